@@ -1,0 +1,7 @@
+//! How Linux does it: TCP_INFO, socket options with their refusals, `splice`, and what this kernel
+//! and its settings allow. All the unsafe code of Ekiden stands here.
+//!
+//! This crate never decides: it does what it is asked, and says what the kernel granted.
+#![allow(unsafe_code)] // the one crate where it is allowed; each block says why it is sound
+
+pub mod options;

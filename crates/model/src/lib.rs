@@ -1,0 +1,17 @@
+//! What to do: every decision of Ekiden as a pure value.
+//!
+//! Each state machine here is told what happened and when, and answers what to do and when to ask
+//! again: `new(config, now)`, `on_<event>(&mut self, now, facts)`, questions, `deadline()` and
+//! `on_deadline(now)`, and `snapshot()` where there is something to show. The simulator and the real
+//! programs drive the same values.
+//!
+//! This crate never reads a clock, opens a socket, starts a thread, prints, or draws a random number
+//! it was not handed; it builds without `std`, so it cannot.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod units;

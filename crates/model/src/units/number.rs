@@ -1,0 +1,140 @@
+//! Reading and printing «decimal number, unit» without floating point.
+
+use alloc::string::String;
+use core::fmt;
+
+/// Why a quantity could not be read. The message says what was expected and gives an example.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitError(pub(super) String);
+
+impl fmt::Display for UnitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for UnitError {}
+
+/// A unit and how many base units one of it is.
+pub(super) type Unit = (&'static str, u64);
+
+/// Reads `text` as a decimal number followed by one of `units` (case as written first, then ignoring
+/// case), and returns it in base units. A fraction that does not come out whole is refused.
+pub(super) fn parse(
+    text: &str,
+    what: &str,
+    example: &str,
+    units: &[Unit],
+) -> Result<u64, UnitError> {
+    let wrong = |why: &str| {
+        UnitError(alloc::format!("«{text}» is not {what}: {why}; write it like «{example}»"))
+    };
+    let text_trimmed = text.trim();
+    let end = text_trimmed
+        .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
+        .unwrap_or(text_trimmed.len());
+    let (number, unit) = text_trimmed.split_at(end);
+    let unit = unit.trim();
+    let scale = units
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .or_else(|| units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)))
+        .map(|(_, scale)| u128::from(*scale));
+    let Some(scale) = scale else {
+        let why = if unit.is_empty() { "the unit is missing" } else { "the unit is not known" };
+        return Err(wrong(why));
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return Err(wrong("there is no number"));
+    }
+    let digits = |part: &str| -> Option<u128> {
+        part.bytes().filter(|b| *b != b'_').try_fold(0_u128, |sum, b| {
+            b.is_ascii_digit().then_some(())?;
+            sum.checked_mul(10)?.checked_add(u128::from(b - b'0'))
+        })
+    };
+    let too_large = || wrong("it is too large");
+    let mut value = digits(whole).and_then(|n| n.checked_mul(scale)).ok_or_else(too_large)?;
+    let fraction = fraction.trim_end_matches('0');
+    if !fraction.is_empty() {
+        let power = 10_u128
+            .checked_pow(u32::try_from(fraction.len()).unwrap_or(u32::MAX))
+            .ok_or_else(|| wrong("it has too many decimals"))?;
+        let part = digits(fraction)
+            .ok_or_else(|| wrong("it has more than one decimal point"))?
+            .checked_mul(scale)
+            .ok_or_else(too_large)?;
+        if part % power != 0 {
+            return Err(wrong("it has more decimals than can be kept"));
+        }
+        value = value.checked_add(part / power).ok_or_else(too_large)?;
+    }
+    u64::try_from(value).map_err(|_| too_large())
+}
+
+/// Prints `value` in the largest of `units` (largest first, the last one 1 or finer than needed) that
+/// leaves at least 1 and at most three decimals, exactly.
+pub(super) fn print(f: &mut fmt::Formatter<'_>, value: u64, units: &[Unit]) -> fmt::Result {
+    let fits =
+        |scale: u64| value >= scale && (u128::from(value) * 1000).is_multiple_of(u128::from(scale));
+    let chosen = units.iter().find(|(_, scale)| fits(*scale)).or(units.last());
+    let Some((name, scale)) = chosen else { return Ok(()) };
+    f.pad(&alloc::format!("{} {name}", decimal(value, *scale)))
+}
+
+/// `value / scale` in decimals; the scale's only prime factors are 2 and 5, so it comes to an end.
+fn decimal(value: u64, scale: u64) -> String {
+    let mut text = alloc::format!("{}", value / scale);
+    let mut rest = u128::from(value % scale);
+    if rest > 0 {
+        text.push('.');
+    }
+    while rest > 0 {
+        rest *= 10;
+        let digit = (rest / u128::from(scale)) as u8;
+        text.push(char::from(b'0' + digit));
+        rest %= u128::from(scale);
+    }
+    text
+}
+
+/// Implements `FromStr`, `Display`, and (with the `serde` feature) text in both directions.
+macro_rules! text_unit {
+    ($type:ty, $what:literal, $example:literal, read: $read:expr, print: $print:expr) => {
+        impl core::str::FromStr for $type {
+            type Err = $crate::units::UnitError;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                $crate::units::number::parse(text, $what, $example, $read).map(Self)
+            }
+        }
+
+        impl core::fmt::Display for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                $crate::units::number::print(f, self.0, $print)
+            }
+        }
+
+        impl core::fmt::Debug for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Display::fmt(self, f)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <alloc::string::String as serde::Deserialize>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(super) use text_unit;

@@ -1,0 +1,176 @@
+//! What `ekiden status --json` says: plain structs, one document.
+//!
+//! Sizes are in bytes, times in microseconds or seconds as the field's name says, rates in bits per
+//! second. Fields are only ever added.
+
+use crate::settings::UpstreamProtocol;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// One look at a running relay.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    /// Version of `ekiden`.
+    pub version: String,
+    /// Its name in `Via`.
+    pub name: String,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_seconds: f64,
+    /// Whether it is stopping: no new connections, live ones finish.
+    pub stopping: bool,
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// How often the configuration was reloaded.
+    pub reloads: u64,
+    /// Sums since it started.
+    pub totals: Totals,
+    /// What is spent of what may be.
+    pub budgets: Vec<BudgetStatus>,
+    /// Upstream proxies and whether they answer.
+    pub upstreams: Vec<UpstreamStatus>,
+    /// Every live connection, oldest first.
+    pub connections: Vec<ConnectionStatus>,
+}
+
+/// Sums since the start.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Totals {
+    /// Client connections accepted.
+    pub accepted: u64,
+    /// Requests refused by a rule, a budget or as malformed.
+    pub refused: u64,
+    /// Requests whose destination could not be reached.
+    pub failed: u64,
+    /// Requests (HTTP) and tunnels (CONNECT, SOCKS) begun.
+    pub requests: u64,
+    /// Payload bytes from clients to destinations.
+    pub bytes_up: u64,
+    /// Payload bytes from destinations to clients.
+    pub bytes_down: u64,
+}
+
+/// A budget.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct BudgetStatus {
+    /// `connections`, `pipes`, `memory` (bytes).
+    pub name: String,
+    /// In use now.
+    pub used: u64,
+    /// The most that was ever in use.
+    pub peak: u64,
+    /// The limit.
+    pub limit: u64,
+}
+
+/// An upstream proxy.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct UpstreamStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// What it speaks.
+    pub protocol: UpstreamProtocol,
+    /// `host:port`.
+    pub address: String,
+    /// Whether it is used now; after failures it rests, for longer each time.
+    pub available: bool,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Seconds until it is tried again, when it rests.
+    pub retry_in_seconds: Option<f64>,
+    /// The last failure, in words.
+    pub last_error: Option<String>,
+}
+
+/// A live connection.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ConnectionStatus {
+    /// Number of the connection since the start.
+    pub id: u64,
+    /// `http`, `connect`, `socks5`, `socks4a`; `new` before anything was read.
+    pub protocol: String,
+    /// `reading`, `connecting`, `relaying`, `half-closed`, `idle` (kept alive between requests), `closing`.
+    pub state: String,
+    /// `interactive` or `bulk`, by bytes and pauses so far; `unknown` at first.
+    pub class: String,
+    /// Where the client is.
+    pub client: SocketAddr,
+    /// `host:port` as the client asked.
+    pub destination: Option<String>,
+    /// Names of the upstream proxies it goes through; empty when direct.
+    pub through: Vec<String>,
+    /// Seconds since it was accepted.
+    pub age_seconds: f64,
+    /// Seconds since bytes last moved.
+    pub idle_seconds: f64,
+    /// Requests begun on it.
+    pub requests: u64,
+    /// Payload bytes from the client.
+    pub bytes_up: u64,
+    /// Payload bytes to the client.
+    pub bytes_down: u64,
+    /// Bytes moved by `splice`, both directions.
+    pub bytes_spliced: u64,
+    /// The client leg first, then the upstream leg if there is one.
+    pub legs: Vec<LegStatus>,
+}
+
+/// One leg of a connection: the kernel's figures for its socket.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LegStatus {
+    /// `client` or `upstream`.
+    pub side: String,
+    /// Name of its profile.
+    pub profile: String,
+    /// Our address on it.
+    pub local: Option<SocketAddr>,
+    /// The other end.
+    pub peer: Option<SocketAddr>,
+    /// Kernel's state, as `ESTABLISHED`.
+    pub state: String,
+    /// Congestion control in use.
+    pub congestion: String,
+    /// Smoothed round-trip time, microseconds.
+    pub rtt_us: u32,
+    /// Its mean deviation, microseconds.
+    pub rtt_var_us: u32,
+    /// Smallest seen, microseconds.
+    pub min_rtt_us: u32,
+    /// Segments retransmitted.
+    pub retransmits: u32,
+    /// Bytes retransmitted.
+    pub bytes_retransmitted: u64,
+    /// Delivery rate, bits per second.
+    pub delivery_rate: u64,
+    /// Pacing rate, bits per second; absent when not paced.
+    pub pacing_rate: Option<u64>,
+    /// Congestion window, segments.
+    pub cwnd: u32,
+    /// Largest segment sent, bytes.
+    pub mss: u32,
+    /// Send buffer, bytes, as the kernel counts.
+    pub send_buffer: u32,
+    /// Receive buffer, bytes, as the kernel counts.
+    pub receive_buffer: u32,
+    /// Written and not yet sent, bytes.
+    pub unsent: u32,
+    /// Sent and not yet acknowledged, segments.
+    pub unacked: u32,
+    /// Options asked of this socket, and what the kernel said.
+    pub options: Vec<OptionStatus>,
+}
+
+/// What became of one option asked of a socket.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct OptionStatus {
+    /// The configuration's key, as `send_buffer`.
+    pub option: String,
+    /// As asked.
+    pub asked: String,
+    /// As granted, when it was.
+    pub granted: Option<String>,
+    /// Why not, when it was not, or not wholly.
+    pub refused: Option<String>,
+}
