@@ -4,5 +4,8 @@
 //! It never parses the configuration file or arguments (that is `ekiden`), never speaks to the kernel
 //! except through `ekiden-linux`, and never depends on the simulator or the lab.
 
+pub mod access;
+pub mod destination;
 pub mod settings;
+pub mod socks;
 pub mod status;
