@@ -219,7 +219,7 @@ mod tests {
     fn the_first_rule_that_matches_decides_also_by_resolved_address() {
         let deny_ads = Pattern { host: HostPattern::Below("ads.example".into()), ports: None };
         let deny_net = Pattern {
-            host: HostPattern::Net("203.0.113.0/24".parse().unwrap()),
+            host: HostPattern::Net("9.9.9.0/24".parse().unwrap()),
             ports: Some((1, 1024)),
         };
         let access = Access {
@@ -237,7 +237,7 @@ mod tests {
         let client = access.decider(ip("198.51.100.9"));
         assert!(client.named(&to("x.ads.example:443")).is_err());
         assert!(client.named(&to("notads.example:443")).is_ok());
-        assert!(client.address(&to("fine.example:443"), ip("203.0.113.5")).is_err());
-        assert!(client.address(&to("fine.example:2000"), ip("203.0.113.5")).is_ok());
+        assert!(client.address(&to("fine.example:443"), ip("9.9.9.5")).is_err());
+        assert!(client.address(&to("fine.example:2000"), ip("9.9.9.5")).is_ok());
     }
 }

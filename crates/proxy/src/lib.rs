@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod destination;
+pub mod http;
 pub mod settings;
 pub mod socks;
 pub mod status;

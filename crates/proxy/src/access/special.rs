@@ -55,7 +55,7 @@ fn special_v4(address: Ipv4Addr) -> Option<Special> {
         | [198, 18 | 19, ..]
         | [198, 51, 100, _]
         | [203, 0, 113, _]
-        | [240.., ..] => Special::Reserved,
+        | [240..=255, ..] => Special::Reserved,
         _ => return None,
     })
 }
