@@ -5,3 +5,7 @@
 #![allow(unsafe_code)] // the one crate where it is allowed; each block says why it is sound
 
 pub mod options;
+pub mod socket;
+mod sockopt;
+pub mod splice;
+pub mod tcp_info;
