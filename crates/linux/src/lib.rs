@@ -4,6 +4,7 @@
 //! This crate never decides: it does what it is asked, and says what the kernel granted.
 #![allow(unsafe_code)] // the one crate where it is allowed; each block says why it is sound
 
+pub mod clock;
 pub mod options;
 pub mod socket;
 mod sockopt;
