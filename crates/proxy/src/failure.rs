@@ -52,7 +52,9 @@ impl Failure {
         let kind = match error.kind() {
             E::ConnectionRefused => Kind::Refused,
             E::TimedOut => Kind::TimedOut,
-            E::ConnectionReset | E::BrokenPipe | E::UnexpectedEof | E::ConnectionAborted => Kind::Closed,
+            E::ConnectionReset | E::BrokenPipe | E::UnexpectedEof | E::ConnectionAborted => {
+                Kind::Closed
+            }
             E::AddrNotAvailable | E::OutOfMemory => Kind::Exhausted,
             _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                 Kind::Exhausted
@@ -68,7 +70,12 @@ impl Failure {
             Kind::Malformed(status) => status,
             Kind::Denied => 403,
             Kind::Loop => 508,
-            Kind::NoName | Kind::Refused | Kind::Unreachable | Kind::UpstreamRefused | Kind::BadAnswer | Kind::Closed => 502,
+            Kind::NoName
+            | Kind::Refused
+            | Kind::Unreachable
+            | Kind::UpstreamRefused
+            | Kind::BadAnswer
+            | Kind::Closed => 502,
             Kind::TimedOut => 504,
             Kind::Exhausted => 503,
         }
@@ -77,9 +84,11 @@ impl Failure {
     /// The SOCKS5 reply.
     pub(crate) const fn socks(&self) -> Reply {
         match self.kind {
-            Kind::Malformed(_) | Kind::BadAnswer | Kind::Closed | Kind::Exhausted | Kind::UpstreamRefused => {
-                Reply::GeneralFailure
-            }
+            Kind::Malformed(_)
+            | Kind::BadAnswer
+            | Kind::Closed
+            | Kind::Exhausted
+            | Kind::UpstreamRefused => Reply::GeneralFailure,
             Kind::Denied | Kind::Loop => Reply::NotAllowed,
             Kind::NoName => Reply::HostUnreachable,
             Kind::Refused => Reply::ConnectionRefused,

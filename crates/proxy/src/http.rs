@@ -6,7 +6,9 @@
 
 pub mod body;
 pub mod chunked;
+pub(crate) mod exchange;
 pub mod fields;
+pub(crate) mod forward;
 pub mod head;
 pub mod reply;
 pub mod target;

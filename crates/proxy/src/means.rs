@@ -78,7 +78,12 @@ impl Means {
         let pipes = (self.pipes.used(), self.pipes.peak(), self.pipes.limit());
         let (used, peak, limit) = pipes;
         [
-            BudgetStatus { name: "pipes".into(), used: used.into(), peak: peak.into(), limit: limit.into() },
+            BudgetStatus {
+                name: "pipes".into(),
+                used: used.into(),
+                peak: peak.into(),
+                limit: limit.into(),
+            },
             BudgetStatus {
                 name: "memory".into(),
                 used: self.memory.used(),

@@ -33,7 +33,11 @@ pub(crate) struct Moved {
 enum Held {
     Nothing,
     /// Bytes read and not yet written, from `at` on.
-    Bytes { bytes: Vec<u8>, at: usize, _memory: Option<Reserved> },
+    Bytes {
+        bytes: Vec<u8>,
+        at: usize,
+        _memory: Option<Reserved>,
+    },
     /// A pipe with bytes in it, or empty between two turns.
     Pipe(Pipe),
 }
@@ -73,7 +77,11 @@ impl Pump {
 
     /// Moves bytes until it has to wait. `Ready(Ok)` when the source has ended and everything is
     /// written; the sink is not shut down.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), Broken>> {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: &mut Moved,
+    ) -> Poll<Result<(), Broken>> {
         loop {
             ready!(self.poll_flush(cx, moved))?;
             if self.ended {
@@ -106,7 +114,9 @@ impl Pump {
         while self.holds_bytes() {
             ready!(self.to.poll_write_ready(cx)).map_err(Broken::Sink)?;
             let wrote = match &mut self.held {
-                Held::Bytes { bytes, at, .. } => self.to.try_write(&bytes[*at..]).inspect(|n| *at += n),
+                Held::Bytes { bytes, at, .. } => {
+                    self.to.try_write(&bytes[*at..]).inspect(|n| *at += n)
+                }
                 Held::Pipe(pipe) => {
                     let to = &self.to;
                     let wrote = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd(), false));

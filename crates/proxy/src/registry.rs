@@ -1,9 +1,9 @@
 //! Every live connection, so that it can be looked at and ended.
 
-use crate::world::NamedLeg;
 use crate::status::{ConnectionStatus, LegStatus, OptionStatus};
-use ekiden_linux::clock;
+use crate::world::NamedLeg;
 use ekiden_linux::answer::{Answer, Outcomes};
+use ekiden_linux::clock;
 use ekiden_linux::socket;
 use ekiden_linux::tcp_info::TcpInfo;
 use ekiden_model::traffic::{Bursts, Class};
@@ -217,6 +217,11 @@ impl Registered {
         self.registry.totals.failed.fetch_add(1, Relaxed);
     }
 
+    /// When bytes last moved.
+    pub(crate) fn last_moved(&self) -> Time {
+        locked(&self.entry.detail).last
+    }
+
     /// Bytes so far, from the client and to it.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.entry.bytes_up.load(Relaxed), self.entry.bytes_down.load(Relaxed))
@@ -227,7 +232,9 @@ impl Entry {
     fn status(&self) -> ConnectionStatus {
         let now = clock::now();
         let name = |names: &[&str], index: &AtomicU8| {
-            names.get(usize::from(index.load(Relaxed))).map_or_else(String::new, ToString::to_string)
+            names
+                .get(usize::from(index.load(Relaxed)))
+                .map_or_else(String::new, ToString::to_string)
         };
         let seconds = |since: Time| now.since(since).as_micros() as f64 / 1e6;
         let detail = locked(&self.detail);
@@ -260,7 +267,11 @@ impl Entry {
 }
 
 impl SeenLeg {
-    pub(crate) fn new(stream: &Arc<TcpStream>, leg: Arc<NamedLeg>, outcomes: Vec<Outcomes>) -> Self {
+    pub(crate) fn new(
+        stream: &Arc<TcpStream>,
+        leg: Arc<NamedLeg>,
+        outcomes: Vec<Outcomes>,
+    ) -> Self {
         Self { stream: Arc::downgrade(stream), leg, outcomes }
     }
 
@@ -298,7 +309,8 @@ impl SeenLeg {
 
     /// What was asked of the socket and what became of it, in words.
     fn options(&self) -> Vec<OptionStatus> {
-        let answers = self.outcomes.iter().flat_map(|outcomes| outcomes.answers(&self.leg.leg.socket));
+        let answers =
+            self.outcomes.iter().flat_map(|outcomes| outcomes.answers(&self.leg.leg.socket));
         answers
             .map(|Answer { option, asked, granted, refused }| OptionStatus {
                 option: option.to_owned(),

@@ -222,7 +222,7 @@ impl Relay<'_> {
 
 /// Waits until everything written is acknowledged, or nothing moves for a while: an abort throws away
 /// what is still unsent.
-async fn wait_until_sent(stream: &TcpStream) {
+pub(crate) async fn wait_until_sent(stream: &TcpStream) {
     let mut before = u32::MAX;
     let mut last_progress = Instant::now();
     let mut pause = Duration::from_micros(200);

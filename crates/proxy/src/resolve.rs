@@ -3,7 +3,9 @@
 use crate::settings::{Dns, Family};
 use ekiden_model::units::Span;
 use hickory_resolver::TokioResolver;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig, ResolverOpts, ResolveHosts};
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use std::net::IpAddr;
@@ -31,7 +33,8 @@ impl Resolver {
         options.positive_min_ttl = Some(dns.min_ttl.into());
         options.positive_max_ttl = Some(dns.max_ttl.into());
         options.negative_max_ttl = Some(dns.negative_ttl.into());
-        options.use_hosts_file = if dns.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
+        options.use_hosts_file =
+            if dns.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
         // one try and one repetition within what the whole may take
         options.timeout = std::time::Duration::from(timeout) / 2;
         options.attempts = 1;
