@@ -5,6 +5,7 @@
 //! Rounds are interleaved and their order rotates, so that a machine that slows down for a minute slows
 //! everybody down. What it prints are medians over rounds, their spread, and ratios.
 
+mod namespace;
 mod table;
 
 use clap::Parser;
@@ -47,6 +48,10 @@ struct Arguments {
     /// Raw rows, machine, versions and command go here
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Run in a network namespace whose default congestion control is this one, e.g. cubic: bbr,
+    /// where a machine defaults to it, paces every socket by timers. Needs root
+    #[arg(long)]
+    congestion: Option<String>,
     #[arg(long, hide = true)]
     bench: bool, // cargo adds it
 }
@@ -63,6 +68,8 @@ fn test(text: &str) -> Result<Test, String> {
 struct Record {
     command: Vec<String>,
     machine: Machine,
+    /// Of every socket nobody asked for another.
+    congestion_control: String,
     relay_cpu: Option<usize>,
     generator_cpu: Option<usize>,
     effort: Effort,
@@ -72,8 +79,13 @@ struct Record {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let arguments = Arguments::parse();
+    let result = match &arguments.congestion {
+        Some(name) if !namespace::is_inside() => namespace::run_inside(name),
+        _ => run(&arguments).map(|()| ExitCode::SUCCESS),
+    };
+    match result {
+        Ok(code) => code,
         Err(e) => {
             eprintln!("relays: {e}");
             ExitCode::FAILURE
@@ -88,8 +100,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = machine::raise_descriptors(65_536);
     let quick = arguments.quick;
     let wanted = arguments.idle.unwrap_or(if quick { 1_000 } else { 10_000 });
-    // Two at the relay, two here; and some for everything else.
-    let idle = wanted.min(usize::try_from(descriptors.saturating_sub(200) / 2)?);
+    // Two descriptors a tunnel at the relay and two here, beside the pipes of those that splice.
+    let idle = wanted.min(usize::try_from(descriptors.saturating_sub(800) / 2)?);
     if idle < wanted && tests.contains(&Test::Idle) {
         eprintln!(
             "relays: {descriptors} descriptors allowed (hard limit): {idle} idle connections, not {wanted}"
@@ -109,6 +121,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let mut record = Record {
         command: std::env::args().collect(),
         machine: Machine::read(),
+        congestion_control: arguments.congestion.clone().unwrap_or_else(namespace::default_control),
         relay_cpu,
         generator_cpu,
         effort,
@@ -166,11 +179,12 @@ fn lock() -> std::io::Result<File> {
 fn heading(record: &Record) -> String {
     let machine = &record.machine;
     let mut text = format!(
-        "{} · {} cores · Linux {} · load {:.1} before\nrelay on CPU {:?}, generator on CPU {:?}; one worker each; windows of {} s; connects: {CONCURRENT} at a time, client closes with RST\n",
+        "{} · {} cores · Linux {} · load {:.1} before · congestion control {}\nrelay on CPU {:?}, generator on CPU {:?}; one worker each; windows of {} s; connects: {CONCURRENT} at a time, client closes with RST\n",
         machine.cpu,
         machine.cores,
         machine.kernel,
         machine.load,
+        record.congestion_control,
         record.relay_cpu.unwrap_or(0),
         record.generator_cpu.unwrap_or(0),
         record.effort.seconds,

@@ -7,7 +7,12 @@ use crate::machine;
 use std::fmt::Write;
 use std::net::SocketAddr;
 
-/// Starts HAProxy forwarding to `targets` in turn; with `splice` by `option splice-auto`, else by copying.
+const PIPES: u64 = 256;
+
+/// Starts HAProxy forwarding to `targets` in turn, with `splice` or by copying.
+///
+/// `option splice-auto` alone is not enough: its heuristic was seen (strace, 2.6.12) to copy a
+/// saturated loopback connection for good, so splicing is asked for in both directions outright.
 ///
 /// # Errors
 /// See [`PeerError`].
@@ -16,12 +21,13 @@ pub fn start(start: &Start, targets: &[SocketAddr], splice: bool) -> Result<Peer
     let peer = Preparation::new(name, "haproxy", "haproxy")?;
     let version = peer.version("-v");
     let descriptors = machine::Machine::read().descriptors;
-    // Two descriptors a connection, and with splicing pipes beside them.
-    let connections = (descriptors.saturating_sub(100) / 2).min(40_000);
+    // Two descriptors a connection and two a pipe, and HAProxy will have all of them beforehand.
+    let connections = (descriptors.saturating_sub(2 * PIPES + 150) / 2).min(40_000);
     let mut text = format!(
         "global
     nbthread 1
     maxconn {connections}
+    maxpipes {PIPES}
     ulimit-n {descriptors}
 defaults
     mode tcp
@@ -34,7 +40,11 @@ listen relay
     maxconn {connections}
     balance roundrobin
 ",
-        option = if splice { "    option splice-auto" } else { "    no option splice-auto" },
+        option = if splice {
+            "    option splice-auto\n    option splice-request\n    option splice-response"
+        } else {
+            "    no option splice-auto"
+        },
         address = peer.address,
     );
     for (n, target) in targets.iter().enumerate() {
