@@ -4,12 +4,28 @@
 use super::process::Preparation;
 use super::{Peer, PeerError, Protocol, Start};
 use crate::machine;
+use std::net::SocketAddr;
 
-/// Starts squid.
+/// Starts squid, going straight to destinations.
 ///
 /// # Errors
 /// See [`PeerError`].
 pub fn start(start: &Start) -> Result<Peer, PeerError> {
+    run(start, "")
+}
+
+/// Starts squid going to everything through `parent`, an HTTP proxy.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start_behind(start: &Start, parent: SocketAddr) -> Result<Peer, PeerError> {
+    let (ip, port) = (parent.ip(), parent.port());
+    let peer =
+        format!("cache_peer {ip} parent {port} 0 no-query default\nnever_direct allow all\n");
+    run(start, &peer)
+}
+
+fn run(start: &Start, more: &str) -> Result<Peer, PeerError> {
     let peer = Preparation::new("squid", "squid", "squid")?;
     let version = peer.version("-v");
     let folder = peer.folder.path().display();
@@ -30,7 +46,7 @@ coredump_dir {folder}
 netdb_filename none
 pinger_enable off
 shutdown_lifetime 0 seconds
-",
+{more}",
             address = peer.address,
             descriptors = machine::Machine::read().descriptors,
         ),
