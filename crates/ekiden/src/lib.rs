@@ -11,7 +11,6 @@ pub mod exit;
 mod limits;
 pub mod logging;
 mod print;
-pub mod proxy_api;
 pub mod serve;
 pub mod status;
 pub mod top;

@@ -5,8 +5,8 @@ use crate::config::{self, Draft, Loaded, Overrides};
 use crate::control::{self, Control};
 use crate::logging::{self, Level};
 use crate::print::warn as print;
-use crate::proxy_api::Server;
 use crate::{cli, exit, limits};
+use ekiden_proxy::Server;
 use ekiden_proxy::settings::{AccessLog, Settings};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
@@ -81,7 +81,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         }
     };
     let mut limit = settings.timeouts.stop;
-    let server = match Server::start(Arc::new(settings)).await {
+    let server = match Server::start(Arc::new(settings)) {
         Ok(server) => server,
         Err(error) => {
             error!("{error}");
@@ -102,7 +102,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     while signals.reload_or_stop().await == Asked::Reload {
         if let Some(settings) = reload(&fixed) {
             let stop = settings.timeouts.stop;
-            match server.reload(Arc::new(settings)).await {
+            match server.reload(Arc::new(settings)) {
                 Ok(()) => {
                     limit = stop;
                     info!("reloaded; live connections keep the configuration they began with");

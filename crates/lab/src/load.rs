@@ -1,0 +1,15 @@
+//! Load through a proxy, and the small servers at its far end.
+//!
+//! - [`handshake`]: the client's side of HTTP CONNECT, SOCKS5 and SOCKS4a as a value without a socket.
+//! - [`generator`]: thousands of connections in one thread: bulk, connects, idle.
+//! - [`blocking`]: one connection at a time, for tests.
+//! - [`servers`]: echo, hashed source and hashing sink in threads of their own, for tests.
+//!
+//! The generator must cost less than what it measures. It receives without copying (`MSG_TRUNC`),
+//! sends from one buffer, and runs client and server side in one event loop.
+
+pub mod blocking;
+pub mod generator;
+pub mod handshake;
+pub mod servers;
+mod sockets;

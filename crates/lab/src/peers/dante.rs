@@ -1,0 +1,53 @@
+//! Dante: the SOCKS server of the island papers. It forks a process per task and as many children
+//! as it needs, as it comes.
+
+use super::process::Preparation;
+use super::{Peer, PeerError, Protocol, Start};
+use std::net::SocketAddr;
+
+/// Starts danted, going straight to destinations; it must be root to begin with, and drops to `nobody`.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start(start: &Start) -> Result<Peer, PeerError> {
+    run(start, "")
+}
+
+/// Starts danted going to everything through `next`: by HTTP CONNECT if `http`, else by SOCKS5.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start_behind(start: &Start, next: SocketAddr, http: bool) -> Result<Peer, PeerError> {
+    let (ip, port) = (next.ip(), next.port());
+    let protocol = if http { "http" } else { "socks_v5" };
+    let route = format!(
+        "route {{ from: 0.0.0.0/0 to: 0.0.0.0/0 via: {ip} port = {port} proxyprotocol: {protocol} command: connect }}\n"
+    );
+    run(start, &route)
+}
+
+fn run(start: &Start, more: &str) -> Result<Peer, PeerError> {
+    let peer = Preparation::new("dante", "danted", "dante-server")?;
+    let version = peer.version("-v");
+    let file = peer.write(
+        "danted.conf",
+        format!(
+            "logoutput: {log}
+internal: {ip} port = {port}
+external: {ip}
+clientmethod: none
+socksmethod: none
+user.privileged: root
+user.unprivileged: nobody
+client pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}
+socks pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 command: connect }}
+{more}",
+            log = peer.path("dante.log").display(),
+            ip = peer.address.ip(),
+            port = peer.address.port(),
+        ),
+    )?;
+    let pid = peer.path("danted.pid").into_os_string();
+    let arguments = ["-f".into(), file.into_os_string(), "-p".into(), pid];
+    peer.start(start, arguments, version, Protocol::Socks5)
+}

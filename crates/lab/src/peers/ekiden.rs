@@ -1,0 +1,48 @@
+//! `ekiden serve` itself, as a user starts it: from its binary, with a configuration file.
+
+use super::process::Preparation;
+use super::{Peer, PeerError, Protocol, Start};
+use std::path::{Path, PathBuf};
+
+/// Starts `binary serve --config FILE` on a free port, loopback opened as a destination. `more` is
+/// further TOML; a table `[budgets]` of 40,000 connections is ours unless it has its own.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start(start: &Start, binary: &Path, more: &str) -> Result<Peer, PeerError> {
+    if !binary.is_file() {
+        let program = binary.display().to_string();
+        return Err(PeerError::Missing { program, debian_package: "(none: make build)" });
+    }
+    let binary = binary.canonicalize().unwrap_or_else(|_| binary.to_owned());
+    let peer = Preparation::of_file("ekiden", binary)?;
+    let version = peer.version("--version");
+    let budgets = if more.contains("[budgets]") { "" } else { "[budgets]\nconnections = 40000\n" };
+    // Keys of the root come before any table.
+    let file = peer.write(
+        "ekiden.toml",
+        format!(
+            "listen = [\"{}\"]\ncontrol = \"off\"\n\n[access]\nallow_destinations = [\"127.0.0.0/8\"]\n\n{budgets}\n{more}",
+            peer.address
+        ),
+    )?;
+    let arguments = ["serve".into(), "--config".into(), file.into_os_string()];
+    peer.start(start, arguments, version, Protocol::AnyProxy)
+}
+
+/// Where the binary is: `EKIDEN_BIN`, else `target/release/ekiden` or `target/debug/ekiden` of this
+/// workspace, whichever is newer.
+#[must_use]
+pub fn binary() -> Option<PathBuf> {
+    if let Some(given) = std::env::var_os("EKIDEN_BIN") {
+        return Some(PathBuf::from(given));
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(here, PathBuf::from);
+    let changed = |p: &PathBuf| p.metadata().and_then(|m| m.modified()).ok();
+    ["release", "debug"]
+        .map(|profile| target.join(profile).join("ekiden"))
+        .into_iter()
+        .filter(|p| p.is_file())
+        .max_by_key(changed)
+}

@@ -1,0 +1,39 @@
+//! Free loopback ports, outside the range the kernel hands to outgoing connections: a load of
+//! thousands of connections cannot take the port between our choosing it and the program's bind.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+const FIRST: u16 = 10_000;
+const COUNT: u16 = 22_000; // up to 32,000; the kernel's default range begins at 32,768
+
+static TAKEN: AtomicU16 = AtomicU16::new(0);
+
+/// A free port on 127.0.0.1, never the same twice in one process.
+///
+/// # Errors
+/// The last refusal, when a whole range is taken.
+pub fn free() -> io::Result<SocketAddr> {
+    free_on(Ipv4Addr::LOCALHOST)
+}
+
+/// The same on another loopback address.
+///
+/// # Errors
+/// The last refusal, when a whole range is taken.
+pub fn free_on(ip: Ipv4Addr) -> io::Result<SocketAddr> {
+    let mut refusal = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..COUNT {
+        // Test programs run beside each other: each begins elsewhere.
+        let start = (std::process::id().wrapping_mul(977) % u32::from(COUNT)) as u16;
+        let next = TAKEN.fetch_add(1, Ordering::Relaxed) % COUNT;
+        let port = FIRST + (u32::from(start) + u32::from(next)).rem_euclid(u32::from(COUNT)) as u16;
+        let address = SocketAddr::from((ip, port));
+        match TcpListener::bind(address) {
+            Ok(_) => return Ok(address),
+            Err(e) => refusal = e,
+        }
+    }
+    Err(refusal)
+}

@@ -1,0 +1,58 @@
+//! Squid: the HTTP proxy everybody knows. One worker, no cache, everything allowed: a relay and
+//! nothing else. CONNECT may go to any port, loopback included.
+
+use super::process::Preparation;
+use super::{Peer, PeerError, Protocol, Start};
+use crate::machine;
+use std::net::SocketAddr;
+
+/// Starts squid, going straight to destinations.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start(start: &Start) -> Result<Peer, PeerError> {
+    run(start, "")
+}
+
+/// Starts squid going to everything through `parent`, an HTTP proxy.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start_behind(start: &Start, parent: SocketAddr) -> Result<Peer, PeerError> {
+    let (ip, port) = (parent.ip(), parent.port());
+    let peer =
+        format!("cache_peer {ip} parent {port} 0 no-query default\nnever_direct allow all\n");
+    run(start, &peer)
+}
+
+fn run(start: &Start, more: &str) -> Result<Peer, PeerError> {
+    let peer = Preparation::new("squid", "squid", "squid")?;
+    let version = peer.version("-v");
+    let folder = peer.folder.path().display();
+    let file = peer.write(
+        "squid.conf",
+        format!(
+            "http_port {address}
+visible_hostname squid.lab
+workers 1
+max_filedescriptors {descriptors}
+http_access allow all
+cache deny all
+cache_mem 8 MB
+access_log none
+cache_log {folder}/squid.log
+pid_filename {folder}/squid.pid
+coredump_dir {folder}
+netdb_filename none
+pinger_enable off
+shutdown_lifetime 0 seconds
+{more}",
+            address = peer.address,
+            descriptors = machine::Machine::read().descriptors,
+        ),
+    )?;
+    // -N: no daemon and no supervisor process, -n: so that two of them do not share memory segments.
+    let name = format!("lab{}", peer.address.port());
+    let arguments = ["-N".into(), "-n".into(), name.into(), "-f".into(), file.into_os_string()];
+    peer.start(start, arguments, version, Protocol::HttpProxy)
+}

@@ -1,0 +1,47 @@
+#!/bin/sh
+# Installs the programs that tests and benchmarks stand Ekiden beside: Debian's, and only those missing.
+# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1).
+set -eu
+
+packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks openssh-server openssh-client
+netcat-openbsd chromium curl wget git iproute2 tcpdump'
+
+missing=
+for package in $packages; do
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$status" = installed ] || missing="$missing $package"
+done
+
+if [ -z "$missing" ]; then
+    echo "peers: all installed"
+    exit 0
+fi
+echo "peers: missing:$missing"
+if [ "${1-}" = --check ]; then
+    echo "peers: install with: apt-get install --no-install-recommends$missing"
+    exit 1
+fi
+if ! command -v apt-get >/dev/null; then
+    echo "peers: no apt-get here; tests that need these programs will skip, loudly" >&2
+    exit 1
+fi
+
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    as_root=sudo
+    echo "peers: asking for root with sudo"
+fi
+# Debian starts daemons it installs; ours are started by the tests, with their own configuration.
+policy=/usr/sbin/policy-rc.d
+ours=
+if [ ! -e "$policy" ]; then
+    ours=yes
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+    $as_root chmod 755 "$policy"
+fi
+tidy() { [ -z "$ours" ] || $as_root rm -f "$policy"; }
+trap tidy EXIT
+echo "peers: apt-get install --no-install-recommends$missing"
+$as_root apt-get update -q
+# shellcheck disable=SC2086 # a list of words
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing
