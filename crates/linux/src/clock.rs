@@ -1,0 +1,25 @@
+//! The real clock, as the time that the model's values are told.
+
+use ekiden_model::units::{Span, Time};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Now, since the first call in this process (CLOCK_MONOTONIC): never goes back, does not count time
+/// spent suspended, and is not the time of day.
+#[must_use]
+pub fn now() -> Time {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    Time::ZERO + Span::from(ORIGIN.get_or_init(Instant::now).elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::now;
+
+    #[test]
+    fn goes_forward() {
+        let first = now();
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(now().since(first).as_millis() >= 2);
+    }
+}
