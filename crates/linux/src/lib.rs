@@ -7,6 +7,7 @@
 pub mod answer;
 pub mod apply;
 pub mod clock;
+pub mod facts;
 pub mod key;
 pub mod options;
 pub mod read_back;
