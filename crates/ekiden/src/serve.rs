@@ -10,6 +10,7 @@ use crate::{cli, exit, limits};
 use ekiden_proxy::settings::{AccessLog, Settings};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -154,7 +155,8 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     }
     info!("name in Via: {}", settings.name);
     limits::say_kernel();
-    limits::descriptors(&mut settings);
+    let asked = loaded.reading.origins.contains_key("budgets.connections");
+    limits::descriptors(&mut settings, asked);
     info!(
         "budgets: {} connections, {} for heads of at most {} fields, {} for bytes waiting to be written",
         settings.budgets.connections,
@@ -169,10 +171,11 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     Ok(settings)
 }
 
-/// Opens the access log once, so that a mistake in it is told before anything is served.
+/// Opens the access log once, so that a mistake in it is told before anything is served. Who went where
+/// is nobody else's business, so a new one is not readable by all.
 fn access_log(log: &AccessLog) -> Result<(), String> {
     let AccessLog::File(path) = log else { return Ok(()) };
-    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    let opened = std::fs::OpenOptions::new().append(true).create(true).mode(0o640).open(path);
     opened.map(|_| info!("access log {}", path.display())).map_err(|error| {
         format!("the access log {} cannot be written: {error}; its directory must be there and belong to the user ekiden runs as", path.display())
     })
@@ -210,11 +213,12 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
         warn!("`log.format` has changed: that needs a restart");
     }
     fixed.level.set(&reading.draft.log);
+    let asked = reading.origins.contains_key("budgets.connections");
     let mut settings = loaded.reading.settings;
     if loaded.reading.draft.top.name.is_none() {
         settings.name.clone_from(&fixed.drawn);
     }
-    limits::descriptors(&mut settings);
+    limits::descriptors(&mut settings, asked);
     Some(settings)
 }
 
