@@ -1,10 +1,23 @@
 //! A stand-in until `ekiden doctor` is here.
 
-use crate::cli::Doctor;
+use std::io::{self, Write};
 
-/// Says what this machine allows. Returns the exit code.
-#[must_use]
-pub fn run(_args: &Doctor) -> u8 {
-    eprintln!("ekiden doctor: not in this build yet");
-    crate::exit::NOT_FINE
+/// What is asked of the doctor.
+#[derive(Debug, Clone, Default)]
+pub struct DoctorOptions {
+    /// Print one JSON document.
+    pub json: bool,
+    /// Do what mends the findings.
+    pub apply: bool,
+    /// Measure to this relay too.
+    pub with: Option<String>,
+}
+
+/// Says what this machine allows; whether all is fine.
+///
+/// # Errors
+/// When `out` cannot be written.
+pub fn run(_options: DoctorOptions, out: &mut dyn Write) -> io::Result<bool> {
+    writeln!(out, "not in this build yet")?;
+    Ok(false)
 }

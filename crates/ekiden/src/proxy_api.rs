@@ -14,14 +14,27 @@ use tokio::task::JoinSet;
 
 /// Why a server cannot start.
 #[derive(Debug)]
-pub struct StartError {
-    address: SocketAddr,
-    error: std::io::Error,
+pub enum StartError {
+    /// An address cannot be listened on.
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's reason.
+        error: std::io::Error,
+    },
+    /// The access log cannot be opened.
+    AccessLog(std::io::Error),
+    /// The settings contradict themselves.
+    Settings(String),
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot listen on {}: {}", self.address, self.error)
+        match self {
+            Self::Listen { address, error } => write!(f, "cannot listen on {address}: {error}"),
+            Self::AccessLog(error) => write!(f, "cannot open the access log: {error}"),
+            Self::Settings(why) => f.write_str(why),
+        }
     }
 }
 
@@ -61,12 +74,14 @@ impl Server {
     ///
     /// # Errors
     /// When an address cannot be listened on.
-    pub async fn start(settings: Arc<Settings>) -> Result<Self, StartError> {
+    pub fn start(settings: Arc<Settings>) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut listen = Vec::new();
         for address in settings.listen.iter().copied() {
-            let failed = |error| StartError { address, error };
-            let listener = TcpListener::bind(address).await.map_err(failed)?;
+            let failed = |error| StartError::Listen { address, error };
+            let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
+            let listener = TcpListener::from_std(listener).map_err(failed)?;
             listen.push(listener.local_addr().map_err(failed)?);
             listeners.push(listener);
         }
@@ -95,7 +110,7 @@ impl Server {
     ///
     /// # Errors
     /// When an address cannot be listened on.
-    pub async fn reload(&self, settings: Arc<Settings>) -> Result<(), StartError> {
+    pub fn reload(&self, settings: Arc<Settings>) -> Result<(), StartError> {
         let shared = &self.handle.0;
         *shared.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
         shared.reloads.fetch_add(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use crate::config::{self, Draft, Loaded, Overrides};
 use crate::control::{self, Control};
 use crate::logging::{self, Level};
 use crate::print::warn as print;
-use crate::proxy_api::Server;
+use crate::proxy_api::{Server, StartError};
 use crate::{cli, exit, limits};
 use ekiden_proxy::settings::{AccessLog, Settings};
 use sd_notify::NotifyState;
@@ -82,11 +82,15 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         }
     };
     let mut limit = settings.timeouts.stop;
-    let server = match Server::start(Arc::new(settings)).await {
+    let server = match Server::start(Arc::new(settings)) {
         Ok(server) => server,
         Err(error) => {
             error!("{error}");
-            return exit::UNAVAILABLE;
+            return match error {
+                StartError::Listen { .. } => exit::UNAVAILABLE,
+                StartError::AccessLog(_) => exit::CANNOT_CREATE,
+                StartError::Settings(_) => exit::CONFIGURATION,
+            };
         }
     };
     let handle = server.handle();
@@ -101,9 +105,13 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     }
     tell_systemd(&[NotifyState::Ready]);
     while signals.reload_or_stop().await == Asked::Reload {
-        if let Some(settings) = reload(&fixed) {
+        if let Some(mut settings) = reload(&fixed) {
+            // a port the kernel chose is kept while the same is asked for
+            if settings.listen == fixed.draft.top.listen {
+                settings.listen = handle.status().listen;
+            }
             let stop = settings.timeouts.stop;
-            match server.reload(Arc::new(settings)).await {
+            match server.reload(Arc::new(settings)) {
                 Ok(()) => {
                     limit = stop;
                     info!("reloaded; live connections keep the configuration they began with");
@@ -209,16 +217,20 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     if reading.draft.top.control != fixed.draft.top.control {
         warn!("`control` has changed: that needs a restart");
     }
+    if reading.draft.budgets != fixed.draft.budgets {
+        warn!("[budgets] has changed: that needs a restart");
+    }
+    if reading.draft.relay.movement != fixed.draft.relay.movement {
+        warn!("`relay.movement` has changed: that needs a restart");
+    }
     if reading.draft.log.format != fixed.draft.log.format {
         warn!("`log.format` has changed: that needs a restart");
     }
     fixed.level.set(&reading.draft.log);
-    let asked = reading.origins.contains_key("budgets.connections");
     let mut settings = loaded.reading.settings;
     if loaded.reading.draft.top.name.is_none() {
         settings.name.clone_from(&fixed.drawn);
     }
-    limits::descriptors(&mut settings, asked);
     Some(settings)
 }
 
