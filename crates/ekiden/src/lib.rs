@@ -31,7 +31,7 @@ pub fn run() -> ExitCode {
             show(&config, defaults, json)
         }
         Command::Config(ConfigCommand::Example) => out(&config::example()),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => examine(args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Completions { shell } => {
@@ -42,6 +42,19 @@ pub fn run() -> ExitCode {
         Command::Man => man(),
     };
     ExitCode::from(code)
+}
+
+fn examine(args: cli::Doctor) -> u8 {
+    let options = doctor::DoctorOptions { json: args.json, apply: args.apply, with: args.with };
+    match doctor::run(options, &mut std::io::stdout().lock()) {
+        Ok(true) => exit::FINE,
+        Ok(false) => exit::NOT_FINE,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit::FINE,
+        Err(error) => {
+            warn(&format!("ekiden doctor: {error}\n"));
+            exit::NOT_FINE
+        }
+    }
 }
 
 fn check(args: &cli::Check) -> u8 {

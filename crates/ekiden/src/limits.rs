@@ -9,8 +9,9 @@ use tracing::{info, warn};
 /// For listeners, the resolver, logs and the runtime.
 const ASIDE: u64 = 64;
 
-/// Raises the descriptor limit as far as it goes, and lowers `budgets.connections` to what it allows.
-pub(crate) fn descriptors(settings: &mut Settings) {
+/// Raises the descriptor limit as far as it goes, and lowers `budgets.connections` to what it allows;
+/// `asked` says whether somebody asked for that number.
+pub(crate) fn descriptors(settings: &mut Settings, asked: bool) {
     let before = getrlimit(Resource::Nofile);
     let most = before.maximum;
     // an unlimited hard limit is still bounded by fs.nr_open
@@ -22,11 +23,17 @@ pub(crate) fn descriptors(settings: &mut Settings) {
     let pipes = u64::from(settings.budgets.pipes) * 2;
     let (connections, lowered) = fit(limit, pipes, settings.budgets.connections);
     if lowered {
-        warn!(
+        let text = format!(
             "{connections} connections at once instead of {}: the descriptor limit is {limit}, \
              of which {pipes} are for pipes; raise it with LimitNOFILE= or `ulimit -Hn`",
             settings.budgets.connections
         );
+        // less than the default is a decision; less than was asked for is a degradation
+        if asked {
+            warn!("{text}");
+        } else {
+            info!("{text}");
+        }
         settings.budgets.connections = connections;
     } else {
         info!(

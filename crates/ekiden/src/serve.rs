@@ -6,10 +6,11 @@ use crate::control::{self, Control};
 use crate::logging::{self, Level};
 use crate::print::warn as print;
 use crate::{cli, exit, limits};
-use ekiden_proxy::Server;
 use ekiden_proxy::settings::{AccessLog, Settings};
+use ekiden_proxy::{Server, StartError};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -85,7 +86,11 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         Ok(server) => server,
         Err(error) => {
             error!("{error}");
-            return exit::UNAVAILABLE;
+            return match error {
+                StartError::Listen { .. } => exit::UNAVAILABLE,
+                StartError::AccessLog(_) => exit::CANNOT_CREATE,
+                StartError::Settings(_) => exit::CONFIGURATION,
+            };
         }
     };
     let handle = server.handle();
@@ -100,7 +105,11 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     }
     tell_systemd(&[NotifyState::Ready]);
     while signals.reload_or_stop().await == Asked::Reload {
-        if let Some(settings) = reload(&fixed) {
+        if let Some(mut settings) = reload(&fixed) {
+            // a port the kernel chose is kept while the same is asked for
+            if settings.listen == fixed.draft.top.listen {
+                settings.listen = handle.status().listen;
+            }
             let stop = settings.timeouts.stop;
             match server.reload(Arc::new(settings)) {
                 Ok(()) => {
@@ -154,7 +163,8 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     }
     info!("name in Via: {}", settings.name);
     limits::say_kernel();
-    limits::descriptors(&mut settings);
+    let asked = loaded.reading.origins.contains_key("budgets.connections");
+    limits::descriptors(&mut settings, asked);
     info!(
         "budgets: {} connections, {} for heads of at most {} fields, {} for bytes waiting to be written",
         settings.budgets.connections,
@@ -169,10 +179,11 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     Ok(settings)
 }
 
-/// Opens the access log once, so that a mistake in it is told before anything is served.
+/// Opens the access log once, so that a mistake in it is told before anything is served. Who went where
+/// is nobody else's business, so a new one is not readable by all.
 fn access_log(log: &AccessLog) -> Result<(), String> {
     let AccessLog::File(path) = log else { return Ok(()) };
-    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    let opened = std::fs::OpenOptions::new().append(true).create(true).mode(0o640).open(path);
     opened.map(|_| info!("access log {}", path.display())).map_err(|error| {
         format!("the access log {} cannot be written: {error}; its directory must be there and belong to the user ekiden runs as", path.display())
     })
@@ -206,6 +217,12 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     if reading.draft.top.control != fixed.draft.top.control {
         warn!("`control` has changed: that needs a restart");
     }
+    if reading.draft.budgets != fixed.draft.budgets {
+        warn!("[budgets] has changed: that needs a restart");
+    }
+    if reading.draft.relay.movement != fixed.draft.relay.movement {
+        warn!("`relay.movement` has changed: that needs a restart");
+    }
     if reading.draft.log.format != fixed.draft.log.format {
         warn!("`log.format` has changed: that needs a restart");
     }
@@ -214,7 +231,6 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     if loaded.reading.draft.top.name.is_none() {
         settings.name.clone_from(&fixed.drawn);
     }
-    limits::descriptors(&mut settings);
     Some(settings)
 }
 

@@ -118,8 +118,8 @@ fn read_passwords(reading: &mut Reading, name: &str) {
     }
 }
 
-/// The text of a file, and whether all users may read it. A longer one than is accepted is read a
-/// byte too far, so that it is seen to be too long.
+/// The text of a file, and whether all users may read it. At most
+/// [`LONGEST`] bytes are accepted.
 fn read_limited(path: &Path) -> io::Result<(String, bool)> {
     let file = File::open(path)?;
     let data = file.metadata()?;
@@ -128,6 +128,9 @@ fn read_limited(path: &Path) -> io::Result<(String, bool)> {
     }
     let mut bytes = Vec::new();
     file.take(LONGEST as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > LONGEST {
+        return Err(io::Error::other("it is longer than 1 MiB"));
+    }
     let text = String::from_utf8(bytes).map_err(|error| {
         let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
             .iter()

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 /// The most characters of a line that are quoted.
 const QUOTED: usize = 120;
+/// Lines of more bytes are not quoted: looking for secrets in all of them would take long.
+const LONGEST_LINE: usize = 4096;
 
 /// A text with its lines found.
 #[derive(Debug)]
@@ -57,6 +59,10 @@ impl<'a> Source<'a> {
             |bytes: usize| whole.char_indices().take_while(|(index, _)| *index < bytes).count();
         let from = chars(at - start);
         let to = chars(span.end.min(self.text.len()).max(at) - start).max(from + 1);
+        if whole.len() > LONGEST_LINE {
+            let quoted = "(a line too long to be shown)".to_owned();
+            return Place { line, column: from + 1, quoted, indent: 0, width: 1 };
+        }
         let mut line_chars: Vec<char> = whole.chars().collect();
         let (mut from_shown, mut to_shown) = (from, to);
         for secret in secrets(&line_chars).into_iter().rev() {
@@ -164,6 +170,13 @@ mod tests {
         let at = line.find("bad").unwrap_or(0);
         let place = Source::new("f", line).place(&(at..at + 3));
         assert_eq!(place.quoted.chars().skip(place.indent).collect::<String>(), "bad");
+    }
+
+    #[test]
+    fn a_very_long_line_is_not_quoted() {
+        let line = "x".repeat(100_000);
+        let place = Source::new("f", &line).place(&(50_000..50_001));
+        assert_eq!((place.column, place.quoted.len() < 100), (50_001, true));
     }
 
     proptest::proptest! {
