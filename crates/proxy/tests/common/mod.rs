@@ -4,9 +4,10 @@
 
 pub mod ends;
 
-use ekiden_proxy::Server;
+use ekiden_model::units::Span;
 use ekiden_proxy::settings::{Budgets, Leg, Movement, Route, Settings, Upstream, UpstreamProtocol};
 use ekiden_proxy::status::BudgetStatus;
+use ekiden_proxy::{Server, Stopped};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -164,6 +165,13 @@ impl Row {
         &self.servers[self.servers.len() - 1]
     }
 
+    /// Stops the first relay gracefully, with that limit.
+    pub fn stop_front(&mut self, limit: Duration) -> Stopped {
+        let server = self.servers.pop().unwrap();
+        let limit = Span::from_nanos(limit.as_nanos() as u64);
+        self.runtime.as_ref().unwrap().block_on(server.stop(limit))
+    }
+
     /// Waits until no relay holds a connection, a pipe or memory.
     pub fn wait_until_empty(&self) {
         for server in &self.servers {
@@ -220,7 +228,7 @@ pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
 
 /// A leg of default settings with these time-outs.
 pub fn leg(idle: Duration, half_closed: Duration) -> Leg {
-    let span = |d: Duration| ekiden_model::units::Span::from_nanos(d.as_nanos() as u64);
+    let span = |d: Duration| Span::from_nanos(d.as_nanos() as u64);
     Leg { idle_timeout: span(idle), half_closed_timeout: span(half_closed), ..Leg::default() }
 }
 
