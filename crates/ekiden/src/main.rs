@@ -1,1 +1,7 @@
-fn main() {}
+//! The `ekiden` command; everything is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ekiden::run()
+}

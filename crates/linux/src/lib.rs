@@ -4,4 +4,16 @@
 //! This crate never decides: it does what it is asked, and says what the kernel granted.
 #![allow(unsafe_code)] // the one crate where it is allowed; each block says why it is sound
 
+pub mod answer;
+pub mod apply;
+pub mod clock;
+pub mod facts;
+pub mod key;
 pub mod options;
+pub mod read_back;
+mod refusal;
+pub mod socket;
+mod sockopt;
+pub mod splice;
+pub mod sysctl;
+pub mod tcp_info;

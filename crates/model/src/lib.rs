@@ -14,4 +14,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod budget;
+pub mod failover;
+pub mod happy_eyeballs;
+pub mod lifetime;
+pub mod movement;
+pub mod rng;
+pub mod traffic;
 pub mod units;

@@ -4,5 +4,25 @@
 //! It never parses the configuration file or arguments (that is `ekiden`), never speaks to the kernel
 //! except through `ekiden-linux`, and never depends on the simulator or the lab.
 
+pub mod access;
+mod access_log;
+mod chain;
+pub mod destination;
+mod dial;
+mod failure;
+pub mod http;
+mod incoming;
+mod means;
+mod pump;
+mod registry;
+mod relay;
+mod resolve;
+mod server;
+mod session;
 pub mod settings;
+pub mod socks;
+mod socks_door;
 pub mod status;
+mod world;
+
+pub use server::{Handle, Server, StartError, Stopped};

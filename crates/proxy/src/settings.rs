@@ -268,7 +268,8 @@ pub enum AccessLog {
 impl Default for Leg {
     fn default() -> Self {
         Self {
-            socket: SocketOptions::default(),
+            // a relay must not wait for bytes it cannot see coming
+            socket: SocketOptions { no_delay: Some(true), ..SocketOptions::default() },
             connect_timeout: Span::from_secs(10),
             idle_timeout: Span::from_secs(3600),
             half_closed_timeout: Span::from_secs(120),

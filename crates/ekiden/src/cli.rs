@@ -1,0 +1,214 @@
+//! The arguments. What they mean is done elsewhere.
+
+use crate::config::{Overrides, pattern};
+use clap::{Args, Parser, Subcommand};
+use ekiden_model::units::Span;
+use ipnet::IpNet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A TCP accelerator for long, lossy, asymmetric and shared links.
+#[derive(Debug, Parser)]
+#[command(
+    name = "ekiden",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    after_help = "Begin with:\n  \
+        ekiden serve                            # a proxy on 127.0.0.1:3128\n  \
+        curl -x http://127.0.0.1:3128 http://example.org/\n  \
+        ekiden doctor                           # what this machine allows, and how to allow more\n\n\
+        Exit codes: 0 fine, 1 what was checked is not fine, 2 usage, 64-78 as in sysexits.h.\n\
+        NO_COLOR switches colours off; EKIDEN_LOG=debug overrides the log level."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the accelerator: HTTP, CONNECT, SOCKS5 and SOCKS4a on one port
+    #[command(after_help = SERVE_HELP)]
+    Serve(Serve),
+    /// Find every problem of a configuration, with its place and a hint
+    #[command(
+        after_help = "Examples:\n  ekiden check config.toml\n  ekiden check --json | jq '.problems[].message'\n\nExit codes: 0 usable (warnings may be there), 1 not."
+    )]
+    Check(Check),
+    /// Show the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Say what this machine's kernel and settings allow, and how to allow more
+    #[command(
+        after_help = "Examples:\n  ekiden doctor\n  ekiden doctor --with relay.example:3128\n  sudo ekiden doctor --apply"
+    )]
+    Doctor(Doctor),
+    /// One look at a running daemon: budgets, upstreams, connections
+    #[command(
+        after_help = "Examples:\n  ekiden status\n  ekiden status --json | jq '.connections[].legs[].rtt_us'\n\nThe document's schema is docs/schema/status.json."
+    )]
+    Status(Status),
+    /// A live screen of a running daemon's connections
+    #[command(
+        after_help = "Keys: r sorts by rate, b by bytes, a by age, i by idle time; the same again turns the order;\nq or Esc quits."
+    )]
+    Top(Top),
+    /// Write a completion script for a shell to standard output
+    #[command(
+        after_help = "Example:\n  ekiden completions bash > ~/.local/share/bash-completion/completions/ekiden"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual page to standard output
+    #[command(after_help = "Example:\n  ekiden man | man -l -")]
+    Man,
+}
+
+const SERVE_HELP: &str = "Examples:\n  \
+    ekiden serve                                      # 127.0.0.1:3128, nothing configured\n  \
+    ekiden serve --config /etc/ekiden/config.toml\n  \
+    ekiden serve --allow-destination 127.0.0.0/8      # to try it with servers on this machine\n\n\
+    SIGHUP reads the configuration again; live connections keep theirs. SIGTERM and SIGINT stop: no new\n\
+    connections, and live ones have `timeouts.stop` to end; the second signal ends at once.\n\n\
+    Listening beyond loopback is refused (exit code 78) without a [[rule]] that names the clients.";
+
+/// Which configuration.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// Configuration file [default: $XDG_CONFIG_HOME/ekiden/config.toml or
+    /// /etc/ekiden/config.toml, if there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Listen here instead of the configuration's addresses (may be repeated)
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen)]
+    pub listen: Vec<SocketAddr>,
+    /// Let clients reach this prefix although it is loopback, private or the like (may be repeated)
+    #[arg(long = "allow-destination", value_name = "CIDR", value_parser = pattern::net)]
+    pub allow_destinations: Vec<IpNet>,
+    /// Control socket, instead of the configuration's
+    #[arg(long, value_name = "PATH", value_parser = socket)]
+    pub socket: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    /// What they say over the file.
+    #[must_use]
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            listen: self.listen.clone(),
+            allow_destinations: self.allow_destinations.clone(),
+            control: self.socket.clone(),
+        }
+    }
+}
+
+/// `ekiden serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Which configuration.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// `ekiden check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Configuration file [default: the one `serve` would use]
+    pub file: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ekiden config …`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// The configuration in effect, as TOML, with where each value comes from; passwords as ***
+    #[command(
+        after_help = "Examples:\n  ekiden config show\n  ekiden config show --defaults\n  ekiden config show --listen 127.0.0.1:8080"
+    )]
+    Show {
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// The defaults alone
+        #[arg(long, conflicts_with_all = ["config", "listen", "allow_destinations", "socket"])]
+        defaults: bool,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// A configuration to begin with: every key with its documentation, commented out at its default
+    #[command(after_help = "Example:\n  ekiden config example > config.toml")]
+    Example,
+}
+
+/// `ekiden doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Measure round-trip time, loss and rate to this relay too
+    #[arg(long, value_name = "RELAY")]
+    pub with: Option<String>,
+    /// Do what mends the findings, as far as permitted
+    #[arg(long)]
+    pub apply: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `ekiden status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Print the daemon's document as it is
+    #[arg(long)]
+    pub json: bool,
+    /// Control socket of the daemon
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+/// `ekiden top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Control socket of the daemon
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Between two looks, 100 ms to 1 h
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: Span,
+}
+
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    pattern::socket(text, None)
+        .map_err(|why| format!("{why}; write it like 127.0.0.1:3128 or [::1]:3128"))
+}
+
+fn socket(text: &str) -> Result<PathBuf, String> {
+    std::path::absolute(text).map_err(|error| error.to_string())
+}
+
+fn interval(text: &str) -> Result<Span, String> {
+    let span: Span =
+        text.parse().map_err(|error: ekiden_model::units::UnitError| error.to_string())?;
+    if (Span::from_millis(100)..=Span::from_secs(3600)).contains(&span) {
+        Ok(span)
+    } else {
+        Err("100 ms to 1 h".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,101 @@
+//! The other end of the control socket, for `status` and `top`.
+
+use crate::control;
+use ekiden_proxy::status::Status;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+/// A daemon on this machine answers at once, or it is in trouble.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// 20,000 connections take some 50 MiB.
+const LONGEST: usize = 1 << 30;
+
+/// The daemon could not be asked.
+#[derive(Debug)]
+pub enum AskError {
+    /// Nobody answers at any of these places.
+    Nobody(Vec<PathBuf>),
+    /// One is there, and this user may not speak to it.
+    Denied(PathBuf),
+    /// It answered, and not as expected.
+    Answer(PathBuf, String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nobody(places) => {
+                let places: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
+                write!(
+                    f,
+                    "no ekiden answers on {}: start one with `ekiden serve`, or name its socket with --socket",
+                    places.join(" or ")
+                )
+            }
+            Self::Denied(path) => write!(
+                f,
+                "{} belongs to another user: ask as that user or as root (sudo)",
+                path.display()
+            ),
+            Self::Answer(path, why) => write!(
+                f,
+                "the daemon on {} did not answer as expected: {why}; is it of this version?",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+/// Asks for the status, at `socket` or wherever a daemon of this user or the service would be. The
+/// document comes as it was sent, too.
+///
+/// # Errors
+/// When nobody answers, or not as expected within 5 s.
+pub async fn status(socket: Option<&Path>) -> Result<(Status, Bytes), AskError> {
+    let places = socket.map_or_else(control::places, |path| vec![path.to_owned()]);
+    let mut denied = None;
+    for path in &places {
+        let stream = match UnixStream::connect(path).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    denied = Some(path.clone());
+                }
+                continue;
+            }
+        };
+        let wrong = |why: String| AskError::Answer(path.clone(), why);
+        let body = tokio::time::timeout(PATIENCE, get(stream))
+            .await
+            .map_err(|_| wrong(format!("nothing within {} s", PATIENCE.as_secs())))?
+            .map_err(wrong)?;
+        let status = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
+        return Ok((status, body));
+    }
+    Err(denied.map_or(AskError::Nobody(places), AskError::Denied))
+}
+
+async fn get(stream: UnixStream) -> Result<Bytes, String> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let driver = tokio::spawn(connection);
+    let request = hyper::Request::get("/v1/status")
+        .header("host", "ekiden")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    if !response.status().is_success() {
+        return Err(format!("HTTP status {}", response.status()));
+    }
+    let body = Limited::new(response.into_body(), LONGEST).collect().await;
+    driver.abort();
+    body.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())
+}

@@ -1,0 +1,369 @@
+//! What can be said of a configuration only when all of it is there: names that must exist, what can
+//! never be reached, and whether it is safe.
+
+use super::draft::{Control, Draft, LegDraft};
+use super::problem::Severity::{self, Error, Warning};
+use super::reader::Reader;
+use super::value::Value;
+use super::{similar, url};
+use ekiden_proxy::settings::{HostPattern, Pattern};
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fills in inherited legs, and `client` and `direct`. Returns which keys were inherited: path to the
+/// path they come from.
+pub(super) fn inherit(reader: &mut Reader<'_>, draft: &mut Draft) -> BTreeMap<String, String> {
+    let sets = std::mem::take(&mut reader.legs);
+    let parent = |name: &str| {
+        sets.get(name)?.iter().find_map(|(key, value)| match value {
+            Value::Text(parent) if key.name == "inherit" => Some(parent.clone()),
+            _ => None,
+        })
+    };
+    let mut from = BTreeMap::new();
+    let always = ["client", "direct"].map(str::to_owned);
+    let names: BTreeSet<String> = sets.keys().cloned().chain(always).collect();
+    for name in &names {
+        let mut line = vec![name.clone()];
+        while let Some(next) = line.last().and_then(|last| parent(last)) {
+            let path = format!("leg.{name}.inherit");
+            if line.contains(&next) {
+                let round = line.iter().chain([&next]).cloned().collect::<Vec<_>>().join(" > ");
+                // each leg of the circle would say the same
+                if next == *name && line.iter().all(|other| name <= other) {
+                    reader.error(
+                        &path,
+                        format!("legs inherit in a circle: {round}"),
+                        "one of them must stand on its own",
+                    );
+                }
+                break;
+            }
+            if !names.contains(&next) {
+                if line.len() == 1 {
+                    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+                    reader.error(
+                        &path,
+                        format!("there is no leg `{next}`"),
+                        similar::hint("legs", &next, &known),
+                    );
+                }
+                break;
+            }
+            line.push(next);
+        }
+        let mut leg = LegDraft::default();
+        for ancestor in line.iter().rev() {
+            for (key, value) in sets.get(ancestor).into_iter().flatten() {
+                if ancestor == name || key.name != "inherit" {
+                    (key.put)(&mut leg, value.clone());
+                    from.insert(
+                        format!("leg.{name}.{}", key.name),
+                        format!("leg.{ancestor}.{}", key.name),
+                    );
+                }
+            }
+        }
+        draft.legs.insert(name.clone(), leg);
+    }
+    from
+}
+
+/// All checks. `file_listens` says whether the listen addresses are those of the file.
+pub(super) fn check(
+    reader: &mut Reader<'_>,
+    draft: &Draft,
+    file_listens: bool,
+) -> BTreeMap<String, url::UpstreamUrl> {
+    let urls = upstreams(reader, draft);
+    routes(reader, draft);
+    rules(reader, draft);
+    legs(reader, draft);
+    if draft.dns.min_ttl > draft.dns.max_ttl {
+        reader.error("dns.min_ttl", "`min_ttl` is longer than `max_ttl`", "");
+    }
+    listen(reader, draft, file_listens);
+    urls
+}
+
+fn leg_exists(reader: &mut Reader<'_>, draft: &Draft, path: &str, name: &str) {
+    if !draft.legs.contains_key(name) {
+        let known: Vec<&str> = draft.legs.keys().map(String::as_str).collect();
+        reader.error(
+            path,
+            format!("there is no leg `{name}`"),
+            similar::hint("legs", name, &known),
+        );
+    }
+}
+
+fn upstreams(reader: &mut Reader<'_>, draft: &Draft) -> BTreeMap<String, url::UpstreamUrl> {
+    let used: BTreeSet<&str> =
+        draft.routes.iter().flat_map(|r| r.through.iter().flatten()).map(String::as_str).collect();
+    let mut urls = BTreeMap::new();
+    for (name, upstream) in &draft.upstreams {
+        let path = format!("upstream.{name}");
+        if name == "direct" {
+            reader.error(
+                &path,
+                "an upstream cannot be named `direct`: in routes it means «without any»",
+                "",
+            );
+        } else if !used.contains(name.as_str()) {
+            reader.report(
+                Warning,
+                &path,
+                format!("upstream `{name}` is used by no route"),
+                format!("for all destinations: [[route]] with through = [\"{name}\"]"),
+            );
+        }
+        leg_exists(reader, draft, &format!("{path}.leg"), &upstream.leg);
+        let url_path = format!("{path}.url");
+        if upstream.url.is_empty() {
+            // a url that is there and wrong has been reported
+            if !reader.spans.contains_key(&url_path) {
+                reader.error(
+                    &path,
+                    format!("upstream `{name}` has no `url`"),
+                    "such as url = \"http://host:3128\" or \"socks5://host:1080\"",
+                );
+            } else {
+                reader.error(
+                    &url_path,
+                    "`url` is empty or no text",
+                    "such as \"http://host:3128\" or \"socks5://host:1080\"",
+                );
+            }
+            continue;
+        }
+        match url::read(&upstream.url) {
+            Ok(url) => {
+                let password = url.user.as_ref().map(|(_, password)| password.is_some());
+                match (password, &upstream.password_file) {
+                    (None, Some(_)) => reader.error(
+                        &format!("{path}.password_file"),
+                        "there is a password and no user",
+                        "name the user in `url`: \"http://user@host:3128\"",
+                    ),
+                    (Some(true), Some(_)) => reader.error(
+                        &format!("{path}.password_file"),
+                        "the password stands in `url` already",
+                        "remove it there",
+                    ),
+                    (Some(false), None) => reader.report(
+                        Warning,
+                        &url_path,
+                        "there is a user and no password: the empty one is sent",
+                        "set password_file",
+                    ),
+                    _ => {}
+                }
+                urls.insert(name.clone(), url);
+            }
+            Err(why) => reader.error(&url_path, format!("`url`: {why}"), ""),
+        }
+    }
+    urls
+}
+
+/// Whether patterns match every destination.
+fn matches_all(patterns: &[Pattern]) -> bool {
+    let all_ports =
+        |ports: Option<(u16, u16)>| ports.is_none_or(|(from, to)| from <= 1 && to == u16::MAX);
+    patterns.is_empty() || patterns.iter().any(|p| p.host == HostPattern::Any && all_ports(p.ports))
+}
+
+/// Whether prefixes match every client.
+fn matches_everybody(nets: &[IpNet]) -> bool {
+    let whole =
+        |v4: bool| nets.iter().any(|n| n.prefix_len() == 0 && matches!(n, IpNet::V4(_)) == v4);
+    nets.is_empty() || (whole(true) && whole(false))
+}
+
+fn routes(reader: &mut Reader<'_>, draft: &Draft) {
+    let known: Vec<&str> = draft.upstreams.keys().map(String::as_str).collect();
+    let mut all_taken = false;
+    for (index, route) in draft.routes.iter().enumerate() {
+        let path = format!("route[{index}]");
+        if all_taken {
+            reader.report(
+                Warning,
+                &path,
+                "this route is never reached: the one before it matches everything",
+                "move it up",
+            );
+            break;
+        }
+        all_taken = matches_all(&route.to);
+        if route.through.is_empty() {
+            reader.error(
+                &format!("{path}.through"),
+                "`through` is empty: there is no way to go",
+                "leave it off, or write [\"direct\"], to go without an upstream",
+            );
+        }
+        let mut seen = BTreeSet::new();
+        for (number, chain) in route.through.iter().enumerate() {
+            let chain_path = format!("{path}.through[{number}]");
+            for hop in chain.iter().filter(|hop| !draft.upstreams.contains_key(hop.as_str())) {
+                if reader.problems.has_room() {
+                    let hop = super::pattern::shorten(hop);
+                    reader.error(
+                        &chain_path,
+                        format!("there is no upstream `{hop}`"),
+                        similar::hint("upstreams", &hop, &known),
+                    );
+                }
+            }
+            if !seen.insert(chain) {
+                reader.report(Warning, &chain_path, "this chain is in the list twice", "");
+            }
+        }
+        leg_exists(reader, draft, &format!("{path}.leg"), &route.leg);
+        leg_exists(reader, draft, &format!("{path}.client_leg"), &route.client_leg);
+    }
+}
+
+fn rules(reader: &mut Reader<'_>, draft: &Draft) {
+    let mut all_taken = false;
+    for (index, rule) in draft.rules.iter().enumerate() {
+        let path = format!("rule[{index}]");
+        if !reader.spans.contains_key(&format!("{path}.action")) {
+            reader.error(
+                &path,
+                "this rule has no `action`",
+                "action = \"allow\" or action = \"deny\"",
+            );
+        }
+        if all_taken {
+            reader.report(
+                Warning,
+                &path,
+                "this rule is never reached: the one before it matches everything",
+                "move it up",
+            );
+            break;
+        }
+        all_taken = matches_everybody(&rule.from) && matches_all(&rule.to);
+        if rule.action == "deny" && !rule.allow_destinations.is_empty() {
+            reader.report(
+                Warning,
+                &format!("{path}.allow_destinations"),
+                "a rule that denies opens no destinations",
+                "",
+            );
+        }
+    }
+}
+
+fn legs(reader: &mut Reader<'_>, draft: &Draft) {
+    let used: BTreeSet<&str> = ["client", "direct"]
+        .into_iter()
+        .chain(draft.upstreams.values().map(|u| u.leg.as_str()))
+        .chain(draft.routes.iter().flat_map(|r| [r.leg.as_str(), r.client_leg.as_str()]))
+        .chain(draft.legs.values().filter_map(|l| l.inherit.as_deref()))
+        .collect();
+    for (name, leg) in &draft.legs {
+        if !used.contains(name.as_str()) {
+            reader.report(
+                Warning,
+                &format!("leg.{name}"),
+                format!("leg `{name}` is used by no upstream, route or other leg"),
+                "",
+            );
+        }
+        let socket = &leg.leg.socket;
+        if let (Some(min), Some(max)) = (socket.rto_min, socket.rto_max)
+            && min > max
+        {
+            reader.error(&format!("leg.{name}.rto_min"), "`rto_min` is longer than `rto_max`", "");
+        }
+        for key in ["keepalive_idle", "keepalive_interval"] {
+            let span = if key == "keepalive_idle" {
+                socket.keepalive_idle
+            } else {
+                socket.keepalive_interval
+            };
+            if span.is_some_and(|span| !span.as_nanos().is_multiple_of(1_000_000_000)) {
+                reader.error(
+                    &format!("leg.{name}.{key}"),
+                    format!("`{key}`: the kernel counts whole seconds"),
+                    "",
+                );
+            }
+        }
+        if socket.keepalive_idle.is_none()
+            && (socket.keepalive_interval.is_some() || socket.keepalive_count.is_some())
+        {
+            reader.report(
+                Warning,
+                &format!("leg.{name}"),
+                "keep-alive probes are set and not switched on",
+                "set keepalive_idle",
+            );
+        }
+    }
+}
+
+/// Open proxies on public addresses are found within hours; so nobody is one by accident.
+fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
+    let report =
+        |reader: &mut Reader<'_>, severity: Severity, index: usize, message: String, hint: &str| {
+            if file_listens {
+                reader.report(severity, &format!("listen[{index}]"), message, hint);
+            } else {
+                reader.problems.push(super::Problem::general(severity, message, hint));
+            }
+        };
+    if draft.top.listen.is_empty() {
+        reader.error(
+            "listen",
+            "`listen` is empty: there is nothing to do",
+            "listen = [\"127.0.0.1:3128\"]",
+        );
+    }
+    let mut seen = BTreeSet::new();
+    let allows = |rule: &&super::draft::RuleDraft| rule.action == "allow";
+    let named = draft.rules.iter().filter(allows).any(|rule| !rule.from.is_empty());
+    let open = draft.rules.iter().filter(allows).find(|rule| matches_everybody(&rule.from));
+    for (index, address) in draft.top.listen.iter().enumerate() {
+        if !seen.insert(address) && address.port() != 0 {
+            report(reader, Error, index, format!("{address} is listed twice"), "");
+        }
+        if address.ip().to_canonical().is_loopback() {
+            continue;
+        }
+        if !named {
+            report(
+                reader,
+                Error,
+                index,
+                format!(
+                    "refusing to listen on {address}: it is reached from beyond this machine, and no rule says who may use it"
+                ),
+                "open proxies are found and abused within hours, and you answer for what they do\n\
+                 name your clients; for example, add:\n\
+                 [[rule]]\n\
+                 from = [\"192.168.0.0/16\"]\n\
+                 action = \"allow\"",
+            );
+        } else if open.is_some() {
+            report(
+                reader,
+                Warning,
+                index,
+                format!("a rule lets everybody in on {address}"),
+                "name your clients in `from`; open proxies are abused within hours",
+            );
+        }
+    }
+    if let Control::At(path) = &draft.top.control
+        && path.to_string_lossy().ends_with('/')
+    {
+        reader.error(
+            "control",
+            "`control` names a directory",
+            "name the socket in it, such as /run/ekiden/ekiden.sock",
+        );
+    }
+}

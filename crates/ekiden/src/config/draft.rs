@@ -1,0 +1,143 @@
+//! What is read from the file before it is settings: the tables as they stand.
+
+#![allow(missing_docs)] // the fields are the keys, and the keys are documented in `keys`
+
+use super::value::{Field, Value};
+use ekiden_proxy::settings::{
+    Access, AccessLog, Budgets, Dns, Leg, Movement, Pattern, Route, Timeouts,
+};
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A whole configuration as its tables stand, defaults filled in.
+#[derive(Debug, Clone, Default)]
+pub struct Draft {
+    pub top: Top,
+    pub legs: BTreeMap<String, LegDraft>,
+    pub upstreams: BTreeMap<String, UpstreamDraft>,
+    pub routes: Vec<Route>,
+    pub rules: Vec<RuleDraft>,
+    pub access: Access,
+    pub timeouts: Timeouts,
+    pub budgets: Budgets,
+    pub dns: Dns,
+    pub relay: RelayDraft,
+    pub log: Log,
+}
+
+/// `[relay]`.
+#[derive(Debug, Clone, Copy)]
+pub struct RelayDraft {
+    pub movement: Movement,
+}
+
+impl Default for RelayDraft {
+    fn default() -> Self {
+        Self { movement: Movement::Auto }
+    }
+}
+
+/// The keys outside any table.
+#[derive(Debug, Clone)]
+pub struct Top {
+    pub listen: Vec<SocketAddr>,
+    pub name: Option<String>,
+    pub control: Control,
+}
+
+/// Where the control socket is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Control {
+    /// Wherever the person who runs it can make one.
+    #[default]
+    Auto,
+    /// There is none.
+    Off,
+    /// Here.
+    At(PathBuf),
+}
+
+impl Field for Control {
+    fn put(&mut self, value: Value) {
+        match value {
+            Value::Unset => *self = Self::Auto,
+            Value::Text(text) if text == "off" => *self = Self::Off,
+            Value::Text(text) => *self = Self::At(PathBuf::from(text)),
+            _ => {}
+        }
+    }
+    fn get(&self) -> Value {
+        match self {
+            Self::Auto => Value::Unset,
+            Self::Off => Value::Text("off".to_owned()),
+            Self::At(path) => Value::Text(path.display().to_string()),
+        }
+    }
+}
+
+/// `[leg.NAME]`.
+#[derive(Debug, Clone, Default)]
+pub struct LegDraft {
+    pub inherit: Option<String>,
+    pub leg: Leg,
+}
+
+/// `[upstream.NAME]`.
+#[derive(Debug, Clone)]
+pub struct UpstreamDraft {
+    pub url: String,
+    pub leg: String,
+    pub password_file: Option<PathBuf>,
+}
+
+/// `[[rule]]`.
+#[derive(Debug, Clone)]
+pub struct RuleDraft {
+    pub from: Vec<IpNet>,
+    pub to: Vec<Pattern>,
+    pub action: String,
+    pub allow_destinations: Vec<IpNet>,
+}
+
+/// `[log]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// The most detailed level that is written: `error`, `warn`, `info`, `debug` or `trace`.
+    pub level: String,
+    /// `text` or `json`.
+    pub format: String,
+    /// Where the access log goes.
+    pub access: AccessLog,
+}
+
+impl Default for Top {
+    fn default() -> Self {
+        let listen = ekiden_proxy::settings::Settings::default().listen;
+        Self { listen, name: None, control: Control::Auto }
+    }
+}
+
+impl Default for UpstreamDraft {
+    fn default() -> Self {
+        Self { url: String::new(), leg: "direct".to_owned(), password_file: None }
+    }
+}
+
+impl Default for RuleDraft {
+    fn default() -> Self {
+        Self {
+            from: Vec::new(),
+            to: Vec::new(),
+            action: "allow".to_owned(),
+            allow_destinations: Vec::new(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: "info".to_owned(), format: "text".to_owned(), access: AccessLog::Off }
+    }
+}

@@ -1,0 +1,262 @@
+use super::*;
+use ekiden_model::units::{Bytes, Rate, Span};
+use ekiden_proxy::settings::{AccessLog, Movement, UpstreamProtocol};
+
+fn problems(text: &str) -> String {
+    render_all(&read(text, "test.toml").problems)
+}
+
+fn first(text: &str) -> String {
+    read(text, "test.toml").problems.first().map_or_else(String::new, |p| p.line())
+}
+
+#[test]
+fn nothing_is_the_defaults() {
+    let reading = read("", "test.toml");
+    assert_eq!(reading.problems, []);
+    assert_eq!(reading.settings, Settings::default());
+}
+
+#[test]
+fn a_whole_configuration() {
+    let text = include_str!("../../tests/good.toml");
+    let reading = read(text, "good.toml");
+    assert_eq!(render_all(&reading.problems), "");
+    let settings = reading.settings;
+    assert_eq!(settings.name, "harbour");
+    assert_eq!(settings.listen.len(), 2);
+    let sea = &settings.legs["sea"];
+    assert_eq!(sea.connect_timeout, Span::from_secs(20));
+    assert_eq!(sea.idle_timeout, Span::from_secs(1800), "from `direct`");
+    assert_eq!(sea.socket.congestion, ["bbr", "cubic"]);
+    assert_eq!(sea.socket.pace, Some(Rate::from_bits_per_second(4_000_000)));
+    assert_eq!(sea.socket.send_buffer, Some(Bytes::mib(2)));
+    assert_eq!(sea.socket.mss, None, "set in `direct` and given back");
+    assert_eq!(settings.upstreams["capital"].protocol, UpstreamProtocol::Socks5);
+    assert_eq!(settings.upstreams["capital"].host, "2001:db8::7");
+    assert_eq!(settings.routes[1].through, [vec!["near".to_owned(), "capital".to_owned()], vec![]]);
+    assert!(settings.access.rules[1].allow && !settings.access.rules[0].allow);
+    assert_eq!(settings.relay.movement, Movement::Random(7));
+    assert_eq!(settings.access_log, AccessLog::File("/var/log/ekiden/access.json".into()));
+    assert!(!reading.origins.contains_key("timeouts.stop"));
+    assert_eq!(reading.origins.get("name"), Some(&Origin::Line(3)));
+}
+
+#[test]
+fn every_problem_at_once() {
+    insta::assert_snapshot!(problems(include_str!("../../tests/bad.toml")));
+}
+
+#[test]
+fn a_syntax_error_has_its_place() {
+    insta::assert_snapshot!(problems("listen = [\"127.0.0.1:3128\"\n[dns]\n"));
+}
+
+#[test]
+fn refuses_to_be_an_open_proxy() {
+    insta::assert_snapshot!(problems(
+        "listen = [\"127.0.0.1:1\", \"0.0.0.0:3128\", \"[::ffff:127.0.0.1]:1\"]\n"
+    ));
+    let rule = "[[rule]]\nfrom = [\"192.168.0.0/16\"]\naction = \"allow\"\n";
+    assert_eq!(problems(&format!("listen = [\"[::]:3128\"]\n{rule}")), "");
+    for refused in
+        ["[[rule]]\naction = \"allow\"\n", "[[rule]]\nfrom = [\"10.0.0.0/8\"]\naction = \"deny\"\n"]
+    {
+        let reading = read(&format!("listen = [\"[::]:3128\"]\n{refused}"), "t");
+        assert!(!reading.is_usable(), "{refused}");
+    }
+    let flag = Overrides { listen: vec!["0.0.0.0:1".parse().unwrap()], ..Overrides::default() };
+    assert!(!read_with("", "t", &flag).is_usable());
+    let reading = read_with(rule, "t", &flag);
+    assert!(reading.is_usable());
+    let everybody =
+        "listen = [\"[::]:1\"]\n[[rule]]\nfrom = [\"0.0.0.0/0\", \"::/0\"]\naction = \"allow\"\n";
+    let reading = read(everybody, "t");
+    assert!(reading.is_usable() && reading.problems.len() == 1);
+}
+
+#[test]
+fn each_mistake_is_told() {
+    for (text, part) in [
+        ("listn = []", "unknown key `listn` (did you mean `listen`?)"),
+        ("stop = \"3 s\"", "unknown key `stop` (`stop` belongs into [timeouts])"),
+        ("listen = []", "`listen` is empty"),
+        ("listen = \"127.0.0.1\"", "«127.0.0.1» has no port"),
+        ("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]", "listed twice"),
+        ("control = \"here\"", "not an absolute path"),
+        ("name = \"a b\"", "a name in `Via`"),
+        ("[timeouts]\nstop = 3", "with its unit, in quotes"),
+        ("[timeouts]\nstop = \"3\"", "the unit is missing"),
+        ("[timeouts]\nkeep_alive = \"0 s\"", "too little"),
+        ("[dns]\nattempt_delay = \"3 s\"", "too much (at most 2 s)"),
+        ("[dns]\nprefer = \"ipv5\"", "did you mean `ipv"),
+        ("[dns]\nmin_ttl = \"2 h\"", "longer than `max_ttl`"),
+        ("[leg.client]\nmss = 87", "87 is out of range (88 to 32767)"),
+        ("[leg.client]\ndscp = 64", "0 to 63"),
+        ("[leg.client]\nsyn_count = 0", "1 to 127"),
+        ("[leg.client]\nrto_min = \"201 ms\"", "at most 200 ms"),
+        ("[leg.client]\nrto_max = \"121 s\"", "at most 120 s"),
+        ("[leg.client]\nkeepalive_idle = \"1.5 s\"", "whole seconds"),
+        ("[leg.client]\ninherit = \"clinet\"", "no leg `clinet` (did you mean `client`?)"),
+        (
+            "[leg.client]\ninherit = \"direct\"\n[leg.direct]\ninherit = \"client\"",
+            "in a circle: client > direct > client",
+        ),
+        ("[leg.client]\ninherit = \"client\"", "in a circle: client > client"),
+        ("[leg.\"a b\"]", "is no name"),
+        ("leg = 3", "group of tables"),
+        ("[leg]\nmss = 3", "unknown key `mss` in [leg]"),
+        ("[upstream.a]", "used by no route"),
+        ("[[route]]\nthrough = [\"a\"]", "no upstream `a`"),
+        ("[[route]]\nthrough = [\"a > a\"]", "twice"),
+        ("[[route]]\nthrough = [\"a >\"]", "names of upstreams"),
+        ("[[route]]\nthrough = [\"a > direct\"]", "stands alone"),
+        ("[[route]]\nthrough = []", "`through` is empty"),
+        ("[[route]]\n[[route]]\nto = [\":22\"]", "never reached"),
+        ("[route]\nto = []", "[[route]]"),
+        ("[[rule]]\nfrom = [\"10.0.0.1/8\"]\naction = \"allow\"", "10.0.0.0/8 was meant?"),
+        ("[[rule]]", "no `action`"),
+        ("[[rule]]\naction = \"alow\"", "did you mean `allow`?"),
+        ("[relay]\nmovement = \"fast\"", "none of `auto`"),
+        ("[log]\naccess = \"x\"", "none of `off`"),
+        ("[timeouts.stop]\n", "not a table"),
+        ("timeouts = 3", "write it as [timeouts]"),
+        ("a = 1\na = 2", "this is not TOML: duplicate key"),
+    ] {
+        assert!(first(text).contains(part), "{text}\n{}", first(text));
+    }
+}
+
+#[test]
+fn no_problem_shows_a_password() {
+    for text in [
+        "[upstream.a]\nurl = \"http://u:geheim@h\"",
+        "[upstream.a]\nurl = \"http://u:geheim@h:1\" trailing",
+        "[upstream.a]\npassword = \"geheim\"",
+        "upstream = { a = { url = \"ftp://u:geheim@h:1\", colour = 1 } }",
+    ] {
+        let shown = problems(text);
+        assert!(!shown.is_empty() && !shown.contains("geheim"), "{shown}");
+        assert!(!format!("{:?}", read(text, "t")).contains("geheim"), "{text}");
+    }
+}
+
+#[test]
+fn the_committed_example_is_current() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config.example.toml");
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    let current = example();
+    if committed != current && std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &current).unwrap();
+    } else {
+        assert!(committed == current, "write it anew: ekiden config example > config.example.toml");
+    }
+}
+
+/// The example with its keys in force, and its examples too if asked.
+fn uncommented(examples: bool) -> String {
+    let line = |line: &str| match line.strip_prefix('#') {
+        Some(rest) if rest.starts_with(' ') || rest.is_empty() => String::new(),
+        Some(rest) => match rest.strip_prefix(": ") {
+            Some(example) if examples => example.to_owned(),
+            Some(_) => String::new(),
+            None => rest.to_owned(),
+        },
+        None => line.to_owned(),
+    };
+    example().lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_example_uncommented_is_the_defaults() {
+    let reading = read(&uncommented(false), "example");
+    assert_eq!(render_all(&reading.problems), "");
+    assert_eq!(reading.settings, Settings::default());
+    assert!(reading.origins.contains_key("leg.client.mptcp"), "keys are really in force");
+}
+
+#[test]
+fn the_examples_in_the_example_are_right() {
+    let reading = read(&uncommented(true), "example");
+    assert_eq!(render_all(&reading.problems), "");
+    assert_eq!(reading.settings.routes.len(), 2);
+}
+
+#[test]
+fn what_is_shown_reads_back() {
+    let text = include_str!("../../tests/good.toml");
+    let reading = read(text, "good.toml");
+    let again = read(&show(&reading, Some("good.toml")), "shown");
+    assert_eq!(render_all(&again.problems), "");
+    let mut settings = again.settings;
+    // the passwords alone are not shown
+    settings.upstreams.clone_from(&reading.settings.upstreams);
+    assert_eq!(settings, reading.settings);
+}
+
+#[test]
+fn too_long_or_too_deep_is_refused() {
+    assert!(first(&"#".repeat(LONGEST + 1)).contains("longer than 1 MiB"));
+    assert!(first(&format!("a = {}", "[".repeat(100_000))).contains("not TOML"));
+    let many = (0..100_000).map(|n| format!("k{n} = 1\n")).collect::<String>();
+    let reading = read(many.get(..LONGEST).unwrap_or(&many), "many");
+    assert!(reading.problems.len() <= 101);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        let _ = read(&text, "any").problems.iter().map(Problem::render).count();
+    }
+
+    #[test]
+    fn nor_does_a_likely_one(lines in proptest::collection::vec(line(), 0..12)) {
+        let reading = read(&lines.join("\n"), "any");
+        let _ = render_all(&reading.problems);
+        let _ = show(&reading, None);
+    }
+}
+
+/// A line of a configuration, sometimes wrong.
+fn line() -> impl proptest::strategy::Strategy<Value = String> {
+    use proptest::prelude::*;
+    let value = prop_oneof![
+        Just("\"1 s\"".to_owned()),
+        Just("\"kernel\"".to_owned()),
+        Just("[]".to_owned()),
+        Just("[\"direct\", \"a > b\"]".to_owned()),
+        Just("true".to_owned()),
+        Just("{ x = 1 }".to_owned()),
+        Just("1979-05-27".to_owned()),
+        Just("-1".to_owned()),
+        Just("\"http://u:p@h:1\"".to_owned()),
+        Just("[[1, [2]], {}]".to_owned()),
+        "\"[^\"\\\\\\n]{0,20}\"",
+    ];
+    let key = prop_oneof![
+        Just("listen"),
+        Just("leg.client.mss"),
+        Just("url"),
+        Just("through"),
+        Just("to"),
+        Just("from"),
+        Just("inherit"),
+        Just("action"),
+        Just("stop"),
+        Just("password"),
+        Just("upstream.a.url"),
+        Just("route"),
+    ];
+    prop_oneof![
+        Just("[leg.client]".to_owned()),
+        Just("[leg.x]".to_owned()),
+        Just("[upstream.a]".to_owned()),
+        Just("[[route]]".to_owned()),
+        Just("[[rule]]".to_owned()),
+        Just("[timeouts]".to_owned()),
+        Just("[upstream]".to_owned()),
+        Just("[[upstream]]".to_owned()),
+        Just("[leg.x.y]".to_owned()),
+        (key, value).prop_map(|(key, value)| format!("{key} = {value}")),
+    ]
+}

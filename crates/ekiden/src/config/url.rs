@@ -1,0 +1,168 @@
+//! The URL of an upstream proxy.
+
+use super::pattern;
+use ekiden_proxy::settings::{Credentials, UpstreamProtocol};
+use std::net::IpAddr;
+
+/// What a URL says of an upstream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UpstreamUrl {
+    /// What it speaks.
+    pub protocol: UpstreamProtocol,
+    /// Its host, an IPv6 address without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// The user, and the password if it stands there.
+    pub user: Option<(String, Option<String>)>,
+}
+
+/// Reads `http://user:pass@host:3128` or `socks5://host:1080`.
+///
+/// # Errors
+/// In words; they never repeat the user or the password.
+pub(super) fn read(text: &str) -> Result<UpstreamUrl, String> {
+    let (scheme, rest) =
+        text.split_once("://").ok_or("an upstream's URL begins with `http://` or `socks5://`")?;
+    let protocol = match scheme.to_ascii_lowercase().as_str() {
+        "http" => UpstreamProtocol::Http,
+        "socks5" | "socks5h" => UpstreamProtocol::Socks5,
+        "https" => {
+            return Err("TLS to an upstream proxy is not there yet; use `http://`".to_owned());
+        }
+        "socks4" | "socks4a" | "socks" => {
+            return Err("of SOCKS, upstreams speak version 5: `socks5://`".to_owned());
+        }
+        _ => return Err("an upstream's URL begins with `http://` or `socks5://`".to_owned()),
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.contains(['/', '?', '#']) {
+        return Err("nothing may follow the host and port; `/`, `?`, `#` and `@` in a password are written %2F, %3F, %23, %40".to_owned());
+    }
+    let (user, host_port) = match rest.rsplit_once('@') {
+        Some((user, host)) => (Some(credentials(user)?), host),
+        None => (None, rest),
+    };
+    let missing_port = "the port is missing, as in `http://host:3128` or `socks5://host:1080`";
+    let (host, port) = if let Some(inside) = host_port.strip_prefix('[') {
+        let (host, after) = inside.split_once(']').ok_or("the bracket `[` is not closed")?;
+        (host, after.strip_prefix(':').ok_or(missing_port)?)
+    } else {
+        let (host, port) = host_port.rsplit_once(':').ok_or(missing_port)?;
+        if host.contains(':') {
+            return Err(
+                "an IPv6 address stands in brackets, as in `http://[2001:db8::1]:3128`".to_owned()
+            );
+        }
+        (host, port)
+    };
+    let host = match host.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => pattern::name(host)
+            .map_err(|_| "the host is neither a name nor an address".to_owned())?,
+    };
+    Ok(UpstreamUrl { protocol, host, port: pattern::port(port)?, user })
+}
+
+impl UpstreamUrl {
+    /// The credentials, with `from_file` as the password when none stands in the URL.
+    #[must_use]
+    pub(super) fn credentials(&self, from_file: Option<String>) -> Option<Credentials> {
+        let (user, password) = self.user.clone()?;
+        Some(Credentials { user, password: password.or(from_file).unwrap_or_default() })
+    }
+
+    /// The URL with `***` for the password.
+    #[must_use]
+    pub(super) fn masked(&self) -> String {
+        let scheme = match self.protocol {
+            UpstreamProtocol::Http => "http",
+            UpstreamProtocol::Socks5 => "socks5",
+        };
+        let user = match &self.user {
+            None => String::new(),
+            Some((user, None)) => format!("{}@", encode(user)),
+            Some((user, Some(_))) => format!("{}:***@", encode(user)),
+        };
+        let host =
+            if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("{scheme}://{user}{host}:{}", self.port)
+    }
+}
+
+fn credentials(text: &str) -> Result<(String, Option<String>), String> {
+    let (user, password) = match text.split_once(':') {
+        Some((user, password)) => (decode(user)?, Some(decode(password)?)),
+        None => (decode(text)?, None),
+    };
+    // 255 bytes each is what RFC 1929 has room for
+    if user.is_empty() || user.len() > 255 || password.as_ref().is_some_and(|p| p.len() > 255) {
+        return Err("the user has 1 to 255 bytes, the password at most 255".to_owned());
+    }
+    if user.contains(':') {
+        return Err("a user's name must not contain a colon (RFC 7617)".to_owned());
+    }
+    if user.chars().chain(password.iter().flat_map(|p| p.chars())).any(char::is_control) {
+        return Err("user and password must not contain control characters".to_owned());
+    }
+    Ok((user, password))
+}
+
+fn decode(text: &str) -> Result<String, String> {
+    let wrong =
+        || "a `%` is followed by two hexadecimal digits; `%` itself is written %25".to_owned();
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || bytes.next().and_then(|b| char::from(b).to_digit(16)).ok_or_else(wrong);
+        let value = digit()? * 16 + digit()?;
+        out.push(u8::try_from(value).map_err(|_| wrong())?);
+    }
+    String::from_utf8(out).map_err(|_| "user and password are UTF-8".to_owned())
+}
+
+fn encode(text: &str) -> String {
+    text.bytes()
+        .map(|b| match b {
+            b if b.is_ascii_alphanumeric() || b"-._~".contains(&b) => char::from(b).to_string(),
+            b => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_urls() {
+        let url = read("http://u%40x:p%3Aq@Proxy.example:3128/").unwrap();
+        assert_eq!(
+            url.credentials(None).map(|c| (c.user, c.password)),
+            Some(("u@x".into(), "p:q".into()))
+        );
+        assert_eq!(url.masked(), "http://u%40x:***@proxy.example:3128");
+        assert_eq!(read("socks5://[::1]:1080").map(|u| u.host), Ok("::1".to_owned()));
+    }
+
+    #[test]
+    fn refusals_never_repeat_a_secret() {
+        for text in [
+            "http://user:geheim@host",
+            "http://user:geheim",
+            "http://user:geheim/x@host:1",
+            "http://user:geheim@host:geheim",
+            "https://user:geheim@host:1",
+            "http://user:geheim%zz@host:1",
+            "user:geheim@host",
+            "http://:geheim@host:1",
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(!error.contains("geheim"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the system allows the daemon: descriptors, and what the kernel will do for sockets.
+
+use ekiden_model::units::Bytes;
+use ekiden_proxy::settings::Settings;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+use tracing::{info, warn};
+
+/// For listeners, the resolver, logs and the runtime.
+const ASIDE: u64 = 64;
+
+/// Raises the descriptor limit as far as it goes, and lowers `budgets.connections` to what it allows.
+pub(crate) fn descriptors(settings: &mut Settings) {
+    let before = getrlimit(Resource::Nofile);
+    let most = before.maximum;
+    // an unlimited hard limit is still bounded by fs.nr_open
+    let wanted = most.or_else(|| sysctl("fs/nr_open")?.trim().parse().ok());
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: most }) {
+        warn!(%error, "the descriptor limit cannot be raised");
+    }
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return };
+    let pipes = u64::from(settings.budgets.pipes) * 2;
+    let (connections, lowered) = fit(limit, pipes, settings.budgets.connections);
+    if lowered {
+        warn!(
+            "{connections} connections at once instead of {}: the descriptor limit is {limit}, \
+             of which {pipes} are for pipes; raise it with LimitNOFILE= or `ulimit -Hn`",
+            settings.budgets.connections
+        );
+        settings.budgets.connections = connections;
+    } else {
+        info!(
+            "descriptor limit {limit}: enough for {connections} connections and {pipes} ends of pipes"
+        );
+    }
+}
+
+/// Connections that fit, two descriptors each, and whether that is fewer than wanted.
+fn fit(limit: u64, pipes: u64, wanted: u32) -> (u32, bool) {
+    let room = limit.saturating_sub(pipes + ASIDE) / 2;
+    let fitting = u32::try_from(room).unwrap_or(u32::MAX).max(1);
+    if fitting < wanted { (fitting, true) } else { (wanted, false) }
+}
+
+/// Says what the kernel offers.
+pub(crate) fn say_kernel() {
+    let release = sysctl("kernel/osrelease").unwrap_or_default();
+    let congestion = sysctl("net/ipv4/tcp_congestion_control").unwrap_or_default();
+    let available = sysctl("net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    info!(
+        "Linux {}: congestion control {} unless a leg says otherwise; there are: {}",
+        release.trim(),
+        congestion.trim(),
+        available.trim()
+    );
+    let most = |name: &str| -> String {
+        let text = sysctl(name).unwrap_or_default();
+        let most = text.split_whitespace().last().and_then(|n| n.parse().ok());
+        most.map_or_else(|| "?".to_owned(), |n| Bytes::new(n).to_string())
+    };
+    info!(
+        "socket buffers: the kernel tunes sending up to {} and receiving up to {}; a leg may set up to {} and {}",
+        most("net/ipv4/tcp_wmem"),
+        most("net/ipv4/tcp_rmem"),
+        most("net/core/wmem_max"),
+        most("net/core/rmem_max"),
+    );
+}
+
+fn sysctl(name: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/sys/{name}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fit;
+
+    #[test]
+    fn connections_fit_the_descriptors() {
+        assert_eq!(fit(1024, 512, 20_000), (224, true));
+        assert_eq!(fit(1_048_576, 512, 20_000), (20_000, false));
+        assert_eq!(fit(10, 512, 20_000), (1, true));
+    }
+}

@@ -1,0 +1,60 @@
+//! The log on standard error. What a level promises:
+//!
+//! | level | promise |
+//! |---|---|
+//! | error | somebody must act |
+//! | warn | degraded, or refused by configuration: look today |
+//! | info | decisions at start, reload and stop |
+//! | debug | one or two lines a connection |
+//! | trace | more |
+
+use crate::config::Log;
+use std::io::IsTerminal as _;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+
+/// Changes the level of a log that runs.
+#[derive(Debug)]
+pub struct Level(reload::Handle<EnvFilter, tracing_subscriber::Registry>);
+
+/// Begins logging. `EKIDEN_LOG` overrides the level, in the form of tracing's filters
+/// (`debug`, `warn,ekiden_proxy=trace`).
+///
+/// # Errors
+/// When a log has already begun in this process.
+pub fn start(log: &Log) -> Result<Level, TryInitError> {
+    let (filter, level) = reload::Layer::new(filter(&log.level));
+    let terminal = std::io::stderr().is_terminal();
+    let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(color);
+    let registry = tracing_subscriber::registry().with(filter);
+    if log.format == "json" {
+        registry.with(lines.json().flatten_event(true)).try_init()?;
+    } else {
+        registry.with(lines).try_init()?;
+    }
+    Ok(Level(level))
+}
+
+impl Level {
+    /// Takes the level of a configuration that was read again.
+    pub fn set(&self, log: &Log) {
+        if let Err(error) = self.0.reload(filter(&log.level)) {
+            tracing::error!(%error, "the log level cannot be changed");
+        }
+    }
+}
+
+fn filter(level: &str) -> EnvFilter {
+    let asked = std::env::var("EKIDEN_LOG").ok().filter(|text| !text.is_empty());
+    // libraries' own chatter belongs to trace
+    let plain = if level == "trace" {
+        level.to_owned()
+    } else {
+        format!("{level},hyper=warn,hickory=error")
+    };
+    EnvFilter::new(asked.unwrap_or(plain))
+}

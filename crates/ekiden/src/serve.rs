@@ -1,0 +1,263 @@
+//! `ekiden serve`: reads the configuration, says what it decided, and drives the accelerator until a
+//! signal ends it.
+
+use crate::config::{self, Draft, Loaded, Overrides};
+use crate::control::{self, Control};
+use crate::logging::{self, Level};
+use crate::print::warn as print;
+use crate::{cli, exit, limits};
+use ekiden_proxy::Server;
+use ekiden_proxy::settings::{AccessLog, Settings};
+use sd_notify::NotifyState;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{debug, error, info, warn};
+
+/// What does not change while the daemon runs.
+struct Fixed {
+    /// Named on the command line; else looked for at each reload.
+    file: Option<PathBuf>,
+    overrides: Overrides,
+    /// The name drawn at start.
+    drawn: String,
+    draft: Draft,
+    level: Level,
+}
+
+/// Runs the accelerator. Returns the exit code.
+#[must_use]
+pub fn run(args: &cli::Serve) -> u8 {
+    let overrides = args.config.overrides();
+    let loaded = config::load(args.config.config.as_deref(), &overrides);
+    if !loaded.reading.is_usable() {
+        print(&config::render_all(&loaded.reading.problems));
+        print("\nekiden serve: not started\n");
+        return exit::CONFIGURATION;
+    }
+    let level = match logging::start(&loaded.reading.draft.log) {
+        Ok(level) => level,
+        Err(error) => {
+            print(&format!("ekiden serve: no log: {error}\n"));
+            return exit::SYSTEM;
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            error!(%error, "the system gives no threads");
+            return exit::SYSTEM;
+        }
+    };
+    let fixed = Fixed {
+        file: args.config.config.clone(),
+        overrides,
+        drawn: format!("ekiden-{:08x}", RandomState::new().hash_one(std::process::id()) as u32),
+        draft: loaded.reading.draft.clone(),
+        level,
+    };
+    runtime.block_on(daemon(loaded, fixed))
+}
+
+async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
+    info!("ekiden {} begins, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
+    let settings = match settle(&loaded, &fixed) {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
+    let mut signals = match Signals::new() {
+        Ok(signals) => signals,
+        Err(error) => {
+            error!(%error, "signals cannot be received");
+            return exit::SYSTEM;
+        }
+    };
+    let mut control = match settings.control.as_deref().map(Control::bind).transpose() {
+        Ok(control) => control,
+        Err(error) => {
+            error!("{error}");
+            return exit::CANNOT_CREATE;
+        }
+    };
+    let mut limit = settings.timeouts.stop;
+    let server = match Server::start(Arc::new(settings)) {
+        Ok(server) => server,
+        Err(error) => {
+            error!("{error}");
+            return exit::UNAVAILABLE;
+        }
+    };
+    let handle = server.handle();
+    for address in handle.status().listen {
+        info!("listening on {address}: HTTP, CONNECT, SOCKS5, SOCKS4a");
+    }
+    let mut answering = None;
+    if let Some(control) = &mut control {
+        info!("control socket {}, for `ekiden status` and `ekiden top`", control.path().display());
+        let handle = handle.clone();
+        answering = control.answer(Arc::new(move || handle.status()));
+    }
+    tell_systemd(&[NotifyState::Ready]);
+    while signals.reload_or_stop().await == Asked::Reload {
+        if let Some(settings) = reload(&fixed) {
+            let stop = settings.timeouts.stop;
+            match server.reload(Arc::new(settings)) {
+                Ok(()) => {
+                    limit = stop;
+                    info!("reloaded; live connections keep the configuration they began with");
+                }
+                Err(error) => error!("{error}; the old configuration holds"),
+            }
+        }
+        tell_systemd(&[NotifyState::Ready]);
+    }
+    tell_systemd(&[NotifyState::Stopping]);
+    info!(
+        "stopping: no new connections; live ones have {limit} to end, a second signal ends at once"
+    );
+    let stopped = tokio::select! {
+        stopped = server.stop(limit) => Some(stopped),
+        () = signals.stop() => None,
+    };
+    match stopped {
+        Some(stopped) if stopped.cut > 0 => {
+            warn!(
+                "stopped: {} connections ended by themselves, {} were cut",
+                stopped.finished, stopped.cut
+            );
+        }
+        Some(stopped) => info!("stopped: {} connections ended by themselves", stopped.finished),
+        None => warn!("stopped at once by a second signal"),
+    }
+    if let Some(task) = answering {
+        task.abort();
+    }
+    exit::FINE
+}
+
+/// Fills in what only the running process knows, and says what was decided. `Err` is an exit code.
+fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
+    match &loaded.file {
+        Some(file) => info!("configuration {}", file.display()),
+        None => info!("no configuration file: the defaults and the arguments hold"),
+    }
+    for problem in &loaded.reading.problems {
+        warn!("{}", problem.line());
+    }
+    let mut settings = loaded.reading.settings.clone();
+    if fixed.draft.top.name.is_none() {
+        settings.name.clone_from(&fixed.drawn);
+    }
+    if fixed.draft.top.control == config::Control::Auto {
+        settings.control = Some(control::default_path());
+    }
+    info!("name in Via: {}", settings.name);
+    limits::say_kernel();
+    limits::descriptors(&mut settings);
+    info!(
+        "budgets: {} connections, {} for heads of at most {} fields, {} for bytes waiting to be written",
+        settings.budgets.connections,
+        settings.budgets.head,
+        settings.budgets.fields,
+        settings.budgets.memory
+    );
+    access_log(&settings.access_log).map_err(|why| {
+        error!("{why}");
+        exit::CANNOT_CREATE
+    })?;
+    Ok(settings)
+}
+
+/// Opens the access log once, so that a mistake in it is told before anything is served.
+fn access_log(log: &AccessLog) -> Result<(), String> {
+    let AccessLog::File(path) = log else { return Ok(()) };
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.map(|_| info!("access log {}", path.display())).map_err(|error| {
+        format!("the access log {} cannot be written: {error}; its directory must be there and belong to the user ekiden runs as", path.display())
+    })
+}
+
+/// Reads the configuration again. `None` when the old one stays, everything that is wrong having been
+/// logged.
+fn reload(fixed: &Fixed) -> Option<Settings> {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell_systemd(&[NotifyState::Reloading, now]),
+        Err(error) => debug!(%error, "no monotonic clock to tell systemd"),
+    }
+    let loaded = config::load(fixed.file.as_deref(), &fixed.overrides);
+    let reading = &loaded.reading;
+    for problem in &reading.problems {
+        if problem.is_error() {
+            error!("{}", problem.line());
+        } else {
+            warn!("{}", problem.line());
+        }
+    }
+    if !reading.is_usable() {
+        error!("the new configuration is not used; the old one holds");
+        return None;
+    }
+    if let Err(why) = access_log(&reading.settings.access_log) {
+        error!("{why}");
+        error!("the new configuration is not used; the old one holds");
+        return None;
+    }
+    if reading.draft.top.control != fixed.draft.top.control {
+        warn!("`control` has changed: that needs a restart");
+    }
+    if reading.draft.log.format != fixed.draft.log.format {
+        warn!("`log.format` has changed: that needs a restart");
+    }
+    fixed.level.set(&reading.draft.log);
+    let mut settings = loaded.reading.settings;
+    if loaded.reading.draft.top.name.is_none() {
+        settings.name.clone_from(&fixed.drawn);
+    }
+    limits::descriptors(&mut settings);
+    Some(settings)
+}
+
+/// Without systemd there is nobody to tell, and that is fine.
+fn tell_systemd(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        warn!(%error, "systemd cannot be told");
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Asked {
+    Reload,
+    Stop,
+}
+
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn reload_or_stop(&mut self) -> Asked {
+        tokio::select! {
+            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.terminate.recv() => Asked::Stop,
+            _ = self.interrupt.recv() => Asked::Stop,
+        }
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Settings of the kernel, from `/proc/sys`.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// A setting by its dotted name, as `net.core.wmem_max`; runs of white space become one space.
+/// `None` when this kernel or this namespace does not have it, or does not let us read it.
+#[must_use]
+pub fn read(name: &str) -> Option<String> {
+    let text = fs::read_to_string(path(name)).ok()?;
+    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// A setting that is one number.
+#[must_use]
+pub fn number(name: &str) -> Option<u64> {
+    read(name)?.parse().ok()
+}
+
+/// Writes a setting. It lasts until the next start of the machine.
+///
+/// # Errors
+/// `PermissionDenied` without the capability; `NotFound` when there is no such setting;
+/// `InvalidInput` when the kernel does not take the value.
+pub fn write(name: &str, value: &str) -> io::Result<()> {
+    fs::write(path(name), value)
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/sys/{}", name.replace('.', "/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_every_kernel_has() {
+        assert_eq!(read("kernel.ostype").as_deref(), Some("Linux"));
+        assert!(number("fs.nr_open").is_some_and(|n| n > 0));
+        assert!(read("net.ipv4.ip_local_port_range").is_some_and(|text| text.contains(' ')));
+        assert_eq!(read("net.core.no_such_setting"), None);
+    }
+
+    #[test]
+    fn a_setting_that_is_not_there_cannot_be_written() {
+        assert!(write("net.core.no_such_setting", "1").is_err());
+    }
+}

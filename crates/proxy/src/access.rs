@@ -1,0 +1,243 @@
+//! Who may come in, and where they may go.
+//!
+//! A name is never enough: the decision about a destination is taken again for every address it
+//! resolves to, and the connection goes to exactly the address that was checked.
+
+mod special;
+
+pub use special::{Special, special};
+
+use crate::destination::{Destination, Host};
+use crate::settings::{Access, HostPattern, Pattern};
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// Why something was refused; the message goes to the client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// No rule lets this client in.
+    #[error("no rule admits clients from {0}")]
+    Client(IpAddr),
+    /// A rule refuses this destination to this client.
+    #[error("a rule refuses {0}")]
+    Rule(String),
+    /// The address belongs to a special range.
+    #[error(
+        "{address} is {kind}, which is not reached through this relay; its operator can open it with --allow-destination or a rule"
+    )]
+    Special {
+        /// The address.
+        address: IpAddr,
+        /// What it is.
+        kind: Special,
+    },
+}
+
+/// What the rules say about one client.
+#[derive(Debug, Clone, Copy)]
+pub struct Decider<'a> {
+    access: &'a Access,
+    client: IpAddr,
+}
+
+impl Access {
+    /// The decisions about one client.
+    #[must_use]
+    pub fn decider(&self, client: IpAddr) -> Decider<'_> {
+        Decider { access: self, client: client.to_canonical() }
+    }
+}
+
+impl Decider<'_> {
+    /// Whether the client may speak to this relay at all: some rule may let it pass, or it is on
+    /// loopback.
+    ///
+    /// # Errors
+    /// [`Denied::Client`].
+    pub fn client(&self) -> Result<(), Denied> {
+        let admitted = self.client.is_loopback()
+            || self.access.rules.iter().any(|rule| rule.allow && within(&rule.from, self.client));
+        if admitted { Ok(()) } else { Err(Denied::Client(self.client)) }
+    }
+
+    /// Whether the client may go to `destination` as it named it. Used where the name is resolved
+    /// elsewhere, by an upstream proxy.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn named(&self, destination: &Destination) -> Result<(), Denied> {
+        match &destination.host {
+            Host::Address(address) => self.address(destination, *address),
+            Host::Name(name) if name == "localhost" || name.ends_with(".localhost") => {
+                self.address(destination, IpAddr::from([127, 0, 0, 1]))
+            }
+            Host::Name(_) => self.rule(destination, None).map(|_| ()),
+        }
+    }
+
+    /// Whether the client may go to `destination` at `address`, one of those it resolved to.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn address(&self, destination: &Destination, address: IpAddr) -> Result<(), Denied> {
+        let address = address.to_canonical();
+        let opened = self.rule(destination, Some(address))?;
+        let Some(kind) = special(address) else { return Ok(()) };
+        let local_client =
+            self.client.is_loopback() || special(self.client) == Some(Special::Private);
+        if (kind == Special::Private && local_client)
+            || within_any(&self.access.allow_destinations, address)
+            || within_any(opened, address)
+        {
+            return Ok(());
+        }
+        Err(Denied::Special { address, kind })
+    }
+
+    /// The first rule that matches, and the prefixes it opens.
+    fn rule(&self, destination: &Destination, address: Option<IpAddr>) -> Result<&[IpNet], Denied> {
+        for rule in &self.access.rules {
+            let to = rule.to.is_empty() || rule.to.iter().any(|p| p.matches(destination, address));
+            if within(&rule.from, self.client) && to {
+                return if rule.allow {
+                    Ok(&rule.allow_destinations)
+                } else {
+                    Err(Denied::Rule(destination.to_string()))
+                };
+            }
+        }
+        if self.client.is_loopback() { Ok(&[]) } else { Err(Denied::Client(self.client)) }
+    }
+}
+
+impl Pattern {
+    /// Whether the pattern matches the destination as named, or the address it resolved to.
+    #[must_use]
+    pub fn matches(&self, destination: &Destination, address: Option<IpAddr>) -> bool {
+        let port = self.ports.is_none_or(|(from, to)| (from..=to).contains(&destination.port));
+        port && match (&self.host, &destination.host) {
+            (HostPattern::Any, _) => true,
+            (HostPattern::Net(net), Host::Address(named)) => net.contains(named),
+            (HostPattern::Net(net), Host::Name(_)) => address.is_some_and(|a| net.contains(&a)),
+            (HostPattern::Name(wanted), Host::Name(name)) => wanted == name,
+            (HostPattern::Below(parent), Host::Name(name)) => name
+                .strip_suffix(parent.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.')),
+            (HostPattern::Name(_) | HostPattern::Below(_), Host::Address(_)) => false,
+        }
+    }
+}
+
+/// An empty list is everybody.
+fn within(nets: &[IpNet], address: IpAddr) -> bool {
+    nets.is_empty() || within_any(nets, address)
+}
+
+fn within_any(nets: &[IpNet], address: IpAddr) -> bool {
+    nets.iter().any(|net| net.contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Rule;
+
+    fn to(text: &str) -> Destination {
+        Destination::parse(text, Some(80)).unwrap()
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn nets(list: &[&str]) -> Vec<IpNet> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn with_nothing_configured_only_loopback_comes_in() {
+        let access = Access::default();
+        assert!(access.decider(ip("127.0.0.1")).client().is_ok());
+        assert!(access.decider(ip("::1")).client().is_ok());
+        assert!(access.decider(ip("::ffff:127.0.0.1")).client().is_ok());
+        assert_eq!(
+            access.decider(ip("192.168.1.7")).client(),
+            Err(Denied::Client(ip("192.168.1.7")))
+        );
+    }
+
+    #[test]
+    fn a_public_name_that_resolves_inside_is_refused() {
+        let access = Access {
+            rules: vec![Rule { from: vec![], to: vec![], allow: true, allow_destinations: vec![] }],
+            ..Access::default()
+        };
+        let public = access.decider(ip("198.51.100.9"));
+        let rebound = to("rebind.example:80");
+        for inside in [
+            "127.0.0.1",
+            "::1",
+            "10.0.0.1",
+            "169.254.169.254",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "0.0.0.0",
+        ] {
+            assert!(public.address(&rebound, ip(inside)).is_err(), "{inside}");
+        }
+        assert!(public.address(&rebound, ip("1.1.1.1")).is_ok());
+    }
+
+    #[test]
+    fn private_clients_reach_private_addresses_but_not_loopback() {
+        let access = Access {
+            rules: vec![Rule {
+                from: nets(&["192.168.0.0/16"]),
+                to: vec![],
+                allow: true,
+                allow_destinations: vec![],
+            }],
+            ..Access::default()
+        };
+        let home = access.decider(ip("192.168.1.7"));
+        assert!(home.address(&to("nas:80"), ip("192.168.1.2")).is_ok());
+        assert!(home.address(&to("x:80"), ip("127.0.0.1")).is_err());
+        assert!(home.named(&to("localhost:80")).is_err());
+        assert!(home.named(&to("a.localhost:80")).is_err());
+        assert!(home.named(&to("169.254.169.254:80")).is_err());
+    }
+
+    #[test]
+    fn opened_prefixes_are_open_and_no_more() {
+        let access = Access { allow_destinations: nets(&["127.0.0.0/8"]), ..Access::default() };
+        let local = access.decider(ip("127.0.0.1"));
+        assert!(local.address(&to("127.0.0.1:80"), ip("127.0.0.1")).is_ok());
+        assert!(local.address(&to("[::1]:80"), ip("::1")).is_err());
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides_also_by_resolved_address() {
+        let deny_ads = Pattern { host: HostPattern::Below("ads.example".into()), ports: None };
+        let deny_net = Pattern {
+            host: HostPattern::Net("9.9.9.0/24".parse().unwrap()),
+            ports: Some((1, 1024)),
+        };
+        let access = Access {
+            rules: vec![
+                Rule {
+                    from: vec![],
+                    to: vec![deny_ads, deny_net],
+                    allow: false,
+                    allow_destinations: vec![],
+                },
+                Rule { from: vec![], to: vec![], allow: true, allow_destinations: vec![] },
+            ],
+            ..Access::default()
+        };
+        let client = access.decider(ip("198.51.100.9"));
+        assert!(client.named(&to("x.ads.example:443")).is_err());
+        assert!(client.named(&to("notads.example:443")).is_ok());
+        assert!(client.address(&to("fine.example:443"), ip("9.9.9.5")).is_err());
+        assert!(client.address(&to("fine.example:2000"), ip("9.9.9.5")).is_ok());
+    }
+}

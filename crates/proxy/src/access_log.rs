@@ -1,0 +1,80 @@
+//! The access log: one JSON object a line for each request and tunnel, written when it ends.
+//!
+//! It never holds credentials: no `Authorization`, no user info, no query string.
+
+use crate::registry::locked;
+use crate::settings::AccessLog as Setting;
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::SystemTime;
+
+/// One request or tunnel.
+#[derive(Debug, Serialize)]
+pub(crate) struct Record<'a> {
+    /// When it ended, RFC 3339.
+    pub(crate) time: String,
+    /// Number of the client's connection.
+    pub(crate) connection: u64,
+    pub(crate) client: SocketAddr,
+    pub(crate) protocol: &'static str,
+    pub(crate) method: Option<&'a str>,
+    /// `host:port`, or the URL without its query.
+    pub(crate) target: Option<&'a str>,
+    /// Names of the upstream proxies.
+    pub(crate) through: &'a [String],
+    /// HTTP status to the client; for SOCKS the reply code.
+    pub(crate) status: Option<u16>,
+    pub(crate) bytes_up: u64,
+    pub(crate) bytes_down: u64,
+    pub(crate) seconds: f64,
+    /// How it ended, or why it failed.
+    pub(crate) result: &'a str,
+}
+
+/// Where records go.
+#[derive(Debug)]
+pub(crate) enum AccessLog {
+    Off,
+    Stderr,
+    File(Mutex<File>),
+}
+
+impl AccessLog {
+    /// # Errors
+    /// When the file cannot be opened for appending.
+    pub(crate) fn open(setting: &Setting) -> io::Result<Self> {
+        Ok(match setting {
+            Setting::Off => Self::Off,
+            Setting::Stderr => Self::Stderr,
+            Setting::File(path) => {
+                Self::File(Mutex::new(OpenOptions::new().create(true).append(true).open(path)?))
+            }
+        })
+    }
+
+    pub(crate) const fn is_off(&self) -> bool {
+        matches!(self, Self::Off)
+    }
+
+    pub(crate) fn write(&self, record: &Record<'_>) {
+        let Ok(mut line) = serde_json::to_string(record) else { return };
+        line.push('\n');
+        // one write a line, so that lines of several processes do not mix
+        let wrote = match self {
+            Self::Off => Ok(()),
+            Self::Stderr => io::stderr().lock().write_all(line.as_bytes()),
+            Self::File(file) => locked(file).write_all(line.as_bytes()),
+        };
+        if let Err(error) = wrote {
+            tracing::error!(%error, "the access log cannot be written; mend its file or disk");
+        }
+    }
+}
+
+/// Now, as it stands in a record.
+pub(crate) fn timestamp() -> String {
+    humantime::format_rfc3339_millis(SystemTime::now()).to_string()
+}

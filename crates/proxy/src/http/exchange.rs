@@ -1,0 +1,568 @@
+//! One request and its response: heads rewritten, bodies moved, both at the same time.
+
+use super::BadMessage;
+use super::body::{self, Body};
+use super::chunked::{Chunked, Output};
+use super::fields::{self, write_one};
+use super::forward::{Plan, client_keeps_alive, head_limits, wants_upgrade};
+use super::head::{Response, Version, read_response};
+use crate::chain::{Opened, Purpose, basic};
+use crate::destination::Destination;
+use crate::failure::{Failure, Kind};
+use crate::incoming::{Incoming, write_all};
+use crate::pump::{Broken, Moved, Pump};
+use crate::registry::State;
+use crate::relay::wait_until_sent;
+use crate::session::{LogEntry, Session};
+use crate::world::{Hop, NamedLeg, Route, limits};
+use ekiden_linux::{clock, socket};
+use ekiden_model::lifetime::Limits;
+use ekiden_model::units::{Span, Time};
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tokio::io::Interest;
+
+/// A connection to the origin server or the last proxy, which may serve more than one request.
+pub(crate) struct Origin {
+    incoming: Incoming,
+    /// The destination it leads to; `None` when it leads to a proxy that is asked in absolute form.
+    destination: Option<Destination>,
+    asks_proxy: Option<Arc<Hop>>,
+    route: Arc<Route>,
+    leg: Arc<NamedLeg>,
+    through: Arc<[String]>,
+    reused: bool,
+}
+
+/// How a request went.
+pub(super) enum Exchange {
+    /// The response is with the client.
+    Done { keep_client: bool, origin: Option<Box<Origin>> },
+    /// The server switched protocols.
+    Upgraded(Box<Upgraded>),
+    /// It broke off when the response had begun, or the client went away; in words.
+    Broken(String),
+}
+
+/// A connection that speaks something else from now on.
+pub(crate) struct Upgraded {
+    pub(crate) origin: Incoming,
+    pub(crate) early_up: Vec<u8>,
+    pub(crate) limits: Limits,
+}
+
+/// Why the response did not come through.
+enum Trouble {
+    /// Nothing was sent to the client yet: it can be told.
+    Failed(Failure),
+    /// The same, and the server closed a kept connection before it said anything: worth a second try.
+    Stale,
+    /// The response had begun.
+    Broken(String),
+}
+
+/// Passes a request on and its response back.
+///
+/// # Errors
+/// A failure before anything was sent to the client.
+pub(super) async fn exchange(
+    session: &Session,
+    client: &mut Incoming,
+    plan: &Plan,
+    body: Body,
+    kept: Option<Box<Origin>>,
+    entry: &mut LogEntry,
+) -> Result<Exchange, Failure> {
+    let mut kept = kept.filter(|origin| origin.serves(session, &plan.destination));
+    loop {
+        let mut origin = match kept.take() {
+            Some(origin) => {
+                // another destination through the same proxy is judged anew
+                if origin.destination.is_none() {
+                    session.decider().named(&plan.destination)?;
+                }
+                origin
+            }
+            None => Box::new(Origin::open(session, &plan.destination).await?),
+        };
+        entry.through = Arc::clone(&origin.through);
+        session.registered.set_state(State::Relaying);
+        let head = request_head(session, plan, body, origin.asks_proxy.as_deref())?;
+        // a body is sent once; and so is what may not be done twice
+        let replayable =
+            origin.reused && matches!(body, Body::None) && is_idempotent(&plan.request.method);
+        let result = both_ways(session, client, &mut origin, plan, body, &head, entry).await;
+        match result {
+            Ok(Outcome::Response { keep_client, keep_origin }) => {
+                origin.reused = true;
+                let origin = (keep_origin && keep_client).then_some(origin);
+                return Ok(Exchange::Done { keep_client, origin });
+            }
+            Ok(Outcome::Upgraded) => {
+                let limits = limits(&origin.route.client_leg.leg, &origin.leg.leg);
+                let upgraded =
+                    Upgraded { origin: origin.incoming, early_up: client.take(), limits };
+                return Ok(Exchange::Upgraded(Box::new(upgraded)));
+            }
+            Err(Trouble::Stale) if replayable => {}
+            Err(Trouble::Stale) => {
+                let text = format!(
+                    "{} closed a kept connection when this request arrived; whether it was carried out is not known",
+                    plan.destination
+                );
+                return Err(Failure::new(Kind::Closed, text));
+            }
+            Err(Trouble::Failed(failure)) => return Err(failure),
+            Err(Trouble::Broken(why)) => {
+                // what arrived goes out first; then both sides learn that it was not the end
+                wait_until_sent(&session.client).await;
+                for stream in [&session.client, &origin.incoming.stream] {
+                    let _ = socket::abort(stream.as_fd());
+                }
+                return Ok(Exchange::Broken(why));
+            }
+        }
+    }
+}
+
+impl Origin {
+    async fn open(session: &Session, to: &Destination) -> Result<Self, Failure> {
+        let (Opened { stream, leg, through, early, asks_proxy, .. }, route) =
+            session.open(to, Purpose::Forward).await?;
+        Ok(Self {
+            incoming: Incoming::new(stream, early),
+            destination: asks_proxy.is_none().then(|| to.clone()),
+            asks_proxy,
+            route,
+            leg,
+            through,
+            reused: false,
+        })
+    }
+
+    /// Whether a request to `to` may go over this connection: same place, same way, still open, and
+    /// silent, since bytes nobody asked for would be taken for the answer.
+    fn serves(&self, session: &Session, to: &Destination) -> bool {
+        let same_way = Arc::ptr_eq(&self.route, session.world.route(to));
+        let same_place = self.destination.as_ref().is_none_or(|destination| destination == to);
+        let mut byte = [0];
+        let silent = self.incoming.bytes().is_empty()
+            && matches!(self.incoming.stream.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        same_way && same_place && silent
+    }
+}
+
+fn is_idempotent(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
+}
+
+/// The head as it goes on.
+fn request_head(
+    session: &Session,
+    plan: &Plan,
+    body: Body,
+    proxy: Option<&Hop>,
+) -> Result<Vec<u8>, BadMessage> {
+    let Plan { request, authority, path, .. } = plan;
+    let mut head = Vec::with_capacity(512);
+    let target = match proxy {
+        // RFC 9112 §3.2.4: «*» is an empty path in absolute form
+        Some(_) if path == "*" => format!("http://{authority}"),
+        Some(_) => format!("http://{authority}{path}"),
+        None => path.clone(),
+    };
+    head.extend(
+        format!("{} {target} HTTP/1.1\r\nHost: {authority}\r\n", request.method).as_bytes(),
+    );
+    for field in fields::end_to_end(&request.fields)? {
+        let ours = ["host", "content-length", "via"]
+            .iter()
+            .any(|name| field.name.eq_ignore_ascii_case(name));
+        // an HTTP/1.0 client does not know what it asks for
+        let expects =
+            field.name.eq_ignore_ascii_case("expect") && request.version == Version::Http10;
+        if !ours && !expects {
+            write_one(&mut head, &field.name, &field.value);
+        }
+    }
+    match body {
+        Body::Length(n) => write_one(&mut head, "Content-Length", n.to_string().as_bytes()),
+        Body::Chunked => write_one(&mut head, "Transfer-Encoding", b"chunked"),
+        Body::None | Body::UntilClose => {}
+    }
+    write_one(&mut head, "Via", &via(session, request.version, &request.fields));
+    if let Some(credentials) = proxy.and_then(|hop| hop.upstream.credentials.as_ref()) {
+        write_one(&mut head, "Proxy-Authorization", basic(credentials).as_bytes());
+    }
+    if wants_upgrade(request) {
+        for value in fields::values(&request.fields, "upgrade") {
+            write_one(&mut head, "Upgrade", value);
+        }
+        write_one(&mut head, "Connection", b"upgrade");
+    } else if fields::has(&request.fields, "te", "trailers") {
+        write_one(&mut head, "TE", b"trailers");
+        write_one(&mut head, "Connection", b"TE");
+    }
+    head.extend(b"\r\n");
+    Ok(head)
+}
+
+/// `Via` with this relay at its end.
+fn via(session: &Session, version: Version, all: &[super::head::Field]) -> Vec<u8> {
+    let mut value = fields::values(all, "via").collect::<Vec<_>>().join(&b", "[..]);
+    if !value.is_empty() {
+        value.extend(b", ");
+    }
+    value.extend(format!("{} {}", version.number(), session.world.settings.name).as_bytes());
+    value
+}
+
+/// How the two directions ended.
+enum Outcome {
+    Response { keep_client: bool, keep_origin: bool },
+    Upgraded,
+}
+
+/// Sends the request while the response may already be coming back.
+async fn both_ways(
+    session: &Session,
+    client: &mut Incoming,
+    origin: &mut Origin,
+    plan: &Plan,
+    body: Body,
+    head: &[u8],
+    entry: &mut LogEntry,
+) -> Result<Outcome, Trouble> {
+    let stream = Arc::clone(&origin.incoming.stream);
+    if write_all(&stream, head).await.is_err() && origin.reused {
+        return Err(Trouble::Stale);
+    }
+    let answered = AtomicBool::new(false);
+    let idle = limits(&origin.route.client_leg.leg, &origin.leg.leg).idle;
+    let mut uploaded = false;
+    let mut response_due = Time::NEVER;
+    let result = {
+        let mut up = std::pin::pin!(upload(session, client, &stream, body));
+        let mut down = std::pin::pin!(download(session, origin, plan, &answered, entry));
+        loop {
+            let waiting = if answered.load(Relaxed) { Time::NEVER } else { response_due };
+            tokio::select! {
+                biased;
+                sent = &mut up, if !uploaded => match sent {
+                    Ok(()) => {
+                        uploaded = true;
+                        response_due = clock::now() + session.world.settings.timeouts.response;
+                    }
+                    // the server may have answered before it had read everything
+                    Err(Sending::Origin) => uploaded = true,
+                    Err(Sending::Client(error)) => break Err(Trouble::Broken(format!("the client's connection broke: {error}"))),
+                    Err(Sending::Malformed(bad)) if !answered.load(Relaxed) => break Err(Trouble::Failed(bad.into())),
+                    Err(Sending::Malformed(bad)) => break Err(Trouble::Broken(bad.to_string())),
+                },
+                got = &mut down => break got,
+                _ = session.client.ready(Interest::ERROR), if uploaded => {
+                    break Err(Trouble::Broken("the client's connection broke".to_owned()));
+                }
+                () = silence(session, idle) => break Err(Trouble::Broken(format!("silent for {idle}"))),
+                () = until(waiting), if waiting != Time::NEVER => {
+                    let text = format!("{} did not answer within {}", plan.destination, session.world.settings.timeouts.response);
+                    break Err(Trouble::Failed(Failure::new(Kind::TimedOut, text)));
+                }
+            }
+        }
+    };
+    // a response that came before the request was complete leaves both connections in doubt
+    result.map(|outcome| match outcome {
+        Outcome::Response { keep_client, keep_origin } => Outcome::Response {
+            keep_client: keep_client && uploaded && !session.is_stopping(),
+            keep_origin: keep_origin && uploaded,
+        },
+        upgraded => upgraded,
+    })
+}
+
+async fn until(deadline: Time) {
+    tokio::time::sleep(deadline.since(clock::now()).into()).await;
+}
+
+/// Resolves when nothing has moved for `limit`.
+async fn silence(session: &Session, limit: Span) {
+    loop {
+        let quiet = clock::now().since(session.registered.last_moved());
+        if quiet >= limit {
+            return;
+        }
+        let longest = Span::from_secs(86_400);
+        let wait = Span::from_nanos(limit.as_nanos() - quiet.as_nanos()).min(longest);
+        tokio::time::sleep(wait.into()).await;
+    }
+}
+
+/// Why a request's body did not get through.
+enum Sending {
+    Client(io::Error),
+    Origin,
+    Malformed(BadMessage),
+}
+
+async fn upload(
+    session: &Session,
+    client: &mut Incoming,
+    to: &Arc<tokio::net::TcpStream>,
+    body: Body,
+) -> Result<(), Sending> {
+    match body {
+        Body::None | Body::Length(0) | Body::UntilClose => Ok(()),
+        Body::Length(n) => {
+            let early = client.take_first(n);
+            let left = n - early.len() as u64;
+            let pump = Pump::new(
+                Arc::clone(&client.stream),
+                Arc::clone(to),
+                early,
+                Some(left),
+                Arc::clone(&session.world.means),
+            );
+            move_all(session, pump, true).await.map_err(|broken| match broken {
+                Broken::Source(error) => Sending::Client(error),
+                Broken::Sink(_) => Sending::Origin,
+            })
+        }
+        Body::Chunked => {
+            let mut chunked = Chunked::new(Output::Chunks, head_limits(session));
+            let mut out = Vec::new();
+            while !chunked.is_done() {
+                if client.bytes().is_empty() {
+                    match client.fill(CHUNKED_AT_ONCE).await {
+                        Ok(0) => return Err(Sending::Client(io::ErrorKind::UnexpectedEof.into())),
+                        Ok(_) => {}
+                        Err(error) => return Err(Sending::Client(error)),
+                    }
+                }
+                let before = chunked.bytes();
+                let used = chunked.read(client.bytes(), &mut out).map_err(Sending::Malformed)?;
+                client.consume(used);
+                write_all(to, &out).await.map_err(|_| Sending::Origin)?;
+                out.clear();
+                session.registered.moved(clock::now(), chunked.bytes() - before, 0, 0);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Bytes of a chunked body read at a time; they and their copy are in memory while they are moved.
+const CHUNKED_AT_ONCE: usize = 16 * 1024;
+
+/// Moves all of a pump's bytes, counting them.
+async fn move_all(session: &Session, mut pump: Pump, up: bool) -> Result<(), Broken> {
+    poll_fn(|cx| {
+        let mut moved = Moved::default();
+        let result = pump.poll(cx, &mut moved);
+        if moved.bytes > 0 {
+            let (to_origin, to_client) = if up { (moved.bytes, 0) } else { (0, moved.bytes) };
+            session.registered.moved(clock::now(), to_origin, to_client, moved.spliced);
+        }
+        result
+    })
+    .await
+}
+
+/// Reads responses until the final one, and passes each on.
+async fn download(
+    session: &Session,
+    origin: &mut Origin,
+    plan: &Plan,
+    answered: &AtomicBool,
+    entry: &mut LogEntry,
+) -> Result<Outcome, Trouble> {
+    let limits = head_limits(session);
+    loop {
+        let (response, used) = match read_response(origin.incoming.bytes(), limits) {
+            Ok(Some(read)) => read,
+            Ok(None) => {
+                more(origin, plan, entry.status.is_some()).await?;
+                continue;
+            }
+            Err(bad) => {
+                let text = format!("the answer of {} is not HTTP: {bad}", plan.destination);
+                return Err(Trouble::Failed(Failure::new(Kind::BadAnswer, text)));
+            }
+        };
+        origin.incoming.consume(used);
+        if (100..200).contains(&response.status) && response.status != 101 {
+            // an HTTP/1.0 client does not know interim responses
+            if plan.request.version == Version::Http11 {
+                let head = response_head(session, &response, Body::None, Version::Http11, None)?;
+                to_client(session, &head).await?;
+            }
+            continue;
+        }
+        answered.store(true, Relaxed);
+        entry.status = Some(response.status);
+        if response.status == 101 {
+            if !wants_upgrade(&plan.request) {
+                let text = format!("{} switches protocols unasked", plan.destination);
+                return Err(Trouble::Failed(Failure::new(Kind::BadAnswer, text)));
+            }
+            let head =
+                response_head(session, &response, Body::None, Version::Http11, Some("upgrade"))?;
+            to_client(session, &head).await?;
+            return Ok(Outcome::Upgraded);
+        }
+        return final_response(session, origin, plan, &response).await;
+    }
+}
+
+async fn more(origin: &mut Origin, plan: &Plan, begun: bool) -> Result<(), Trouble> {
+    let nothing_said = origin.incoming.bytes().is_empty();
+    let error = match origin.incoming.fill(usize::MAX).await {
+        Ok(n) if n > 0 => return Ok(()),
+        Ok(_) => io::Error::from(io::ErrorKind::UnexpectedEof),
+        Err(error) => error,
+    };
+    if nothing_said && origin.reused && !begun {
+        return Err(Trouble::Stale);
+    }
+    let text = format!("{} closed the connection before it answered: {error}", plan.destination);
+    Err(Trouble::Failed(Failure::new(Kind::Closed, text)))
+}
+
+impl From<BadMessage> for Trouble {
+    fn from(bad: BadMessage) -> Self {
+        Self::Failed(Failure::new(
+            Kind::BadAnswer,
+            format!("the answer cannot be passed on: {bad}"),
+        ))
+    }
+}
+
+async fn to_client(session: &Session, bytes: &[u8]) -> Result<(), Trouble> {
+    write_all(&session.client, bytes)
+        .await
+        .map_err(|error| Trouble::Broken(format!("the client's connection broke: {error}")))
+}
+
+async fn final_response(
+    session: &Session,
+    origin: &mut Origin,
+    plan: &Plan,
+    response: &Response,
+) -> Result<Outcome, Trouble> {
+    let body = body::of_response(&plan.request.method, response)?;
+    // an HTTP/1.0 client gets chunked bodies plain, up to the end of the connection
+    let until_close = match body {
+        Body::UntilClose => true,
+        Body::Chunked => plan.request.version == Version::Http10,
+        Body::None | Body::Length(_) => false,
+    };
+    let keep_client = client_keeps_alive(&plan.request) && !until_close && !session.is_stopping();
+    let keep_origin =
+        fields::keeps_alive(response.version, &response.fields) && body != Body::UntilClose;
+    let connection = match (keep_client, plan.request.version) {
+        (false, _) => Some("close"),
+        (true, Version::Http10) => Some("keep-alive"),
+        (true, Version::Http11) => None,
+    };
+    let head = response_head(session, response, body, plan.request.version, connection)?;
+    to_client(session, &head).await?;
+    let moved = match body {
+        Body::None => Ok(()),
+        Body::Length(n) => pump_down(session, origin, Some(n)).await,
+        Body::UntilClose => pump_down(session, origin, None).await,
+        Body::Chunked => chunks_down(session, origin, plan.request.version).await,
+    };
+    moved.map_err(Trouble::Broken)?;
+    let clean = origin.incoming.bytes().is_empty();
+    Ok(Outcome::Response { keep_client, keep_origin: keep_origin && clean })
+}
+
+async fn pump_down(
+    session: &Session,
+    origin: &mut Origin,
+    length: Option<u64>,
+) -> Result<(), String> {
+    let early = match length {
+        Some(n) => origin.incoming.take_first(n),
+        None => origin.incoming.take(),
+    };
+    let left = length.map(|n| n - early.len() as u64);
+    let (from, to) = (Arc::clone(&origin.incoming.stream), Arc::clone(&session.client));
+    let pump = Pump::new(from, to, early, left, Arc::clone(&session.world.means));
+    move_all(session, pump, false).await.map_err(|broken| match broken {
+        Broken::Source(error) => format!("the server's connection broke in the response: {error}"),
+        Broken::Sink(error) => format!("the client's connection broke: {error}"),
+    })
+}
+
+async fn chunks_down(
+    session: &Session,
+    origin: &mut Origin,
+    version: Version,
+) -> Result<(), String> {
+    let output = if version == Version::Http10 { Output::Plain } else { Output::Chunks };
+    let mut chunked = Chunked::new(output, head_limits(session));
+    let mut out = Vec::new();
+    while !chunked.is_done() {
+        if origin.incoming.bytes().is_empty() {
+            match origin.incoming.fill(CHUNKED_AT_ONCE).await {
+                Ok(0) => {
+                    return Err(
+                        "the server closed the connection within a chunked response".to_owned()
+                    );
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    return Err(format!("the server's connection broke in the response: {error}"));
+                }
+            }
+        }
+        let before = chunked.bytes();
+        let used = chunked
+            .read(origin.incoming.bytes(), &mut out)
+            .map_err(|bad| format!("the server's response is malformed: {bad}"))?;
+        origin.incoming.consume(used);
+        write_all(&session.client, &out)
+            .await
+            .map_err(|error| format!("the client's connection broke: {error}"))?;
+        out.clear();
+        session.registered.moved(clock::now(), 0, chunked.bytes() - before, 0);
+    }
+    Ok(())
+}
+
+/// The head as it goes back to the client.
+fn response_head(
+    session: &Session,
+    response: &Response,
+    body: Body,
+    client: Version,
+    connection: Option<&str>,
+) -> Result<Vec<u8>, BadMessage> {
+    let mut head = Vec::with_capacity(512);
+    head.extend(format!("HTTP/1.1 {} ", response.status).as_bytes());
+    head.extend(&response.reason);
+    head.extend(b"\r\n");
+    for field in fields::end_to_end(&response.fields)? {
+        if !field.name.eq_ignore_ascii_case("via") {
+            write_one(&mut head, &field.name, &field.value);
+        }
+    }
+    if body == Body::Chunked && client == Version::Http11 {
+        write_one(&mut head, "Transfer-Encoding", b"chunked");
+    }
+    write_one(&mut head, "Via", &via(session, response.version, &response.fields));
+    if connection == Some("upgrade") {
+        for value in fields::values(&response.fields, "upgrade") {
+            write_one(&mut head, "Upgrade", value);
+        }
+    }
+    if let Some(connection) = connection {
+        write_one(&mut head, "Connection", connection.as_bytes());
+    }
+    head.extend(b"\r\n");
+    Ok(head)
+}

@@ -1,0 +1,275 @@
+//! The HTTP front door: requests one after the other on a client's connection, each passed on and
+//! answered, or a CONNECT that becomes a tunnel.
+
+use super::BadMessage;
+use super::body::{self, Body};
+use super::exchange::{Exchange, Origin, exchange};
+use super::fields;
+use super::head::{Limits, Request, Version, read_request};
+use super::reply;
+use super::target::{self, Target};
+use crate::chain::Purpose;
+use crate::destination::Destination;
+use crate::failure::{Failure, Kind};
+use crate::incoming::{Incoming, close_gently, write_all};
+use crate::registry::{Protocol, State};
+use crate::session::{LogEntry, Session, Tunnel, within};
+use std::io;
+
+/// What comes after a request.
+enum Next {
+    /// Another request, on an upstream connection that may be kept for it.
+    Request(Option<Box<Origin>>),
+    /// The end of the connection.
+    Close,
+    /// A tunnel.
+    Tunnel(Tunnel),
+}
+
+/// Serves requests until the connection ends or becomes a tunnel. Its future is small: what a
+/// request needs is in a box that is gone between requests.
+pub(crate) async fn serve(session: &Session, mut incoming: Incoming) -> Option<Tunnel> {
+    let mut kept = None;
+    loop {
+        match Box::pin(one(session, &mut incoming, kept.take())).await {
+            Next::Tunnel(tunnel) => return Some(tunnel),
+            Next::Close => return None,
+            Next::Request(origin) => kept = origin,
+        }
+        session.set_idle();
+        if session.is_stopping() {
+            return None;
+        }
+        if incoming.bytes().is_empty() {
+            let limit = session.world.settings.timeouts.keep_alive;
+            match session.unless_stopping(within(limit, incoming.fill(usize::MAX))).await {
+                Some(Ok(n)) if n > 0 => {}
+                _ => return None,
+            }
+        }
+        session.registered.set_state(State::Reading);
+    }
+}
+
+/// One request.
+async fn one(session: &Session, incoming: &mut Incoming, kept: Option<Box<Origin>>) -> Next {
+    session.registered.set_protocol(Protocol::Http);
+    let request = match read_head(session, incoming).await {
+        Ok(Ok(request)) => request,
+        Ok(Err(bad)) => {
+            let mut entry = session.nothing(Protocol::Http);
+            return refuse(session, &mut entry, &bad.into(), None).await;
+        }
+        Err(error) if error.kind() == io::ErrorKind::TimedOut && !incoming.bytes().is_empty() => {
+            let mut entry = session.nothing(Protocol::Http);
+            let limit = session.world.settings.timeouts.request_head;
+            let late = Failure::new(
+                Kind::Malformed(408),
+                format!("the head did not arrive within {limit}"),
+            );
+            return refuse(session, &mut entry, &late, None).await;
+        }
+        Err(_) => return Next::Close,
+    };
+    match target::of_request(&request) {
+        Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
+        Ok(Target::Forward { destination, authority, path }) => {
+            let plan = Plan { request, destination, authority, path };
+            forward(session, incoming, plan, kept).await
+        }
+        Err(bad) => {
+            let mut entry = session.nothing(Protocol::Http);
+            entry.method = Some(request.method.clone());
+            refuse(session, &mut entry, &bad.into(), Some(&request)).await
+        }
+    }
+}
+
+async fn read_head(
+    session: &Session,
+    incoming: &mut Incoming,
+) -> io::Result<Result<Request, BadMessage>> {
+    let settings = &session.world.settings;
+    let limits = head_limits(session);
+    let reading = async {
+        loop {
+            match read_request(incoming.bytes(), limits) {
+                Ok(Some((request, used))) => {
+                    incoming.consume(used);
+                    return Ok(Ok(request));
+                }
+                Err(bad) => return Ok(Err(bad)),
+                Ok(None) => {}
+            }
+            if incoming.fill(limits.bytes).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    };
+    within(settings.timeouts.request_head, reading).await
+}
+
+/// The budgets of a head.
+pub(super) fn head_limits(session: &Session) -> Limits {
+    let budgets = &session.world.settings.budgets;
+    Limits { bytes: budgets.head.as_usize(), fields: budgets.fields.into() }
+}
+
+/// Answers with a refusal and closes, since where the next request begins is not known or not worth
+/// knowing.
+async fn refuse(
+    session: &Session,
+    entry: &mut LogEntry,
+    failure: &Failure,
+    request: Option<&Request>,
+) -> Next {
+    let status = failure.status();
+    entry.status = Some(status);
+    session.failed(entry, failure);
+    let head_only = request.is_some_and(|request| request.method == "HEAD");
+    let text =
+        reply::refusal(status, &session.world.settings.name, &failure.text, false, head_only);
+    if write_all(&session.client, &text).await.is_ok() {
+        close_gently(&session.client).await;
+    }
+    Next::Close
+}
+
+async fn connect(
+    session: &Session,
+    incoming: &mut Incoming,
+    request: &Request,
+    to: &Destination,
+) -> Next {
+    let method = Some(request.method.clone());
+    let mut entry = session.begin(Protocol::Connect, to, method, to.to_string());
+    let checked = checks(session, request).and_then(|()| match body::of_request(request) {
+        Ok(Body::None | Body::Length(0)) => Ok(()),
+        Ok(_) => Err(BadMessage::bad("CONNECT does not have a body").into()),
+        Err(bad) => Err(bad.into()),
+    });
+    if let Err(failure) = checked {
+        return refuse(session, &mut entry, &failure, None).await;
+    }
+    match session.open(to, Purpose::Tunnel).await {
+        Ok((opened, route)) => {
+            if write_all(&session.client, reply::connected(request.version)).await.is_err() {
+                return Next::Close;
+            }
+            entry.status = Some(200);
+            Next::Tunnel(session.tunnel_over(opened, &route, incoming.take(), entry))
+        }
+        Err(failure) => refuse(session, &mut entry, &failure, None).await,
+    }
+}
+
+/// What holds for every request: it has not been here before.
+fn checks(session: &Session, request: &Request) -> Result<(), Failure> {
+    let name = session.world.settings.name.as_bytes();
+    if fields::via(&request.fields).any(|hop| hop.eq_ignore_ascii_case(name)) {
+        let text =
+            "this request has passed this relay before; a chain of proxies leads back to itself";
+        return Err(Failure::new(Kind::Loop, text));
+    }
+    Ok(())
+}
+
+/// A request to be passed on.
+pub(super) struct Plan {
+    pub(super) request: Request,
+    pub(super) destination: Destination,
+    /// Its `Host`.
+    pub(super) authority: String,
+    /// Its target in origin form.
+    pub(super) path: String,
+}
+
+async fn forward(
+    session: &Session,
+    incoming: &mut Incoming,
+    mut plan: Plan,
+    kept: Option<Box<Origin>>,
+) -> Next {
+    let path = plan.path.split('?').next().unwrap_or_default();
+    let url = format!("http://{}{path}", plan.authority);
+    let method = Some(plan.request.method.clone());
+    let mut entry = session.begin(Protocol::Http, &plan.destination, method, url);
+    let checked = checks(session, &plan.request).and_then(|()| {
+        if plan.request.method == "TRACE" {
+            let text = "TRACE is not passed on: it would show what other relays added";
+            return Err(Failure::new(Kind::Malformed(405), text));
+        }
+        Ok(body::of_request(&plan.request)?)
+    });
+    let body = match checked {
+        Ok(body) => body,
+        Err(failure) => return refuse(session, &mut entry, &failure, Some(&plan.request)).await,
+    };
+    match max_forwards(&mut plan.request) {
+        Ok(true) => {}
+        Ok(false) => return answer_options(session, &mut entry).await,
+        Err(bad) => return refuse(session, &mut entry, &bad.into(), Some(&plan.request)).await,
+    }
+    match exchange(session, incoming, &plan, body, kept, &mut entry).await {
+        Ok(Exchange::Done { keep_client, origin }) => {
+            session.log(&entry, "done");
+            if keep_client { Next::Request(origin) } else { end(session).await }
+        }
+        Ok(Exchange::Upgraded(tunnel)) => Next::Tunnel(session.upgraded(*tunnel, entry)),
+        Ok(Exchange::Broken(why)) => {
+            session.registered.count_failed();
+            session.log(&entry, &why);
+            Next::Close
+        }
+        Err(failure) => refuse(session, &mut entry, &failure, Some(&plan.request)).await,
+    }
+}
+
+async fn end(session: &Session) -> Next {
+    close_gently(&session.client).await;
+    Next::Close
+}
+
+/// Counts `Max-Forwards` down for OPTIONS (RFC 9110 §7.6.2); false when it ends here.
+fn max_forwards(request: &mut Request) -> Result<bool, BadMessage> {
+    if request.method != "OPTIONS" {
+        return Ok(true);
+    }
+    for field in &mut request.fields {
+        if field.name.eq_ignore_ascii_case("max-forwards") {
+            let text = std::str::from_utf8(&field.value).unwrap_or_default();
+            let n: u32 =
+                text.parse().map_err(|_| BadMessage::bad("Max-Forwards is not a number"))?;
+            if n == 0 {
+                return Ok(false);
+            }
+            field.value = (n - 1).to_string().into_bytes();
+        }
+    }
+    Ok(true)
+}
+
+async fn answer_options(session: &Session, entry: &mut LogEntry) -> Next {
+    entry.status = Some(200);
+    session.log(entry, "answered here");
+    let name = &session.world.settings.name;
+    let text = format!(
+        "HTTP/1.1 200 OK\r\nVia: 1.1 {name}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    if write_all(&session.client, text.as_bytes()).await.is_ok() {
+        close_gently(&session.client).await;
+    }
+    Next::Close
+}
+
+/// Whether the client will send another request after this one.
+pub(super) fn client_keeps_alive(request: &Request) -> bool {
+    fields::keeps_alive(request.version, &request.fields)
+}
+
+/// Whether the client asks to speak something else on this connection.
+pub(super) fn wants_upgrade(request: &Request) -> bool {
+    request.version == Version::Http11
+        && fields::has(&request.fields, "connection", "upgrade")
+        && fields::values(&request.fields, "upgrade").next().is_some()
+}

@@ -1,0 +1,85 @@
+//! Answers of the relay itself: what happened, whose side it was on, what to try.
+
+use super::head::Version;
+
+/// The reason phrases of the statuses this relay answers with.
+#[must_use]
+pub const fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        508 => "Loop Detected",
+        _ => "Refused",
+    }
+}
+
+/// A whole response in plain text.
+///
+/// `name` is the relay's pseudonym, which stands in front so that in a row of proxies one can see
+/// who answered. `body` is left out for HEAD.
+#[must_use]
+pub fn refusal(status: u16, name: &str, text: &str, keep_alive: bool, head_only: bool) -> Vec<u8> {
+    let body = format!("{name}: {text}\n");
+    let connection = if keep_alive { "keep-alive" } else { "close" };
+    let allow = if status == 405 {
+        "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH, CONNECT\r\n"
+    } else {
+        ""
+    };
+    let head = format!(
+        "HTTP/1.1 {status} {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\nProxy-Status: {name}; error={}\r\n{allow}Connection: {connection}\r\n\r\n",
+        reason(status),
+        body.len(),
+        proxy_error(status),
+    );
+    let mut bytes = head.into_bytes();
+    if !head_only {
+        bytes.extend(body.as_bytes());
+    }
+    bytes
+}
+
+/// The error type in `Proxy-Status` (RFC 9209 §2.3).
+const fn proxy_error(status: u16) -> &'static str {
+    match status {
+        403 => "destination_ip_prohibited",
+        502 => "destination_unavailable",
+        503 => "connection_limit_reached",
+        504 => "connection_timeout",
+        508 => "proxy_loop_detected",
+        _ => "http_request_error",
+    }
+}
+
+/// The answer to a CONNECT that succeeded.
+#[must_use]
+pub const fn connected(version: Version) -> &'static [u8] {
+    match version {
+        Version::Http10 => b"HTTP/1.0 200 Connection established\r\n\r\n",
+        Version::Http11 => b"HTTP/1.1 200 Connection established\r\n\r\n",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_who_speaks_and_what_to_try() {
+        let text = refusal(403, "ekiden-1", "10.0.0.1 is a private address", true, false);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 403 Forbidden\r\n"));
+        assert!(text.ends_with("\r\n\r\nekiden-1: 10.0.0.1 is a private address\n"));
+        let body = text.split("\r\n\r\n").nth(1).unwrap();
+        assert!(text.contains(&format!("Content-Length: {}\r\n", body.len())));
+    }
+}

@@ -1,0 +1,328 @@
+//! Every live connection, so that it can be looked at and ended.
+
+use crate::status::{ConnectionStatus, LegStatus, OptionStatus};
+use crate::world::NamedLeg;
+use ekiden_linux::answer::{Answer, Outcomes};
+use ekiden_linux::clock;
+use ekiden_linux::socket;
+use ekiden_linux::tcp_info::TcpInfo;
+use ekiden_model::traffic::{Bursts, Class};
+use ekiden_model::units::Time;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Protocol {
+    New,
+    Http,
+    Connect,
+    Socks5,
+    Socks4a,
+}
+
+const PROTOCOLS: [&str; 5] = ["new", "http", "connect", "socks5", "socks4a"];
+
+impl Protocol {
+    pub(crate) const fn name(self) -> &'static str {
+        PROTOCOLS[self as usize]
+    }
+}
+
+/// Where a connection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    Reading,
+    Connecting,
+    Relaying,
+    HalfClosed,
+    Idle,
+    Closing,
+}
+
+const STATES: [&str; 6] = ["reading", "connecting", "relaying", "half-closed", "idle", "closing"];
+
+/// Sums over all connections since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) bytes_up: AtomicU64,
+    pub(crate) bytes_down: AtomicU64,
+}
+
+/// The live connections, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    next: AtomicU64,
+    live: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    pub(crate) totals: Totals,
+}
+
+/// A live connection's place in the register; leaving the scope strikes it out.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    pub(crate) entry: Arc<Entry>,
+    registry: Arc<Registry>,
+}
+
+/// What is known of one live connection.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: u64,
+    pub(crate) client: SocketAddr,
+    since: Time,
+    protocol: AtomicU8,
+    state: AtomicU8,
+    requests: AtomicU64,
+    bytes_up: AtomicU64,
+    bytes_down: AtomicU64,
+    bytes_spliced: AtomicU64,
+    detail: Mutex<Detail>,
+    pub(crate) task: OnceLock<AbortHandle>,
+}
+
+#[derive(Debug)]
+struct Detail {
+    bursts: Bursts,
+    last: Time,
+    destination: Option<String>,
+    through: Arc<[String]>,
+    client: Option<SeenLeg>,
+    upstream: Option<SeenLeg>,
+}
+
+/// A leg as the register sees it. It does not keep the socket open.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenLeg {
+    stream: Weak<TcpStream>,
+    leg: Arc<NamedLeg>,
+    outcomes: Vec<Outcomes>,
+}
+
+impl Registry {
+    pub(crate) fn enter(self: &Arc<Self>, client: SocketAddr) -> Registered {
+        let now = clock::now();
+        let entry = Arc::new(Entry {
+            id: self.next.fetch_add(1, Relaxed) + 1,
+            client,
+            since: now,
+            protocol: AtomicU8::new(Protocol::New as u8),
+            state: AtomicU8::new(State::Reading as u8),
+            requests: AtomicU64::new(0),
+            bytes_up: AtomicU64::new(0),
+            bytes_down: AtomicU64::new(0),
+            bytes_spliced: AtomicU64::new(0),
+            detail: Mutex::new(Detail {
+                bursts: Bursts::new(now),
+                last: now,
+                destination: None,
+                through: Arc::new([]),
+                client: None,
+                upstream: None,
+            }),
+            task: OnceLock::new(),
+        });
+        self.totals.accepted.fetch_add(1, Relaxed);
+        locked(&self.live).insert(entry.id, Arc::clone(&entry));
+        Registered { entry, registry: Arc::clone(self) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        locked(&self.live).len()
+    }
+
+    /// Ends every live connection and says how many there were.
+    pub(crate) fn cut_all(&self) -> usize {
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        live.iter().filter_map(|entry| entry.task.get()).for_each(AbortHandle::abort);
+        live.len()
+    }
+
+    /// Every live connection, oldest first.
+    pub(crate) fn status(&self) -> Vec<ConnectionStatus> {
+        // the register is locked for the copying of pointers alone; the kernel is asked afterwards
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        live.iter().map(|entry| entry.status()).collect()
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        locked(&self.registry.live).remove(&self.entry.id);
+    }
+}
+
+impl Registered {
+    /// Counts bytes that moved, on this connection and in the sums.
+    pub(crate) fn moved(&self, now: Time, up: u64, down: u64, spliced: u64) {
+        let (entry, totals) = (&self.entry, &self.registry.totals);
+        for (counter, n) in [
+            (&entry.bytes_up, up),
+            (&entry.bytes_down, down),
+            (&entry.bytes_spliced, spliced),
+            (&totals.bytes_up, up),
+            (&totals.bytes_down, down),
+        ] {
+            if n > 0 {
+                counter.fetch_add(n, Relaxed);
+            }
+        }
+        let mut detail = locked(&entry.detail);
+        detail.last = now;
+        detail.bursts.on_moved(now, up + down);
+    }
+
+    /// A request or tunnel begins.
+    pub(crate) fn begin(&self, protocol: Protocol, destination: String) {
+        self.entry.protocol.store(protocol as u8, Relaxed);
+        self.entry.requests.fetch_add(1, Relaxed);
+        self.registry.totals.requests.fetch_add(1, Relaxed);
+        self.set_state(State::Connecting);
+        locked(&self.entry.detail).destination = Some(destination);
+    }
+
+    pub(crate) fn set_protocol(&self, protocol: Protocol) {
+        self.entry.protocol.store(protocol as u8, Relaxed);
+    }
+
+    pub(crate) fn set_state(&self, state: State) {
+        self.entry.state.store(state as u8, Relaxed);
+    }
+
+    pub(crate) fn set_client_leg(&self, leg: SeenLeg) {
+        locked(&self.entry.detail).client = Some(leg);
+    }
+
+    pub(crate) fn set_upstream_leg(&self, through: Arc<[String]>, leg: Option<SeenLeg>) {
+        let mut detail = locked(&self.entry.detail);
+        detail.through = through;
+        detail.upstream = leg;
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.registry.totals.refused.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_failed(&self) {
+        self.registry.totals.failed.fetch_add(1, Relaxed);
+    }
+
+    /// When bytes last moved.
+    pub(crate) fn last_moved(&self) -> Time {
+        locked(&self.entry.detail).last
+    }
+
+    /// Bytes so far, from the client and to it.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.entry.bytes_up.load(Relaxed), self.entry.bytes_down.load(Relaxed))
+    }
+}
+
+impl Entry {
+    fn status(&self) -> ConnectionStatus {
+        let now = clock::now();
+        let name = |names: &[&str], index: &AtomicU8| {
+            names
+                .get(usize::from(index.load(Relaxed)))
+                .map_or_else(String::new, ToString::to_string)
+        };
+        let seconds = |since: Time| now.since(since).as_micros() as f64 / 1e6;
+        let detail = locked(&self.detail);
+        let legs = [("client", &detail.client), ("upstream", &detail.upstream)];
+        ConnectionStatus {
+            id: self.id,
+            protocol: name(&PROTOCOLS, &self.protocol),
+            state: name(&STATES, &self.state),
+            class: match detail.bursts.class() {
+                Class::Unknown => "unknown",
+                Class::Interactive => "interactive",
+                Class::Bulk => "bulk",
+            }
+            .to_owned(),
+            client: self.client,
+            destination: detail.destination.clone(),
+            through: detail.through.to_vec(),
+            age_seconds: seconds(self.since),
+            idle_seconds: seconds(detail.last),
+            requests: self.requests.load(Relaxed),
+            bytes_up: self.bytes_up.load(Relaxed),
+            bytes_down: self.bytes_down.load(Relaxed),
+            bytes_spliced: self.bytes_spliced.load(Relaxed),
+            legs: legs
+                .into_iter()
+                .filter_map(|(side, leg)| leg.as_ref().and_then(|leg| leg.status(side)))
+                .collect(),
+        }
+    }
+}
+
+impl SeenLeg {
+    pub(crate) fn new(
+        stream: &Arc<TcpStream>,
+        leg: Arc<NamedLeg>,
+        outcomes: Vec<Outcomes>,
+    ) -> Self {
+        Self { stream: Arc::downgrade(stream), leg, outcomes }
+    }
+
+    /// The kernel's figures; `None` when the socket is closed already.
+    fn status(&self, side: &str) -> Option<LegStatus> {
+        let stream = self.stream.upgrade()?;
+        let fd = stream.as_fd();
+        let info = TcpInfo::read(fd).ok()?;
+        let buffers = socket::buffers(fd).ok()?;
+        // the kernel says «unlimited» by the largest number
+        let pacing = info.pacing_rate.filter(|rate| *rate != u64::MAX);
+        Some(LegStatus {
+            side: side.to_owned(),
+            profile: self.leg.name.clone(),
+            local: stream.local_addr().ok(),
+            peer: stream.peer_addr().ok(),
+            state: info.state.to_string(),
+            congestion: socket::congestion(fd).unwrap_or_default(),
+            rtt_us: info.rtt,
+            rtt_var_us: info.rttvar,
+            min_rtt_us: info.min_rtt.unwrap_or_default(),
+            retransmits: info.total_retrans,
+            bytes_retransmitted: info.bytes_retrans.unwrap_or_default(),
+            delivery_rate: info.delivery_rate.unwrap_or_default().saturating_mul(8),
+            pacing_rate: pacing.map(|bytes| bytes.saturating_mul(8)),
+            cwnd: info.snd_cwnd,
+            mss: info.snd_mss,
+            send_buffer: buffers.send,
+            receive_buffer: buffers.receive,
+            unsent: info.notsent_bytes.unwrap_or_default(),
+            unacked: info.unacked,
+            options: self.options(),
+        })
+    }
+
+    /// What was asked of the socket and what became of it, in words.
+    fn options(&self) -> Vec<OptionStatus> {
+        let answers =
+            self.outcomes.iter().flat_map(|outcomes| outcomes.answers(&self.leg.leg.socket));
+        answers
+            .map(|Answer { option, asked, granted, refused }| OptionStatus {
+                option: option.to_owned(),
+                asked,
+                granted,
+                refused,
+            })
+            .collect()
+    }
+}
+
+/// What these locks guard is as good after a panic as before.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,340 @@
+//! The relay as a whole: listening, accepting, reloading, stopping.
+
+use crate::access_log::AccessLog;
+use crate::means::Means;
+use crate::registry::{Registry, locked};
+use crate::session::{Session, serve};
+use crate::settings::Settings;
+use crate::status::{BudgetStatus, Status, Totals};
+use crate::world::World;
+use ekiden_linux::answer::Stage;
+use ekiden_linux::clock;
+use ekiden_model::units::{Span, Time};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+/// Why a relay did not start, or did not take a new configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {error}{}", hint(error))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The kernel's reason.
+        error: io::Error,
+    },
+    /// The access log cannot be opened.
+    #[error("cannot open the access log: {0}")]
+    AccessLog(io::Error),
+    /// The settings contradict themselves.
+    #[error("{0}")]
+    Settings(String),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another program is there, perhaps another ekiden: choose another port with --listen"
+        }
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+        _ => "",
+    }
+}
+
+/// What a graceful stop came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Connections that came to their end.
+    pub finished: u64,
+    /// Connections that were cut at the limit.
+    pub cut: u64,
+}
+
+/// A running relay. Dropping it stops listening; live connections go on until the runtime ends.
+#[derive(Debug)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+/// A way to look at a running relay.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    world: RwLock<Arc<World>>,
+    log: RwLock<Arc<AccessLog>>,
+    registry: Arc<Registry>,
+    means: Arc<Means>,
+    /// A permit for each connection.
+    room: Arc<Semaphore>,
+    limit: u64,
+    peak: AtomicU64,
+    listeners: Mutex<BTreeMap<SocketAddr, JoinHandle<()>>>,
+    stopping: watch::Sender<bool>,
+    started: Time,
+    reloads: AtomicU64,
+}
+
+impl Server {
+    /// Listens and begins to serve, on the current tokio runtime.
+    ///
+    /// A listening port of 0 is replaced by the one the kernel chose; see [`Status::listen`].
+    ///
+    /// # Errors
+    /// [`StartError`]; then nothing is left listening.
+    pub fn start(settings: Arc<Settings>) -> Result<Self, StartError> {
+        let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
+        let means = Means::new(&settings.budgets, settings.relay.movement);
+        let (listeners, settings) = bind(settings, &BTreeMap::new())?;
+        let limit = settings.budgets.connections;
+        let world = World::new(settings, Arc::clone(&means), None).map_err(StartError::Settings)?;
+        let inner = Arc::new(Inner {
+            world: RwLock::new(Arc::new(world)),
+            log: RwLock::new(Arc::new(log)),
+            registry: Arc::default(),
+            means,
+            room: Arc::new(Semaphore::new(limit as usize)),
+            limit: limit.into(),
+            peak: AtomicU64::new(0),
+            listeners: Mutex::default(),
+            stopping: watch::Sender::new(false),
+            started: clock::now(),
+            reloads: AtomicU64::new(0),
+        });
+        inner.accept_on(listeners);
+        Ok(Self { inner })
+    }
+
+    /// Takes a new configuration: new connections use it, live ones keep theirs. Budgets are those of
+    /// the start.
+    ///
+    /// # Errors
+    /// [`StartError`]; then everything stays as it was.
+    pub fn reload(&self, settings: Arc<Settings>) -> Result<(), StartError> {
+        let inner = &self.inner;
+        let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
+        let mut running = locked(&inner.listeners);
+        let (listeners, settings) = bind(settings, &running)?;
+        let before = inner.world();
+        let world = World::new(Arc::clone(&settings), Arc::clone(&inner.means), Some(&before))
+            .map_err(StartError::Settings)?;
+        running.retain(|address, task| {
+            let stays = settings.listen.contains(address);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        drop(running);
+        *write(&inner.world) = Arc::new(world);
+        *write(&inner.log) = Arc::new(log);
+        inner.accept_on(listeners);
+        inner.reloads.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Stops: no new connections, idle ones end, live ones may finish within `limit`.
+    pub async fn stop(self, limit: Span) -> Stopped {
+        let inner = &self.inner;
+        inner.stop_listening();
+        inner.stopping.send_replace(true);
+        let begun = inner.registry.len() as u64;
+        let wait = async {
+            while inner.registry.len() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let cut = match tokio::time::timeout(limit.into(), wait).await {
+            Ok(()) => 0,
+            Err(_) => inner.registry.cut_all() as u64,
+        };
+        Stopped { finished: begun.saturating_sub(cut), cut }
+    }
+
+    /// One look.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.inner.status()
+    }
+
+    /// A way to look at it from elsewhere.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.inner.stop_listening();
+    }
+}
+
+impl Handle {
+    /// One look.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.inner.status()
+    }
+}
+
+/// Listens on every address that is not in `running`, with the client leg's options, and replaces
+/// port 0 by what the kernel chose.
+fn bind(
+    settings: Arc<Settings>,
+    running: &BTreeMap<SocketAddr, JoinHandle<()>>,
+) -> Result<(Vec<(SocketAddr, TcpListener)>, Arc<Settings>), StartError> {
+    let client = settings.legs.get("client").cloned().unwrap_or_default();
+    let mut listeners = Vec::new();
+    let mut addresses = Vec::new();
+    for &address in &settings.listen {
+        if running.contains_key(&address) {
+            addresses.push(address);
+            continue;
+        }
+        let bound = (|| {
+            let (socket, _) =
+                client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
+            socket.set_reuse_address(true)?;
+            if address.is_ipv6() {
+                socket.set_only_v6(true)?;
+            }
+            socket.bind(&address.into())?;
+            // the kernel cuts it to net.core.somaxconn
+            socket.listen(4096)?;
+            let listener = TcpListener::from_std(socket.into())?;
+            Ok((listener.local_addr()?, listener))
+        })();
+        let (address, listener) = bound.map_err(|error| StartError::Listen { address, error })?;
+        addresses.push(address);
+        listeners.push((address, listener));
+    }
+    let settings = match addresses == settings.listen {
+        true => settings,
+        false => Arc::new(Settings { listen: addresses, ..Settings::clone(&settings) }),
+    };
+    Ok((listeners, settings))
+}
+
+impl Inner {
+    fn world(&self) -> Arc<World> {
+        Arc::clone(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    fn accept_on(self: &Arc<Self>, listeners: Vec<(SocketAddr, TcpListener)>) {
+        let mut running = locked(&self.listeners);
+        for (address, listener) in listeners {
+            let task = tokio::spawn(Arc::clone(self).accept(listener));
+            running.insert(address, task);
+        }
+    }
+
+    fn stop_listening(&self) {
+        let listeners = std::mem::take(&mut *locked(&self.listeners));
+        listeners.into_values().for_each(|task| task.abort());
+    }
+
+    async fn accept(self: Arc<Self>, listener: TcpListener) {
+        loop {
+            // no room, no accepting: newcomers wait in the kernel's queue
+            let permit = match Arc::clone(&self.room).try_acquire_owned() {
+                Ok(permit) => permit,
+                Err(_) => {
+                    tracing::warn!(
+                        limit = self.limit,
+                        "the budget of connections is spent; newcomers wait until one ends"
+                    );
+                    match Arc::clone(&self.room).acquire_owned().await {
+                        Ok(permit) => permit,
+                        Err(_) => return,
+                    }
+                }
+            };
+            let (stream, address) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.on_accept_error(&error).await;
+                    continue;
+                }
+            };
+            self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
+            let log =
+                Arc::clone(&self.log.read().unwrap_or_else(std::sync::PoisonError::into_inner));
+            let session = Session {
+                world: self.world(),
+                registered: self.registry.enter(address),
+                client: Arc::new(stream),
+                address,
+                log,
+                stopping: self.stopping.subscribe(),
+            };
+            let entry = Arc::clone(&session.registered.entry);
+            let task = tokio::spawn(async move {
+                serve(session).await;
+                drop(permit);
+            });
+            // set once, here
+            let _ = entry.task.set(task.abort_handle());
+        }
+    }
+
+    async fn on_accept_error(&self, error: &io::Error) {
+        match error.raw_os_error() {
+            // the client was gone before it was accepted
+            Some(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN | libc::EPROTO) => {}
+            _ => {
+                tracing::error!(%error, "cannot accept connections; raise the descriptor limit (LimitNOFILE, ulimit -n) or lower budgets.connections");
+                // what is missing comes back only when connections end
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let world = self.world();
+        let totals = &self.registry.totals;
+        let connections = BudgetStatus {
+            name: "connections".into(),
+            used: self.registry.len() as u64,
+            peak: self.peak.load(Relaxed),
+            limit: self.limit,
+        };
+        let [pipes, memory] = self.means.status();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: world.settings.name.clone(),
+            pid: std::process::id(),
+            uptime_seconds: clock::now().since(self.started).as_millis() as f64 / 1e3,
+            stopping: *self.stopping.borrow(),
+            listen: world.settings.listen.clone(),
+            reloads: self.reloads.load(Relaxed),
+            totals: Totals {
+                accepted: totals.accepted.load(Relaxed),
+                refused: totals.refused.load(Relaxed),
+                failed: totals.failed.load(Relaxed),
+                requests: totals.requests.load(Relaxed),
+                bytes_up: totals.bytes_up.load(Relaxed),
+                bytes_down: totals.bytes_down.load(Relaxed),
+            },
+            budgets: vec![connections, pipes, memory],
+            upstreams: world.upstream_status(),
+            connections: self.registry.status(),
+        }
+    }
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

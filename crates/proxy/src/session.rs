@@ -1,0 +1,277 @@
+//! One client's connection: from its first byte to the front door it knocks at, and the tunnel that
+//! may follow.
+
+use crate::access::Decider;
+use crate::access_log::{AccessLog, Record, timestamp};
+use crate::chain::{Opened, Purpose, open};
+use crate::destination::Destination;
+use crate::failure::Failure;
+use crate::http::exchange::Upgraded;
+use crate::http::{forward, reply};
+use crate::incoming::{Incoming, close_gently, write_all};
+use crate::registry::{Protocol, Registered, SeenLeg, State};
+use crate::relay::{Ended, Side, relay};
+use crate::socks_door;
+use crate::world::{Route, World, limits};
+use ekiden_linux::answer::Stage;
+use ekiden_linux::clock;
+use ekiden_model::lifetime::{Expired, Limits};
+use ekiden_model::units::{Span, Time};
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// A client's connection and all it needs.
+pub(crate) struct Session {
+    pub(crate) world: Arc<World>,
+    pub(crate) registered: Registered,
+    pub(crate) client: Arc<TcpStream>,
+    pub(crate) address: SocketAddr,
+    pub(crate) log: Arc<AccessLog>,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// A tunnel that is open at both ends.
+pub(crate) struct Tunnel {
+    pub(crate) upstream: Arc<TcpStream>,
+    pub(crate) early_up: Vec<u8>,
+    pub(crate) early_down: Vec<u8>,
+    pub(crate) limits: Limits,
+    pub(crate) entry: LogEntry,
+}
+
+/// What the access log will say of a request that is under way.
+pub(crate) struct LogEntry {
+    pub(crate) protocol: Protocol,
+    pub(crate) method: Option<String>,
+    pub(crate) target: Option<String>,
+    pub(crate) through: Arc<[String]>,
+    pub(crate) status: Option<u16>,
+    pub(crate) begun: Time,
+    /// The connection's counters when it began.
+    pub(crate) before: (u64, u64),
+}
+
+/// Serves one client to the end.
+pub(crate) async fn serve(session: Session) {
+    let client_leg = Arc::clone(&session.world.client_leg);
+    let outcomes = client_leg.leg.socket.apply(session.client.as_fd(), Stage::Accepted);
+    session.registered.set_client_leg(SeenLeg::new(&session.client, client_leg, vec![outcomes]));
+    if let Err(denied) = session.decider().client() {
+        session.registered.count_refused();
+        tracing::warn!(client = %session.address, "refused: {denied}");
+        let text =
+            reply::refusal(403, &session.world.settings.name, &denied.to_string(), false, false);
+        if write_all(&session.client, &text).await.is_ok() {
+            close_gently(&session.client).await;
+        }
+        return;
+    }
+    // each stage is in a box of its own and gone when it is over: an idle tunnel holds none of them
+    if let Some(tunnel) = session.front_door().await {
+        session.tunnel(tunnel).await;
+    }
+}
+
+impl Session {
+    pub(crate) fn decider(&self) -> Decider<'_> {
+        self.world.settings.access.decider(self.address.ip())
+    }
+
+    /// Reads the first bytes and leads to the door they ask for.
+    async fn front_door(&self) -> Option<Tunnel> {
+        let mut incoming = Incoming::new(Arc::clone(&self.client), Vec::new());
+        let limit = self.world.settings.timeouts.first_byte;
+        match self.unless_stopping(within(limit, incoming.fill(usize::MAX))).await {
+            Some(Ok(n)) if n > 0 => {}
+            _ => return None,
+        }
+        match incoming.bytes().first() {
+            Some(5) => Box::pin(socks_door::socks5(self, incoming)).await,
+            Some(4) => Box::pin(socks_door::socks4(self, incoming)).await,
+            _ => forward::serve(self, incoming).await,
+        }
+    }
+
+    /// Opens the way to `to`, and lays the route's profile over the client's leg.
+    pub(crate) async fn open(
+        &self,
+        to: &Destination,
+        purpose: Purpose,
+    ) -> Result<(Opened, Arc<Route>), Failure> {
+        let route = Arc::clone(self.world.route(to));
+        let opened = open(&self.world, &route, self.decider(), to, purpose).await?;
+        let leg =
+            SeenLeg::new(&opened.stream, Arc::clone(&opened.leg), vec![opened.outcomes.clone()]);
+        self.registered.set_upstream_leg(Arc::clone(&opened.through), Some(leg));
+        if !Arc::ptr_eq(&route.client_leg, &self.world.client_leg) {
+            let leg = Arc::clone(&route.client_leg);
+            let outcomes = leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
+            self.registered.set_client_leg(SeenLeg::new(&self.client, leg, vec![outcomes]));
+        }
+        tracing::debug!(
+            connection = self.registered.entry.id,
+            client = %self.address,
+            destination = %to,
+            through = ?opened.through,
+            leg = %opened.leg.name,
+            "open"
+        );
+        Ok((opened, route))
+    }
+
+    /// The tunnel over what was opened.
+    pub(crate) fn tunnel_over(
+        &self,
+        opened: Opened,
+        route: &Route,
+        early_up: Vec<u8>,
+        mut entry: LogEntry,
+    ) -> Tunnel {
+        entry.through = opened.through;
+        Tunnel {
+            upstream: opened.stream,
+            early_up,
+            early_down: opened.early,
+            limits: limits(&route.client_leg.leg, &opened.leg.leg),
+            entry,
+        }
+    }
+
+    /// The tunnel over a connection that switched protocols.
+    pub(crate) fn upgraded(&self, upgraded: Upgraded, entry: LogEntry) -> Tunnel {
+        let Upgraded { mut origin, early_up, limits } = upgraded;
+        let early_down = origin.take();
+        Tunnel { upstream: origin.stream, early_up, early_down, limits, entry }
+    }
+
+    async fn tunnel(&self, tunnel: Tunnel) {
+        let Tunnel { upstream, early_up, early_down, limits, entry } = tunnel;
+        let client = Arc::clone(&self.client);
+        let means = &self.world.means;
+        let ended =
+            relay(client, upstream, early_up, early_down, limits, &self.registered, means).await;
+        let result = match &ended {
+            Ended::Closed => "closed".to_owned(),
+            Ended::Reset(Side::Client, error) => format!("the client's connection broke: {error}"),
+            Ended::Reset(Side::Upstream, error) => {
+                format!("the destination's connection broke: {error}")
+            }
+            Ended::Expired(Expired::Idle) => format!("silent for {}", limits.idle),
+            Ended::Expired(Expired::HalfClosed) => {
+                format!("half-closed and silent for {}", limits.half_closed)
+            }
+        };
+        self.log(&entry, &result);
+    }
+
+    /// The log entry of a request that begins now.
+    pub(crate) fn begin(
+        &self,
+        protocol: Protocol,
+        destination: &Destination,
+        method: Option<String>,
+        target: String,
+    ) -> LogEntry {
+        self.registered.begin(protocol, destination.to_string());
+        LogEntry {
+            protocol,
+            method,
+            target: Some(target),
+            through: Arc::new([]),
+            status: None,
+            begun: clock::now(),
+            before: self.registered.bytes(),
+        }
+    }
+
+    /// A log entry for something that never became a request.
+    pub(crate) fn nothing(&self, protocol: Protocol) -> LogEntry {
+        self.registered.set_protocol(protocol);
+        LogEntry {
+            protocol,
+            method: None,
+            target: None,
+            through: Arc::new([]),
+            status: None,
+            begun: clock::now(),
+            before: self.registered.bytes(),
+        }
+    }
+
+    /// Counts and logs a failure.
+    pub(crate) fn failed(&self, entry: &LogEntry, failure: &Failure) {
+        if failure.is_refusal() {
+            self.registered.count_refused();
+        } else {
+            self.registered.count_failed();
+        }
+        self.log(entry, &failure.text);
+    }
+
+    /// Writes the request's line in the access log.
+    pub(crate) fn log(&self, entry: &LogEntry, result: &str) {
+        let (up, down) = self.registered.bytes();
+        let seconds = clock::now().since(entry.begun).as_micros() as f64 / 1e6;
+        tracing::debug!(
+            connection = self.registered.entry.id,
+            protocol = entry.protocol.name(),
+            target = entry.target.as_deref().unwrap_or("-"),
+            status = entry.status,
+            up = up - entry.before.0,
+            down = down - entry.before.1,
+            seconds,
+            "ended: {result}"
+        );
+        if self.log.is_off() {
+            return;
+        }
+        self.log.write(&Record {
+            time: timestamp(),
+            connection: self.registered.entry.id,
+            client: self.address,
+            protocol: entry.protocol.name(),
+            method: entry.method.as_deref(),
+            target: entry.target.as_deref(),
+            through: &entry.through,
+            status: entry.status,
+            bytes_up: up - entry.before.0,
+            bytes_down: down - entry.before.1,
+            seconds,
+            result,
+        });
+    }
+
+    /// `work`, unless the relay is stopping, in which case `None` at once.
+    pub(crate) async fn unless_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            biased;
+            result = work => Some(result),
+            _ = stopping.wait_for(|stopping| *stopping) => None,
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Marks the connection as waiting for its next request.
+    pub(crate) fn set_idle(&self) {
+        self.registered.set_state(State::Idle);
+        self.registered.set_upstream_leg(Arc::new([]), None);
+    }
+}
+
+/// `work` within `limit`, or an error of kind `TimedOut`.
+pub(crate) async fn within<T>(
+    limit: Span,
+    work: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
+    tokio::time::timeout(limit.into(), work).await.unwrap_or_else(late)
+}

@@ -1,0 +1,290 @@
+//! SOCKS5 (RFC 1928) and SOCKS4a as bytes: what a client says, read without waiting, and what is
+//! answered.
+//!
+//! Each reader is given all bytes received so far and answers `Ok(None)` while more are needed, or
+//! the message and how many bytes it took.
+
+use crate::destination::{BadDestination, Destination, Host};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Why a SOCKS message was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadSocks {
+    /// The first byte is neither 4 nor 5.
+    #[error("SOCKS version {0} is not spoken here; use SOCKS5 or SOCKS4a")]
+    Version(u8),
+    /// BIND, UDP ASSOCIATE or unknown.
+    #[error("SOCKS command {0} is not supported; only CONNECT is")]
+    Command(u8),
+    /// Not 1, 3 or 4.
+    #[error("SOCKS address type {0} is not known")]
+    AddressType(u8),
+    /// A reserved byte that is not 0.
+    #[error("a reserved byte of the SOCKS request is not 0")]
+    Reserved,
+    /// No methods offered.
+    #[error("the client offers no authentication method")]
+    NoMethods,
+    /// A user name without end, or a domain without end.
+    #[error("a text in the SOCKS4 request does not come to its end")]
+    Endless,
+    /// Bytes that are not text.
+    #[error("the host name is not text")]
+    NotText,
+    /// The destination.
+    #[error("{0}")]
+    Destination(#[from] BadDestination),
+}
+
+/// «No authentication required».
+pub const METHOD_NONE: u8 = 0x00;
+/// User name and password (RFC 1929).
+pub const METHOD_PASSWORD: u8 = 0x02;
+/// «No acceptable methods».
+pub const METHOD_UNACCEPTABLE: u8 = 0xff;
+
+/// Longest user name or domain in a SOCKS4a request.
+const LONGEST_TEXT: usize = 255;
+
+/// SOCKS5's replies (RFC 1928 §6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reply {
+    /// Connected.
+    Succeeded = 0,
+    /// Something here went wrong, or too much is going on.
+    GeneralFailure = 1,
+    /// A rule refuses it.
+    NotAllowed = 2,
+    /// No route to that network.
+    NetworkUnreachable = 3,
+    /// No such host, or it does not answer.
+    HostUnreachable = 4,
+    /// Nothing listens there.
+    ConnectionRefused = 5,
+    /// It did not answer in time.
+    TtlExpired = 6,
+    /// BIND, UDP ASSOCIATE.
+    CommandNotSupported = 7,
+    /// Not IPv4, IPv6 or a name.
+    AddressNotSupported = 8,
+}
+
+/// The methods a SOCKS5 client offers.
+///
+/// # Errors
+/// Not SOCKS5, or none offered.
+pub fn read_methods(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadSocks> {
+    match *bytes {
+        [] | [5] => Ok(None),
+        [5, 0, ..] => Err(BadSocks::NoMethods),
+        [5, count, ref rest @ ..] => {
+            Ok(rest.get(..usize::from(count)).map(|methods| (methods, 2 + usize::from(count))))
+        }
+        [version, ..] => Err(BadSocks::Version(version)),
+    }
+}
+
+/// A SOCKS5 request, once the method is settled.
+///
+/// # Errors
+/// Anything but a CONNECT to a clear destination.
+pub fn read_request(bytes: &[u8]) -> Result<Option<(Destination, usize)>, BadSocks> {
+    match *bytes {
+        [version, ..] if version != 5 => return Err(BadSocks::Version(version)),
+        [_, command, ..] if command != 1 => return Err(BadSocks::Command(command)),
+        [_, _, reserved, ..] if reserved != 0 => return Err(BadSocks::Reserved),
+        [_, _, _, kind, ..] if !matches!(kind, 1 | 3 | 4) => {
+            return Err(BadSocks::AddressType(kind));
+        }
+        _ => {}
+    }
+    read_address(bytes, 3)?.map(destination).transpose()
+}
+
+fn destination((host, port, end): (Host, u16, usize)) -> Result<(Destination, usize), BadSocks> {
+    if port == 0 {
+        return Err(BadDestination::BadPort.into());
+    }
+    Ok((Destination { host, port }, end))
+}
+
+/// The address and port that begin at `at` with the address type: in requests and replies alike.
+///
+/// # Errors
+/// An unknown type, or a name that is none.
+pub fn read_address(bytes: &[u8], at: usize) -> Result<Option<(Host, u16, usize)>, BadSocks> {
+    let Some((&kind, rest)) = bytes.get(at..).and_then(<[u8]>::split_first) else {
+        return Ok(None);
+    };
+    let (host, length) = match kind {
+        1 => {
+            let Some((octets, _)) = rest.split_first_chunk::<4>() else { return Ok(None) };
+            (Host::from_address(Ipv4Addr::from(*octets).into()), 4)
+        }
+        4 => {
+            let Some((octets, _)) = rest.split_first_chunk::<16>() else { return Ok(None) };
+            (Host::from_address(Ipv6Addr::from(*octets).into()), 16)
+        }
+        3 => {
+            let Some((&length, name)) = rest.split_first() else { return Ok(None) };
+            if length == 0 {
+                return Err(BadDestination::NoHost.into());
+            }
+            let Some(name) = name.get(..usize::from(length)) else { return Ok(None) };
+            let name = std::str::from_utf8(name).map_err(|_| BadSocks::NotText)?;
+            (Host::from_name(name)?, 1 + usize::from(length))
+        }
+        kind => return Err(BadSocks::AddressType(kind)),
+    };
+    let Some((port, _)) = rest.get(length..).and_then(<[u8]>::split_first_chunk::<2>) else {
+        return Ok(None);
+    };
+    Ok(Some((host, u16::from_be_bytes(*port), at + 1 + length + 2)))
+}
+
+/// A SOCKS4 or SOCKS4a request; the user name is read and not used.
+///
+/// # Errors
+/// Anything but a CONNECT to a clear destination.
+pub fn read_socks4(bytes: &[u8]) -> Result<Option<(Destination, usize)>, BadSocks> {
+    match *bytes {
+        [version, ..] if version != 4 => return Err(BadSocks::Version(version)),
+        [_, command, ..] if command != 1 => return Err(BadSocks::Command(command)),
+        _ => {}
+    }
+    let Some((head, rest)) = bytes.split_first_chunk::<8>() else { return Ok(None) };
+    let port = u16::from_be_bytes([head[2], head[3]]);
+    let address = [head[4], head[5], head[6], head[7]];
+    let Some((_user, user_end)) = read_text(rest)? else { return Ok(None) };
+    let end = 8 + user_end;
+    // 0.0.0.x with x ≠ 0 says that a name follows (SOCKS4a)
+    if address[..3] != [0, 0, 0] || address[3] == 0 {
+        return destination((Host::from_address(IpAddr::from(address)), port, end)).map(Some);
+    }
+    let Some((name, name_end)) = read_text(&rest[user_end..])? else { return Ok(None) };
+    let name = std::str::from_utf8(name).map_err(|_| BadSocks::NotText)?;
+    destination((Host::from_name(name)?, port, end + name_end)).map(Some)
+}
+
+/// A text up to its 0 byte, and how many bytes it took with it.
+fn read_text(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadSocks> {
+    match bytes.iter().position(|b| *b == 0) {
+        Some(end) if end <= LONGEST_TEXT => Ok(Some((&bytes[..end], end + 1))),
+        None if bytes.len() <= LONGEST_TEXT => Ok(None),
+        _ => Err(BadSocks::Endless),
+    }
+}
+
+/// The request for `destination`, as a client of SOCKS5 sends it.
+#[must_use]
+pub fn write_request(destination: &Destination) -> Vec<u8> {
+    let mut bytes = vec![5, 1, 0];
+    match &destination.host {
+        Host::Address(address) => write_ip(&mut bytes, *address),
+        Host::Name(name) => {
+            // a name has at most 253 bytes
+            bytes.extend([3, name.len() as u8]);
+            bytes.extend(name.as_bytes());
+        }
+    }
+    bytes.extend(destination.port.to_be_bytes());
+    bytes
+}
+
+/// The user name and password (RFC 1929); each is cut at 255 bytes, which the configuration refuses.
+#[must_use]
+pub fn write_password(user: &str, password: &str) -> Vec<u8> {
+    let mut bytes = vec![1];
+    for text in [user, password] {
+        let text = &text.as_bytes()[..text.len().min(255)];
+        bytes.push(text.len() as u8);
+        bytes.extend(text);
+    }
+    bytes
+}
+
+/// SOCKS5's answer to a request.
+#[must_use]
+pub fn write_reply(reply: Reply, bound: SocketAddr) -> Vec<u8> {
+    let mut bytes = vec![5, reply as u8, 0];
+    write_ip(&mut bytes, bound.ip());
+    bytes.extend(bound.port().to_be_bytes());
+    bytes
+}
+
+fn write_ip(bytes: &mut Vec<u8>, address: IpAddr) {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            bytes.push(1);
+            bytes.extend(address.octets());
+        }
+        IpAddr::V6(address) => {
+            bytes.push(4);
+            bytes.extend(address.octets());
+        }
+    }
+}
+
+/// SOCKS4's answer: granted, or rejected (which has no finer reasons).
+#[must_use]
+pub const fn write_socks4_reply(granted: bool) -> [u8; 8] {
+    [0, if granted { 90 } else { 91 }, 0, 0, 0, 0, 0, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn to(text: &str) -> Destination {
+        Destination::parse(text, None).unwrap()
+    }
+
+    #[test]
+    fn reads_each_address_type_byte_by_byte() {
+        for destination in ["192.0.2.1:80", "[2001:db8::1]:443", "example.org:22"].map(to) {
+            let bytes = write_request(&destination);
+            for cut in 0..bytes.len() {
+                assert_eq!(read_request(&bytes[..cut]), Ok(None), "{destination} cut at {cut}");
+            }
+            let with_more = [&bytes[..], b"data"].concat();
+            assert_eq!(read_request(&with_more), Ok(Some((destination, bytes.len()))));
+        }
+    }
+
+    #[test]
+    fn reads_socks4_and_4a() {
+        let by_name = b"\x04\x01\x00\x50\x00\x00\x00\x01me\x00example.org\x00";
+        for cut in 0..by_name.len() {
+            assert_eq!(read_socks4(&by_name[..cut]), Ok(None));
+        }
+        assert_eq!(read_socks4(by_name), Ok(Some((to("example.org:80"), by_name.len()))));
+        let by_address = b"\x04\x01\x00\x50\xc0\x00\x02\x01\x00rest";
+        assert_eq!(read_socks4(by_address), Ok(Some((to("192.0.2.1:80"), 9))));
+    }
+
+    #[test]
+    fn refuses_early_and_by_name() {
+        assert_eq!(read_methods(&[5, 0]), Err(BadSocks::NoMethods));
+        assert_eq!(read_request(&[5, 2]), Err(BadSocks::Command(2)));
+        assert_eq!(read_request(&[5, 3, 0, 1]), Err(BadSocks::Command(3)));
+        assert_eq!(read_request(&[5, 1, 7]), Err(BadSocks::Reserved));
+        assert_eq!(read_request(&[5, 1, 0, 2]), Err(BadSocks::AddressType(2)));
+        assert_eq!(read_request(&[5, 1, 0, 3, 0]), Err(BadDestination::NoHost.into()));
+        assert_eq!(read_request(&[5, 1, 0, 3, 1, 0xff, 0, 80]), Err(BadSocks::NotText));
+        let port_0 = [5, 1, 0, 1, 192, 0, 2, 1, 0, 0];
+        assert_eq!(read_request(&port_0), Err(BadDestination::BadPort.into()));
+        let endless = [&[4, 1, 0, 80, 192, 0, 2, 1][..], &[b'x'; 300]].concat();
+        assert_eq!(read_socks4(&endless), Err(BadSocks::Endless));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_and_lengths_hold(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            if let Ok(Some((_, used))) = read_methods(&bytes) { prop_assert!(used <= bytes.len()); }
+            if let Ok(Some((_, used))) = read_request(&bytes) { prop_assert!(used <= bytes.len()); }
+            if let Ok(Some((_, used))) = read_socks4(&bytes) { prop_assert!(used <= bytes.len()); }
+        }
+    }
+}

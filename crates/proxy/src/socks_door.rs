@@ -1,0 +1,144 @@
+//! The SOCKS5 and SOCKS4a front doors.
+
+use crate::chain::Purpose;
+use crate::destination::Destination;
+use crate::failure::{Failure, Kind};
+use crate::incoming::{Incoming, close_gently, write_all};
+use crate::registry::Protocol;
+use crate::session::{Session, Tunnel, within};
+use crate::socks::{self, BadSocks, METHOD_NONE, METHOD_UNACCEPTABLE, Reply};
+use std::io;
+use std::net::SocketAddr;
+
+/// RFC 1928.
+pub(crate) async fn socks5(session: &Session, mut incoming: Incoming) -> Option<Tunnel> {
+    let limit = session.world.settings.timeouts.request_head;
+    let destination = match within(limit, read_socks5(&mut incoming)).await {
+        Ok(Ok(destination)) => destination,
+        Ok(Err(bad)) => {
+            let answer = match bad {
+                BadSocks::NoMethods | BadSocks::Version(_) => vec![5, METHOD_UNACCEPTABLE],
+                BadSocks::Command(_) => {
+                    socks::write_reply(Reply::CommandNotSupported, unspecified())
+                }
+                BadSocks::AddressType(_) => {
+                    socks::write_reply(Reply::AddressNotSupported, unspecified())
+                }
+                _ => socks::write_reply(Reply::GeneralFailure, unspecified()),
+            };
+            return refuse(session, Protocol::Socks5, &bad, &answer).await;
+        }
+        Err(_) => return None,
+    };
+    let mut entry = session.begin(Protocol::Socks5, &destination, None, destination.to_string());
+    match session.open(&destination, Purpose::Tunnel).await {
+        Ok((opened, route)) => {
+            let bound = opened.stream.local_addr().unwrap_or_else(|_| unspecified());
+            let answer = socks::write_reply(Reply::Succeeded, bound);
+            write_all(&session.client, &answer).await.ok()?;
+            entry.status = Some(0);
+            Some(session.tunnel_over(opened, &route, incoming.take(), entry))
+        }
+        Err(failure) => {
+            let reply = failure.socks();
+            entry.status = Some(reply as u16);
+            session.failed(&entry, &failure);
+            end(session, &socks::write_reply(reply, unspecified())).await
+        }
+    }
+}
+
+/// The methods, our choice, the request.
+async fn read_socks5(incoming: &mut Incoming) -> io::Result<Result<Destination, BadSocks>> {
+    loop {
+        match socks::read_methods(incoming.bytes()) {
+            Ok(Some((methods, used))) => {
+                if !methods.contains(&METHOD_NONE) {
+                    return Ok(Err(BadSocks::NoMethods));
+                }
+                incoming.consume(used);
+                break;
+            }
+            Ok(None) => more(incoming).await?,
+            Err(bad) => return Ok(Err(bad)),
+        }
+    }
+    write_all(&incoming.stream, &[5, METHOD_NONE]).await?;
+    loop {
+        match socks::read_request(incoming.bytes()) {
+            Ok(Some((destination, used))) => {
+                incoming.consume(used);
+                return Ok(Ok(destination));
+            }
+            Ok(None) => more(incoming).await?,
+            Err(bad) => return Ok(Err(bad)),
+        }
+    }
+}
+
+/// SOCKS4 and SOCKS4a.
+pub(crate) async fn socks4(session: &Session, mut incoming: Incoming) -> Option<Tunnel> {
+    let limit = session.world.settings.timeouts.request_head;
+    let reading = async {
+        loop {
+            match socks::read_socks4(incoming.bytes()) {
+                Ok(Some((destination, used))) => {
+                    incoming.consume(used);
+                    return Ok(Ok(destination));
+                }
+                Ok(None) => more(&mut incoming).await?,
+                Err(bad) => return Ok(Err(bad)),
+            }
+        }
+    };
+    let destination = match within(limit, reading).await {
+        Ok(Ok(destination)) => destination,
+        Ok(Err(bad)) => {
+            let answer = socks::write_socks4_reply(false);
+            return refuse(session, Protocol::Socks4a, &bad, &answer).await;
+        }
+        Err(_) => return None,
+    };
+    let mut entry = session.begin(Protocol::Socks4a, &destination, None, destination.to_string());
+    match session.open(&destination, Purpose::Tunnel).await {
+        Ok((opened, route)) => {
+            write_all(&session.client, &socks::write_socks4_reply(true)).await.ok()?;
+            entry.status = Some(90);
+            Some(session.tunnel_over(opened, &route, incoming.take(), entry))
+        }
+        Err(failure) => {
+            entry.status = Some(91);
+            session.failed(&entry, &failure);
+            end(session, &socks::write_socks4_reply(false)).await
+        }
+    }
+}
+
+async fn more(incoming: &mut Incoming) -> io::Result<()> {
+    match incoming.fill(usize::MAX).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
+}
+
+async fn refuse(
+    session: &Session,
+    protocol: Protocol,
+    bad: &BadSocks,
+    answer: &[u8],
+) -> Option<Tunnel> {
+    let failure = Failure::new(Kind::Malformed(400), bad.to_string());
+    session.failed(&session.nothing(protocol), &failure);
+    end(session, answer).await
+}
+
+async fn end(session: &Session, answer: &[u8]) -> Option<Tunnel> {
+    if write_all(&session.client, answer).await.is_ok() {
+        close_gently(&session.client).await;
+    }
+    None
+}
+
+fn unspecified() -> SocketAddr {
+    ([0, 0, 0, 0], 0).into()
+}

@@ -1,0 +1,199 @@
+//! One configuration made ready for use: profiles, upstreams and routes resolved to what they name.
+//!
+//! A reload makes a new world; connections keep the one they began in.
+
+use crate::destination::{Destination, Host};
+use crate::failure::{Failure, Kind};
+use crate::means::Means;
+use crate::registry::locked;
+use crate::resolve::Resolver;
+use crate::settings::{Leg, Settings, Upstream};
+use crate::status::UpstreamStatus;
+use ekiden_linux::clock;
+use ekiden_model::failover::{Config, Health};
+use ekiden_model::lifetime::Limits;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// A leg profile and its name.
+#[derive(Debug)]
+pub(crate) struct NamedLeg {
+    pub(crate) name: String,
+    pub(crate) leg: Leg,
+}
+
+/// An upstream proxy and how it fares.
+#[derive(Debug)]
+pub(crate) struct Hop {
+    pub(crate) name: String,
+    pub(crate) upstream: Upstream,
+    pub(crate) leg: Arc<NamedLeg>,
+    health: Arc<Mutex<(Health, Option<String>)>>,
+}
+
+/// What a route comes to.
+#[derive(Debug)]
+pub(crate) struct Route {
+    to: Vec<crate::settings::Pattern>,
+    pub(crate) chains: Vec<Vec<Arc<Hop>>>,
+    pub(crate) leg: Arc<NamedLeg>,
+    pub(crate) client_leg: Arc<NamedLeg>,
+}
+
+/// One configuration, ready for use.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) client_leg: Arc<NamedLeg>,
+    pub(crate) resolver: Resolver,
+    pub(crate) means: Arc<Means>,
+    hops: BTreeMap<String, Arc<Hop>>,
+    routes: Vec<Arc<Route>>,
+    otherwise: Arc<Route>,
+}
+
+impl World {
+    /// Makes a configuration ready. Upstreams that were in `before` unchanged keep their health.
+    ///
+    /// # Errors
+    /// In words, when something is named that is not there.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        means: Arc<Means>,
+        before: Option<&Self>,
+    ) -> Result<Self, String> {
+        let legs: BTreeMap<&String, Arc<NamedLeg>> = settings
+            .legs
+            .iter()
+            .map(|(name, leg)| (name, Arc::new(NamedLeg { name: name.clone(), leg: leg.clone() })))
+            .collect();
+        let leg = |name: &str| {
+            legs.get(&name.to_owned()).cloned().ok_or_else(|| format!("there is no leg «{name}»"))
+        };
+        let mut hops = BTreeMap::new();
+        for (name, upstream) in &settings.upstreams {
+            let same = before
+                .and_then(|world| world.hops.get(name))
+                .filter(|hop| hop.upstream == *upstream)
+                .map(|hop| Arc::clone(&hop.health));
+            let health = same
+                .unwrap_or_else(|| Arc::new(Mutex::new((Health::new(Config::default()), None))));
+            let leg = leg(&upstream.leg)?;
+            let hop = Hop { name: name.clone(), upstream: upstream.clone(), leg, health };
+            hops.insert(name.clone(), Arc::new(hop));
+        }
+        let hop = |name: &String| {
+            hops.get(name).cloned().ok_or_else(|| format!("there is no upstream «{name}»"))
+        };
+        let mut routes = Vec::new();
+        for route in &settings.routes {
+            let chain = |names: &Vec<String>| names.iter().map(hop).collect::<Result<Vec<_>, _>>();
+            routes.push(Arc::new(Route {
+                to: route.to.clone(),
+                chains: route.through.iter().map(chain).collect::<Result<_, _>>()?,
+                leg: leg(&route.leg)?,
+                client_leg: leg(&route.client_leg)?,
+            }));
+        }
+        let client_leg = leg("client")?;
+        let otherwise = Arc::new(Route {
+            to: vec![],
+            chains: vec![vec![]],
+            leg: leg("direct")?,
+            client_leg: Arc::clone(&client_leg),
+        });
+        let resolver = Resolver::new(&settings.dns, settings.timeouts.resolve)?;
+        Ok(Self {
+            settings: Arc::clone(&settings),
+            client_leg,
+            resolver,
+            means,
+            hops,
+            routes,
+            otherwise,
+        })
+    }
+
+    /// The route to a destination: the first that matches it as it was named.
+    pub(crate) fn route(&self, to: &Destination) -> &Arc<Route> {
+        let matches = |route: &&Arc<Route>| {
+            route.to.is_empty() || route.to.iter().any(|pattern| pattern.matches(to, None))
+        };
+        self.routes.iter().find(matches).unwrap_or(&self.otherwise)
+    }
+
+    pub(crate) fn upstream_status(&self) -> Vec<UpstreamStatus> {
+        self.hops.values().map(|hop| hop.status()).collect()
+    }
+}
+
+impl Route {
+    /// The chains in the order they are to be tried: those whose first hop rests come last.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Vec<Arc<Hop>>> {
+        let now = clock::now();
+        let rests = move |chain: &&Vec<Arc<Hop>>| {
+            chain.first().is_some_and(|hop| !locked(&hop.health).0.is_available(now))
+        };
+        let awake = self.chains.iter().filter(move |chain| !rests(chain));
+        awake.chain(self.chains.iter().filter(rests))
+    }
+}
+
+impl Hop {
+    /// Where it is.
+    pub(crate) fn destination(&self) -> Result<Destination, Failure> {
+        let Upstream { host, port, .. } = &self.upstream;
+        let host = Host::from_name(host.trim_matches(['[', ']']));
+        let host = host.map_err(|bad| {
+            Failure::new(Kind::NoName, format!("upstream «{}»: {bad}", self.name))
+        })?;
+        Ok(Destination { host, port: *port })
+    }
+
+    pub(crate) fn on_success(&self) {
+        let mut health = locked(&self.health);
+        if health.0.failures() > 0 {
+            tracing::info!(upstream = %self.name, "answers again");
+        }
+        health.0.on_success();
+    }
+
+    pub(crate) fn on_failure(&self, failure: &Failure) {
+        // these are this machine's own troubles
+        if failure.kind == Kind::Exhausted {
+            return;
+        }
+        let now = clock::now();
+        let mut health = locked(&self.health);
+        if health.0.is_available(now) {
+            health.0.on_failure(now);
+            let rest = health.0.deadline().since(now);
+            tracing::warn!(upstream = %self.name, %failure, %rest, "does not answer; it rests");
+        }
+        health.1 = Some(failure.to_string());
+    }
+
+    fn status(&self) -> UpstreamStatus {
+        let now = clock::now();
+        let health = locked(&self.health);
+        let available = health.0.is_available(now);
+        let retry = health.0.deadline().since(now).as_millis() as f64 / 1e3;
+        UpstreamStatus {
+            name: self.name.clone(),
+            protocol: self.upstream.protocol,
+            address: format!("{}:{}", self.upstream.host, self.upstream.port),
+            available,
+            failures: health.0.failures(),
+            retry_in_seconds: (!available).then_some(retry),
+            last_error: health.1.clone(),
+        }
+    }
+}
+
+/// The idle limits of a connection over two legs: the shorter of each.
+pub(crate) fn limits(client: &Leg, upstream: &Leg) -> Limits {
+    Limits {
+        idle: client.idle_timeout.min(upstream.idle_timeout),
+        half_closed: client.half_closed_timeout.min(upstream.half_closed_timeout),
+    }
+}
