@@ -11,6 +11,7 @@ use crate::read_back::local_address;
 use crate::refusal::Refusal;
 use crate::sockopt::{self, Errno};
 use crate::sysctl;
+use crate::tcp_info::TcpInfo;
 use ekiden_model::units::{Bytes, Span};
 use libc::{AF_INET6, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_MPTCP, IPPROTO_TCP, SOL_SOCKET, c_int};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -91,7 +92,7 @@ impl SocketOptions {
         }
         // after the receive buffer, which the clamp is bounded by
         if let Some(size) = self.window_clamp {
-            to.int(Key::WindowClamp, clamped(size.as_u64()), size.as_u64());
+            to.window_clamp(size.as_u64());
         }
         if let Some(lock) = self.lock_buffers {
             to.lock_buffers(lock, self.send_buffer.is_some(), self.receive_buffer.is_some());
@@ -322,6 +323,28 @@ impl Applier<'_> {
                     if got > size.as_u64() || beyond { Refusal::Bound } else { Refusal::Capped };
                 self.compare(key, size.as_u64(), got, why);
             }
+        }
+    }
+
+    /// Linux (measured on 6.18) moves the clamp with the buffer as data arrives. What lasts is the
+    /// window's scale, settled by the clamp in the handshake: the window stays below twice the clamp.
+    fn window_clamp(&mut self, size: u64) {
+        let largest = (self.stage == Stage::Accepted)
+            .then(|| TcpInfo::read(self.fd).ok())
+            .flatten()
+            .map_or(0, |info| 65_535_u64 << info.rcv_wscale);
+        if largest < size.max(65_536).saturating_mul(2) {
+            return self.int(Key::WindowClamp, clamped(size), size);
+        }
+        match sockopt::set_int(self.fd, IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, clamped(size))
+            .and_then(|()| sockopt::get_int(self.fd, IPPROTO_TCP, libc::TCP_WINDOW_CLAMP))
+        {
+            Err(errno) => self.refuse(Key::WindowClamp, errno),
+            Ok(got) => self.outcomes.push(
+                Key::WindowClamp,
+                Granted::Number(u64::from(got as u32)),
+                Some(Refusal::ClampMoves),
+            ),
         }
     }
 

@@ -3,6 +3,8 @@
 use super::*;
 use crate::answer::Answer;
 use crate::read_back::read_back;
+use crate::tcp_info::TcpInfo;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 
 fn get(fd: BorrowedFd<'_>, name: &str) -> String {
@@ -119,6 +121,45 @@ fn accepted_connections_inherit_and_nothing_is_dropped() {
     assert!(answer("device").refused.as_ref().unwrap().contains("listening socket"));
     assert!(answer("receive_buffer").refused.as_ref().unwrap().contains("window's scale"));
     assert_eq!(answer("receive_buffer").granted.as_deref(), Some("256 KiB"));
+}
+
+/// A connection from a socket with `options` to a plain one; both ends.
+fn connected(options: &SocketOptions) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (socket, _) = options.new_stream_socket(false, Stage::Connecting).unwrap();
+    socket.set_nonblocking(false).unwrap();
+    socket.connect(&listener.local_addr().unwrap().into()).unwrap();
+    (socket.into(), listener.accept().unwrap().0)
+}
+
+#[test]
+fn the_peer_sees_what_was_granted() {
+    let (mut near, mut far) = connected(&everything());
+    // the announced segment, less 12 bytes of time stamps
+    assert_eq!(get(far.as_fd(), "mss"), "1188");
+    assert_eq!(near.local_addr().unwrap().ip(), Ipv4Addr::LOCALHOST);
+    // the clamp settled the window's scale, which holds however much is read
+    let writer = std::thread::spawn(move || {
+        let mut largest = 0;
+        for _ in 0..500 {
+            far.write_all(&[0; 65_536]).unwrap();
+            let info = TcpInfo::read(far.as_fd()).unwrap();
+            largest = largest.max(info.snd_wnd.unwrap_or(0));
+        }
+        largest
+    });
+    io::copy(&mut near, &mut io::sink()).unwrap();
+    let largest = writer.join().unwrap();
+    assert!(largest < 2 * 65_536, "a window of {largest} bytes");
+}
+
+#[test]
+fn a_clamp_after_the_handshake_is_not_promised() {
+    let (near, _far) = connected(&SocketOptions::default());
+    let options = SocketOptions { window_clamp: Some(Bytes::kib(64)), ..Default::default() };
+    let answers = options.apply(near.as_fd(), Stage::Accepted).answers(&options);
+    assert_eq!(answers[0].granted.as_deref(), Some("64 KiB"));
+    assert!(answers[0].refused.as_ref().unwrap().contains("listening socket"), "{answers:?}");
 }
 
 #[test]

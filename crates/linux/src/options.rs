@@ -23,7 +23,8 @@ pub struct SocketOptions {
 
     /// `SO_RCVBUF`, by `SO_RCVBUFFORCE` where privileged; turns receive auto-tuning off.
     pub receive_buffer: Option<Bytes>,
-    /// `TCP_WINDOW_CLAMP`: the largest window this socket will advertise.
+    /// `TCP_WINDOW_CLAMP`: the largest window this socket will advertise, to within a factor of two: what
+    /// lasts is the window scale chosen from it in the handshake. `receive_buffer` bounds it closer.
     pub window_clamp: Option<Bytes>,
 
     /// `SO_BUF_LOCK`: whether the kernel's auto-tuning is kept off buffers set here. `Some(false)`

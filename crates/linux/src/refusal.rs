@@ -26,6 +26,8 @@ pub(crate) enum Refusal {
     SetOnListener,
     /// The buffer is granted, its window scale was settled in the handshake.
     ScaleSettled,
+    /// The window clamp is granted, and the kernel will move it.
+    ClampMoves,
     /// Means nothing on a listening socket.
     NotOnListener,
     /// Means nothing once a connection stands.
@@ -80,6 +82,9 @@ impl Refusal {
                 "the window's scale was settled in the handshake; set this on the listening socket as well"
                     .into()
             }
+            Self::ClampMoves => "the kernel moves it as data arrives, and the window's scale was settled \
+                                 in the handshake; set this or `receive_buffer` on the listening socket"
+                .into(),
             Self::NotOnListener => match key {
                 Key::Source => "a listening socket's address is where it listens".into(),
                 _ => "not applicable to a listening socket".into(),
