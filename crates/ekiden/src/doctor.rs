@@ -1,15 +1,3 @@
-<<<<<<< HEAD
-//! A stand-in until `ekiden doctor` is here.
-
-use crate::cli::Doctor;
-
-/// Says what this machine allows. Returns the exit code.
-#[must_use]
-pub fn run(_args: &Doctor) -> u8 {
-    eprintln!("ekiden doctor: not in this build yet");
-    crate::exit::NOT_FINE
-}
-=======
 //! `ekiden doctor`: what this machine allows, why it matters, and the command that allows more.
 //!
 //! Three steps, apart: look ([`Facts`]), judge ([`findings`], a pure function), print. With a relay
@@ -150,4 +138,3 @@ pub fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<bool> {
 #[cfg(test)]
 #[path = "doctor/tests.rs"]
 mod tests;
->>>>>>> linux
