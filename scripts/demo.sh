@@ -28,7 +28,7 @@ until [ -s "$folder/port" ] && grep -q 'listening on' "$folder/log"; do
     sleep 0.1
 done
 port=$(cat "$folder/port")
-proxy=$(sed -n 's/.*listening on \([^ ]*:[0-9]*\).*/\1/p' "$folder/log" | head -n 1)
+proxy=$(sed -n 's/.*listening on \([^ ]*:[0-9]*\):.*/\1/p' "$folder/log" | head -n 1)
 
 for through in "--proxy http://$proxy" "--proxy http://$proxy --proxytunnel" "--socks5-hostname $proxy" "--socks4a $proxy"; do
     # shellcheck disable=SC2086 # two words
