@@ -1,8 +1,7 @@
 //! Thousands of connections, one after the other and at once, through the real program: afterwards its
 //! descriptors and its memory are where they were.
 //!
-//! `EKIDEN_LEAKS_SEQUENTIAL` and `EKIDEN_LEAKS_CONCURRENT` set how many (defaults 4,000 and 1,000; the
-//! figures in docs/performance.md are of 20,000 and 2,000).
+//! `EKIDEN_LEAKS_SEQUENTIAL` and `EKIDEN_LEAKS_CONCURRENT` set how many (defaults 4,000 and 1,000).
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
 use socket2::{Domain, SockRef, Socket, Type};
