@@ -1,8 +1,9 @@
 //! A relay in this process, and both of its neighbours as plain sockets whose every byte is scripted.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
-use ekiden_proxy::Server;
+use ekiden_model::units::Span;
 use ekiden_proxy::settings::Settings;
+use ekiden_proxy::{Server, Stopped};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -44,6 +45,20 @@ impl Relay {
 
     pub fn status(&self) -> ekiden_proxy::status::Status {
         self.server.as_ref().unwrap().status()
+    }
+
+    /// Stops in a thread of its own.
+    pub fn begin_stop(&mut self) -> std::thread::JoinHandle<Stopped> {
+        let (server, runtime) = (self.server.take().unwrap(), self.runtime.handle().clone());
+        let handle = server.handle();
+        let limit = Span::from_secs(60);
+        let stopping = std::thread::spawn(move || runtime.block_on(server.stop(limit)));
+        let begun = Instant::now();
+        while !handle.status().stopping {
+            assert!(begun.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stopping
     }
 
     /// Waits until no connection is left.
@@ -153,6 +168,12 @@ impl Wire {
             assert!(matches!(got, Ok(n) if n > 0), "{got:?} at {} of {n}", self.buffer.len());
         }
         let rest = self.buffer.split_off(n);
+        std::mem::replace(&mut self.buffer, rest)
+    }
+
+    /// What was read already, at most so many bytes.
+    pub fn buffered(&mut self, most: usize) -> Vec<u8> {
+        let rest = self.buffer.split_off(most.min(self.buffer.len()));
         std::mem::replace(&mut self.buffer, rest)
     }
 
