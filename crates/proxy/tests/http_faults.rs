@@ -37,6 +37,7 @@ fn garbage_from_the_server_is_a_bad_gateway() {
         let answer = client.to_end();
         assert!(answer.starts_with("HTTP/1.1 502 "), "{garbage:?}: {answer}");
         assert!(answer.contains("answer"), "{garbage:?}: {answer}");
+        drop(client);
         server.is_gone();
         relay.settles();
     }
@@ -81,6 +82,7 @@ fn nobody_there() {
     let mut client = relay.client();
     client.send(ask);
     assert!(client.to_end().starts_with("HTTP/1.1 502 "));
+    drop(client);
     relay.settles();
 }
 
@@ -153,6 +155,7 @@ fn a_head_that_is_late() {
     client.send("GET http://exa");
     let answer = client.to_end();
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("did not arrive"), "{answer}");
+    drop(client);
     for (begin, said) in [(&[5_u8][..], &[5_u8, 0xff][..]), (&[4, 1], &[0, 91, 0, 0, 0, 0, 0, 0])] {
         let mut client = relay.client();
         client.send(begin);
