@@ -25,6 +25,15 @@ pub enum BadSocks {
     /// No methods offered.
     #[error("the client offers no authentication method")]
     NoMethods,
+    /// None of the methods offered is spoken here.
+    #[error("the client does not offer «no authentication», the only method here")]
+    OtherMethods,
+    /// It ended too early.
+    #[error("the connection ended within the SOCKS request")]
+    Cut,
+    /// It took too long.
+    #[error("the SOCKS request did not arrive in time")]
+    Late,
     /// A user name without end, or a domain without end.
     #[error("a text in the SOCKS4 request does not come to its end")]
     Endless,

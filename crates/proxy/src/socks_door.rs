@@ -13,22 +13,19 @@ use std::net::SocketAddr;
 /// RFC 1928.
 pub(crate) async fn socks5(session: &Session, mut incoming: Incoming) -> Option<Tunnel> {
     let limit = session.world.settings.timeouts.request_head;
-    let destination = match within(limit, read_socks5(&mut incoming)).await {
-        Ok(Ok(destination)) => destination,
-        Ok(Err(bad)) => {
-            let answer = match bad {
-                BadSocks::NoMethods | BadSocks::Version(_) => vec![5, METHOD_UNACCEPTABLE],
-                BadSocks::Command(_) => {
-                    socks::write_reply(Reply::CommandNotSupported, unspecified())
-                }
-                BadSocks::AddressType(_) => {
-                    socks::write_reply(Reply::AddressNotSupported, unspecified())
-                }
-                _ => socks::write_reply(Reply::GeneralFailure, unspecified()),
+    let mut greeted = false;
+    let read = in_time(within(limit, read_socks5(&mut incoming, &mut greeted)).await);
+    let destination = match read {
+        Some(Ok(destination)) => destination,
+        Some(Err(bad)) => {
+            let answer = if greeted {
+                socks::write_reply(reply_to(&bad), unspecified())
+            } else {
+                vec![5, METHOD_UNACCEPTABLE]
             };
             return refuse(session, Protocol::Socks5, &bad, &answer).await;
         }
-        Err(_) => return None,
+        None => return None,
     };
     let mut entry = session.begin(Protocol::Socks5, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel).await {
@@ -48,13 +45,34 @@ pub(crate) async fn socks5(session: &Session, mut incoming: Incoming) -> Option<
     }
 }
 
+/// What was read, or why it was not; `None` when the connection broke.
+fn in_time<T>(read: io::Result<Result<T, BadSocks>>) -> Option<Result<T, BadSocks>> {
+    match read {
+        Ok(read) => Some(read),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Some(Err(BadSocks::Cut)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Some(Err(BadSocks::Late)),
+        Err(_) => None,
+    }
+}
+
+const fn reply_to(bad: &BadSocks) -> Reply {
+    match bad {
+        BadSocks::Command(_) => Reply::CommandNotSupported,
+        BadSocks::AddressType(_) => Reply::AddressNotSupported,
+        _ => Reply::GeneralFailure,
+    }
+}
+
 /// The methods, our choice, the request.
-async fn read_socks5(incoming: &mut Incoming) -> io::Result<Result<Destination, BadSocks>> {
+async fn read_socks5(
+    incoming: &mut Incoming,
+    greeted: &mut bool,
+) -> io::Result<Result<Destination, BadSocks>> {
     loop {
         match socks::read_methods(incoming.bytes()) {
             Ok(Some((methods, used))) => {
                 if !methods.contains(&METHOD_NONE) {
-                    return Ok(Err(BadSocks::NoMethods));
+                    return Ok(Err(BadSocks::OtherMethods));
                 }
                 incoming.consume(used);
                 break;
@@ -64,6 +82,7 @@ async fn read_socks5(incoming: &mut Incoming) -> io::Result<Result<Destination, 
         }
     }
     write_all(&incoming.stream, &[5, METHOD_NONE]).await?;
+    *greeted = true;
     loop {
         match socks::read_request(incoming.bytes()) {
             Ok(Some((destination, used))) => {
@@ -91,13 +110,13 @@ pub(crate) async fn socks4(session: &Session, mut incoming: Incoming) -> Option<
             }
         }
     };
-    let destination = match within(limit, reading).await {
-        Ok(Ok(destination)) => destination,
-        Ok(Err(bad)) => {
+    let destination = match in_time(within(limit, reading).await) {
+        Some(Ok(destination)) => destination,
+        Some(Err(bad)) => {
             let answer = socks::write_socks4_reply(false);
             return refuse(session, Protocol::Socks4a, &bad, &answer).await;
         }
-        Err(_) => return None,
+        None => return None,
     };
     let mut entry = session.begin(Protocol::Socks4a, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel).await {

@@ -53,8 +53,11 @@ pub struct Chunked {
     state: State,
     output: Output,
     limits: Limits,
-    /// The unfinished line or trailer section.
+    /// The unfinished line.
     line: Vec<u8>,
+    /// The trailers so far, and the bytes they took.
+    trailers: Vec<Field>,
+    trailer_bytes: usize,
     /// Data bytes so far.
     bytes: u64,
 }
@@ -63,7 +66,15 @@ impl Chunked {
     /// A body of which nothing was read. The trailers count against `limits`.
     #[must_use]
     pub const fn new(output: Output, limits: Limits) -> Self {
-        Self { state: State::Size, output, limits, line: Vec::new(), bytes: 0 }
+        Self {
+            state: State::Size,
+            output,
+            limits,
+            line: Vec::new(),
+            trailers: Vec::new(),
+            trailer_bytes: 0,
+            bytes: 0,
+        }
     }
 
     /// Whether the end was read.
@@ -104,16 +115,14 @@ impl Chunked {
         if self.line.len() + taken > limit {
             return Err(BadMessage::bad("a line of the chunked body is too long"));
         }
+        // only what is new is looked at, with the byte before it
+        let from = self.line.len().saturating_sub(1);
         self.line.extend(&input[..taken]);
-        let body = match self.line.as_slice() {
-            [body @ .., b'\r', b'\n'] => body,
-            [.., b'\n'] => {
-                return Err(BadMessage::bad("a line of the chunked body ends with a bare LF"));
-            }
-            [body @ .., b'\r'] => body,
-            body => body,
-        };
-        if body.contains(&b'\r') || body.contains(&0) {
+        let fresh = &self.line[from..];
+        if self.line == b"\n" || fresh.windows(2).any(|w| w[0] != b'\r' && w[1] == b'\n') {
+            return Err(BadMessage::bad("a line of the chunked body ends with a bare LF"));
+        }
+        if fresh.windows(2).any(|w| w[0] == b'\r' && w[1] != b'\n') || fresh.contains(&0) {
             return Err(BadMessage::bad("a line of the chunked body contains a CR or NUL"));
         }
         Ok((taken, end.is_some()))
@@ -159,36 +168,33 @@ impl Chunked {
     }
 
     fn read_trailers(&mut self, input: &[u8], to: &mut Vec<u8>) -> Result<usize, BadMessage> {
-        // the section is collected and read as a whole
-        let before = self.line.len();
-        self.line.extend(&input[..input.len().min(self.limits.bytes)]);
-        let end = trailer_end(&self.line);
-        let taken = end.unwrap_or(self.line.len()) - before;
-        self.line.truncate(before + taken);
-        if end.is_none() {
-            return if self.line.len() >= self.limits.bytes {
-                Err(BadMessage::bad("the trailers are too large"))
-            } else {
-                Ok(taken)
-            };
+        let room = self.limits.bytes.saturating_sub(self.trailer_bytes);
+        let (taken, complete) = self.take_line(input, room)?;
+        if !complete {
+            return Ok(taken);
         }
-        let trailers = parse_trailers(&self.line, self.limits)?;
-        if self.output == Output::Chunks {
-            fields::write(to, &trailers);
-            to.extend(b"\r\n");
+        let line = std::mem::take(&mut self.line);
+        self.trailer_bytes += line.len();
+        match &line[..line.len() - 2] {
+            [] => {
+                if self.output == Output::Chunks {
+                    self.trailers.retain(may_be_trailer);
+                    fields::write(to, &self.trailers);
+                    to.extend(b"\r\n");
+                }
+                self.trailers = Vec::new();
+                self.state = State::Done;
+            }
+            field => {
+                let field = parse_trailer(field)?;
+                if self.trailers.len() >= self.limits.fields {
+                    return Err(BadMessage::bad("there are too many trailers"));
+                }
+                self.trailers.push(field);
+            }
         }
-        self.line = Vec::new();
-        self.state = State::Done;
         Ok(taken)
     }
-}
-
-/// Where the trailer section ends: with a line that is empty.
-fn trailer_end(section: &[u8]) -> Option<usize> {
-    if section.starts_with(b"\r\n") {
-        return Some(2);
-    }
-    section.windows(4).position(|w| w == b"\r\n\r\n").map(|at| at + 4)
 }
 
 fn parse_size(line: &[u8]) -> Result<u64, BadMessage> {
@@ -199,7 +205,8 @@ fn parse_size(line: &[u8]) -> Result<u64, BadMessage> {
         return Err(BadMessage::bad("a chunk's size is not a hexadecimal number"));
     }
     // white space is allowed before an extension's semicolon (RFC 9112 §7.1.1), and nowhere else
-    match rest.trim_ascii_start() {
+    let blank = rest.iter().take_while(|b| matches!(b, b' ' | b'\t')).count();
+    match &rest[blank..] {
         [] if rest.is_empty() => {}
         [b';', extension @ ..] if extension_is_clean(extension) => {}
         _ => {
@@ -217,34 +224,19 @@ fn extension_is_clean(extension: &[u8]) -> bool {
     extension.iter().all(|b| *b == b'\t' || (*b >= 0x20 && *b != 0x7f))
 }
 
-fn parse_trailers(section: &[u8], limits: Limits) -> Result<Vec<Field>, BadMessage> {
-    let mut list = Vec::new();
-    for line in section.split(|b| *b == b'\n') {
-        let Some(line) = line.strip_suffix(b"\r") else {
-            // what follows the last LF
-            if line.is_empty() {
-                continue;
-            }
-            return Err(BadMessage::bad("a trailer ends with a bare LF"));
-        };
-        if line.is_empty() {
-            continue;
-        }
-        let colon = line.iter().position(|b| *b == b':');
-        let (name, value) = line.split_at(colon.unwrap_or(0));
-        let clean = |b: &u8| *b == b'\t' || (*b >= 0x20 && *b != 0x7f);
-        if name.is_empty() || !name.iter().copied().all(is_token) || !value.iter().all(clean) {
-            return Err(BadMessage::bad("a trailer is not a field"));
-        }
-        let name = String::from_utf8_lossy(name).into_owned();
-        if list.len() >= limits.fields {
-            return Err(BadMessage::bad("there are too many trailers"));
-        }
-        if !NOT_IN_TRAILERS.iter().any(|no| name.eq_ignore_ascii_case(no)) {
-            list.push(Field { name, value: value[1..].trim_ascii().to_vec() });
-        }
+fn parse_trailer(line: &[u8]) -> Result<Field, BadMessage> {
+    let colon = line.iter().position(|b| *b == b':');
+    let (name, value) = line.split_at(colon.unwrap_or(0));
+    let clean = |b: &u8| *b == b'\t' || (*b >= 0x20 && *b != 0x7f);
+    if name.is_empty() || !name.iter().copied().all(is_token) || !value.iter().all(clean) {
+        return Err(BadMessage::bad("a trailer is not a field"));
     }
-    Ok(list)
+    let name = String::from_utf8_lossy(name).into_owned();
+    Ok(Field { name, value: value[1..].trim_ascii().to_vec() })
+}
+
+fn may_be_trailer(field: &Field) -> bool {
+    !NOT_IN_TRAILERS.iter().any(|no| field.name.eq_ignore_ascii_case(no))
 }
 
 #[cfg(test)]

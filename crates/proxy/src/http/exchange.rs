@@ -240,33 +240,42 @@ async fn both_ways(
     if write_all(&stream, head).await.is_err() && origin.reused {
         return Err(Trouble::Stale);
     }
-    let answered = AtomicBool::new(false);
+    let progress = Progress::default();
+    let begun = clock::now();
     let idle = limits(&origin.route.client_leg.leg, &origin.leg.leg).idle;
-    let mut uploaded = false;
+    let mut sending = true;
     let mut response_due = Time::NEVER;
     let result = {
         let mut up = std::pin::pin!(upload(session, client, &stream, body));
-        let mut down = std::pin::pin!(download(session, origin, plan, &answered, entry));
+        let mut down = std::pin::pin!(download(session, origin, plan, &progress, entry));
         loop {
-            let waiting = if answered.load(Relaxed) { Time::NEVER } else { response_due };
+            let waiting = if progress.is_answered() { Time::NEVER } else { response_due };
             tokio::select! {
                 biased;
-                sent = &mut up, if !uploaded => match sent {
-                    Ok(()) => {
-                        uploaded = true;
-                        response_due = clock::now() + session.world.settings.timeouts.response;
+                sent = &mut up, if sending => {
+                    sending = false;
+                    response_due = clock::now() + session.world.settings.timeouts.response;
+                    match sent {
+                        Ok(()) => progress.uploaded.store(true, Relaxed),
+                        // the server may have answered before it had read everything
+                        Err(Sending::Origin) => {}
+                        Err(Sending::Client(error)) => break Err(Trouble::Broken(format!("the client's connection broke: {error}"))),
+                        Err(Sending::Malformed(bad)) if !progress.is_answered() => break Err(Trouble::Failed(bad.into())),
+                        Err(Sending::Malformed(bad)) => break Err(Trouble::Broken(bad.to_string())),
                     }
-                    // the server may have answered before it had read everything
-                    Err(Sending::Origin) => uploaded = true,
-                    Err(Sending::Client(error)) => break Err(Trouble::Broken(format!("the client's connection broke: {error}"))),
-                    Err(Sending::Malformed(bad)) if !answered.load(Relaxed) => break Err(Trouble::Failed(bad.into())),
-                    Err(Sending::Malformed(bad)) => break Err(Trouble::Broken(bad.to_string())),
-                },
+                }
                 got = &mut down => break got,
-                _ = session.client.ready(Interest::ERROR), if uploaded => {
+                // also while the body waits for a server that does not read
+                _ = session.client.ready(Interest::ERROR) => {
                     break Err(Trouble::Broken("the client's connection broke".to_owned()));
                 }
-                () = silence(session, idle) => break Err(Trouble::Broken(format!("silent for {idle}"))),
+                () = silence(session, begun, idle) => {
+                    let text = format!("silent for {idle}");
+                    break Err(match progress.is_answered() {
+                        true => Trouble::Broken(text),
+                        false => Trouble::Failed(Failure::new(Kind::TimedOut, format!("{} was {text}", plan.destination))),
+                    });
+                }
                 () = until(waiting), if waiting != Time::NEVER => {
                     let text = format!("{} did not answer within {}", plan.destination, session.world.settings.timeouts.response);
                     break Err(Trouble::Failed(Failure::new(Kind::TimedOut, text)));
@@ -274,7 +283,8 @@ async fn both_ways(
             }
         }
     };
-    // a response that came before the request was complete leaves both connections in doubt
+    // what is left of an unfinished request must not be read as the next one
+    let uploaded = progress.is_uploaded();
     result.map(|outcome| match outcome {
         Outcome::Response { keep_client, keep_origin } => Outcome::Response {
             keep_client: keep_client && uploaded && !session.is_stopping(),
@@ -284,14 +294,34 @@ async fn both_ways(
     })
 }
 
+/// How far the two directions have come.
+#[derive(Default)]
+struct Progress {
+    /// The whole request is with the server.
+    uploaded: AtomicBool,
+    /// The final response has begun.
+    answered: AtomicBool,
+}
+
+impl Progress {
+    fn is_uploaded(&self) -> bool {
+        self.uploaded.load(Relaxed)
+    }
+
+    fn is_answered(&self) -> bool {
+        self.answered.load(Relaxed)
+    }
+}
+
 async fn until(deadline: Time) {
     tokio::time::sleep(deadline.since(clock::now()).into()).await;
 }
 
-/// Resolves when nothing has moved for `limit`.
-async fn silence(session: &Session, limit: Span) {
+/// Resolves when nothing has moved for `limit`, counted from `begun` at the earliest: before it, the
+/// connection may have waited for a request as long as it liked.
+async fn silence(session: &Session, begun: Time, limit: Span) {
     loop {
-        let quiet = clock::now().since(session.registered.last_moved());
+        let quiet = clock::now().since(session.registered.last_moved().max(begun));
         if quiet >= limit {
             return;
         }
@@ -376,15 +406,16 @@ async fn download(
     session: &Session,
     origin: &mut Origin,
     plan: &Plan,
-    answered: &AtomicBool,
+    progress: &Progress,
     entry: &mut LogEntry,
 ) -> Result<Outcome, Trouble> {
     let limits = head_limits(session);
+    let mut interim = false;
     loop {
         let (response, used) = match read_response(origin.incoming.bytes(), limits) {
             Ok(Some(read)) => read,
             Ok(None) => {
-                more(origin, plan, entry.status.is_some()).await?;
+                more(origin, plan, interim).await?;
                 continue;
             }
             Err(bad) => {
@@ -394,6 +425,7 @@ async fn download(
         };
         origin.incoming.consume(used);
         if (100..200).contains(&response.status) && response.status != 101 {
+            interim = true;
             // an HTTP/1.0 client does not know interim responses
             if plan.request.version == Version::Http11 {
                 let head = response_head(session, &response, Body::None, Version::Http11, None)?;
@@ -401,11 +433,16 @@ async fn download(
             }
             continue;
         }
-        answered.store(true, Relaxed);
+        progress.answered.store(true, Relaxed);
         entry.status = Some(response.status);
         if response.status == 101 {
             if !wants_upgrade(&plan.request) {
                 let text = format!("{} switches protocols unasked", plan.destination);
+                return Err(Trouble::Failed(Failure::new(Kind::BadAnswer, text)));
+            }
+            // half a body cannot be handed over to another protocol
+            if !progress.is_uploaded() {
+                let text = format!("{} switches protocols within the request", plan.destination);
                 return Err(Trouble::Failed(Failure::new(Kind::BadAnswer, text)));
             }
             let head =
@@ -413,7 +450,15 @@ async fn download(
             to_client(session, &head).await?;
             return Ok(Outcome::Upgraded);
         }
-        return final_response(session, origin, plan, &response).await;
+        // its challenge is for this relay, and the client could not answer it
+        if response.status == 407 && origin.asks_proxy.is_some() {
+            let text = format!(
+                "the upstream proxy {} refuses this relay's credentials",
+                origin.through.last().map_or("", String::as_str)
+            );
+            return Err(Trouble::Failed(Failure::new(Kind::UpstreamRefused, text)));
+        }
+        return final_response(session, origin, plan, progress, &response).await;
     }
 }
 
@@ -450,6 +495,7 @@ async fn final_response(
     session: &Session,
     origin: &mut Origin,
     plan: &Plan,
+    progress: &Progress,
     response: &Response,
 ) -> Result<Outcome, Trouble> {
     let body = body::of_response(&plan.request.method, response)?;
@@ -459,7 +505,11 @@ async fn final_response(
         Body::Chunked => plan.request.version == Version::Http10,
         Body::None | Body::Length(_) => false,
     };
-    let keep_client = client_keeps_alive(&plan.request) && !until_close && !session.is_stopping();
+    // answered early: the client is told that the rest of its request is not wanted
+    let keep_client = client_keeps_alive(&plan.request)
+        && !until_close
+        && progress.is_uploaded()
+        && !session.is_stopping();
     let keep_origin =
         fields::keeps_alive(response.version, &response.fields) && body != Body::UntilClose;
     let connection = match (keep_client, plan.request.version) {
@@ -546,8 +596,11 @@ fn response_head(
     head.extend(format!("HTTP/1.1 {} ", response.status).as_bytes());
     head.extend(&response.reason);
     head.extend(b"\r\n");
+    // these have no body; a length would let somebody wait for one (RFC 9110 §8.6)
+    let no_length = matches!(response.status, 100..=199 | 204);
     for field in fields::end_to_end(&response.fields)? {
-        if !field.name.eq_ignore_ascii_case("via") {
+        let length = field.name.eq_ignore_ascii_case("content-length");
+        if !field.name.eq_ignore_ascii_case("via") && !(length && no_length) {
             write_one(&mut head, &field.name, &field.value);
         }
     }

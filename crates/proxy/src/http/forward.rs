@@ -69,6 +69,14 @@ async fn one(session: &Session, incoming: &mut Incoming, kept: Option<Box<Origin
             );
             return refuse(session, &mut entry, &late, None).await;
         }
+        // half-closed within a head: it can still be told
+        Err(error)
+            if error.kind() == io::ErrorKind::UnexpectedEof && !incoming.bytes().is_empty() =>
+        {
+            let mut entry = session.nothing(Protocol::Http);
+            let cut = BadMessage::bad("the connection ended within the request head");
+            return refuse(session, &mut entry, &cut.into(), None).await;
+        }
         Err(_) => return Next::Close,
     };
     match target::of_request(&request) {
@@ -163,7 +171,7 @@ async fn connect(
     }
 }
 
-/// What holds for every request: it has not been here before.
+/// What holds for every request: it has not been here before, and `Connection` names nothing it needs.
 fn checks(session: &Session, request: &Request) -> Result<(), Failure> {
     let name = session.world.settings.name.as_bytes();
     if fields::via(&request.fields).any(|hop| hop.eq_ignore_ascii_case(name)) {
@@ -171,6 +179,8 @@ fn checks(session: &Session, request: &Request) -> Result<(), Failure> {
             "this request has passed this relay before; a chain of proxies leads back to itself";
         return Err(Failure::new(Kind::Loop, text));
     }
+    // before anybody is connected to
+    fields::end_to_end(&request.fields)?;
     Ok(())
 }
 
@@ -238,8 +248,12 @@ fn max_forwards(request: &mut Request) -> Result<bool, BadMessage> {
     for field in &mut request.fields {
         if field.name.eq_ignore_ascii_case("max-forwards") {
             let text = std::str::from_utf8(&field.value).unwrap_or_default();
-            let n: u32 =
-                text.parse().map_err(|_| BadMessage::bad("Max-Forwards is not a number"))?;
+            let digits = text.bytes().all(|b| b.is_ascii_digit());
+            let n: u32 = text
+                .parse()
+                .ok()
+                .filter(|_| digits)
+                .ok_or(BadMessage::bad("Max-Forwards is not a number"))?;
             if n == 0 {
                 return Ok(false);
             }

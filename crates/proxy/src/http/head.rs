@@ -107,6 +107,10 @@ pub fn leading_empty_line(bytes: &[u8]) -> usize {
 /// # Errors
 /// Whatever does not follow RFC 9112 to the letter.
 pub fn read_request(bytes: &[u8], limits: Limits) -> Result<Option<(Request, usize)>, BadMessage> {
+    // the first half of that empty line
+    if bytes == b"\r" {
+        return Ok(None);
+    }
     let skip = leading_empty_line(bytes);
     check_start(&bytes[skip..])?;
     let Some(end) = end_of_head(&bytes[skip..], limits)? else { return Ok(None) };
@@ -287,6 +291,9 @@ mod tests {
         assert_eq!(request.fields[1].value, b"");
         let with_empty_line = [b"\r\n", &text[..], b"body"].concat();
         assert_eq!(read_request(&with_empty_line, LIMITS).unwrap().unwrap().1, text.len() + 2);
+        for cut in 0..text.len() {
+            assert_eq!(read_request(&with_empty_line[..cut], LIMITS), Ok(None), "cut at {cut}");
+        }
     }
 
     #[test]

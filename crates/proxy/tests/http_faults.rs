@@ -1,0 +1,226 @@
+//! Peers that are late, leave, or talk nonsense: who is told what, and that nothing is left behind.
+#![allow(clippy::unwrap_used)]
+
+mod http_common;
+
+use ekiden_model::units::Span;
+use http_common::{Origin, Relay, get, ok, request};
+
+#[test]
+fn garbage_from_the_server_is_a_bad_gateway() {
+    for garbage in [
+        "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        "ICY 200 OK\r\n\r\n",
+        "HTTP/2.0 200 OK\r\n\r\n",
+        "HTTP/1.1 OK\r\n\r\n",
+        "HTTP/1.1 99 Low\r\n\r\n",
+        "HTTP/1.1 600 High\r\n\r\n",
+        "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\na",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX : a\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: Content-Length\r\nContent-Length: 1\r\n\r\na",
+        "\r\nHTTP/1.1 200 OK\r\n\r\n",
+    ] {
+        let (relay, origin) = (Relay::new(), Origin::new());
+        let mut client = relay.client();
+        client.send(get(&origin, "/", ""));
+        let mut server = origin.accept();
+        server.head();
+        server.send(garbage);
+        let answer = client.to_end();
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{garbage:?}: {answer}");
+        assert!(answer.contains("answer"), "{garbage:?}: {answer}");
+        drop(client);
+        server.is_gone();
+        relay.settles();
+    }
+}
+
+#[test]
+fn endless_heads_are_not_read_to_their_end() {
+    let (relay, origin) = (Relay::new(), Origin::new());
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nX: ".to_owned() + &"a".repeat(70_000));
+    assert!(client.to_end().starts_with("HTTP/1.1 502 "));
+}
+
+#[test]
+fn a_server_that_closes_without_an_answer() {
+    for (said, reset) in [("", false), ("", true), ("HTTP/1.1 200 OK\r\nContent-", false)] {
+        let (relay, origin) = (Relay::new(), Origin::new());
+        let mut client = relay.client();
+        client.send(get(&origin, "/", ""));
+        let mut server = origin.accept();
+        server.head();
+        server.send(said);
+        if reset {
+            server.reset()
+        } else {
+            drop(server)
+        }
+        let answer = client.to_end();
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("closed"), "{answer}");
+    }
+}
+
+#[test]
+fn nobody_there() {
+    let relay = Relay::new();
+    let gone = Origin::new();
+    let ask = get(&gone, "/", "");
+    drop(gone);
+    let mut client = relay.client();
+    client.send(ask);
+    assert!(client.to_end().starts_with("HTTP/1.1 502 "));
+    drop(client);
+    relay.settles();
+}
+
+#[test]
+fn a_client_that_leaves_while_waiting_is_not_waited_for() {
+    for body in [None, Some("Content-Length: 10\r\n"), Some("Transfer-Encoding: chunked\r\n")] {
+        let (relay, origin) = (Relay::new(), Origin::new());
+        let mut client = relay.client();
+        client.send(match body {
+            None => get(&origin, "/", ""),
+            Some(fields) => request("POST", &origin, "/", fields) + "3\r\n",
+        });
+        let mut server = origin.accept();
+        server.head();
+        client.reset();
+        let (_, how) = server.rest();
+        assert!(how.is_ok() || how.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset));
+        relay.settles();
+    }
+}
+
+#[test]
+fn a_client_that_leaves_in_the_response_is_not_waited_for() {
+    let (relay, origin) = (Relay::new(), Origin::new());
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nbegin");
+    client.head();
+    client.reset();
+    let (_, how) = server.rest();
+    drop(how);
+    relay.settles();
+}
+
+#[test]
+fn a_client_that_leaves_while_the_server_does_not_read() {
+    let (relay, origin) = (Relay::new(), Origin::new());
+    let mut client = relay.client();
+    client.send(request("POST", &origin, "/", "Transfer-Encoding: chunked\r\n"));
+    let mut server = origin.accept();
+    server.head();
+    client.stream.set_nonblocking(true).unwrap();
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(65_536));
+    // until every buffer on the way is full
+    let mut at = 0;
+    let mut refusals = 0;
+    while refusals < 50 {
+        use std::io::Write;
+        match client.stream.write(&chunk.as_bytes()[at..]) {
+            Ok(n) => {
+                at = (at + n) % chunk.len();
+                refusals = 0;
+            }
+            Err(_) => {
+                refusals += 1;
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+    }
+    client.reset();
+    relay.settles();
+}
+
+#[test]
+fn a_head_that_is_late() {
+    let relay = Relay::with(|settings| settings.timeouts.request_head = Span::from_millis(50));
+    let mut client = relay.client();
+    client.send("GET http://exa");
+    let answer = client.to_end();
+    assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("did not arrive"), "{answer}");
+    drop(client);
+    for (begin, said) in [(&[5_u8][..], &[5_u8, 0xff][..]), (&[4, 1], &[0, 91, 0, 0, 0, 0, 0, 0])] {
+        let mut client = relay.client();
+        client.send(begin);
+        assert_eq!(client.rest().0, said);
+    }
+    relay.settles();
+}
+
+#[test]
+fn a_client_that_says_nothing() {
+    let relay = Relay::with(|settings| settings.timeouts.first_byte = Span::from_millis(50));
+    relay.client().is_gone();
+    relay.settles();
+}
+
+#[test]
+fn a_kept_client_that_asks_nothing_more() {
+    let relay = Relay::with(|settings| settings.timeouts.keep_alive = Span::from_millis(50));
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    server.send(ok("x"));
+    client.head();
+    client.exactly(1);
+    client.is_gone();
+    server.is_gone();
+    relay.settles();
+}
+
+#[test]
+fn an_answer_that_is_late() {
+    let relay = Relay::with(|settings| settings.timeouts.response = Span::from_millis(50));
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    let answer = client.to_end();
+    assert!(answer.starts_with("HTTP/1.1 504 ") && answer.contains("did not answer"), "{answer}");
+    server.is_gone();
+}
+
+#[test]
+fn silence_is_told_before_the_answer_and_breaks_it_after() {
+    let relay = Relay::with(|settings| {
+        for leg in settings.legs.values_mut() {
+            leg.idle_timeout = Span::from_millis(300);
+        }
+    });
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    let answer = client.to_end();
+    assert!(answer.starts_with("HTTP/1.1 504 ") && answer.contains("silent"), "{answer}");
+    server.is_gone();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+    client.head();
+    assert_eq!(client.to_reset(), "hello");
+    relay.settles();
+}
