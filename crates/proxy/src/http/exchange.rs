@@ -599,8 +599,9 @@ fn response_head(
     // these have no body; a length would let somebody wait for one (RFC 9110 §8.6)
     let no_length = matches!(response.status, 100..=199 | 204);
     for field in fields::end_to_end(&response.fields)? {
-        let length = field.name.eq_ignore_ascii_case("content-length");
-        if !field.name.eq_ignore_ascii_case("via") && !(length && no_length) {
+        let is = |name| field.name.eq_ignore_ascii_case(name);
+        let ends_here = is("via") || (no_length && is("content-length"));
+        if !ends_here {
             write_one(&mut head, &field.name, &field.value);
         }
     }
