@@ -10,5 +10,6 @@ mod options;
 mod outside;
 mod own_listener;
 mod rebinding;
+mod reload;
 mod routes;
 mod upstream;

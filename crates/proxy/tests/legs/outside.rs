@@ -2,9 +2,11 @@
 
 use crate::harness::*;
 use ekiden_linux::options::SocketOptions;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 fn client() -> SocketOptions {
     SocketOptions {
@@ -94,56 +96,81 @@ fn paces(text: &str) -> Option<u64> {
     number.parse::<f64>().ok().map(|rate| (rate * scale) as u64)
 }
 
-struct Capture(Child);
+/// Packets on loopback, as tcpdump tells them.
+struct Capture {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    /// Ports nobody listens on: what goes there marks the begin and the end.
+    marks: [SocketAddr; 2],
+}
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
-/// Captures what goes from or to these ports on loopback, once it is known to listen.
-fn capture(ports: &[u16]) -> Option<(Capture, BufReader<std::process::ChildStdout>)> {
-    let filter: Vec<_> = ports.iter().map(|port| format!("tcp port {port}")).collect();
-    let mut command = Command::new("tcpdump");
-    command.args(["-i", "lo", "-n", "-v", "-l", "-tt", "--immediate-mode", &filter.join(" or ")]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok()?;
-    let (out, mut said) = (child.stdout.take()?, BufReader::new(child.stderr.take()?));
-    let capture = Capture(child);
-    let mut line = String::new();
-    while !line.contains("listening on") {
-        line.clear();
-        if said.read_line(&mut line).unwrap_or(0) == 0 {
-            return None;
-        }
-    }
-    Some((capture, BufReader::new(out)))
-}
-
-/// A packet: where it comes from and goes to, and tcpdump's two lines.
+/// A packet: the port it comes from, the one it goes to, and tcpdump's two lines.
 type Packet = (u16, u16, String);
 
-/// Reads packets until both directions of a connection were closed or `enough` says so.
-fn packets(out: impl BufRead, mut enough: impl FnMut(&[Packet]) -> bool) -> Vec<Packet> {
-    let mut packets = Vec::new();
-    let mut head = String::new();
-    for line in out.lines().map_while(Result::ok) {
-        let Some(body) = line.strip_prefix("    ") else {
-            head = line;
-            continue;
-        };
-        let mut words = body.split_whitespace();
-        let port = |text: &str| text.trim_end_matches(':').rsplit('.').next()?.parse().ok();
-        let ends = (words.next().and_then(port), words.nth(1).and_then(port));
-        if let (Some(from), Some(to)) = ends {
-            packets.push((from, to, format!("{head} {body}")));
-        }
-        if enough(&packets) {
-            break;
+impl Capture {
+    /// Captures what goes from or to these ports. `None` when that is not permitted.
+    fn start(ports: &[u16]) -> Option<Self> {
+        let marks = [crate::upstream::refusing(), crate::upstream::refusing()];
+        let all = ports.iter().copied().chain(marks.map(|mark| mark.port()));
+        let filter: Vec<_> = all.map(|port| format!("tcp port {port}")).collect();
+        let mut command = Command::new("tcpdump");
+        command.args(["-i", "lo", "-n", "-v", "-l", "-tt", "-B", "16384", "--immediate-mode"]);
+        command.arg(filter.join(" or ")).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().ok()?;
+        let out = BufReader::new(child.stdout.take()?);
+        let mut capture = Self { child, out, marks };
+        // it says that it listens a little before it does
+        capture.until_mark(0)?;
+        Some(capture)
+    }
+
+    /// The packets up to a mark that is set now; `None` when tcpdump has ended.
+    fn until_mark(&mut self, nth: usize) -> Option<Vec<Packet>> {
+        let mark = self.marks[nth];
+        let seen = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !seen.load(Relaxed) {
+                    let _ = TcpStream::connect(mark);
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let packets = self.packets(mark.port());
+            seen.store(true, Relaxed);
+            packets
+        })
+    }
+
+    fn packets(&mut self, mark: u16) -> Option<Vec<Packet>> {
+        let mut packets = Vec::new();
+        let mut head = String::new();
+        loop {
+            let mut line = String::new();
+            if self.out.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            let Some(body) = line.strip_prefix("    ") else {
+                head = line.trim_end().to_owned();
+                continue;
+            };
+            let mut words = body.split_whitespace();
+            let port =
+                |text: &str| text.trim_end_matches(':').rsplit('.').next()?.parse::<u16>().ok();
+            let ends = (words.next().and_then(port), words.nth(1).and_then(port));
+            let (Some(from), Some(to)) = ends else { continue };
+            if to == mark {
+                return Some(packets);
+            }
+            packets.push((from, to, format!("{head} {}", body.trim_end())));
         }
     }
-    packets
 }
 
 #[test]
@@ -151,16 +178,14 @@ fn a_capture_shows_dscp_and_mss_of_each_leg() {
     let relay = relay();
     let server = echo();
     let (near, far) = (relay.address.port(), server.port());
-    let Some((_capture, out)) = capture(&[near, far]) else {
+    let Some(mut capture) = Capture::start(&[near, far]) else {
         return skip("tcpdump is not permitted or not installed");
     };
     let (_, mut stream) = connect(relay.address, server);
     work(&mut stream, 64 << 10);
     drop(stream);
-    // the four directions' FINs
-    let packets = packets(out, |packets| {
-        packets.iter().filter(|(.., text)| text.contains("Flags [F")).count() >= 4
-    });
+    eventually(|| relay.status().connections.is_empty().then_some(()));
+    let packets = capture.until_mark(1).unwrap();
     let only = |from_relay: &dyn Fn(&Packet) -> bool| -> Vec<String> {
         packets.iter().filter(|packet| from_relay(packet)).map(|(.., text)| text.clone()).collect()
     };
