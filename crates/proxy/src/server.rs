@@ -162,8 +162,9 @@ impl Server {
     pub async fn stop(self, limit: Span) -> Stopped {
         let inner = &self.inner;
         inner.stop_listening();
-        inner.stopping.send_replace(true);
+        // before idle ones are told, or those that end at once would not be counted
         let begun = inner.registry.len() as u64;
+        inner.stopping.send_replace(true);
         let wait = async {
             while inner.registry.len() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
