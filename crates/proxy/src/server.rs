@@ -73,6 +73,9 @@ pub struct Handle {
     inner: Arc<Inner>,
 }
 
+/// A listening socket and its address.
+type Bound = (SocketAddr, TcpListener);
+
 /// The listening sockets and the tasks that accept on them, by address.
 type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
 
@@ -209,7 +212,7 @@ impl Handle {
 fn bind(
     settings: Arc<Settings>,
     running: &Listeners,
-) -> Result<(Vec<(SocketAddr, TcpListener)>, Arc<Settings>), StartError> {
+) -> Result<(Vec<Bound>, Arc<Settings>), StartError> {
     let client = settings.legs.get("client").cloned().unwrap_or_default();
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
@@ -230,7 +233,7 @@ fn bind(
     Ok((listeners, settings))
 }
 
-fn listen(client: &Leg, address: SocketAddr) -> io::Result<(SocketAddr, TcpListener)> {
+fn listen(client: &Leg, address: SocketAddr) -> io::Result<Bound> {
     let (socket, outcomes) =
         client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
     socket.set_reuse_address(true)?;
@@ -262,7 +265,7 @@ impl Inner {
         Arc::clone(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    fn accept_on(self: &Arc<Self>, listeners: Vec<(SocketAddr, TcpListener)>) {
+    fn accept_on(self: &Arc<Self>, listeners: Vec<Bound>) {
         let mut running = locked(&self.listeners);
         for (address, listener) in listeners {
             let listener = Arc::new(listener);
@@ -326,7 +329,7 @@ impl Inner {
             Some(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN | libc::EPROTO) => {}
             _ => {
                 let now = clock::now();
-                let last = std::mem::replace(&mut *locked(&self.complained), Some(now));
+                let last = locked(&self.complained).replace(now);
                 // once an outage, not ten times a second
                 if last.is_none_or(|last| now.since(last) > Span::from_secs(10)) {
                     tracing::error!(%error, "cannot accept connections; raise the descriptor limit (LimitNOFILE, ulimit -n) or lower budgets.connections");
