@@ -231,6 +231,10 @@ pub fn rate(bits: u64) -> String {
 /// A round-trip time to three digits.
 #[must_use]
 pub fn rtt(micros: u32) -> String {
+    // the kernel's word for «not measured yet»
+    if micros == 0 {
+        return dash();
+    }
     let nanos = u64::from(micros) * 1_000;
     round(nanos, &[(1_000_000_000, "s"), (1_000_000, "ms")])
         .unwrap_or_else(|| Span::from_nanos(nanos).to_string())
@@ -297,7 +301,7 @@ mod tests {
         );
         assert_eq!(
             [rtt(0), rtt(250), rtt(52_345), rtt(1_500_000)].join(", "),
-            "0 ns, 250 us, 52.3 ms, 1.50 s"
+            "-, 250 us, 52.3 ms, 1.50 s"
         );
         assert_eq!(
             [

@@ -9,7 +9,7 @@ use crate::http::head::{Limits, read_response};
 use crate::incoming::{Incoming, write_all};
 use crate::settings::{Credentials, UpstreamProtocol};
 use crate::socks::{self, METHOD_NONE, METHOD_PASSWORD};
-use crate::world::{Hop, NamedLeg, Route, World};
+use crate::world::{Chain, Hop, NamedLeg, Route, World};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ekiden_linux::answer::Outcomes;
@@ -67,12 +67,12 @@ pub(crate) async fn open(
 async fn open_chain(
     world: &World,
     route: &Route,
-    chain: &[Arc<Hop>],
+    chain: &Chain,
     decider: Decider<'_>,
     to: &Destination,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
-    let Some((first, rest)) = chain.split_first() else {
+    let Some((first, rest)) = chain.hops.split_first() else {
         let allowed = |address| decider.address(to, address);
         let Dialed { stream, outcomes } =
             dial(world, &to.host, to.port, &route.leg, allowed).await?;
@@ -94,7 +94,12 @@ async fn open_chain(
     let mut incoming = Incoming::new(Arc::clone(&stream), Vec::new());
     let mut hop = first;
     for next in rest {
-        ask(world, hop, &mut incoming, &next.destination()?).await?;
+        let asked = ask(world, hop, &mut incoming, &next.destination()?).await;
+        asked.inspect_err(|failure| {
+            if failure.kind == Kind::UpstreamRefused {
+                chain.on_failure(next, failure);
+            }
+        })?;
         hop = next;
     }
     let asks_proxy = (purpose == Purpose::Forward
@@ -105,11 +110,12 @@ async fn open_chain(
     } else {
         hop.on_success();
     }
+    chain.on_success();
     Ok(Opened {
         stream,
         leg: Arc::clone(&first.leg),
         outcomes,
-        through: chain.iter().map(|hop| hop.name.clone()).collect(),
+        through: chain.hops.iter().map(|hop| hop.name.clone()).collect(),
         early: incoming.take(),
         asks_proxy,
     })
@@ -168,6 +174,11 @@ async fn ask_http(
     told(hop, write_all(&incoming.stream, request.as_bytes())).await?;
     loop {
         match read_response(incoming.bytes(), limits) {
+            // another protocol's greeting may never have an empty line to end at
+            Ok(None) if !incoming.bytes().iter().zip(b"HTTP/1.").all(|(got, want)| got == want) => {
+                let text = format!("upstream «{}» does not speak HTTP", hop.name);
+                return Err(Failure::new(Kind::BadAnswer, text));
+            }
             Ok(None) => more(hop, incoming).await?,
             Ok(Some((response, used))) if (200..300).contains(&response.status) => {
                 incoming.consume(used);
@@ -181,16 +192,16 @@ async fn ask_http(
             }
             Ok(Some((response, _))) => {
                 let reason = String::from_utf8_lossy(&response.reason).into_owned();
-                let hint = match response.status {
-                    407 => "; check its user and password",
-                    403 => "; its rules do not allow it",
-                    _ => "",
+                let (kind, hint) = match response.status {
+                    407 => (Kind::NotAdmitted, "; check its user and password"),
+                    403 => (Kind::UpstreamRefused, "; its rules do not allow it"),
+                    _ => (Kind::UpstreamRefused, ""),
                 };
                 let text = format!(
                     "upstream «{}» answered {} {reason} for {to}{hint}",
                     hop.name, response.status
                 );
-                return Err(Failure::new(Kind::UpstreamRefused, text));
+                return Err(Failure::new(kind, text));
             }
             Err(bad) => {
                 let text = format!("upstream «{}» does not speak HTTP: {bad}", hop.name);
@@ -205,6 +216,8 @@ async fn ask_socks5(hop: &Hop, incoming: &mut Incoming, to: &Destination) -> Res
         |what: String| Failure::new(Kind::BadAnswer, format!("upstream «{}» {what}", hop.name));
     let refused =
         |what: &str| Failure::new(Kind::UpstreamRefused, format!("upstream «{}» {what}", hop.name));
+    let not_admitted =
+        |what: &str| Failure::new(Kind::NotAdmitted, format!("upstream «{}» {what}", hop.name));
     let credentials = hop.upstream.credentials.as_ref();
     let greeting: &[u8] = match credentials {
         Some(_) => &[5, 2, METHOD_NONE, METHOD_PASSWORD],
@@ -218,12 +231,14 @@ async fn ask_socks5(hop: &Hop, incoming: &mut Incoming, to: &Destination) -> Res
             let password = socks::write_password(&credentials.user, &credentials.password);
             told(hop, write_all(&incoming.stream, &password)).await?;
             if exactly::<2>(hop, incoming).await?[1] != 0 {
-                return Err(refused("does not accept its user and password"));
+                return Err(not_admitted("does not accept its user and password"));
             }
         }
-        (5, _, None) => return Err(refused("wants a user and password, and none are configured")),
+        (5, _, None) => {
+            return Err(not_admitted("wants a user and password, and none are configured"));
+        }
         (5, _, Some(_)) => {
-            return Err(refused("accepts neither «no authentication» nor a password"));
+            return Err(not_admitted("accepts neither «no authentication» nor a password"));
         }
         _ => return Err(wrong(format!("does not speak SOCKS5 (it answered version {version})"))),
     }

@@ -10,7 +10,7 @@ use ekiden_linux::clock;
 use ekiden_model::happy_eyeballs::{Config, HappyEyeballs};
 use ekiden_model::units::Time;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -45,11 +45,9 @@ pub(crate) async fn dial(
             Host::Name(name) => Box::pin(race(world, name, port, leg, &allowed)).await,
         }
     };
-    let dialed = tokio::time::timeout(limit.into(), connecting).await.map_err(|_| {
+    tokio::time::timeout(limit.into(), connecting).await.map_err(|_| {
         Failure::new(Kind::TimedOut, format!("{host}:{port} did not answer within {limit}"))
-    })??;
-    refuse_own_listener(world, &dialed.stream)?;
-    Ok(dialed)
+    })?
 }
 
 fn failed(address: SocketAddr, error: &io::Error) -> Failure {
@@ -63,8 +61,8 @@ fn check(
     allowed: &impl Fn(IpAddr) -> Result<(), Denied>,
 ) -> Result<(), Failure> {
     allowed(address.ip())?;
-    if world.settings.listen.contains(&address) {
-        return Err(own_listener(address));
+    if world.settings.listen.iter().any(|listen| reaches(*listen, address)) {
+        return Err(Failure::new(Kind::Loop, format!("{address} is this relay itself")));
     }
     match leg.leg.socket.source {
         Some(source) if source.is_ipv4() != address.is_ipv4() => Err(Failure::new(
@@ -78,20 +76,24 @@ fn check(
     }
 }
 
-/// A connection to one of this machine's own addresses at a port this relay listens on came home.
-fn refuse_own_listener(world: &World, stream: &TcpStream) -> Result<(), Failure> {
-    let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return Ok(()) };
-    let listens = |listen: &SocketAddr| {
-        listen.port() == peer.port() && (listen.ip() == peer.ip() || listen.ip().is_unspecified())
-    };
-    if local.ip() == peer.ip() && world.settings.listen.iter().any(listens) {
-        return Err(own_listener(peer));
+/// Whether a connection to `address` ends at a socket listening on `listen`.
+fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
+    if listen.port() != address.port() || listen.is_ipv4() != address.is_ipv4() {
+        return false;
     }
-    Ok(())
+    // connecting to the unspecified address is connecting to loopback
+    let to = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    listen.ip() == to || (listen.ip().is_unspecified() && is_local(to))
 }
 
-fn own_listener(address: SocketAddr) -> Failure {
-    Failure::new(Kind::Loop, format!("{address} is this relay itself"))
+/// Whether this machine has the address. The kernel is asked, which also knows what is assigned by
+/// prefix; only destinations on a port of this relay's own come this far.
+fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
 
 /// One attempt.
@@ -105,6 +107,21 @@ async fn attempt(leg: &NamedLeg, address: SocketAddr) -> io::Result<Dialed> {
 enum Event {
     Resolved { ipv6: bool, answer: Result<Vec<IpAddr>, String> },
     Attempted(SocketAddr, io::Result<Dialed>),
+}
+
+/// How far it got before it failed: a failure further on is the one worth telling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Got {
+    NoAddress,
+    Addresses,
+    Attempted,
+    Home,
+}
+
+fn remember(failure: &mut Option<(Got, Failure)>, got: Got, new: Failure) {
+    if failure.as_ref().is_none_or(|(before, _)| *before <= got) {
+        *failure = Some((got, new));
+    }
 }
 
 /// The race: both families are asked at once, and addresses tried as `HappyEyeballs` says.
@@ -146,7 +163,7 @@ async fn race(
         }
         if race.is_exhausted() && attempts.is_empty() {
             let nothing = || Failure::new(Kind::NoName, format!("{name} has no address"));
-            return Err(failure.unwrap_or_else(nothing));
+            return Err(failure.map_or_else(nothing, |(_, failure)| failure));
         }
         let event = tokio::select! {
             event = &mut v6, if v6_open => { v6_open = false; event }
@@ -162,18 +179,22 @@ async fn race(
             Event::Attempted(_, Ok(dialed)) => return Ok(dialed),
             Event::Attempted(address, Err(error)) => {
                 race.on_failed(clock::now());
-                failure = Some(failed(address, &error));
+                remember(&mut failure, Got::Attempted, failed(address, &error));
             }
             Event::Resolved { ipv6, answer } => {
                 let addresses = answer.unwrap_or_else(|error| {
                     let text = format!("{name} cannot be resolved: {error}");
-                    failure.get_or_insert(Failure::new(Kind::NoName, text));
+                    remember(&mut failure, Got::NoAddress, Failure::new(Kind::NoName, text));
                     Vec::new()
                 });
                 let addresses = addresses.into_iter().filter(|address| {
                     let address = SocketAddr::new(*address, port);
                     check(world, leg, address, allowed)
-                        .map_err(|denied| failure = Some(denied))
+                        .map_err(|denied| {
+                            let home = denied.kind == Kind::Loop;
+                            let got = if home { Got::Home } else { Got::Addresses };
+                            remember(&mut failure, got, denied);
+                        })
                         .is_ok()
                 });
                 race.on_addresses(clock::now(), ipv6, addresses.collect::<Vec<_>>());

@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     TimedOut,
     /// An upstream proxy answered that it cannot or will not.
     UpstreamRefused,
+    /// An upstream proxy does not accept the credentials configured for it, whatever the destination.
+    NotAdmitted,
     /// The destination's answer is not HTTP.
     BadAnswer,
     /// The destination or an upstream closed the connection before it answered.
@@ -74,6 +76,7 @@ impl Failure {
             | Kind::Refused
             | Kind::Unreachable
             | Kind::UpstreamRefused
+            | Kind::NotAdmitted
             | Kind::BadAnswer
             | Kind::Closed => 502,
             Kind::TimedOut => 504,
@@ -88,7 +91,8 @@ impl Failure {
             | Kind::BadAnswer
             | Kind::Closed
             | Kind::Exhausted
-            | Kind::UpstreamRefused => Reply::GeneralFailure,
+            | Kind::UpstreamRefused
+            | Kind::NotAdmitted => Reply::GeneralFailure,
             Kind::Denied | Kind::Loop => Reply::NotAllowed,
             Kind::NoName => Reply::HostUnreachable,
             Kind::Refused => Reply::ConnectionRefused,

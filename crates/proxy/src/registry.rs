@@ -206,6 +206,11 @@ impl Registered {
         locked(&self.entry.detail).client = Some(leg);
     }
 
+    /// Whether this profile is what the client's leg has.
+    pub(crate) fn has_client_leg(&self, leg: &Arc<NamedLeg>) -> bool {
+        locked(&self.entry.detail).client.as_ref().is_some_and(|seen| Arc::ptr_eq(&seen.leg, leg))
+    }
+
     pub(crate) fn set_upstream_leg(&self, through: Arc<[String]>, leg: Option<SeenLeg>) {
         let mut detail = locked(&self.entry.detail);
         detail.through = through;

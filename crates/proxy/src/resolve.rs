@@ -64,7 +64,8 @@ impl Resolver {
                 .iter()
                 .filter_map(|record| match record.data {
                     RData::A(address) => Some(IpAddr::V4(address.0)),
-                    RData::AAAA(address) => Some(IpAddr::V6(address.0)),
+                    // one that holds an IPv4 address is that address, to the rules and to the kernel
+                    RData::AAAA(address) => Some(IpAddr::V6(address.0).to_canonical()),
                     _ => None,
                 })
                 .collect()),

@@ -4,15 +4,17 @@ use crate::access_log::AccessLog;
 use crate::means::Means;
 use crate::registry::{Registry, locked};
 use crate::session::{Session, serve};
-use crate::settings::Settings;
+use crate::settings::{Leg, Settings};
 use crate::status::{BudgetStatus, Status, Totals};
 use crate::world::World;
-use ekiden_linux::answer::Stage;
+use ekiden_linux::answer::{Answer, Outcomes, Stage};
 use ekiden_linux::clock;
+use ekiden_linux::key::Key;
 use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
@@ -71,6 +73,12 @@ pub struct Handle {
     inner: Arc<Inner>,
 }
 
+/// A listening socket and its address.
+type Bound = (SocketAddr, TcpListener);
+
+/// The listening sockets and the tasks that accept on them, by address.
+type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
+
 #[derive(Debug)]
 struct Inner {
     world: RwLock<Arc<World>>,
@@ -81,7 +89,9 @@ struct Inner {
     room: Arc<Semaphore>,
     limit: u64,
     peak: AtomicU64,
-    listeners: Mutex<BTreeMap<SocketAddr, JoinHandle<()>>>,
+    listeners: Mutex<Listeners>,
+    /// When it was last said that nothing can be accepted.
+    complained: Mutex<Option<Time>>,
     stopping: watch::Sender<bool>,
     started: Time,
     reloads: AtomicU64,
@@ -109,6 +119,7 @@ impl Server {
             limit: limit.into(),
             peak: AtomicU64::new(0),
             listeners: Mutex::default(),
+            complained: Mutex::default(),
             stopping: watch::Sender::new(false),
             started: clock::now(),
             reloads: AtomicU64::new(0),
@@ -130,9 +141,14 @@ impl Server {
         let before = inner.world();
         let world = World::new(Arc::clone(&settings), Arc::clone(&inner.means), Some(&before))
             .map_err(StartError::Settings)?;
-        running.retain(|address, task| {
+        let client = settings.legs.get("client").cloned().unwrap_or_default();
+        running.retain(|address, (listener, task)| {
             let stays = settings.listen.contains(address);
-            if !stays {
+            if stays {
+                // what newcomers inherit; what is no longer asked for stays as it was
+                let outcomes = client.socket.apply(listener.as_fd(), Stage::Listening);
+                say_refused(*address, &outcomes, &client);
+            } else {
                 task.abort();
             }
             stays
@@ -149,8 +165,9 @@ impl Server {
     pub async fn stop(self, limit: Span) -> Stopped {
         let inner = &self.inner;
         inner.stop_listening();
-        inner.stopping.send_replace(true);
+        // before idle ones are told, or those that end at once would not be counted
         let begun = inner.registry.len() as u64;
+        inner.stopping.send_replace(true);
         let wait = async {
             while inner.registry.len() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -190,15 +207,12 @@ impl Handle {
     }
 }
 
-/// Sockets that listen, with their addresses.
-type Listeners = Vec<(SocketAddr, TcpListener)>;
-
 /// Listens on every address that is not in `running`, with the client leg's options, and replaces
 /// port 0 by what the kernel chose.
 fn bind(
     settings: Arc<Settings>,
-    running: &BTreeMap<SocketAddr, JoinHandle<()>>,
-) -> Result<(Listeners, Arc<Settings>), StartError> {
+    running: &Listeners,
+) -> Result<(Vec<Bound>, Arc<Settings>), StartError> {
     let client = settings.legs.get("client").cloned().unwrap_or_default();
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
@@ -207,19 +221,7 @@ fn bind(
             addresses.push(address);
             continue;
         }
-        let bound = (|| {
-            let (socket, _) =
-                client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
-            socket.set_reuse_address(true)?;
-            if address.is_ipv6() {
-                socket.set_only_v6(true)?;
-            }
-            socket.bind(&address.into())?;
-            // the kernel cuts it to net.core.somaxconn
-            socket.listen(4096)?;
-            let listener = TcpListener::from_std(socket.into())?;
-            Ok((listener.local_addr()?, listener))
-        })();
+        let bound = listen(&client, address);
         let (address, listener) = bound.map_err(|error| StartError::Listen { address, error })?;
         addresses.push(address);
         listeners.push((address, listener));
@@ -231,25 +233,53 @@ fn bind(
     Ok((listeners, settings))
 }
 
+fn listen(client: &Leg, address: SocketAddr) -> io::Result<Bound> {
+    let (socket, outcomes) =
+        client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    let listener = TcpListener::from_std(socket.into())?;
+    say_refused(address, &outcomes, client);
+    Ok((listener.local_addr()?, listener))
+}
+
+/// Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// Says what the listening socket was refused: no connection's status shows it. A source address is
+/// for connections made and means nothing here.
+fn say_refused(address: SocketAddr, outcomes: &Outcomes, client: &Leg) {
+    for Answer { option, asked, refused, .. } in outcomes.answers(&client.socket) {
+        if let Some(why) = refused.filter(|_| option != Key::Source.name()) {
+            tracing::warn!("listening on {address}: {option} = {asked} is not granted: {why}");
+        }
+    }
+}
+
 impl Inner {
     fn world(&self) -> Arc<World> {
         Arc::clone(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    fn accept_on(self: &Arc<Self>, listeners: Listeners) {
+    fn accept_on(self: &Arc<Self>, listeners: Vec<Bound>) {
         let mut running = locked(&self.listeners);
         for (address, listener) in listeners {
-            let task = tokio::spawn(Arc::clone(self).accept(listener));
-            running.insert(address, task);
+            let listener = Arc::new(listener);
+            let task = tokio::spawn(Arc::clone(self).accept(Arc::clone(&listener)));
+            running.insert(address, (listener, task));
         }
     }
 
     fn stop_listening(&self) {
         let listeners = std::mem::take(&mut *locked(&self.listeners));
-        listeners.into_values().for_each(|task| task.abort());
+        listeners.into_values().for_each(|(_, task)| task.abort());
     }
 
-    async fn accept(self: Arc<Self>, listener: TcpListener) {
+    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
         loop {
             // no room, no accepting: newcomers wait in the kernel's queue
             let permit = match Arc::clone(&self.room).try_acquire_owned() {
@@ -298,7 +328,12 @@ impl Inner {
             // the client was gone before it was accepted
             Some(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN | libc::EPROTO) => {}
             _ => {
-                tracing::error!(%error, "cannot accept connections; raise the descriptor limit (LimitNOFILE, ulimit -n) or lower budgets.connections");
+                let now = clock::now();
+                let last = locked(&self.complained).replace(now);
+                // once an outage, not ten times a second
+                if last.is_none_or(|last| now.since(last) > Span::from_secs(10)) {
+                    tracing::error!(%error, "cannot accept connections; raise the descriptor limit (LimitNOFILE, ulimit -n) or lower budgets.connections");
+                }
                 // what is missing comes back only when connections end
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }

@@ -108,7 +108,8 @@ impl Session {
         let leg =
             SeenLeg::new(&opened.stream, Arc::clone(&opened.leg), vec![opened.outcomes.clone()]);
         self.registered.set_upstream_leg(Arc::clone(&opened.through), Some(leg));
-        if !Arc::ptr_eq(&route.client_leg, &self.world.client_leg) {
+        // a kept-alive connection may come back from another route
+        if !self.registered.has_client_leg(&route.client_leg) {
             let leg = Arc::clone(&route.client_leg);
             let outcomes = leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
             self.registered.set_client_leg(SeenLeg::new(&self.client, leg, vec![outcomes]));

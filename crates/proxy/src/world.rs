@@ -12,6 +12,7 @@ use crate::status::UpstreamStatus;
 use ekiden_linux::clock;
 use ekiden_model::failover::{Config, Health};
 use ekiden_model::lifetime::Limits;
+use ekiden_model::units::Time;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -31,11 +32,19 @@ pub(crate) struct Hop {
     health: Arc<Mutex<(Health, Option<String>)>>,
 }
 
+/// A way to a destination: upstream proxies in a row, nearest first; none is «direct».
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    pub(crate) hops: Vec<Arc<Hop>>,
+    /// Of the way from each hop to the next, which is neither hop's own.
+    between: Mutex<Option<Health>>,
+}
+
 /// What a route comes to.
 #[derive(Debug)]
 pub(crate) struct Route {
     to: Vec<crate::settings::Pattern>,
-    pub(crate) chains: Vec<Vec<Arc<Hop>>>,
+    chains: Vec<Chain>,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) client_leg: Arc<NamedLeg>,
 }
@@ -87,7 +96,10 @@ impl World {
         };
         let mut routes = Vec::new();
         for route in &settings.routes {
-            let chain = |names: &Vec<String>| names.iter().map(hop).collect::<Result<Vec<_>, _>>();
+            let chain = |names: &Vec<String>| {
+                let hops = names.iter().map(hop).collect::<Result<Vec<_>, _>>()?;
+                Ok::<_, String>(Chain { hops, ..Chain::default() })
+            };
             routes.push(Arc::new(Route {
                 to: route.to.clone(),
                 chains: route.through.iter().map(chain).collect::<Result<_, _>>()?,
@@ -98,7 +110,7 @@ impl World {
         let client_leg = leg("client")?;
         let otherwise = Arc::new(Route {
             to: vec![],
-            chains: vec![vec![]],
+            chains: vec![Chain::default()],
             leg: leg("direct")?,
             client_leg: Arc::clone(&client_leg),
         });
@@ -128,14 +140,33 @@ impl World {
 }
 
 impl Route {
-    /// The chains in the order they are to be tried: those whose first hop rests come last.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Vec<Arc<Hop>>> {
+    /// The chains in the order they are to be tried: those in which something rests come last.
+    pub(crate) fn in_order(&self) -> Vec<&Chain> {
+        // settled before the first is tried: what fails meanwhile is not to be tried again
         let now = clock::now();
-        let rests = move |chain: &&Vec<Arc<Hop>>| {
-            chain.first().is_some_and(|hop| !locked(&hop.health).0.is_available(now))
-        };
-        let awake = self.chains.iter().filter(move |chain| !rests(chain));
-        awake.chain(self.chains.iter().filter(rests))
+        let mut chains: Vec<_> = self.chains.iter().collect();
+        chains.sort_by_cached_key(|chain| chain.rests(now));
+        chains
+    }
+}
+
+impl Chain {
+    fn rests(&self, now: Time) -> bool {
+        let between =
+            locked(&self.between).as_ref().is_some_and(|health| !health.is_available(now));
+        between || self.hops.iter().any(|hop| !locked(&hop.health).0.is_available(now))
+    }
+
+    /// The whole way opened.
+    pub(crate) fn on_success(&self) {
+        *locked(&self.between) = None;
+    }
+
+    /// A hop did not reach the next. Another chain may still reach that, so only this one rests.
+    pub(crate) fn on_failure(&self, next: &Hop, failure: &Failure) {
+        let now = clock::now();
+        locked(&self.between).get_or_insert_with(|| Health::new(Config::default())).on_failure(now);
+        locked(&next.health).1 = Some(failure.to_string());
     }
 }
 

@@ -1,0 +1,184 @@
+//! Upstream proxies that do not answer, answer wrongly or refuse: the next chain is used, the broken
+//! one rests, and when all rest they are tried all the same.
+
+use crate::harness::*;
+use crate::upstream::{Script, add, refusing, scripted};
+use ekiden_model::units::Span;
+use ekiden_proxy::settings::Settings;
+use ekiden_proxy::status::UpstreamStatus;
+use std::sync::atomic::Ordering::SeqCst;
+
+fn through(chains: &[&[&str]], hops: &[(&str, &str, std::net::SocketAddr)]) -> Settings {
+    let mut settings = settings();
+    settings.timeouts.handshake = Span::from_millis(300);
+    for (name, protocol, address) in hops {
+        add(&mut settings, name, protocol, *address, None);
+    }
+    settings.routes.push(route(vec![], chains));
+    settings
+}
+
+fn upstream(relay: &Relay, name: &str) -> UpstreamStatus {
+    relay.status().upstreams.into_iter().find(|upstream| upstream.name == name).unwrap()
+}
+
+const DENIED: &[u8] = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n";
+const FORBIDDEN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
+const BAD_GATEWAY: &[u8] = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n";
+
+#[test]
+fn whatever_an_upstream_does_the_next_chain_is_used() {
+    let say = |text| Some(Script::Say(text));
+    // protocol, what it does, words in its status, whether it rests
+    let cases = [
+        ("http", None, "cannot connect to", true),
+        ("http", Some(Script::Silent), "did not answer within 300 ms", true),
+        ("http", Some(Script::Close), "closed the connection", true),
+        // whether connecting or asking meets the reset is a race
+        ("http", Some(Script::Reset), "", true),
+        ("http", say(DENIED), "407 Proxy Authentication Required", true),
+        ("http", say(FORBIDDEN), "", false),
+        ("http", say(BAD_GATEWAY), "", false),
+        ("http", say(b"SSH-2.0-OpenSSH_9.2\r\n"), "does not speak HTTP", true),
+        ("http", say(b"\x00\x01\x02\xff\r\n\r\n"), "does not speak HTTP", true),
+        ("http", say(b"HTTP/1.1 101 Switching\r\n\r\n"), "", false),
+        ("socks5", None, "cannot connect to", true),
+        ("socks5", Some(Script::Silent), "did not answer within 300 ms", true),
+        ("socks5", Some(Script::Close), "closed the connection", true),
+        ("socks5", say(b"\x05\xff"), "wants a user and password", true),
+        ("socks5", say(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "does not speak SOCKS5", true),
+        ("socks5", say(b"\x05\x00\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00"), "", false),
+        ("socks5", say(b"\x05\x00\x05\x00\x00\x07"), "cannot be read", true),
+        ("socks5", say(b"\x05\x00\x04\x00\x00\x01"), "answered version 4", true),
+    ];
+    let server = echo();
+    for (nth, (protocol, script, words, rests)) in cases.into_iter().enumerate() {
+        let (first, count) = match script {
+            Some(script) => scripted(script),
+            None => (refusing(), std::sync::Arc::default()),
+        };
+        let second = Relay::start(settings());
+        let hops = [("first", protocol, first), ("second", "socks5", second.address)];
+        let relay = Relay::start(through(&[&["first"], &["second"]], &hops));
+        let (head, mut stream) = connect(relay.address, server);
+        assert!(head.contains(" 200 ") && echoes(&mut stream), "case {nth}: {head}");
+        assert_eq!(relay.relayed().through, ["second"], "case {nth}");
+        let status = upstream(&relay, "first");
+        assert_eq!(status.available, !rests, "case {nth} {status:?}");
+        assert_eq!((status.failures, status.retry_in_seconds.is_some()), (rests.into(), rests));
+        let error = status.last_error.unwrap_or_default();
+        assert!(error.contains(words), "case {nth}: {error}");
+        assert!(upstream(&relay, "second").available);
+        assert_eq!(count.load(SeqCst), usize::from(script.is_some()), "case {nth}");
+    }
+}
+
+#[test]
+fn what_rests_comes_last_and_is_tried_when_nothing_else_is_left() {
+    let (first, firsts) = scripted(Script::Close);
+    let (second, seconds) = scripted(Script::Close);
+    let hops = [("first", "http", first), ("second", "http", second)];
+    let relay = Relay::start(through(&[&["first"], &["second"]], &hops));
+    let server = echo();
+    for nth in 1..=3 {
+        let text = refusal(relay.address, server);
+        assert!(
+            text.starts_with("HTTP/1.1 502") && text.contains("closed the connection"),
+            "{text}"
+        );
+        // both rest, and both are tried all the same
+        assert_eq!((firsts.load(SeqCst), seconds.load(SeqCst)), (nth, nth));
+        assert_eq!(relay.status().totals.failed, nth as u64);
+    }
+}
+
+#[test]
+fn a_rest_doubles_with_each_failure_and_a_success_ends_it() {
+    let address = refusing();
+    let hops = [("only", "http", address)];
+    let relay = Relay::start(through(&[&["only"]], &hops));
+    let server = echo();
+    // tried until it failed twice: the second time after the first rest
+    let failing = eventually(|| {
+        refusal(relay.address, server);
+        Some(upstream(&relay, "only")).filter(|upstream| upstream.failures == 2)
+    });
+    // from the second failure on two seconds; one was the first
+    assert!(failing.retry_in_seconds.unwrap() > 1.0, "{failing:?}");
+    let mut hop = settings();
+    hop.listen = vec![address];
+    let _hop = Relay::start(hop);
+    let (head, mut stream) = connect(relay.address, server);
+    assert!(head.contains(" 200 ") && echoes(&mut stream));
+    let status = upstream(&relay, "only");
+    assert_eq!((status.available, status.failures, status.retry_in_seconds), (true, 0, None));
+}
+
+#[test]
+fn a_hop_that_cannot_reach_the_next_makes_its_chain_rest_and_no_other() {
+    let far = refusing();
+    let near = Relay::start(settings());
+    let hops = [("near", "http", near.address), ("far", "socks5", far)];
+    let relay = Relay::start(through(&[&["near", "far"], &["near"]], &hops));
+    let server = echo();
+    for nth in 1..=2 {
+        let (head, mut stream) = connect(relay.address, server);
+        assert!(head.contains(" 200 ") && echoes(&mut stream), "{head}");
+        assert_eq!(relay.relayed().through, ["near"]);
+        // the second time the broken chain was not tried first
+        assert_eq!(near.status().totals.failed, 1, "time {nth}");
+        drop(stream);
+        eventually(|| relay.status().connections.is_empty().then_some(()));
+    }
+    assert!(upstream(&relay, "near").available && upstream(&relay, "far").available);
+    assert!(upstream(&relay, "far").last_error.unwrap().contains("502"));
+}
+
+#[test]
+fn a_second_hop_that_rests_puts_its_chain_last() {
+    let (far, asked) = scripted(Script::Silent);
+    let near = Relay::start(settings());
+    let hops = [("near", "socks5", near.address), ("far", "http", far)];
+    let relay = Relay::start(through(&[&["near", "far"], &["near"]], &hops));
+    let server = echo();
+    for _ in 0..2 {
+        let (head, mut stream) = connect(relay.address, server);
+        assert!(head.contains(" 200 ") && echoes(&mut stream), "{head}");
+    }
+    assert_eq!(asked.load(SeqCst), 1);
+    assert!(!upstream(&relay, "far").available && upstream(&relay, "near").available);
+}
+
+#[test]
+fn direct_may_be_the_last_way() {
+    let hops = [("gone", "http", refusing())];
+    let relay = Relay::start(through(&[&["gone"], &[]], &hops));
+    let (head, mut stream) = connect(relay.address, echo());
+    assert!(head.contains(" 200 ") && echoes(&mut stream));
+    assert!(relay.relayed().through.is_empty());
+}
+
+#[test]
+fn a_refused_client_does_not_try_further_chains() {
+    let (first, count) = scripted(Script::Close);
+    let mut settings = through(&[&["first"], &[]], &[("first", "http", first)]);
+    settings.access.allow_destinations.clear();
+    let relay = Relay::start(settings);
+    assert!(refusal(relay.address, echo()).starts_with("HTTP/1.1 403"));
+    assert_eq!(count.load(SeqCst), 0);
+}
+
+#[test]
+fn reloading_keeps_the_health_of_upstreams_that_stay_the_same() {
+    let settings = through(&[&["gone"], &[]], &[("gone", "http", refusing())]);
+    let relay = Relay::start(settings.clone());
+    connect(relay.address, echo());
+    assert!(!upstream(&relay, "gone").available);
+    let mut same = settings.clone();
+    same.listen = vec![relay.address];
+    relay.reload(same.clone()).unwrap();
+    assert_eq!(upstream(&relay, "gone").failures, 1);
+    same.upstreams.get_mut("gone").unwrap().port = 9;
+    relay.reload(same).unwrap();
+    assert_eq!(upstream(&relay, "gone").failures, 0);
+}

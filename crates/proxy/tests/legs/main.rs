@@ -1,0 +1,15 @@
+//! Routes, names and legs as a client, a name server, an upstream proxy and the kernel see them.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail loudly
+
+mod answers;
+mod failover;
+mod harness;
+mod name_server;
+mod names;
+mod options;
+mod outside;
+mod own_listener;
+mod rebinding;
+mod reload;
+mod routes;
+mod upstream;

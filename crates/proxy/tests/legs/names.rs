@@ -1,0 +1,239 @@
+//! Names: both families, slow and silent servers, the cache, and the race of RFC 8305.
+
+use crate::harness::*;
+use crate::name_server::{NameServer, Say, addresses};
+use ekiden_model::units::Span;
+use ekiden_proxy::settings::{Dns, Family, Settings};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+fn asking(server: &NameServer) -> Settings {
+    let mut settings = settings();
+    settings.dns.servers = vec![server.address];
+    settings
+}
+
+fn with_dns(server: &NameServer, change: impl FnOnce(&mut Dns)) -> Relay {
+    let mut settings = asking(server);
+    change(&mut settings.dns);
+    Relay::start(settings)
+}
+
+/// Echoing servers on one port of both loopback addresses.
+fn echo_on_both() -> u16 {
+    eventually(|| {
+        let v4 = TcpListener::bind(loopback(0)).unwrap();
+        let port = v4.local_addr().unwrap().port();
+        let v6 = TcpListener::bind(("::1", port)).ok()?;
+        echo_on(v4);
+        echo_on(v6);
+        Some(port)
+    })
+}
+
+/// On `[::1]:port` a full queue: a SYN is neither answered nor refused, as behind a broken tunnel.
+fn black_hole_on_ipv6(port: u16) -> (socket2::Socket, Vec<TcpStream>) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::STREAM, None).unwrap();
+    let address = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, port));
+    socket.bind(&address.into()).unwrap();
+    socket.listen(0).unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) =
+        TcpStream::connect_timeout(&address, std::time::Duration::from_millis(500))
+    {
+        waiting.push(stream);
+    }
+    (socket, waiting)
+}
+
+/// The far end of what `host` was connected to.
+fn reached(relay: &Relay, host: &str, port: u16) -> Result<SocketAddr, String> {
+    let (head, mut stream) = connect(relay.address, format!("{host}:{port}"));
+    if !head.starts_with("HTTP/1.1 200") {
+        return Err(head);
+    }
+    assert!(echoes(&mut stream));
+    let connection = relay.status().connections.into_iter().max_by_key(|c| c.id).unwrap();
+    Ok(connection.legs[1].peer.unwrap())
+}
+
+#[test]
+fn either_family_alone_is_enough_and_of_both_the_preferred_wins() {
+    let none = addresses(&[]);
+    let server = NameServer::start(&[
+        ("four.test", addresses(&["127.0.0.1"]), none.clone()),
+        ("six.test", none, addresses(&["::1"])),
+        ("both.test", addresses(&["127.0.0.1"]), addresses(&["::1"])),
+    ]);
+    let port = echo_on_both();
+    let relay = with_dns(&server, |_| {});
+    assert!(reached(&relay, "four.test", port).unwrap().is_ipv4());
+    assert!(reached(&relay, "six.test", port).unwrap().is_ipv6());
+    assert!(reached(&relay, "both.test", port).unwrap().is_ipv6());
+    assert!(reached(&relay, "BOTH.test.", port).unwrap().is_ipv6());
+    let relay = with_dns(&server, |dns| dns.prefer = Family::Ipv4);
+    // the preferred answer may come second: it has the other's resolution delay to win
+    assert!(reached(&relay, "four.test", port).unwrap().is_ipv4());
+    assert!(reached(&relay, "six.test", port).unwrap().is_ipv6());
+    let relay = with_dns(&server, |dns| dns.prefer = Family::Ipv4Only);
+    assert!(reached(&relay, "both.test", port).unwrap().is_ipv4());
+    assert!(reached(&relay, "six.test", port).unwrap_err().contains("502"));
+    let relay = with_dns(&server, |dns| dns.prefer = Family::Ipv6Only);
+    assert!(reached(&relay, "four.test", port).unwrap_err().contains("502"));
+    assert!(reached(&relay, "both.test", port).unwrap().is_ipv6());
+}
+
+#[test]
+fn every_door_resolves_names() {
+    let server = NameServer::start(&[("a.test", addresses(&["127.0.0.1"]), addresses(&[]))]);
+    let to = echo();
+    let relay = with_dns(&server, |_| {});
+    let (code, mut stream) = socks5(relay.address, "a.test", to.port());
+    assert_eq!(code, 0);
+    assert!(echoes(&mut stream));
+    let (code, mut stream) = socks4a(relay.address, "a.test", to.port());
+    assert_eq!(code, 90);
+    assert!(echoes(&mut stream));
+    assert_eq!(socks5(relay.address, "no.test", to.port()).0, 4);
+    assert_eq!(socks4a(relay.address, "no.test", to.port()).0, 91);
+}
+
+#[test]
+fn a_black_hole_in_one_family_does_not_keep_from_the_other() {
+    let server =
+        NameServer::start(&[("both.test", addresses(&["127.0.0.1"]), addresses(&["::1"]))]);
+    let to = echo();
+    let _hole = black_hole_on_ipv6(to.port());
+    let relay = with_dns(&server, |dns| dns.attempt_delay = Span::from_millis(100));
+    assert_eq!(reached(&relay, "both.test", to.port()).unwrap(), to);
+    // nothing listens on ::1: refused, and the next address is tried at once
+    let other = echo();
+    assert_eq!(reached(&relay, "both.test", other.port()).unwrap(), other);
+}
+
+#[test]
+fn a_name_of_which_no_address_answers_ends_with_the_leg_s_time_out() {
+    let server = NameServer::start(&[("six.test", addresses(&[]), addresses(&["::1"]))]);
+    let to = echo();
+    let _hole = black_hole_on_ipv6(to.port());
+    let mut settings = asking(&server);
+    settings.legs.get_mut("direct").unwrap().connect_timeout = Span::from_millis(300);
+    let relay = Relay::start(settings);
+    let text = refusal(relay.address, format!("six.test:{}", to.port()));
+    assert!(
+        text.starts_with("HTTP/1.1 504") && text.contains("did not answer within 300 ms"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_slow_answer_for_one_family_does_not_hold_up_the_other() {
+    let slow = Say::Held(Box::new(addresses(&["::1"])));
+    let server = NameServer::start(&[("slow.test", addresses(&["127.0.0.1"]), slow)]);
+    let port = echo_on_both();
+    let relay = with_dns(&server, |_| {});
+    assert!(reached(&relay, "slow.test", port).unwrap().is_ipv4());
+    // with the answer there in time IPv6 is used
+    server.release();
+    let relay = with_dns(&server, |dns| dns.resolution_delay = Span::from_secs(2));
+    assert!(reached(&relay, "slow.test", port).unwrap().is_ipv6());
+}
+
+#[test]
+fn each_way_a_name_does_not_resolve_has_its_words() {
+    let server = NameServer::start(&[
+        ("broken.test", Say::ServerFailure, Say::ServerFailure),
+        ("silent.test", Say::Nothing, Say::Nothing),
+        ("empty.test", addresses(&[]), addresses(&[])),
+        ("half.test", addresses(&["127.0.0.1"]), Say::ServerFailure),
+        ("quiet.test", addresses(&["127.0.0.1"]), Say::Nothing),
+    ]);
+    let to = echo();
+    let mut settings = asking(&server);
+    settings.timeouts.resolve = Span::from_millis(400);
+    let relay = Relay::start(settings);
+    for (name, words) in [
+        ("none.test", "none.test has no address"),
+        ("empty.test", "empty.test has no address"),
+        ("broken.test", "broken.test cannot be resolved"),
+        ("silent.test", "silent.test cannot be resolved"),
+    ] {
+        let text = refusal(relay.address, format!("{name}:{}", to.port()));
+        assert!(text.starts_with("HTTP/1.1 502") && text.contains(words), "{text}");
+    }
+    // one family's trouble is not the other's
+    assert_eq!(reached(&relay, "half.test", to.port()).unwrap(), to);
+    assert_eq!(reached(&relay, "quiet.test", to.port()).unwrap(), to);
+    assert_eq!(relay.status().totals.failed, 4);
+}
+
+#[test]
+fn answers_are_kept_within_the_bounds_given() {
+    let with_ttl = |ttl| Say::Addresses(vec!["127.0.0.1".parse().unwrap()], ttl);
+    let server = NameServer::start(&[
+        ("kept.test", with_ttl(60), addresses(&[])),
+        ("never.test", with_ttl(0), addresses(&[])),
+    ]);
+    let to = echo();
+    let ask = |relay: &Relay, name: &str| {
+        let before = server.asked(name, false);
+        for _ in 0..3 {
+            reached(relay, name, to.port()).unwrap();
+        }
+        server.asked(name, false) - before
+    };
+    let relay = with_dns(&server, |_| {});
+    assert_eq!(ask(&relay, "kept.test"), 1);
+    assert_eq!(ask(&relay, "never.test"), 3);
+    // kept longer than the name server said, and less long
+    let relay = with_dns(&server, |dns| dns.min_ttl = Span::from_secs(600));
+    assert_eq!(ask(&relay, "never.test"), 1);
+    let relay = with_dns(&server, |dns| dns.max_ttl = Span::ZERO);
+    assert_eq!(ask(&relay, "kept.test"), 3);
+}
+
+#[test]
+fn localhost_needs_no_name_server() {
+    let server = NameServer::start(&[]);
+    let to = echo();
+    let relay = with_dns(&server, |dns| dns.prefer = Family::Ipv4Only);
+    assert_eq!(reached(&relay, "localhost", to.port()).unwrap(), to);
+    assert_eq!(server.asked("localhost", false), 0);
+}
+
+#[test]
+fn the_hosts_file_is_read_when_told_so() {
+    let file = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    // any name of this machine's file that stands for loopback
+    let name = file.lines().filter(|line| line.starts_with("127.")).find_map(|line| {
+        let mut names = line.split('#').next()?.split_whitespace().skip(1);
+        names.find(|name| !name.contains("localhost")).map(str::to_owned)
+    });
+    let Some(name) = name else {
+        return skip("/etc/hosts names nothing on loopback but localhost");
+    };
+    let server = NameServer::start(&[]);
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = echo_on(listener).port();
+    let relay = with_dns(&server, |_| {});
+    assert!(reached(&relay, &name, port).unwrap().ip().to_canonical().is_loopback());
+    assert_eq!(server.asked(&name, false), 0);
+    let relay = with_dns(&server, |dns| dns.hosts_file = false);
+    assert!(reached(&relay, &name, port).is_err());
+    assert!(server.asked(&name, false) > 0);
+}
+
+#[test]
+fn a_source_address_decides_the_family() {
+    let server =
+        NameServer::start(&[("both.test", addresses(&["127.0.0.1"]), addresses(&["::1"]))]);
+    let port = echo_on_both();
+    for (source, ipv4) in [("127.0.0.9", true), ("::1", false)] {
+        let mut settings = asking(&server);
+        settings.legs.get_mut("direct").unwrap().socket.source = Some(source.parse().unwrap());
+        let relay = Relay::start(settings);
+        assert_eq!(reached(&relay, "both.test", port).unwrap().is_ipv4(), ipv4);
+        let other = if ipv4 { format!("[::1]:{port}") } else { format!("127.0.0.1:{port}") };
+        let text = refusal(relay.address, other);
+        assert!(text.contains("of another family than the source address"), "{text}");
+    }
+}

@@ -1,0 +1,87 @@
+//! A relay does not connect to itself, however it is named.
+
+use crate::harness::*;
+use crate::name_server::{NameServer, addresses};
+use ekiden_proxy::settings::Settings;
+
+/// Everything opened, so that only the relay's own listener is in the way.
+fn open(listen: &[&str], server: &NameServer) -> Settings {
+    let mut settings = settings();
+    settings.listen = listen.iter().map(|text| text.parse().unwrap()).collect();
+    settings.access.allow_destinations = ["0.0.0.0/0", "::/0"].map(|n| n.parse().unwrap()).into();
+    settings.dns.servers = vec![server.address];
+    settings
+}
+
+fn names() -> NameServer {
+    let none = addresses(&[]);
+    NameServer::start(&[
+        ("me.test", addresses(&["127.0.0.1"]), none.clone()),
+        ("other.test", addresses(&["127.0.0.2"]), none.clone()),
+        ("mapped.test", none.clone(), addresses(&["::ffff:127.0.0.1"])),
+        ("any.test", addresses(&["0.0.0.0"]), none.clone()),
+        ("any6.test", none.clone(), addresses(&["::"])),
+        ("six.test", none, addresses(&["::1"])),
+    ])
+}
+
+fn refused(relay: &Relay, hosts: &[&str]) {
+    let accepted = relay.status().totals.accepted;
+    for host in hosts {
+        let text = refusal(relay.address, format!("{host}:{}", relay.address.port()));
+        assert!(text.starts_with("HTTP/1.1 508"), "{host}: {text}");
+    }
+    // it was seen beforehand: the relay was never its own client
+    assert_eq!(relay.status().totals.accepted - accepted, hosts.len() as u64);
+}
+
+#[test]
+fn by_address_and_by_name() {
+    let server = names();
+    let relay = Relay::start(open(&["127.0.0.1:0"], &server));
+    refused(
+        &relay,
+        &[
+            "127.0.0.1",
+            "me.test",
+            "mapped.test",
+            "[::ffff:127.0.0.1]",
+            "localhost",
+            "any.test",
+            "0.0.0.0",
+        ],
+    );
+}
+
+#[test]
+fn a_wildcard_listener_is_every_address_of_this_machine() {
+    let server = names();
+    let mut settings = open(&["0.0.0.0:0"], &server);
+    let relay = Relay::start(settings.clone());
+    let hosts = ["127.0.0.1", "127.0.0.2", "me.test", "other.test", "mapped.test", "any.test"];
+    refused(&relay, &hosts);
+    // the leg's own source address changes nothing about where it leads
+    settings.legs.get_mut("direct").unwrap().socket.source = Some("127.0.0.7".parse().unwrap());
+    refused(&Relay::start(settings), &hosts);
+    let relay = Relay::start(open(&["[::]:0"], &server));
+    let (port, accepted) = (relay.address.port(), relay.status().totals.accepted);
+    let client = std::net::SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, port));
+    for host in ["[::1]", "six.test", "any6.test", "[::]"] {
+        let text = refusal(client, format!("{host}:{port}"));
+        assert!(text.starts_with("HTTP/1.1 508"), "{host}: {text}");
+    }
+    assert_eq!(relay.status().totals.accepted - accepted, 4);
+}
+
+#[test]
+fn another_server_on_the_same_port_is_no_loop() {
+    let server = names();
+    let relay = Relay::start(open(&["127.0.0.1:0"], &server));
+    let port = relay.address.port();
+    let Ok(other) = std::net::TcpListener::bind(("127.0.0.2", port)) else {
+        return skip("the port is taken on 127.0.0.2");
+    };
+    echo_on(other);
+    let (head, mut stream) = connect(relay.address, format!("other.test:{port}"));
+    assert!(head.contains(" 200 ") && echoes(&mut stream), "{head}");
+}
