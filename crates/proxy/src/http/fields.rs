@@ -60,7 +60,7 @@ pub fn end_to_end(fields: &[Field]) -> Result<Vec<Field>, BadMessage> {
 
 /// The names of received-by in `Via` (RFC 9110 §7.6.3), by which a relay finds that a request has
 /// passed it before.
-pub fn via<'a>(fields: &'a [Field]) -> impl Iterator<Item = &'a [u8]> {
+pub fn via(fields: &[Field]) -> impl Iterator<Item = &[u8]> {
     elements(fields, "via")
         .filter_map(|hop| hop.split(u8::is_ascii_whitespace).filter(|part| !part.is_empty()).nth(1))
 }
