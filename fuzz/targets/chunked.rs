@@ -38,7 +38,10 @@ fuzz_target!(|input: &[u8]| {
     let cut = read(body, cuts, Output::Chunks);
     let plain = read(body, cuts, Output::Plain);
     let (Ok(whole), Ok(cut), Ok(plain)) = (&whole, &cut, &plain) else {
-        assert!(whole.is_err() && cut.is_err() && plain.is_err(), "the cuts decide what is refused");
+        assert!(
+            whole.is_err() && cut.is_err() && plain.is_err(),
+            "the cuts decide what is refused"
+        );
         return;
     };
     assert_eq!((&whole.out, whole.used, whole.done), (&cut.out, cut.used, cut.done));

@@ -224,3 +224,25 @@ fn silence_is_told_before_the_answer_and_breaks_it_after() {
     assert_eq!(client.until_reset(), "hello");
     relay.settles();
 }
+
+/// Interim answers without end: the time for an answer is counted to the final one.
+#[test]
+fn interim_answers_do_not_put_off_the_deadline() {
+    use std::io::Write;
+    let relay = Relay::with(|settings| settings.timeouts.response = Span::from_millis(200));
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    let talking = std::thread::spawn(move || {
+        while server.stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+    let answers = client.until_end();
+    assert!(answers.contains("HTTP/1.1 504 "), "{answers}");
+    drop(client);
+    talking.join().unwrap();
+    relay.settles();
+}

@@ -197,6 +197,10 @@ async fn both_ways(
                         Ok(()) => progress.uploaded.store(true, Relaxed),
                         // the server may have answered before it had read everything
                         Err(Sending::Origin) => {}
+                        // half-closed within the body: it can still be told
+                        Err(Sending::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && !progress.is_answered() => {
+                            break Err(Trouble::Failed(BadMessage::bad("the connection ended within the request body").into()));
+                        }
                         Err(Sending::Client(error)) => break Err(Trouble::Broken(format!("the client's connection broke: {error}"))),
                         Err(Sending::Malformed(bad)) if !progress.is_answered() => break Err(Trouble::Failed(bad.into())),
                         Err(Sending::Malformed(bad)) => break Err(Trouble::Broken(bad.to_string())),
