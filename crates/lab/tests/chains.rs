@@ -49,7 +49,7 @@ fn fetch(site: &Site, hop: Hop, first: &Peer, order: &str) -> Option<()> {
     for way in ways {
         let mut curl = tool("curl", "curl")?;
         let file = site.path("got.bin");
-        curl.args(["--silent", "--show-error", "--fail", "-o"]).arg(&file);
+        curl.args(["--silent", "--show-error", "--fail", "--max-time", "30", "-o"]).arg(&file);
         curl.args(*way).arg(&address).arg(site.url("file.bin"));
         succeed(curl, first);
         assert_eq!(hash_of(&file), Site::hash(), "{order} {way:?}");

@@ -12,7 +12,7 @@ use std::process::Command;
 /// Ekiden, a site and curl; a missing one ends the test.
 fn stage() -> Option<(Peer, Site, Command)> {
     let mut curl = tool("curl", "curl")?;
-    curl.args(["--silent", "--show-error", "--fail"]);
+    curl.args(["--silent", "--show-error", "--fail", "--max-time", "30"]);
     Some((accelerator("")?, Site::start()?, curl))
 }
 

@@ -1,6 +1,5 @@
 //! What all connections share to move bytes: pipes, and memory for bytes that cannot be written yet.
 
-use crate::registry::locked;
 use crate::settings::{Budgets, Movement as Setting};
 use crate::status::BudgetStatus;
 use ekiden_linux::splice::PipePool;
@@ -8,9 +7,8 @@ use ekiden_model::budget::Budget;
 use ekiden_model::movement::{Choice, Movement, Way};
 use ekiden_model::rng::Rng;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes read at a time when copying. Each thread has one buffer of this size; a connection has none.
 pub(crate) const SCRATCH: usize = 64 * 1024;
@@ -29,9 +27,6 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
 pub(crate) struct Means {
     pub(crate) pipes: PipePool,
     memory: Budget,
-    /// Directions that wait for memory.
-    starved: Mutex<Vec<Waker>>,
-    anyone_starved: AtomicBool,
     movement: Setting,
     /// Distinguishes the directions' random sequences.
     directions: AtomicU64,
@@ -42,8 +37,6 @@ impl Means {
         Arc::new(Self {
             pipes: PipePool::new(budgets.pipes, budgets.pipe_size.as_usize()),
             memory: Budget::new(budgets.memory.as_u64()),
-            starved: Mutex::default(),
-            anyone_starved: AtomicBool::new(false),
             movement,
             directions: AtomicU64::new(0),
         })
@@ -62,16 +55,11 @@ impl Means {
         })
     }
 
-    /// Reserves memory for `n` bytes. When there is none, `waker` is woken once some is given back.
-    pub(crate) fn reserve(self: &Arc<Self>, n: usize, waker: &Waker) -> Option<Reserved> {
-        let reserved = || Reserved { means: Arc::clone(self), bytes: n as u64 };
-        if self.memory.take(n as u64) {
-            return Some(reserved());
-        }
-        locked(&self.starved).push(waker.clone());
-        self.anyone_starved.store(true, Ordering::SeqCst);
-        // given back in the meantime: nobody would wake us
-        self.memory.take(n as u64).then(reserved)
+    /// Reserves memory for `n` bytes, if there is so much. Nobody waits for memory: those who hold it
+    /// may hold it for hours.
+    pub(crate) fn reserve(self: &Arc<Self>, n: usize) -> Option<Reserved> {
+        let bytes = n as u64;
+        self.memory.take(bytes).then(|| Reserved { means: Arc::clone(self), bytes })
     }
 
     pub(crate) fn status(&self) -> [BudgetStatus; 2] {
@@ -105,21 +93,13 @@ impl Reserved {
     /// Gives back all but `n` bytes.
     pub(crate) fn keep(&mut self, n: usize) {
         let kept = self.bytes.min(n as u64);
-        self.give(self.bytes - kept);
+        self.means.memory.give(self.bytes - kept);
         self.bytes = kept;
-    }
-
-    fn give(&self, n: u64) {
-        self.means.memory.give(n);
-        if self.means.anyone_starved.swap(false, Ordering::SeqCst) {
-            let woken = std::mem::take(&mut *locked(&self.means.starved));
-            woken.into_iter().for_each(Waker::wake);
-        }
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.give(self.bytes);
+        self.means.memory.give(self.bytes);
     }
 }

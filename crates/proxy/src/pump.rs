@@ -6,11 +6,11 @@
 use crate::means::{Means, Reserved, SCRATCH, with_scratch};
 use ekiden_linux::splice::Pipe;
 use ekiden_model::movement::{Movement, Way};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::Interest;
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 /// Which end failed.
@@ -53,6 +53,8 @@ pub(crate) struct Pump {
     movement: Movement,
     /// The source has nothing more.
     ended: bool,
+    /// There are bytes that the sink does not take, so the source is not read.
+    blocked: bool,
     means: Arc<Means>,
 }
 
@@ -72,7 +74,7 @@ impl Pump {
             false => Held::Bytes { bytes: early, at: 0, _memory: None },
         };
         let movement = means.movement();
-        Self { from, to, held, left, movement, ended: left == Some(0), means }
+        Self { from, to, held, left, movement, ended: left == Some(0), blocked: false, means }
     }
 
     /// Moves bytes until it has to wait. `Ready(Ok)` when the source has ended and everything is
@@ -82,6 +84,7 @@ impl Pump {
         cx: &mut Context<'_>,
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
+        self.blocked = false;
         loop {
             ready!(self.poll_flush(cx, moved))?;
             if self.ended {
@@ -101,6 +104,12 @@ impl Pump {
         }
     }
 
+    /// Whether it waits for its sink. Then it does not read, and an error of the source has to be
+    /// watched for.
+    pub(crate) const fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
     fn holds_bytes(&self) -> bool {
         match &self.held {
             Held::Nothing => false,
@@ -112,7 +121,7 @@ impl Pump {
     /// Writes what is held.
     fn poll_flush(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), Broken>> {
         while self.holds_bytes() {
-            ready!(self.to.poll_write_ready(cx)).map_err(Broken::Sink)?;
+            ready!(self.poll_sink(cx))?;
             let wrote = match &mut self.held {
                 Held::Bytes { bytes, at, .. } => {
                     self.to.try_write(&bytes[*at..]).inspect(|n| *at += n)
@@ -136,12 +145,18 @@ impl Pump {
         Poll::Ready(Ok(()))
     }
 
+    fn poll_sink(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        let ready = self.to.poll_write_ready(cx);
+        self.blocked = ready.is_pending();
+        ready.map_err(Broken::Sink)
+    }
+
     /// Reads once; nothing is held.
     fn poll_fill(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), Broken>> {
         ready!(self.from.poll_read_ready(cx)).map_err(Broken::Source)?;
         let read = match self.movement.way() {
             Way::Splice => match self.take_pipe() {
-                Some(pipe) => self.splice(pipe),
+                Some(pipe) => self.splice(pipe).map_err(Broken::Source),
                 None => ready!(self.poll_copy(cx, moved)),
             },
             Way::Copy => ready!(self.poll_copy(cx, moved)),
@@ -150,7 +165,7 @@ impl Pump {
             Ok(0) => {
                 self.ended = true;
                 if self.left.is_some_and(|left| left > 0) {
-                    let early = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    let early = io::Error::from(ErrorKind::UnexpectedEof);
                     return Poll::Ready(Err(Broken::Source(early)));
                 }
             }
@@ -161,8 +176,8 @@ impl Pump {
                     self.ended = *left == 0;
                 }
             }
-            Err(error) if is_transient(&error) => {}
-            Err(error) => return Poll::Ready(Err(Broken::Source(error))),
+            Err(Broken::Source(error)) if is_transient(&error) => {}
+            Err(broken) => return Poll::Ready(Err(broken)),
         }
         Poll::Ready(Ok(()))
     }
@@ -187,17 +202,20 @@ impl Pump {
     }
 
     /// Reads into the thread's buffer and writes from it; only what the sink does not take is kept.
-    fn poll_copy(&mut self, cx: &Context<'_>, moved: &mut Moved) -> Poll<io::Result<usize>> {
+    fn poll_copy(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: &mut Moved,
+    ) -> Poll<Result<usize, Broken>> {
         self.held = Held::Nothing;
-        let Some(mut memory) = self.means.reserve(SCRATCH, cx.waker()) else {
-            return Poll::Pending;
+        let Some(mut memory) = self.means.reserve(SCRATCH) else {
+            return self.poll_copy_unheld(cx, moved);
         };
         let most = self.most(SCRATCH);
         Poll::Ready(with_scratch(|scratch| {
-            let read = self.from.try_read(&mut scratch[..most])?;
+            let read = self.from.try_read(&mut scratch[..most]).map_err(Broken::Source)?;
             let bytes = &scratch[..read];
-            // an error here comes again at the flush, which knows whose it is
-            let wrote = if read > 0 { self.to.try_write(bytes).unwrap_or(0) } else { 0 };
+            let wrote = if read > 0 { write_some(&self.to, bytes)? } else { 0 };
             moved.bytes += wrote as u64;
             if wrote < read {
                 memory.keep(read - wrote);
@@ -207,8 +225,51 @@ impl Pump {
             Ok(read)
         }))
     }
+
+    /// The same when the budget of memory is spent: looks at the bytes, and takes out of the source's
+    /// buffer only what the sink took. One system call more, but nobody waits for those who hold the
+    /// memory.
+    fn poll_copy_unheld(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: &mut Moved,
+    ) -> Poll<Result<usize, Broken>> {
+        ready!(self.poll_sink(cx))?;
+        let most = self.most(SCRATCH);
+        with_scratch(|scratch| {
+            let mut seen = ReadBuf::new(&mut scratch[..most]);
+            let seen = ready!(self.from.poll_peek(cx, &mut seen)).map_err(Broken::Source)?;
+            if seen == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            let wrote = write_some(&self.to, &scratch[..seen])?;
+            moved.bytes += wrote as u64;
+            let mut left = wrote;
+            while left > 0 {
+                // they are there: they were seen
+                match self.from.try_read(&mut scratch[..left]).map_err(Broken::Source)? {
+                    0 => return Poll::Ready(Err(Broken::Source(ErrorKind::UnexpectedEof.into()))),
+                    n => left -= n,
+                }
+            }
+            Poll::Ready(match wrote {
+                // not the end: the sink takes nothing now
+                0 => Err(Broken::Source(ErrorKind::WouldBlock.into())),
+                n => Ok(n),
+            })
+        })
+    }
+}
+
+/// Writes what the sink takes now, perhaps nothing. An error is told at once: the kernel tells it only
+/// once, and reading the same socket would then look like its end.
+fn write_some(to: &TcpStream, bytes: &[u8]) -> Result<usize, Broken> {
+    match to.try_write(bytes) {
+        Err(error) if is_transient(&error) => Ok(0),
+        wrote => wrote.map_err(Broken::Sink),
+    }
 }
 
 fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

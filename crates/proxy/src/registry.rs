@@ -144,7 +144,10 @@ impl Registry {
     /// Ends every live connection and says how many there were.
     pub(crate) fn cut_all(&self) -> usize {
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
-        live.iter().filter_map(|entry| entry.task.get()).for_each(AbortHandle::abort);
+        for entry in &live {
+            entry.reset_on_close();
+            entry.task.get().inspect(|task| task.abort());
+        }
         live.len()
     }
 
@@ -229,6 +232,16 @@ impl Registered {
 }
 
 impl Entry {
+    /// Cut off in the middle, neither end must take it for the end of the stream.
+    fn reset_on_close(&self) {
+        let detail = locked(&self.detail);
+        for leg in [&detail.client, &detail.upstream].into_iter().flatten() {
+            leg.stream.upgrade().inspect(|stream| {
+                let _ = socket::abort(stream.as_fd());
+            });
+        }
+    }
+
     fn status(&self) -> ConnectionStatus {
         let now = clock::now();
         let name = |names: &[&str], index: &AtomicU8| {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | end of stream (FIN) | the same, once everything before it is written; the other direction goes on |
 //! | RST, or any other failure | what arrived before it, then RST |
-//! | silence for longer than the leg allows | FIN on both |
+//! | silence for longer than the leg allows | FIN on both; RST where bytes are left undelivered |
 
 use crate::means::Means;
 use crate::pump::{Broken, Moved, Pump};
@@ -68,13 +68,16 @@ pub(crate) async fn relay(
         upstream,
         life: Lifetime::new(limits, clock::now()),
         timer: None,
-        half_closed: None,
+        watches: [None, None],
         registered,
     };
     let ended = poll_fn(|cx| relay.poll(cx)).await;
     registered.set_state(State::Closing);
-    if let Ended::Reset(side, _) = &ended {
-        relay.pass_reset(*side).await;
+    match &ended {
+        Ended::Reset(side, _) => relay.pass_reset(*side).await,
+        // an end of stream would say that what was not delivered was never sent
+        Ended::Expired(_) if relay.is_blocked() => relay.abort(),
+        Ended::Expired(_) | Ended::Closed => {}
     }
     ended
 }
@@ -85,7 +88,7 @@ struct Direction {
     ended: bool,
 }
 
-/// Resolves when a socket whose reading has ended meets an error.
+/// Resolves when a socket that is not being read meets an error.
 type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Relay<'a> {
@@ -95,8 +98,9 @@ struct Relay<'a> {
     down: Direction,
     life: Lifetime,
     timer: Option<Pin<Box<Sleep>>>,
-    /// The side that has sent its FIN, and the watch for its RST, which reading no longer tells.
-    half_closed: Option<(Side, Watch)>,
+    /// For the client's and the upstream's RST while reading does not tell it: after the side's FIN,
+    /// or while the other side does not take what it sent.
+    watches: [Option<Watch>; 2],
     registered: &'a Registered,
 }
 
@@ -117,17 +121,41 @@ impl Relay<'_> {
         if self.up.ended && self.down.ended {
             return Poll::Ready(Ended::Closed);
         }
-        if let Some((side, watch)) = &mut self.half_closed
-            && watch.as_mut().poll(cx).is_ready()
-        {
-            let side = *side;
-            self.half_closed = None;
-            let stream = self.stream(side);
-            let error = socket::take_error(stream.as_fd()).ok().flatten();
-            let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
-            return Poll::Ready(Ended::Reset(side, error.unwrap_or_else(reset)));
+        for side in [Side::Client, Side::Upstream] {
+            if self.poll_watch(side, cx).is_ready() {
+                let error = socket::take_error(self.stream(side).as_fd()).ok().flatten();
+                let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+                return Poll::Ready(Ended::Reset(side, error.unwrap_or_else(reset)));
+            }
         }
         self.poll_timer(cx).map(Ended::Expired)
+    }
+
+    fn poll_watch(&mut self, side: Side, cx: &mut Context<'_>) -> Poll<()> {
+        let (direction, nth, stream) = match side {
+            Side::Client => (&self.up, 0, &self.client),
+            Side::Upstream => (&self.down, 1, &self.upstream),
+        };
+        if !direction.ended && !direction.pump.is_blocked() {
+            return Poll::Pending;
+        }
+        let watch = self.watches[nth].get_or_insert_with(|| {
+            let stream = Arc::clone(stream);
+            Box::pin(async move {
+                let _ = stream.ready(Interest::ERROR).await;
+            })
+        });
+        watch.as_mut().poll(cx)
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.up.pump.is_blocked() || self.down.pump.is_blocked()
+    }
+
+    fn abort(&self) {
+        for stream in [&self.client, &self.upstream] {
+            let _ = socket::abort(stream.as_fd());
+        }
     }
 
     fn stream(&self, side: Side) -> &Arc<TcpStream> {
@@ -165,9 +193,9 @@ impl Relay<'_> {
 
     /// `side` has sent its FIN and all before it is written.
     fn on_ended(&mut self, side: Side) {
-        let (from, to) = match side {
-            Side::Client => (&self.client, &self.upstream),
-            Side::Upstream => (&self.upstream, &self.client),
+        let to = match side {
+            Side::Client => &self.upstream,
+            Side::Upstream => &self.client,
         };
         // fails only when the peer is gone already, which the other direction will tell
         let _ = SockRef::from(&**to).shutdown(Shutdown::Write);
@@ -175,11 +203,6 @@ impl Relay<'_> {
             self.life.on_half_closed(clock::now());
             self.timer = None;
             self.registered.set_state(State::HalfClosed);
-            let from = Arc::clone(from);
-            let watch = async move {
-                let _ = from.ready(Interest::ERROR).await;
-            };
-            self.half_closed = Some((side, Box::pin(watch)));
         }
     }
 
@@ -204,19 +227,27 @@ impl Relay<'_> {
             Side::Client => (&mut self.up, &self.upstream),
             Side::Upstream => (&mut self.down, &self.client),
         };
-        let mut up = Moved::default();
-        let drained = poll_fn(|cx| direction.pump.poll(cx, &mut up));
-        // its own time-out: the other side may never read again
-        let _ = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, drained).await;
+        let mut moved = Moved::default();
+        let mut patience = Box::pin(tokio::time::sleep(DRAIN_WITHOUT_PROGRESS));
+        poll_fn(|cx| {
+            let before = moved.bytes;
+            if direction.pump.poll(cx, &mut moved).is_ready() {
+                return Poll::Ready(());
+            }
+            if moved.bytes > before {
+                patience.as_mut().reset(Instant::now() + DRAIN_WITHOUT_PROGRESS);
+            }
+            // the other side may never read again
+            patience.as_mut().poll(cx)
+        })
+        .await;
         wait_until_sent(other).await;
         let (to_upstream, to_client) = match side {
-            Side::Client => (up.bytes, 0),
-            Side::Upstream => (0, up.bytes),
+            Side::Client => (moved.bytes, 0),
+            Side::Upstream => (0, moved.bytes),
         };
-        self.registered.moved(clock::now(), to_upstream, to_client, up.spliced);
-        for stream in [&self.client, &self.upstream] {
-            let _ = socket::abort(stream.as_fd());
-        }
+        self.registered.moved(clock::now(), to_upstream, to_client, moved.spliced);
+        self.abort();
     }
 }
 

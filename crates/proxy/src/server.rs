@@ -190,12 +190,15 @@ impl Handle {
     }
 }
 
+/// Sockets that listen, with their addresses.
+type Listeners = Vec<(SocketAddr, TcpListener)>;
+
 /// Listens on every address that is not in `running`, with the client leg's options, and replaces
 /// port 0 by what the kernel chose.
 fn bind(
     settings: Arc<Settings>,
     running: &BTreeMap<SocketAddr, JoinHandle<()>>,
-) -> Result<(Vec<(SocketAddr, TcpListener)>, Arc<Settings>), StartError> {
+) -> Result<(Listeners, Arc<Settings>), StartError> {
     let client = settings.legs.get("client").cloned().unwrap_or_default();
     let mut listeners = Vec::new();
     let mut addresses = Vec::new();
@@ -233,7 +236,7 @@ impl Inner {
         Arc::clone(&self.world.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    fn accept_on(self: &Arc<Self>, listeners: Vec<(SocketAddr, TcpListener)>) {
+    fn accept_on(self: &Arc<Self>, listeners: Listeners) {
         let mut running = locked(&self.listeners);
         for (address, listener) in listeners {
             let task = tokio::spawn(Arc::clone(self).accept(listener));

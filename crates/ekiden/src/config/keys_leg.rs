@@ -98,7 +98,7 @@ pub(super) static LEG: &[Key<LegDraft>] = keys! { LegDraft;
         "TCP_KEEPCNT: unanswered probes before the connection is given up.",
         "As keepalive_idle.", "As keepalive_idle.";
     no_delay = leg.socket.no_delay: Kind::Switch, KERNEL,
-        "TCP_NODELAY. \"kernel\" means on: a relay must not hold back what it did not write.",
+        "TCP_NODELAY: small writes are sent at once. A relay must not hold back what it did not write.",
         "Off saves small packets and delays keystrokes.", "Off on uplinks so thin that every header counts.";
     mark = leg.socket.mark: Kind::Number(0, 4_294_967_295), KERNEL,
         "SO_MARK (needs CAP_NET_ADMIN): for `ip rule ... fwmark` and nftables.",

@@ -20,8 +20,13 @@ pub fn start(start: &Start) -> Result<Peer, PeerError> {
 pub fn start_behind(start: &Start, next: SocketAddr, http: bool) -> Result<Peer, PeerError> {
     let (ip, port) = (next.ip(), next.port());
     let protocol = if http { "http" } else { "socks_v5" };
+    // One statement a line: its parser does not read them side by side.
     let route = format!(
-        "route {{ from: 0.0.0.0/0 to: 0.0.0.0/0 via: {ip} port = {port} proxyprotocol: {protocol} command: connect }}\n"
+        "route {{ from: 0.0.0.0/0 to: 0.0.0.0/0 via: {ip} port = {port}
+proxyprotocol: {protocol}
+command: connect
+}}
+"
     );
     run(start, &route)
 }

@@ -20,8 +20,9 @@ pub fn start(start: &Start) -> Result<Peer, PeerError> {
 /// See [`PeerError`].
 pub fn start_behind(start: &Start, parent: SocketAddr) -> Result<Peer, PeerError> {
     let (ip, port) = (parent.ip(), parent.port());
-    let peer =
-        format!("cache_peer {ip} parent {port} 0 no-query default\nnever_direct allow all\n");
+    let peer = format!(
+        "cache_peer {ip} parent {port} 0 no-query no-digest no-netdb-exchange default\nnever_direct allow all\n"
+    );
     run(start, &peer)
 }
 
@@ -33,7 +34,7 @@ fn run(start: &Start, more: &str) -> Result<Peer, PeerError> {
         "squid.conf",
         format!(
             "http_port {address}
-visible_hostname squid.lab
+visible_hostname squid{port}.lab
 workers 1
 max_filedescriptors {descriptors}
 http_access allow all
@@ -48,6 +49,7 @@ pinger_enable off
 shutdown_lifetime 0 seconds
 {more}",
             address = peer.address,
+            port = peer.address.port(), // two squids of one name take each other for a loop
             descriptors = machine::Machine::read().descriptors,
         ),
     )?;

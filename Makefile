@@ -1,0 +1,54 @@
+# make run    sets up and runs the accelerator; ARGS="--listen …" are passed on
+# make test   sets up and runs every test
+# make check  formatting, lints, documentation
+# make bench  Ekiden beside squid, dante, HAProxy, nginx and microsocks
+# make demo   one download through the accelerator, and what it says of it
+# make lab    the long measurements, kept under experiments/results/
+# make fuzz   every parser, SECONDS each
+
+CARGO ?= cargo
+ARGS ?=
+SECONDS ?= 60
+RESULTS := experiments/results
+
+.PHONY: run build test check bench demo lab fuzz peers toolchain
+
+run: build
+	exec target/release/ekiden serve $(ARGS)
+
+build: toolchain
+	$(CARGO) build --release --package ekiden
+
+# cargo fetches what it needs from its registry by itself
+toolchain:
+	@command -v $(CARGO) >/dev/null || { echo "make: cargo ≥ 1.95 is needed: https://rustup.rs"; exit 1; }
+	@command -v cc >/dev/null || { echo "make: a linker is needed: apt-get install gcc"; exit 1; }
+
+# where the peers cannot be installed, their tests skip loudly (in CI they fail)
+peers:
+	@sh scripts/peers.sh || [ -z "$$CI" ]
+
+test: toolchain peers
+	$(CARGO) build --workspace --all-targets
+	EKIDEN_BIN=$(CURDIR)/target/debug/ekiden $(CARGO) test --workspace
+
+check: toolchain
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
+	@sh scripts/optional.sh cargo-deny "$(CARGO) deny check licenses advisories"
+	@sh scripts/optional.sh cargo-machete "$(CARGO) machete"
+	@sh scripts/optional.sh typos "typos"
+
+bench: build peers
+	@mkdir -p $(RESULTS)
+	$(CARGO) bench --package ekiden-lab --bench relays -- --ekiden $(CURDIR)/target/release/ekiden $(ARGS)
+
+demo: build
+	@sh scripts/demo.sh
+
+lab: build peers
+	@sh scripts/lab.sh $(RESULTS)
+
+fuzz:
+	@for target in http_request http_response chunked socks config destination; do sh fuzz/run.sh $$target $(SECONDS) || exit 1; done

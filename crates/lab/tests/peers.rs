@@ -1,0 +1,113 @@
+//! The peers themselves, without Ekiden: each starts, carries bytes unchanged, is accounted for, and
+//! leaves no process behind.
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
+
+mod common;
+
+use common::{Site, hash_of, present, succeed, tool};
+use ekiden_lab::load::blocking::tunnel;
+use ekiden_lab::load::handshake::Method;
+use ekiden_lab::load::servers::{digest, pattern, source};
+use ekiden_lab::peers::{Peer, PeerError, Start, dante, haproxy, microsocks, nginx, squid};
+use std::net::SocketAddr;
+use std::path::Path;
+
+const BYTES: u64 = 3_000_001;
+
+/// 3 MB through it, then its end: nothing of its process tree is left.
+fn carries(method: Method, start: impl FnOnce(SocketAddr) -> Result<Peer, PeerError>) {
+    let source = source(5, BYTES).unwrap();
+    let Some(mut peer) = present(start(source.address)) else { return };
+    let (stream, early) = tunnel(peer.address, method, source.address).unwrap();
+    let through = digest(std::io::Read::chain(&early[..], &stream));
+    assert_eq!(through, digest(pattern(5, BYTES)), "{}\n{}", peer.name, peer.log());
+    let usage = peer.usage();
+    assert!(usage.memory > 100_000 && usage.threads >= 1 && usage.descriptors >= 3, "{usage:?}");
+    assert!(!peer.version.is_empty() && peer.is_alive());
+
+    let (ids, folder) = (peer.processes(), peer.folder().to_owned());
+    drop(peer);
+    assert!(!folder.exists());
+    // Orphans of a killed parent are reaped by init, not by us.
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let running = |id: &&u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    assert_eq!(ids.iter().find(running), None, "of {ids:?} still runs");
+}
+
+#[test]
+fn squid_carries() {
+    carries(Method::Connect, |_| squid::start(&Start::default()));
+}
+
+#[test]
+fn dante_carries() {
+    carries(Method::Socks5, |_| dante::start(&Start::default()));
+}
+
+#[test]
+fn haproxy_carries_by_splice() {
+    carries(Method::None, |to| haproxy::start(&Start::default(), &[to], true));
+}
+
+#[test]
+fn haproxy_carries_by_copy() {
+    carries(Method::None, |to| haproxy::start(&Start::default(), &[to], false));
+}
+
+#[test]
+fn nginx_carries() {
+    carries(Method::None, |to| nginx::stream(&Start::default(), &[to]));
+}
+
+#[test]
+fn microsocks_carries() {
+    carries(Method::Socks5, |_| microsocks::start(&Start::default()));
+}
+
+#[test]
+fn a_pinned_peer_stays_on_its_processor() {
+    let cpu = ekiden_lab::machine::cpus().last().copied();
+    let Some(peer) = present(microsocks::start(&Start { cpu })) else { return };
+    let status = std::fs::read_to_string(format!("/proc/{}/status", peer.processes()[0])).unwrap();
+    let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap();
+    assert_eq!(allowed.trim(), cpu.unwrap().to_string());
+}
+
+#[test]
+fn what_is_missing_is_named_with_its_package() {
+    let error = ekiden_lab::peers::find("no-such-program", "its-package").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "no-such-program is not installed; on Debian: apt-get install its-package"
+    );
+    let none = ekiden_lab::peers::ekiden::start(&Start::default(), Path::new("/none/ekiden"), "");
+    assert!(matches!(none, Err(PeerError::Missing { .. })));
+}
+
+/// What `chains` builds on: a dante behind which stands a squid or a dante, a squid behind a squid.
+#[test]
+fn peers_stand_behind_each_other() {
+    let options = Start::default();
+    let Some(site) = Site::start() else { return };
+    let (Some(squid), Some(dante)) =
+        (present(squid::start(&options)), present(dante::start(&options)))
+    else {
+        return;
+    };
+    let first = [
+        ("--socks5-hostname", present(dante::start_behind(&options, squid.address, true))),
+        ("--socks5-hostname", present(dante::start_behind(&options, dante.address, false))),
+        ("-x", present(squid::start_behind(&options, squid.address))),
+    ];
+    for (way, first) in first {
+        let (Some(first), Some(mut curl)) = (first, tool("curl", "curl")) else { return };
+        let file = site.path("got.bin");
+        curl.args(["--silent", "--show-error", "--fail", "--max-time", "30", "-o"]).arg(&file);
+        curl.args([way, &first.address.to_string(), &site.url("file.bin")]);
+        succeed(curl, &first);
+        assert_eq!(hash_of(&file), Site::hash(), "{}", first.name);
+    }
+}

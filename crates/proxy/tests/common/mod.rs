@@ -1,0 +1,239 @@
+//! What the tests of relaying share: relays in a row, the doors to them, and bytes to send through.
+#![allow(dead_code, unreachable_pub)] // each test program uses its part
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
+
+pub mod ends;
+
+use ekiden_model::units::Span;
+use ekiden_proxy::settings::{Budgets, Leg, Movement, Route, Settings, Upstream, UpstreamProtocol};
+use ekiden_proxy::status::BudgetStatus;
+use ekiden_proxy::{Server, Stopped};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// Nothing here takes so long; it keeps a failing test from hanging.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// How a client asks for its tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    Connect,
+    Socks5,
+    Socks4a,
+}
+
+pub const DOORS: [Door; 3] = [Door::Connect, Door::Socks5, Door::Socks4a];
+
+impl Door {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Socks5 => "socks5",
+            Self::Socks4a => "socks4a",
+        }
+    }
+
+    /// A tunnel to `to` through the relay at `relay`.
+    pub fn open(self, relay: SocketAddr, to: SocketAddr) -> TcpStream {
+        let mut stream = connect(relay);
+        let port = to.port().to_be_bytes();
+        match self {
+            Self::Connect => {
+                write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+                let answer = read_head(&mut stream);
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            }
+            Self::Socks5 => {
+                stream.write_all(&[5, 1, 0]).unwrap();
+                let mut answer = [0; 10];
+                stream.read_exact(&mut answer[..2]).unwrap();
+                stream.write_all(&[5, 1, 0, 1, 127, 0, 0, 1, port[0], port[1]]).unwrap();
+                stream.read_exact(&mut answer).unwrap();
+                assert_eq!(answer[..2], [5, 0]);
+            }
+            Self::Socks4a => {
+                stream.write_all(&[4, 1, port[0], port[1], 0, 0, 0, 1, 0]).unwrap();
+                stream.write_all(b"127.0.0.1\0").unwrap();
+                let mut answer = [0; 8];
+                stream.read_exact(&mut answer).unwrap();
+                assert_eq!(answer[..2], [0, 90]);
+            }
+        }
+        stream
+    }
+}
+
+/// A connection whose reads and writes give up after [`LONG`].
+pub fn connect(to: SocketAddr) -> TcpStream {
+    patient(TcpStream::connect(to).unwrap())
+}
+
+pub fn patient(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.set_write_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+pub fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// A head up to its empty line, and nothing of what follows.
+pub fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+/// Makes the next close a reset.
+pub fn reset_on_close(stream: &TcpStream) {
+    socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+pub fn settings(movement: Movement) -> Settings {
+    let mut settings = Settings { listen: vec![([127, 0, 0, 1], 0).into()], ..Settings::default() };
+    settings.relay.movement = movement;
+    settings.access.allow_destinations = vec!["127.0.0.0/8".parse().unwrap()];
+    settings
+}
+
+/// Relays in a row, the first of which the client speaks to.
+pub struct Row {
+    servers: Vec<Server>,
+    runtime: Option<Runtime>,
+}
+
+impl Row {
+    /// One relay.
+    pub fn single(settings: Settings) -> Self {
+        Self::start(1, UpstreamProtocol::Http, &settings)
+    }
+
+    /// `n` of them, asking each other by `protocol`.
+    pub fn start(n: usize, protocol: UpstreamProtocol, settings: &Settings) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let entered = runtime.enter();
+        let mut servers: Vec<Server> = Vec::new();
+        for nth in 0..n {
+            let mut settings = Settings { name: format!("relay-{nth}"), ..settings.clone() };
+            if let Some(next) = servers.last() {
+                let upstream = Upstream {
+                    protocol,
+                    host: "127.0.0.1".to_owned(),
+                    port: next.status().listen[0].port(),
+                    credentials: None,
+                    leg: "direct".to_owned(),
+                };
+                settings.upstreams = [("next".to_owned(), upstream)].into();
+                settings.routes = vec![Route {
+                    to: Vec::new(),
+                    through: vec![vec!["next".to_owned()]],
+                    leg: "direct".to_owned(),
+                    client_leg: "client".to_owned(),
+                }];
+            }
+            servers.push(Server::start(Arc::new(settings)).unwrap());
+        }
+        drop(entered);
+        Self { servers, runtime: Some(runtime) }
+    }
+
+    pub fn front(&self) -> SocketAddr {
+        self.servers[self.servers.len() - 1].status().listen[0]
+    }
+
+    /// The first relay's budget of that name.
+    pub fn budget(&self, name: &str) -> BudgetStatus {
+        let status = self.servers[self.servers.len() - 1].status();
+        status.budgets.into_iter().find(|budget| budget.name == name).unwrap()
+    }
+
+    pub fn front_server(&self) -> &Server {
+        &self.servers[self.servers.len() - 1]
+    }
+
+    /// Stops the first relay gracefully, with that limit.
+    pub fn stop_front(&mut self, limit: Duration) -> Stopped {
+        let server = self.servers.pop().unwrap();
+        let limit = Span::from_nanos(limit.as_nanos() as u64);
+        self.runtime.as_ref().unwrap().block_on(server.stop(limit))
+    }
+
+    /// Waits until no relay holds a connection, a pipe or memory.
+    pub fn wait_until_empty(&self) {
+        for server in &self.servers {
+            let left = || {
+                let status = server.status();
+                let used: Vec<_> = status.budgets.iter().filter(|b| b.used > 0).cloned().collect();
+                (used.len() + status.connections.len() > 0)
+                    .then(|| format!("{used:?} {:?}", status.connections))
+            };
+            wait_for(
+                || left().is_none(),
+                || format!("left behind: {}", left().unwrap_or_default()),
+            );
+        }
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        self.servers.clear();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(LONG);
+        }
+    }
+}
+
+/// Waits for something that is bound to come; panics with `why` when it does not.
+pub fn wait_for(mut happened: impl FnMut() -> bool, why: impl Fn() -> String) {
+    let end = Instant::now() + LONG;
+    while !happened() {
+        assert!(Instant::now() < end, "{}", why());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Open descriptors of this process.
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Bytes that tell every shift and every loss: never the same twice within 2⁶⁴ steps.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend(state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// A leg of default settings with these time-outs.
+pub fn leg(idle: Duration, half_closed: Duration) -> Leg {
+    let span = |d: Duration| Span::from_nanos(d.as_nanos() as u64);
+    Leg { idle_timeout: span(idle), half_closed_timeout: span(half_closed), ..Leg::default() }
+}
+
+pub fn budgets(change: impl FnOnce(&mut Budgets)) -> Budgets {
+    let mut budgets = Budgets::default();
+    change(&mut budgets);
+    budgets
+}

@@ -1,0 +1,37 @@
+#!/bin/sh
+# The long measurements, an hour or so: the comparison with other relays in full, the soak of 4 GiB,
+# the leak check with 20,000 connections. Results go to the folder given. Let nothing else run.
+set -eu
+out=$1/relays
+mkdir -p "$out"
+root=$(pwd)
+
+machine() {
+    echo "machine: $(nproc) × $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(uname -sr)"
+    echo "version: $(target/release/ekiden --version), $(git describe --always --dirty 2>/dev/null || echo no git)"
+}
+
+# a log with the machine and the command in front, shown as it grows
+kept() {
+    file=$out/$1
+    shift
+    { machine; echo "command: $*"; } | tee "$file"
+    # the exit code of the command, not of tee
+    { "$@" 2>&1; echo $? >"$file.code"; } | tee -a "$file"
+    code=$(cat "$file.code")
+    rm "$file.code"
+    return "$code"
+}
+
+kept soak.txt env EKIDEN_SOAK_MIB=4096 cargo test --release --package ekiden-proxy --test soak -- --nocapture
+kept leaks.txt env EKIDEN_LEAKS_SEQUENTIAL=20000 EKIDEN_LEAKS_CONCURRENT=2000 \
+    cargo test --release --package ekiden --test leaks -- --nocapture
+kept default.txt cargo bench --package ekiden-lab --bench relays -- \
+    --ekiden "$root/target/release/ekiden" --json "$root/$out/default.json"
+# every socket with cubic: bbr paces by timers, which costs every relay alike
+if [ "$(id -u)" = 0 ]; then
+    kept cubic.txt cargo bench --package ekiden-lab --bench relays -- --congestion cubic \
+        --ekiden "$root/target/release/ekiden" --json "$root/$out/cubic.json"
+else
+    echo "SKIPPED: the comparison with cubic needs root, for a network namespace of its own"
+fi
