@@ -18,8 +18,20 @@ struct Read {
     bytes: u64,
 }
 
+/// Trailers are written with a space behind the colon, so their section may grow by a byte each.
+const ROOMY: Limits = Limits { bytes: LIMITS.bytes + LIMITS.fields, ..LIMITS };
+
 fn read(input: &[u8], cuts: &[u8], output: Output) -> Result<Read, BadMessage> {
-    let mut chunked = Chunked::new(output, LIMITS);
+    read_within(LIMITS, input, cuts, output)
+}
+
+fn read_within(
+    limits: Limits,
+    input: &[u8],
+    cuts: &[u8],
+    output: Output,
+) -> Result<Read, BadMessage> {
+    let mut chunked = Chunked::new(output, limits);
     let (mut out, mut used, mut cuts) = (Vec::new(), 0, cuts.iter());
     while used < input.len() && !chunked.is_done() {
         let length = cuts.next().map_or(usize::MAX, |n| usize::from(*n).max(1));
@@ -38,7 +50,10 @@ fuzz_target!(|input: &[u8]| {
     let cut = read(body, cuts, Output::Chunks);
     let plain = read(body, cuts, Output::Plain);
     let (Ok(whole), Ok(cut), Ok(plain)) = (&whole, &cut, &plain) else {
-        assert!(whole.is_err() && cut.is_err() && plain.is_err(), "the cuts decide what is refused");
+        assert!(
+            whole.is_err() && cut.is_err() && plain.is_err(),
+            "the cuts decide what is refused"
+        );
         return;
     };
     assert_eq!((&whole.out, whole.used, whole.done), (&cut.out, cut.used, cut.done));
@@ -48,8 +63,12 @@ fuzz_target!(|input: &[u8]| {
         return;
     }
     // our own framing read again: nothing added, nothing lost
-    let Ok(again) = read(&whole.out, &[], Output::Chunks) else { panic!("own framing is refused") };
+    let Ok(again) = read_within(ROOMY, &whole.out, &[], Output::Chunks) else {
+        panic!("own framing is refused")
+    };
     assert!(again.done && again.used == whole.out.len() && again.out == whole.out);
-    let Ok(data) = read(&whole.out, cuts, Output::Plain) else { panic!("own framing is refused") };
+    let Ok(data) = read_within(ROOMY, &whole.out, cuts, Output::Plain) else {
+        panic!("own framing is refused")
+    };
     assert_eq!(data.out, plain.out);
 });

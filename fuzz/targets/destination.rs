@@ -27,7 +27,13 @@ fn check(host: &Host) {
             assert!(!name.is_empty() && name.len() <= 253 && !name.ends_with('.'));
             assert!(!name.bytes().any(|b| b.is_ascii_uppercase() || b <= b' ' || b >= 0x7f));
             // nothing the system's resolver could take for an address
-            assert!(!name.split('.').next_back().is_some_and(|l| l.starts_with(|c: char| c.is_ascii_digit()) && l.bytes().all(|b| b.is_ascii_digit())));
+            assert!(
+                !name
+                    .split('.')
+                    .next_back()
+                    .is_some_and(|l| l.starts_with(|c: char| c.is_ascii_digit())
+                        && l.bytes().all(|b| b.is_ascii_digit()))
+            );
         }
     }
 }

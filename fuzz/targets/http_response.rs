@@ -40,7 +40,10 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(Some((again, length))) = read_response(&written, roomy) else {
         panic!("what is passed on is not read: {}", written.escape_ascii());
     };
-    assert_eq!((length, again.status, &again.reason), (written.len(), response.status, &response.reason));
+    assert_eq!(
+        (length, again.status, &again.reason),
+        (written.len(), response.status, &response.reason)
+    );
     if let Ok(framed) = framed {
         assert_eq!(body::of_response("GET", &again), Ok(framed));
     }

@@ -78,3 +78,26 @@ fn a_file_cut_short_anywhere_is_read_or_refused() {
         }
     }
 }
+
+/// As deep and as much as the size limit lets through: refused, without exhausting stack or patience.
+#[test]
+fn deep_and_long_files_are_refused() {
+    let many = 100_000;
+    for text in [
+        format!("a = {}", "[".repeat(many)),
+        format!("a = {}", "{b=".repeat(many)),
+        format!("{}a = 1", "a.".repeat(many)),
+        format!("[{}a]", "a.".repeat(many)),
+        format!("[[{}a]]", "a.".repeat(many)),
+        format!("a = {{{}a = 1}}", "a.".repeat(many)),
+        "[[rule]]\n".repeat(many),
+        (0..many / 4).map(|n| format!("a{n} = 1\n")).collect::<String>(),
+        (0..many / 8)
+            .map(|n| format!("[leg.a{n}]\ninherit = \"a{}\"\n", n + 1))
+            .collect::<String>(),
+    ] {
+        let reading = read(&text, "f.toml");
+        assert!(!reading.is_usable(), "{}", &text[..40]);
+        assert!(!render_all(&reading.problems).is_empty());
+    }
+}

@@ -11,7 +11,9 @@ pub mod fields;
 pub(crate) mod forward;
 pub mod head;
 pub mod reply;
+mod rewrite;
 pub mod target;
+mod transfer;
 
 /// Why a message was refused. The text goes to whoever sent it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -46,7 +46,7 @@ fn an_http_1_0_client_gets_plain_bytes() {
     let head = client.head();
     assert_eq!(field(&head, "transfer-encoding"), None);
     assert_eq!(field(&head, "connection"), Some("close"));
-    assert_eq!(client.to_end(), "abcde");
+    assert_eq!(client.until_end(), "abcde");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn an_http_1_0_origin_ends_with_its_connection() {
     assert_eq!(field(&head, "connection"), Some("close"));
     server.send("the end");
     drop(server);
-    assert_eq!(client.to_end(), "until the end");
+    assert_eq!(client.until_end(), "until the end");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn an_answer_before_the_end_of_the_request() {
     let head = client.head();
     assert!(head.starts_with("HTTP/1.1 413 "));
     assert_eq!(field(&head, "connection"), Some("close"));
-    assert_eq!(client.to_end(), "no");
+    assert_eq!(client.until_end(), "no");
     server.is_gone();
 }
 
@@ -196,7 +196,7 @@ fn a_malformed_chunk_of_the_server_breaks_the_clients_connection() {
     client.head();
     assert_eq!(client.exactly(10), b"5\r\nhello\r\n");
     server.send("5\nhello\r\n0\r\n\r\n");
-    assert_eq!(client.to_reset(), "");
+    assert_eq!(client.until_reset(), "");
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -329,7 +329,7 @@ fn large_downloads_arrive_whole() {
         let got = receive_large(&mut client, framing);
         assert_eq!(got, sending.join().unwrap(), "{framing:?}");
         if framing == Framing::UntilClose {
-            assert_eq!(client.to_end(), "");
+            assert_eq!(client.until_end(), "");
         }
     }
 }
@@ -355,5 +355,9 @@ fn both_directions_at_once() {
     assert_eq!(server.exactly(5), b"0\r\n\r\n");
     server.send("0\r\n\r\n");
     assert_eq!(client.exactly(5), b"0\r\n\r\n");
-    assert_eq!(client.to_end(), "", "the head had said close, since the request was not complete");
+    assert_eq!(
+        client.until_end(),
+        "",
+        "the head had said close, since the request was not complete"
+    );
 }

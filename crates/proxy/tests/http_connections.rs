@@ -122,7 +122,7 @@ fn a_get_on_a_stale_connection_is_sent_again() {
 fn a_post_on_a_stale_connection_is_not_sent_again() {
     for (fields, body) in [("Content-Length: 2\r\n", "hi"), ("Content-Length: 0\r\n", "")] {
         let (_relay, origin, mut client) = closes_on_second("POST", fields, body);
-        let answer = client.to_end();
+        let answer = client.until_end();
         assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
         assert!(answer.contains("whether it was carried out is not known"), "{answer}");
         assert!(origin.came().is_none());
@@ -139,7 +139,7 @@ fn connections_that_say_close_are_closed() {
     assert_eq!(field(&server.head(), "connection"), None);
     server.send(ok("x"));
     assert_eq!(field(&client.head(), "connection"), Some("close"));
-    assert_eq!(client.to_end(), "x");
+    assert_eq!(client.until_end(), "x");
     server.is_gone();
     // the origin says so: the client's stays
     let mut client = relay.client();
@@ -189,7 +189,7 @@ fn http_1_0_clients_ask_for_keep_alive() {
     server.head();
     server.send(ok("y"));
     assert_eq!(field(&client.head(), "connection"), Some("close"));
-    assert_eq!(client.to_end(), "y");
+    assert_eq!(client.until_end(), "y");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_half_closed_client_gets_its_answer() {
     server.head();
     server.send(ok("still here"));
     client.head();
-    assert_eq!(client.to_end(), "still here");
+    assert_eq!(client.until_end(), "still here");
     server.is_gone();
 }
 
@@ -240,7 +240,7 @@ fn a_stopping_relay_finishes_and_closes() {
     let stopping = relay.begin_stop();
     server.send(ok("last"));
     assert_eq!(field(&client.head(), "connection"), Some("close"));
-    assert_eq!(client.to_end(), "last");
+    assert_eq!(client.until_end(), "last");
     drop(client);
     assert_eq!(stopping.join().unwrap().cut, 0);
 }

@@ -34,7 +34,7 @@ fn garbage_from_the_server_is_a_bad_gateway() {
         let mut server = origin.accept();
         server.head();
         server.send(garbage);
-        let answer = client.to_end();
+        let answer = client.until_end();
         assert!(answer.starts_with("HTTP/1.1 502 "), "{garbage:?}: {answer}");
         assert!(answer.contains("answer"), "{garbage:?}: {answer}");
         drop(client);
@@ -51,7 +51,7 @@ fn endless_heads_are_not_read_to_their_end() {
     let mut server = origin.accept();
     server.head();
     server.send("HTTP/1.1 200 OK\r\nX: ".to_owned() + &"a".repeat(70_000));
-    assert!(client.to_end().starts_with("HTTP/1.1 502 "));
+    assert!(client.until_end().starts_with("HTTP/1.1 502 "));
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_server_that_closes_without_an_answer() {
         } else {
             drop(server)
         }
-        let answer = client.to_end();
+        let answer = client.until_end();
         assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("closed"), "{answer}");
     }
 }
@@ -81,7 +81,7 @@ fn nobody_there() {
     drop(gone);
     let mut client = relay.client();
     client.send(ask);
-    assert!(client.to_end().starts_with("HTTP/1.1 502 "));
+    assert!(client.until_end().starts_with("HTTP/1.1 502 "));
     drop(client);
     relay.settles();
 }
@@ -153,7 +153,7 @@ fn a_head_that_is_late() {
     let relay = Relay::with(|settings| settings.timeouts.request_head = Span::from_millis(50));
     let mut client = relay.client();
     client.send("GET http://exa");
-    let answer = client.to_end();
+    let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("did not arrive"), "{answer}");
     drop(client);
     for (begin, said) in [(&[5_u8][..], &[5_u8, 0xff][..]), (&[4, 1], &[0, 91, 0, 0, 0, 0, 0, 0])] {
@@ -195,7 +195,7 @@ fn an_answer_that_is_late() {
     client.send(get(&origin, "/", ""));
     let mut server = origin.accept();
     server.head();
-    let answer = client.to_end();
+    let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 504 ") && answer.contains("did not answer"), "{answer}");
     server.is_gone();
 }
@@ -212,7 +212,7 @@ fn silence_is_told_before_the_answer_and_breaks_it_after() {
     client.send(get(&origin, "/", ""));
     let mut server = origin.accept();
     server.head();
-    let answer = client.to_end();
+    let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 504 ") && answer.contains("silent"), "{answer}");
     server.is_gone();
     let mut client = relay.client();
@@ -221,6 +221,28 @@ fn silence_is_told_before_the_answer_and_breaks_it_after() {
     server.head();
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
     client.head();
-    assert_eq!(client.to_reset(), "hello");
+    assert_eq!(client.until_reset(), "hello");
+    relay.settles();
+}
+
+/// Interim answers without end: the time for an answer is counted to the final one.
+#[test]
+fn interim_answers_do_not_put_off_the_deadline() {
+    use std::io::Write;
+    let relay = Relay::with(|settings| settings.timeouts.response = Span::from_millis(200));
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    let talking = std::thread::spawn(move || {
+        while server.stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_ok() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+    let answers = client.until_end();
+    assert!(answers.contains("HTTP/1.1 504 "), "{answers}");
+    drop(client);
+    talking.join().unwrap();
     relay.settles();
 }

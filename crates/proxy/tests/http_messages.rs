@@ -51,7 +51,7 @@ fn via_tells_the_versions_spoken() {
     server.send("HTTP/1.0 200 OK\r\n\r\nold");
     drop(server);
     assert_eq!(field(&client.head(), "via"), Some("1.0 relay-under-test"));
-    assert_eq!(client.to_end(), "old");
+    assert_eq!(client.until_end(), "old");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_relay_in_front_of_itself_finds_the_loop() {
     let mut client = relay.client();
     let name = relay.address;
     client.send(format!("GET http://{name}/ HTTP/1.1\r\nHost: {name}\r\n\r\n"));
-    let answer = client.to_end();
+    let answer = client.until_end();
     let found = answer.starts_with("HTTP/1.1 508 ") || answer.starts_with("HTTP/1.1 403 ");
     assert!(found, "{answer}");
 }
@@ -118,7 +118,7 @@ fn a_refused_expectation_costs_no_body() {
         let head = client.head();
         assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{head}");
         assert_eq!(field(&head, "connection"), Some("close"), "the body will not be read");
-        assert_eq!(client.to_end(), "no");
+        assert_eq!(client.until_end(), "no");
         server.is_gone();
     }
 }
@@ -131,7 +131,7 @@ fn an_http_1_0_client_gets_no_interim_answers() {
     let mut server = origin.accept();
     server.head();
     server.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".to_owned() + &ok("x"));
-    let answer = client.to_end();
+    let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nx"), "{answer}");
 }
 
@@ -160,10 +160,10 @@ fn an_upgrade_becomes_a_tunnel_with_early_bytes_both_ways() {
     server.send("pong");
     assert_eq!(client.exactly(4), b"pong");
     client.finish();
-    assert_eq!(server.to_end(), "");
+    assert_eq!(server.until_end(), "");
     server.send("after the client's end");
     drop(server);
-    assert_eq!(client.to_end(), "after the client's end");
+    assert_eq!(client.until_end(), "after the client's end");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn switching_unasked_is_refused() {
     let mut server = origin.accept();
     server.head();
     server.send(SWITCH.to_owned() + "surprise");
-    let answer = client.to_end();
+    let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("unasked"), "{answer}");
 }
 
@@ -201,6 +201,6 @@ fn switching_within_a_body_is_refused() {
     let mut server = origin.accept();
     server.head();
     server.send(SWITCH);
-    let answer = client.to_end();
+    let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("within"), "{answer}");
 }

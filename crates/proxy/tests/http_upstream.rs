@@ -69,7 +69,7 @@ fn a_proxy_that_wants_other_credentials_is_the_relays_trouble() {
         "HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic\r\n\
          Content-Length: 0\r\n\r\n",
     );
-    let answer = client.to_end();
+    let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("far"), "{answer}");
 }
 

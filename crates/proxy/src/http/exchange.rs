@@ -2,15 +2,15 @@
 
 use super::BadMessage;
 use super::body::{self, Body};
-use super::chunked::{Chunked, Output};
-use super::fields::{self, write_one};
+use super::fields;
 use super::forward::{Plan, client_keeps_alive, head_limits, wants_upgrade};
 use super::head::{Response, Version, read_response};
-use crate::chain::{Opened, Purpose, basic};
+use super::rewrite::{request_head, response_head};
+use super::transfer::{Sending, chunks_down, pump_down, upload};
+use crate::chain::{Opened, Purpose};
 use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
 use crate::incoming::{Incoming, write_all};
-use crate::pump::{Broken, Moved, Pump};
 use crate::registry::State;
 use crate::relay::wait_until_sent;
 use crate::session::{LogEntry, Session};
@@ -18,7 +18,6 @@ use crate::world::{Hop, NamedLeg, Route, limits};
 use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::Limits;
 use ekiden_model::units::{Span, Time};
-use std::future::poll_fn;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -159,67 +158,6 @@ fn is_idempotent(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
 }
 
-/// The head as it goes on.
-fn request_head(
-    session: &Session,
-    plan: &Plan,
-    body: Body,
-    proxy: Option<&Hop>,
-) -> Result<Vec<u8>, BadMessage> {
-    let Plan { request, authority, path, .. } = plan;
-    let mut head = Vec::with_capacity(512);
-    let target = match proxy {
-        // RFC 9112 §3.2.4: «*» is an empty path in absolute form
-        Some(_) if path == "*" => format!("http://{authority}"),
-        Some(_) => format!("http://{authority}{path}"),
-        None => path.clone(),
-    };
-    head.extend(
-        format!("{} {target} HTTP/1.1\r\nHost: {authority}\r\n", request.method).as_bytes(),
-    );
-    for field in fields::end_to_end(&request.fields)? {
-        let ours = ["host", "content-length", "via"]
-            .iter()
-            .any(|name| field.name.eq_ignore_ascii_case(name));
-        // an HTTP/1.0 client does not know what it asks for
-        let expects =
-            field.name.eq_ignore_ascii_case("expect") && request.version == Version::Http10;
-        if !ours && !expects {
-            write_one(&mut head, &field.name, &field.value);
-        }
-    }
-    match body {
-        Body::Length(n) => write_one(&mut head, "Content-Length", n.to_string().as_bytes()),
-        Body::Chunked => write_one(&mut head, "Transfer-Encoding", b"chunked"),
-        Body::None | Body::UntilClose => {}
-    }
-    write_one(&mut head, "Via", &via(session, request.version, &request.fields));
-    if let Some(credentials) = proxy.and_then(|hop| hop.upstream.credentials.as_ref()) {
-        write_one(&mut head, "Proxy-Authorization", basic(credentials).as_bytes());
-    }
-    if wants_upgrade(request) {
-        for value in fields::values(&request.fields, "upgrade") {
-            write_one(&mut head, "Upgrade", value);
-        }
-        write_one(&mut head, "Connection", b"upgrade");
-    } else if fields::has(&request.fields, "te", "trailers") {
-        write_one(&mut head, "TE", b"trailers");
-        write_one(&mut head, "Connection", b"TE");
-    }
-    head.extend(b"\r\n");
-    Ok(head)
-}
-
-/// `Via` with this relay at its end.
-fn via(session: &Session, version: Version, all: &[super::head::Field]) -> Vec<u8> {
-    let mut value = fields::values(all, "via").collect::<Vec<_>>().join(&b", "[..]);
-    if !value.is_empty() {
-        value.extend(b", ");
-    }
-    value.extend(format!("{} {}", version.number(), session.world.settings.name).as_bytes());
-    value
-}
-
 /// How the two directions ended.
 enum Outcome {
     Response { keep_client: bool, keep_origin: bool },
@@ -259,6 +197,10 @@ async fn both_ways(
                         Ok(()) => progress.uploaded.store(true, Relaxed),
                         // the server may have answered before it had read everything
                         Err(Sending::Origin) => {}
+                        // half-closed within the body: it can still be told
+                        Err(Sending::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && !progress.is_answered() => {
+                            break Err(Trouble::Failed(BadMessage::bad("the connection ended within the request body").into()));
+                        }
                         Err(Sending::Client(error)) => break Err(Trouble::Broken(format!("the client's connection broke: {error}"))),
                         Err(Sending::Malformed(bad)) if !progress.is_answered() => break Err(Trouble::Failed(bad.into())),
                         Err(Sending::Malformed(bad)) => break Err(Trouble::Broken(bad.to_string())),
@@ -329,76 +271,6 @@ async fn silence(session: &Session, begun: Time, limit: Span) {
         let wait = Span::from_nanos(limit.as_nanos() - quiet.as_nanos()).min(longest);
         tokio::time::sleep(wait.into()).await;
     }
-}
-
-/// Why a request's body did not get through.
-enum Sending {
-    Client(io::Error),
-    Origin,
-    Malformed(BadMessage),
-}
-
-async fn upload(
-    session: &Session,
-    client: &mut Incoming,
-    to: &Arc<tokio::net::TcpStream>,
-    body: Body,
-) -> Result<(), Sending> {
-    match body {
-        Body::None | Body::Length(0) | Body::UntilClose => Ok(()),
-        Body::Length(n) => {
-            let early = client.take_first(n);
-            let left = n - early.len() as u64;
-            let pump = Pump::new(
-                Arc::clone(&client.stream),
-                Arc::clone(to),
-                early,
-                Some(left),
-                Arc::clone(&session.world.means),
-            );
-            move_all(session, pump, true).await.map_err(|broken| match broken {
-                Broken::Source(error) => Sending::Client(error),
-                Broken::Sink(_) => Sending::Origin,
-            })
-        }
-        Body::Chunked => {
-            let mut chunked = Chunked::new(Output::Chunks, head_limits(session));
-            let mut out = Vec::new();
-            while !chunked.is_done() {
-                if client.bytes().is_empty() {
-                    match client.fill(CHUNKED_AT_ONCE).await {
-                        Ok(0) => return Err(Sending::Client(io::ErrorKind::UnexpectedEof.into())),
-                        Ok(_) => {}
-                        Err(error) => return Err(Sending::Client(error)),
-                    }
-                }
-                let before = chunked.bytes();
-                let used = chunked.read(client.bytes(), &mut out).map_err(Sending::Malformed)?;
-                client.consume(used);
-                write_all(to, &out).await.map_err(|_| Sending::Origin)?;
-                out.clear();
-                session.registered.moved(clock::now(), chunked.bytes() - before, 0, 0);
-            }
-            Ok(())
-        }
-    }
-}
-
-/// Bytes of a chunked body read at a time; they and their copy are in memory while they are moved.
-const CHUNKED_AT_ONCE: usize = 16 * 1024;
-
-/// Moves all of a pump's bytes, counting them.
-async fn move_all(session: &Session, mut pump: Pump, up: bool) -> Result<(), Broken> {
-    poll_fn(|cx| {
-        let mut moved = Moved::default();
-        let result = pump.poll(cx, &mut moved);
-        if moved.bytes > 0 {
-            let (to_origin, to_client) = if up { (moved.bytes, 0) } else { (0, moved.bytes) };
-            session.registered.moved(clock::now(), to_origin, to_client, moved.spliced);
-        }
-        result
-    })
-    .await
 }
 
 /// Reads responses until the final one, and passes each on.
@@ -521,102 +393,11 @@ async fn final_response(
     to_client(session, &head).await?;
     let moved = match body {
         Body::None => Ok(()),
-        Body::Length(n) => pump_down(session, origin, Some(n)).await,
-        Body::UntilClose => pump_down(session, origin, None).await,
-        Body::Chunked => chunks_down(session, origin, plan.request.version).await,
+        Body::Length(n) => pump_down(session, &mut origin.incoming, Some(n)).await,
+        Body::UntilClose => pump_down(session, &mut origin.incoming, None).await,
+        Body::Chunked => chunks_down(session, &mut origin.incoming, plan.request.version).await,
     };
     moved.map_err(Trouble::Broken)?;
     let clean = origin.incoming.bytes().is_empty();
     Ok(Outcome::Response { keep_client, keep_origin: keep_origin && clean })
-}
-
-async fn pump_down(
-    session: &Session,
-    origin: &mut Origin,
-    length: Option<u64>,
-) -> Result<(), String> {
-    let early = match length {
-        Some(n) => origin.incoming.take_first(n),
-        None => origin.incoming.take(),
-    };
-    let left = length.map(|n| n - early.len() as u64);
-    let (from, to) = (Arc::clone(&origin.incoming.stream), Arc::clone(&session.client));
-    let pump = Pump::new(from, to, early, left, Arc::clone(&session.world.means));
-    move_all(session, pump, false).await.map_err(|broken| match broken {
-        Broken::Source(error) => format!("the server's connection broke in the response: {error}"),
-        Broken::Sink(error) => format!("the client's connection broke: {error}"),
-    })
-}
-
-async fn chunks_down(
-    session: &Session,
-    origin: &mut Origin,
-    version: Version,
-) -> Result<(), String> {
-    let output = if version == Version::Http10 { Output::Plain } else { Output::Chunks };
-    let mut chunked = Chunked::new(output, head_limits(session));
-    let mut out = Vec::new();
-    while !chunked.is_done() {
-        if origin.incoming.bytes().is_empty() {
-            match origin.incoming.fill(CHUNKED_AT_ONCE).await {
-                Ok(0) => {
-                    return Err(
-                        "the server closed the connection within a chunked response".to_owned()
-                    );
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    return Err(format!("the server's connection broke in the response: {error}"));
-                }
-            }
-        }
-        let before = chunked.bytes();
-        let used = chunked
-            .read(origin.incoming.bytes(), &mut out)
-            .map_err(|bad| format!("the server's response is malformed: {bad}"))?;
-        origin.incoming.consume(used);
-        write_all(&session.client, &out)
-            .await
-            .map_err(|error| format!("the client's connection broke: {error}"))?;
-        out.clear();
-        session.registered.moved(clock::now(), 0, chunked.bytes() - before, 0);
-    }
-    Ok(())
-}
-
-/// The head as it goes back to the client.
-fn response_head(
-    session: &Session,
-    response: &Response,
-    body: Body,
-    client: Version,
-    connection: Option<&str>,
-) -> Result<Vec<u8>, BadMessage> {
-    let mut head = Vec::with_capacity(512);
-    head.extend(format!("HTTP/1.1 {} ", response.status).as_bytes());
-    head.extend(&response.reason);
-    head.extend(b"\r\n");
-    // these have no body; a length would let somebody wait for one (RFC 9110 §8.6)
-    let no_length = matches!(response.status, 100..=199 | 204);
-    for field in fields::end_to_end(&response.fields)? {
-        let is = |name| field.name.eq_ignore_ascii_case(name);
-        let ends_here = is("via") || (no_length && is("content-length"));
-        if !ends_here {
-            write_one(&mut head, &field.name, &field.value);
-        }
-    }
-    if body == Body::Chunked && client == Version::Http11 {
-        write_one(&mut head, "Transfer-Encoding", b"chunked");
-    }
-    write_one(&mut head, "Via", &via(session, response.version, &response.fields));
-    if connection == Some("upgrade") {
-        for value in fields::values(&response.fields, "upgrade") {
-            write_one(&mut head, "Upgrade", value);
-        }
-    }
-    if let Some(connection) = connection {
-        write_one(&mut head, "Connection", connection.as_bytes());
-    }
-    head.extend(b"\r\n");
-    Ok(head)
 }

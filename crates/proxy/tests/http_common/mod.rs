@@ -26,9 +26,11 @@ impl Relay {
     }
 
     pub fn with(edit: impl FnOnce(&mut Settings)) -> Self {
-        let mut settings = Settings::default();
-        settings.listen = vec![([127, 0, 0, 1], 0).into()];
-        settings.name = "relay-under-test".to_owned();
+        let mut settings = Settings {
+            listen: vec![([127, 0, 0, 1], 0).into()],
+            name: "relay-under-test".to_owned(),
+            ..Settings::default()
+        };
         settings.access.allow_destinations = vec!["127.0.0.0/8".parse().unwrap()];
         edit(&mut settings);
         let runtime =
@@ -189,14 +191,14 @@ impl Wire {
     }
 
     /// What comes before an orderly end, as text.
-    pub fn to_end(&mut self) -> String {
+    pub fn until_end(&mut self) -> String {
         let (bytes, how) = self.rest();
         how.unwrap();
         String::from_utf8(bytes).unwrap()
     }
 
     /// What comes before a reset, as text.
-    pub fn to_reset(&mut self) -> String {
+    pub fn until_reset(&mut self) -> String {
         let (bytes, how) = self.rest();
         let text = String::from_utf8(bytes).unwrap();
         assert_eq!(how.map_err(|e| e.kind()), Err(ErrorKind::ConnectionReset), "after «{text}»");
