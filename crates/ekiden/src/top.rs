@@ -197,35 +197,25 @@ impl View {
             Line::from(budgets.join("  ")),
         ];
         frame.render_widget(Paragraph::new(lines), head);
-        let rows: Vec<Row<'_>> = self.sorted().into_iter().map(|c| self.row(c)).collect();
-        let widths = [
-            Constraint::Length(7),
-            Constraint::Length(8),
-            Constraint::Length(11),
-            Constraint::Min(16),
-            Constraint::Length(8),
-            Constraint::Length(6),
-            Constraint::Length(11),
-            Constraint::Length(5),
-            Constraint::Length(9),
-            Constraint::Length(10),
-            Constraint::Length(10),
-        ];
-        let names = [
-            "ID",
-            "PROTOCOL",
-            "CLASS",
-            "DESTINATION",
-            "RTT",
-            "RETR",
-            "RATE",
-            "CWND",
-            "BYTES",
-            "IDLE",
-            "AGE",
-        ];
+        let shown = columns(body.width);
+        let pick = |cells: [String; COLUMNS.len()]| {
+            let cells = cells.into_iter().enumerate();
+            Row::new(cells.filter_map(|(at, cell)| shown[at].then_some(cell)))
+        };
+        let rows: Vec<Row<'_>> = self.sorted().into_iter().map(|c| pick(self.row(c))).collect();
+        let names = pick(COLUMNS.map(|(name, ..)| name.to_owned()));
+        let widths =
+            COLUMNS.iter().zip(shown).filter(|(_, shown)| *shown).map(|((name, width, _), _)| {
+                // the destination takes what is left
+                if *name == "DESTINATION" {
+                    Constraint::Min(*width)
+                } else {
+                    Constraint::Length(*width)
+                }
+            });
+        let widths: Vec<_> = widths.collect();
         let table = Table::new(rows, widths)
-            .header(Row::new(names).style(Style::new().add_modifier(Modifier::BOLD)))
+            .header(names.style(Style::new().add_modifier(Modifier::BOLD)))
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
         frame.render_stateful_widget(table, body, &mut self.table);
         let by = match self.sort {
@@ -242,25 +232,53 @@ impl View {
         frame.render_widget(Paragraph::new(text), foot);
     }
 
-    fn row(&self, c: &ConnectionStatus) -> Row<'static> {
+    fn row(&self, c: &ConnectionStatus) -> [String; COLUMNS.len()] {
         let leg = far_leg(c);
         let figure = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        Row::new(
-            [
-                c.id.to_string(),
-                clean(&c.protocol),
-                clean(&c.class),
-                figure(c.destination.as_deref().map(clean)),
-                figure(leg.map(|leg| rtt(leg.rtt_us))),
-                figure(leg.map(|leg| leg.retransmits.to_string())),
-                rate(self.rate(c)),
-                figure(leg.map(|leg| leg.cwnd.to_string())),
-                size(bytes(c)),
-                seconds(c.idle_seconds),
-                seconds(c.age_seconds),
-            ]
-            .map(Cell::from),
-        )
+        [
+            c.id.to_string(),
+            clean(&c.protocol),
+            clean(&c.class),
+            figure(c.destination.as_deref().map(clean)),
+            figure(leg.map(|leg| rtt(leg.rtt_us))),
+            figure(leg.map(|leg| leg.retransmits.to_string())),
+            rate(self.rate(c)),
+            figure(leg.map(|leg| leg.cwnd.to_string())),
+            size(bytes(c)),
+            seconds(c.idle_seconds),
+            seconds(c.age_seconds),
+        ]
+    }
+}
+
+/// Name, width, and which goes first where the screen is narrow: the highest number; 0 stays.
+const COLUMNS: [(&str, u16, u8); 11] = [
+    ("ID", 7, 2),
+    ("PROTOCOL", 8, 3),
+    ("CLASS", 11, 4),
+    ("DESTINATION", 16, 0),
+    ("RTT", 8, 0),
+    ("RETR", 6, 5),
+    ("RATE", 12, 0),
+    ("CWND", 5, 6),
+    ("BYTES", 9, 0),
+    ("IDLE", 10, 1),
+    ("AGE", 10, 7),
+];
+
+/// Which columns fit.
+fn columns(room: u16) -> [bool; COLUMNS.len()] {
+    let mut shown = [true; COLUMNS.len()];
+    loop {
+        let used = COLUMNS.iter().zip(shown).filter(|(_, shown)| *shown);
+        // one blank between two
+        let width: u16 = used.map(|((_, width, _), _)| width + 1).sum();
+        let most =
+            COLUMNS.iter().enumerate().filter(|(at, (_, _, order))| shown[*at] && *order > 0);
+        match most.max_by_key(|(_, (_, _, order))| *order) {
+            Some((at, _)) if width > room + 1 => shown[at] = false,
+            _ => return shown,
+        }
     }
 }
 
@@ -270,6 +288,20 @@ mod tests {
     use crate::status::sample;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+
+    #[test]
+    fn a_narrow_screen_has_fewer_columns_and_none_cut() {
+        for room in 0..200 {
+            let width = |shown: [bool; COLUMNS.len()]| -> u16 {
+                let widths = COLUMNS.iter().zip(shown).filter(|(_, shown)| *shown);
+                widths.map(|((_, width, _), _)| width + 1).sum()
+            };
+            let shown = columns(room);
+            let least = COLUMNS.map(|(_, _, order)| order == 0);
+            assert!(width(shown) <= room + 1 || shown == least, "{room}");
+        }
+        assert_eq!(columns(120), [true; COLUMNS.len()]);
+    }
 
     fn ids(view: &View) -> Vec<u64> {
         view.sorted().iter().map(|c| c.id).collect()

@@ -9,6 +9,7 @@ pub mod apply;
 pub mod clock;
 pub mod facts;
 pub mod key;
+pub mod memory;
 pub mod options;
 pub mod read_back;
 mod refusal;

@@ -19,6 +19,7 @@ pub mod failover;
 pub mod happy_eyeballs;
 pub mod lifetime;
 pub mod movement;
+pub mod reclaim;
 pub mod rng;
 pub mod traffic;
 pub mod units;

@@ -191,16 +191,14 @@ async fn ask_http(
                 incoming.consume(used);
             }
             Ok(Some((response, _))) => {
-                let reason = String::from_utf8_lossy(&response.reason).into_owned();
+                // without its reason phrase, which may echo what it was sent
                 let (kind, hint) = match response.status {
                     407 => (Kind::NotAdmitted, "; check its user and password"),
                     403 => (Kind::UpstreamRefused, "; its rules do not allow it"),
                     _ => (Kind::UpstreamRefused, ""),
                 };
-                let text = format!(
-                    "upstream «{}» answered {} {reason} for {to}{hint}",
-                    hop.name, response.status
-                );
+                let text =
+                    format!("upstream «{}» answered {} for {to}{hint}", hop.name, response.status);
                 return Err(Failure::new(kind, text));
             }
             Err(bad) => {

@@ -8,8 +8,9 @@ use crate::settings::{Leg, Settings};
 use crate::status::{BudgetStatus, Status, Totals};
 use crate::world::World;
 use ekiden_linux::answer::{Answer, Outcomes, Stage};
-use ekiden_linux::clock;
 use ekiden_linux::key::Key;
+use ekiden_linux::{clock, memory};
+use ekiden_model::reclaim::Reclaim;
 use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::io;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
 
 /// Why a relay did not start, or did not take a new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,7 @@ pub struct Stopped {
 #[derive(Debug)]
 pub struct Server {
     inner: Arc<Inner>,
+    tidying: JoinHandle<()>,
 }
 
 /// A way to look at a running relay.
@@ -125,7 +128,8 @@ impl Server {
             reloads: AtomicU64::new(0),
         });
         inner.accept_on(listeners);
-        Ok(Self { inner })
+        let tidying = tokio::spawn(tidy(Arc::clone(&inner.registry)));
+        Ok(Self { inner, tidying })
     }
 
     /// Takes a new configuration: new connections use it, live ones keep theirs. Budgets are those of
@@ -196,6 +200,21 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.inner.stop_listening();
+        self.tidying.abort();
+    }
+}
+
+/// Gives memory back after a crowd has left.
+async fn tidy(registry: Arc<Registry>) {
+    let mut reclaim = Reclaim::default();
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        second.tick().await;
+        if reclaim.on_tick(registry.len()) {
+            // not in the way of those who are left
+            let _ = tokio::task::spawn_blocking(memory::release).await;
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The URL of an upstream proxy.
 
 use super::pattern;
+use ekiden_proxy::destination::Host;
 use ekiden_proxy::settings::{Credentials, UpstreamProtocol};
-use std::net::IpAddr;
 
 /// What a URL says of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,10 +56,9 @@ pub(super) fn read(text: &str) -> Result<UpstreamUrl, String> {
         }
         (host, port)
     };
-    let host = match host.parse::<IpAddr>() {
-        Ok(address) => address.to_string(),
-        Err(_) => pattern::name(host)
-            .map_err(|_| "the host is neither a name nor an address".to_owned())?,
+    let host = match Host::from_name(host).map_err(|bad| bad.to_string())? {
+        Host::Address(address) => address.to_string(),
+        Host::Name(name) => name,
     };
     Ok(UpstreamUrl { protocol, host, port: pattern::port(port)?, user })
 }
