@@ -114,7 +114,11 @@ pub(super) async fn exchange(
                 );
                 return Err(Failure::new(Kind::Closed, text));
             }
-            Err(Trouble::Failed(failure)) => return Err(failure),
+            Err(Trouble::Failed(failure)) => {
+                // the server must not take what it got of the request for the whole
+                let _ = socket::abort(origin.incoming.stream.as_fd());
+                return Err(failure);
+            }
             Err(Trouble::Broken(why)) => {
                 // what arrived goes out first; then both sides learn that it was not the end
                 wait_until_sent(&session.client).await;

@@ -94,7 +94,7 @@ fn a_basic_password_is_sent_and_its_refusal_told() {
     for credentials in [Some(("ship", "rope")), None] {
         let relay = by("http", at, credentials);
         let text = refusal(relay.address, "far.test:7");
-        let words = "407 Proxy Authentication Required for far.test:7; check its user and password";
+        let words = "answered 407 for far.test:7; check its user and password";
         assert!(text.starts_with("HTTP/1.1 502") && text.contains(words), "{text}");
         assert!(!text.contains("rope"), "{text}");
     }

@@ -36,7 +36,7 @@ fn whatever_an_upstream_does_the_next_chain_is_used() {
         ("http", Some(Script::Close), "closed the connection", true),
         // whether connecting or asking meets the reset is a race
         ("http", Some(Script::Reset), "", true),
-        ("http", say(DENIED), "407 Proxy Authentication Required", true),
+        ("http", say(DENIED), "answered 407", true),
         ("http", say(FORBIDDEN), "", false),
         ("http", say(BAD_GATEWAY), "", false),
         ("http", say(b"SSH-2.0-OpenSSH_9.2\r\n"), "does not speak HTTP", true),
