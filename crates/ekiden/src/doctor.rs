@@ -1,6 +1,6 @@
 //! `ekiden doctor`: what this machine allows, why it matters, and the command that allows more.
 //!
-//! Three steps, apart: look ([`Facts`]), judge ([`findings`], a pure function), print. With a relay
+//! Three steps, apart: look ([`Facts`]), judge ([`findings()`], a pure function), print. With a relay
 //! named, a few handshakes to it are looked at as well.
 
 mod apply;

@@ -1,7 +1,7 @@
 //! The configuration file: TOML to plain [`Settings`], every problem at once, each with its place.
 //!
 //! [`read`] is pure: it looks at no file and no environment, and never panics, whatever the text is.
-//! [`load`] is the one that opens files. The keys are declared once, in `keys` and `keys_leg`; reading,
+//! [`load()`] is the one that opens files. The keys are declared once, in `keys` and `keys_leg`; reading,
 //! the example file and `config show` follow from them.
 
 mod check;
