@@ -127,10 +127,6 @@ impl Fifo {
     pub(super) fn len(&self) -> u64 {
         self.packets.len() as u64
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
 }
 
 fn segments(waiting: &Waiting) -> u64 {
