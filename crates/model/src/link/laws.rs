@@ -136,7 +136,7 @@ proptest! {
                 }
                 now = next;
                 link.offer(now, Packet { class, flow, ..packet(id as u64, bytes) });
-                if id as u64 % every == 0 {
+                if (id as u64).is_multiple_of(every) {
                     while let Some(delivered) = link.poll(now) { out.push(delivered); }
                 }
             }
