@@ -18,6 +18,7 @@ pub mod budget;
 pub mod failover;
 pub mod happy_eyeballs;
 pub mod lifetime;
+pub mod link;
 pub mod movement;
 pub mod reclaim;
 pub mod rng;

@@ -1,0 +1,311 @@
+//! One direction of a path: **queue → serialiser → loss → propagation**, four separate stages.
+//!
+//! ```text
+//! offer(now, packet)   Queued, or Dropped by the full queue
+//! poll(now)            the next packet whose time has come, with its theoretical arrival
+//! next()               when to poll again
+//! set(now, change)     another rate, delay or loss from now on
+//! snapshot()           counters, queue and what is in flight
+//! ```
+//! Drive it with any clock: packets carry the times they should have left and arrived, computed from
+//! each other and not from when the driver came round, so that a sleeping driver's error does not add
+//! up. `now` never goes back.
+//!
+//! A packet occupies the queue until it *starts* to leave: what is being sent or in flight takes no
+//! buffer. Sizes are those of IP packets; the serialiser adds `framing` bytes to each.
+//!
+//! Laws (tests in `link/laws.rs`): a saturated link delivers its rate at every delay; an empty link
+//! delays one packet by size/rate + propagation; packets in = delivered + dropped + lost + inside.
+
+mod fq_codel;
+#[cfg(test)]
+mod laws;
+mod loss;
+mod queue;
+mod serialiser;
+
+pub use fq_codel::FqCodelConfig;
+pub use loss::{GilbertElliott, Loss, LossUnit};
+pub use queue::{Bound, Discipline};
+pub use serialiser::{Serialiser, TRACE_OPPORTUNITY, Trace};
+
+use crate::rng::Rng;
+use crate::units::{Bytes, Span, Time};
+use alloc::collections::VecDeque;
+use loss::LossState;
+use queue::Queue;
+use serialiser::SerialiserState;
+
+/// What the link needs to know of a packet. The driver keeps the bytes, by `id`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet {
+    /// The driver's own number.
+    pub id: u64,
+    /// Length of the IP packet.
+    pub bytes: u32,
+    /// 0 goes first under strict priority.
+    pub class: u8,
+    /// Packets of one flow share a number, for fair queueing.
+    pub flow: u64,
+    /// How many packets on the wire it stands for: more than 1 for a super-packet of a sender that
+    /// leaves segmentation to its device.
+    pub segments: u16,
+    /// Whether the sender understands congestion marks (RFC 3168: ECT or CE).
+    pub ecn_capable: bool,
+}
+
+/// A link's parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Who waits where, and how much.
+    pub discipline: Discipline,
+    /// How fast packets leave.
+    pub serialiser: Serialiser,
+    /// Bytes added to each packet by the link's framing (Ethernet: 14, 18 with FCS, 38 with preamble
+    /// and gap).
+    pub framing: u32,
+    /// What gets lost after it was sent.
+    pub loss: Loss,
+    /// Propagation.
+    pub delay: Span,
+    /// Added to the delay of each packet: uniform in 0 … jitter.
+    pub jitter: Span,
+    /// Whether jitter may change the order of packets.
+    pub reorder: bool,
+    /// All randomness of this link follows from it.
+    pub seed: u64,
+}
+
+/// What became of a packet that was offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offered {
+    /// It waits, or is being sent.
+    Queued,
+    /// The queue had no room for it.
+    Dropped,
+}
+
+/// A packet that came through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivered {
+    /// The packet.
+    pub packet: Packet,
+    /// When it was offered.
+    pub offered: Time,
+    /// When its last bit left the serialiser.
+    pub departed: Time,
+    /// When it arrives: `departed` + delay + jitter.
+    pub due: Time,
+    /// Whether the queue marked it instead of dropping it (RFC 3168: set CE).
+    pub marked: bool,
+}
+
+/// A change of a running link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Another serialiser; what is left of the packet on the wire goes on at the new rate.
+    Serialiser(Serialiser),
+    /// Another propagation delay; packets in flight keep theirs, and order is kept.
+    Delay(Span),
+    /// Another loss process, begun afresh.
+    Loss(Loss),
+}
+
+/// Counters and contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Snapshot {
+    /// Packets offered, and their bytes.
+    pub offered: u64,
+    /// Bytes offered.
+    pub offered_bytes: u64,
+    /// Packets delivered.
+    pub delivered: u64,
+    /// Bytes delivered.
+    pub delivered_bytes: u64,
+    /// Packets that a full queue or the queue's management dropped.
+    pub dropped: u64,
+    /// Bytes of those.
+    pub dropped_bytes: u64,
+    /// Packets lost after they were sent.
+    pub lost: u64,
+    /// Bytes of those.
+    pub lost_bytes: u64,
+    /// Packets marked.
+    pub marked: u64,
+    /// Packets waiting now, without the one being sent.
+    pub queued: u64,
+    /// Bytes waiting now.
+    pub queued_bytes: u64,
+    /// Packets being sent or in flight now.
+    pub in_flight: u64,
+    /// Bytes of those.
+    pub in_flight_bytes: u64,
+}
+
+/// A packet on its way through the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Waiting {
+    packet: Packet,
+    offered: Time,
+    marked: bool,
+}
+
+/// One direction of a path.
+#[derive(Debug, Clone)]
+pub struct Link {
+    queue: Queue,
+    serialiser: SerialiserState,
+    framing: u32,
+    sending: Option<(Waiting, Time)>,
+    loss: LossState,
+    delay: Span,
+    jitter: Span,
+    reorder: bool,
+    /// By arrival.
+    flight: VecDeque<Delivered>,
+    last_due: Time,
+    jitters: Rng,
+    count: Snapshot,
+}
+
+impl Link {
+    /// An empty link.
+    #[must_use]
+    pub fn new(config: &Config, now: Time) -> Self {
+        // a stream of random numbers for each purpose, so that one does not shift another
+        let mut seeds = Rng::new(config.seed);
+        let loss_seed = seeds.next_u64();
+        Self {
+            queue: Queue::new(&config.discipline),
+            serialiser: SerialiserState::new(config.serialiser.clone(), now),
+            framing: config.framing,
+            sending: None,
+            loss: LossState::new(config.loss.clone(), Rng::new(loss_seed)),
+            delay: config.delay,
+            jitter: config.jitter,
+            reorder: config.reorder,
+            flight: VecDeque::new(),
+            last_due: now,
+            jitters: Rng::new(seeds.next_u64()),
+            count: Snapshot::default(),
+        }
+    }
+
+    /// Offers a packet.
+    pub fn offer(&mut self, now: Time, packet: Packet) -> Offered {
+        self.advance(now);
+        let bytes = u64::from(packet.bytes);
+        self.count.offered += 1;
+        self.count.offered_bytes += bytes;
+        let waiting = Waiting { packet, offered: now, marked: false };
+        if self.sending.is_none() && self.queue.is_empty() {
+            self.begin(waiting, now);
+            return Offered::Queued;
+        }
+        let mut refused = false;
+        let count = &mut self.count;
+        self.queue.push(now, waiting, &mut |victim: &Waiting| {
+            count.dropped += 1;
+            count.dropped_bytes += u64::from(victim.packet.bytes);
+            refused |= victim.packet.id == packet.id;
+        });
+        if refused { Offered::Dropped } else { Offered::Queued }
+    }
+
+    /// The next packet that has arrived by `now`, in order of arrival.
+    pub fn poll(&mut self, now: Time) -> Option<Delivered> {
+        self.advance(now);
+        if self.flight.front()?.due > now {
+            return None;
+        }
+        let delivered = self.flight.pop_front()?;
+        self.count.delivered += 1;
+        self.count.delivered_bytes += u64::from(delivered.packet.bytes);
+        Some(delivered)
+    }
+
+    /// When something happens next; [`Time::NEVER`] when the link is empty.
+    #[must_use]
+    pub fn next(&self) -> Time {
+        let sent = self.sending.map_or(Time::NEVER, |(_, end)| end);
+        self.flight.front().map_or(sent, |first| first.due.min(sent))
+    }
+
+    /// Changes the link from now on.
+    pub fn set(&mut self, now: Time, change: Change) {
+        self.advance(now);
+        match change {
+            Change::Serialiser(serialiser) => {
+                let end = self.sending.map(|(_, end)| end);
+                let end = self.serialiser.change(serialiser, now, end);
+                if let (Some((_, sending)), Some(end)) = (&mut self.sending, end) {
+                    *sending = end;
+                }
+            }
+            Change::Delay(delay) => self.delay = delay,
+            Change::Loss(loss) => self.loss.change(loss),
+        }
+    }
+
+    /// Counters and contents, as of the last call.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let sending = self.sending.iter().map(|(waiting, _)| waiting.packet.bytes);
+        let flight = self.flight.iter().map(|delivered| delivered.packet.bytes);
+        let in_flight_bytes = sending.chain(flight).map(u64::from).sum();
+        Snapshot {
+            queued: self.queue.packets(),
+            queued_bytes: self.queue.bytes(),
+            in_flight: self.flight.len() as u64 + u64::from(self.sending.is_some()),
+            in_flight_bytes,
+            ..self.count
+        }
+    }
+
+    fn begin(&mut self, waiting: Waiting, start: Time) {
+        let bytes = u64::from(waiting.packet.bytes)
+            + u64::from(self.framing) * u64::from(waiting.packet.segments.max(1));
+        let end = self.serialiser.end(start, Bytes::new(bytes));
+        self.sending = Some((waiting, end));
+    }
+
+    /// Lets everything happen that should have happened by `now`, at the time it should have.
+    fn advance(&mut self, now: Time) {
+        while let Some((waiting, end)) = self.sending.take_if(|(_, end)| *end <= now) {
+            self.finish(waiting, end);
+            let count = &mut self.count;
+            let next = self.queue.pop(end, &mut |victim: &Waiting| {
+                count.dropped += 1;
+                count.dropped_bytes += u64::from(victim.packet.bytes);
+            });
+            if let Some(next) = next {
+                self.count.marked += u64::from(next.marked);
+                self.begin(next, end);
+            }
+        }
+    }
+
+    /// A packet has left: it is lost, or it arrives later.
+    fn finish(&mut self, waiting: Waiting, departed: Time) {
+        let Waiting { packet, offered, marked } = waiting;
+        if self.loss.takes(&packet) {
+            self.count.lost += 1;
+            self.count.lost_bytes += u64::from(packet.bytes);
+            return;
+        }
+        let jitter = match self.jitter.as_nanos() {
+            0 => Span::ZERO,
+            most => Span::from_nanos(self.jitters.below(most.saturating_add(1))),
+        };
+        let mut due = departed + self.delay + jitter;
+        if !self.reorder {
+            due = due.max(self.last_due);
+            self.last_due = due;
+        }
+        let delivered = Delivered { packet, offered, departed, due, marked };
+        // nearly always at the end
+        let at = self.flight.iter().rposition(|before| before.due <= due).map_or(0, |at| at + 1);
+        self.flight.insert(at, delivered);
+    }
+}

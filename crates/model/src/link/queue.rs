@@ -1,0 +1,134 @@
+//! Who waits where, and how much: drop-tail, strict priority, FQ-CoDel.
+
+use super::Waiting;
+use super::fq_codel::{FqCodel, FqCodelConfig};
+use crate::units::{Bytes, Time};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// How much may wait. The packet being sent does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bound {
+    /// Any amount.
+    Unlimited,
+    /// So many packets; a super-packet counts as its segments.
+    Packets(u64),
+    /// So many bytes of IP packets.
+    Bytes(Bytes),
+}
+
+/// The queue's discipline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Discipline {
+    /// First in, first out; what does not fit is dropped on arrival.
+    DropTail(Bound),
+    /// The lowest class first. Each class has the bound for itself, so that one cannot fill another's
+    /// room; within a class first in, first out.
+    Priority(Bound),
+    /// RFC 8290.
+    FqCodel(FqCodelConfig),
+}
+
+/// Classes of strict priority; higher numbers share the last.
+const CLASSES: usize = 8;
+
+#[derive(Debug, Clone)]
+pub(super) enum Queue {
+    Classes { bound: Bound, by_class: Vec<Fifo> },
+    FqCodel(FqCodel),
+}
+
+impl Queue {
+    pub(super) fn new(discipline: &Discipline) -> Self {
+        match discipline {
+            Discipline::DropTail(bound) => {
+                Self::Classes { bound: *bound, by_class: alloc::vec![Fifo::default()] }
+            }
+            Discipline::Priority(bound) => {
+                Self::Classes { bound: *bound, by_class: alloc::vec![Fifo::default(); CLASSES] }
+            }
+            Discipline::FqCodel(config) => Self::FqCodel(FqCodel::new(config.clone())),
+        }
+    }
+
+    /// Takes a packet in; `dropped` is told of it, or of another that had to make room.
+    pub(super) fn push(&mut self, now: Time, waiting: Waiting, dropped: &mut impl FnMut(&Waiting)) {
+        match self {
+            Self::Classes { bound, by_class } => {
+                let class = usize::from(waiting.packet.class).min(by_class.len() - 1);
+                if by_class[class].has_room(*bound, &waiting) {
+                    by_class[class].push(waiting);
+                } else {
+                    dropped(&waiting);
+                }
+            }
+            Self::FqCodel(queue) => queue.push(now, waiting, dropped),
+        }
+    }
+
+    /// The next packet to be sent; `dropped` is told of those the queue's management throws away first.
+    pub(super) fn pop(&mut self, now: Time, dropped: &mut impl FnMut(&Waiting)) -> Option<Waiting> {
+        match self {
+            Self::Classes { by_class, .. } => by_class.iter_mut().find_map(Fifo::pop),
+            Self::FqCodel(queue) => queue.pop(now, dropped),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets() == 0
+    }
+
+    /// Packets offered that wait, a super-packet as one.
+    pub(super) fn packets(&self) -> u64 {
+        match self {
+            Self::Classes { by_class, .. } => by_class.iter().map(Fifo::len).sum(),
+            Self::FqCodel(queue) => queue.packets(),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Classes { by_class, .. } => by_class.iter().map(|fifo| fifo.bytes).sum(),
+            Self::FqCodel(queue) => queue.bytes(),
+        }
+    }
+}
+
+/// Packets in order, counted.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fifo {
+    packets: VecDeque<Waiting>,
+    segments: u64,
+    pub(super) bytes: u64,
+}
+
+impl Fifo {
+    fn has_room(&self, bound: Bound, waiting: &Waiting) -> bool {
+        match bound {
+            Bound::Unlimited => true,
+            Bound::Packets(most) => self.segments + segments(waiting) <= most,
+            Bound::Bytes(most) => self.bytes + u64::from(waiting.packet.bytes) <= most.as_u64(),
+        }
+    }
+
+    pub(super) fn push(&mut self, waiting: Waiting) {
+        self.segments += segments(&waiting);
+        self.bytes += u64::from(waiting.packet.bytes);
+        self.packets.push_back(waiting);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.packets.pop_front()?;
+        self.segments -= segments(&waiting);
+        self.bytes -= u64::from(waiting.packet.bytes);
+        Some(waiting)
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.packets.len() as u64
+    }
+}
+
+fn segments(waiting: &Waiting) -> u64 {
+    u64::from(waiting.packet.segments.max(1))
+}
