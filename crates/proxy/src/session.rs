@@ -66,10 +66,7 @@ pub(crate) async fn serve(session: Session) {
         tracing::warn!(client = %session.address, "refused: {denied}");
         let text =
             reply::refusal(403, &session.world.settings.name, &denied.to_string(), false, false);
-        if write_all(&session.client, &text).await.is_ok() {
-            close_gently(&session.client).await;
-        }
-        return;
+        return session.last_words(&text).await;
     }
     // each stage is in a box of its own and gone when it is over: an idle tunnel holds none of them
     if let Some(tunnel) = session.front_door().await {
@@ -259,6 +256,19 @@ impl Session {
 
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
+    }
+
+    /// Writes an answer of the relay's own. A client that takes nothing is not waited for without end:
+    /// it may have left earlier answers unread.
+    pub(crate) async fn answer(&self, bytes: &[u8]) -> io::Result<()> {
+        within(self.world.client_leg.leg.idle_timeout, write_all(&self.client, bytes)).await
+    }
+
+    /// The same, and nothing comes after it.
+    pub(crate) async fn last_words(&self, bytes: &[u8]) {
+        if self.answer(bytes).await.is_ok() {
+            close_gently(&self.client).await;
+        }
     }
 
     /// Marks the connection as waiting for its next request.
