@@ -90,7 +90,11 @@ async fn open_chain(
     // hops are the operator's choice: no rule applies to them
     let at = first.destination()?;
     let dialed = dial(world, &at.host, at.port, &first.leg, |_| Ok(())).await;
-    let Dialed { stream, outcomes } = dialed.inspect_err(|failure| first.on_failure(failure))?;
+    let Dialed { stream, outcomes } = dialed.map_err(|failure| {
+        first.on_failure(&failure);
+        // the client has never heard of that address
+        Failure { text: format!("upstream «{}»: {}", first.name, failure.text), ..failure }
+    })?;
     let mut incoming = Incoming::new(Arc::clone(&stream), Vec::new());
     let mut hop = first;
     for next in rest {
