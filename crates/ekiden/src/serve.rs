@@ -138,7 +138,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             );
         }
         Some(stopped) => info!("stopped: {} connections ended by themselves", stopped.finished),
-        None => warn!("stopped at once by a second signal"),
+        None => warn!("stopped at once by a second signal: {} connections were cut", handle.cut()),
     }
     if let Some(task) = answering {
         task.abort();
