@@ -3,6 +3,7 @@
 //! It never holds credentials: no `Authorization`, no user info, no query string.
 
 use crate::registry::locked;
+use crate::seldom::Seldom;
 use crate::settings::AccessLog as Setting;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
@@ -82,7 +83,10 @@ impl AccessLog {
             Sink::Stderr => io::stderr().lock().write_all(line.as_bytes()),
             Sink::File(file) => locked(file).write_all(line.as_bytes()),
         };
-        if let Err(error) = wrote {
+        static SAID: Seldom = Seldom::new();
+        if let Err(error) = wrote
+            && SAID.is_due()
+        {
             tracing::error!(%error, "the access log cannot be written; mend its file or disk");
         }
     }

@@ -11,6 +11,7 @@ use crate::http::{forward, reply};
 use crate::incoming::{Incoming, close_gently, write_all};
 use crate::registry::{Protocol, Registered, SeenLeg, State};
 use crate::relay::{Ended, Side, relay};
+use crate::seldom::Seldom;
 use crate::socks_door;
 use crate::world::{Route, World, limits};
 use ekiden_linux::answer::Stage;
@@ -63,7 +64,13 @@ pub(crate) async fn serve(session: Session) {
     session.registered.set_client_leg(SeenLeg::new(&session.client, client_leg, vec![outcomes]));
     if let Err(denied) = session.decider().client() {
         session.registered.count_refused();
-        tracing::warn!(client = %session.address, "refused: {denied}");
+        static SAID: Seldom = Seldom::new();
+        if SAID.is_due() {
+            let text = "; more like it are counted in the status, and in the log at level debug";
+            tracing::warn!(client = %session.address, "refused: {denied}{text}");
+        } else {
+            tracing::debug!(client = %session.address, "refused: {denied}");
+        }
         let text =
             reply::refusal(403, &session.world.settings.name, &denied.to_string(), false, false);
         return session.last_words(&text).await;
