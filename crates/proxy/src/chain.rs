@@ -73,6 +73,7 @@ async fn open_chain(
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
     let Some((first, rest)) = chain.hops.split_first() else {
+        decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
         let Dialed { stream, outcomes } =
             dial(world, &to.host, to.port, &route.leg, allowed).await?;
