@@ -80,8 +80,8 @@ const SERVE_HELP: &str = "Examples:\n  \
 /// Which configuration.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// Configuration file [default: $XDG_CONFIG_HOME/ekiden/config.toml or
-    /// /etc/ekiden/config.toml, if there]
+    /// Configuration file [default: ~/.config/ekiden/config.toml or /etc/ekiden/config.toml, if
+    /// there; $XDG_CONFIG_HOME counts]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Listen here instead of the configuration's addresses (may be repeated)
@@ -151,7 +151,7 @@ pub enum ConfigCommand {
 /// `ekiden doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Measure round-trip time, loss and rate to this relay too
+    /// Measure round-trip time and loss of handshakes with this relay too
     #[arg(long, value_name = "RELAY")]
     pub with: Option<String>,
     /// Do what mends the findings, as far as permitted

@@ -19,6 +19,7 @@ use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command, ConfigCommand};
 use config::Overrides;
 use print::{out, warn};
+use status::count;
 use std::process::ExitCode;
 
 /// Runs the command that the arguments name.
@@ -74,13 +75,16 @@ fn check(args: &cli::Check) -> u8 {
     if !text.is_empty() {
         text.push('\n');
     }
-    let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
     text.push_str(&match (&file, reading.problems.len()) {
         (None, 0) => "no configuration file: the defaults hold\n".to_owned(),
         (Some(file), 0) => format!("{file}: no problems\n"),
         (file, _) => {
             let file = file.as_deref().unwrap_or("no file");
-            format!("{file}: {}, {}\n", count(errors, "error"), count(warnings, "warning"))
+            format!(
+                "{file}: {}, {}\n",
+                count(errors as u64, "error"),
+                count(warnings as u64, "warning")
+            )
         }
     });
     out(&text).max(code)

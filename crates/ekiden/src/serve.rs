@@ -10,6 +10,7 @@ use ekiden_proxy::settings::{AccessLog, Settings};
 use ekiden_proxy::{Server, StartError};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -94,9 +95,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         }
     };
     let handle = server.handle();
-    for address in handle.status().listen {
-        info!("listening on {address}: HTTP, CONNECT, SOCKS5, SOCKS4a");
-    }
+    let mut listening = Vec::new();
+    say_listening(&mut listening, handle.status().listen);
     let mut answering = None;
     if let Some(control) = &mut control {
         info!("control socket {}, for `ekiden status` and `ekiden top`", control.path().display());
@@ -114,6 +114,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             match server.reload(Arc::new(settings)) {
                 Ok(()) => {
                     limit = stop;
+                    say_listening(&mut listening, handle.status().listen);
                     info!("reloaded; live connections keep the configuration they began with");
                 }
                 Err(error) => error!("{error}; the old configuration holds"),
@@ -137,12 +138,23 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             );
         }
         Some(stopped) => info!("stopped: {} connections ended by themselves", stopped.finished),
-        None => warn!("stopped at once by a second signal"),
+        None => warn!("stopped at once by a second signal: {} connections were cut", handle.cut()),
     }
     if let Some(task) = answering {
         task.abort();
     }
     exit::FINE
+}
+
+/// Says which addresses have come and which are gone.
+fn say_listening(before: &mut Vec<SocketAddr>, now: Vec<SocketAddr>) {
+    for address in now.iter().filter(|address| !before.contains(address)) {
+        info!("listening on {address}: HTTP, CONNECT, SOCKS5, SOCKS4a");
+    }
+    for address in before.iter().filter(|address| !now.contains(address)) {
+        info!("no longer listening on {address}");
+    }
+    *before = now;
 }
 
 /// Fills in what only the running process knows, and says what was decided. `Err` is an exit code.

@@ -45,15 +45,15 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         if status.stopping { ", stopping" } else { "" }
     );
     out.push_str(&format!(
-        "up {}, listening on {}, reloaded {} times\n",
+        "up {}, listening on {}, reloaded {}\n",
         seconds(status.uptime_seconds),
         listen.join(" "),
-        status.reloads
+        count(status.reloads, "time")
     ));
     out.push_str(&format!(
-        "{} connections accepted, {} requests, {} refused, {} failed; {} up, {} down\n",
-        totals.accepted,
-        totals.requests,
+        "{} accepted, {}, {} refused, {} failed; {} up, {} down\n",
+        count(totals.accepted, "connection"),
+        count(totals.requests, "request"),
         totals.refused,
         totals.failed,
         size(totals.bytes_up),
@@ -72,9 +72,13 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();
         let row = |u: &ekiden_proxy::status::UpstreamStatus| {
             let state = match u.retry_in_seconds {
-                _ if u.available => "fine".to_owned(),
-                Some(wait) => format!("rests {}, {} failures", seconds(wait), u.failures),
-                None => format!("rests, {} failures", u.failures),
+                _ if u.available && u.failures == 0 => "fine".to_owned(),
+                // its rest is over, and nothing has shown that it answers again
+                _ if u.available => format!("to be tried, {}", count(u.failures.into(), "failure")),
+                Some(wait) => {
+                    format!("rests {}, {}", seconds(wait), count(u.failures.into(), "failure"))
+                }
+                None => format!("rests, {}", count(u.failures.into(), "failure")),
             };
             let error = u.last_error.as_deref().map_or_else(|| "-".to_owned(), clean);
             vec![clean(&u.name), clean(&u.address), state, error]
@@ -212,6 +216,12 @@ fn cut(text: &str, width: Option<usize>) -> String {
 #[must_use]
 pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '·' } else { c }).collect()
+}
+
+/// So many of something: `1 failure`, `2 failures`.
+#[must_use]
+pub fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A size to three digits.

@@ -24,6 +24,10 @@ pub struct Config {
     pub ipv6_first: bool,
 }
 
+/// Addresses of one family that are tried. Whoever owns a name may give it thousands, and attempts
+/// that are refused follow each other at once: one request would knock at every one of them.
+pub const MOST_ADDRESSES: usize = 32;
+
 /// One race.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HappyEyeballs {
@@ -52,7 +56,8 @@ impl HappyEyeballs {
         }
     }
 
-    /// One family's answer, in the resolver's order. An empty one ends the wait for that family.
+    /// One family's answer, in the resolver's order. An empty one ends the wait for that family; of a
+    /// long one the first [`MOST_ADDRESSES`] are used.
     pub fn on_addresses(
         &mut self,
         now: Time,
@@ -60,7 +65,7 @@ impl HappyEyeballs {
         addresses: impl IntoIterator<Item = IpAddr>,
     ) {
         let family = usize::from(ipv6 != self.config.ipv6_first);
-        self.left[family].extend(addresses);
+        self.left[family].extend(addresses.into_iter().take(MOST_ADDRESSES));
         self.answered[family] = true;
         if self.started > 0 {
             return;
@@ -141,6 +146,15 @@ mod tests {
             now = race.deadline();
         }
         list
+    }
+
+    #[test]
+    fn a_name_with_very_many_addresses_is_not_knocked_at_on_all_of_them() {
+        let mut race = HappyEyeballs::new(CONFIG);
+        race.on_addresses(at(0), true, []);
+        race.on_addresses(at(0), false, (0..=u8::MAX).map(v4));
+        assert_eq!(starts(&mut race, at(0)).len(), MOST_ADDRESSES);
+        assert!(race.is_exhausted());
     }
 
     #[test]

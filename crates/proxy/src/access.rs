@@ -75,6 +75,27 @@ impl Decider<'_> {
         }
     }
 
+    /// Whether some address could make `destination` one the client may go to. Asked before a name is
+    /// resolved, since the question alone tells the name servers what the client has to say.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub fn unresolved(&self, destination: &Destination) -> Result<(), Denied> {
+        for rule in self.access.rules.iter().filter(|rule| within(&rule.from, self.client)) {
+            if rule.to.is_empty() || rule.to.iter().any(|p| p.matches(destination, None)) {
+                return match rule.allow {
+                    true => Ok(()),
+                    false => Err(Denied::Rule(destination.to_string())),
+                };
+            }
+            let by_address = |p: &Pattern| matches!(p.host, HostPattern::Net(_));
+            if rule.allow && rule.to.iter().any(by_address) {
+                return Ok(());
+            }
+        }
+        if self.client.is_loopback() { Ok(()) } else { Err(Denied::Client(self.client)) }
+    }
+
     /// Whether the client may go to `destination` at `address`, one of those it resolved to.
     ///
     /// # Errors
@@ -208,6 +229,29 @@ mod tests {
     }
 
     #[test]
+    fn a_name_is_resolved_only_where_an_address_may_be_allowed() {
+        let rule = |to: &str, allow| {
+            let host = match to.parse() {
+                Ok(net) => HostPattern::Net(net),
+                Err(_) => HostPattern::Below(to.into()),
+            };
+            let to = vec![Pattern { host, ports: None }];
+            Rule { from: vec![], to, allow, allow_destinations: vec![] }
+        };
+        let may = |rules: &[Rule]| {
+            let access = Access { rules: rules.to_vec(), ..Access::default() };
+            access.decider(ip("198.51.100.9")).unresolved(&to("a.example:80")).is_ok()
+        };
+        let (net, name) = ("9.9.9.0/24", "example");
+        assert!(!may(&[]) && !may(&[rule(net, false)]) && !may(&[rule("other", true)]));
+        assert!(may(&[rule(net, true)]) && may(&[rule(name, true)]));
+        assert!(!may(&[rule(name, false), rule(net, true)]));
+        assert!(may(&[rule(net, true), rule(name, false)]));
+        assert!(!may(&[rule(net, false), rule(name, false)]));
+        assert!(may(&[rule(net, false), rule(name, true)]));
+    }
+
+    #[test]
     fn opened_prefixes_are_open_and_no_more() {
         let access = Access { allow_destinations: nets(&["127.0.0.0/8"]), ..Access::default() };
         let local = access.decider(ip("127.0.0.1"));
@@ -236,6 +280,8 @@ mod tests {
         };
         let client = access.decider(ip("198.51.100.9"));
         assert!(client.named(&to("x.ads.example:443")).is_err());
+        assert!(client.unresolved(&to("x.ads.example:443")).is_err());
+        assert!(client.unresolved(&to("fine.example:443")).is_ok());
         assert!(client.named(&to("notads.example:443")).is_ok());
         assert!(client.address(&to("fine.example:443"), ip("9.9.9.5")).is_err());
         assert!(client.address(&to("fine.example:2000"), ip("9.9.9.5")).is_ok());

@@ -3,12 +3,13 @@
 //! It never holds credentials: no `Authorization`, no user info, no query string.
 
 use crate::registry::locked;
+use crate::seldom::Seldom;
 use crate::settings::AccessLog as Setting;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::SystemTime;
 
 /// One request or tunnel.
@@ -34,9 +35,13 @@ pub(crate) struct Record<'a> {
     pub(crate) result: &'a str,
 }
 
-/// Where records go.
+/// Where records go. Every connection has the same one, so that what ends after the file was reopened
+/// is in the new file.
 #[derive(Debug)]
-pub(crate) enum AccessLog {
+pub(crate) struct AccessLog(RwLock<Sink>);
+
+#[derive(Debug)]
+enum Sink {
     Off,
     Stderr,
     File(Mutex<File>),
@@ -46,29 +51,42 @@ impl AccessLog {
     /// # Errors
     /// When the file cannot be opened for appending.
     pub(crate) fn open(setting: &Setting) -> io::Result<Self> {
-        Ok(match setting {
-            Setting::Off => Self::Off,
-            Setting::Stderr => Self::Stderr,
+        Ok(Self(RwLock::new(match setting {
+            Setting::Off => Sink::Off,
+            Setting::Stderr => Sink::Stderr,
             Setting::File(path) => {
-                Self::File(Mutex::new(OpenOptions::new().create(true).append(true).open(path)?))
+                Sink::File(Mutex::new(OpenOptions::new().create(true).append(true).open(path)?))
             }
-        })
+        })))
     }
 
-    pub(crate) const fn is_off(&self) -> bool {
-        matches!(self, Self::Off)
+    /// From now on records go where `other` would have put them.
+    pub(crate) fn become_other(&self, other: Self) {
+        let other = other.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = other;
+    }
+
+    fn sink(&self) -> RwLockReadGuard<'_, Sink> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_off(&self) -> bool {
+        matches!(*self.sink(), Sink::Off)
     }
 
     pub(crate) fn write(&self, record: &Record<'_>) {
         let Ok(mut line) = serde_json::to_string(record) else { return };
         line.push('\n');
         // one write a line, so that lines of several processes do not mix
-        let wrote = match self {
-            Self::Off => Ok(()),
-            Self::Stderr => io::stderr().lock().write_all(line.as_bytes()),
-            Self::File(file) => locked(file).write_all(line.as_bytes()),
+        let wrote = match &*self.sink() {
+            Sink::Off => Ok(()),
+            Sink::Stderr => io::stderr().lock().write_all(line.as_bytes()),
+            Sink::File(file) => locked(file).write_all(line.as_bytes()),
         };
-        if let Err(error) = wrote {
+        static SAID: Seldom = Seldom::new();
+        if let Err(error) = wrote
+            && SAID.is_due()
+        {
             tracing::error!(%error, "the access log cannot be written; mend its file or disk");
         }
     }

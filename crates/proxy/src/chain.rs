@@ -73,6 +73,7 @@ async fn open_chain(
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
     let Some((first, rest)) = chain.hops.split_first() else {
+        decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
         let Dialed { stream, outcomes } =
             dial(world, &to.host, to.port, &route.leg, allowed).await?;
@@ -90,7 +91,11 @@ async fn open_chain(
     // hops are the operator's choice: no rule applies to them
     let at = first.destination()?;
     let dialed = dial(world, &at.host, at.port, &first.leg, |_| Ok(())).await;
-    let Dialed { stream, outcomes } = dialed.inspect_err(|failure| first.on_failure(failure))?;
+    let Dialed { stream, outcomes } = dialed.map_err(|failure| {
+        first.on_failure(&failure);
+        // the client has never heard of that address
+        Failure { text: format!("upstream «{}»: {}", first.name, failure.text), ..failure }
+    })?;
     let mut incoming = Incoming::new(Arc::clone(&stream), Vec::new());
     let mut hop = first;
     for next in rest {

@@ -63,7 +63,16 @@ impl Failure {
             }
             _ => Kind::Unreachable,
         };
-        Self::new(kind, format!("{what}: {error}"))
+        let hint = match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                "; the relay's operator can raise its descriptor limit"
+            }
+            Some(libc::EADDRNOTAVAIL) => {
+                "; the relay has no free port, or not the source address its leg asks for"
+            }
+            _ => "",
+        };
+        Self::new(kind, format!("{what}: {error}{hint}"))
     }
 
     /// The HTTP status.

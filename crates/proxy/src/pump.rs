@@ -70,8 +70,8 @@ impl Pump {
     ) -> Self {
         let held = match early.is_empty() {
             true => Held::Nothing,
-            // at most a head's worth, which has its own budget
-            false => Held::Bytes { bytes: early, at: 0, _memory: None },
+            // they are here already, so they are held also when the budget is spent
+            false => Held::Bytes { _memory: means.reserve(early.len()), bytes: early, at: 0 },
         };
         let movement = means.movement();
         Self { from, to, held, left, movement, ended: left == Some(0), blocked: false, means }

@@ -85,7 +85,7 @@ type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
 #[derive(Debug)]
 struct Inner {
     world: RwLock<Arc<World>>,
-    log: RwLock<Arc<AccessLog>>,
+    log: Arc<AccessLog>,
     registry: Arc<Registry>,
     means: Arc<Means>,
     /// A permit for each connection.
@@ -115,7 +115,7 @@ impl Server {
         let world = World::new(settings, Arc::clone(&means), None).map_err(StartError::Settings)?;
         let inner = Arc::new(Inner {
             world: RwLock::new(Arc::new(world)),
-            log: RwLock::new(Arc::new(log)),
+            log: Arc::new(log),
             registry: Arc::default(),
             means,
             room: Arc::new(Semaphore::new(limit as usize)),
@@ -158,8 +158,8 @@ impl Server {
             stays
         });
         drop(running);
-        *write(&inner.world) = Arc::new(world);
-        *write(&inner.log) = Arc::new(log);
+        *inner.world.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(world);
+        inner.log.become_other(log);
         inner.accept_on(listeners);
         inner.reloads.fetch_add(1, Relaxed);
         Ok(())
@@ -223,6 +223,11 @@ impl Handle {
     #[must_use]
     pub fn status(&self) -> Status {
         self.inner.status()
+    }
+
+    /// Cuts every live connection off, and says how many there were.
+    pub fn cut(&self) -> u64 {
+        self.inner.registry.cut_all() as u64
     }
 }
 
@@ -322,14 +327,12 @@ impl Inner {
                 }
             };
             self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
-            let log =
-                Arc::clone(&self.log.read().unwrap_or_else(std::sync::PoisonError::into_inner));
             let session = Session {
                 world: self.world(),
                 registered: self.registry.enter(address),
                 client: Arc::new(stream),
                 address,
-                log,
+                log: Arc::clone(&self.log),
                 stopping: self.stopping.subscribe(),
             };
             let entry = Arc::clone(&session.registered.entry);
@@ -390,8 +393,4 @@ impl Inner {
             connections: self.registry.status(),
         }
     }
-}
-
-fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

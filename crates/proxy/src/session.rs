@@ -11,6 +11,7 @@ use crate::http::{forward, reply};
 use crate::incoming::{Incoming, close_gently, write_all};
 use crate::registry::{Protocol, Registered, SeenLeg, State};
 use crate::relay::{Ended, Side, relay};
+use crate::seldom::Seldom;
 use crate::socks_door;
 use crate::world::{Route, World, limits};
 use ekiden_linux::answer::Stage;
@@ -63,13 +64,16 @@ pub(crate) async fn serve(session: Session) {
     session.registered.set_client_leg(SeenLeg::new(&session.client, client_leg, vec![outcomes]));
     if let Err(denied) = session.decider().client() {
         session.registered.count_refused();
-        tracing::warn!(client = %session.address, "refused: {denied}");
+        static SAID: Seldom = Seldom::new();
+        if SAID.is_due() {
+            let text = "; more like it are counted in the status, and in the log at level debug";
+            tracing::warn!(client = %session.address, "refused: {denied}{text}");
+        } else {
+            tracing::debug!(client = %session.address, "refused: {denied}");
+        }
         let text =
             reply::refusal(403, &session.world.settings.name, &denied.to_string(), false, false);
-        if write_all(&session.client, &text).await.is_ok() {
-            close_gently(&session.client).await;
-        }
-        return;
+        return session.last_words(&text).await;
     }
     // each stage is in a box of its own and gone when it is over: an idle tunnel holds none of them
     if let Some(tunnel) = session.front_door().await {
@@ -259,6 +263,19 @@ impl Session {
 
     pub(crate) fn is_stopping(&self) -> bool {
         *self.stopping.borrow()
+    }
+
+    /// Writes an answer of the relay's own. A client that takes nothing is not waited for without end:
+    /// it may have left earlier answers unread.
+    pub(crate) async fn answer(&self, bytes: &[u8]) -> io::Result<()> {
+        within(self.world.client_leg.leg.idle_timeout, write_all(&self.client, bytes)).await
+    }
+
+    /// The same, and nothing comes after it.
+    pub(crate) async fn last_words(&self, bytes: &[u8]) {
+        if self.answer(bytes).await.is_ok() {
+            close_gently(&self.client).await;
+        }
     }
 
     /// Marks the connection as waiting for its next request.

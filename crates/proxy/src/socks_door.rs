@@ -3,7 +3,7 @@
 use crate::chain::Purpose;
 use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
-use crate::incoming::{Incoming, close_gently, write_all};
+use crate::incoming::{Incoming, write_all};
 use crate::registry::Protocol;
 use crate::session::{Session, Tunnel, within};
 use crate::socks::{self, BadSocks, METHOD_NONE, METHOD_UNACCEPTABLE, Reply};
@@ -32,7 +32,7 @@ pub(crate) async fn socks5(session: &Session, mut incoming: Incoming) -> Option<
         Ok((opened, route)) => {
             let bound = opened.stream.local_addr().unwrap_or_else(|_| unspecified());
             let answer = socks::write_reply(Reply::Succeeded, bound);
-            write_all(&session.client, &answer).await.ok()?;
+            session.answer(&answer).await.ok()?;
             entry.status = Some(0);
             Some(session.tunnel_over(opened, &route, incoming.take(), entry))
         }
@@ -121,7 +121,7 @@ pub(crate) async fn socks4(session: &Session, mut incoming: Incoming) -> Option<
     let mut entry = session.begin(Protocol::Socks4a, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel).await {
         Ok((opened, route)) => {
-            write_all(&session.client, &socks::write_socks4_reply(true)).await.ok()?;
+            session.answer(&socks::write_socks4_reply(true)).await.ok()?;
             entry.status = Some(90);
             Some(session.tunnel_over(opened, &route, incoming.take(), entry))
         }
@@ -152,9 +152,7 @@ async fn refuse(
 }
 
 async fn end(session: &Session, answer: &[u8]) -> Option<Tunnel> {
-    if write_all(&session.client, answer).await.is_ok() {
-        close_gently(&session.client).await;
-    }
+    session.last_words(answer).await;
     None
 }
 

@@ -3,7 +3,7 @@
 
 mod http_common;
 
-use ekiden_model::units::Span;
+use ekiden_model::units::{Bytes, Span};
 use http_common::{Origin, Relay, get, ok, request};
 
 #[test]
@@ -244,5 +244,22 @@ fn interim_answers_do_not_put_off_the_deadline() {
     assert!(answers.contains("HTTP/1.1 504 "), "{answers}");
     drop(client);
     talking.join().unwrap();
+    relay.settles();
+}
+
+#[test]
+fn a_server_that_does_not_read_the_head_holds_nobody() {
+    let relay = Relay::with(|settings| {
+        settings.budgets.head = Bytes::mib(4);
+        let direct = settings.legs.entry("direct".to_owned()).or_default();
+        direct.socket.send_buffer = Some(Bytes::kib(8));
+    });
+    let origin = Origin::new();
+    let mut client = relay.client();
+    // more than both ends' buffers take
+    let large = format!("X: {}\r\n", "a".repeat(3 << 20));
+    client.send(get(&origin, "/", &large));
+    let _server = origin.accept();
+    client.reset();
     relay.settles();
 }

@@ -208,11 +208,12 @@ fn routes(reader: &mut Reader<'_>, draft: &Draft) {
             for hop in chain.iter().filter(|hop| !draft.upstreams.contains_key(hop.as_str())) {
                 if reader.problems.has_room() {
                     let hop = super::pattern::shorten(hop);
-                    reader.error(
-                        &chain_path,
-                        format!("there is no upstream `{hop}`"),
-                        similar::hint("upstreams", &hop, &known),
-                    );
+                    let direct = chain.len() == 1 && similar::closest(&hop, ["direct"]).is_some();
+                    let hint = match direct {
+                        true => "did you mean `direct`?".to_owned(),
+                        false => similar::hint("upstreams", &hop, &known),
+                    };
+                    reader.error(&chain_path, format!("there is no upstream `{hop}`"), hint);
                 }
             }
             if !seen.insert(chain) {
@@ -257,14 +258,34 @@ fn rules(reader: &mut Reader<'_>, draft: &Draft) {
 }
 
 fn legs(reader: &mut Reader<'_>, draft: &Draft) {
-    let used: BTreeSet<&str> = ["client", "direct"]
-        .into_iter()
+    let connects: BTreeSet<&str> = std::iter::once("direct")
         .chain(draft.upstreams.values().map(|u| u.leg.as_str()))
-        .chain(draft.routes.iter().flat_map(|r| [r.leg.as_str(), r.client_leg.as_str()]))
+        .chain(draft.routes.iter().map(|r| r.leg.as_str()))
         .chain(draft.legs.values().filter_map(|l| l.inherit.as_deref()))
         .collect();
+    let accepts: BTreeSet<&str> = std::iter::once("client")
+        .chain(draft.routes.iter().map(|r| r.client_leg.as_str()))
+        .collect();
+    let default = ekiden_proxy::settings::Leg::default();
     for (name, leg) in &draft.legs {
-        if !used.contains(name.as_str()) {
+        let only_accepts = !connects.contains(name.as_str()) && accepts.contains(name.as_str());
+        for (key, set) in [
+            ("connect_timeout", leg.leg.connect_timeout != default.connect_timeout),
+            ("source", leg.leg.socket.source.is_some()),
+        ] {
+            let path = format!("leg.{name}.{key}");
+            if set && only_accepts && reader.spans.contains_key(&path) {
+                reader.report(
+                    Warning,
+                    &path,
+                    format!(
+                        "`{key}` has no effect: leg `{name}` is for clients' connections alone"
+                    ),
+                    "set it on `direct`, or on the leg of an upstream",
+                );
+            }
+        }
+        if !connects.contains(name.as_str()) && !accepts.contains(name.as_str()) {
             reader.report(
                 Warning,
                 &format!("leg.{name}"),

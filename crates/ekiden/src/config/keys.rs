@@ -156,7 +156,7 @@ pub(super) static BUDGETS: &[Key<Budgets>] = keys! { Budgets;
         "Kernel memory; counts against /proc/sys/fs/pipe-user-pages-soft.", "Very fast links.";
     memory = memory: Kind::Size(Bytes::mib(1), Bytes::mib(1 << 20)), None,
         "User-space memory for bytes waiting to be written, all connections together.",
-        "Memory; at the limit reading pauses.", "Machines with very little or very much memory.";
+        "Memory; at the limit bytes wait in the kernel's buffers, at one system call more.", "Machines with very little or very much memory.";
 };
 
 /// `[dns]`.

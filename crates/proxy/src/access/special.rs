@@ -47,8 +47,8 @@ fn special_v4(address: Ipv4Addr) -> Option<Special> {
     Some(match address.octets() {
         [0 | 127, ..] => Special::Loopback,
         [169, 254, ..] => Special::LinkLocal,
-        // Alibaba Cloud's lies within 100.64/10, Oracle's within 192.0.0/24
-        [100, 100, 100, 200] | [192, 0, 0, 192] => Special::Metadata,
+        // Alibaba Cloud's lies within 100.64/10, Oracle's within 192.0.0/24, Azure's looks public
+        [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => Special::Metadata,
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Special::Private,
         [255, 255, 255, 255] | [224..=239, ..] => Special::Multicast,
         [192, 0, 0 | 2, _]
@@ -72,7 +72,10 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => return embedded(high, low),
         [0x64, 0xff9b, 1, ..] => Special::Private,
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Special::Metadata,
+        // Amazon's services of an instance, and Google's
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, _] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
+            Special::Metadata
+        }
         [0xfe80..=0xfebf, ..] => Special::LinkLocal,
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Special::Private,
         [0xff00..=0xffff, ..] => Special::Multicast,
@@ -121,7 +124,11 @@ mod tests {
             ("2002:7f00:1::1", Some(Loopback)),
             ("2002:808:808::1", None),
             ("fe80::1", Some(LinkLocal)),
+            ("168.63.129.16", Some(Metadata)),
+            ("168.63.129.17", None),
             ("fd00:ec2::254", Some(Metadata)),
+            ("fd00:ec2::23", Some(Metadata)),
+            ("fd20:ce::254", Some(Metadata)),
             ("fd12::1", Some(Private)),
             ("ff02::1", Some(Multicast)),
             ("2001:db8::1", Some(Reserved)),

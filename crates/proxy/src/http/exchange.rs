@@ -179,16 +179,19 @@ async fn both_ways(
     entry: &mut LogEntry,
 ) -> Result<Outcome, Trouble> {
     let stream = Arc::clone(&origin.incoming.stream);
-    if write_all(&stream, head).await.is_err() && origin.reused {
-        return Err(Trouble::Stale);
-    }
+    let reused = origin.reused;
     let progress = Progress::default();
     let begun = clock::now();
     let idle = limits(&origin.route.client_leg.leg, &origin.leg.leg).idle;
     let mut sending = true;
     let mut response_due = Time::NEVER;
     let result = {
-        let mut up = std::pin::pin!(upload(session, client, &stream, body));
+        // the head too may wait for a server that does not read
+        let mut up = std::pin::pin!(async {
+            let head = write_all(&stream, head).await;
+            head.map_err(|_| if reused { Sending::Stale } else { Sending::Origin })?;
+            upload(session, client, &stream, body).await
+        });
         let mut down = std::pin::pin!(download(session, origin, plan, &progress, entry));
         loop {
             let waiting = if progress.is_answered() { Time::NEVER } else { response_due };
@@ -201,6 +204,7 @@ async fn both_ways(
                         Ok(()) => progress.uploaded.store(true, Relaxed),
                         // the server may have answered before it had read everything
                         Err(Sending::Origin) => {}
+                        Err(Sending::Stale) => break Err(Trouble::Stale),
                         // half-closed within the body: it can still be told
                         Err(Sending::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && !progress.is_answered() => {
                             break Err(Trouble::Failed(BadMessage::bad("the connection ended within the request body").into()));

@@ -11,7 +11,7 @@ use super::target::{self, Target};
 use crate::chain::Purpose;
 use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
-use crate::incoming::{Incoming, close_gently, write_all};
+use crate::incoming::{Incoming, close_gently};
 use crate::registry::{Protocol, State};
 use crate::session::{LogEntry, Session, Tunnel, within};
 use std::io;
@@ -137,9 +137,7 @@ async fn refuse(
     let head_only = request.is_some_and(|request| request.method == "HEAD");
     let text =
         reply::refusal(status, &session.world.settings.name, &failure.text, false, head_only);
-    if write_all(&session.client, &text).await.is_ok() {
-        close_gently(&session.client).await;
-    }
+    session.last_words(&text).await;
     Next::Close
 }
 
@@ -161,7 +159,7 @@ async fn connect(
     }
     match session.open(to, Purpose::Tunnel).await {
         Ok((opened, route)) => {
-            if write_all(&session.client, reply::connected(request.version)).await.is_err() {
+            if session.answer(reply::connected(request.version)).await.is_err() {
                 return Next::Close;
             }
             entry.status = Some(200);
@@ -270,9 +268,7 @@ async fn answer_options(session: &Session, entry: &mut LogEntry) -> Next {
     let text = format!(
         "HTTP/1.1 200 OK\r\nVia: 1.1 {name}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     );
-    if write_all(&session.client, text.as_bytes()).await.is_ok() {
-        close_gently(&session.client).await;
-    }
+    session.last_words(text.as_bytes()).await;
     Next::Close
 }
 

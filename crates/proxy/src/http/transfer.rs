@@ -15,10 +15,12 @@ use std::io;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
-/// Why a request's body did not get through.
+/// Why a request did not get through.
 pub(super) enum Sending {
     Client(io::Error),
     Origin,
+    /// A kept connection was closed when it was to be used again.
+    Stale,
     Malformed(BadMessage),
 }
 

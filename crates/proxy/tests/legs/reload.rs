@@ -76,6 +76,22 @@ fn what_cannot_be_taken_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn what_ends_after_the_access_log_moved_is_in_the_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let with_log = |at: SocketAddr, name: &str| {
+        let access_log = ekiden_proxy::settings::AccessLog::File(dir.path().join(name));
+        Settings { access_log, ..listening(&[at]) }
+    };
+    let relay = Relay::start(with_log(loopback(0), "old"));
+    let stream = open(&relay, relay.address);
+    relay.reload(with_log(relay.address, "new")).unwrap();
+    drop(stream);
+    let read = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    eventually(|| read("new").contains("\"connect\"").then_some(()));
+    assert_eq!(read("old"), "");
+}
+
+#[test]
 fn a_listener_that_stays_takes_the_new_options() {
     let relay = Relay::start(settings());
     let mut new = listening(&[relay.address]);
