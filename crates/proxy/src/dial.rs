@@ -171,7 +171,10 @@ async fn race(
             Some(done) = attempts.join_next(), if !attempts.is_empty() => match done {
                 Ok((address, result)) => Event::Attempted(address, result),
                 // a panic in an attempt; it counts as failed
-                Err(_) => continue,
+                Err(_) => {
+                    race.on_failed(clock::now());
+                    continue;
+                }
             },
             () = wait_until(race.deadline()), if race.deadline() != Time::NEVER => continue,
         };

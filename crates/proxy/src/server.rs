@@ -3,6 +3,7 @@
 use crate::access_log::AccessLog;
 use crate::means::Means;
 use crate::registry::{Registry, locked};
+use crate::seldom::Seldom;
 use crate::session::{Session, serve};
 use crate::settings::{Leg, Settings};
 use crate::status::{BudgetStatus, Status, Totals};
@@ -93,8 +94,9 @@ struct Inner {
     limit: u64,
     peak: AtomicU64,
     listeners: Mutex<Listeners>,
-    /// When it was last said that nothing can be accepted.
-    complained: Mutex<Option<Time>>,
+    /// That nothing can be accepted, and that no more may be.
+    no_descriptors: Seldom,
+    no_room: Seldom,
     stopping: watch::Sender<bool>,
     started: Time,
     reloads: AtomicU64,
@@ -122,7 +124,8 @@ impl Server {
             limit: limit.into(),
             peak: AtomicU64::new(0),
             listeners: Mutex::default(),
-            complained: Mutex::default(),
+            no_descriptors: Seldom::new(),
+            no_room: Seldom::new(),
             stopping: watch::Sender::new(false),
             started: clock::now(),
             reloads: AtomicU64::new(0),
@@ -309,10 +312,12 @@ impl Inner {
             let permit = match Arc::clone(&self.room).try_acquire_owned() {
                 Ok(permit) => permit,
                 Err(_) => {
-                    tracing::warn!(
-                        limit = self.limit,
-                        "the budget of connections is spent; newcomers wait until one ends"
-                    );
+                    if self.no_room.is_due() {
+                        tracing::warn!(
+                            limit = self.limit,
+                            "the budget of connections is spent; newcomers wait until one ends"
+                        );
+                    }
                     match Arc::clone(&self.room).acquire_owned().await {
                         Ok(permit) => permit,
                         Err(_) => return,
@@ -350,10 +355,7 @@ impl Inner {
             // the client was gone before it was accepted
             Some(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN | libc::EPROTO) => {}
             _ => {
-                let now = clock::now();
-                let last = locked(&self.complained).replace(now);
-                // once an outage, not ten times a second
-                if last.is_none_or(|last| now.since(last) > Span::from_secs(10)) {
+                if self.no_descriptors.is_due() {
                     tracing::error!(%error, "cannot accept connections; raise the descriptor limit (LimitNOFILE, ulimit -n) or lower budgets.connections");
                 }
                 // what is missing comes back only when connections end

@@ -347,6 +347,9 @@ fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
     let allows = |rule: &&super::draft::RuleDraft| rule.action == "allow";
     let named = draft.rules.iter().filter(allows).any(|rule| !rule.from.is_empty());
     let open = draft.rules.iter().filter(allows).find(|rule| matches_everybody(&rule.from));
+    // forgetting `from` is no way to open a proxy to the world
+    let unnamed =
+        draft.rules.iter().filter(allows).any(|rule| rule.from.is_empty() && matches_all(&rule.to));
     for (index, address) in draft.top.listen.iter().enumerate() {
         if !seen.insert(address) && address.port() != 0 {
             report(reader, Error, index, format!("{address} is listed twice"), "");
@@ -367,6 +370,17 @@ fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
                  [[rule]]\n\
                  from = [\"192.168.0.0/16\"]\n\
                  action = \"allow\"",
+            );
+        } else if unnamed {
+            report(
+                reader,
+                Error,
+                index,
+                format!(
+                    "refusing to listen on {address}: a rule without `from` lets everybody in from beyond this machine"
+                ),
+                "name your clients in its `from`; if really everybody is meant, say so:\n\
+                 from = [\"0.0.0.0/0\", \"::/0\"]",
             );
         } else if open.is_some() {
             report(

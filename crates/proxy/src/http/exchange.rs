@@ -331,12 +331,11 @@ async fn download(
             return Ok(Outcome::Upgraded);
         }
         // its challenge is for this relay, and the client could not answer it
-        if response.status == 407 && origin.asks_proxy.is_some() {
-            let text = format!(
-                "the upstream proxy {} refuses this relay's credentials",
-                origin.through.last().map_or("", String::as_str)
-            );
-            return Err(Trouble::Failed(Failure::new(Kind::UpstreamRefused, text)));
+        if let Some(hop) = origin.asks_proxy.as_ref().filter(|_| response.status == 407) {
+            let text = format!("upstream «{}» answered 407; check its user and password", hop.name);
+            let failure = Failure::new(Kind::NotAdmitted, text);
+            hop.on_failure(&failure);
+            return Err(Trouble::Failed(failure));
         }
         return final_response(session, origin, plan, progress, &response).await;
     }
