@@ -18,6 +18,21 @@ fn nothing_is_the_defaults() {
 }
 
 #[test]
+fn forgetting_whom_to_serve_opens_nothing_to_the_world() {
+    let beyond = "listen = [\"0.0.0.0:3128\"]\n";
+    let named = "[[rule]]\nfrom = [\"192.0.2.0/24\"]\naction = \"allow\"\n";
+    let nameless = "[[rule]]\naction = \"allow\"\n";
+    let usable = |text: &[&str]| read(&text.concat(), "test.toml").is_usable();
+    assert!(!usable(&[beyond]) && !usable(&[beyond, nameless]));
+    assert!(usable(&[beyond, named]));
+    assert!(!usable(&[beyond, nameless, named]), "the first rule that matches decides");
+    // said in so many words it is allowed, with a warning
+    let everybody = "[[rule]]\nfrom = [\"0.0.0.0/0\", \"::/0\"]\naction = \"allow\"\n";
+    assert!(usable(&[beyond, everybody]));
+    assert!(problems(&[beyond, everybody].concat()).contains("lets everybody in"));
+}
+
+#[test]
 fn a_whole_configuration() {
     let text = include_str!("../../tests/good.toml");
     let reading = read(text, "good.toml");

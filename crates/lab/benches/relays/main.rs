@@ -63,6 +63,13 @@ fn test(text: &str) -> Result<Test, String> {
         .ok_or_else(|| format!("no such test; there are {}", Test::ALL.map(Test::name).join(", ")))
 }
 
+/// The command as somebody else would type it: without the folders of this machine.
+fn command() -> Vec<String> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+    let root = root.strip_suffix("crates/lab/").unwrap_or(root);
+    std::env::args().map(|word| word.replace(root, "")).collect()
+}
+
 /// What is kept of a run.
 #[derive(Debug, Serialize)]
 struct Record {
@@ -119,7 +126,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         eprintln!("relays: one processor only: relay and generator share it");
     }
     let mut record = Record {
-        command: std::env::args().collect(),
+        command: command(),
         machine: Machine::read(),
         congestion_control: arguments.congestion.clone().unwrap_or_else(namespace::default_control),
         relay_cpu,
