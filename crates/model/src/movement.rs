@@ -25,8 +25,8 @@ pub enum Choice {
     Random(Rng),
 }
 
-/// Bytes in one turn from which on splicing pays. At 16 KiB the copy itself (about 2 µs at 8 GB/s)
-/// costs as much as the two further system calls and the pipe's locking.
+/// Bytes in one turn from which on splicing is taken to pay: an estimate (copying 16 KiB at 8 GB/s is
+/// 2 µs, about two further system calls and the pipe's locking), not a measurement.
 const WORTH_SPLICING: usize = 16 * 1024;
 /// Turns in a row that must agree before the way changes, so that one odd turn does not.
 const AGREEMENT: u8 = 3;

@@ -103,6 +103,7 @@ pub(crate) async fn close_gently(stream: &TcpStream) {
     let _ = tokio::time::timeout(LONGEST, drain).await;
 }
 
-fn is_transient(error: &io::Error) -> bool {
+/// Whether the call is simply to be made again, now or when the stream is ready.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

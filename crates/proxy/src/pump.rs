@@ -3,6 +3,7 @@
 //! A pump holds bytes only while its sink cannot take them: what was read into the thread's buffer is
 //! written at once, and only the rest is kept. So an idle direction holds no buffer and no pipe.
 
+use crate::incoming::is_transient;
 use crate::means::{Means, Reserved, SCRATCH, with_scratch};
 use ekiden_linux::splice::Pipe;
 use ekiden_model::movement::{Movement, Way};
@@ -268,8 +269,4 @@ fn write_some(to: &TcpStream, bytes: &[u8]) -> Result<usize, Broken> {
         Err(error) if is_transient(&error) => Ok(0),
         wrote => wrote.map_err(Broken::Sink),
     }
-}
-
-fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -183,15 +183,7 @@ impl Session {
         target: String,
     ) -> LogEntry {
         self.registered.begin(protocol, destination.to_string());
-        LogEntry {
-            protocol,
-            method,
-            target: Some(target),
-            through: Arc::new([]),
-            status: None,
-            begun: clock::now(),
-            before: self.registered.bytes(),
-        }
+        LogEntry { method, target: Some(target), ..self.nothing(protocol) }
     }
 
     /// A log entry for something that never became a request.
