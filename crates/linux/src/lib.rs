@@ -11,6 +11,7 @@ pub mod facts;
 pub mod key;
 pub mod memory;
 pub mod options;
+pub mod packet;
 pub mod read_back;
 mod refusal;
 pub mod socket;

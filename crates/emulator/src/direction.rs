@@ -1,0 +1,199 @@
+//! One direction of a running link: frames from one device, through the model's link, to another.
+
+use crate::recording::{Event, Recorder};
+use crate::slab::Slab;
+use crate::wire;
+use ekiden_linux::clock;
+use ekiden_linux::packet::{BATCH, Receiver, Sender};
+use ekiden_model::link::{Config, Fate, Link, Offered, Serialiser, Snapshot};
+use ekiden_model::units::{Bytes, Rate, Span, Time};
+use ekiden_record::histogram::Histogram;
+
+/// Memory that packets inside one direction may take; what comes beyond it is dropped and taints the
+/// run. Enough for 10 Gbit/s at a second's delay.
+const ROOM: usize = 1 << 30;
+/// A packet handed over this much after it was due is late.
+pub const LATE: Span = Span::from_millis(1);
+
+/// What a direction is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// For reports: `down`, `up`, or `link a → b`.
+    pub name: String,
+    /// The model's link.
+    pub config: Config,
+    /// Where packets come from.
+    pub receiver: Receiver,
+    /// Where they go.
+    pub sender: Sender,
+    /// Told of each packet, if anybody wants to know.
+    pub recorder: Option<Recorder>,
+}
+
+/// What happened in a direction, for its report.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// The model's counters.
+    pub link: Snapshot,
+    /// Nanoseconds each packet waited for the serialiser and was sent: departure − arrival.
+    pub queueing: Histogram,
+    /// Nanoseconds from a packet's arrival until it was due at the other end.
+    pub delay: Histogram,
+    /// Nanoseconds each packet was handed over after it was due: the emulator's own error.
+    pub lateness: Histogram,
+    /// Packets handed over more than [`LATE`] after they were due.
+    pub late: u64,
+    /// Packets handed over later than the link needs for one full packet.
+    pub overruns: u64,
+    /// Super-packets among those that came in.
+    pub super_packets: u64,
+    /// Frames that are not for a link: neighbour discovery, multicast.
+    pub ignored: u64,
+    /// Frames lost because the emulator did not come round in time, or had no room.
+    pub missed: u64,
+    /// Frames that the device at the far end did not take.
+    pub refused: u64,
+}
+
+/// A direction that runs.
+#[derive(Debug)]
+pub struct Direction {
+    parts: Parts,
+    link: Link,
+    slab: Slab,
+    held: usize,
+    /// The last time the link was told; it never goes back.
+    last: Time,
+    /// Time of one full packet at the link's rate.
+    packet_time: Span,
+    due: Vec<(u32, Time)>,
+    tally: Tally,
+}
+
+impl Direction {
+    /// Begins now, with an empty link.
+    pub fn new(parts: Parts, mtu: u32, now: Time) -> Self {
+        let rate = match &parts.config.serialiser {
+            Serialiser::Rate(rate) => *rate,
+            Serialiser::Trace(trace) => trace.mean_rate(),
+            Serialiser::Infinite => Rate::default(),
+        };
+        let packet_time = time_of(Bytes::new(mtu.into()), rate);
+        Self {
+            link: Link::new(&parts.config, now),
+            parts,
+            slab: Slab::default(),
+            held: 0,
+            last: now,
+            packet_time,
+            due: Vec::with_capacity(BATCH),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Where packets come from, to wait for.
+    pub const fn receiver(&self) -> &Receiver {
+        &self.parts.receiver
+    }
+
+    /// When something happens next.
+    pub fn next(&self) -> Time {
+        self.link.next()
+    }
+
+    /// Offers to the link what has come in, each packet at the time the kernel got it; `offset` is the
+    /// wall clock's lead over the monotonic one, in nanoseconds. Says how many packets there were.
+    pub fn take_in(&mut self, offset: u64) -> usize {
+        let Self { parts, link, slab, held, last, tally, .. } = self;
+        let recorder = &mut parts.recorder;
+        parts.receiver.receive(BATCH, |received| {
+            let id = slab.keep(received.bytes);
+            let Some(packet) = wire::look(received.bytes, u64::from(id)) else {
+                tally.ignored += 1;
+                slab.free(id);
+                return;
+            };
+            if received.cut || *held + received.bytes.len() > ROOM {
+                tally.missed += 1;
+                slab.free(id);
+                return;
+            }
+            // the link may already have been told of a later time
+            *last = Time::from_nanos(received.at.saturating_sub(offset)).max(*last);
+            *held += received.bytes.len();
+            tally.super_packets += u64::from(packet.segments > 1);
+            if let Some(recorder) = recorder {
+                recorder.record(Event::Offered { at: *last, packet }, received.bytes);
+            }
+            let _: Offered = link.offer(*last, packet); // a drop is told like all others, below
+        })
+    }
+
+    /// Hands over what is due by now, and says how many packets that were.
+    pub fn hand_over(&mut self, now: Time) -> usize {
+        self.last = now.max(self.last);
+        self.due.clear();
+        while self.due.len() < BATCH {
+            let Some(delivered) = self.link.poll(self.last) else { break };
+            let id = delivered.packet.id as u32;
+            if delivered.marked {
+                wire::mark(self.slab.frame_mut(id));
+            }
+            self.tally.queueing.add(delivered.departed.since(delivered.offered).as_nanos());
+            self.tally.delay.add(delivered.due.since(delivered.offered).as_nanos());
+            if let Some(recorder) = &mut self.parts.recorder {
+                let marked = delivered.marked;
+                let event = Event::Delivered { id: delivered.packet.id, due: delivered.due, marked };
+                recorder.record(event, self.slab.frame(id));
+            }
+            self.due.push((id, delivered.due));
+        }
+        let Self { link, slab, held, parts, .. } = self;
+        link.gone(|id, fate| {
+            if let Some(recorder) = &mut parts.recorder {
+                let lost = fate == Fate::Lost;
+                recorder.record(Event::Gone { id, lost }, &[]);
+            }
+            *held -= slab.frame(id as u32).len();
+            slab.free(id as u32);
+        });
+        self.send(now)
+    }
+
+    fn send(&mut self, now: Time) -> usize {
+        let mut at = 0;
+        while at < self.due.len() {
+            let frames = self.due[at..].iter().map(|(id, _)| self.slab.frame(*id));
+            match self.parts.sender.send(frames) {
+                Ok(sent) => at += sent.max(1),
+                Err(_) => {
+                    self.tally.refused += 1;
+                    at += 1;
+                }
+            }
+        }
+        for (id, due) in self.due.drain(..) {
+            let lateness = now.since(due);
+            self.tally.lateness.add(lateness.as_nanos());
+            self.tally.late += u64::from(lateness > LATE);
+            self.tally.overruns += u64::from(lateness > self.packet_time.max(Span::from_micros(1)));
+            self.held -= self.slab.frame(id).len();
+            self.slab.free(id);
+        }
+        at
+    }
+
+    /// Ends the direction: what is still inside stays undelivered.
+    pub fn finish(mut self) -> (String, Config, Tally) {
+        self.tally.link = self.link.snapshot();
+        self.tally.missed += self.parts.receiver.dropped().unwrap_or(0);
+        (self.parts.name, self.parts.config, self.tally)
+    }
+}
+
+/// The time of `bytes` at `rate`; zero at no rate.
+fn time_of(bytes: Bytes, rate: Rate) -> Span {
+    let bits = u128::from(bytes.as_u64()) * 8 * 1_000_000_000;
+    let nanos = bits.checked_div(u128::from(rate.as_bits_per_second())).unwrap_or(0);
+    Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}

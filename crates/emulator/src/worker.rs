@@ -1,0 +1,104 @@
+//! A thread that drives some directions: it sleeps until just before something is due and spins for
+//! the rest, as far as the budget for spinning goes.
+
+use crate::direction::{Direction, Tally};
+use ekiden_linux::clock;
+use ekiden_model::link::Config;
+use ekiden_model::units::{Span, Time};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A sleep ends up to this much late (half of that in the median, measured): so much before something
+/// is due, sleeping ends and spinning begins.
+const MARGIN: Span = Span::from_micros(80);
+/// Spinning may take so much of a thread's time: 1/8. The other processor time is the programs'.
+const SPIN_SHARE: u64 = 8;
+
+/// How a thread is told to end.
+#[derive(Debug)]
+pub struct Stop {
+    asked: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl Stop {
+    /// Nobody has asked yet.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn new() -> rustix::io::Result<Arc<Self>> {
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        Ok(Arc::new(Self { asked: AtomicBool::new(false), bell }))
+    }
+
+    /// Asks every thread to end.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        // the counter cannot be full: this is the only write
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Drives `directions` until asked to stop.
+pub fn run(mut directions: Vec<Direction>, stop: &Stop) -> Vec<(String, Config, Tally)> {
+    clock::finest_timers();
+    let begun = clock::now();
+    let mut spun = Span::ZERO;
+    let mut last_moved = begun;
+    let linger = Span::from_micros(std::env::var("LINGER").ok().and_then(|v| v.parse().ok()).unwrap_or(20));
+    let yld = std::env::var("YIELD").is_ok();
+    while !stop.asked.load(Ordering::Acquire) {
+        let now = clock::now();
+        let offset = clock::wall().saturating_sub(now.as_nanos());
+        let mut moved = 0;
+        for direction in &mut directions {
+            moved += direction.take_in(offset);
+            moved += direction.hand_over(clock::now());
+        }
+        if moved > 0 {
+            last_moved = clock::now();
+            continue;
+        }
+        let next = directions.iter().map(Direction::next).min().unwrap_or(Time::NEVER);
+        let now = clock::now();
+        if now.since(last_moved) < linger { if yld { std::thread::yield_now(); } else { std::hint::spin_loop(); } continue; }
+        let may_spin = spun.as_nanos() <= now.since(begun).as_nanos() / SPIN_SHARE;
+        let gap = next.since(now);
+        if may_spin && gap <= MARGIN {
+            let end = spin(&directions, next);
+            spun = Span::from_nanos(spun.as_nanos() + end.since(now).as_nanos());
+        } else {
+            let margin = if may_spin { MARGIN.as_nanos() } else { 0 };
+            sleep(&directions, stop, (next != Time::NEVER).then(|| gap.as_nanos() - margin.min(gap.as_nanos())));
+        }
+    }
+    directions.into_iter().map(Direction::finish).collect()
+}
+
+/// Until `next`, or until a packet comes.
+fn spin(directions: &[Direction], next: Time) -> Time {
+    loop {
+        let now = clock::now();
+        if now >= next || directions.iter().any(|direction| direction.receiver().is_ready()) {
+            return now;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Until a packet comes, the bell rings, or `nanos` have passed.
+fn sleep(directions: &[Direction], stop: &Stop, nanos: Option<u64>) {
+    let receivers = directions.iter().map(|direction| direction.receiver().as_fd());
+    let mut waited: Vec<PollFd<'_>> = receivers
+        .chain([stop.bell.as_fd()])
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    let timeout = nanos.map(|nanos| Timespec {
+        tv_sec: (nanos / 1_000_000_000).cast_signed(),
+        tv_nsec: (nanos % 1_000_000_000).cast_signed(),
+    });
+    // interrupted or not, the loop looks again
+    let _ = poll(&mut waited, timeout.as_ref());
+}
