@@ -11,11 +11,8 @@ fn config(discipline: Discipline, rate: u64) -> Config {
         discipline,
         serialiser: Serialiser::Rate(Rate::from_bits_per_second(rate)),
         framing: 0,
-        loss: Loss::None,
-        delay: Span::ZERO,
-        jitter: Span::ZERO,
-        reorder: false,
         seed: 1,
+        ..Config::default()
     }
 }
 
