@@ -17,6 +17,9 @@
 //! Laws (tests in `link/laws.rs`): a saturated link delivers its rate at every delay; an empty link
 //! delays one packet by size/rate + propagation; packets in = delivered + dropped + lost + inside.
 
+#[cfg(test)]
+mod cases;
+mod fifo;
 mod fq_codel;
 #[cfg(test)]
 mod laws;
@@ -27,6 +30,7 @@ mod schedule;
 mod serialiser;
 mod text;
 
+pub use fifo::{Fifo, Verdict};
 pub use fq_codel::FqCodelConfig;
 pub use loss::{GilbertElliott, Loss, LossUnit};
 pub use queue::{Bound, Discipline};

@@ -111,17 +111,18 @@ impl FqCodel {
         }
     }
 
-    /// Half of the fattest flow, at most a batch, from its head (RFC 8290 §4.1.3).
+    /// Half of the fattest flow, at most a batch, from its head (RFC 8290 §4.1.3). Looks at all flows,
+    /// as Linux does: that happens only once the whole queue is full.
     fn drop_from_fattest(&mut self, dropped: &mut impl FnMut(&Waiting)) {
-        let fattest = self.flows.iter_mut().max_by_key(|flow| flow.fifo.bytes);
+        let fattest = self.flows.iter_mut().max_by_key(|flow| flow.fifo.bytes());
         let Some(flow) = fattest else { return };
-        let goal = flow.fifo.bytes / 2;
+        let goal = flow.fifo.bytes() / 2;
         for _ in 0..DROP_BATCH {
             let Some(victim) = flow.fifo.pop() else { return };
             self.packets -= 1;
             self.bytes -= u64::from(victim.packet.bytes);
             dropped(&victim);
-            if flow.fifo.bytes <= goal {
+            if flow.fifo.bytes() <= goal {
                 return;
             }
         }
@@ -176,7 +177,7 @@ impl CoDel {
             self.first_above = None;
             return None;
         };
-        if now.since(waiting.offered) < config.target || fifo.bytes <= SMALLEST {
+        if now.since(waiting.offered) < config.target || fifo.bytes() <= SMALLEST {
             self.first_above = None;
             return Some((waiting, false));
         }
