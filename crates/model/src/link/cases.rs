@@ -160,7 +160,7 @@ fn a_saturated_link_follows_its_schedule_to_the_nanosecond() {
         let (round, rest) = (bytes / 1_250_000, bytes % 1_250_000);
         let within = match rest {
             0 => 0,
-            ..=1_000_000 => rest * 1_000,
+            1..=1_000_000 => rest * 1_000,
             _ => 2_000_000_000 + (rest - 1_000_000) * 4_000,
         };
         assert_eq!(delivered.departed.as_nanos(), round * 3_000_000_000 + within, "{at}");

@@ -106,7 +106,8 @@ impl FqCodel {
             flow.deficit = self.config.quantum.as_u64().cast_signed();
             self.new.push_back(index);
         }
-        if self.packets > self.config.limit || self.bytes > self.config.memory.as_u64() {
+        // half of a flow may be less than the packet that came: until it fits
+        while self.packets > self.config.limit || self.bytes > self.config.memory.as_u64() {
             self.drop_from_fattest(dropped);
         }
     }
