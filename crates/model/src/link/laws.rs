@@ -12,6 +12,7 @@ fn disciplines() -> impl Strategy<Value = Discipline> {
         Just(Bound::Unlimited),
         (0_u64..20).prop_map(Bound::Packets),
         (0_u64..20_000).prop_map(|n| Bound::Bytes(Bytes::new(n))),
+        (0_u64..20).prop_map(|n| Bound::Bytes(Bytes::new(500 * n))),
     ];
     prop_oneof![
         bound.clone().prop_map(Discipline::DropTail),
@@ -62,8 +63,15 @@ fn losses() -> impl Strategy<Value = Loss> {
     ]
 }
 
+/// From mostly full to mostly empty; at 8 Mbit/s a byte takes a µs, so that ends and arrivals meet.
 fn rates() -> impl Strategy<Value = Serialiser> {
-    (64_000_u64..100_000_000).prop_map(|bits| Serialiser::Rate(Rate::from_bits_per_second(bits)))
+    let bits = prop_oneof![
+        64_000_u64..1_000_000,
+        1_000_000_u64..8_000_000,
+        8_000_000_u64..100_000_000,
+        Just(8_000_000),
+    ];
+    bits.prop_map(|bits| Serialiser::Rate(Rate::from_bits_per_second(bits)))
 }
 
 fn traces() -> impl Strategy<Value = Trace> {
@@ -99,7 +107,7 @@ fn schedules() -> impl Strategy<Value = Entries> {
 
 fn configs() -> impl Strategy<Value = Config> {
     let times = (0_u64..50, prop_oneof![Just(0_u64), 0_u64..20], any::<bool>());
-    let stages = (disciplines(), serialisers(), losses(), 0_u32..39);
+    let stages = (disciplines(), serialisers(), losses(), prop_oneof![Just(0_u32), 0_u32..39]);
     (stages, times, any::<u64>(), prop_oneof![Just((Vec::new(), None)), schedules()]).prop_map(
         |((discipline, serialiser, loss, framing), (delay, jitter, reorder), seed, schedule)| {
             Config {
@@ -120,8 +128,15 @@ fn configs() -> impl Strategy<Value = Config> {
 
 /// (gap since the last in µs, bytes, class, flow)
 fn arrivals() -> impl Strategy<Value = Vec<(u64, u32, u8, u64)>> {
-    let gap = prop_oneof![Just(0_u64), 0_u64..3_000];
-    proptest::collection::vec((gap, 40_u32..1501, 0_u8..10, 0_u64..4), 1..150)
+    // some at once, some just behind one another, seldom a long silence
+    let gap = prop_oneof![
+        9 => Just(0_u64),
+        9 => Just(500),
+        18 => 0_u64..3_000,
+        1 => 0_u64..4_000_000,
+    ];
+    let bytes = prop_oneof![Just(500_u32), 40_u32..1501];
+    proptest::collection::vec((gap, bytes, 0_u8..10, 0_u64..4), 1..150)
 }
 
 fn packets(arrivals: &[(u64, u32, u8, u64)]) -> Vec<(Time, Packet)> {
@@ -171,7 +186,9 @@ fn run(config: &Config, packets: &[(Time, Packet)], driver: Driver) -> Run {
                     let next = link.next();
                     assert!(next >= now, "next() is in the past");
                     now = next;
+                    let from = out.len();
                     poll(&mut link, now, &mut out);
+                    assert!(out[from..].iter().all(|d| d.due == now), "next() was too late");
                 }
             }
             Driver::Every(us) => {
@@ -190,7 +207,10 @@ fn run(config: &Config, packets: &[(Time, Packet)], driver: Driver) -> Run {
         conserves(&link);
         within_bounds(config, &link);
         if driver != Driver::Lazy {
+            let from = out.len();
             poll(&mut link, at, &mut out);
+            let exact = driver != Driver::Eager || out[from..].iter().all(|d| d.due == at);
+            assert!(exact, "next() was too late");
         }
     }
     poll(&mut link, horizon + Span::from_secs(10), &mut out);
@@ -429,18 +449,24 @@ proptest! {
 
     #[test]
     fn drop_tail_is_what_a_formula_says(
-        arrivals in arrivals(), rate in 64_000_u64..50_000_000, most in 0_u64..12,
+        arrivals in arrivals(), rate in prop_oneof![64_000_u64..50_000_000, Just(8_000_000)], most in 0_u64..12, in_bytes: bool,
     ) {
-        // start = max(arrival, end of the one before); full when more than `most` have not started
-        let mut link = Link::new(&config(Discipline::DropTail(Bound::Packets(most)), rate), Time::ZERO);
+        // start = max(arrival, end of the one before); what has not started fills the queue
+        let bound = if in_bytes { Bound::Bytes(Bytes::new(most * 500)) } else { Bound::Packets(most) };
+        let mut link = Link::new(&config(Discipline::DropTail(bound), rate), Time::ZERO);
         let (mut now, mut busy, mut remainder) = (0_u64, 0_u64, 0_u128);
-        let mut starts: Vec<u64> = Vec::new();
+        let mut starts: Vec<(u64, u64)> = Vec::new();
         let mut expected = Vec::new();
         for (id, (gap, bytes, ..)) in arrivals.into_iter().enumerate() {
             now += gap * 1_000;
             link.offer(Time::from_nanos(now), packet(id as u64, bytes));
-            let waiting = starts.iter().filter(|start| **start > now).count() as u64;
-            if busy > now && waiting >= most {
+            let waiting = || starts.iter().filter(|(start, _)| *start > now);
+            let full = if in_bytes {
+                waiting().map(|(_, bytes)| bytes).sum::<u64>() + u64::from(bytes) > most * 500
+            } else {
+                waiting().count() as u64 >= most
+            };
+            if busy > now && full {
                 continue;
             }
             let start = now.max(busy);
@@ -448,7 +474,7 @@ proptest! {
             let work = u128::from(bytes) * 8_000_000_000 + carried;
             busy = start + (work / u128::from(rate)) as u64;
             remainder = work % u128::from(rate);
-            starts.push(start);
+            starts.push((start, u64::from(bytes)));
             expected.push((id as u64, busy));
         }
         let got: Vec<_> = drain(&mut link).iter().map(|d| (d.packet.id, d.departed.as_nanos())).collect();
