@@ -20,6 +20,7 @@ pub mod happy_eyeballs;
 pub mod lifetime;
 pub mod link;
 pub mod movement;
+pub mod placement;
 pub mod reclaim;
 pub mod rng;
 pub mod traffic;

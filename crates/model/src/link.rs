@@ -4,7 +4,7 @@
 //! offer(now, packet)   Queued, or Dropped by the full queue
 //! poll(now)            the next packet whose time has come, with its theoretical arrival
 //! next()               when to poll again
-//! set(now, change)     another rate, delay or loss from now on
+//! set(now, change)     another rate, delay or loss from now on (or by `Config::schedule`)
 //! snapshot()           counters, queue and what is in flight
 //! ```
 //! Drive it with any clock: packets carry the times they should have left and arrived, computed from
@@ -17,24 +17,35 @@
 //! Laws (tests in `link/laws.rs`): a saturated link delivers its rate at every delay; an empty link
 //! delays one packet by size/rate + propagation; packets in = delivered + dropped + lost + inside.
 
+#[cfg(test)]
+mod cases;
+mod fifo;
 mod fq_codel;
 #[cfg(test)]
 mod laws;
 mod loss;
+mod propagation;
 mod queue;
+mod schedule;
 mod serialiser;
+mod text;
 
+pub use fifo::{Fifo, Verdict};
 pub use fq_codel::FqCodelConfig;
 pub use loss::{GilbertElliott, Loss, LossUnit};
 pub use queue::{Bound, Discipline};
 pub use serialiser::{Serialiser, TRACE_OPPORTUNITY, Trace};
+pub use text::{QueueKind, QueueLength, Scheduled, TextError};
 
 use crate::rng::Rng;
 use crate::units::{Bytes, Span, Time};
 use alloc::collections::VecDeque;
+use alloc::string::String;
 use alloc::vec::Vec;
 use loss::LossState;
+use propagation::Propagation;
 use queue::Queue;
+use schedule::Schedule;
 use serialiser::SerialiserState;
 
 /// What the link needs to know of a packet. The driver keeps the bytes, by `id`.
@@ -75,6 +86,50 @@ pub struct Config {
     pub reorder: bool,
     /// All randomness of this link follows from it.
     pub seed: u64,
+    /// Changes, each so long after the link began; they happen at exactly that time whenever the
+    /// driver comes round. What leaves at the very time of a change leaves by what held before.
+    pub schedule: Vec<(Span, Change)>,
+    /// After which the schedule begins again; what was not changed back stays as it is.
+    pub schedule_period: Option<Span>,
+}
+
+impl Default for Config {
+    /// A link that does nothing: no limit, no loss, no delay.
+    fn default() -> Self {
+        Self {
+            discipline: Discipline::DropTail(Bound::Unlimited),
+            serialiser: Serialiser::Infinite,
+            framing: 0,
+            loss: Loss::None,
+            delay: Span::ZERO,
+            jitter: Span::ZERO,
+            reorder: false,
+            seed: 0,
+            schedule: Vec::new(),
+            schedule_period: None,
+        }
+    }
+}
+
+impl Config {
+    /// Whether the schedule can be kept.
+    ///
+    /// # Errors
+    /// In words: a period of 0, or a change that is not before the period's end and so would never
+    /// happen.
+    pub fn check(&self) -> Result<(), String> {
+        let Some(period) = self.schedule_period else { return Ok(()) };
+        if period == Span::ZERO {
+            return Err("a schedule cannot repeat every 0 ns; write a period like «60 s»".into());
+        }
+        match self.schedule.iter().find(|(at, _)| *at >= period) {
+            Some((at, _)) => Err(alloc::format!(
+                "the change at {at} comes after the schedule begins again at {period}; \
+                 make the period longer or the change earlier"
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What became of a packet that was offered.
@@ -113,7 +168,8 @@ pub struct Delivered {
 /// A change of a running link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Another serialiser; what is left of the packet on the wire goes on at the new rate.
+    /// Another serialiser; what is left of the packet on the wire goes on at the new rate. Rate 0 stops
+    /// the link: what is on the wire and in the queue waits for another rate.
     Serialiser(Serialiser),
     /// Another propagation delay; packets in flight keep theirs, and order is kept.
     Delay(Span),
@@ -169,13 +225,11 @@ pub struct Link {
     framing: u32,
     sending: Option<(Waiting, Time)>,
     loss: LossState,
-    delay: Span,
-    jitter: Span,
-    reorder: bool,
+    propagation: Propagation,
+    schedule: Schedule,
     /// By arrival.
     flight: VecDeque<Delivered>,
-    last_due: Time,
-    jitters: Rng,
+    /// All of a snapshot but what waits.
     count: Snapshot,
     /// Packets the driver has not been told of yet that will not come through.
     gone: Vec<(u64, Fate)>,
@@ -185,21 +239,17 @@ impl Link {
     /// An empty link.
     #[must_use]
     pub fn new(config: &Config, now: Time) -> Self {
-        // a stream of random numbers for each purpose, so that one does not shift another
-        let mut seeds = Rng::new(config.seed);
-        let loss_seed = seeds.next_u64();
+        let (loss, jitter) = streams(config.seed);
+        let (delay, reorder) = (config.delay, config.reorder);
         Self {
             queue: Queue::new(&config.discipline),
             serialiser: SerialiserState::new(config.serialiser.clone(), now),
             framing: config.framing,
             sending: None,
-            loss: LossState::new(config.loss.clone(), Rng::new(loss_seed)),
-            delay: config.delay,
-            jitter: config.jitter,
-            reorder: config.reorder,
+            loss: LossState::new(config.loss.clone(), loss),
+            propagation: Propagation::new(delay, config.jitter, reorder, jitter, now),
+            schedule: Schedule::new(&config.schedule, config.schedule_period, now),
             flight: VecDeque::new(),
-            last_due: now,
-            jitters: Rng::new(seeds.next_u64()),
             count: Snapshot::default(),
             gone: Vec::new(),
         }
@@ -234,100 +284,124 @@ impl Link {
             return None;
         }
         let delivered = self.flight.pop_front()?;
+        let bytes = u64::from(delivered.packet.bytes);
         self.count.delivered += 1;
-        self.count.delivered_bytes += u64::from(delivered.packet.bytes);
+        self.count.delivered_bytes += bytes;
+        self.count.in_flight -= 1;
+        self.count.in_flight_bytes -= bytes;
         Some(delivered)
     }
 
     /// Tells of each packet, by its id, that was dropped or lost since this was called last. A driver
-    /// that keeps bytes by id frees them here; one that does not call it pays 16 bytes a packet.
+    /// that keeps bytes by id frees them here; one that does not call it pays 16 bytes for each.
     pub fn gone(&mut self, mut tell: impl FnMut(u64, Fate)) {
         self.gone.drain(..).for_each(|(id, fate)| tell(id, fate));
     }
 
-    /// When something happens next; [`Time::NEVER`] when the link is empty.
+    /// When something happens next; [`Time::NEVER`] when the link is empty, or stopped for good.
     #[must_use]
     pub fn next(&self) -> Time {
-        let sent = self.sending.map_or(Time::NEVER, |(_, end)| end);
+        // a change matters to the packet on the wire only; the rest can wait for the next call
+        let sent = self.sending.map_or(Time::NEVER, |(_, end)| end.min(self.schedule.next()));
         self.flight.front().map_or(sent, |first| first.due.min(sent))
     }
 
     /// Changes the link from now on.
     pub fn set(&mut self, now: Time, change: Change) {
         self.advance(now);
-        match change {
-            Change::Serialiser(serialiser) => {
-                let end = self.sending.map(|(_, end)| end);
-                let end = self.serialiser.change(serialiser, now, end);
-                if let (Some((_, sending)), Some(end)) = (&mut self.sending, end) {
-                    *sending = end;
-                }
-            }
-            Change::Delay(delay) => self.delay = delay,
-            Change::Loss(loss) => self.loss.change(loss),
-        }
+        self.apply(now, change);
     }
 
     /// Counters and contents, as of the last call.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let sending = self.sending.iter().map(|(waiting, _)| waiting.packet.bytes);
-        let flight = self.flight.iter().map(|delivered| delivered.packet.bytes);
-        let in_flight_bytes = sending.chain(flight).map(u64::from).sum();
-        Snapshot {
-            queued: self.queue.packets(),
-            queued_bytes: self.queue.bytes(),
-            in_flight: self.flight.len() as u64 + u64::from(self.sending.is_some()),
-            in_flight_bytes,
-            ..self.count
+        Snapshot { queued: self.queue.packets(), queued_bytes: self.queue.bytes(), ..self.count }
+    }
+
+    fn apply(&mut self, now: Time, change: Change) {
+        match change {
+            Change::Serialiser(serialiser) => {
+                let end = self.serialiser.change(serialiser, now, self.sending.is_some());
+                if let (Some((_, sending)), Some(end)) = (&mut self.sending, end) {
+                    *sending = end;
+                }
+            }
+            Change::Delay(delay) => self.propagation.delay = delay,
+            Change::Loss(loss) => self.loss.change(loss),
         }
     }
 
     fn begin(&mut self, waiting: Waiting, start: Time) {
-        let bytes = u64::from(waiting.packet.bytes)
-            + u64::from(self.framing) * u64::from(waiting.packet.segments.max(1));
-        let end = self.serialiser.end(start, Bytes::new(bytes));
+        self.count.in_flight += 1;
+        self.count.in_flight_bytes += u64::from(waiting.packet.bytes);
+        let end = self.serialiser.end(start, on_the_wire(&waiting.packet, self.framing));
         self.sending = Some((waiting, end));
     }
 
     /// Lets everything happen that should have happened by `now`, at the time it should have.
     fn advance(&mut self, now: Time) {
-        while let Some((waiting, end)) = self.sending.take_if(|(_, end)| *end <= now) {
-            self.finish(waiting, end);
-            let (count, gone) = (&mut self.count, &mut self.gone);
-            let next = self.queue.pop(end, &mut |victim: &Waiting| {
-                count.dropped += 1;
-                count.dropped_bytes += u64::from(victim.packet.bytes);
-                gone.push((victim.packet.id, Fate::Dropped));
-            });
-            if let Some(next) = next {
-                self.count.marked += u64::from(next.marked);
-                self.begin(next, end);
+        loop {
+            let change = self.schedule.next();
+            let done = self
+                .sending
+                .take_if(|(_, end)| *end <= now && *end <= change && *end != Time::NEVER);
+            if let Some((waiting, end)) = done {
+                self.finish(waiting, end);
+                self.start_next(end);
+            } else if change <= now && change != Time::NEVER {
+                if self.sending.is_none() {
+                    self.schedule.skip_idle(now);
+                }
+                let at = self.schedule.next();
+                if let Some(change) = self.schedule.pop() {
+                    self.apply(at, change);
+                }
+            } else {
+                return;
             }
+        }
+    }
+
+    fn start_next(&mut self, now: Time) {
+        let (count, gone) = (&mut self.count, &mut self.gone);
+        let next = self.queue.pop(now, &mut |victim: &Waiting| {
+            count.dropped += 1;
+            count.dropped_bytes += u64::from(victim.packet.bytes);
+            gone.push((victim.packet.id, Fate::Dropped));
+        });
+        if let Some(next) = next {
+            self.count.marked += u64::from(next.marked);
+            self.begin(next, now);
         }
     }
 
     /// A packet has left: it is lost, or it arrives later.
     fn finish(&mut self, waiting: Waiting, departed: Time) {
         let Waiting { packet, offered, marked } = waiting;
-        if self.loss.takes(&packet) {
+        if self.loss.takes(&packet, offered) {
+            let bytes = u64::from(packet.bytes);
             self.count.lost += 1;
-            self.count.lost_bytes += u64::from(packet.bytes);
+            self.count.lost_bytes += bytes;
+            self.count.in_flight -= 1;
+            self.count.in_flight_bytes -= bytes;
             self.gone.push((packet.id, Fate::Lost));
             return;
         }
-        let jitter = match self.jitter.as_nanos() {
-            0 => Span::ZERO,
-            most => Span::from_nanos(self.jitters.below(most.saturating_add(1))),
-        };
-        let mut due = departed + self.delay + jitter;
-        if !self.reorder {
-            due = due.max(self.last_due);
-            self.last_due = due;
-        }
+        let due = self.propagation.due(departed);
         let delivered = Delivered { packet, offered, departed, due, marked };
         // nearly always at the end
         let at = self.flight.iter().rposition(|before| before.due <= due).map_or(0, |at| at + 1);
         self.flight.insert(at, delivered);
     }
+}
+
+/// A stream of random numbers for each purpose, so that one does not shift another: loss, jitter.
+fn streams(seed: u64) -> (Rng, Rng) {
+    let mut seeds = Rng::new(seed);
+    (Rng::new(seeds.next_u64()), Rng::new(seeds.next_u64()))
+}
+
+/// What a packet takes of the serialiser: each packet on the wire has its own framing.
+fn on_the_wire(packet: &Packet, framing: u32) -> Bytes {
+    Bytes::new(u64::from(packet.bytes) + u64::from(framing) * u64::from(packet.segments.max(1)))
 }

@@ -1,7 +1,8 @@
 //! Counts by size, log-linear: sixteen steps to each power of two, so that any value is known to
 //! 1/16 (at most 6.25 %) however large it is.
 
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 /// Steps to a power of two.
 const STEPS: u64 = 16;
@@ -137,6 +138,20 @@ impl Histogram {
     }
 }
 
+impl Serialize for Histogram {
+    /// `count`, `mean`, `least`, `most` (0 when empty), and `slots`: pairs of smallest value and count,
+    /// those that hold something.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_struct("Histogram", 5)?;
+        map.serialize_field("count", &self.count)?;
+        map.serialize_field("mean", &(self.sum as f64 / self.count.max(1) as f64))?;
+        map.serialize_field("least", &self.least)?;
+        map.serialize_field("most", &self.most)?;
+        map.serialize_field("slots", &self.slots().collect::<Vec<_>>())?;
+        map.end()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +168,23 @@ mod tests {
     #[test]
     fn an_empty_one_has_no_answers() {
         assert_eq!(Histogram::new().summary(), None);
+    }
+
+    #[test]
+    fn nanoseconds_up_to_minutes_take_few_slots_and_are_written_sparsely() {
+        let mut histogram = Histogram::new();
+        [1_000, 25_000_000, 25_000_001, 600_000_000_000].iter().for_each(|ns| histogram.add(*ns));
+        assert!(histogram.counts.len() < 640, "5 KiB");
+        let room = histogram.counts.capacity();
+        (0..1_000_000).for_each(|n| histogram.add(n * 600_000));
+        assert_eq!(histogram.counts.capacity(), room, "no more allocation");
+        let mut few = Histogram::new();
+        [5, 5, 1_000].iter().for_each(|ns| few.add(*ns));
+        let text = serde_json::to_string(&few).unwrap();
+        let expected =
+            r#"{"count":3,"mean":336.6666666666667,"least":5,"most":1000,"slots":[[5,2],[992,1]]}"#;
+        assert_eq!(text, expected);
+        assert!(serde_json::to_string(&Histogram::new()).unwrap().ends_with(r#""slots":[]}"#));
     }
 
     proptest! {

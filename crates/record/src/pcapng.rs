@@ -78,6 +78,21 @@ impl<W: Write> Capture<W> {
         bytes: &[u8],
         length: u32,
     ) -> io::Result<()> {
+        self.packet_with(interface, at, bytes, length, "")
+    }
+
+    /// Writes a packet with a comment: what became of it, why. An empty comment is none.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn packet_with(
+        &mut self,
+        interface: u32,
+        at: Time,
+        bytes: &[u8],
+        length: u32,
+        comment: &str,
+    ) -> io::Result<()> {
         let time = at.as_nanos();
         let mut body = Vec::with_capacity(24 + bytes.len());
         body.extend(interface.to_le_bytes());
@@ -87,6 +102,10 @@ impl<W: Write> Capture<W> {
         body.extend(length.to_le_bytes());
         body.extend(bytes);
         pad(&mut body);
+        if !comment.is_empty() {
+            option(&mut body, OPTION_COMMENT, comment.as_bytes());
+            option(&mut body, OPTION_END, &[]);
+        }
         self.block(PACKET, &body)
     }
 

@@ -106,22 +106,24 @@ impl FqCodel {
             flow.deficit = self.config.quantum.as_u64().cast_signed();
             self.new.push_back(index);
         }
-        if self.packets > self.config.limit || self.bytes > self.config.memory.as_u64() {
+        // half of a flow may be less than the packet that came: until it fits
+        while self.packets > self.config.limit || self.bytes > self.config.memory.as_u64() {
             self.drop_from_fattest(dropped);
         }
     }
 
-    /// Half of the fattest flow, at most a batch, from its head (RFC 8290 §4.1.3).
+    /// Half of the fattest flow, at most a batch, from its head (RFC 8290 §4.1.3). Looks at all flows,
+    /// as Linux does: that happens only once the whole queue is full.
     fn drop_from_fattest(&mut self, dropped: &mut impl FnMut(&Waiting)) {
-        let fattest = self.flows.iter_mut().max_by_key(|flow| flow.fifo.bytes);
+        let fattest = self.flows.iter_mut().max_by_key(|flow| flow.fifo.bytes());
         let Some(flow) = fattest else { return };
-        let goal = flow.fifo.bytes / 2;
+        let goal = flow.fifo.bytes() / 2;
         for _ in 0..DROP_BATCH {
             let Some(victim) = flow.fifo.pop() else { return };
             self.packets -= 1;
             self.bytes -= u64::from(victim.packet.bytes);
             dropped(&victim);
-            if flow.fifo.bytes <= goal {
+            if flow.fifo.bytes() <= goal {
                 return;
             }
         }
@@ -176,7 +178,7 @@ impl CoDel {
             self.first_above = None;
             return None;
         };
-        if now.since(waiting.offered) < config.target || fifo.bytes <= SMALLEST {
+        if now.since(waiting.offered) < config.target || fifo.bytes() <= SMALLEST {
             self.first_above = None;
             return Some((waiting, false));
         }

@@ -1,7 +1,7 @@
 //! Who waits where, and how much: drop-tail, strict priority, FQ-CoDel.
 
-use super::Waiting;
 use super::fq_codel::{FqCodel, FqCodelConfig};
+use super::{Packet, Waiting};
 use crate::units::{Bytes, Time};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -88,9 +88,37 @@ impl Queue {
 
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Self::Classes { by_class, .. } => by_class.iter().map(|fifo| fifo.bytes).sum(),
+            Self::Classes { by_class, .. } => by_class.iter().map(Fifo::bytes).sum(),
             Self::FqCodel(queue) => queue.bytes(),
         }
+    }
+}
+
+/// How much waits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Room {
+    segments: u64,
+    pub(super) bytes: u64,
+}
+
+impl Room {
+    /// Whether so much more fits under the bound.
+    pub(super) fn has(&self, bound: Bound, segments: u64, bytes: u64) -> bool {
+        match bound {
+            Bound::Unlimited => true,
+            Bound::Packets(most) => self.segments + segments <= most,
+            Bound::Bytes(most) => self.bytes + bytes <= most.as_u64(),
+        }
+    }
+
+    pub(super) const fn add(&mut self, segments: u64, bytes: u64) {
+        self.segments += segments;
+        self.bytes += bytes;
+    }
+
+    pub(super) const fn take(&mut self, segments: u64, bytes: u64) {
+        self.segments -= segments;
+        self.bytes -= bytes;
     }
 }
 
@@ -98,37 +126,35 @@ impl Queue {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Fifo {
     packets: VecDeque<Waiting>,
-    segments: u64,
-    pub(super) bytes: u64,
+    used: Room,
 }
 
 impl Fifo {
     fn has_room(&self, bound: Bound, waiting: &Waiting) -> bool {
-        match bound {
-            Bound::Unlimited => true,
-            Bound::Packets(most) => self.segments + segments(waiting) <= most,
-            Bound::Bytes(most) => self.bytes + u64::from(waiting.packet.bytes) <= most.as_u64(),
-        }
+        self.used.has(bound, segments(&waiting.packet), waiting.packet.bytes.into())
     }
 
     pub(super) fn push(&mut self, waiting: Waiting) {
-        self.segments += segments(&waiting);
-        self.bytes += u64::from(waiting.packet.bytes);
+        self.used.add(segments(&waiting.packet), waiting.packet.bytes.into());
         self.packets.push_back(waiting);
     }
 
     pub(super) fn pop(&mut self) -> Option<Waiting> {
         let waiting = self.packets.pop_front()?;
-        self.segments -= segments(&waiting);
-        self.bytes -= u64::from(waiting.packet.bytes);
+        self.used.take(segments(&waiting.packet), waiting.packet.bytes.into());
         Some(waiting)
     }
 
     pub(super) fn len(&self) -> u64 {
         self.packets.len() as u64
     }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.used.bytes
+    }
 }
 
-fn segments(waiting: &Waiting) -> u64 {
-    u64::from(waiting.packet.segments.max(1))
+/// What a packet counts as under a bound in packets.
+pub(super) fn segments(packet: &Packet) -> u64 {
+    packet.segments.max(1).into()
 }

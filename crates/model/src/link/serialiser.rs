@@ -63,36 +63,104 @@ impl Trace {
         Span::from_millis((n / length).saturating_mul(period).saturating_add(within.into()))
     }
 
-    /// The rate over one whole period.
+    /// The rate over one whole round.
     #[must_use]
     pub fn mean_rate(&self) -> Rate {
-        let period = Span::from_millis(self.opportunities.last().copied().unwrap_or(1).into());
         let bytes = Bytes::new(self.opportunities.len() as u64 * TRACE_OPPORTUNITY);
-        Rate::of(bytes, period).unwrap_or_default()
+        Rate::of(bytes, self.round()).unwrap_or_default()
+    }
+
+    /// After which it repeats.
+    fn round(&self) -> Span {
+        Span::from_millis(self.opportunities.last().copied().unwrap_or(1).into())
+    }
+
+    /// The times, in milliseconds.
+    pub(super) fn times(&self) -> &[u32] {
+        &self.opportunities
     }
 }
+
+/// Work is counted in bits × 10⁹, so that a rate in bit/s takes `rate` of it away in each nanosecond
+/// and nothing is ever rounded but the time a packet's end is told as.
+const WORK_PER_BYTE: u128 = 8 * 1_000_000_000;
 
 #[derive(Debug, Clone)]
 pub(super) struct SerialiserState {
     kind: Serialiser,
-    /// Nanoseconds × rate that the last end was rounded down by, in bits·ns/s; below the rate.
+    /// What the last end was rounded down by, in work; below the rate.
     remainder: u64,
     /// When the last packet's end was, rounded down; the remainder belongs to it.
     last_end: Time,
+    /// Of the packet on the wire: since when it goes at the present rate, and its work at that time.
+    since: Time,
+    work: u128,
     /// Of a trace: when it began, the opportunity in use and what is left of it.
     begun: Time,
-    used: u64,
+    cursor: Cursor,
+}
+
+/// A place in a trace.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    opportunity: u64,
     left: u64,
+}
+
+impl Cursor {
+    const START: Self = Self { opportunity: 0, left: TRACE_OPPORTUNITY };
+
+    /// Opportunities that passed unused before `since` are lost.
+    fn skip(&mut self, trace: &Trace, since: Span) {
+        // whole rounds of a long silence at once
+        let round = trace.round().max(Span::from_nanos(1));
+        let rounds = (since.as_nanos() / round.as_nanos()).saturating_sub(1);
+        let passed = rounds.saturating_mul(trace.opportunities.len() as u64);
+        if passed > self.opportunity {
+            *self = Self { opportunity: passed, ..Self::START };
+        }
+        while trace.opportunity(self.opportunity) < since {
+            *self = Self { opportunity: self.opportunity + 1, ..Self::START };
+        }
+    }
+
+    /// Uses up `bytes`, and says at which opportunity the last of them goes.
+    fn take(&mut self, mut bytes: u64) -> u64 {
+        while bytes > self.left {
+            bytes -= self.left;
+            *self = Self { opportunity: self.opportunity + 1, ..Self::START };
+        }
+        self.left -= bytes;
+        let used = self.opportunity;
+        if self.left == 0 {
+            *self = Self { opportunity: used + 1, ..Self::START };
+        }
+        used
+    }
 }
 
 impl SerialiserState {
     pub(super) const fn new(kind: Serialiser, now: Time) -> Self {
-        Self { kind, remainder: 0, last_end: now, begun: now, used: 0, left: 0 }
+        Self {
+            kind,
+            remainder: 0,
+            last_end: now,
+            since: now,
+            work: 0,
+            begun: now,
+            cursor: Cursor::START,
+        }
     }
 
-    /// When a packet that starts at `start` has left. Back-to-back packets do not drift: the part of a
-    /// nanosecond that one end is rounded down by goes to the next packet.
+    /// When a packet that starts at `start` has left; [`Time::NEVER`] at rate 0. Back-to-back packets
+    /// do not drift: the part of a nanosecond that one end is rounded down by goes to the next packet.
     pub(super) fn end(&mut self, start: Time, bytes: Bytes) -> Time {
+        let carried = if start == self.last_end { u128::from(self.remainder) } else { 0 };
+        self.go(start, u128::from(bytes.as_u64()) * WORK_PER_BYTE + carried)
+    }
+
+    fn go(&mut self, start: Time, work: u128) -> Time {
+        (self.since, self.work) = (start, work);
         match &self.kind {
             Serialiser::Infinite => start,
             Serialiser::Rate(rate) => {
@@ -100,63 +168,58 @@ impl SerialiserState {
                 if rate == 0 {
                     return Time::NEVER;
                 }
-                let carried = if start == self.last_end { u128::from(self.remainder) } else { 0 };
-                let work = u128::from(bytes.as_u64()) * 8 * 1_000_000_000 + carried;
                 let nanos = u64::try_from(work / rate).unwrap_or(u64::MAX);
                 self.remainder = (work % rate) as u64;
                 self.last_end = start + Span::from_nanos(nanos);
                 self.last_end
             }
             Serialiser::Trace(trace) => {
-                let since = start.since(self.begun);
-                // opportunities that passed unused are lost
-                if trace.opportunity(self.used) < since || self.left == 0 {
-                    while trace.opportunity(self.used) < since {
-                        self.used += 1;
-                        self.left = TRACE_OPPORTUNITY;
-                    }
-                    if self.left == 0 {
-                        self.left = TRACE_OPPORTUNITY;
-                    }
-                }
-                let mut wanted = bytes.as_u64();
-                while wanted > self.left {
-                    wanted -= self.left;
-                    self.used += 1;
-                    self.left = TRACE_OPPORTUNITY;
-                }
-                self.left -= wanted;
-                let end = self.begun + trace.opportunity(self.used);
-                if self.left == 0 {
-                    self.used += 1;
-                    self.left = TRACE_OPPORTUNITY;
-                }
-                end.max(start)
+                self.cursor.skip(trace, start.since(self.begun));
+                let used = self.cursor.take(whole_bytes(work));
+                (self.begun + trace.opportunity(used)).max(start)
             }
         }
     }
 
-    /// Another serialiser from `now` on. Says when the packet on the wire, which would have ended at
-    /// `end`, ends now: what is left of it goes at the new rate.
-    pub(super) fn change(
-        &mut self,
-        kind: Serialiser,
-        now: Time,
-        end: Option<Time>,
-    ) -> Option<Time> {
-        let before = core::mem::replace(self, Self::new(kind, now)).kind;
-        let end = end?;
-        let left = match before {
-            Serialiser::Rate(rate) if end != Time::NEVER => {
-                let bits =
-                    u128::from(end.since(now).as_nanos()) * u128::from(rate.as_bits_per_second());
-                Bytes::new(u64::try_from(bits.div_ceil(8_000_000_000)).unwrap_or(u64::MAX))
-            }
-            // a stopped link or a trace does not say how much is left: the packet is sent whole
-            _ => Bytes::new(TRACE_OPPORTUNITY),
-        };
-        Some(self.end(now, left))
+    /// Another serialiser from `now` on. If a packet is on the wire, says when it ends now: exactly
+    /// what is left of it goes on, whatever it went by before, stopped or not.
+    pub(super) fn change(&mut self, kind: Serialiser, now: Time, sending: bool) -> Option<Time> {
+        let left = sending.then(|| self.left(now));
+        *self = Self::new(kind, now);
+        left.map(|left| self.go(now, left))
     }
+
+    /// The work at `now` that is left of the packet on the wire.
+    fn left(&self, now: Time) -> u128 {
+        match &self.kind {
+            Serialiser::Infinite => 0,
+            Serialiser::Rate(rate) => {
+                let passed = u128::from(now.since(self.since).as_nanos());
+                self.work.saturating_sub(passed * u128::from(rate.as_bits_per_second()))
+            }
+            Serialiser::Trace(trace) => {
+                // backwards from where the packet would end: what goes after `now` has not gone yet
+                let (total, mut left) = (whole_bytes(self.work), 0);
+                let mut at = self.cursor;
+                if at.left == TRACE_OPPORTUNITY {
+                    at = Cursor { opportunity: at.opportunity.saturating_sub(1), left: 0 };
+                }
+                while left < total && self.begun + trace.opportunity(at.opportunity) > now {
+                    left += TRACE_OPPORTUNITY - at.left;
+                    if at.opportunity == 0 {
+                        break;
+                    }
+                    at = Cursor { opportunity: at.opportunity - 1, left: 0 };
+                }
+                u128::from(left.min(total)) * WORK_PER_BYTE
+            }
+        }
+    }
+}
+
+/// A trace takes whole bytes: a part of one is sent as one.
+fn whole_bytes(work: u128) -> u64 {
+    u64::try_from(work.div_ceil(WORK_PER_BYTE)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -206,5 +269,58 @@ mod tests {
         {
             assert!(Trace::parse(text).unwrap_err().contains(part), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_long_silence_is_skipped_to_the_same_place() {
+        let trace = Trace::parse("1\n2\n2\n5\n").unwrap();
+        for late in (0..60).map(|n| Span::from_micros(n * 500)) {
+            let mut step = Cursor::START;
+            while trace.opportunity(step.opportunity) < late {
+                step = Cursor { opportunity: step.opportunity + 1, ..Cursor::START };
+            }
+            let mut jump = Cursor::START;
+            jump.skip(&trace, late);
+            assert_eq!(jump.opportunity, step.opportunity, "{late}");
+        }
+    }
+
+    /// A packet of 3,000 bytes that has gone half way by one serialiser, and then goes by another.
+    #[test]
+    fn what_is_left_on_the_wire_goes_on_whatever_it_went_by() {
+        let ms = |n| Time::ZERO + Span::from_millis(n);
+        let rate = |bits| Serialiser::Rate(Rate::from_bits_per_second(bits));
+        let trace = || Serialiser::Trace(Trace::parse("1\n2\n3\n4\n").unwrap());
+        let begin = |kind| {
+            let mut state = SerialiserState::new(kind, Time::ZERO);
+            state.end(Time::ZERO, Bytes::new(3_000));
+            state
+        };
+        // 24,000 bits at 12 Mbit/s take 2 ms: at 1 ms 1,500 bytes are left
+        let mut half = begin(rate(12_000_000));
+        assert_eq!(half.change(rate(0), ms(1), true), Some(Time::NEVER));
+        assert_eq!(half.change(rate(0), ms(7), true), Some(Time::NEVER));
+        assert_eq!(half.change(rate(6_000_000), ms(10), true), Some(ms(12)));
+        let mut half = begin(rate(12_000_000));
+        assert_eq!(
+            half.change(trace(), ms(1), true),
+            Some(ms(2)),
+            "the first line of the new trace"
+        );
+        // 1,504 of them pass at 1 ms, 1,496 are left
+        let mut half = begin(trace());
+        let end = half.change(rate(1_496 * 8 * 1_000), ms(1), true);
+        assert_eq!(end, Some(ms(2)));
+        // 900 bytes of another packet share the first opportunity
+        let mut second = SerialiserState::new(trace(), Time::ZERO);
+        second.end(Time::ZERO, Bytes::new(900));
+        assert_eq!(second.end(ms(1), Bytes::new(3_000)), ms(3));
+        let end = second.change(rate((3_000 - 604 - 1_504) * 8 * 1_000), ms(2), true);
+        assert_eq!(end, Some(ms(3)));
+        // nothing has gone of what began stopped
+        let mut stopped = begin(rate(0));
+        assert_eq!(stopped.change(rate(24_000_000), ms(5), true), Some(ms(6)));
+        assert_eq!(begin(rate(1)).change(Serialiser::Infinite, ms(5), true), Some(ms(5)));
+        assert_eq!(begin(rate(1)).change(Serialiser::Infinite, ms(5), false), None);
     }
 }
