@@ -3,7 +3,6 @@
 use crate::recording::{Event, Recorder};
 use crate::slab::Slab;
 use crate::wire;
-use ekiden_linux::clock;
 use ekiden_linux::packet::{BATCH, Receiver, Sender};
 use ekiden_model::link::{Config, Fate, Link, Offered, Serialiser, Snapshot};
 use ekiden_model::units::{Bytes, Rate, Span, Time};
@@ -13,51 +12,49 @@ use ekiden_record::histogram::Histogram;
 /// run. Enough for 10 Gbit/s at a second's delay.
 const ROOM: usize = 1 << 30;
 /// A packet handed over this much after it was due is late.
-pub const LATE: Span = Span::from_millis(1);
+pub(crate) const LATE: Span = Span::from_millis(1);
 
 /// What a direction is made of.
 #[derive(Debug)]
-pub struct Parts {
-    /// For reports: `down`, `up`, or `link a → b`.
-    pub name: String,
+pub(crate) struct Parts {
     /// The model's link.
-    pub config: Config,
+    pub(crate) config: Config,
     /// Where packets come from.
-    pub receiver: Receiver,
+    pub(crate) receiver: Receiver,
     /// Where they go.
-    pub sender: Sender,
+    pub(crate) sender: Sender,
     /// Told of each packet, if anybody wants to know.
-    pub recorder: Option<Recorder>,
+    pub(crate) recorder: Option<Recorder>,
 }
 
 /// What happened in a direction, for its report.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// The model's counters.
-    pub link: Snapshot,
+    pub(crate) link: Snapshot,
     /// Nanoseconds each packet waited for the serialiser and was sent: departure − arrival.
-    pub queueing: Histogram,
+    pub(crate) queueing: Histogram,
     /// Nanoseconds from a packet's arrival until it was due at the other end.
-    pub delay: Histogram,
+    pub(crate) delay: Histogram,
     /// Nanoseconds each packet was handed over after it was due: the emulator's own error.
-    pub lateness: Histogram,
+    pub(crate) lateness: Histogram,
     /// Packets handed over more than [`LATE`] after they were due.
-    pub late: u64,
+    pub(crate) late: u64,
     /// Packets handed over later than the link needs for one full packet.
-    pub overruns: u64,
+    pub(crate) overruns: u64,
     /// Super-packets among those that came in.
-    pub super_packets: u64,
+    pub(crate) super_packets: u64,
     /// Frames that are not for a link: neighbour discovery, multicast.
-    pub ignored: u64,
+    pub(crate) ignored: u64,
     /// Frames lost because the emulator did not come round in time, or had no room.
-    pub missed: u64,
+    pub(crate) missed: u64,
     /// Frames that the device at the far end did not take.
-    pub refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// A direction that runs.
 #[derive(Debug)]
-pub struct Direction {
+pub(crate) struct Direction {
     parts: Parts,
     link: Link,
     slab: Slab,
@@ -72,7 +69,7 @@ pub struct Direction {
 
 impl Direction {
     /// Begins now, with an empty link.
-    pub fn new(parts: Parts, mtu: u32, now: Time) -> Self {
+    pub(crate) fn new(parts: Parts, mtu: u32, now: Time) -> Self {
         let rate = match &parts.config.serialiser {
             Serialiser::Rate(rate) => *rate,
             Serialiser::Trace(trace) => trace.mean_rate(),
@@ -92,18 +89,18 @@ impl Direction {
     }
 
     /// Where packets come from, to wait for.
-    pub const fn receiver(&self) -> &Receiver {
+    pub(crate) const fn receiver(&self) -> &Receiver {
         &self.parts.receiver
     }
 
     /// When something happens next.
-    pub fn next(&self) -> Time {
+    pub(crate) fn next(&self) -> Time {
         self.link.next()
     }
 
     /// Offers to the link what has come in, each packet at the time the kernel got it; `offset` is the
     /// wall clock's lead over the monotonic one, in nanoseconds. Says how many packets there were.
-    pub fn take_in(&mut self, offset: u64) -> usize {
+    pub(crate) fn take_in(&mut self, offset: u64) -> usize {
         let Self { parts, link, slab, held, last, tally, .. } = self;
         let recorder = &mut parts.recorder;
         parts.receiver.receive(BATCH, |received| {
@@ -130,7 +127,7 @@ impl Direction {
     }
 
     /// Hands over what is due by now, and says how many packets that were.
-    pub fn hand_over(&mut self, now: Time) -> usize {
+    pub(crate) fn hand_over(&mut self, now: Time) -> usize {
         self.last = now.max(self.last);
         self.due.clear();
         while self.due.len() < BATCH {
@@ -184,10 +181,10 @@ impl Direction {
     }
 
     /// Ends the direction: what is still inside stays undelivered.
-    pub fn finish(mut self) -> (String, Config, Tally) {
+    pub(crate) fn finish(mut self) -> Tally {
         self.tally.link = self.link.snapshot();
         self.tally.missed += self.parts.receiver.dropped().unwrap_or(0);
-        (self.parts.name, self.parts.config, self.tally)
+        self.tally
     }
 }
 

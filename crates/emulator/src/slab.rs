@@ -2,14 +2,14 @@
 
 /// Frames by their number.
 #[derive(Debug, Default)]
-pub struct Slab {
+pub(crate) struct Slab {
     frames: Vec<Vec<u8>>,
     free: Vec<u32>,
 }
 
 impl Slab {
     /// Keeps a copy of `frame`.
-    pub fn keep(&mut self, frame: &[u8]) -> u32 {
+    pub(crate) fn keep(&mut self, frame: &[u8]) -> u32 {
         if let Some(id) = self.free.pop() {
             let kept = &mut self.frames[id as usize];
             kept.clear();
@@ -21,23 +21,18 @@ impl Slab {
     }
 
     /// The frame kept as `id`.
-    pub fn frame(&self, id: u32) -> &[u8] {
+    pub(crate) fn frame(&self, id: u32) -> &[u8] {
         &self.frames[id as usize]
     }
 
     /// The same, to change it.
-    pub fn frame_mut(&mut self, id: u32) -> &mut [u8] {
+    pub(crate) fn frame_mut(&mut self, id: u32) -> &mut [u8] {
         &mut self.frames[id as usize]
     }
 
     /// Gives the buffer back.
-    pub fn free(&mut self, id: u32) {
+    pub(crate) fn free(&mut self, id: u32) {
         self.free.push(id);
-    }
-
-    /// Frames kept now.
-    pub const fn len(&self) -> usize {
-        self.frames.len() - self.free.len()
     }
 }
 
@@ -52,6 +47,6 @@ mod tests {
         let second = slab.keep(b"two");
         slab.free(first);
         assert_eq!(slab.keep(b"three"), first);
-        assert_eq!((slab.frame(first), slab.frame(second), slab.len()), (&b"three"[..], &b"two"[..], 2));
+        assert_eq!((slab.frame(first), slab.frame(second)), (&b"three"[..], &b"two"[..]));
     }
 }

@@ -3,7 +3,6 @@
 
 use crate::direction::{Direction, Tally};
 use ekiden_linux::clock;
-use ekiden_model::link::Config;
 use ekiden_model::units::{Span, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +17,7 @@ const SPIN_SHARE: u64 = 8;
 
 /// How a thread is told to end.
 #[derive(Debug)]
-pub struct Stop {
+pub(crate) struct Stop {
     asked: AtomicBool,
     bell: OwnedFd,
 }
@@ -28,13 +27,13 @@ impl Stop {
     ///
     /// # Errors
     /// Out of descriptors.
-    pub fn new() -> rustix::io::Result<Arc<Self>> {
+    pub(crate) fn new() -> std::io::Result<Arc<Self>> {
         let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         Ok(Arc::new(Self { asked: AtomicBool::new(false), bell }))
     }
 
     /// Asks every thread to end.
-    pub fn ask(&self) {
+    pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::Release);
         // the counter cannot be full: this is the only write
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
@@ -42,13 +41,10 @@ impl Stop {
 }
 
 /// Drives `directions` until asked to stop.
-pub fn run(mut directions: Vec<Direction>, stop: &Stop) -> Vec<(String, Config, Tally)> {
+pub(crate) fn run(mut directions: Vec<Direction>, stop: &Stop) -> Vec<Tally> {
     clock::finest_timers();
     let begun = clock::now();
     let mut spun = Span::ZERO;
-    let mut last_moved = begun;
-    let linger = Span::from_micros(std::env::var("LINGER").ok().and_then(|v| v.parse().ok()).unwrap_or(20));
-    let yld = std::env::var("YIELD").is_ok();
     while !stop.asked.load(Ordering::Acquire) {
         let now = clock::now();
         let offset = clock::wall().saturating_sub(now.as_nanos());
@@ -58,12 +54,10 @@ pub fn run(mut directions: Vec<Direction>, stop: &Stop) -> Vec<(String, Config, 
             moved += direction.hand_over(clock::now());
         }
         if moved > 0 {
-            last_moved = clock::now();
             continue;
         }
         let next = directions.iter().map(Direction::next).min().unwrap_or(Time::NEVER);
         let now = clock::now();
-        if now.since(last_moved) < linger { if yld { std::thread::yield_now(); } else { std::hint::spin_loop(); } continue; }
         let may_spin = spun.as_nanos() <= now.since(begun).as_nanos() / SPIN_SHARE;
         let gap = next.since(now);
         if may_spin && gap <= MARGIN {
@@ -71,7 +65,8 @@ pub fn run(mut directions: Vec<Direction>, stop: &Stop) -> Vec<(String, Config, 
             spun = Span::from_nanos(spun.as_nanos() + end.since(now).as_nanos());
         } else {
             let margin = if may_spin { MARGIN.as_nanos() } else { 0 };
-            sleep(&directions, stop, (next != Time::NEVER).then(|| gap.as_nanos() - margin.min(gap.as_nanos())));
+            let until = (next != Time::NEVER).then(|| gap.as_nanos().saturating_sub(margin));
+            sleep(&directions, stop, until);
         }
     }
     directions.into_iter().map(Direction::finish).collect()

@@ -1,0 +1,161 @@
+//! Links that run: their threads, and their reports at the end.
+
+use crate::direction::{Direction, Parts, Tally};
+use crate::fidelity::Steal;
+use crate::recording::{Recording, Rows};
+use crate::report::{DirectionReport, LinkReport};
+use crate::worker::{self, Stop};
+use ekiden_linux::clock;
+use ekiden_linux::netns::Netns;
+use ekiden_linux::packet::{Receiver, Sender};
+use ekiden_model::link::Config;
+use ekiden_model::units::Time;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Bytes of packets that may wait in the kernel for the emulator to come round: 32 MiB, some 15,000
+/// packets of 1500 bytes.
+const RING: usize = 32 << 20;
+/// A super-packet's frame.
+const LARGEST: usize = 65_535 + 14;
+
+/// One link, between two devices of the emulator's namespace.
+#[derive(Debug, Clone)]
+pub struct Wire {
+    /// For reports.
+    pub name: String,
+    /// The devices: packets that come in by one leave by the other.
+    pub devices: [String; 2],
+    /// What the two directions are called, from the first device to the second, and back.
+    pub directions: [String; 2],
+    /// The two directions' links.
+    pub configs: [Config; 2],
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// Whether super-packets come.
+    pub super_packets: bool,
+}
+
+/// What to write down of a run besides its report.
+#[derive(Default)]
+pub struct Record {
+    /// Told of every packet.
+    pub rows: Option<Rows>,
+    /// A capture in pcapng.
+    pub capture: Option<Box<dyn Write + Send>>,
+}
+
+/// Links that run until [`Engine::finish`], or until dropped.
+#[derive(Debug)]
+pub struct Engine {
+    wires: Vec<Wire>,
+    /// Each with the numbers of its directions.
+    threads: Vec<(Vec<usize>, JoinHandle<Vec<Tally>>)>,
+    stop: Arc<Stop>,
+    recording: Option<Recording>,
+    begun: Time,
+    steal: Steal,
+}
+
+impl Engine {
+    /// Starts the links on the devices of `place`.
+    ///
+    /// # Errors
+    /// No such device, no CAP_NET_RAW, out of memory, descriptors or threads.
+    pub fn start(wires: Vec<Wire>, place: &Netns, record: Record) -> io::Result<Self> {
+        let begun = clock::now();
+        let recording = (record.rows.is_some() || record.capture.is_some()).then(|| {
+            let names = wires.iter().flat_map(|wire| {
+                wire.directions.iter().map(|direction| format!("{} {direction}", wire.name))
+            });
+            let lead = clock::wall().saturating_sub(begun.as_nanos());
+            Recording::start(names.collect(), begun, lead, record.rows, record.capture)
+        });
+        let opened = place.run(|| wires.iter().map(open).collect::<io::Result<Vec<_>>>())??;
+        let mut directions = Vec::new();
+        for (wire, ends) in wires.iter().zip(opened) {
+            for (config, (receiver, sender)) in wire.configs.iter().zip(ends) {
+                let number = directions.len() as u32;
+                let recorder = recording.as_ref().map(|recording| recording.recorder(number));
+                let parts = Parts { config: config.clone(), receiver, sender, recorder };
+                directions.push(Direction::new(parts, wire.mtu, begun));
+            }
+        }
+        let stop = Stop::new()?;
+        let threads = spread(directions, &stop)?;
+        Ok(Self { wires, threads, stop, recording, begun, steal: Steal::now() })
+    }
+
+    /// Ends the links and says what happened.
+    ///
+    /// # Errors
+    /// A thread of the emulator failed, or what was to be written down could not be.
+    pub fn finish(mut self) -> io::Result<Vec<LinkReport>> {
+        self.stop.ask();
+        let mut tallies: Vec<Option<Tally>> = Vec::new();
+        tallies.resize_with(self.wires.len() * 2, || None);
+        for (numbers, thread) in self.threads.drain(..) {
+            let done = thread.join().map_err(|_| io::Error::other("an emulator thread panicked"))?;
+            for (number, tally) in numbers.into_iter().zip(done) {
+                tallies[number] = Some(tally);
+            }
+        }
+        if let Some(recording) = self.recording.take() {
+            recording.finish()?;
+        }
+        let steal = self.steal.since();
+        let seconds = clock::now().since(self.begun);
+        let mut tallies = tallies.into_iter().map(Option::unwrap_or_default);
+        Ok(self
+            .wires
+            .iter()
+            .map(|wire| {
+                let directions = wire.directions.iter().zip(&wire.configs).map(|(name, config)| {
+                    let tally = tallies.next().unwrap_or_default();
+                    DirectionReport::new(name, config, &tally)
+                });
+                LinkReport::new(wire, directions.collect(), seconds, steal)
+            })
+            .collect())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop.ask();
+    }
+}
+
+type Ends = [(Receiver, Sender); 2];
+
+fn open(wire: &Wire) -> io::Result<Ends> {
+    let largest = if wire.super_packets { LARGEST } else { wire.mtu as usize + 14 };
+    let [first, second] = &wire.devices;
+    Ok([
+        (Receiver::open(first, largest, RING)?, Sender::open(second)?),
+        (Receiver::open(second, largest, RING)?, Sender::open(first)?),
+    ])
+}
+
+/// One thread for every two processors: the others are for the programs at the link's ends.
+fn spread(
+    directions: Vec<Direction>,
+    stop: &Arc<Stop>,
+) -> io::Result<Vec<(Vec<usize>, JoinHandle<Vec<Tally>>)>> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let count = (processors / 2).clamp(1, directions.len().max(1));
+    let mut groups: Vec<(Vec<usize>, Vec<Direction>)> = Vec::new();
+    groups.resize_with(count, Default::default);
+    for (number, direction) in directions.into_iter().enumerate() {
+        let group = &mut groups[number % count];
+        group.0.push(number);
+        group.1.push(direction);
+    }
+    let start = |(numbers, directions): (Vec<usize>, Vec<Direction>)| {
+        let stop = Arc::clone(stop);
+        let thread = std::thread::Builder::new().name("link".to_owned());
+        Ok((numbers, thread.spawn(move || worker::run(directions, &stop))?))
+    };
+    groups.into_iter().map(start).collect()
+}

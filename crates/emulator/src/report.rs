@@ -1,0 +1,176 @@
+//! What a link did, for people and for programs.
+
+use crate::direction::Tally;
+use crate::engine::Wire;
+use crate::fidelity::{Evidence, Verdict, judge};
+use ekiden_model::link::{Config, Snapshot};
+use ekiden_model::units::{Bytes, Rate, Span};
+use ekiden_record::histogram::{Histogram, Summary};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// One direction.
+#[derive(Debug, Clone, Serialize)]
+pub struct DirectionReport {
+    /// As `up`, `down`.
+    pub name: String,
+    /// The link's parameters, in words.
+    pub link: String,
+    /// Packets and bytes, by what became of them.
+    pub packets: Snapshot,
+    /// Nanoseconds from a packet's arrival until its last bit was sent.
+    pub queueing_ns: Option<Summary>,
+    /// Nanoseconds from a packet's arrival until it was due at the far end.
+    pub delay_ns: Option<Summary>,
+    /// Nanoseconds packets were handed over after they were due: the emulator's own error.
+    pub lateness_ns: Option<Summary>,
+    /// The same, as counts by size (each slot's smallest value and its count).
+    pub lateness_slots: Vec<(u64, u64)>,
+    /// Packets handed over more than 1 ms late.
+    pub late: u64,
+    /// Packets handed over later than the link needs for one full packet.
+    pub overruns: u64,
+    /// Super-packets that came in.
+    pub super_packets: u64,
+    /// Frames that were not for the link: neighbour discovery, multicast.
+    pub ignored: u64,
+    /// Packets lost because the emulator did not come round in time.
+    pub missed: u64,
+    /// Packets that the device at the far end did not take.
+    pub refused: u64,
+}
+
+/// One link.
+#[derive(Debug, Clone, Serialize)]
+pub struct LinkReport {
+    /// Its name.
+    pub name: String,
+    /// How long it ran.
+    pub seconds: f64,
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// `packets`, or `super-packets`: what the link sees.
+    pub mode: &'static str,
+    /// Its directions.
+    pub directions: Vec<DirectionReport>,
+    /// Processor time that the host took away, in parts per million.
+    pub steal_ppm: u64,
+    /// How far to trust the run.
+    pub verdict: Verdict,
+    /// Why the verdict is not better.
+    pub reasons: Vec<String>,
+}
+
+impl DirectionReport {
+    pub(crate) fn new(name: &str, config: &Config, tally: &Tally) -> Self {
+        Self {
+            name: name.to_owned(),
+            link: describe(config),
+            packets: tally.link,
+            queueing_ns: tally.queueing.summary(),
+            delay_ns: tally.delay.summary(),
+            lateness_ns: tally.lateness.summary(),
+            lateness_slots: slots(&tally.lateness),
+            late: tally.late,
+            overruns: tally.overruns,
+            super_packets: tally.super_packets,
+            ignored: tally.ignored,
+            missed: tally.missed,
+            refused: tally.refused,
+        }
+    }
+}
+
+impl LinkReport {
+    pub(crate) fn new(
+        wire: &Wire,
+        directions: Vec<DirectionReport>,
+        lasted: Span,
+        steal_ppm: u64,
+    ) -> Self {
+        let lateness = directions.iter().filter_map(|direction| direction.lateness_ns);
+        let evidence = Evidence {
+            packets: directions.iter().map(|direction| direction.packets.delivered).sum(),
+            late: directions.iter().map(|direction| direction.late).sum(),
+            latest: Span::from_nanos(lateness.map(|summary| summary.most).max().unwrap_or(0)),
+            missed: directions.iter().map(|direction| direction.missed + direction.refused).sum(),
+            steal_ppm,
+        };
+        let (verdict, reasons) = judge(&evidence);
+        Self {
+            name: wire.name.clone(),
+            seconds: lasted.as_nanos() as f64 / 1e9,
+            mtu: wire.mtu,
+            mode: if wire.super_packets { "super-packets" } else { "packets" },
+            directions,
+            steal_ppm,
+            verdict,
+            reasons,
+        }
+    }
+
+    /// A few lines for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for direction in &self.directions {
+            let Snapshot { delivered, delivered_bytes, dropped, lost, marked, .. } =
+                direction.packets;
+            let bytes = Bytes::new(delivered_bytes);
+            let lasted = Span::from_nanos((self.seconds * 1e9) as u64);
+            let rate = Rate::of(bytes, lasted).unwrap_or_default().as_bits_per_second();
+            let _ = write!(
+                text,
+                "{:>6}: {delivered} packets, {:.1} MB, {:.2} Mbit/s; {dropped} dropped from the queue, \
+                 {lost} lost",
+                direction.name,
+                delivered_bytes as f64 / 1e6,
+                rate as f64 / 1e6,
+            );
+            if marked > 0 {
+                let _ = write!(text, ", {marked} marked");
+            }
+            if let Some(delay) = direction.delay_ns {
+                let ms = |nanos: u64| nanos as f64 / 1e6;
+                let _ = write!(text, "; delay {:.1} … {:.1} ms", ms(delay.least), ms(delay.most));
+            }
+            text.push('\n');
+        }
+        let lateness = self.directions.iter().filter_map(|direction| direction.lateness_ns);
+        let worst = lateness.fold((0, 0), |(p99, most), summary| {
+            (summary.p99.max(p99), summary.most.max(most))
+        });
+        let us = |nanos: u64| nanos as f64 / 1e3;
+        let _ = write!(
+            text,
+            "{}: packets came {:.0} µs late at the 99th percentile, {:.0} µs at most",
+            self.verdict,
+            us(worst.0),
+            us(worst.1)
+        );
+        for reason in &self.reasons {
+            let _ = write!(text, "; {reason}");
+        }
+        text.push('\n');
+        text
+    }
+}
+
+/// A link's parameters in one line.
+#[must_use]
+pub fn describe(config: &Config) -> String {
+    let mut parts = vec![format!("delay {}", config.delay)];
+    if config.jitter != Span::ZERO {
+        parts.push(format!("jitter {}", config.jitter));
+    }
+    parts.push(format!("rate {}", config.serialiser));
+    parts.push(format!("loss {}", config.loss));
+    if !config.schedule.is_empty() {
+        parts.push(format!("{} changes", config.schedule.len()));
+    }
+    parts.join(", ")
+}
+
+fn slots(histogram: &Histogram) -> Vec<(u64, u64)> {
+    histogram.slots().collect()
+}

@@ -1,0 +1,273 @@
+//! What a network is made of, and the file it is read from.
+//!
+//! ```toml
+//! [[host]]
+//! name = "office"
+//! congestion = "cubic"
+//! sysctls = { "net.ipv4.tcp_rmem" = "4096 131072 393216" }
+//!
+//! [[host]]
+//! name = "hub"
+//! router = true
+//!
+//! [[host]]
+//! name = "server"
+//!
+//! [[link]]
+//! between = ["office", "hub"]
+//! delay = "5 ms"
+//!
+//! [[link]]
+//! between = ["hub", "server"]
+//! delay = "20 ms"
+//! rate = "10 Mbit/s"
+//! forward = { rate = "1 Mbit/s" }      # from the hub to the server
+//!
+//! [[process]]
+//! host = "server"
+//! command = "iperf3 -s"
+//! ready = 5201                         # begun in this order, each once the one before is ready
+//! ```
+
+use crate::settings::{Settings, SettingsError};
+use ekiden_model::link::Config;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A network.
+#[derive(Debug, Clone, Default)]
+pub struct TopologyPlan {
+    /// Its machines.
+    pub hosts: Vec<HostPlan>,
+    /// The links between them.
+    pub links: Vec<LinkPlan>,
+    /// What runs on the machines, begun in this order.
+    pub processes: Vec<ProcessPlan>,
+}
+
+/// A machine: a network namespace.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostPlan {
+    /// Its name, which all machines know it by.
+    pub name: String,
+    /// Whether it forwards packets of others.
+    #[serde(default)]
+    pub router: bool,
+    /// Congestion control of what it sends, set on its routes; the machine's own default if not said.
+    #[serde(default)]
+    pub congestion: Option<String>,
+    /// Settings of its own, by their dotted names.
+    #[serde(default)]
+    pub sysctls: BTreeMap<String, String>,
+}
+
+/// A link between two machines.
+#[derive(Debug, Clone)]
+pub struct LinkPlan {
+    /// For reports.
+    pub name: String,
+    /// The machines it joins.
+    pub between: [String; 2],
+    /// Largest IP packet, 576–65535; IPv6 needs 1280.
+    pub mtu: u32,
+    /// Whether TCP may hand over super-packets. They save much processor time, and are what a link
+    /// above some 500 Mbit/s is emulated with; a lost or queued one is up to 64 KiB at once.
+    pub super_packets: bool,
+    /// From the first machine to the second.
+    pub forward: Config,
+    /// Back.
+    pub backward: Config,
+}
+
+/// A program on a machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessPlan {
+    /// Where.
+    pub host: String,
+    /// Given to `sh -c`.
+    pub command: String,
+    /// The TCP port it listens on once it is ready.
+    #[serde(default)]
+    pub ready: Option<u16>,
+}
+
+/// Why a plan is not a network.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// Not TOML, or not of this form.
+    #[error("{0}")]
+    Form(String),
+    /// What it says does not fit together.
+    #[error("{0}")]
+    Clash(String),
+    /// A link's settings.
+    #[error("link {link}: {source}")]
+    Link {
+        /// Its name.
+        link: String,
+        /// What is wrong with it.
+        source: SettingsError,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    host: Vec<HostPlan>,
+    #[serde(default)]
+    link: Vec<LinkFile>,
+    #[serde(default)]
+    process: Vec<ProcessPlan>,
+    #[serde(default)]
+    seed: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct LinkFile {
+    name: Option<String>,
+    between: [String; 2],
+    mtu: Option<u32>,
+    #[serde(default, rename = "super-packets")]
+    super_packets: bool,
+    #[serde(default)]
+    forward: Settings,
+    #[serde(default)]
+    backward: Settings,
+    #[serde(flatten)]
+    both: toml::Table,
+}
+
+/// MTU when nothing is said: Ethernet's.
+pub const MTU: u32 = 1500;
+
+impl TopologyPlan {
+    /// Reads a plan; `folder` is where it lies, for the traces it names.
+    ///
+    /// # Errors
+    /// With the line, or the name of the host or link, and what to write instead.
+    pub fn read(text: &str, folder: &Path) -> Result<Self, PlanError> {
+        let file: File = toml::from_str(text).map_err(|error| PlanError::Form(error.to_string()))?;
+        let mut links = Vec::new();
+        for (at, link) in file.link.into_iter().enumerate() {
+            let name = link.name.unwrap_or_else(|| link.between.join("-"));
+            let both: Settings = toml::Value::Table(link.both)
+                .try_into()
+                .map_err(|error| PlanError::Form(format!("link {name}: {error}")))?;
+            let mtu = link.mtu.unwrap_or(MTU);
+            let seed = file.seed.wrapping_add(2 * at as u64);
+            let config = |settings: Settings, seed| {
+                settings
+                    .or(&both)
+                    .config(mtu, link.super_packets, seed, folder)
+                    .map_err(|source| PlanError::Link { link: name.clone(), source })
+            };
+            links.push(LinkPlan {
+                forward: config(link.forward, seed)?,
+                backward: config(link.backward, seed.wrapping_add(1))?,
+                name,
+                between: link.between,
+                mtu,
+                super_packets: link.super_packets,
+            });
+        }
+        let plan = Self { hosts: file.host, links, processes: file.process };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// Whether the plan fits together.
+    ///
+    /// # Errors
+    /// A name that is missing, unknown or there twice, a link from a machine to itself, an MTU out of
+    /// range, too many of anything.
+    pub fn check(&self) -> Result<(), PlanError> {
+        let refuse = |why: String| Err(PlanError::Clash(why));
+        let mut names = BTreeSet::new();
+        for host in &self.hosts {
+            let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            if host.name.is_empty() || !host.name.chars().all(plain) {
+                return refuse(format!(
+                    "«{}» cannot be a host's name: letters, digits, - and _ make one",
+                    host.name
+                ));
+            }
+            if !names.insert(host.name.as_str()) {
+                return refuse(format!("there are two hosts named {}", host.name));
+            }
+        }
+        let known = |name: &String, whose: &str| match names.contains(name.as_str()) {
+            true => Ok(()),
+            false => Err(PlanError::Clash(format!(
+                "{whose} names the host «{name}», and there is none; there are: {}",
+                names.iter().copied().collect::<Vec<_>>().join(", ")
+            ))),
+        };
+        for link in &self.links {
+            let whose = format!("the link {}", link.name);
+            link.between.iter().try_for_each(|name| known(name, &whose))?;
+            if link.between[0] == link.between[1] {
+                return refuse(format!("{whose} joins {} with itself", link.between[0]));
+            }
+            if !(576..=65_535).contains(&link.mtu) {
+                return refuse(format!("{whose} has an MTU of {}: 576 to 65535 is possible", link.mtu));
+            }
+        }
+        for process in &self.processes {
+            known(&process.host, &format!("the process «{}»", process.command))?;
+        }
+        if self.hosts.len() > 200 || self.links.len() > 1000 {
+            return refuse("at most 200 hosts and 1000 links are possible".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_model::link::Serialiser;
+    use ekiden_model::units::Rate;
+
+    fn read(text: &str) -> Result<TopologyPlan, String> {
+        TopologyPlan::read(text, Path::new(".")).map_err(|error| error.to_string())
+    }
+
+    const TWO: &str = "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n";
+
+    #[test]
+    fn a_direction_is_laid_over_both() {
+        let text = format!(
+            "{TWO}[[link]]\nbetween = [\"a\", \"b\"]\ndelay = \"25ms\"\nrate = \"8 Mbit/s\"\n\
+             forward = {{ rate = \"1 Mbit/s\" }}\n"
+        );
+        let link = &read(&text).unwrap().links[0];
+        assert_eq!(link.name, "a-b");
+        assert_eq!(link.forward.delay, link.backward.delay);
+        let rate = |bits| Serialiser::Rate(Rate::from_bits_per_second(bits));
+        assert_eq!(link.forward.serialiser, rate(1_000_000));
+        assert_eq!(link.backward.serialiser, rate(8_000_000));
+        assert_ne!(link.forward.seed, link.backward.seed, "each direction loses its own packets");
+    }
+
+    #[test]
+    fn mistakes_are_refused_with_their_place() {
+        for (more, part) in [
+            ("[[link]]\nbetween = [\"a\", \"c\"]\n", "there are: a, b"),
+            ("[[link]]\nbetween = [\"a\", \"a\"]\n", "itself"),
+            ("[[link]]\nbetween = [\"a\", \"b\"]\ndelay = \"25\"\n", "25 ms"),
+            ("[[link]]\nbetween = [\"a\", \"b\"]\ndealy = \"25 ms\"\n", "dealy"),
+            ("[[link]]\nbetween = [\"a\", \"b\"]\nmtu = 100\n", "576"),
+            ("[[host]]\nname = \"a\"\n", "two hosts"),
+            ("[[host]]\nname = \"a b\"\n", "letters"),
+            ("[[process]]\nhost = \"x\"\ncommand = \"true\"\n", "«x»"),
+            ("[[hots]]\n", "hots"),
+        ] {
+            let refused = read(&format!("{TWO}{more}")).unwrap_err();
+            assert!(refused.contains(part), "{more}: {refused}");
+        }
+    }
+}
