@@ -1,5 +1,7 @@
 //! Captures are what tshark takes them for.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
+
 use ekiden_model::units::Time;
 use ekiden_record::pcapng::Capture;
 use std::io::Write;

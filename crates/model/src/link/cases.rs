@@ -224,3 +224,27 @@ fn room_is_made_once() {
     }
     assert_eq!(link.flight.capacity(), room);
 }
+
+#[test]
+fn a_packet_leaves_the_queue_when_it_starts_and_no_later() {
+    // 1 ms each: at 1 ms the second starts, and its place is free for the third
+    let config = config(Discipline::DropTail(Bound::Packets(1)), 8_000_000);
+    let times = [0, 0, 0, 1_000_000, 1_999_999, 2_000_000];
+    let room = [true, true, false, true, false, true];
+    let mut link = Link::new(&config, Time::ZERO);
+    let mut fifo = Fifo::new(&config, Time::ZERO).unwrap();
+    for ((id, at), room) in (0..).zip(times.map(Time::from_nanos)).zip(room) {
+        assert_eq!(link.offer(at, packet(id, 1_000)) == Offered::Queued, room, "{id}");
+        assert_eq!(fifo.offer(at, packet(id, 1_000)) != Verdict::Dropped, room, "{id}");
+    }
+    let mut stopped = config.clone();
+    stopped.serialiser = Serialiser::Rate(Rate::default());
+    let scheduled = [(Span::ZERO, Change::Delay(Span::ZERO))].into();
+    for needs_events in [
+        stopped,
+        Config { schedule: scheduled, ..config.clone() },
+        Config { discipline: Discipline::Priority(Bound::Unlimited), ..config },
+    ] {
+        assert!(Fifo::new(&needs_events, Time::ZERO).is_none());
+    }
+}

@@ -442,7 +442,7 @@ proptest! {
         // the other harness hurries up after its horizon
         prop_assume!(out.iter().all(|d| d.departed < horizon));
         prop_assert_eq!(&out, &link.out);
-        let s = fifo.snapshot(horizon);
+        let s = fifo.snapshot(Time::NEVER);
         prop_assert_eq!((s.lost, s.dropped_bytes, s.delivered_bytes), (lost, link.end.dropped_bytes, link.end.delivered_bytes));
         prop_assert_eq!((s.queued, s.queued_bytes), (0, 0));
     }
@@ -453,13 +453,16 @@ proptest! {
     ) {
         // start = max(arrival, end of the one before); what has not started fills the queue
         let bound = if in_bytes { Bound::Bytes(Bytes::new(most * 500)) } else { Bound::Packets(most) };
-        let mut link = Link::new(&config(Discipline::DropTail(bound), rate), Time::ZERO);
+        let config = config(Discipline::DropTail(bound), rate);
+        let mut link = Link::new(&config, Time::ZERO);
+        let mut fifo = Fifo::new(&config, Time::ZERO).unwrap();
         let (mut now, mut busy, mut remainder) = (0_u64, 0_u64, 0_u128);
         let mut starts: Vec<(u64, u64)> = Vec::new();
         let mut expected = Vec::new();
         for (id, (gap, bytes, ..)) in arrivals.into_iter().enumerate() {
             now += gap * 1_000;
             link.offer(Time::from_nanos(now), packet(id as u64, bytes));
+            let verdict = fifo.offer(Time::from_nanos(now), packet(id as u64, bytes));
             let waiting = || starts.iter().filter(|(start, _)| *start > now);
             let full = if in_bytes {
                 waiting().map(|(_, bytes)| bytes).sum::<u64>() + u64::from(bytes) > most * 500
@@ -467,6 +470,7 @@ proptest! {
                 waiting().count() as u64 >= most
             };
             if busy > now && full {
+                prop_assert_eq!(verdict, Verdict::Dropped);
                 continue;
             }
             let start = now.max(busy);
@@ -475,6 +479,7 @@ proptest! {
             busy = start + (work / u128::from(rate)) as u64;
             remainder = work % u128::from(rate);
             starts.push((start, u64::from(bytes)));
+            prop_assert!(matches!(verdict, Verdict::Arrives(d) if d.departed.as_nanos() == busy));
             expected.push((id as u64, busy));
         }
         let got: Vec<_> = drain(&mut link).iter().map(|d| (d.packet.id, d.departed.as_nanos())).collect();
