@@ -1,0 +1,124 @@
+//! Files that one command sees in place of others: its own `/etc/hosts`, its own `/etc/resolv.conf`.
+
+use crate::sockopt::errno;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+/// What is seen where. Made before the command starts, as afterwards nothing may be allocated.
+#[derive(Debug, Clone, Default)]
+pub struct Mounts {
+    pairs: Vec<(CString, CString)>,
+    skipped: Vec<String>,
+}
+
+impl Mounts {
+    /// Nothing: the command sees what everybody sees.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Shows each first path's file at the second. A second path that is a symbolic link is followed
+    /// now; one that is not there is left out, see [`Self::skipped`].
+    ///
+    /// # Errors
+    /// When a first path is not there.
+    pub fn new<S: AsRef<Path>, T: AsRef<Path>>(pairs: &[(S, T)]) -> io::Result<Self> {
+        let mut mounts = Self::none();
+        for (source, target) in pairs {
+            let (source, target) = (source.as_ref(), target.as_ref());
+            let found = source.canonicalize().map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", source.display()))
+            })?;
+            match target.canonicalize() {
+                Ok(real) => mounts.pairs.push((text(found)?, text(real)?)),
+                Err(error) => mounts.skipped.push(format!(
+                    "{} stays as it is: {error}; a file can only be shown where there is one",
+                    target.display()
+                )),
+            }
+        }
+        Ok(mounts)
+    }
+
+    /// What was left out, each with its reason.
+    #[must_use]
+    pub fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
+    /// Moves the calling process to a mount namespace of its own, if there is anything to show, and
+    /// shows it there. Async-signal-safe.
+    pub(crate) fn apply(&self) -> io::Result<()> {
+        if self.pairs.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: a plain integer; called in a process that has one thread.
+        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+            return Err(io::Error::from_raw_os_error(errno()));
+        }
+        private()?;
+        for (source, target) in &self.pairs {
+            // SAFETY: both texts end in NUL and outlive the call; the others may be null for a bind.
+            let result = unsafe {
+                libc::mount(
+                    source.as_ptr(),
+                    target.as_ptr(),
+                    ptr::null(),
+                    libc::MS_BIND,
+                    ptr::null(),
+                )
+            };
+            if result != 0 {
+                return Err(io::Error::from_raw_os_error(errno()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// From here on, mounts of this mount namespace are nobody else's business. Async-signal-safe.
+pub(crate) fn private() -> io::Result<()> {
+    let flags = libc::MS_REC | libc::MS_PRIVATE;
+    // SAFETY: the texts are constants that end in NUL; a change of propagation reads nothing else.
+    let result =
+        unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), ptr::null(), flags, ptr::null()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno())) }
+}
+
+/// A new `/proc`, of the pid namespace of the caller.
+pub(crate) fn fresh_proc() -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let name = c"proc".as_ptr();
+    // SAFETY: the texts are constants that end in NUL; proc takes no options.
+    let result = unsafe { libc::mount(name, c"/proc".as_ptr(), name, flags, ptr::null()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno())) }
+}
+
+fn text(path: PathBuf) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_followed_and_what_is_missing_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let (own, real) = (folder.path().join("own"), folder.path().join("real"));
+        std::fs::write(&own, "").unwrap();
+        std::fs::write(&real, "").unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let missing = folder.path().join("missing");
+        let mounts = Mounts::new(&[(&own, &link), (&own, &missing)]).unwrap();
+        assert_eq!(mounts.pairs.len(), 1);
+        assert!(mounts.pairs[0].1.to_str().unwrap().ends_with("/real"));
+        assert!(mounts.skipped()[0].contains("missing stays as it is"), "{:?}", mounts.skipped());
+        assert!(Mounts::new(&[(&missing, &own)]).is_err());
+    }
+}
