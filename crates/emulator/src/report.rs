@@ -109,6 +109,12 @@ impl LinkReport {
         }
     }
 
+    /// Adds packets that a device of `host` threw away, which no link of the model lost.
+    pub(crate) fn add_device_drops(&mut self, host: &str, dropped: u64) {
+        self.verdict = Verdict::Tainted;
+        self.reasons.push(format!("{dropped} packets were thrown away by the device of {host}"));
+    }
+
     /// A few lines for people.
     #[must_use]
     pub fn text(&self) -> String {

@@ -1,0 +1,114 @@
+//! A program on a machine: started, waited for until it listens, ended with all it started.
+
+use super::{BuildError, Host, ProcessPlan};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a program may take to end before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A running program, ended when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts `plan`'s program on `host` and waits until it is ready.
+    ///
+    /// # Errors
+    /// It cannot be started, ends at once, or does not listen within `patience`.
+    pub fn start(host: &Host, plan: &ProcessPlan, patience: Duration) -> Result<Self, BuildError> {
+        let what = format!("«{}» on {}", plan.command, plan.host);
+        let failed = |why: String| BuildError::Process(format!("{what}: {why}"));
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(&plan.command).stdin(Stdio::null()).process_group(0);
+        host.place(&mut command).map_err(|error| failed(error.to_string()))?;
+        let child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let mut this = Self { child };
+        if let Some(port) = plan.ready {
+            match wait_for_port(host, port, patience, || this.ended())? {
+                Waited::Listens => {}
+                Waited::Ended(status) => {
+                    return Err(failed(format!("it ended ({status}) instead of listening on port {port}")));
+                }
+                Waited::Silent => {
+                    let secs = patience.as_secs();
+                    return Err(failed(format!("it does not listen on port {port} after {secs} s")));
+                }
+            }
+        }
+        Ok(this)
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let Some(group) = Pid::from_raw(self.child.id().cast_signed()) else { return };
+        let _ = kill_process_group(group, Signal::TERM);
+        let begun = Instant::now();
+        while self.ended().is_none() && begun.elapsed() < GRACE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // what it left behind in its group, too
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// What came of waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waited {
+    /// Something listens on the port.
+    Listens,
+    /// The program ended.
+    Ended(ExitStatus),
+    /// Neither, in all the time.
+    Silent,
+}
+
+/// Waits until something listens on a TCP port of `host`, IPv4 or IPv6.
+///
+/// # Errors
+/// The host cannot be looked at.
+pub fn wait_for_port(
+    host: &Host,
+    port: u16,
+    patience: Duration,
+    mut ended: impl FnMut() -> Option<ExitStatus>,
+) -> Result<Waited, BuildError> {
+    let begun = Instant::now();
+    loop {
+        if host.run(listening)?.contains(&port) {
+            return Ok(Waited::Listens);
+        }
+        if let Some(status) = ended() {
+            return Ok(Waited::Ended(status));
+        }
+        if begun.elapsed() >= patience {
+            return Ok(Waited::Silent);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// TCP ports that somebody listens on, on the calling thread's machine.
+pub(crate) fn listening() -> Vec<u16> {
+    const LISTEN: &str = "0A";
+    let files = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+    let text: String = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
+    let ports = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let port = words.next()?.rsplit(':').next()?;
+        (words.nth(1)? == LISTEN).then(|| u16::from_str_radix(port, 16).ok())?
+    });
+    ports.collect()
+}
