@@ -1,6 +1,7 @@
 //! The arguments. What they mean is done elsewhere.
 
 use crate::config::{Overrides, pattern};
+use crate::link;
 use clap::{Args, Parser, Subcommand};
 use ekiden_model::units::Span;
 use ipnet::IpNet;
@@ -56,6 +57,9 @@ pub enum Command {
         after_help = "Keys: r sorts by rate, b by bytes, a by age, i by idle time; the same again turns the order;\nq or Esc quits."
     )]
     Top(Top),
+    /// Run a command, or a shell, behind an emulated link
+    #[command(after_help = link::args::HELP)]
+    Link(Box<link::args::LinkArgs>),
     /// Write a completion script for a shell to standard output
     #[command(
         after_help = "Example:\n  ekiden completions bash > ~/.local/share/bash-completion/completions/ekiden"

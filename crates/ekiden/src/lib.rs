@@ -9,6 +9,7 @@ pub mod control;
 pub mod doctor;
 pub mod exit;
 mod limits;
+pub mod link;
 pub mod logging;
 mod print;
 pub mod serve;
@@ -35,6 +36,7 @@ pub fn run() -> ExitCode {
         Command::Doctor(args) => examine(args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Link(args) => link::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ekiden", &mut script);

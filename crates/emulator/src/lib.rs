@@ -8,8 +8,10 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))] // a test may fail loudly
 
 mod direction;
+mod dns;
 pub mod engine;
 pub mod fidelity;
+pub mod pair;
 pub mod recording;
 pub mod replay;
 pub mod report;

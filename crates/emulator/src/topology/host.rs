@@ -48,23 +48,29 @@ impl Host {
         let doing = || format!("the host {}", plan.name);
         let netns = Netns::new().map_err(kernel(doing()))?;
         let this = Self::of(&plan.name, netns, host_v4(number), host_v6(number));
+        this.prepare()?;
         let forwarding = [("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")];
         let own = plan.sysctls.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let wanted = SYSCTLS
-            .iter()
-            .copied()
-            .chain(forwarding.into_iter().filter(|_| plan.router))
-            .chain(own)
-            .collect::<Vec<_>>();
-        for (name, value) in wanted {
-            let doing = format!("{}: setting {name} to {value}", plan.name);
-            this.run(|| sysctl::write(name, value))?.map_err(kernel(doing))?;
+        for (name, value) in forwarding.into_iter().filter(|_| plan.router).chain(own) {
+            this.set(name, value)?;
         }
         let netlink = this.netlink()?;
-        netlink.up("lo")?;
         netlink.address("lo", host_v4(number).into(), 32)?;
-        netlink.address("lo", host_v6(number).into(), 128)?;
+        if this.carries_v6(LEAST_V6) {
+            netlink.address("lo", host_v6(number).into(), 128)?;
+        }
         Ok(this)
+    }
+
+    /// What every new machine needs.
+    pub(crate) fn prepare(&self) -> Result<(), BuildError> {
+        SYSCTLS.iter().try_for_each(|(name, value)| self.set(name, value))?;
+        Ok(self.netlink()?.up("lo")?)
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<(), BuildError> {
+        let doing = format!("{}: setting {name} to {value}", self.name);
+        self.run(|| sysctl::write(name, value))?.map_err(kernel(doing))
     }
 
     /// A machine whose namespace is there already, with all that is in it.
@@ -136,6 +142,12 @@ impl Host {
         &self.devices
     }
 
+    /// Whether IPv6 can be had on a link of this machine.
+    pub(crate) fn carries_v6(&self, mtu: u32) -> bool {
+        let off = "net.ipv6.conf.default.disable_ipv6";
+        mtu >= LEAST_V6 && self.run(|| sysctl::number(off) == Some(0)).unwrap_or(false)
+    }
+
     pub(super) fn next_device(&self) -> String {
         format!("link{}", self.devices.len())
     }
@@ -150,7 +162,7 @@ impl Host {
         mtu: u32,
     ) -> Result<(), BuildError> {
         let netlink = self.netlink()?;
-        let v6 = mtu >= LEAST_V6;
+        let v6 = self.carries_v6(mtu);
         netlink.set_noarp(name)?;
         netlink.up(name)?;
         netlink.address(name, end_v4(link, end).into(), 32)?;

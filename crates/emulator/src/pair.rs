@@ -1,0 +1,247 @@
+//! One link with a command at its near end: what `ekiden link` runs.
+//!
+//! The far end is this machine and what it reaches, where that is permitted, or an empty machine.
+
+use crate::dns::Relay;
+use crate::engine::{Engine, Record, Wire};
+use crate::report::LinkReport;
+use crate::topology::{
+    BuildError, Host, LinkPlan, Process, ProcessPlan, end_v4, end_v6, introduce, join, kernel,
+    listening, quiet,
+};
+use ekiden_linux::netlink::{Netlink, Route, RouteMetrics};
+use ekiden_linux::netns::Netns;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// Numbers of links from here on are pairs': topologies use those below.
+const FIRST: usize = 8192;
+/// How many pairs may have this machine at their far end at once.
+const MOST: usize = 1000;
+/// How long a command at the far end may take until something listens there.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is at the far end.
+#[derive(Debug)]
+pub enum Far {
+    /// This machine, whose network namespace it is.
+    Machine(Netns),
+    /// A machine of its own, with a command on it if there is one.
+    Command(Option<String>),
+}
+
+/// A running link with its two ends.
+#[derive(Debug)]
+pub struct Pair {
+    // ended before the link
+    process: Option<Process>,
+    _relay: Option<Relay>,
+    engine: Engine,
+    hosts: [Host; 2],
+}
+
+/// Near and far, by number.
+const NEAR: usize = 0;
+const FAR: usize = 1;
+
+impl Pair {
+    /// Makes the link of `plan`; its `between` are not looked at. `congestion` holds for what both
+    /// ends send over it.
+    ///
+    /// # Errors
+    /// [`BuildError`]; what was made by then is gone.
+    pub fn build(
+        plan: &LinkPlan,
+        far: Far,
+        congestion: Option<&str>,
+        record: Record,
+    ) -> Result<Self, BuildError> {
+        let middle = Netns::new().map_err(kernel("the emulator's own namespace"))?;
+        let quiet = || middle.run(quiet)?;
+        quiet().map_err(kernel("the emulator's own namespace"))?;
+        let netlink = Netlink::open(&middle).map_err(kernel("a netlink socket"))?;
+        let (far_netns, command, machine) = match far {
+            Far::Machine(netns) => (netns, None, true),
+            Far::Command(command) => {
+                (Netns::new().map_err(kernel("the far end"))?, command, false)
+            }
+        };
+        let (number, device) = lay_far(plan, &netlink, &far_netns, &middle)?;
+        let name = |end, name: &str, netns| {
+            Host::of(name, netns, end_v4(number, end), end_v6(number, end))
+        };
+        let near_netns = Netns::new().map_err(kernel("the near end"))?;
+        join(&netlink, &near_netns, "link0", &middle, "near", (number, NEAR), plan)?;
+        let mut near = name(NEAR, "near", near_netns);
+        let mut far = name(FAR, "far", far_netns);
+        near.prepare()?;
+        if !machine {
+            far.prepare()?;
+        }
+        near.attach(number, NEAR, "link0", plan.mtu)?;
+        far.attach(number, FAR, &device, plan.mtu)?;
+        let metrics =
+            RouteMetrics { congestion: congestion.map(ToOwned::to_owned), ..RouteMetrics::default() };
+        set_routes(&near, "link0", &far, &device, &metrics, plan)?;
+        let relay = if machine { names(&mut near, &far)? } else { None };
+        let mut hosts = [near, far];
+        introduce(&mut hosts)?;
+        let wire = Wire {
+            name: "link".to_owned(),
+            devices: ["near".to_owned(), "far".to_owned()],
+            directions: ["up".to_owned(), "down".to_owned()],
+            configs: [plan.forward.clone(), plan.backward.clone()],
+            mtu: plan.mtu,
+            super_packets: plan.super_packets,
+        };
+        let engine = Engine::start(vec![wire], &middle, record).map_err(kernel("the link"))?;
+        let mut this = Self { process: None, _relay: relay, engine, hosts };
+        if let Some(command) = command {
+            let plan = ProcessPlan { host: "far".to_owned(), command, ready: None };
+            let process = Process::start(this.far(), &plan, PATIENCE)?;
+            this.process = Some(process);
+            this.wait_for_far()?;
+        }
+        Ok(this)
+    }
+
+    /// The end at which the command runs.
+    #[must_use]
+    pub const fn near(&self) -> &Host {
+        &self.hosts[NEAR]
+    }
+
+    /// The other end.
+    #[must_use]
+    pub const fn far(&self) -> &Host {
+        &self.hosts[FAR]
+    }
+
+    /// Until the command at the far end listens somewhere, or has ended, or does not seem to want to.
+    fn wait_for_far(&mut self) -> Result<(), BuildError> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            let ended = self.process.as_mut().is_some_and(|process| process.ended().is_some());
+            if ended || !self.far().run(listening)?.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Ends the far end's command and the link, and says what the link did.
+    ///
+    /// # Errors
+    /// The emulator's.
+    pub fn finish(self) -> io::Result<Option<LinkReport>> {
+        let Self { process, _relay, engine, hosts } = self;
+        drop(process);
+        // of this machine at the far end, all of the pair's device alone is counted
+        let drops: Vec<_> = hosts
+            .iter()
+            .flat_map(|host| host.device_drops().into_iter().map(|(_, n)| (host.name().to_owned(), n)))
+            .collect();
+        let mut report = engine.finish()?.into_iter().next();
+        if let Some(report) = &mut report {
+            drops.iter().for_each(|(host, dropped)| report.add_device_drops(host, *dropped));
+        }
+        Ok(report)
+    }
+}
+
+/// Joins the far end, which may have other pairs' devices already: the first free number is taken.
+fn lay_far(
+    plan: &LinkPlan,
+    netlink: &Netlink,
+    far: &Netns,
+    middle: &Netns,
+) -> Result<(usize, String), BuildError> {
+    for n in 0..MOST {
+        let number = FIRST + n;
+        let free = far.run(|| is_free(number)).map_err(kernel("a look at the far end"))?;
+        if !free {
+            continue;
+        }
+        let device = format!("ekiden{n}");
+        match join(netlink, far, &device, middle, "far", (number, FAR), plan) {
+            Ok(()) => return Ok((number, device)),
+            // somebody else's
+            Err(failure) if failure.errno() == rustix::io::Errno::EXIST.raw_os_error() => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    Err(BuildError::Process(format!("{MOST} links end at this machine already")))
+}
+
+/// Whether the calling thread's machine knows nothing of the addresses of a pair.
+fn is_free(number: usize) -> bool {
+    let known = fs::read_to_string("/proc/thread-self/net/fib_trie").unwrap_or_default();
+    let is_known = |address: Ipv4Addr| {
+        let address = address.to_string();
+        known.split_whitespace().any(|word| word.split('/').next() == Some(&address))
+    };
+    !is_known(end_v4(number, NEAR)) && !is_known(end_v4(number, FAR))
+}
+
+/// Everything beyond the link lies at its far end, and the near end at its near one.
+fn set_routes(
+    near: &Host,
+    near_device: &str,
+    far: &Host,
+    far_device: &str,
+    metrics: &RouteMetrics,
+    plan: &LinkPlan,
+) -> Result<(), BuildError> {
+    let route = |destination, via, dev: &str| Route {
+        destination,
+        via,
+        dev: dev.to_owned(),
+        metrics: metrics.clone(),
+    };
+    let at_near = near.netlink()?;
+    let at_far = far.netlink()?;
+    at_near.route(&route((far.address().into(), 32), None, near_device))?;
+    let everything = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    at_near.route(&route(everything, Some(far.address().into()), near_device))?;
+    at_far.route(&route((near.address().into(), 32), None, far_device))?;
+    if near.carries_v6(plan.mtu) && far.carries_v6(plan.mtu) {
+        at_near.route(&route((far.address_v6().into(), 128), None, near_device))?;
+        let everything = (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
+        at_near.route(&route(everything, Some(far.address_v6().into()), near_device))?;
+        at_far.route(&route((near.address_v6().into(), 128), None, far_device))?;
+    }
+    Ok(())
+}
+
+/// What this machine knows by name is known at the near end, too; questions for a resolver on this
+/// machine's loopback cross the link to a relay.
+fn names(near: &mut Host, far: &Host) -> Result<Option<Relay>, BuildError> {
+    let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let servers: Vec<IpAddr> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver"))
+        .filter_map(|server| server.trim().parse().ok())
+        .collect();
+    let hosts = if hosts.ends_with('\n') { hosts } else { hosts + "\n" };
+    let Some(local) = servers.into_iter().find(IpAddr::is_loopback) else {
+        near.knows(&hosts, None);
+        return Ok(None);
+    };
+    let resolver = || {
+        let others = text.lines().filter(|line| !line.trim().starts_with("nameserver"));
+        let mut text = format!("nameserver {}\n", far.address());
+        others.for_each(|line| text.extend([line, "\n"]));
+        let file = tempfile::Builder::new().prefix("ekiden-resolv").tempfile()?;
+        fs::write(file.path(), text)?;
+        fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+        Ok(file)
+    };
+    let resolver = resolver().map_err(kernel("the near end's resolv.conf"))?;
+    near.knows(&hosts, Some(resolver));
+    let relay = Relay::start(far.netns(), far.address().into(), local);
+    Ok(Some(relay.map_err(kernel("the relay for names"))?))
+}
