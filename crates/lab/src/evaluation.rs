@@ -196,7 +196,8 @@ fn decide(
         Rule::Placement { of, within } => placement::decide(of, *within, cells),
         Rule::Figure(expectation) => match expected::figure(expectation, cells, seed) {
             Some(found) => {
-                let evidence = format!("{}", Short(found.value));
+                let unit = if expectation.against.is_some() { "×" } else { &plan.measure.unit };
+                let evidence = format!("{} {unit}", Short(found.value));
                 (Some(expectation.is_met(found.value)), evidence)
             }
             None => (None, NOT_MEASURED.to_owned()),

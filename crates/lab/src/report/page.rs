@@ -1,6 +1,7 @@
 //! `report.html`: the answer first, then the figures, then everything needed to doubt it.
 
 use super::{cells, figures};
+use crate::chart::scale::label;
 use crate::chart::{self, escape};
 use crate::evaluation::{Decided, Evaluation, Judged, Short};
 use crate::plan::{Figure, Plan};
@@ -20,7 +21,6 @@ pub(super) fn page(plan: &Plan, kept: &Kept, evaluation: &Evaluation) -> String 
     );
     head(plan, kept, evaluation, &mut out);
     published(evaluation, &mut out);
-    claims(evaluation, &mut out);
     parts(plan, evaluation, &mut out);
     conditions(plan, kept, evaluation, &mut out);
     out.push_str("</main></body></html>\n");
@@ -63,11 +63,6 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
             + &(if no > 0 { format!("; <b>{no}</b> do not") } else { String::new() })
             + &(if none > 0 { format!("; {none} were not measured.") } else { ".".to_owned() })
     };
-    for decided in evaluation.claims.iter().filter(|decided| decided.holds.is_some()) {
-        let word = if decided.holds == Some(true) { "" } else { "<b>Not so:</b> " };
-        answer +=
-            &format!("<br>{word}{} – {}.", capital(&decided.claim.text), escape(&decided.evidence));
-    }
     if evaluation.missing > 0 || !evaluation.failed.is_empty() {
         let all = evaluation.cells.len() + evaluation.missing + evaluation.failed.len();
         answer += &format!("<br>{} of {all} cells of the plan were run", evaluation.cells.len());
@@ -79,7 +74,8 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     add(
         out,
         format_args!(
-            "<div class=\"answer\"><p>{answer}</p><p class=\"muted\">{} runs on {}. Source of the published figures: {}.</p></div>",
+            "<div class=\"answer\"><p class=\"lead\">{answer}</p>{}<p class=\"muted\">{} runs on {}. Source of the published figures: {}.</p></div>",
+            claims(evaluation),
             kept.rows.len(),
             escape(&on),
             escape(&plan.source)
@@ -100,10 +96,11 @@ fn published(evaluation: &Evaluation, out: &mut String) {
         let expectation = &judged.row.expectation;
         let unit = escape(&judged.row.unit);
         let figure = |value: f64| format!("{} {unit}", Short(value));
+        let given = |value: f64| format!("{} {unit}", label(value));
         let asked = match (expectation.low, expectation.high) {
-            (Some(low), Some(high)) => format!("{} … {}", Short(low), figure(high)),
-            (Some(low), None) => format!("≥ {}", figure(low)),
-            (None, Some(high)) => format!("≤ {}", figure(high)),
+            (Some(low), Some(high)) => format!("{} … {}", label(low), given(high)),
+            (Some(low), None) => format!("≥ {}", given(low)),
+            (None, Some(high)) => format!("≤ {}", given(high)),
             (None, None) => "–".to_owned(),
         };
         let range = judged.interval.map_or(String::new(), |i| {
@@ -117,7 +114,7 @@ fn published(evaluation: &Evaluation, out: &mut String) {
                 "<tr><td>{}</td><td class=\"n\" data-head=\"published\">{}</td><td class=\"n\" data-head=\"measured\">{measured}</td>\
              <td class=\"n\" data-head=\"asked for\">{asked}</td><td>{}</td><td class=\"muted\">{}<small>{}</small></td></tr>",
                 escape(&judged.row.name),
-                judged.row.published.map_or("in words".to_owned(), figure),
+                judged.row.published.map_or("in words".to_owned(), given),
                 verdict_of(judged),
                 escape(&judged.row.conditions),
                 escape(&judged.row.source)
@@ -138,11 +135,12 @@ fn verdict_of(judged: &Judged) -> &'static str {
     }
 }
 
-fn claims(evaluation: &Evaluation, out: &mut String) {
+fn claims(evaluation: &Evaluation) -> String {
+    let mut out = String::new();
     if evaluation.claims.is_empty() {
-        return;
+        return out;
     }
-    out.push_str("<h2>Claims</h2><ul class=\"claims\">");
+    out.push_str("<ul class=\"claims\">");
     for Decided { claim, holds, evidence } in &evaluation.claims {
         let verdict = match holds {
             Some(true) => "<span class=\"verdict yes\">✓ holds</span>",
@@ -151,7 +149,7 @@ fn claims(evaluation: &Evaluation, out: &mut String) {
             None => "<span class=\"verdict none\">reported</span>",
         };
         add(
-            out,
+            &mut out,
             format_args!(
                 "<li><span>{verdict}</span><span>{}<br><span class=\"muted\">{}</span></span></li>",
                 capital(&claim.text),
@@ -160,6 +158,7 @@ fn claims(evaluation: &Evaluation, out: &mut String) {
         );
     }
     out.push_str("</ul>");
+    out
 }
 
 fn parts(plan: &Plan, evaluation: &Evaluation, out: &mut String) {
@@ -200,9 +199,10 @@ fn draw(figure: &Figure, plan: &Plan, evaluation: &Evaluation, out: &mut String)
     add(
         out,
         format_args!(
-            "<figure><figcaption><b>{}</b>{}{log}</figcaption><div class=\"panels\">",
+            "<figure><figcaption><b>{}</b>{}{log}</figcaption><div class=\"panels p{}\">",
             escape(&figure.title),
-            escape(&figure.caption)
+            escape(&figure.caption),
+            panels.len()
         ),
     );
     panels.iter().for_each(|panel| out.push_str(&panel.svg()));

@@ -63,10 +63,6 @@ fn a_folder_of_rows_becomes_a_report() {
     for outside in ["http://", "https://", "<script", "<link", "src=", "@import", "url("] {
         assert!(!html.contains(outside), "{outside}");
     }
-    if let Some(keep) = std::env::var_os("EKIDEN_KEEP_REPORT") {
-        fs::copy(&written.page, Path::new(&keep).join("report.html")).unwrap();
-        fs::copy(folder.path().join("row.svg"), Path::new(&keep).join("row.svg")).unwrap();
-    }
 }
 
 #[test]
@@ -86,5 +82,26 @@ fn every_plan_that_comes_with_the_program_is_drawn_from_nothing() {
             html(&plan, &kept, &evaluation)
                 .contains("No published figure that is asserted was measured")
         );
+    }
+}
+
+/// Made-up rows of the whole island, to look at: `EKIDEN_KEEP_REPORT=DIR cargo test -p ekiden-lab`.
+#[test]
+fn the_island_is_drawn_whole() {
+    let plan = crate::plan::find("island").unwrap();
+    let rows = evaluation::tests::made_up(&plan);
+    let kept = std::env::var_os("EKIDEN_KEEP_REPORT").map(PathBuf::from);
+    let temporary = tempfile::tempdir().unwrap();
+    let folder = kept.unwrap_or_else(|| temporary.path().to_owned());
+    let identity = Identity { experiment: "island".into(), plan: plan.hash.clone(), ..identity() };
+    let (mut journal, ..) = Journal::open(&folder, &identity).unwrap();
+    journal.begin(&begin()).unwrap();
+    rows.iter().for_each(|row| journal.row(row).unwrap());
+    let written = write(&plan, &folder).unwrap();
+    assert_eq!(written.evaluation.missing, 0);
+    assert!(written.evaluation.rows.iter().all(|row| row.measured.is_some()));
+    assert!(written.evaluation.claims.iter().all(|claim| claim.holds.is_some()));
+    for figure in &plan.figures {
+        assert!(folder.join(format!("{}.svg", figure.name)).is_file(), "{}", figure.name);
     }
 }
