@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 pub mod doctor;
 pub mod exit;
+pub mod lab;
 mod limits;
 pub mod logging;
 mod print;
@@ -35,6 +36,7 @@ pub fn run() -> ExitCode {
         Command::Doctor(args) => examine(args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ekiden", &mut script);

@@ -50,7 +50,7 @@ fn dependencies_point_one_way() {
         ("ekiden-record", &["ekiden-model"]),
         ("ekiden-linux", &["ekiden-model"]),
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux"]),
-        ("ekiden-lab", &["ekiden-model", "ekiden-linux"]),
+        ("ekiden-lab", &["ekiden-model", "ekiden-linux", "ekiden-record"]),
         ("ekiden", &["ekiden-model", "ekiden-linux", "ekiden-proxy", "ekiden-lab"]),
     ]);
     for (name, uses) in dependencies() {

@@ -15,6 +15,7 @@
 
 pub mod cell;
 pub mod chart;
+pub mod command;
 pub mod comparison;
 pub mod engine;
 pub mod evaluation;

@@ -17,8 +17,8 @@ struct MadeUp {
 
 impl MadeUp {
     fn new() -> Self {
-        let (fail, taint): (fn(usize) -> bool, fn(usize) -> bool) = (|_| false, |_| false);
-        Self { error: 0.0, calls: 0, fail, taint, stop_at: usize::MAX, stop: Arc::default() }
+        let never: fn(usize) -> bool = |_| false;
+        Self { error: 0.0, calls: 0, fail: never, taint: never, stop_at: usize::MAX, stop: Arc::default() }
     }
 }
 
