@@ -18,7 +18,14 @@ struct MadeUp {
 impl MadeUp {
     fn new() -> Self {
         let never: fn(usize) -> bool = |_| false;
-        Self { error: 0.0, calls: 0, fail: never, taint: never, stop_at: usize::MAX, stop: Arc::default() }
+        Self {
+            error: 0.0,
+            calls: 0,
+            fail: never,
+            taint: never,
+            stop_at: usize::MAX,
+            stop: Arc::default(),
+        }
     }
 }
 
