@@ -1,6 +1,7 @@
-//! Bars in groups: whiskers for intervals, values above where there is room.
+//! Bars in groups, marks where the axis is logarithmic: whiskers for intervals, values above where there
+//! is room.
 
-use super::{Area, Panel, escape, put};
+use super::{Area, Panel, escape, mark, put};
 use crate::evaluation::Short;
 
 /// A bar as wide as this has its value above it.
@@ -24,16 +25,21 @@ pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
         for (n, (series, point)) in present.into_iter().enumerate() {
             let left = begin + n as f64 * bar;
             let top = area.y_of(point.y);
-            put(
-                out,
-                format_args!(
-                    "<rect x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--s{})\"/>",
-                    left + 0.75,
-                    bar - 1.5,
-                    (area.bottom - top).max(0.5),
-                    series.style
-                ),
-            );
+            if panel.log {
+                // a logarithmic axis has no zero for a bar to begin at
+                out.push_str(&mark(series.style, left + bar / 2.0, top));
+            } else {
+                put(
+                    out,
+                    format_args!(
+                        "<rect x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--s{})\"/>",
+                        left + 0.75,
+                        bar - 1.5,
+                        (area.bottom - top).max(0.5),
+                        series.style
+                    ),
+                );
+            }
             let mut above = top;
             if let Some((low, high)) = point.interval {
                 let (x, low, high) = (left + bar / 2.0, area.y_of(low), area.y_of(high));
@@ -53,7 +59,7 @@ pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
                     format_args!(
                         "<text class=\"v\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
                         left + bar / 2.0,
-                        above - 4.0,
+                        above - if panel.log { 8.0 } else { 4.0 },
                         Short(point.y)
                     ),
                 );
