@@ -5,7 +5,7 @@ use super::{Area, Panel, escape, mark, put};
 use crate::evaluation::Short;
 
 /// A bar as wide as this has its value above it.
-const ROOM: f64 = 21.0;
+const ROOM: f64 = 27.0;
 
 pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
     legend(panel, out);
