@@ -60,6 +60,9 @@ pub enum Command {
     /// Run a command, or a shell, behind an emulated link
     #[command(after_help = link::args::HELP)]
     Link(Box<link::args::LinkArgs>),
+    /// Experiments: published results replayed, squid and dante beside
+    #[command(subcommand)]
+    Lab(LabCommand),
     /// Write a completion script for a shell to standard output
     #[command(
         after_help = "Example:\n  ekiden completions bash > ~/.local/share/bash-completion/completions/ekiden"
@@ -186,6 +189,73 @@ pub struct Top {
     /// Between two looks, 100 ms to 1 h
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: Span,
+}
+
+/// `ekiden lab …`.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// The experiments there are
+    #[command(after_help = "Example:\n  ekiden lab list")]
+    List {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run an experiment, or go on with one that was interrupted, and write its report
+    #[command(
+        after_help = "Examples:\n  ekiden lab run island --quick\n  ekiden lab run island --only row --peers ekiden,squid\n\n\
+            Rows are kept run by run in OUT/NAME/ENGINE/rows.jsonl; the same command goes on with them.\n\
+            Exit codes: 0 all that is asserted holds, 1 something does not, or runs are left."
+    )]
+    Run(Box<LabRun>),
+    /// Write summary, figures and report anew from the rows of a run
+    #[command(after_help = "Example:\n  ekiden lab report results/island/kernel")]
+    Report {
+        /// The folder with rows.jsonl
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// The plan of these rows [default: the one of that name that comes with the program]
+        #[arg(long, value_name = "FILE")]
+        plan: Option<String>,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// `ekiden lab run`.
+#[derive(Debug, Args)]
+pub struct LabRun {
+    /// An experiment of `ekiden lab list`, or the path of a plan
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// What runs it: kernel or sim [default: the plan's first]
+    #[arg(long)]
+    pub engine: Option<String>,
+    /// Fewer values and repetitions: a first look in minutes
+    #[arg(long)]
+    pub quick: bool,
+    /// These relays alone, beside the un-split path
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub peers: Vec<String>,
+    /// These parts alone
+    #[arg(long, value_delimiter = ',', value_name = "PARTS")]
+    pub only: Vec<String>,
+    /// All randomness follows from it
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub seed: u64,
+    /// Repetitions of every cell, instead of the plan's
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repetitions: Option<u32>,
+    /// Runs beside each other [default: as many as do not disturb what is measured]
+    #[arg(long, value_name = "NUMBER")]
+    pub jobs: Option<usize>,
+    /// Results go to DIR/NAME/ENGINE [default: results]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print the summary as one JSON document
+    #[arg(long)]
+    pub json: bool,
 }
 
 fn listen(text: &str) -> Result<SocketAddr, String> {

@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 pub mod doctor;
 pub mod exit;
+pub mod lab;
 mod limits;
 pub mod link;
 pub mod logging;
@@ -37,6 +38,7 @@ pub fn run() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Link(args) => link::run(&args),
+        Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "ekiden", &mut script);

@@ -15,7 +15,6 @@ use ekiden_emulator::pair::{Far, Pair};
 use ekiden_emulator::recording::Rows;
 use ekiden_emulator::report::{LinkReport, describe};
 use ekiden_emulator::topology::{BuildError, Host, LinkPlan, Topology, TopologyPlan};
-use ekiden_linux::nat::Nat;
 use ekiden_linux::sandbox::{self, Sandbox};
 use report::Report;
 use std::fs::{self, File};
@@ -81,7 +80,6 @@ fn behind(args: &LinkArgs, prepared: Prepared, sandbox: Sandbox) -> Result<u8, S
             let far = if machine { Far::Machine(outer) } else { Far::Command(args.far.clone()) };
             let pair = Pair::build(&plan, far, args.congestion.as_deref(), record).map_err(text)?;
             let mut notes = Vec::new();
-            let _nat = machine.then(|| reach_beyond(&sandbox, &pair, &mut notes));
             if !machine && args.far.is_none() {
                 notes.push(
                     "nothing runs at the far end: --far COMMAND starts something there".to_owned(),
@@ -103,20 +101,6 @@ fn behind(args: &LinkArgs, prepared: Prepared, sandbox: Sandbox) -> Result<u8, S
             let ended = command::run(&args.command, host, None, &format!("at {at}"))?;
             let reports = topology.finish().map_err(|error| error.to_string())?;
             conclude(args, heading, Vec::new(), reports, ended)
-        }
-    }
-}
-
-/// Lets the near end reach what this machine reaches.
-fn reach_beyond(sandbox: &Sandbox, pair: &Pair, notes: &mut Vec<String>) -> Option<Nat> {
-    match Nat::start(&sandbox.outer, pair.near().address(), pair.near().address_v6()) {
-        Ok(nat) => {
-            notes.extend(nat.notes().iter().cloned());
-            Some(nat)
-        }
-        Err(why) => {
-            notes.push(why.to_string());
-            None
         }
     }
 }

@@ -50,8 +50,19 @@ fn dependencies_point_one_way() {
         ("ekiden-record", &["ekiden-model"]),
         ("ekiden-linux", &["ekiden-model"]),
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux"]),
-        ("ekiden-lab", &["ekiden-model", "ekiden-linux"]),
-        ("ekiden", &["ekiden-model", "ekiden-linux", "ekiden-proxy", "ekiden-lab"]),
+        ("ekiden-emulator", &["ekiden-model", "ekiden-linux", "ekiden-record"]),
+        ("ekiden-lab", &["ekiden-model", "ekiden-linux", "ekiden-record", "ekiden-emulator"]),
+        (
+            "ekiden",
+            &[
+                "ekiden-model",
+                "ekiden-linux",
+                "ekiden-record",
+                "ekiden-proxy",
+                "ekiden-emulator",
+                "ekiden-lab",
+            ],
+        ),
     ]);
     for (name, uses) in dependencies() {
         let ours: Vec<_> = uses.iter().filter(|used| used.starts_with("ekiden")).collect();

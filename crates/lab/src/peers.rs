@@ -17,12 +17,14 @@ pub mod ekiden;
 pub mod haproxy;
 pub mod microsocks;
 pub mod nginx;
+pub mod place;
 pub mod ports;
 pub mod process;
 pub mod squid;
 pub mod sshd;
 pub mod usage;
 
+pub use place::Place;
 use process::Process;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -46,11 +48,16 @@ pub enum Protocol {
     SshServer,
 }
 
-/// How to start a peer. The default is what a test wants: no pinning.
-#[derive(Debug, Clone, Copy, Default)]
+/// How to start a peer. The default is what a test wants: here, on loopback, no pinning, straight to
+/// destinations.
+#[derive(Debug, Clone, Default)]
 pub struct Start {
     /// Keep the peer, and all it starts, to this processor.
     pub cpu: Option<usize>,
+    /// Where it runs; `None`: here, on loopback.
+    pub place: Option<Place>,
+    /// The relay of the same kind that it goes through to everything.
+    pub upstream: Option<SocketAddr>,
 }
 
 /// A program that runs, until dropped.

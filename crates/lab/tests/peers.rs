@@ -70,7 +70,7 @@ fn microsocks_carries() {
 #[test]
 fn a_pinned_peer_stays_on_its_processor() {
     let cpu = ekiden_lab::machine::cpus().last().copied();
-    let Some(peer) = present(microsocks::start(&Start { cpu })) else { return };
+    let Some(peer) = present(microsocks::start(&Start { cpu, ..Start::default() })) else { return };
     let status = std::fs::read_to_string(format!("/proc/{}/status", peer.processes()[0])).unwrap();
     let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap();
     assert_eq!(allowed.trim(), cpu.unwrap().to_string());

@@ -140,7 +140,12 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         machine::pin(cpu)?;
     }
     let binary = arguments.ekiden.clone().or_else(ekiden::binary);
-    let mut stage = Stage { start: Start { cpu: relay_cpu }, binary, repeats, record: &mut record };
+    let mut stage = Stage {
+        start: Start { cpu: relay_cpu, ..Start::default() },
+        binary,
+        repeats,
+        record: &mut record,
+    };
     for test in tests {
         stage.play(test, &contestants)?;
     }

@@ -5,12 +5,15 @@ use super::process::Preparation;
 use super::{Peer, PeerError, Protocol, Start};
 use std::net::SocketAddr;
 
-/// Starts danted, going straight to destinations; it must be root to begin with, and drops to `nobody`.
+/// Starts danted, going straight to destinations or through an upstream that speaks SOCKS5; it must be root to begin with, and drops to `nobody`.
 ///
 /// # Errors
 /// See [`PeerError`].
 pub fn start(start: &Start) -> Result<Peer, PeerError> {
-    run(start, "")
+    match start.upstream {
+        Some(next) => start_behind(start, next, false),
+        None => run(start, ""),
+    }
 }
 
 /// Starts danted going to everything through `next`: by HTTP CONNECT if `http`, else by SOCKS5.
@@ -32,7 +35,7 @@ command: connect
 }
 
 fn run(start: &Start, more: &str) -> Result<Peer, PeerError> {
-    let peer = Preparation::new("dante", "danted", "dante-server")?;
+    let peer = Preparation::new(start, "dante", "danted", "dante-server")?;
     let version = peer.version("-v");
     let file = peer.write(
         "danted.conf",
@@ -44,11 +47,12 @@ clientmethod: none
 socksmethod: none
 user.privileged: root
 user.unprivileged: nobody
-client pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 }}
-socks pass {{ from: 127.0.0.0/8 to: 0.0.0.0/0 command: connect }}
+client pass {{ from: {clients} to: 0.0.0.0/0 }}
+socks pass {{ from: {clients} to: 0.0.0.0/0 command: connect }}
 {more}",
             log = peer.path("dante.log").display(),
             ip = peer.address.ip(),
+            clients = start.place.as_ref().map_or("127.0.0.0/8", |place| &place.network),
             port = peer.address.port(),
         ),
     )?;

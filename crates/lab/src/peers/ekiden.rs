@@ -4,7 +4,7 @@ use super::process::Preparation;
 use super::{Peer, PeerError, Protocol, Start};
 use std::path::{Path, PathBuf};
 
-/// Starts `binary serve --config FILE` on a free port, loopback opened as a destination. `more` is
+/// Starts `binary serve --config FILE` on a free port, its network opened as a destination. `more` is
 /// further TOML; a table `[budgets]` of 40,000 connections is ours unless it has its own.
 ///
 /// # Errors
@@ -15,14 +15,25 @@ pub fn start(start: &Start, binary: &Path, more: &str) -> Result<Peer, PeerError
         return Err(PeerError::Missing { program, debian_package: "(none: make build)" });
     }
     let binary = binary.canonicalize().unwrap_or_else(|_| binary.to_owned());
-    let peer = Preparation::of_file("ekiden", binary)?;
+    let peer = Preparation::of_file(start, "ekiden", binary)?;
     let version = peer.version("--version");
+    let mut more = more.to_owned();
+    if let Some(next) = start.upstream {
+        let route = format!(
+            "\n[upstream.next]\nurl = \"http://{next}\"\n\n[[route]]\nthrough = [\"next\"]\n"
+        );
+        more += &route;
+    }
+    let network = start.place.as_ref().map_or("127.0.0.0/8", |place| place.network.as_str());
+    if start.place.is_some() {
+        more += &format!("\n[[rule]]\nfrom = [\"{network}\"]\naction = \"allow\"\n");
+    }
     let budgets = if more.contains("[budgets]") { "" } else { "[budgets]\nconnections = 40000\n" };
     // Keys of the root come before any table.
     let file = peer.write(
         "ekiden.toml",
         format!(
-            "listen = [\"{}\"]\ncontrol = \"off\"\n\n[access]\nallow_destinations = [\"127.0.0.0/8\"]\n\n{budgets}\n{more}",
+            "listen = [\"{}\"]\ncontrol = \"off\"\n\n[access]\nallow_destinations = [\"{network}\"]\n\n{budgets}\n{more}",
             peer.address
         ),
     )?;

@@ -18,7 +18,7 @@ const PIPES: u64 = 256;
 /// See [`PeerError`].
 pub fn start(start: &Start, targets: &[SocketAddr], splice: bool) -> Result<Peer, PeerError> {
     let name = if splice { "haproxy splice" } else { "haproxy copy" };
-    let peer = Preparation::new(name, "haproxy", "haproxy")?;
+    let peer = Preparation::new(start, name, "haproxy", "haproxy")?;
     let version = peer.version("-v");
     let descriptors = machine::Machine::read().descriptors;
     // Two descriptors a connection and two a pipe, and HAProxy will have all of them beforehand.

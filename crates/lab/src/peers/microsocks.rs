@@ -10,7 +10,7 @@ use std::process::Command;
 /// # Errors
 /// See [`PeerError`].
 pub fn start(start: &Start) -> Result<Peer, PeerError> {
-    let peer = Preparation::new("microsocks", "microsocks", "microsocks")?;
+    let peer = Preparation::new(start, "microsocks", "microsocks", "microsocks")?;
     let version = package_version(&peer.program);
     let (ip, port) = (peer.address.ip().to_string(), peer.address.port().to_string());
     let arguments = ["-i".to_owned(), ip, "-p".to_owned(), port];

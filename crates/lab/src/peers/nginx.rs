@@ -19,7 +19,7 @@ pub fn stream(start: &Start, targets: &[SocketAddr]) -> Result<Peer, PeerError> 
         let program = "nginx's stream module".to_owned();
         return Err(PeerError::Missing { program, debian_package: "libnginx-mod-stream" });
     }
-    let peer = Preparation::new("nginx stream", "nginx", "nginx")?;
+    let peer = Preparation::new(start, "nginx stream", "nginx", "nginx")?;
     let version = peer.version("-v");
     let mut text =
         format!("load_module {STREAM_MODULE};\n{}stream {{\nupstream t {{\n", main(&peer));
@@ -46,7 +46,7 @@ pub fn stream(start: &Start, targets: &[SocketAddr]) -> Result<Peer, PeerError> 
 /// # Errors
 /// See [`PeerError`].
 pub fn http(start: &Start, root: &Path) -> Result<Peer, PeerError> {
-    let peer = Preparation::new("nginx", "nginx", "nginx")?;
+    let peer = Preparation::new(start, "nginx", "nginx", "nginx")?;
     let version = peer.version("-v");
     let folder = peer.folder.path().display();
     let text = format!(

@@ -2,7 +2,7 @@
 //! thousands of connections cannot take the port between our choosing it and the program's bind.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const FIRST: u16 = 10_000;
@@ -25,15 +25,24 @@ pub fn free() -> io::Result<SocketAddr> {
 pub fn free_on(ip: Ipv4Addr) -> io::Result<SocketAddr> {
     let mut refusal = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..COUNT {
-        // Test programs run beside each other: each begins elsewhere.
-        let start = (std::process::id().wrapping_mul(977) % u32::from(COUNT)) as u16;
-        let next = TAKEN.fetch_add(1, Ordering::Relaxed) % COUNT;
-        let port = FIRST + (u32::from(start) + u32::from(next)).rem_euclid(u32::from(COUNT)) as u16;
-        let address = SocketAddr::from((ip, port));
+        let address = SocketAddr::from((ip, next()));
         match TcpListener::bind(address) {
             Ok(_) => return Ok(address),
             Err(e) => refusal = e,
         }
     }
     Err(refusal)
+}
+
+/// The same on another host's address, where nobody else takes ports and none can be tried from here.
+#[must_use]
+pub fn elsewhere(ip: IpAddr) -> SocketAddr {
+    SocketAddr::from((ip, next()))
+}
+
+fn next() -> u16 {
+    // Test programs run beside each other: each begins elsewhere.
+    let start = std::process::id().wrapping_mul(977) % u32::from(COUNT);
+    let next = TAKEN.fetch_add(1, Ordering::Relaxed) % COUNT;
+    FIRST + ((start + u32::from(next)) % u32::from(COUNT)) as u16
 }

@@ -28,16 +28,25 @@ pub(crate) struct Preparation {
 
 impl Preparation {
     /// Looks for the program, makes the folder, chooses the port.
-    pub(crate) fn new(name: &str, program: &str, package: &'static str) -> Result<Self, PeerError> {
-        Self::of_file(name, find(program, package)?)
+    pub(crate) fn new(
+        start: &Start,
+        name: &str,
+        program: &str,
+        package: &'static str,
+    ) -> Result<Self, PeerError> {
+        Self::of_file(start, name, find(program, package)?)
     }
 
-    pub(crate) fn of_file(name: &str, program: PathBuf) -> Result<Self, PeerError> {
+    pub(crate) fn of_file(start: &Start, name: &str, program: PathBuf) -> Result<Self, PeerError> {
         let made = || {
             let folder = tempfile::Builder::new().prefix("ekiden-peer-").tempdir()?;
             // Daemons give up root and must still write their logs here.
             fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
-            Ok((folder, ports::free()?))
+            let address = match &start.place {
+                Some(place) => ports::elsewhere(place.address),
+                None => ports::free()?,
+            };
+            Ok((folder, address))
         };
         let (folder, address) = made().map_err(|error| io_error(name, error))?;
         Ok(Self { name: name.to_owned(), program, folder, address })
@@ -83,11 +92,18 @@ impl Preparation {
                 .stdin(Stdio::null())
                 .stdout(output.try_clone()?)
                 .stderr(output);
+            if let Some(place) = &start.place {
+                (place.prepare)(&mut command);
+            }
             machine::pinned(start.cpu, || command.spawn())?
         };
         let child = spawned().map_err(|error| io_error(&name, error))?;
         let mut process = Process { child, folder };
-        process.wait_for(&name, address)?;
+        let accepts = |address: SocketAddr| match &start.place {
+            Some(place) => (place.accepts)(address),
+            None => TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok(),
+        };
+        process.wait_for(&name, address, &accepts)?;
         Ok(Peer { name, version, address, protocol, process })
     }
 }
@@ -133,14 +149,19 @@ impl Process {
             .collect()
     }
 
-    fn wait_for(&mut self, name: &str, address: SocketAddr) -> Result<(), PeerError> {
+    fn wait_for(
+        &mut self,
+        name: &str,
+        address: SocketAddr,
+        accepts: &dyn Fn(SocketAddr) -> bool,
+    ) -> Result<(), PeerError> {
         let begin = Instant::now();
         while begin.elapsed() < PATIENCE {
             if let Some(status) = self.child.try_wait().map_err(|error| io_error(name, error))? {
                 let log = self.log();
                 return Err(PeerError::Ended { name: name.to_owned(), status, address, log });
             }
-            if TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok() {
+            if accepts(address) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));

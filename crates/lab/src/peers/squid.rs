@@ -6,12 +6,15 @@ use super::{Peer, PeerError, Protocol, Start};
 use crate::machine;
 use std::net::SocketAddr;
 
-/// Starts squid, going straight to destinations.
+/// Starts squid, going straight to destinations, or through an upstream that is an HTTP proxy.
 ///
 /// # Errors
 /// See [`PeerError`].
 pub fn start(start: &Start) -> Result<Peer, PeerError> {
-    run(start, "")
+    match start.upstream {
+        Some(parent) => start_behind(start, parent),
+        None => run(start, ""),
+    }
 }
 
 /// Starts squid going to everything through `parent`, an HTTP proxy.
@@ -27,7 +30,7 @@ pub fn start_behind(start: &Start, parent: SocketAddr) -> Result<Peer, PeerError
 }
 
 fn run(start: &Start, more: &str) -> Result<Peer, PeerError> {
-    let peer = Preparation::new("squid", "squid", "squid")?;
+    let peer = Preparation::new(start, "squid", "squid", "squid")?;
     let version = peer.version("-v");
     let folder = peer.folder.path().display();
     let file = peer.write(
@@ -41,6 +44,7 @@ http_access allow all
 cache deny all
 cache_mem 8 MB
 access_log none
+read_ahead_gap 4 MB
 cache_log {folder}/squid.log
 pid_filename {folder}/squid.pid
 coredump_dir {folder}

@@ -34,7 +34,7 @@ impl Ssh {
 /// # Errors
 /// See [`PeerError`].
 pub fn start(start: &Start) -> Result<Ssh, PeerError> {
-    let peer = Preparation::new("sshd", "sshd", "openssh-server")?;
+    let peer = Preparation::new(start, "sshd", "sshd", "openssh-server")?;
     let keygen = find("ssh-keygen", "openssh-client")?;
     // A root sshd separates its privileges into this folder, which a boot would have made.
     if rustix::process::geteuid().is_root() {

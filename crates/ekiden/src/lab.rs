@@ -1,0 +1,72 @@
+//! `ekiden lab`: hands the arguments to the laboratory and prints what it answers.
+
+use crate::cli::{LabCommand, LabRun};
+use crate::exit;
+use crate::print::{out, warn};
+use ekiden_lab::command::{self, Answer, Run};
+use ekiden_lab::engine::Engine;
+use ekiden_lab::plan::Choice;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Does what the arguments say; returns the exit code.
+#[must_use]
+pub fn run(command: LabCommand) -> u8 {
+    let answer = match command {
+        LabCommand::List { json } => command::list(json),
+        LabCommand::Run(arguments) => experiment(*arguments),
+        LabCommand::Report { folder, plan, json } => {
+            command::report(&folder, plan.as_deref(), json)
+        }
+    };
+    match answer {
+        Ok(Answer { text, fine }) => out(&text).max(if fine { exit::FINE } else { exit::NOT_FINE }),
+        Err(why) => {
+            warn(&format!("ekiden lab: {why}\n"));
+            exit::NOT_FINE
+        }
+    }
+}
+
+fn experiment(arguments: LabRun) -> Result<Answer, String> {
+    let version = command::version(env!("CARGO_PKG_VERSION")).map_err(|error| error.to_string())?;
+    let asked = Run {
+        experiment: arguments.name,
+        engine: arguments.engine,
+        choice: Choice {
+            quick: arguments.quick,
+            peers: arguments.peers,
+            only: arguments.only,
+            repetitions: arguments.repetitions,
+        },
+        seed: arguments.seed,
+        jobs: arguments.jobs,
+        out: arguments.out,
+        json: arguments.json,
+        version,
+        command: typed(),
+    };
+    command::run(&asked, &engine, stop_on_signals()?)
+}
+
+/// The engine of this name. Nothing has started a thread when it is made.
+fn engine(name: &str) -> Result<Box<dyn Engine + Send>, String> {
+    Err(format!("engine «{name}» is not built into this program"))
+}
+
+/// The first Ctrl-C lets the run that is being made be the last; the second ends at once.
+fn stop_on_signals() -> Result<Arc<AtomicBool>, String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let armed = signal_hook::flag::register_conditional_default(signal, stop.clone());
+        let set = armed.and_then(|_| signal_hook::flag::register(signal, stop.clone()));
+        set.map_err(|error| format!("signals cannot be handled: {error}"))?;
+    }
+    Ok(stop)
+}
+
+/// The command as somebody else would type it: without the folders of this machine.
+fn typed() -> String {
+    let words = std::env::args().skip(1);
+    std::iter::once("ekiden".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,249 @@
+//! Small charts as SVG: lines with bands and grouped bars with whiskers. Each stands alone and reads in
+//! light and dark; series differ in colour (Okabe and Ito's, told apart by the colour-blind) and in
+//! the shape of their marks.
+//!
+//! ```text
+//! Panel { … }.svg()          one panel
+//! figure(title, panels)      several side by side, as a file
+//! ```
+
+mod bars;
+mod lines;
+pub mod scale;
+
+use scale::Scale;
+use std::fmt::Write;
+
+/// Width of a panel, in pixels where it is not scaled.
+pub const WIDTH: f64 = 380.0;
+/// Its height.
+pub const HEIGHT: f64 = 270.0;
+
+const LEFT: f64 = 46.0;
+const RIGHT_LINES: f64 = 66.0;
+const RIGHT_BARS: f64 = 8.0;
+const TOP: f64 = 50.0;
+const BOTTOM: f64 = 44.0;
+
+/// How values are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Points joined, with a band.
+    Lines,
+    /// Bars in groups, with whiskers.
+    Bars,
+}
+
+/// One value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Place on the x axis; for bars, which group.
+    pub x: f64,
+    /// The value.
+    pub y: f64,
+    /// Its interval.
+    pub interval: Option<(f64, f64)>,
+}
+
+/// Values that belong together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Its name, as labelled.
+    pub name: String,
+    /// Which colour and mark: a name keeps its own in all figures.
+    pub style: usize,
+    /// By x.
+    pub points: Vec<Point>,
+}
+
+/// One panel.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// Heading.
+    pub title: String,
+    /// Under the x axis, with its unit.
+    pub x_title: String,
+    /// Above the y axis, with its unit.
+    pub y_title: String,
+    /// What is drawn.
+    pub kind: Kind,
+    /// Whether y is logarithmic.
+    pub log: bool,
+    /// Names under the x axis and where they stand.
+    pub ticks: Vec<(f64, String)>,
+    /// What is drawn. A line of one point becomes a reference across the panel.
+    pub series: Vec<Series>,
+    /// The y axis reaches at least here, so that panels can share it.
+    pub reach: Option<(f64, f64)>,
+}
+
+/// The colours stand in a style of their own, so that a figure follows its page's light or dark.
+pub const STYLE: &str = "\
+.ek{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',sans-serif;fill:#1b1f24;--s0:#767b82;--s1:#b3578c;--s2:#c98300;--s3:#0069b4;--s4:#00825e;--s5:#c04a00;--grid:#e3e6ea;--axis:#8b929b;--muted:#57606a}\
+.ek .t{font-weight:600;font-size:13px}.ek .m{fill:var(--muted);font-size:11px}.ek .v{font-size:10px}\
+.ek .g{stroke:var(--grid);stroke-width:1}.ek .a{stroke:var(--axis);stroke-width:1}\
+.ek .w{stroke:currentColor;stroke-width:1.2;color:#1b1f24;opacity:.75}.ek text{font-variant-numeric:tabular-nums}\
+@media(prefers-color-scheme:dark){.ek{fill:#e6e9ed;--s0:#9aa1aa;--s1:#e08fc0;--s2:#e9a93a;--s3:#4fa8ea;--s4:#35c39b;--s5:#f28a4b;--grid:#30363d;--axis:#6e7681;--muted:#9aa4af}.ek .w{color:#e6e9ed}}";
+
+/// Escapes text for SVG and HTML.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+impl Panel {
+    /// The lowest and highest value drawn, intervals too.
+    #[must_use]
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let points = self.series.iter().flat_map(|s| &s.points);
+        let ends = points.flat_map(|p| {
+            let (low, high) = p.interval.unwrap_or((p.y, p.y));
+            [p.y, low, high]
+        });
+        let ends: Vec<f64> = ends.filter(|v| v.is_finite() && (!self.log || *v > 0.0)).collect();
+        let low = ends.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = ends.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        (low <= high).then_some((low, high))
+    }
+
+    /// The panel as a document of its own, in the page's style.
+    #[must_use]
+    pub fn svg(&self) -> String {
+        let label = escape(&format!("{}: {} over {}", self.title, self.y_title, self.x_title));
+        format!(
+            "<svg class=\"ek\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">{}</svg>",
+            self.content()
+        )
+    }
+
+    fn content(&self) -> String {
+        let (low, high) = self.reach.or_else(|| self.range()).unwrap_or((0.0, 1.0));
+        let right = if self.kind == Kind::Lines { RIGHT_LINES } else { RIGHT_BARS };
+        let area = Area {
+            left: LEFT,
+            right: WIDTH - right,
+            top: TOP,
+            bottom: HEIGHT - BOTTOM,
+            y: Scale::of(low, high, self.log),
+        };
+        let mut out = String::new();
+        put(
+            &mut out,
+            format_args!("<text class=\"t\" x=\"4\" y=\"15\">{}</text>", escape(&self.title)),
+        );
+        put(
+            &mut out,
+            format_args!(
+                "<text class=\"m\" x=\"4\" y=\"{}\">{}</text>",
+                TOP - 9.0,
+                escape(&self.y_title)
+            ),
+        );
+        for tick in area.y.ticks() {
+            let y = area.y_of(tick);
+            put(
+                &mut out,
+                format_args!(
+                    "<line class=\"g\" x1=\"{}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <text class=\"m\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                    area.left,
+                    area.right,
+                    area.left - 6.0,
+                    y + 4.0,
+                    scale::label(tick)
+                ),
+            );
+        }
+        match self.kind {
+            Kind::Lines => lines::draw(self, &area, &mut out),
+            Kind::Bars => bars::draw(self, &area, &mut out),
+        }
+        put(
+            &mut out,
+            format_args!(
+                "<line class=\"a\" x1=\"{}\" x2=\"{}\" y1=\"{b}\" y2=\"{b}\"/>\
+             <text class=\"m\" x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                area.left,
+                area.right,
+                f64::midpoint(area.left, area.right),
+                HEIGHT - 8.0,
+                escape(&self.x_title),
+                b = area.bottom,
+            ),
+        );
+        out
+    }
+}
+
+/// Where values are drawn.
+struct Area {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    y: Scale,
+}
+
+impl Area {
+    fn y_of(&self, value: f64) -> f64 {
+        self.bottom - self.y.share(value) * (self.bottom - self.top)
+    }
+
+    fn tick(&self, x: f64, text: &str, out: &mut String) {
+        put(
+            out,
+            format_args!(
+                "<text class=\"m\" x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                self.bottom + 16.0,
+                escape(text)
+            ),
+        );
+    }
+}
+
+/// Several panels as one file: as many side by side as are, in rows of four at most.
+#[must_use]
+pub fn figure(title: &str, panels: &[Panel]) -> String {
+    let columns = match panels.len() {
+        0..=4 => panels.len().max(1),
+        n => n.div_ceil(2).min(4),
+    };
+    let rows = panels.len().div_ceil(columns).max(1);
+    let (width, height) = (columns as f64 * WIDTH, rows as f64 * HEIGHT + 28.0);
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"ek\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" role=\"img\"><title>{0}</title><style>{STYLE}\
+         .ek .paper{{fill:#fff}}@media(prefers-color-scheme:dark){{.ek .paper{{fill:#0d1117}}}}</style>\
+         <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\
+         <text class=\"t\" x=\"4\" y=\"18\" style=\"font-size:15px\">{0}</text>",
+        escape(title)
+    );
+    for (n, panel) in panels.iter().enumerate() {
+        let (x, y) = ((n % columns) as f64 * WIDTH, (n / columns) as f64 * HEIGHT + 28.0);
+        put(&mut out, format_args!("<g transform=\"translate({x} {y})\">{}</g>", panel.content()));
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// The mark of a style: circle, square, triangle, diamond.
+fn mark(style: usize, x: f64, y: f64) -> String {
+    let fill = format!("fill=\"var(--s{style})\"");
+    match style % 4 {
+        0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.6\" {fill}/>"),
+        1 => format!(
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7\" height=\"7\" {fill}/>",
+            x - 3.5,
+            y - 3.5
+        ),
+        2 => format!("<path d=\"M{x:.1} {:.1}l4.4 7.6h-8.8z\" {fill}/>", y - 4.6),
+        _ => format!("<path d=\"M{x:.1} {:.1}l4.6 4.6l-4.6 4.6l-4.6 -4.6z\" {fill}/>", y - 4.6),
+    }
+}
+
+fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
+    let _infallible = out.write_fmt(text);
+}
+
+#[cfg(test)]
+mod tests;

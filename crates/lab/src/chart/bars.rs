@@ -1,0 +1,91 @@
+//! Bars in groups, marks where the axis is logarithmic: whiskers for intervals, values above where there
+//! is room.
+
+use super::{Area, Panel, escape, mark, put};
+use crate::evaluation::Short;
+
+/// A bar as wide as this has its value above it.
+const ROOM: f64 = 27.0;
+
+pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
+    legend(panel, out);
+    let groups = panel.ticks.len().max(1) as f64;
+    let group = (area.right - area.left) / groups;
+    let bar = (group * 0.82 / panel.series.len().max(1) as f64).min(34.0);
+    for (n, (x, text)) in panel.ticks.iter().enumerate() {
+        let middle = area.left + (n as f64 + 0.5) * group;
+        area.tick(middle, text, out);
+        // a group without one of the series stays centred
+        let present: Vec<_> = panel
+            .series
+            .iter()
+            .filter_map(|s| Some((s, s.points.iter().find(|p| p.x.total_cmp(x).is_eq())?)))
+            .collect();
+        let begin = middle - bar * present.len() as f64 / 2.0;
+        for (n, (series, point)) in present.into_iter().enumerate() {
+            let left = begin + n as f64 * bar;
+            let top = area.y_of(point.y);
+            if panel.log {
+                // a logarithmic axis has no zero for a bar to begin at
+                out.push_str(&mark(series.style, left + bar / 2.0, top));
+            } else {
+                put(
+                    out,
+                    format_args!(
+                        "<rect x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--s{})\"/>",
+                        left + 0.75,
+                        bar - 1.5,
+                        (area.bottom - top).max(0.5),
+                        series.style
+                    ),
+                );
+            }
+            let mut above = top;
+            if let Some((low, high)) = point.interval {
+                let (x, low, high) = (left + bar / 2.0, area.y_of(low), area.y_of(high));
+                above = above.min(high);
+                put(
+                    out,
+                    format_args!(
+                        "<path class=\"w\" d=\"M{x:.1} {low:.1}V{high:.1}M{a:.1} {high:.1}H{b:.1}M{a:.1} {low:.1}H{b:.1}\" fill=\"none\"/>",
+                        a = x - 3.0,
+                        b = x + 3.0
+                    ),
+                );
+            }
+            if bar >= ROOM {
+                put(
+                    out,
+                    format_args!(
+                        "<text class=\"v\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
+                        left + bar / 2.0,
+                        above - if panel.log { 8.0 } else { 4.0 },
+                        Short(point.y)
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// Names with their colour, in the order of the bars, right of the y axis' name.
+fn legend(panel: &Panel, out: &mut String) {
+    let mut x = super::WIDTH - 4.0;
+    for series in panel.series.iter().rev() {
+        let wide = series.name.chars().count() as f64 * 6.4;
+        x -= wide;
+        put(
+            out,
+            format_args!(
+                "<rect x=\"{:.1}\" y=\"{}\" width=\"10\" height=\"10\" fill=\"var(--s{})\"/>\
+             <text class=\"m\" x=\"{x:.1}\" y=\"{}\">{}</text>",
+                x - 14.0,
+                super::TOP - 18.0,
+                series.style,
+                super::TOP - 9.0,
+                escape(&series.name)
+            ),
+        );
+        x -= 24.0;
+    }
+}

@@ -1,0 +1,55 @@
+use super::*;
+
+fn series(name: &str, style: usize, values: &[f64]) -> Series {
+    let point =
+        |(n, y): (usize, &f64)| Point { x: n as f64, y: *y, interval: Some((y * 0.9, y * 1.1)) };
+    Series { name: name.into(), style, points: values.iter().enumerate().map(point).collect() }
+}
+
+fn panel(kind: Kind) -> Panel {
+    Panel {
+        title: "8 MiB <file>".into(),
+        x_title: "relays in a row".into(),
+        y_title: "Mbit/s".into(),
+        kind,
+        log: false,
+        ticks: (0..3).map(|n| (f64::from(n), n.to_string())).collect(),
+        series: vec![series("un-split", 0, &[49.0]), series("ekiden", 3, &[50.0, 92.0, 191.0])],
+        reach: None,
+    }
+}
+
+/// Tags alone: what is drawn and in which order, not where.
+fn structure(svg: &str) -> String {
+    let tags = svg.split('<').filter_map(|part| part.split([' ', '>', '/']).next());
+    let mut list: Vec<(String, usize)> = Vec::new();
+    for tag in tags.filter(|tag| !tag.is_empty()) {
+        match list.last_mut() {
+            Some((last, count)) if last == tag => *count += 1,
+            _ => list.push((tag.to_owned(), 1)),
+        }
+    }
+    list.iter().map(|(tag, n)| format!("{tag} × {n}\n")).collect()
+}
+
+#[test]
+fn lines_have_a_reference_a_band_marks_and_names() {
+    let svg = panel(Kind::Lines).svg();
+    assert!(svg.contains("8 MiB &lt;file&gt;"));
+    assert_eq!(svg.matches("<polygon").count(), 1);
+    assert_eq!(svg.matches("stroke-dasharray").count(), 1);
+    insta::assert_snapshot!(structure(&svg));
+}
+
+#[test]
+fn bars_have_whiskers_and_a_legend() {
+    let svg = panel(Kind::Bars).svg();
+    assert_eq!(svg.matches("class=\"w\"").count(), 4);
+    insta::assert_snapshot!(structure(&svg));
+}
+
+#[test]
+fn a_figure_of_nothing_is_drawn_too() {
+    let svg = figure("nothing", &[]);
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+}

@@ -1,0 +1,328 @@
+//! `ekiden lab`: list, run, report. Arguments come as plain data; text goes to standard output, progress
+//! to standard error.
+
+use crate::engine::Engine;
+use crate::evaluation::{Evaluation, Short};
+use crate::plan::{self, Choice, Plan};
+use crate::report::{self, Written};
+use crate::runner::progress::{Screen, words};
+use crate::runner::{Batch, Done, Options};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What `ekiden lab run` was asked.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// A plan's name or file.
+    pub experiment: String,
+    /// Which engine; `None`: the plan's first.
+    pub engine: Option<String>,
+    /// Which cells.
+    pub choice: Choice,
+    /// All randomness follows from it.
+    pub seed: u64,
+    /// How many runs beside each other; `None`: as many as the engine bears.
+    pub jobs: Option<usize>,
+    /// Results go to `OUT/NAME/ENGINE/`; `None`: `results/NAME/ENGINE/`.
+    pub out: Option<PathBuf>,
+    /// One JSON document instead of text.
+    pub json: bool,
+    /// Of the program that is measured, as it says itself.
+    pub version: String,
+    /// As it was typed.
+    pub command: String,
+}
+
+/// What is to be printed, and whether all that is asserted holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// Nothing asserted fails, and nothing that was to be run is left.
+    pub fine: bool,
+}
+
+/// Makes an engine of this name; several are asked for to run beside each other.
+pub type Engines<'a> = dyn Fn(&str) -> Result<Box<dyn Engine + Send>, String> + 'a;
+
+/// `ekiden lab list`.
+///
+/// # Errors
+/// An embedded plan has a mistake.
+pub fn list(as_json: bool) -> Result<Answer, String> {
+    let plans = plan::all().map_err(|error| error.to_string())?;
+    let count = |plan: &Plan, quick| {
+        let cells = plan.cells(&Choice { quick, ..Choice::default() });
+        (cells.len(), cells.iter().map(|(_, n)| *n as usize).sum::<usize>())
+    };
+    if as_json {
+        let one = |plan: &Plan| {
+            let ((cells, runs), (quick_cells, quick_runs)) =
+                (count(plan, false), count(plan, true));
+            let parts: Vec<Value> =
+                plan.parts.iter().map(|p| json!({ "name": p.name, "title": p.title })).collect();
+            json!({
+                "name": plan.name, "title": plan.title, "source": plan.source,
+                "engines": plan.engines, "parts": parts, "cells": cells, "runs": runs,
+                "quick_cells": quick_cells, "quick_runs": quick_runs,
+            })
+        };
+        let document = json!({ "experiments": plans.iter().map(one).collect::<Vec<_>>() });
+        return Ok(Answer { text: format!("{document:#}\n"), fine: true });
+    }
+    let mut text = String::new();
+    for plan in &plans {
+        let ((cells, runs), (_, quick)) = (count(plan, false), count(plan, true));
+        let _infallible = writeln!(
+            text,
+            "{}  {}\n    engines: {}; {cells} cells, {runs} runs, {quick} with --quick",
+            plan.name,
+            plan.title,
+            plan.engines.join(", ")
+        );
+        for part in &plan.parts {
+            let _infallible = writeln!(text, "    {:<10} {}", part.name, part.title);
+        }
+    }
+    text += "\nekiden lab run NAME --quick is the shortest way to a report.\n";
+    Ok(Answer { text, fine: true })
+}
+
+/// `ekiden lab run NAME`.
+///
+/// # Errors
+/// In words: what happened, where, what to try.
+pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<Answer, String> {
+    let plan = plan::find(&asked.experiment).map_err(|error| error.to_string())?;
+    let engine = engine_of(&plan, asked.engine.as_deref())?;
+    check_choice(&plan, &asked.choice)?;
+    let mut made = vec![engines(&engine)?];
+    let most = made.first().map_or(1, |engine| engine.most_jobs());
+    let jobs = asked.jobs.unwrap_or(most).max(1);
+    if jobs > most {
+        return Err(format!(
+            "--jobs {jobs}: engine «{engine}» measures real time, and {most} at once is all that does not \
+             disturb it"
+        ));
+    }
+    for _ in 1..jobs {
+        made.push(engines(&engine)?);
+    }
+    let base = asked.out.clone().unwrap_or_else(|| PathBuf::from("results"));
+    let folder = base.join(&plan.name).join(&engine);
+    let options = Options {
+        choice: asked.choice.clone(),
+        seed: asked.seed,
+        folder: folder.clone(),
+        version: asked.version.clone(),
+        command: asked.command.clone(),
+        stop,
+    };
+    let batch = Batch::open(&plan, options, &engine).map_err(|error| error.to_string())?;
+    if let Some(why) = &batch.afresh {
+        eprintln!("ekiden lab: {why}");
+    }
+    if batch.kept() > 0 {
+        eprintln!(
+            "ekiden lab: {} runs are kept from before, {} are left",
+            batch.kept(),
+            batch.left()
+        );
+    }
+    let done = batch.run(&mut made, &Screen::default()).map_err(|error| error.to_string())?;
+    drop(made);
+    let written = report::write(&plan, &folder).map_err(|error| error.to_string())?;
+    Ok(answer(&written, Some(&done), asked.json))
+}
+
+/// `ekiden lab report DIR`: writes everything anew from the rows in `folder`.
+///
+/// # Errors
+/// In words.
+pub fn report(folder: &Path, plan: Option<&str>, as_json: bool) -> Result<Answer, String> {
+    let kept = crate::runner::journal::read(folder).map_err(|error| error.to_string())?;
+    let Some(kept) = kept else {
+        return Err(format!(
+            "there are no rows in {}; `ekiden lab run NAME` writes them to results/NAME/ENGINE",
+            folder.display()
+        ));
+    };
+    let plan = plan::find(plan.unwrap_or(&kept.identity.experiment))
+        .map_err(|e| format!("{e}; --plan FILE says where the plan of these rows is"))?;
+    if plan.hash != kept.identity.plan {
+        eprintln!(
+            "ekiden lab: the plan has changed since; rows of cells it no longer has are left out"
+        );
+    }
+    let written = report::write(&plan, folder).map_err(|error| error.to_string())?;
+    Ok(answer(&written, None, as_json))
+}
+
+/// What the running program is: its version, and its own digest, since a version says little of a
+/// program that is being worked on.
+///
+/// # Errors
+/// The program's file cannot be read.
+pub fn version(said: &str) -> std::io::Result<String> {
+    let mut hash = Sha256::new();
+    std::io::copy(&mut std::fs::File::open(std::env::current_exe()?)?, &mut hash)?;
+    let digest: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{said} ({digest})"))
+}
+
+fn engine_of(plan: &Plan, asked: Option<&str>) -> Result<String, String> {
+    let Some(name) = asked else {
+        let first = plan.engines.first().cloned();
+        return first.ok_or_else(|| format!("plan «{}» names no engine", plan.name));
+    };
+    if plan.engines.iter().any(|engine| engine == name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("experiment «{}» runs on {}, not on «{name}»", plan.name, plan.engines.join(", ")))
+}
+
+/// A misspelt peer or part would silently leave everything out.
+fn check_choice(plan: &Plan, choice: &Choice) -> Result<(), String> {
+    let cells = plan.cells(&Choice::default());
+    for peer in &choice.peers {
+        if !cells.iter().any(|(cell, _)| cell.values.get(&plan.paired) == Some(peer)) {
+            return Err(format!(
+                "--peers {peer}: experiment «{}» has no such {}",
+                plan.name, plan.paired
+            ));
+        }
+    }
+    for part in &choice.only {
+        if plan.part(part).is_none() {
+            let names: Vec<&str> = plan.parts.iter().map(|part| part.name.as_str()).collect();
+            return Err(format!(
+                "--only {part}: the parts of «{}» are {}",
+                plan.name,
+                names.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn answer(written: &Written, done: Option<&Done>, as_json: bool) -> Answer {
+    let left = done.map_or(0, |done| done.left);
+    let given_up = done.map_or(0, |done| done.given_up);
+    let fine = written.evaluation.holds() && left == 0 && given_up == 0;
+    if as_json {
+        let text = serde_json::to_string_pretty(&written.summary).unwrap_or_default() + "\n";
+        return Answer { text, fine };
+    }
+    let mut text = table(&written.evaluation);
+    let seconds = words(written.summary.seconds);
+    let _infallible =
+        writeln!(text, "\n{} cells, all runs together {seconds}.", written.evaluation.cells.len());
+    let notes = [
+        (left, "runs are left; the same command goes on with them"),
+        (given_up, "runs failed every time; the report says why"),
+        (
+            done.map_or(0, |done| done.tainted),
+            "runs are marked: their links did not keep their time",
+        ),
+        (written.evaluation.missing, "cells of the plan were not run"),
+        (written.unreadable, "lines of rows could not be read"),
+    ];
+    for (count, what) in notes.iter().filter(|(count, _)| *count > 0) {
+        let _infallible = writeln!(text, "{count} {what}.");
+    }
+    let _infallible = writeln!(text, "report: {}", written.page.display());
+    Answer { text, fine }
+}
+
+/// Published beside measured, then the claims.
+fn table(evaluation: &Evaluation) -> String {
+    let mut lines = vec![["", "published", "measured", "unit", ""].map(str::to_owned)];
+    for judged in &evaluation.rows {
+        let verdict = match (judged.holds, judged.measured) {
+            (Some(true), _) => "holds",
+            (Some(false), _) => "DOES NOT HOLD",
+            (None, Some(_)) => "reported",
+            (None, None) => "not measured",
+        };
+        let figure = |value: Option<f64>| value.map_or("–".to_owned(), |v| Short(v).to_string());
+        lines.push([
+            judged.row.name.clone(),
+            judged.row.published.map_or("–".to_owned(), crate::chart::scale::label),
+            figure(judged.measured),
+            judged.row.unit.clone(),
+            verdict.to_owned(),
+        ]);
+    }
+    let wide = |n: usize| lines.iter().map(|line| line[n].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..5).map(wide).collect();
+    let mut text = String::new();
+    for [name, published, measured, unit, verdict] in &lines {
+        let line = format!(
+            "{name:<0$}  {published:>1$}  {measured:>2$}  {unit:<3$}  {verdict}",
+            widths[0], widths[1], widths[2], widths[3]
+        );
+        let _infallible = writeln!(text, "{}", line.trim_end());
+    }
+    for decided in &evaluation.claims {
+        let verdict = match decided.holds {
+            Some(true) => "holds",
+            Some(false) => "DOES NOT HOLD",
+            None => "open",
+        };
+        let _infallible =
+            writeln!(text, "\n{verdict}: {}\n  {}", decided.claim.text, decided.evidence);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::{evaluate, tests};
+
+    #[test]
+    fn the_answer_fits_a_terminal() {
+        let evaluation = evaluate(&tests::plan(), &tests::rows(), 1);
+        insta::assert_snapshot!(table(&evaluation));
+    }
+
+    #[test]
+    fn what_is_there_is_listed() {
+        let text = list(false).unwrap().text;
+        assert!(text.starts_with("island  ") && text.contains("with --quick"), "{text}");
+        let document: Value = serde_json::from_str(&list(true).unwrap().text).unwrap();
+        assert_eq!(document["experiments"][0]["name"], "island");
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_told() {
+        let asked = |change: fn(&mut Run)| {
+            let mut asked = Run {
+                experiment: "island".into(),
+                engine: None,
+                choice: Choice::default(),
+                seed: 1,
+                jobs: None,
+                out: None,
+                json: false,
+                version: "1".into(),
+                command: String::new(),
+            };
+            change(&mut asked);
+            let engines = |name: &str| Err(format!("no engine {name} here"));
+            run(&asked, &engines, Arc::default()).unwrap_err()
+        };
+        let told = [
+            asked(|run| run.experiment = "iland".into()),
+            asked(|run| run.engine = Some("abacus".into())),
+            asked(|run| run.choice.peers = vec!["squib".into()]),
+            asked(|run| run.choice.only = vec!["rows".into()]),
+            asked(|_| {}),
+        ];
+        insta::assert_snapshot!(told.join("\n"));
+    }
+}

@@ -1,0 +1,117 @@
+//! What can run a cell: the real kernel behind emulated links, or the simulator.
+
+use crate::cell::Cell;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Runs cells.
+///
+/// ```text
+/// facts()                  once: versions, kernel, modes, for the report
+/// calibrate()              before a batch
+/// run(cell, repetition, seed)   as often as there are runs; cells come grouped, so that what two
+///                          neighbours have in common may be kept from one to the next
+/// ```
+pub trait Engine {
+    /// As in `--engine`.
+    fn name(&self) -> &'static str;
+
+    /// How many may run beside each other without disturbing what they measure; 1 where time is real.
+    fn most_jobs(&self) -> usize {
+        1
+    }
+
+    /// Versions of peers, congestion controls, offload mode and the like: what a reader needs to run
+    /// it again.
+    fn facts(&mut self) -> BTreeMap<String, String>;
+
+    /// Measures its own error.
+    ///
+    /// # Errors
+    /// It cannot even be measured.
+    fn calibrate(&mut self) -> Result<Calibration, EngineError>;
+
+    /// Runs a cell once. Cells that differ in their peer alone are given the same seed: they meet the
+    /// same link.
+    ///
+    /// # Errors
+    /// The run failed; its reason is kept in the rows.
+    fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError>;
+}
+
+/// How far an engine's links are from what was asked, before a batch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// What was measured: a name such as `rate, 1 Gbit/s` and its relative error, 0.01 being 1 %.
+    pub errors: BTreeMap<String, f64>,
+    /// Further figures with their unit in the name.
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Calibration {
+    /// No batch begins on links that are further off than this: 2 %.
+    pub const MOST: f64 = 0.02;
+
+    /// What is too far off.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<(&str, f64)> {
+        let off = |error: &f64| error.is_nan() || error.abs() > Self::MOST;
+        self.errors.iter().filter(|(_, e)| off(e)).map(|(name, e)| (name.as_str(), *e)).collect()
+    }
+}
+
+/// How far a run's links can be believed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fidelity {
+    /// On time.
+    #[default]
+    Clean,
+    /// Late now and then; the figure stands.
+    Noisy,
+    /// Late enough to matter: repeated, and marked where it stays.
+    Tainted,
+}
+
+/// What a run yielded.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The figure, in the plan's unit.
+    pub value: f64,
+    /// Further figures, with their unit in the name: `connect_ms`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub figures: BTreeMap<String, f64>,
+    /// Further facts: `congestion` = `cubic`, `cut` = `yes`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
+    /// Whether the links kept their time.
+    #[serde(default)]
+    pub fidelity: Fidelity,
+    /// Why not clean.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+}
+
+/// Why an engine cannot do what it is asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EngineError(pub String);
+
+impl EngineError {
+    /// Says what was being done when something failed.
+    pub fn during(what: impl std::fmt::Display) -> impl FnOnce(&dyn std::fmt::Display) -> Self {
+        move |error| Self(format!("{what}: {error}"))
+    }
+}
+
+impl From<crate::cell::CellError> for EngineError {
+    fn from(error: crate::cell::CellError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<crate::peers::PeerError> for EngineError {
+    fn from(error: crate::peers::PeerError) -> Self {
+        Self(error.to_string())
+    }
+}

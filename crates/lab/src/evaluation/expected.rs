@@ -1,0 +1,87 @@
+//! One figure from many cells, as a plan's expectation says.
+
+use super::CellResult;
+use crate::plan::{Expectation, Selection, Take};
+use crate::statistics::bootstrap::{self, Interval};
+use crate::statistics::{geometric_mean, median};
+
+/// A figure, and its interval where it can be said.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Found {
+    /// The figure.
+    pub value: f64,
+    /// 95 %.
+    pub interval: Option<Interval>,
+}
+
+impl Expectation {
+    /// Whether a figure lies in the range.
+    #[must_use]
+    pub fn is_met(&self, value: f64) -> bool {
+        self.low.is_none_or(|low| value >= low) && self.high.is_none_or(|high| value <= high)
+    }
+}
+
+/// The figure; `None` when a cell it needs was not run: part of a figure is not the figure.
+#[must_use]
+pub fn figure(expectation: &Expectation, cells: &[CellResult], seed: u64) -> Option<Found> {
+    let chosen: Vec<&CellResult> =
+        cells.iter().filter(|result| result.cell.is_in(&expectation.of)).collect();
+    // every value that the selection names must be there
+    let complete = expectation.of.cells.iter().all(|(axis, values)| {
+        let has = |value: &String| chosen.iter().any(|r| r.cell.values.get(axis) == Some(value));
+        values.iter().all(has)
+    });
+    if chosen.is_empty() || !complete {
+        return None;
+    }
+    let figures: Option<Vec<Found>> = chosen
+        .iter()
+        .map(|result| match &expectation.against {
+            None => Some(Found { value: result.median, interval: result.interval }),
+            Some(against) => ratio(result, &expectation.of, against, cells, seed),
+        })
+        .collect();
+    let figures = figures?;
+    if let [one] = figures.as_slice() {
+        return Some(*one);
+    }
+    let values: Vec<f64> = figures.iter().map(|found| found.value).collect();
+    let extreme =
+        |order: fn(&&Found, &&Found) -> std::cmp::Ordering| figures.iter().max_by(order).copied();
+    match expectation.take {
+        Take::Mean => Some(Found { value: geometric_mean(&values)?, interval: None }),
+        Take::Lowest => extreme(|a, b| b.value.total_cmp(&a.value)),
+        Take::Highest => extreme(|a, b| a.value.total_cmp(&b.value)),
+    }
+}
+
+/// The ratio of medians to the cell that is alike in all that neither selection names.
+fn ratio(
+    result: &CellResult,
+    of: &Selection,
+    against: &Selection,
+    cells: &[CellResult],
+    seed: u64,
+) -> Option<Found> {
+    let named: Vec<&str> = against.cells.keys().map(String::as_str).collect();
+    // an axis with several values in `of` is matched, one with a single value is what sets it apart
+    let apart = of
+        .cells
+        .iter()
+        .filter(|(axis, values)| values.len() == 1 && against.cells.contains_key(*axis));
+    let mut ignored: Vec<&str> = apart.map(|(axis, _)| axis.as_str()).collect();
+    ignored.extend(named);
+    let tail = |key: &str| key.split_once(' ').map(|(_, rest)| rest.to_owned());
+    let wanted = result.cell.key_without(&ignored);
+    let other = cells.iter().find(|other| {
+        other.cell.is_in(against) && tail(&other.cell.key_without(&ignored)) == tail(&wanted)
+    })?;
+    let values = |r: &CellResult| r.runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();
+    let figure = |groups: &[Vec<f64>]| {
+        let below = median(groups.get(1)?).filter(|m| *m > 0.0)?;
+        Some(median(groups.first()?)? / below)
+    };
+    let groups = [values(result), values(other)];
+    Some(Found { value: figure(&groups)?, interval: bootstrap::interval(&groups, seed, figure) })
+}

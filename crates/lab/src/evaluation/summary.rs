@@ -1,0 +1,162 @@
+//! `summary.json` and `rows.csv`: what other programs read.
+
+use super::{CellResult, Evaluation};
+use crate::plan::axis;
+use crate::runner::journal::{Identity, Row};
+use ekiden_record::csv::Table;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+/// The document.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The plan's name.
+    pub experiment: String,
+    /// Which engine ran it.
+    pub engine: String,
+    /// All randomness follows from it.
+    pub seed: u64,
+    /// Of the program.
+    pub version: String,
+    /// That all runs took together.
+    pub seconds: f64,
+    /// Published figures.
+    pub rows: Vec<SummaryRow>,
+    /// Claims.
+    pub claims: Vec<SummaryClaim>,
+    /// Medians by cell, and counts.
+    pub measured: BTreeMap<String, f64>,
+}
+
+/// A published figure beside what was measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SummaryRow {
+    /// What it is.
+    pub name: String,
+    /// Of all figures here.
+    pub unit: String,
+    /// As published.
+    pub published: Option<f64>,
+    /// As measured.
+    pub measured: Option<f64>,
+    /// Not below.
+    pub low: Option<f64>,
+    /// Not above.
+    pub high: Option<f64>,
+    /// `null` where it is reported and not asserted, or was not measured.
+    pub holds: Option<bool>,
+    /// Where it stands.
+    pub source: String,
+}
+
+/// A claim.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SummaryClaim {
+    /// In words.
+    pub text: String,
+    /// `null` where it is reported and not asserted, or was not measured.
+    pub holds: Option<bool>,
+    /// In numbers.
+    pub evidence: String,
+}
+
+/// Puts an evaluation into the document's form.
+#[must_use]
+pub fn summary(identity: &Identity, evaluation: &Evaluation, rows: &[Row]) -> Summary {
+    let judged = evaluation.rows.iter().map(|judged| SummaryRow {
+        name: judged.row.name.clone(),
+        unit: judged.row.unit.clone(),
+        published: judged.row.published,
+        measured: judged.measured,
+        low: judged.row.expectation.low,
+        high: judged.row.expectation.high,
+        holds: judged.holds,
+        source: judged.row.source.clone(),
+    });
+    let claims = evaluation.claims.iter().map(|decided| SummaryClaim {
+        text: decided.claim.text.clone(),
+        holds: decided.holds,
+        evidence: decided.evidence.clone(),
+    });
+    let mut measured: BTreeMap<String, f64> =
+        evaluation.cells.iter().map(|result| (result.cell.key(), result.median)).collect();
+    let sum = |count: fn(&CellResult) -> usize| evaluation.cells.iter().map(count).sum::<usize>();
+    measured.insert("runs".to_owned(), rows.len() as f64);
+    measured.insert(
+        "runs failed".to_owned(),
+        rows.iter().filter(|r| r.failure.is_some()).count() as f64,
+    );
+    measured.insert("runs tainted".to_owned(), sum(|result| result.tainted) as f64);
+    measured.insert("cells".to_owned(), evaluation.cells.len() as f64);
+    measured.insert("cells not run".to_owned(), evaluation.missing as f64);
+    measured.insert("cells failed".to_owned(), evaluation.failed.len() as f64);
+    Summary {
+        experiment: identity.experiment.clone(),
+        engine: identity.engine.clone(),
+        seed: identity.seed,
+        version: identity.version.clone(),
+        seconds: (rows.iter().map(|row| row.seconds).sum::<f64>() * 10.0).round() / 10.0,
+        rows: judged.collect(),
+        claims: claims.collect(),
+        measured,
+    }
+}
+
+/// Every run, one a line, as CSV.
+///
+/// # Errors
+/// The writer's.
+pub fn csv(rows: &[Row], unit: &str, to: impl io::Write) -> io::Result<()> {
+    let axes: Vec<&str> = axis::AXES
+        .iter()
+        .map(|axis| axis.name)
+        .filter(|name| rows.iter().any(|row| row.cell.values.contains_key(*name)))
+        .collect();
+    let outcomes = || rows.iter().filter_map(|row| row.outcome.as_ref());
+    let figures: BTreeSet<&str> =
+        outcomes().flat_map(|o| o.figures.keys().map(String::as_str)).collect();
+    let facts: BTreeSet<&str> =
+        outcomes().flat_map(|o| o.facts.keys().map(String::as_str)).collect();
+    let value = format!("value_{}", unit.to_lowercase().replace('/', "_per_"));
+    let mut head = vec!["part"];
+    head.extend(&axes);
+    head.extend([
+        "repetition",
+        "attempt",
+        "seed",
+        "time",
+        "seconds",
+        value.as_str(),
+        "fidelity",
+        "reasons",
+        "failure",
+    ]);
+    head.extend(&figures);
+    head.extend(&facts);
+    let mut table = Table::new(to, &head)?;
+    for row in rows {
+        let mut line = vec![row.cell.part.clone()];
+        line.extend(
+            axes.iter().map(|axis| row.cell.values.get(*axis).cloned().unwrap_or_default()),
+        );
+        let outcome = row.outcome.as_ref();
+        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+        line.extend([row.repetition, row.attempt].map(|n| n.to_string()));
+        line.extend([row.seed.to_string(), row.time.to_string(), format!("{:.3}", row.seconds)]);
+        line.push(number(outcome.map(|o| o.value)));
+        line.push(outcome.map(|o| format!("{:?}", o.fidelity).to_lowercase()).unwrap_or_default());
+        line.push(outcome.map(|o| o.reasons.join("; ")).unwrap_or_default());
+        line.push(row.failure.clone().unwrap_or_default());
+        line.extend(
+            figures.iter().map(|name| number(outcome.and_then(|o| o.figures.get(*name).copied()))),
+        );
+        line.extend(
+            facts
+                .iter()
+                .map(|name| outcome.and_then(|o| o.facts.get(*name).cloned()).unwrap_or_default()),
+        );
+        table.row(&line)?;
+    }
+    Ok(())
+}

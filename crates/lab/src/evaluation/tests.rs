@@ -1,0 +1,180 @@
+use super::*;
+use crate::engine::Outcome;
+use crate::plan::{self, Choice};
+use crate::runner::order::{self, Task};
+use ekiden_model::rng::Rng;
+
+pub(crate) fn plan() -> Plan {
+    plan::parse("sample.toml", include_str!("../runner/sample.toml")).unwrap()
+}
+
+/// Every run of the sample plan, with figures that a window over a leg's round trip would give.
+pub(crate) fn rows() -> Vec<Row> {
+    let plan = plan();
+    let tasks = order::tasks(&plan, &plan.cells(&Choice::default()), 1);
+    let mut rng = Rng::new(5);
+    let row = |task: Task| {
+        let relays: f64 = task.cell.value("relays").unwrap();
+        let peer = match task.cell.text("peer").unwrap() {
+            "ekiden" => 1.02,
+            "squid" => 0.9,
+            _ => 1.0,
+        };
+        let file: f64 = if task.cell.text("file").unwrap() == "8 MiB" { 1.0 } else { 0.4 };
+        let noise = 0.99 + rng.below(1000) as f64 / 50_000.0;
+        let value = 62.0 * (relays + 1.0) * peer * file * noise;
+        let figures = [("connect_ms".to_owned(), 50.2)].into();
+        Row {
+            cell: task.cell,
+            repetition: task.repetition,
+            attempt: 0,
+            seed: task.seed,
+            time: 1_700_000_000,
+            seconds: 1.5,
+            outcome: Some(Outcome { value, figures, ..Outcome::default() }),
+            failure: None,
+        }
+    };
+    tasks.into_iter().map(row).collect()
+}
+
+/// Every run of a plan of legs, as the closed form of a window or of loss would have it.
+pub(crate) fn made_up(plan: &Plan) -> Vec<Row> {
+    let mut rng = Rng::new(9);
+    let run = |task: Task| {
+        let cell = &task.cell;
+        let legs = crate::path::legs(cell).unwrap();
+        let window = match cell.text("window").unwrap() {
+            "defaults" => 3.0 * 1_048_576.0,
+            _ => 393_216.0,
+        };
+        let divisor = if cell.text("unit").unwrap() == "packet" { 1.0 } else { 44.0 };
+        let slowest = legs
+            .iter()
+            .map(|leg| {
+                let rtt = (leg.rtt.as_nanos() as f64 / 1e9).max(1e-4);
+                let loss =
+                    (1448.0 * 8.0 / rtt * (1.5 / (leg.loss / divisor).max(1e-12)).sqrt()).min(9e8);
+                (window * 8.0 / rtt).min(loss)
+            })
+            .fold(f64::INFINITY, f64::min);
+        let file: ekiden_model::units::Bytes = cell.value("file").unwrap();
+        let bits = file.as_u64() as f64 * 8.0;
+        let peer = match cell.text("peer").unwrap() {
+            "ekiden" => 1.02,
+            "squid" => 0.93,
+            _ => 1.0,
+        };
+        let noise = 0.97 + rng.below(1000) as f64 / 16_000.0;
+        let value = bits / (bits / slowest + 0.25) / 1e6 * peer * noise;
+        let outcome = Some(Outcome { value, ..Outcome::default() });
+        let Task { cell, repetition, seed } = task;
+        Row { cell, repetition, attempt: 0, seed, time: 0, seconds: 2.0, outcome, failure: None }
+    };
+    order::tasks(plan, &plan.cells(&Choice::default()), 1).into_iter().map(run).collect()
+}
+
+#[test]
+fn published_figures_are_judged_and_claims_decided() {
+    let evaluation = evaluate(&plan(), &rows(), 1);
+    assert_eq!((evaluation.missing, evaluation.failed.len()), (0, 0));
+    let [squid, over] = evaluation.rows.as_slice() else { panic!("{:?}", evaluation.rows) };
+    assert!((270.0..290.0).contains(&squid.measured.unwrap()), "{squid:?}");
+    assert_eq!(squid.holds, Some(true));
+    assert!(squid.interval.is_some());
+    // 5 legs, squid at 0.9: 4.5 times
+    assert!((4.3..4.7).contains(&over.measured.unwrap()), "{over:?}");
+    assert_eq!(over.holds, Some(true));
+    let [claim] = evaluation.claims.as_slice() else { panic!() };
+    assert_eq!(claim.holds, Some(true), "{}", claim.evidence);
+    assert!(claim.evidence.contains("over 7 cells"), "{}", claim.evidence);
+    assert!(evaluation.holds());
+}
+
+#[test]
+fn a_slow_cell_fails_the_claim_and_is_named() {
+    let mut rows = rows();
+    for row in &mut rows {
+        let ours = row.cell.values.get("peer").is_some_and(|p| p == "ekiden");
+        if let Some(outcome) = row.outcome.as_mut().filter(|_| ours && row.cell.part == "slow") {
+            outcome.value *= 0.5;
+        }
+    }
+    let evaluation = evaluate(&plan(), &rows, 1);
+    assert_eq!(evaluation.claims[0].holds, Some(false));
+    assert!(
+        evaluation.claims[0].evidence.contains("below 0.95: slow "),
+        "{}",
+        evaluation.claims[0].evidence
+    );
+    assert!(!evaluation.holds());
+}
+
+#[test]
+fn what_was_not_run_is_neither_true_nor_false() {
+    let rows: Vec<Row> = rows().into_iter().filter(|r| r.cell.values["relays"] != "4").collect();
+    let evaluation = evaluate(&plan(), &rows, 1);
+    assert_eq!((evaluation.rows[0].measured, evaluation.rows[0].holds), (None, None));
+    assert_eq!(evaluation.rows[1].holds, None);
+    assert_eq!(evaluation.missing, 6);
+}
+
+#[test]
+fn of_several_attempts_the_clean_one_counts() {
+    let mut rows = rows();
+    let mut tainted = rows[0].clone();
+    tainted.outcome =
+        Some(Outcome { value: 1.0, fidelity: Fidelity::Tainted, ..Outcome::default() });
+    let cell = tainted.cell.clone();
+    rows.insert(0, tainted);
+    let evaluation = evaluate(&plan(), &rows, 1);
+    let found = evaluation.cells.iter().find(|r| r.cell == cell).unwrap();
+    assert_eq!(found.tainted, 0);
+    assert!(found.runs.iter().all(|(_, value)| *value > 2.0));
+}
+
+#[test]
+fn a_cell_that_always_failed_is_told_with_its_reason() {
+    let mut rows = rows();
+    let cell = rows[0].cell.clone();
+    for row in rows.iter_mut().filter(|row| row.cell == cell) {
+        row.outcome = None;
+        row.failure = Some("squid ended".into());
+    }
+    let evaluation = evaluate(&plan(), &rows, 1);
+    assert_eq!(evaluation.failed, [(cell, "squid ended".to_owned())]);
+}
+
+#[test]
+fn the_summary_has_the_documented_form() {
+    let identity = crate::runner::journal::Identity {
+        experiment: "sample".into(),
+        engine: "made-up".into(),
+        plan: "0".into(),
+        version: "1".into(),
+        seed: 1,
+    };
+    let rows = rows();
+    let summary = summary::summary(&identity, &evaluate(&plan(), &rows, 1), &rows);
+    let document = serde_json::to_value(&summary).unwrap();
+    let keys =
+        |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let wanted =
+        ["claims", "engine", "experiment", "measured", "rows", "seconds", "seed", "version"];
+    let mut found = keys(&document);
+    found.sort();
+    assert_eq!(found, wanted);
+    let mut row = keys(&document["rows"][0]);
+    row.sort();
+    assert_eq!(row, ["high", "holds", "low", "measured", "name", "published", "source", "unit"]);
+    assert!(document["rows"][1]["high"].is_null() && document["rows"][1]["published"].is_null());
+    let mut text = Vec::new();
+    summary::csv(&rows, "Mbit/s", &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let head = text.lines().next().unwrap();
+    assert_eq!(
+        head,
+        "part,peer,relays,file,rtt,loss,repetition,attempt,seed,time,seconds,value_mbit_per_s,fidelity,reasons,failure,connect_ms"
+    );
+    assert_eq!(text.lines().count(), rows.len() + 1);
+}

@@ -1,0 +1,284 @@
+//! From what stands in the file to what can be run: every axis, value and part is looked at, and the
+//! first mistake is told with its line.
+
+use super::axis;
+use super::draft::{
+    ClaimDraft, ExpectationDraft, FigureDraft, PartDraft, PlanDraft, PublishedDraft,
+    SelectionDraft, Settings, ShapeDraft, TakeDraft,
+};
+use super::{
+    Claim, Expectation, Figure, Grid, Measure, Part, Plan, PlanError, Published, Quick, Rule,
+    Selection, Shape, Take, similar,
+};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use toml::{Spanned, Value};
+
+type Values = BTreeMap<String, Vec<String>>;
+
+/// The file, for the places of mistakes.
+struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, span: &Range<usize>, what: impl Into<String>) -> PlanError {
+        let before = self.text.get(..span.start).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        PlanError { place: format!("{}:{line}", self.file), what: what.into() }
+    }
+
+    fn axis(&self, name: &Spanned<String>) -> Result<&'static axis::Axis, PlanError> {
+        axis::named(name.get_ref()).ok_or_else(|| {
+            let hint = axis::similar(name.get_ref()).map_or_else(
+                || {
+                    format!(
+                        "there are: {}",
+                        axis::AXES.iter().map(|a| a.name).collect::<Vec<_>>().join(", ")
+                    )
+                },
+                |axis| format!("did you mean «{}»?", axis.name),
+            );
+            self.error(&name.span(), format!("there is no axis «{}»; {hint}", name.get_ref()))
+        })
+    }
+
+    fn settings(&self, settings: &Settings) -> Result<Values, PlanError> {
+        let mut values = Values::new();
+        for (name, value) in settings {
+            let axis = self.axis(name)?;
+            let list = match value.get_ref() {
+                Value::Array(list) => list.clone(),
+                one => vec![one.clone()],
+            };
+            let text = |value: Value| match value {
+                Value::String(text) => Some(text),
+                Value::Integer(number) => Some(number.to_string()),
+                Value::Float(number) => Some(number.to_string()),
+                _ => None,
+            };
+            let mut canonical = Vec::new();
+            for value in list {
+                let text = text(value).ok_or("a value is a text or a number".to_owned());
+                let one = text.and_then(|text| axis.canonical(&text));
+                canonical.push(one.map_err(|why| {
+                    self.error(&name.span(), format!("{}: {why} ({})", axis.name, axis.about))
+                })?);
+            }
+            if canonical.is_empty() {
+                return Err(self.error(&name.span(), format!("{}: no value given", axis.name)));
+            }
+            values.insert(axis.name.to_owned(), canonical);
+        }
+        Ok(values)
+    }
+
+    fn part(&self, draft: PartDraft, fixed: &Values) -> Result<Part, PlanError> {
+        let mut base = fixed.clone();
+        base.extend(self.settings(&draft.fixed)?);
+        let mut grids = Vec::new();
+        for grid in &draft.grid {
+            let mut values = base.clone();
+            values.extend(self.settings(&grid.vary)?);
+            let repetitions = grid.repetitions.unwrap_or(draft.repetitions);
+            if repetitions == 0 {
+                let what = "a grid is run at least once: repetitions = 1 or more";
+                return Err(self.error(&draft.name.span(), what));
+            }
+            grids.push(Grid { repetitions, values });
+        }
+        let quick = draft.quick.map(|quick| {
+            let only = self.settings(&quick.only)?;
+            Ok(Quick { repetitions: quick.repetitions.max(1), only })
+        });
+        Ok(Part {
+            name: draft.name.into_inner(),
+            title: draft.title,
+            about: draft.about,
+            grids,
+            quick: quick.transpose()?,
+        })
+    }
+
+    fn selection(&self, draft: &SelectionDraft, parts: &[Part]) -> Result<Selection, PlanError> {
+        let name = draft.part.get_ref();
+        let cells = self.settings(&draft.cells)?;
+        let Some(part) = parts.iter().find(|part| part.name == *name) else {
+            let hint = similar(name, parts.iter().map(|part| part.name.as_str()))
+                .map_or_else(String::new, |other| format!("; did you mean «{other}»?"));
+            return Err(self.error(&draft.part.span(), format!("there is no part «{name}»{hint}")));
+        };
+        for (axis, values) in &cells {
+            for value in values {
+                let has =
+                    |grid: &Grid| grid.values.get(axis).is_some_and(|all| all.contains(value));
+                if !part.grids.iter().any(has) {
+                    let what = format!("part «{name}» has no cell with {axis} = «{value}»");
+                    return Err(self.error(&draft.part.span(), what));
+                }
+            }
+        }
+        Ok(Selection { part: name.clone(), cells })
+    }
+
+    fn expectation(
+        &self,
+        draft: &ExpectationDraft,
+        parts: &[Part],
+    ) -> Result<Expectation, PlanError> {
+        let against = draft.against.as_ref().map(|against| self.selection(against, parts));
+        if let (Some(low), Some(high)) = (draft.low, draft.high)
+            && low > high
+        {
+            let what = format!("nothing lies between {low} and {high}: low must not exceed high");
+            return Err(self.error(&draft.of.part.span(), what));
+        }
+        Ok(Expectation {
+            of: self.selection(&draft.of, parts)?,
+            against: against.transpose()?,
+            take: match draft.take {
+                TakeDraft::Mean => Take::Mean,
+                TakeDraft::Lowest => Take::Lowest,
+                TakeDraft::Highest => Take::Highest,
+            },
+            low: draft.low,
+            high: draft.high,
+        })
+    }
+
+    fn published(&self, draft: PublishedDraft, parts: &[Part]) -> Result<Published, PlanError> {
+        let PublishedDraft { of, against, take, low, high, .. } = draft;
+        let expectation = ExpectationDraft { of, against, take, low, high };
+        if draft.asserted && low.is_none() && high.is_none() {
+            let what = "what is asserted needs low or high; or say asserted = false";
+            return Err(self.error(&draft.name.span(), what));
+        }
+        Ok(Published {
+            name: draft.name.into_inner(),
+            published: draft.published,
+            unit: draft.unit,
+            conditions: draft.conditions,
+            source: draft.source,
+            asserted: draft.asserted,
+            expectation: self.expectation(&expectation, parts)?,
+        })
+    }
+
+    fn claim(&self, draft: ClaimDraft, parts: &[Part], paired: &str) -> Result<Claim, PlanError> {
+        let span = draft.text.span();
+        let rule = match (draft.beside, draft.placement, draft.figure) {
+            (Some(beside), None, None) => {
+                let axis = axis::named(paired);
+                let peer = |name: Spanned<String>| {
+                    let known = axis.map_or(Ok(String::new()), |a| a.canonical(name.get_ref()));
+                    known.map_err(|why| self.error(&name.span(), why))
+                };
+                let others = beside.others.into_iter().map(peer).collect::<Result<_, _>>()?;
+                Rule::Beside {
+                    ours: peer(beside.ours)?,
+                    others,
+                    mean_at_least: beside.mean_at_least,
+                    no_interval_below: beside.no_interval_below,
+                }
+            }
+            (None, Some(placement), None) => Rule::Placement {
+                of: self.selection(&placement.of, parts)?,
+                within: placement.within,
+            },
+            (None, None, Some(figure)) => Rule::Figure(self.expectation(&figure, parts)?),
+            _ => {
+                let what = "a claim is decided by one of «beside», «placement» and «figure»";
+                return Err(self.error(&span, what));
+            }
+        };
+        Ok(Claim { text: draft.text.into_inner(), asserted: draft.asserted, rule })
+    }
+
+    fn figure(&self, draft: FigureDraft, parts: &[Part]) -> Result<Figure, PlanError> {
+        let axis = |name: &Spanned<String>| self.axis(name).map(|axis| axis.name.to_owned());
+        Ok(Figure {
+            of: self.selection(&draft.of, parts)?,
+            x: axis(&draft.x)?,
+            series: axis(&draft.series)?,
+            panels: draft.panels.as_ref().map(axis).transpose()?,
+            name: draft.name.into_inner(),
+            title: draft.title,
+            caption: draft.caption,
+            shape: match draft.shape {
+                ShapeDraft::Lines => Shape::Lines,
+                ShapeDraft::Bars => Shape::Bars,
+            },
+            log: draft.log,
+        })
+    }
+}
+
+pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {
+    let source = Source { file, text };
+    let draft: PlanDraft = toml::from_str(text)
+        .map_err(|error| source.error(&error.span().unwrap_or_default(), hint(error.message())))?;
+    let fixed = source.settings(&draft.fixed)?;
+    let mut parts = Vec::new();
+    let mut names = BTreeSet::new();
+    for part in draft.part {
+        if !names.insert(part.name.get_ref().clone()) {
+            let what = format!("a second part «{}»: give it another name", part.name.get_ref());
+            return Err(source.error(&part.name.span(), what));
+        }
+        parts.push(source.part(part, &fixed)?);
+    }
+    let paired = source.axis(&draft.paired)?.name;
+    let together = draft.together.iter().map(|name| Ok(source.axis(name)?.name.to_owned()));
+    let published = draft.published.into_iter().map(|row| source.published(row, &parts));
+    let claims = draft.claim.into_iter().map(|claim| source.claim(claim, &parts, paired));
+    let figures = draft.figure.into_iter().map(|figure| source.figure(figure, &parts));
+    let (published, claims, figures) = (
+        published.collect::<Result<_, _>>()?,
+        claims.collect::<Result<_, _>>()?,
+        figures.collect::<Result<_, _>>()?,
+    );
+    Ok(Plan {
+        title: draft.title,
+        source: draft.source,
+        replays: draft.replays,
+        engines: draft.engines,
+        measure: Measure { name: draft.measure.name, unit: draft.measure.unit },
+        paired: paired.to_owned(),
+        together: together.collect::<Result<_, PlanError>>()?,
+        notes: draft.notes,
+        hash: hash(&draft.name, &parts),
+        name: draft.name,
+        parts,
+        published,
+        claims,
+        figures,
+    })
+}
+
+/// serde names the fields that are there; of a long list, the likely one is enough.
+fn hint(message: &str) -> String {
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    match quoted.split_first() {
+        Some((wrong, known)) if message.starts_with("unknown field") => {
+            let hint = similar(wrong, known.iter().copied()).map_or_else(
+                || format!("there are: {}", known.join(", ")),
+                |name| format!("did you mean «{name}»?"),
+            );
+            format!("there is no key «{wrong}» here; {hint}")
+        }
+        _ => message.trim_end().to_owned(),
+    }
+}
+
+fn hash(name: &str, parts: &[Part]) -> String {
+    let mut hash = Sha256::new();
+    hash.update(name);
+    for part in parts {
+        for grid in &part.grids {
+            hash.update(format!("{}{:?}", part.name, grid.values));
+        }
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}

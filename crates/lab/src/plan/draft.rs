@@ -1,0 +1,169 @@
+//! A plan as it stands in the file: every table with all its keys, and nothing else let through.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::{Spanned, Value};
+
+/// Axis → value or list of values, each with its place.
+pub(super) type Settings = BTreeMap<Spanned<String>, Spanned<Value>>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlanDraft {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) source: String,
+    pub(super) replays: String,
+    pub(super) engines: Vec<String>,
+    pub(super) measure: MeasureDraft,
+    pub(super) paired: Spanned<String>,
+    #[serde(default)]
+    pub(super) together: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub(super) notes: Vec<String>,
+    #[serde(default)]
+    pub(super) fixed: Settings,
+    pub(super) part: Vec<PartDraft>,
+    #[serde(default)]
+    pub(super) published: Vec<PublishedDraft>,
+    #[serde(default)]
+    pub(super) claim: Vec<ClaimDraft>,
+    #[serde(default)]
+    pub(super) figure: Vec<FigureDraft>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MeasureDraft {
+    pub(super) name: String,
+    pub(super) unit: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PartDraft {
+    pub(super) name: Spanned<String>,
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) about: String,
+    pub(super) repetitions: u32,
+    #[serde(default)]
+    pub(super) fixed: Settings,
+    pub(super) quick: Option<QuickDraft>,
+    pub(super) grid: Vec<GridDraft>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QuickDraft {
+    pub(super) repetitions: u32,
+    #[serde(default)]
+    pub(super) only: Settings,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GridDraft {
+    pub(super) repetitions: Option<u32>,
+    pub(super) vary: Settings,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SelectionDraft {
+    pub(super) part: Spanned<String>,
+    #[serde(default)]
+    pub(super) cells: Settings,
+}
+
+#[derive(Debug, Deserialize, Default, Clone, Copy)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum TakeDraft {
+    #[default]
+    Mean,
+    Lowest,
+    Highest,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PublishedDraft {
+    pub(super) name: Spanned<String>,
+    pub(super) published: Option<f64>,
+    pub(super) unit: String,
+    pub(super) conditions: String,
+    pub(super) source: String,
+    #[serde(default = "yes")]
+    pub(super) asserted: bool,
+    pub(super) of: SelectionDraft,
+    pub(super) against: Option<SelectionDraft>,
+    #[serde(default)]
+    pub(super) take: TakeDraft,
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClaimDraft {
+    pub(super) text: Spanned<String>,
+    #[serde(default = "yes")]
+    pub(super) asserted: bool,
+    pub(super) beside: Option<BesideDraft>,
+    pub(super) placement: Option<PlacementDraft>,
+    pub(super) figure: Option<ExpectationDraft>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BesideDraft {
+    pub(super) ours: Spanned<String>,
+    pub(super) others: Vec<Spanned<String>>,
+    pub(super) mean_at_least: f64,
+    pub(super) no_interval_below: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PlacementDraft {
+    pub(super) of: SelectionDraft,
+    pub(super) within: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExpectationDraft {
+    pub(super) of: SelectionDraft,
+    pub(super) against: Option<SelectionDraft>,
+    #[serde(default)]
+    pub(super) take: TakeDraft,
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
+}
+
+#[derive(Debug, Deserialize, Clone, Copy)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ShapeDraft {
+    Lines,
+    Bars,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FigureDraft {
+    pub(super) name: Spanned<String>,
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) caption: String,
+    pub(super) shape: ShapeDraft,
+    pub(super) x: Spanned<String>,
+    pub(super) series: Spanned<String>,
+    pub(super) panels: Option<Spanned<String>>,
+    pub(super) of: SelectionDraft,
+    #[serde(default)]
+    pub(super) log: bool,
+}
+
+fn yes() -> bool {
+    true
+}

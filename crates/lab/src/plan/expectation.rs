@@ -1,0 +1,94 @@
+//! What the result should be: published figures, and claims that are nobody's figure.
+
+use std::collections::BTreeMap;
+
+/// Cells of one part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// Which part.
+    pub part: String,
+    /// Axis → values that are meant; an axis that is not here means all of them.
+    pub cells: BTreeMap<String, Vec<String>>,
+}
+
+/// How one figure comes from several cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Take {
+    /// The geometric mean of their medians; of one cell, its median.
+    Mean,
+    /// The cell with the lowest median.
+    Lowest,
+    /// The cell with the highest median.
+    Highest,
+}
+
+/// A figure computed from cells, and the range it should lie in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expectation {
+    /// Which cells.
+    pub of: Selection,
+    /// If given: each of them as a ratio to the cell here that is alike in all that neither selection
+    /// names.
+    pub against: Option<Selection>,
+    /// How the cells become one figure.
+    pub take: Take,
+    /// Not below.
+    pub low: Option<f64>,
+    /// Not above.
+    pub high: Option<f64>,
+}
+
+/// A published figure, and where it stands beside ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// Row name.
+    pub name: String,
+    /// The figure; none where the source says it in words.
+    pub published: Option<f64>,
+    /// Its unit; `×` for a ratio.
+    pub unit: String,
+    /// The source's conditions, and how ours differ.
+    pub conditions: String,
+    /// Where it stands.
+    pub source: String,
+    /// Whether it must hold, or is only reported.
+    pub asserted: bool,
+    /// What is computed.
+    pub expectation: Expectation,
+}
+
+/// Something expected of the whole.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claim {
+    /// In words.
+    pub text: String,
+    /// Whether it must hold, or is only reported.
+    pub asserted: bool,
+    /// How it is decided.
+    pub rule: Rule,
+}
+
+/// How a claim is decided.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rule {
+    /// A peer against the faster of others, in every cell that has them.
+    Beside {
+        /// Whose claim it is.
+        ours: String,
+        /// Beside whom.
+        others: Vec<String>,
+        /// The geometric mean over cells is at least this.
+        mean_at_least: f64,
+        /// No cell's whole 95 % interval lies below this.
+        no_interval_below: f64,
+    },
+    /// The position that the placement rule predicts is as good as the best one measured.
+    Placement {
+        /// Whose cells: the position is the axis `at`.
+        of: Selection,
+        /// At least this share of the best position's median.
+        within: f64,
+    },
+    /// A figure lies in a range.
+    Figure(Expectation),
+}

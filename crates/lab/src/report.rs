@@ -1,0 +1,72 @@
+//! What a person opens: figures as SVG and one page that needs nothing else.
+
+mod cells;
+pub mod figures;
+mod page;
+
+use crate::evaluation::{self, Evaluation, summary};
+use crate::plan::Plan;
+use crate::runner::journal::{self, Kept};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Written {
+    /// The page.
+    pub page: PathBuf,
+    /// All that was found.
+    pub evaluation: Evaluation,
+    /// The document in `summary.json`.
+    pub summary: summary::Summary,
+    /// Lines of rows that could not be read.
+    pub unreadable: usize,
+}
+
+/// Writes `summary.json`, `rows.csv`, the figures and `report.html` from the rows kept in `folder`.
+///
+/// # Errors
+/// There are no rows, or the folder cannot be written.
+pub fn write(plan: &Plan, folder: &Path) -> io::Result<Written> {
+    let Some(kept) = journal::read(folder)? else {
+        let what = format!(
+            "there are no rows in {}; `ekiden lab run {}` makes them",
+            folder.display(),
+            plan.name
+        );
+        return Err(io::Error::new(io::ErrorKind::NotFound, what));
+    };
+    let evaluation = evaluation::evaluate(plan, &kept.rows, kept.identity.seed);
+    let summary = summary::summary(&kept.identity, &evaluation, &kept.rows);
+    replace(&folder.join("summary.json"), &(serde_json::to_string_pretty(&summary)? + "\n"))?;
+    let mut csv = Vec::new();
+    summary::csv(&kept.rows, &plan.measure.unit, &mut csv)?;
+    replace(&folder.join("rows.csv"), &String::from_utf8_lossy(&csv))?;
+    for figure in &plan.figures {
+        let panels = figures::panels(figure, plan, &evaluation.cells);
+        if !panels.is_empty() {
+            let text = crate::chart::figure(&figure.title, &panels);
+            replace(&folder.join(format!("{}.svg", figure.name)), &text)?;
+        }
+    }
+    let page = folder.join("report.html");
+    replace(&page, &html(plan, &kept, &evaluation))?;
+    Ok(Written { page, evaluation, summary, unreadable: kept.unreadable })
+}
+
+/// The page.
+#[must_use]
+pub fn html(plan: &Plan, kept: &Kept, evaluation: &Evaluation) -> String {
+    page::page(plan, kept, evaluation)
+}
+
+/// Nobody ever sees half a file.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests;

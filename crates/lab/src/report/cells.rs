@@ -1,0 +1,142 @@
+//! A part's cells as a table: one line a condition, one column a peer.
+
+use super::figures::shown;
+use crate::chart::escape;
+use crate::evaluation::{CellResult, Compared, Evaluation, Short};
+use crate::plan::axis::{self, Axis};
+use crate::plan::{Part, Plan};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// The table; axes that are the same for the whole part stand in its heading alone.
+pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String {
+    let cells: Vec<&CellResult> =
+        evaluation.cells.iter().filter(|result| result.cell.part == part.name).collect();
+    if cells.is_empty() {
+        return "<p class=\"muted\">Not run.</p>".to_owned();
+    }
+    let values = |axis: &Axis| -> BTreeSet<&String> {
+        cells.iter().filter_map(|result| result.cell.values.get(axis.name)).collect()
+    };
+    let varied: Vec<&Axis> = axis::AXES
+        .iter()
+        .filter(|axis| axis.name != plan.paired && values(axis).len() > 1)
+        .collect();
+    let paired = axis::named(&plan.paired);
+    let peers: Vec<String> = {
+        let mut all: Vec<&String> = paired.map(&values).unwrap_or_default().into_iter().collect();
+        all.sort_by(|a, b| {
+            paired.map_or(0.0, |p| p.rank(a)).total_cmp(&paired.map_or(0.0, |p| p.rank(b)))
+        });
+        all.into_iter().cloned().collect()
+    };
+    let fixed = fixed(&cells, plan);
+    let mut out = format!(
+        "<p class=\"muted\">{}. Median, 95 % interval, number of runs.</p>",
+        escape(&fixed)
+    );
+    out.push_str("<div class=\"scroll\"><table class=\"cells\"><thead><tr>");
+    for axis in &varied {
+        let _infallible = write!(out, "<th>{}</th>", escape(axis.title));
+    }
+    for peer in &peers {
+        let name = paired.map_or_else(|| peer.clone(), |axis| shown(axis, peer));
+        let _infallible = write!(out, "<th class=\"n\">{}</th>", escape(&name));
+    }
+    let compared = evaluation.compared.iter().any(|c| c.cell.part == part.name);
+    if compared {
+        out.push_str("<th class=\"n\">over the faster</th>");
+    }
+    out.push_str("</tr></thead><tbody>");
+    let mut lines: Vec<Vec<&CellResult>> = Vec::new();
+    for result in &cells {
+        let condition = |r: &CellResult| r.cell.key_without(&[&plan.paired]);
+        match lines.iter_mut().find(|line| condition(line[0]) == condition(result)) {
+            Some(line) => line.push(result),
+            None => lines.push(vec![result]),
+        }
+    }
+    lines.sort_by(|a, b| {
+        let ranks = |line: &[&CellResult]| -> Vec<f64> {
+            let rank =
+                |axis: &&Axis| line[0].cell.values.get(axis.name).map_or(-1.0, |v| axis.rank(v));
+            varied.iter().map(rank).collect()
+        };
+        ranks(a).partial_cmp(&ranks(b)).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    for line in lines {
+        out.push_str("<tr>");
+        for axis in &varied {
+            let value =
+                line[0].cell.values.get(axis.name).map_or(String::new(), |v| shown(axis, v));
+            let _infallible = write!(out, "<td>{}</td>", escape(&value));
+        }
+        for peer in &peers {
+            let found = line.iter().find(|r| r.cell.values.get(&plan.paired) == Some(peer));
+            out.push_str(&found.map_or("<td class=\"n\">–</td>".to_owned(), |r| value(r)));
+        }
+        if compared {
+            let same = |c: &&Compared| line.iter().any(|r| r.cell == c.cell);
+            out.push_str(
+                &evaluation
+                    .compared
+                    .iter()
+                    .find(same)
+                    .map_or("<td class=\"n\"></td>".to_owned(), ratio),
+            );
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></div>");
+    out
+}
+
+/// The axes that do not vary within a part, in words.
+fn fixed(cells: &[&CellResult], plan: &Plan) -> String {
+    let same = axis::AXES.iter().filter_map(|axis| {
+        let values: BTreeSet<&String> =
+            cells.iter().filter_map(|r| r.cell.values.get(axis.name)).collect();
+        let everywhere = cells.iter().all(|r| r.cell.values.contains_key(axis.name));
+        let only = values.first().filter(|_| values.len() == 1 && everywhere)?;
+        (axis.name != plan.paired).then(|| format!("{} {}", axis.title, shown(axis, only)))
+    });
+    same.collect::<Vec<_>>().join(" · ")
+}
+
+fn value(result: &CellResult) -> String {
+    let range =
+        result.interval.map_or(String::new(), |i| format!("{}–{}", Short(i.low), Short(i.high)));
+    let mut marks = String::new();
+    if result.tainted > 0 {
+        let _infallible = write!(
+            marks,
+            " <abbr title=\"{} of {} runs on links that did not keep their time\">†</abbr>",
+            result.tainted,
+            result.runs.len()
+        );
+    }
+    if result.failures > 0 {
+        let _infallible =
+            write!(marks, " <abbr title=\"{} attempts failed\">!</abbr>", result.failures);
+    }
+    format!(
+        "<td class=\"n\"><b>{}</b>{marks}<small>{range} <i>×{}</i></small></td>",
+        Short(result.median),
+        result.runs.len()
+    )
+}
+
+fn ratio(compared: &Compared) -> String {
+    let beside = &compared.beside;
+    let range = beside.interval.map_or(String::new(), |i| format!("{:.2}–{:.2} ", i.low, i.high));
+    let class = match beside.interval {
+        Some(i) if i.low > 1.0 => "up",
+        Some(i) if i.high < 1.0 => "down",
+        _ => "",
+    };
+    format!(
+        "<td class=\"n {class}\"><b>{:.2}</b><small>{range}<i>{}</i></small></td>",
+        beside.ratio,
+        escape(&beside.fastest)
+    )
+}

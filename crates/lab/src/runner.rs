@@ -1,0 +1,276 @@
+//! Makes a plan's runs with an engine and keeps every one.
+//!
+//! ```text
+//! Batch::open(plan, options, engine)   what is kept already, what is to be run
+//! batch.run(engines, watch)            calibrates, then runs; every run is on disk before the next
+//! ```
+//! A run that fails is kept with its reason and tried again, a run on links that did not keep their
+//! time likewise, both [`ATTEMPTS`] times at most; nothing is dropped. An interrupted batch goes on
+//! where it stopped.
+
+pub mod journal;
+pub mod order;
+pub mod progress;
+
+use crate::engine::{Engine, EngineError};
+use crate::machine::Machine;
+use crate::plan::{Choice, Plan};
+use journal::{Begin, Identity, Journal, Row};
+use order::Task;
+use progress::Watch;
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Attempts at one repetition in one start of a batch.
+pub const ATTEMPTS: u32 = 3;
+
+/// How a batch is to be run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Which cells.
+    pub choice: Choice,
+    /// All randomness follows from it.
+    pub seed: u64,
+    /// Where rows, figures and report go.
+    pub folder: PathBuf,
+    /// Of the program that is measured; rows of another version are put aside.
+    pub version: String,
+    /// As it was typed, for the report.
+    pub command: String,
+    /// Set by Ctrl-C: the run that is being made is the last.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Why a batch did not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BatchError {
+    /// The choice leaves nothing.
+    #[error("{0}")]
+    Nothing(String),
+    /// The links are not what they should be.
+    #[error(
+        "the links are off by more than 2 %: {0}. Nothing was run: measured on these, nothing would mean anything. Let nothing else run meanwhile and try again; on a machine with one processor it cannot be done."
+    )]
+    Calibration(String),
+    /// The links cannot even be measured.
+    #[error("calibrating: {0}")]
+    Engine(#[from] EngineError),
+    /// Rows cannot be kept.
+    #[error("keeping rows in {folder}: {error}; --out DIR chooses another folder")]
+    Io {
+        /// Where.
+        folder: String,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Runs made now.
+    pub made: usize,
+    /// Runs that were kept from before.
+    pub kept: usize,
+    /// Repetitions given up after [`ATTEMPTS`] failures.
+    pub given_up: usize,
+    /// Repetitions of which every attempt was on links that did not keep their time.
+    pub tainted: usize,
+    /// Runs left when Ctrl-C came.
+    pub left: usize,
+}
+
+/// A batch, ready to run.
+#[derive(Debug)]
+pub struct Batch {
+    journal: Journal,
+    options: Options,
+    tasks: VecDeque<Task>,
+    rows: Vec<Row>,
+    kept: usize,
+    /// Why it does not go on with the rows that were there, if so.
+    pub afresh: Option<String>,
+}
+
+struct Shared {
+    journal: Journal,
+    tasks: VecDeque<Task>,
+    done: Done,
+    error: Option<io::Error>,
+}
+
+impl Batch {
+    /// Reads what is kept and finds what is left to run.
+    ///
+    /// # Errors
+    /// The choice leaves nothing, or the folder cannot be used.
+    pub fn open(plan: &Plan, options: Options, engine: &str) -> Result<Self, BatchError> {
+        let cells = plan.cells(&options.choice);
+        if cells.is_empty() {
+            return Err(BatchError::Nothing(nothing(plan, &options.choice)));
+        }
+        let identity = Identity {
+            experiment: plan.name.clone(),
+            engine: engine.to_owned(),
+            plan: plan.hash.clone(),
+            version: options.version.clone(),
+            seed: options.seed,
+        };
+        let opened = Journal::open(&options.folder, &identity);
+        let (journal, rows, afresh) = opened.map_err(|error| io_error(&options, error))?;
+        let all = order::tasks(plan, &cells, options.seed);
+        let is_left = |task: &Task| {
+            let same = |row: &&Row| row.repetition == task.repetition && row.cell == task.cell;
+            let attempts: Vec<&Row> = rows.iter().filter(same).collect();
+            let yielded = attempts.iter().filter(|row| row.outcome.is_some()).count();
+            // tainted as often as it may be: another start would not change that
+            !attempts.iter().any(|row| row.is_good()) && yielded < ATTEMPTS as usize
+        };
+        let wanted = all.len();
+        let tasks: VecDeque<Task> = all.into_iter().filter(is_left).collect();
+        let kept = wanted - tasks.len();
+        Ok(Self { journal, options, tasks, rows, kept, afresh })
+    }
+
+    /// Runs that are left.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Runs that are kept from before.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Calibrates, then makes the runs, one engine a thread.
+    ///
+    /// # Errors
+    /// The calibration refuses, or rows cannot be kept. Runs that fail are no error: they are counted.
+    pub fn run(
+        self,
+        engines: &mut [Box<dyn Engine + Send>],
+        watch: &dyn Watch,
+    ) -> Result<Done, BatchError> {
+        let Self { mut journal, options, tasks, rows, kept, .. } = self;
+        let done = Done { kept, ..Done::default() };
+        if tasks.is_empty() {
+            return Ok(done);
+        }
+        let Some(first) = engines.first_mut() else {
+            return Err(BatchError::Nothing("there is no engine to run it".to_owned()));
+        };
+        watch.says("calibrating the links");
+        let calibration = first.calibrate()?;
+        let refusals = calibration.refusals();
+        if !refusals.is_empty() {
+            let off = refusals.iter().map(|(name, e)| format!("{name} by {:.1} %", e * 100.0));
+            return Err(BatchError::Calibration(off.collect::<Vec<_>>().join(", ")));
+        }
+        let begin = Begin {
+            time: now(),
+            command: options.command.clone(),
+            machine: Machine::read(),
+            facts: first.facts(),
+            calibration,
+        };
+        journal.begin(&begin).map_err(|error| io_error(&options, error))?;
+        watch.begins(&tasks.iter().cloned().collect::<Vec<_>>(), &rows);
+        let shared = Mutex::new(Shared { journal, tasks, done, error: None });
+        if let [only] = engines {
+            work(only.as_mut(), &shared, &options.stop, watch);
+        } else {
+            std::thread::scope(|scope| {
+                for engine in engines {
+                    scope.spawn(|| work(engine.as_mut(), &shared, &options.stop, watch));
+                }
+            });
+        }
+        let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+        watch.ends();
+        match shared.error {
+            Some(error) => Err(io_error(&options, error)),
+            None => Ok(Done { left: shared.tasks.len(), ..shared.done }),
+        }
+    }
+}
+
+/// Takes tasks until there is none, or Ctrl-C, or a row cannot be kept.
+fn work(engine: &mut dyn Engine, shared: &Mutex<Shared>, stop: &AtomicBool, watch: &dyn Watch) {
+    let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+    while !stop.load(Ordering::Relaxed) {
+        // a statement of its own, so that the lock is given back at its end
+        let task = lock().tasks.pop_front();
+        let Some(task) = task else { return };
+        let mut tainted = false;
+        for attempt in 0..ATTEMPTS {
+            let begin = Instant::now();
+            let result = engine.run(&task.cell, task.repetition, task.seed);
+            let interrupted = stop.load(Ordering::Relaxed) && result.is_err();
+            if interrupted {
+                lock().tasks.push_front(task);
+                return;
+            }
+            let (outcome, failure) = match result {
+                Ok(outcome) => (Some(outcome), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            let row = Row {
+                cell: task.cell.clone(),
+                repetition: task.repetition,
+                attempt,
+                seed: task.seed,
+                time: now(),
+                seconds: begin.elapsed().as_secs_f64(),
+                outcome,
+                failure,
+            };
+            let mut shared = lock();
+            if let Err(error) = shared.journal.row(&row) {
+                shared.error = Some(error);
+                stop.store(true, Ordering::Relaxed);
+                return;
+            }
+            shared.done.made += 1;
+            tainted |= row.outcome.is_some();
+            let last = row.is_good() || attempt + 1 == ATTEMPTS || stop.load(Ordering::Relaxed);
+            watch.ran(&row, last);
+            if last {
+                if !row.is_good() && tainted {
+                    shared.done.tainted += 1;
+                } else if !row.is_good() {
+                    shared.done.given_up += 1;
+                }
+                break;
+            }
+        }
+    }
+}
+
+fn nothing(plan: &Plan, choice: &Choice) -> String {
+    let parts: Vec<&str> = plan.parts.iter().map(|part| part.name.as_str()).collect();
+    let quick: Vec<&str> =
+        plan.parts.iter().filter(|p| p.quick.is_some()).map(|p| p.name.as_str()).collect();
+    format!(
+        "experiment «{}» has no such cells: its parts are {}{}",
+        plan.name,
+        parts.join(", "),
+        if choice.quick { format!(", with --quick {}", quick.join(", ")) } else { String::new() },
+    )
+}
+
+fn io_error(options: &Options, error: io::Error) -> BatchError {
+    BatchError::Io { folder: options.folder.display().to_string(), error }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests;

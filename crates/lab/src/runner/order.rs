@@ -1,0 +1,111 @@
+//! In which order runs are made: peers beside each other in time, everything else shuffled.
+
+use crate::cell::Cell;
+use crate::plan::Plan;
+use ekiden_model::rng::Rng;
+use sha2::{Digest, Sha256};
+
+/// A run to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// What.
+    pub cell: Cell,
+    /// Which repetition of it, from 0.
+    pub repetition: u32,
+    /// For the links.
+    pub seed: u64,
+}
+
+/// Every run of `cells`. Each repetition is a block: within it conditions are shuffled, within a
+/// condition the peers, within a peer what shares its set-up. So a machine that is slow for a minute is
+/// slow for all peers of a condition, and no peer always comes first.
+#[must_use]
+pub fn tasks(plan: &Plan, cells: &[(Cell, u32)], seed: u64) -> Vec<Task> {
+    let together: Vec<&str> = plan.together.iter().map(String::as_str).collect();
+    let mut conditions = together.clone();
+    conditions.push(&plan.paired);
+    let mut rng = Rng::new(seed);
+    let mut tasks = Vec::new();
+    let blocks = cells.iter().map(|(_, repetitions)| *repetitions).max().unwrap_or(0);
+    for repetition in 0..blocks {
+        let block = cells.iter().filter(|(_, n)| repetition < *n).map(|(cell, _)| cell.clone());
+        for mut group in shuffled(block.collect(), &mut rng, |cell| cell.key_without(&conditions)) {
+            group.sort_by(Cell::compare);
+            for peer in shuffled(group, &mut rng, |cell| cell.key_without(&together)) {
+                for cell in shuffled(peer, &mut rng, Cell::key).into_iter().flatten() {
+                    let links = link_seed(&cell.key_without(&[&plan.paired]), repetition, seed);
+                    tasks.push(Task { cell, repetition, seed: links });
+                }
+            }
+        }
+    }
+    tasks
+}
+
+/// Groups of equal key, in an order drawn by lot.
+fn shuffled(cells: Vec<Cell>, rng: &mut Rng, key: impl Fn(&Cell) -> String) -> Vec<Vec<Cell>> {
+    let mut groups: Vec<(String, Vec<Cell>)> = Vec::new();
+    for cell in cells {
+        let key = key(&cell);
+        match groups.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, group)) => group.push(cell),
+            None => groups.push((key, vec![cell])),
+        }
+    }
+    for last in (1..groups.len()).rev() {
+        groups.swap(last, rng.below(last as u64 + 1) as usize); // Fisher and Yates
+    }
+    groups.into_iter().map(|(_, group)| group).collect()
+}
+
+/// Follows from the condition alone, so that it does not change with what else is run.
+fn link_seed(condition: &str, repetition: u32, seed: u64) -> u64 {
+    let hash = Sha256::digest(format!("{seed} {repetition} {condition}"));
+    hash.iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{self, Choice};
+    use std::collections::BTreeSet;
+
+    const PLAN: &str = include_str!("sample.toml");
+
+    #[test]
+    fn every_run_once_and_peers_of_a_condition_side_by_side() {
+        let plan = plan::parse("sample.toml", PLAN).unwrap();
+        let cells = plan.cells(&Choice::default());
+        let tasks = tasks(&plan, &cells, 1);
+        let keys: BTreeSet<_> = tasks.iter().map(|t| (t.cell.key(), t.repetition)).collect();
+        assert_eq!(keys.len(), tasks.len());
+        let wanted: u32 = cells.iter().map(|(_, n)| n).sum();
+        assert_eq!(tasks.len(), wanted as usize);
+        let condition = |t: &Task| (t.repetition, t.cell.key_without(&["peer", "file"]));
+        let mut changes = tasks.iter().map(condition).collect::<Vec<_>>();
+        changes.dedup();
+        let different: BTreeSet<_> = changes.iter().collect();
+        assert_eq!(changes.len(), different.len(), "a condition came twice in a block");
+        assert_eq!(tasks, super::tasks(&plan, &cells, 1));
+        assert_ne!(tasks, super::tasks(&plan, &cells, 2));
+    }
+
+    #[test]
+    fn peers_of_a_condition_meet_the_same_link() {
+        let plan = plan::parse("sample.toml", PLAN).unwrap();
+        let tasks = tasks(&plan, &plan.cells(&Choice::default()), 1);
+        let seeds = |key: &str| -> BTreeSet<u64> {
+            let same = |t: &&Task| t.repetition == 0 && t.cell.key_without(&["peer"]) == key;
+            tasks.iter().filter(same).map(|t| t.seed).collect()
+        };
+        let first = tasks[0].cell.key_without(&["peer"]);
+        let own = seeds(&first);
+        let condition: BTreeSet<_> = tasks
+            .iter()
+            .filter(|t| t.repetition == 0)
+            .map(|t| t.cell.key_without(&["peer"]))
+            .collect();
+        assert_eq!(own.len(), 1);
+        assert!(condition.len() > 1);
+    }
+}

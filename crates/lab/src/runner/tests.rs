@@ -1,0 +1,154 @@
+use super::progress::Silent;
+use super::*;
+use crate::cell::Cell;
+use crate::engine::{Calibration, Fidelity, Outcome};
+use crate::plan;
+use std::collections::BTreeMap;
+
+/// Fails, taints or stops where it is told.
+struct MadeUp {
+    error: f64,
+    calls: usize,
+    fail: fn(usize) -> bool,
+    taint: fn(usize) -> bool,
+    stop_at: usize,
+    stop: Arc<AtomicBool>,
+}
+
+impl MadeUp {
+    fn new() -> Self {
+        let never: fn(usize) -> bool = |_| false;
+        Self {
+            error: 0.0,
+            calls: 0,
+            fail: never,
+            taint: never,
+            stop_at: usize::MAX,
+            stop: Arc::default(),
+        }
+    }
+}
+
+impl Engine for MadeUp {
+    fn name(&self) -> &'static str {
+        "made-up"
+    }
+
+    fn facts(&mut self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    fn calibrate(&mut self) -> Result<Calibration, EngineError> {
+        let errors = [("rate, 1 Gbit/s".to_owned(), self.error)].into();
+        Ok(Calibration { errors, figures: BTreeMap::new() })
+    }
+
+    fn run(&mut self, _: &Cell, _: u32, _: u64) -> Result<Outcome, EngineError> {
+        self.calls += 1;
+        if self.calls == self.stop_at {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        if (self.fail)(self.calls) {
+            return Err(EngineError("curl: connection refused".into()));
+        }
+        let taint = (self.taint)(self.calls);
+        let fidelity = if taint { Fidelity::Tainted } else { Fidelity::Clean };
+        Ok(Outcome { value: 10.0, fidelity, ..Outcome::default() })
+    }
+}
+
+fn plan() -> Plan {
+    plan::parse("sample.toml", include_str!("sample.toml")).unwrap()
+}
+
+fn options(folder: &std::path::Path, stop: &Arc<AtomicBool>) -> Options {
+    Options {
+        choice: Choice { quick: true, ..Choice::default() },
+        seed: 1,
+        folder: folder.to_owned(),
+        version: "1".into(),
+        command: "ekiden lab run sample".into(),
+        stop: stop.clone(),
+    }
+}
+
+fn run(folder: &std::path::Path, engine: MadeUp) -> Result<Done, BatchError> {
+    let batch = Batch::open(&plan(), options(folder, &engine.stop), "made-up")?;
+    batch.run(&mut [Box::new(engine)], &Silent)
+}
+
+#[test]
+fn runs_every_cell_once_and_then_has_nothing_left() {
+    let folder = tempfile::tempdir().unwrap();
+    // none at 0 relays; three peers at 2; 1 MiB alone
+    let done = run(folder.path(), MadeUp::new()).unwrap();
+    assert_eq!((done.made, done.kept, done.left), (4, 0, 0));
+    let again = run(folder.path(), MadeUp::new()).unwrap();
+    assert_eq!((again.made, again.kept), (0, 4));
+}
+
+#[test]
+fn refuses_links_that_are_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let refusal = run(folder.path(), MadeUp { error: -0.03, ..MadeUp::new() }).unwrap_err();
+    let said = refusal.to_string();
+    assert!(said.contains("rate, 1 Gbit/s by -3.0 %"), "{said}");
+    assert!(journal::read(folder.path()).unwrap().unwrap().rows.is_empty());
+    assert!(run(folder.path(), MadeUp { error: f64::NAN, ..MadeUp::new() }).is_err());
+}
+
+#[test]
+fn a_failure_is_kept_and_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = run(folder.path(), MadeUp { fail: |n| n == 2, ..MadeUp::new() }).unwrap();
+    assert_eq!((done.made, done.given_up), (5, 0));
+    let rows = journal::read(folder.path()).unwrap().unwrap().rows;
+    assert_eq!(rows[1].failure.as_deref(), Some("curl: connection refused"));
+    assert_eq!((rows[2].attempt, &rows[2].cell), (1, &rows[1].cell));
+}
+
+#[test]
+fn what_always_fails_is_given_up_and_tried_again_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = run(folder.path(), MadeUp { fail: |_| true, ..MadeUp::new() }).unwrap();
+    assert_eq!((done.made, done.given_up), (12, 4));
+    let done = run(folder.path(), MadeUp::new()).unwrap();
+    assert_eq!((done.made, done.given_up), (4, 0));
+}
+
+#[test]
+fn what_is_always_tainted_is_marked_and_not_tried_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = run(folder.path(), MadeUp { taint: |_| true, ..MadeUp::new() }).unwrap();
+    assert_eq!((done.made, done.tainted), (12, 4));
+    assert_eq!(run(folder.path(), MadeUp::new()).unwrap().made, 0);
+}
+
+#[test]
+fn an_interrupted_batch_goes_on_where_it_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = run(folder.path(), MadeUp { stop_at: 2, ..MadeUp::new() }).unwrap();
+    assert_eq!((done.made, done.left), (2, 2));
+    let done = run(folder.path(), MadeUp::new()).unwrap();
+    assert_eq!((done.made, done.kept, done.left), (2, 2, 0));
+}
+
+#[test]
+fn several_engines_share_the_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let stop = Arc::default();
+    let batch = Batch::open(&plan(), options(folder.path(), &stop), "made-up").unwrap();
+    let mut engines: Vec<Box<dyn Engine + Send>> =
+        (0..3).map(|_| Box::new(MadeUp::new()) as _).collect();
+    let done = batch.run(&mut engines, &Silent).unwrap();
+    assert_eq!((done.made, done.left), (4, 0));
+}
+
+#[test]
+fn a_choice_that_leaves_nothing_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path(), &Arc::default());
+    options.choice.only = vec!["slow".into()];
+    let said = Batch::open(&plan(), options, "made-up").unwrap_err().to_string();
+    assert!(said.contains("parts are row, slow") && said.contains("with --quick row"), "{said}");
+}
