@@ -16,9 +16,10 @@ use std::process::Command;
 pub(super) const LEAST_V6: u32 = 1280;
 
 /// What every machine has, before its plan's own settings: nothing remembered from connection to
-/// connection, and no capability needed for ping.
-const SYSCTLS: &[(&str, &str)] =
-    &[("net.ipv4.tcp_no_metrics_save", "1"), ("net.ipv4.ping_group_range", "0 2147483647")];
+/// connection.
+const SYSCTLS: &[(&str, &str)] = &[("net.ipv4.tcp_no_metrics_save", "1")];
+/// Whoever is in these groups may ping without a capability.
+const PING_GROUPS: &str = "net.ipv4.ping_group_range";
 
 /// A machine that is there.
 #[derive(Debug)]
@@ -65,6 +66,10 @@ impl Host {
     /// What every new machine needs.
     pub(crate) fn prepare(&self) -> Result<(), BuildError> {
         SYSCTLS.iter().try_for_each(|(name, value)| self.set(name, value))?;
+        // in a user namespace there are but the groups that were mapped into it
+        let group = rustix::process::getgid().as_raw();
+        self.set(PING_GROUPS, "0 2147483647")
+            .or_else(|_| self.set(PING_GROUPS, &format!("{group} {group}")))?;
         Ok(self.netlink()?.up("lo")?)
     }
 

@@ -113,7 +113,11 @@ impl Netlink {
                 v6.put(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
             });
         });
-        self.change(&format!("{name} without an address of its own making"), &mut request)
+        match self.change(&format!("{name} without an address of its own making"), &mut request) {
+            // too small an MTU: the device has no IPv6 to be quietened
+            Err(failure) if failure.errno() == libc::EAFNOSUPPORT => Ok(()),
+            result => result,
+        }
     }
 
     /// Gives a device an address, usable at once, and a route to the `prefix` bits of it.
