@@ -201,7 +201,8 @@ pub(crate) fn introduce(hosts: &mut [Host]) -> Result<(), BuildError> {
     for host in hosts {
         let write = || {
             let file = tempfile::Builder::new().prefix("ekiden-hosts").tempfile()?;
-            fs::write(file.path(), format!("{}{names}", host.known))?;
+            // the first line with a name holds: within another link, ours are the near names
+            fs::write(file.path(), format!("{names}{}", host.known))?;
             // read by whoever the command runs as
             fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
             let mut pairs = vec![(file.path().to_owned(), "/etc/hosts")];
