@@ -4,7 +4,7 @@
 set -eu
 
 packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks openssh-server openssh-client
-netcat-openbsd chromium curl wget git iproute2 tcpdump'
+netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal'
 
 missing=
 for package in $packages; do

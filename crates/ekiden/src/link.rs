@@ -90,10 +90,12 @@ fn behind(
             let machine = !sandbox.user_namespace && args.far.is_none();
             let outer = sandbox.outer.try_clone().map_err(|error| error.to_string())?;
             let far = if machine { Far::Machine(outer) } else { Far::Command(args.far.clone()) };
-            let mut pair = Pair::build(&plan, far, args.congestion.as_deref(), record).map_err(text)?;
+            let mut pair =
+                Pair::build(&plan, far, args.congestion.as_deref(), record).map_err(text)?;
             let mut notes = Vec::new();
             pair.wait_for_far(|| signals.pending()).map_err(text)?;
-            let _nat = if machine { reach_beyond(&sandbox, &pair, forwarding, &mut notes) } else { None };
+            let _nat =
+                if machine { reach_beyond(&sandbox, &pair, forwarding, &mut notes) } else { None };
             if !machine && args.far.is_none() {
                 notes.push(
                     "nothing runs at the far end: --far COMMAND starts something there".to_owned(),
@@ -103,7 +105,8 @@ fn behind(
             let heading = heading(args, &plan, &pair, far)?;
             announce(args, &heading, &notes);
             let label = args.label();
-            let ended = command::run(&args.command, pair.near(), Some(pair.far()), &label, &signals)?;
+            let ended =
+                command::run(&args.command, pair.near(), Some(pair.far()), &label, &signals)?;
             let report = pair.finish().map_err(|error| error.to_string())?;
             conclude(args, heading, notes, report.into_iter().collect(), ended)
         }
@@ -165,7 +168,8 @@ fn heading(args: &LinkArgs, plan: &LinkPlan, pair: &Pair, far: &str) -> Result<R
     report.near = Some(pair.near().into());
     report.far = Some(pair.far().into());
     report.far_is = Some(far.to_owned());
-    let used = |from: &Host, to: &Host| from.congestion_towards(to).map_err(|error| error.to_string());
+    let used =
+        |from: &Host, to: &Host| from.congestion_towards(to).map_err(|error| error.to_string());
     report.congestion.near = used(pair.near(), pair.far())?;
     report.congestion.far = used(pair.far(), pair.near())?;
     report.settings = vec![

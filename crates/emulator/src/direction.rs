@@ -140,7 +140,8 @@ impl Direction {
             self.tally.delay.add(delivered.due.since(delivered.offered).as_nanos());
             if let Some(recorder) = &mut self.parts.recorder {
                 let marked = delivered.marked;
-                let event = Event::Delivered { id: delivered.packet.id, due: delivered.due, marked };
+                let event =
+                    Event::Delivered { id: delivered.packet.id, due: delivered.due, marked };
                 recorder.record(event, self.slab.frame(id));
             }
             self.due.push((id, delivered.due));

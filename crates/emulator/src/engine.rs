@@ -46,12 +46,14 @@ pub struct Record {
     pub capture: Option<Box<dyn Write + Send>>,
 }
 
+/// A thread, with the numbers of its directions.
+type Worker = (Vec<usize>, JoinHandle<Vec<Tally>>);
+
 /// Links that run until [`Engine::finish`], or until dropped.
 #[derive(Debug)]
 pub struct Engine {
     wires: Vec<Wire>,
-    /// Each with the numbers of its directions.
-    threads: Vec<(Vec<usize>, JoinHandle<Vec<Tally>>)>,
+    threads: Vec<Worker>,
     stop: Arc<Stop>,
     recording: Option<Recording>,
     begun: Time,
@@ -96,7 +98,8 @@ impl Engine {
         let mut tallies: Vec<Option<Tally>> = Vec::new();
         tallies.resize_with(self.wires.len() * 2, || None);
         for (numbers, thread) in self.threads.drain(..) {
-            let done = thread.join().map_err(|_| io::Error::other("an emulator thread panicked"))?;
+            let done =
+                thread.join().map_err(|_| io::Error::other("an emulator thread panicked"))?;
             for (number, tally) in numbers.into_iter().zip(done) {
                 tallies[number] = Some(tally);
             }
@@ -139,10 +142,7 @@ fn open(wire: &Wire) -> io::Result<Ends> {
 }
 
 /// One thread for every two processors: the others are for the programs at the link's ends.
-fn spread(
-    directions: Vec<Direction>,
-    stop: &Arc<Stop>,
-) -> io::Result<Vec<(Vec<usize>, JoinHandle<Vec<Tally>>)>> {
+fn spread(directions: Vec<Direction>, stop: &Arc<Stop>) -> io::Result<Vec<Worker>> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let count = (processors / 2).clamp(1, directions.len().max(1));
     let mut groups: Vec<(Vec<usize>, Vec<Direction>)> = Vec::new();

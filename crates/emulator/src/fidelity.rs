@@ -68,10 +68,20 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     let late_ppm = (late * 1_000_000).checked_div(packets).unwrap_or(0);
     if late_ppm > NOISY_LATE {
         let found = if late_ppm > TAINTED_LATE { Verdict::Tainted } else { Verdict::Noisy };
-        find(found, format!("{}.{} % of packets came more than 1 ms late", late_ppm / 10_000, late_ppm / 1_000 % 10));
+        find(
+            found,
+            format!(
+                "{}.{} % of packets came more than 1 ms late",
+                late_ppm / 10_000,
+                late_ppm / 1_000 % 10
+            ),
+        );
     }
     if steal_ppm > NOISY_STEAL {
-        find(Verdict::Noisy, format!("the host took {} % of the processors' time away", steal_ppm / 10_000));
+        find(
+            Verdict::Noisy,
+            format!("the host took {} % of the processors' time away", steal_ppm / 10_000),
+        );
     }
     (verdict, reasons)
 }
@@ -104,13 +114,22 @@ impl Steal {
 mod tests {
     use super::*;
 
-    const FINE: Evidence =
-        Evidence { packets: 1000, late: 0, latest: Span::from_micros(200), missed: 0, steal_ppm: 0 };
+    const FINE: Evidence = Evidence {
+        packets: 1000,
+        late: 0,
+        latest: Span::from_micros(200),
+        missed: 0,
+        steal_ppm: 0,
+    };
 
     #[test]
     fn verdicts() {
         assert_eq!(judge(&FINE), (Verdict::Clean, vec![]));
-        assert_eq!(judge(&Evidence::default()).0, Verdict::Clean, "nothing moved, nothing was late");
+        assert_eq!(
+            judge(&Evidence::default()).0,
+            Verdict::Clean,
+            "nothing moved, nothing was late"
+        );
         for (evidence, verdict) in [
             (Evidence { missed: 1, ..FINE }, Verdict::Tainted),
             (Evidence { latest: Span::from_millis(20), late: 1, ..FINE }, Verdict::Tainted),

@@ -64,9 +64,7 @@ impl Pair {
         let netlink = Netlink::open(&middle).map_err(kernel("a netlink socket"))?;
         let (far_netns, command, machine) = match far {
             Far::Machine(netns) => (netns, None, true),
-            Far::Command(command) => {
-                (Netns::new().map_err(kernel("the far end"))?, command, false)
-            }
+            Far::Command(command) => (Netns::new().map_err(kernel("the far end"))?, command, false),
         };
         let (number, device) = lay_far(plan, &netlink, &far_netns, &middle)?;
         let name = |end, name: &str, netns| {
@@ -82,8 +80,10 @@ impl Pair {
         }
         near.attach(number, NEAR, "link0", plan.mtu)?;
         far.attach(number, FAR, &device, plan.mtu)?;
-        let metrics =
-            RouteMetrics { congestion: congestion.map(ToOwned::to_owned), ..RouteMetrics::default() };
+        let metrics = RouteMetrics {
+            congestion: congestion.map(ToOwned::to_owned),
+            ..RouteMetrics::default()
+        };
         set_routes(&near, "link0", &far, &device, &metrics, plan)?;
         let relay = if machine { names(&mut near, &far)? } else { None };
         let mut hosts = [near, far];
@@ -145,7 +145,9 @@ impl Pair {
         // of this machine at the far end, all of the pair's device alone is counted
         let drops: Vec<_> = hosts
             .iter()
-            .flat_map(|host| host.device_drops().into_iter().map(|(_, n)| (host.name().to_owned(), n)))
+            .flat_map(|host| {
+                host.device_drops().into_iter().map(|(_, n)| (host.name().to_owned(), n))
+            })
             .collect();
         let mut report = engine.finish()?.into_iter().next();
         if let Some(report) = &mut report {

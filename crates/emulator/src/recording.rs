@@ -151,11 +151,7 @@ impl Recording {
     }
 }
 
-fn write_all(
-    from: &Receiver<Message>,
-    mut book: Book,
-    mut film: Option<Film>,
-) -> io::Result<()> {
+fn write_all(from: &Receiver<Message>, mut book: Book, mut film: Option<Film>) -> io::Result<()> {
     for message in from {
         if let Some(film) = &mut film {
             film.take(&message)?;

@@ -143,9 +143,8 @@ impl LinkReport {
             text.push('\n');
         }
         let lateness = self.directions.iter().filter_map(|direction| direction.lateness_ns);
-        let worst = lateness.fold((0, 0), |(p99, most), summary| {
-            (summary.p99.max(p99), summary.most.max(most))
-        });
+        let worst = lateness
+            .fold((0, 0), |(p99, most), summary| (summary.p99.max(p99), summary.most.max(most)));
         let us = |nanos: u64| nanos as f64 / 1e3;
         let _ = write!(
             text,

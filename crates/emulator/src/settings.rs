@@ -127,9 +127,9 @@ impl Settings {
 
     fn serialiser(&self, folder: &Path) -> Result<Serialiser, SettingsError> {
         match (self.rate, &self.trace) {
-            (Some(_), Some(_)) => Err(SettingsError::Clash(
-                "a link has a rate or a trace, not both".to_owned(),
-            )),
+            (Some(_), Some(_)) => {
+                Err(SettingsError::Clash("a link has a rate or a trace, not both".to_owned()))
+            }
             (Some(rate), None) => Ok(Serialiser::Rate(rate)),
             (None, Some(file)) => {
                 let file = folder.join(file);
@@ -148,7 +148,8 @@ fn default_queue(serialiser: &Serialiser, mtu: u32) -> QueueLength {
         Serialiser::Rate(rate) => *rate,
         Serialiser::Trace(trace) => trace.mean_rate(),
     };
-    let by_time = u128::from(rate.as_bytes_per_second()) * u128::from(QUEUE.as_nanos()) / 1_000_000_000;
+    let by_time =
+        u128::from(rate.as_bytes_per_second()) * u128::from(QUEUE.as_nanos()) / 1_000_000_000;
     let by_packets = LEAST_PACKETS * u64::from(mtu);
     QueueLength::Bytes(Bytes::new(u64::try_from(by_time).unwrap_or(u64::MAX).max(by_packets)))
 }
@@ -167,7 +168,11 @@ mod tests {
         for (rate, bytes) in [("10 Mbit/s", 125_000), ("128 kbit/s", 15_000)] {
             let settings = Settings { rate: Some(rate.parse().unwrap()), ..Settings::default() };
             let bound = Bound::Bytes(Bytes::new(bytes));
-            assert_eq!(config(&settings).unwrap().discipline, Discipline::DropTail(bound), "{rate}");
+            assert_eq!(
+                config(&settings).unwrap().discipline,
+                Discipline::DropTail(bound),
+                "{rate}"
+            );
         }
         assert_eq!(config(&Settings::default()).unwrap().discipline, Config::default().discipline);
     }

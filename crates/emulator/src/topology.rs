@@ -11,10 +11,10 @@ mod routes;
 
 pub(crate) use addresses::{end_v4, end_v6};
 pub use host::Host;
-pub use plan::{HostPlan, LinkPlan, MTU, PlanError, ProcessPlan, TopologyPlan};
 pub(crate) use host::introduce;
-pub use process::{Process, Waited, wait_for_port};
+pub use plan::{HostPlan, LinkPlan, MTU, PlanError, ProcessPlan, TopologyPlan};
 pub(crate) use process::listening;
+pub use process::{Process, Waited, wait_for_port};
 
 use crate::engine::{Engine, Record, Wire};
 use crate::report::LinkReport;
@@ -131,7 +131,10 @@ impl Topology {
     pub fn finish(self) -> io::Result<Vec<LinkReport>> {
         let Self { processes, engine, hosts } = self;
         drop(processes);
-        let lost = hosts.iter().map(|host| (host.name().to_owned(), host.device_drops())).collect::<Vec<_>>();
+        let lost = hosts
+            .iter()
+            .map(|host| (host.name().to_owned(), host.device_drops()))
+            .collect::<Vec<_>>();
         let mut reports = engine.finish()?;
         for (host, drops) in lost {
             for (link, dropped) in drops {

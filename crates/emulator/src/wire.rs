@@ -70,7 +70,8 @@ pub fn mark(frame: &mut [u8]) {
     ip[1] = after;
     // RFC 1624: HC' = ~(~HC + ~m + m')
     let word = |low: u8| u32::from(u16::from_be_bytes([version, low]));
-    let sum = u32::from(!u16::from_be_bytes([ip[10], ip[11]])) + (!word(before) & 0xffff) + word(after);
+    let sum =
+        u32::from(!u16::from_be_bytes([ip[10], ip[11]])) + (!word(before) & 0xffff) + word(after);
     let folded = (sum & 0xffff) + (sum >> 16);
     let folded = (folded & 0xffff) + (folded >> 16);
     ip[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());

@@ -67,5 +67,7 @@ impl Forwarding {
 fn lock() -> io::Result<String> {
     let netns = Netns::current()?;
     let number = fs::metadata(format!("/proc/self/fd/{}", netns.as_fd().as_raw_fd()))?.ino();
-    Ok(format!("/run/lock/ekiden-forwarding-{number}"))
+    let folder =
+        ["/run/lock", "/tmp"].into_iter().find(|folder| fs::exists(folder).unwrap_or(false));
+    Ok(format!("{}/ekiden-forwarding-{number}", folder.unwrap_or("/tmp")))
 }

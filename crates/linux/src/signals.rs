@@ -49,7 +49,8 @@ impl Held {
         // SAFETY: all three point to initialised memory of the right type; zeroes are a valid
         // `siginfo_t`.
         let (signal, info) = unsafe {
-            let signal = libc::sigtimedwait(&raw const self.0, info.as_mut_ptr(), &raw const timeout);
+            let signal =
+                libc::sigtimedwait(&raw const self.0, info.as_mut_ptr(), &raw const timeout);
             (signal, info.assume_init())
         };
         // what processes send has a code of 0 or less, what the kernel sends for a terminal more

@@ -3,6 +3,7 @@
 use clap::Args;
 use ekiden_emulator::settings::Settings;
 use ekiden_emulator::topology::{LinkPlan, MTU};
+use ekiden_linux::facts::Capabilities;
 use ekiden_model::link::{Loss, LossUnit, QueueKind, QueueLength, Scheduled};
 use ekiden_model::units::{Rate, Span};
 use std::ffi::OsString;
@@ -151,7 +152,7 @@ impl LinkArgs {
     /// Whether this machine is to be at the far end, if it is permitted.
     #[must_use]
     pub fn machine_is_far(&self) -> bool {
-        self.far.is_none() && self.topology.is_none() && rustix::process::geteuid().is_root()
+        self.far.is_none() && self.topology.is_none() && Capabilities::of_this_process().net_admin
     }
 
     /// The link in a few characters, for the prompt.
@@ -178,9 +179,9 @@ fn read<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, String> {
 fn direction(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
     for part in split(text) {
-        let (key, value) = part
-            .split_once('=')
-            .ok_or_else(|| format!("«{part}» is no setting; write it like rate=1Mbit/s,delay=5ms"))?;
+        let (key, value) = part.split_once('=').ok_or_else(|| {
+            format!("«{part}» is no setting; write it like rate=1Mbit/s,delay=5ms")
+        })?;
         match key.trim() {
             "delay" => settings.delay = Some(read(value)?),
             "jitter" => settings.jitter = Some(read(value)?),

@@ -15,11 +15,11 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended(ExitStatus);
+pub(super) struct Ended(ExitStatus);
 
 impl Ended {
     /// Its exit code, or 128 and the number of the signal that ended it.
-    pub fn code(self) -> u8 {
+    pub(super) fn code(self) -> u8 {
         let code = self.0.code().or_else(|| self.0.signal().map(|signal| 128 + signal));
         u8::try_from(code.unwrap_or(1)).unwrap_or(1)
     }
@@ -27,7 +27,7 @@ impl Ended {
 
 /// Runs `command`, or for want of one a shell, on `near`, and waits until it ends. A terminal's keys
 /// reach it; a signal to end that reaches this program alone is passed on.
-pub fn run(
+pub(super) fn run(
     command: &[OsString],
     near: &Host,
     far: Option<&Host>,

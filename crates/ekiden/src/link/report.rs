@@ -14,39 +14,39 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The document.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     version: &'static str,
     kernel: String,
     command: Vec<String>,
     /// The command's exit code.
-    pub exit: Option<u8>,
+    pub(super) exit: Option<u8>,
     /// The end with the command.
-    pub near: Option<End>,
+    pub(super) near: Option<End>,
     /// The other end.
-    pub far: Option<End>,
+    pub(super) far: Option<End>,
     /// What is there.
-    pub far_is: Option<String>,
+    pub(super) far_is: Option<String>,
     /// Who sends how.
-    pub congestion: Congestion,
+    pub(super) congestion: Congestion,
     tcp_rmem: Option<String>,
     tcp_wmem: Option<String>,
     /// The links' parameters.
-    pub settings: Vec<String>,
+    pub(super) settings: Vec<String>,
     /// Largest packet.
-    pub mtu: Option<u32>,
+    pub(super) mtu: Option<u32>,
     /// What the link sees.
-    pub mode: Option<&'static str>,
+    pub(super) mode: Option<&'static str>,
     /// What could not be had, and how to get it.
-    pub notes: Vec<String>,
+    pub(super) notes: Vec<String>,
     /// The worst of the links'.
-    pub verdict: Option<Verdict>,
+    pub(super) verdict: Option<Verdict>,
     /// What the links did.
-    pub links: Vec<LinkReport>,
+    pub(super) links: Vec<LinkReport>,
 }
 
 /// A machine at an end.
 #[derive(Debug, Serialize)]
-pub struct End {
+pub(super) struct End {
     name: String,
     ipv4: Ipv4Addr,
     ipv6: Ipv6Addr,
@@ -60,18 +60,18 @@ impl From<&Host> for End {
 
 /// Congestion controls.
 #[derive(Debug, Default, Serialize)]
-pub struct Congestion {
+pub(super) struct Congestion {
     /// The machine's default, which holds where no other is named.
-    pub default: Option<String>,
+    pub(super) default: Option<String>,
     /// That the near end's route sets.
-    pub near: Option<String>,
+    pub(super) near: Option<String>,
     /// That the far end's route sets.
-    pub far: Option<String>,
+    pub(super) far: Option<String>,
 }
 
 impl Report {
     /// With what is to be said of the machine.
-    pub fn of_machine(command: &[OsString]) -> Self {
+    pub(super) fn of_machine(command: &[OsString]) -> Self {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -88,13 +88,14 @@ impl Report {
     }
 
     /// What is said before the command starts.
-    pub fn heading(&self) -> String {
+    pub(super) fn heading(&self) -> String {
         let mut text = String::new();
         for settings in &self.settings {
             let _ = writeln!(text, "link: {settings}");
         }
         if let (Some(mtu), Some(mode)) = (self.mtu, self.mode) {
-            let at_once = if mode == "packets" { "one at a time" } else { "super-packets of up to 64 KiB" };
+            let at_once =
+                if mode == "packets" { "one at a time" } else { "super-packets of up to 64 KiB" };
             let _ = writeln!(text, "link: packets of at most {mtu} bytes, {at_once}");
         }
         if let (Some(far), Some(is)) = (&self.far, &self.far_is) {
@@ -103,32 +104,44 @@ impl Report {
         let default = self.congestion.default.as_deref().unwrap_or("not known");
         let used = self.congestion.near.as_deref();
         let _ = match used {
-            Some(used) => writeln!(text, "link: congestion control {used}, by route (machine: {default})"),
+            Some(used) => {
+                writeln!(text, "link: congestion control {used}, by route (machine: {default})")
+            }
             None => writeln!(text, "link: congestion control {default}, the machine's"),
         };
         text
     }
 
     /// The document.
-    pub fn json(&self) -> String {
+    pub(super) fn json(&self) -> String {
         // plain data: it always can be written
-        serde_json::to_string_pretty(self).map_or_else(|error| error.to_string(), |text| text + "\n")
+        serde_json::to_string_pretty(self)
+            .map_or_else(|error| error.to_string(), |text| text + "\n")
     }
 }
 
 /// The table of `--packets`.
-pub fn packet_table<W: Write>(to: W) -> io::Result<Table<W>> {
+pub(super) fn packet_table<W: Write>(to: W) -> io::Result<Table<W>> {
     Table::new(
         to,
         &[
-            "direction", "number", "offered_ns", "bytes", "segments", "class", "flow", "ecn_capable",
-            "outcome", "due_ns", "marked",
+            "direction",
+            "number",
+            "offered_ns",
+            "bytes",
+            "segments",
+            "class",
+            "flow",
+            "ecn_capable",
+            "outcome",
+            "due_ns",
+            "marked",
         ],
     )
 }
 
 /// One packet's row.
-pub fn packet_row<W: Write>(table: &mut Table<W>, row: &Row) -> io::Result<()> {
+pub(super) fn packet_row<W: Write>(table: &mut Table<W>, row: &Row) -> io::Result<()> {
     let (outcome, due, marked) = match row.outcome {
         Outcome::Delivered { due, marked } => ("delivered", due.as_nanos().to_string(), marked),
         Outcome::Dropped => ("dropped", String::new(), false),

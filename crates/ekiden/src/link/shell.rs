@@ -7,7 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// A command to be started, and the folder with its start-up file, which must live as long.
-pub struct Started {
+pub(super) struct Started {
     /// The command.
     pub command: Command,
     _folder: Option<TempDir>,
@@ -15,14 +15,14 @@ pub struct Started {
 
 impl Started {
     /// A program without a folder.
-    pub fn plain(program: impl AsRef<OsStr>) -> Self {
+    pub(super) fn plain(program: impl AsRef<OsStr>) -> Self {
         Self { command: Command::new(program), _folder: None }
     }
 }
 
 /// The user's shell. Of bash and zsh the user's own start-up files are read first; other shells take
 /// the prompt from the environment or not at all.
-pub fn command(label: &str) -> Result<Started, String> {
+pub(super) fn command(label: &str) -> Result<Started, String> {
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
     let shell = shell.unwrap_or_else(|| "/bin/sh".into());
     let name = Path::new(&shell).file_name().unwrap_or_default().to_string_lossy().into_owned();

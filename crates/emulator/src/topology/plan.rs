@@ -150,7 +150,8 @@ impl TopologyPlan {
     /// # Errors
     /// With the line, or the name of the host or link, and what to write instead.
     pub fn read(text: &str, folder: &Path) -> Result<Self, PlanError> {
-        let file: File = toml::from_str(text).map_err(|error| PlanError::Form(error.to_string()))?;
+        let file: File =
+            toml::from_str(text).map_err(|error| PlanError::Form(error.to_string()))?;
         let mut links = Vec::new();
         for (at, link) in file.link.into_iter().enumerate() {
             let name = link.name.unwrap_or_else(|| link.between.join("-"));
@@ -213,7 +214,10 @@ impl TopologyPlan {
                 return refuse(format!("{whose} joins {} with itself", link.between[0]));
             }
             if !(576..=65_535).contains(&link.mtu) {
-                return refuse(format!("{whose} has an MTU of {}: 576 to 65535 is possible", link.mtu));
+                return refuse(format!(
+                    "{whose} has an MTU of {}: 576 to 65535 is possible",
+                    link.mtu
+                ));
             }
         }
         for process in &self.processes {

@@ -38,11 +38,15 @@ impl Process {
             match wait_for_port(host, port, patience, || this.ended())? {
                 Waited::Listens => {}
                 Waited::Ended(status) => {
-                    return Err(failed(format!("it ended ({status}) instead of listening on port {port}")));
+                    return Err(failed(format!(
+                        "it ended ({status}) instead of listening on port {port}"
+                    )));
                 }
                 Waited::Silent => {
                     let secs = patience.as_secs();
-                    return Err(failed(format!("it does not listen on port {port} after {secs} s")));
+                    return Err(failed(format!(
+                        "it does not listen on port {port} after {secs} s"
+                    )));
                 }
             }
         }

@@ -17,7 +17,10 @@ fn next_hops(hosts: &[Host], to: usize) -> Vec<Option<usize>> {
     while let Some(near) = queue.pop_front() {
         for device in hosts[near].devices() {
             let other = |(at, host): (usize, &Host)| {
-                let back = host.devices().iter().position(|d| d.link == device.link && d.end != device.end);
+                let back = host
+                    .devices()
+                    .iter()
+                    .position(|d| d.link == device.link && d.end != device.end);
                 back.map(|back| (at, back))
             };
             for (far, back) in hosts.iter().enumerate().filter_map(other) {

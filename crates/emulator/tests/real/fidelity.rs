@@ -24,7 +24,11 @@ pub(crate) fn a_stall_taints() {
     flood.wait().unwrap();
     let report = &topology.finish().unwrap()[0];
     assert_eq!(report.verdict, Verdict::Tainted, "{:?}", report.reasons);
-    assert!(report.reasons.iter().any(|reason| reason.contains("stood still")), "{:?}", report.reasons);
+    assert!(
+        report.reasons.iter().any(|reason| reason.contains("stood still")),
+        "{:?}",
+        report.reasons
+    );
 }
 
 pub(crate) fn nothing_moved_is_clean() {

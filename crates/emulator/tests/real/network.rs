@@ -109,17 +109,16 @@ pub(crate) fn three_routers_from_a_plan() {
     let used = desk.congestion_towards(server).unwrap();
     assert_eq!(used.as_deref(), Some("cubic"));
     let reports = topology.finish().unwrap();
-    assert_eq!(reports.iter().map(|report| report.name.as_str()).collect::<Vec<_>>(), [
-        "desk-office",
-        "thin",
-        "exchange-hub",
-        "hub-server"
-    ]);
+    assert_eq!(
+        reports.iter().map(|report| report.name.as_str()).collect::<Vec<_>>(),
+        ["desk-office", "thin", "exchange-hub", "hub-server"]
+    );
     assert!(reports.iter().all(|report| report.directions[0].packets.delivered_bytes > 200_000));
 }
 
 pub(crate) fn every_mtu() {
-    for (mtu, super_packets) in [(576, false), (1280, false), (9000, false), (65_535, false), (1500, true)]
+    for (mtu, super_packets) in
+        [(576, false), (1280, false), (9000, false), (65_535, false), (1500, true)]
     {
         let mut plan = two(delay(1), delay(1));
         plan.links[0] = LinkPlan { mtu, super_packets, ..plan.links[0].clone() };
@@ -168,7 +167,8 @@ pub(crate) fn marks_instead_of_drops() {
     let topology = Topology::build(&plan).unwrap();
     let (a, b) = (topology.host("a").unwrap(), topology.host("b").unwrap());
     assert_eq!(transfer(a, b, b.address().into(), 3_000_000), 3_000_000);
-    let counters = b.run(|| std::fs::read_to_string("/proc/thread-self/net/netstat")).unwrap().unwrap();
+    let counters =
+        b.run(|| std::fs::read_to_string("/proc/thread-self/net/netstat")).unwrap().unwrap();
     let there = topology.finish().unwrap()[0].directions[0].packets;
     assert!(there.marked > 0, "{there:?}");
     assert_eq!(there.dropped, 0, "what can be marked is not dropped");

@@ -42,7 +42,9 @@ fn check(plan: &TopologyPlan) -> usize {
     let reports = topology.finish().unwrap();
     let rows = rows.lock().unwrap();
     let mut unlucky = 0;
-    for (direction, config) in [&plan.links[0].forward, &plan.links[0].backward].into_iter().enumerate() {
+    for (direction, config) in
+        [&plan.links[0].forward, &plan.links[0].backward].into_iter().enumerate()
+    {
         let own: Vec<Row> =
             rows.iter().filter(|row| row.direction as usize == direction).copied().collect();
         let counted = reports[0].directions[direction].packets;
