@@ -63,10 +63,7 @@ impl AsFd for Netns {
     }
 }
 
-/// Has a command start in `netns`, and end (by SIGKILL) with the thread that starts it.
-///
-/// The end is that of the *thread*, as Linux has it (`PR_SET_PDEATHSIG`): start commands from one
-/// that lives as long as they shall.
+/// Has a command start in `netns`.
 ///
 /// # Errors
 /// When no descriptor is left.
@@ -81,29 +78,13 @@ pub fn place(command: &mut Command, netns: &Netns) -> io::Result<()> {
 pub fn place_with(command: &mut Command, netns: &Netns, mounts: &Mounts) -> io::Result<()> {
     let netns = netns.try_clone()?;
     let mounts = mounts.clone();
-    let parent = std::process::id();
     // SAFETY: between fork and exec only system calls are made, on memory prepared here: no lock, no
     // allocation (`last_os_error` does not allocate).
     unsafe {
         command.pre_exec(move || {
             enter(netns.0.as_raw_fd())?;
-            mounts.apply()?;
-            end_with(parent)
+            mounts.apply()
         });
-    }
-    Ok(())
-}
-
-/// Asks to be killed when the parent ends. Async-signal-safe.
-fn end_with(parent: u32) -> io::Result<()> {
-    // SAFETY: plain integers.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // the parent may have ended before it was asked
-    // SAFETY: no arguments.
-    if i64::from(unsafe { libc::getppid() }) != i64::from(parent) {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     Ok(())
 }
