@@ -11,7 +11,7 @@ use ekiden_linux::tcp_info::TcpInfo;
 use ekiden_model::units::Rate;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,14 +69,20 @@ fn offered(mut receiver: TcpStream, mut sender: TcpStream) -> io::Result<u64> {
             let mut sink = vec![0; 1 << 17];
             while receiver.read(&mut sink).is_ok_and(|count| count > 0) {}
         });
-        let block = vec![0; 1 << 16];
-        let begun = Instant::now();
-        let mut most = 0;
-        while begun.elapsed() < LASTS {
-            sender.write_all(&block)?;
-            let info = TcpInfo::read(sender.as_fd())?;
-            most = info.snd_wnd.map_or(0, u64::from).max(most);
-        }
-        Ok(most)
+        let most = send(&mut sender);
+        sender.shutdown(Shutdown::Both)?; // or the receiver would wait for more
+        most
     })
+}
+
+fn send(sender: &mut TcpStream) -> io::Result<u64> {
+    let block = vec![0; 1 << 16];
+    let begun = Instant::now();
+    let mut most = 0;
+    while begun.elapsed() < LASTS {
+        sender.write_all(&block)?;
+        let info = TcpInfo::read(sender.as_fd())?;
+        most = info.snd_wnd.map_or(0, u64::from).max(most);
+    }
+    Ok(most)
 }
