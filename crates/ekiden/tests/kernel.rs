@@ -22,7 +22,9 @@ fn one_file_through_one_relay() {
     let rows = std::fs::read_to_string(results.join("rows.jsonl")).unwrap_or_default();
     // the links of a machine that is busy with other tests may be too far off, or namespaces forbidden
     let excuses = ["namespace", "is not installed", "off by more than"];
-    if let Some(excuse) = excuses.iter().find(|excuse| said.contains(*excuse) || rows.contains(*excuse)) {
+    if let Some(excuse) =
+        excuses.iter().find(|excuse| said.contains(*excuse) || rows.contains(*excuse))
+    {
         println!("SKIPPED: the kernel engine cannot be tried here ({excuse}): {said}");
         let busy = *excuse == "off by more than"; // no fault of this program's
         assert!(busy || std::env::var_os("CI").is_none(), "with CI set nothing is skipped");

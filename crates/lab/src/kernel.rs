@@ -21,19 +21,13 @@ use set_up::{Files, SetUp};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
-
-/// Between two downloads over the same links, until what a cut one left on its way is gone.
-const PAUSE: Duration = Duration::from_millis(150);
+use std::time::Instant;
 
 /// Runs cells on this machine's kernel.
 #[derive(Debug)]
 pub struct Kernel {
     ekiden: PathBuf,
     files: Files,
-    /// The last set-up, and what it is for.
-    standing: Option<(String, SetUp)>,
     /// Receive buffers by the window they make.
     buffers: BTreeMap<u64, u64>,
 }
@@ -45,25 +39,7 @@ impl Kernel {
     /// No memory file system.
     pub fn new(ekiden: &Path) -> Result<Self, EngineError> {
         let files = Files::new()?;
-        Ok(Self { ekiden: ekiden.to_owned(), files, standing: None, buffers: BTreeMap::new() })
-    }
-
-    /// Stands up what `cell` needs, unless it stands.
-    fn set_up(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<bool, EngineError> {
-        let window = self.buffer(cell)?;
-        let network = network::of(cell, seed, window)?;
-        let mut key = cell.key_without(&["file", "cut"]);
-        if network.lossy {
-            // the same losses for every peer: its links begin anew with each file
-            key += &format!(" {} {repetition} {seed}", cell.text("file")?);
-        }
-        if self.standing.as_ref().is_some_and(|(standing, _)| *standing == key) {
-            return Ok(false);
-        }
-        self.standing = None; // before the next one takes its memory
-        let set_up = SetUp::build(cell, network, self.files.folder(), &self.ekiden)?;
-        self.standing = Some((key, set_up));
-        Ok(true)
+        Ok(Self { ekiden: ekiden.to_owned(), files, buffers: BTreeMap::new() })
     }
 
     /// The receive buffer for a cell's window.
@@ -80,13 +56,16 @@ impl Kernel {
         Ok(Some(buffer))
     }
 
-    fn measure(&mut self, cell: &Cell) -> Result<Outcome, EngineError> {
+    fn measure(&mut self, cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
         let size = cell.value::<Bytes>("file")?.as_u64();
         let cut: Span = cell.value("cut")?;
         let file = self.files.of(size)?;
-        let Some((_, set_up)) = &mut self.standing else {
-            return Err(EngineError("nothing is set up".to_owned()));
-        };
+        let window = self.buffer(cell)?;
+        let network = network::of(cell, seed, window)?;
+        let begun = Instant::now();
+        let mut set_up = SetUp::build(cell, network, self.files.folder(), &self.ekiden)?;
+        let took = begun.elapsed().as_secs_f64();
+        // what came late while programs were started is nobody's loss
         let _before = set_up.topology.look();
         let transfer = set_up.download(&file, size, cut)?;
         let (fidelity, reasons) = verdict(set_up.topology.look());
@@ -97,6 +76,7 @@ impl Kernel {
             ("seconds", transfer.seconds),
             ("connect_ms", transfer.connect * 1e3),
             ("first_byte_ms", transfer.first_byte * 1e3),
+            ("set_up_s", took),
         ];
         outcome.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
         let mode = if set_up.super_packets { "super-packets" } else { "single packets" };
@@ -141,7 +121,8 @@ impl Engine for Kernel {
         put(
             "method",
             "curl asks squid and ekiden by GET with the whole URL, dante by SOCKS5 CONNECT; goodput is \
-             the file's bytes over the time from before connecting to the last byte"
+             the file's bytes over the time from before connecting to the last byte; every run starts \
+             cold, with relays that have no connection to each other"
                 .to_owned(),
         );
         for (program, package, flag) in [
@@ -166,25 +147,10 @@ impl Engine for Kernel {
         Ok(calibration)
     }
 
-    fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
-        let begun = Instant::now();
-        let fresh = self.set_up(cell, repetition, seed)?;
-        let took = begun.elapsed().as_secs_f64();
-        if !fresh {
-            thread::sleep(PAUSE);
-        }
-        let result = self.measure(cell);
-        match result {
-            Ok(mut outcome) => {
-                outcome.figures.insert("set_up_s".to_owned(), took);
-                Ok(outcome)
-            }
-            Err(error) => {
-                // whatever failed may be broken for good
-                self.standing = None;
-                Err(error)
-            }
-        }
+    /// Every run has a network and relays of its own: its links lose the same packets for every peer,
+    /// and no relay has a connection to the next one left from the file before.
+    fn run(&mut self, cell: &Cell, _repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
+        self.measure(cell, seed)
     }
 }
 

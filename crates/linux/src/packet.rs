@@ -77,8 +77,7 @@ fn bind(socket: &OwnedFd, device: u32, protocol: u16) -> io::Result<()> {
     address.sll_ifindex = device.cast_signed();
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of `address`, which is that long and outlives the call.
-    let result = unsafe {
-        libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), length)
-    };
+    let result =
+        unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

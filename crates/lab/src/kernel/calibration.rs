@@ -30,8 +30,11 @@ pub(super) fn two_hosts(
     let config = settings
         .config(MTU, super_packets, 1, Path::new("."))
         .map_err(|error| EngineError(error.to_string()))?;
-    let host =
-        |name: &str| HostPlan { name: name.to_owned(), sysctls: sysctls.clone(), ..HostPlan::default() };
+    let host = |name: &str| HostPlan {
+        name: name.to_owned(),
+        sysctls: sysctls.clone(),
+        ..HostPlan::default()
+    };
     let plan = TopologyPlan {
         hosts: vec![host("near"), host("far")],
         links: vec![LinkPlan {
@@ -139,8 +142,8 @@ fn rate(here: &UdpSocket, there: &UdpSocket) -> io::Result<f64> {
         });
         let begun = Instant::now();
         let datagram = [0; DATAGRAM];
-        // a tenth more than the link carries, every 2 ms
-        let burst = RATE.as_bits_per_second() * 11 / 10 / 500 / 8 / u64::from(MTU);
+        // a third more than the link carries, every 2 ms
+        let burst = RATE.as_bits_per_second() * 4 / 3 / 500 / 8 / u64::from(MTU);
         while begun.elapsed() < FLOOD {
             for _ in 0..burst {
                 let _full = here.send(&datagram);

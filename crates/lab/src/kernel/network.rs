@@ -16,26 +16,26 @@ use std::path::Path;
 
 /// Segments in a super-packet of the study's kernel, if the window has three times as many: 64 KiB of
 /// them. Today's kernels hand over what they send in a millisecond, and at least this many.
-pub const STUDY_SEGMENTS: u32 = 44;
+pub(super) const STUDY_SEGMENTS: u32 = 44;
 
 /// What a cell's hosts and links are.
 #[derive(Debug, Clone)]
-pub struct Network {
+pub(super) struct Network {
     /// For the emulator.
-    pub plan: TopologyPlan,
+    pub(super) plan: TopologyPlan,
     /// Names of hosts, from the client to the server.
-    pub hosts: Vec<String>,
+    pub(super) hosts: Vec<String>,
     /// Whether packets cross the links as super-packets.
-    pub super_packets: bool,
+    pub(super) super_packets: bool,
     /// Whether packets are lost.
-    pub lossy: bool,
+    pub(super) lossy: bool,
 }
 
 /// The network of a cell. `window` is the receive buffer that makes the cell's window, if it has one.
 ///
 /// # Errors
 /// The cell lacks a value or has one that makes no network.
-pub fn of(cell: &Cell, seed: u64, window: Option<u64>) -> Result<Network, EngineError> {
+pub(super) fn of(cell: &Cell, seed: u64, window: Option<u64>) -> Result<Network, EngineError> {
     let legs = path::legs(cell)?;
     let lossy = legs.iter().any(|leg| leg.loss > 0.0);
     let by_super_packet = match cell.text("unit")? {
@@ -117,9 +117,17 @@ mod tests {
 
     fn cell(change: &[(&str, &str)]) -> Cell {
         let base = [
-            ("peer", "squid"), ("layout", "row"), ("relays", "4"), ("rtt", "50 ms"),
-            ("rate", "1 Gbit/s"), ("queue", "100 ms"), ("loss", "0 %"), ("lossy", "even"),
-            ("unit", "packet"), ("congestion", "cubic"), ("window", "defaults"),
+            ("peer", "squid"),
+            ("layout", "row"),
+            ("relays", "4"),
+            ("rtt", "50 ms"),
+            ("rate", "1 Gbit/s"),
+            ("queue", "100 ms"),
+            ("loss", "0 %"),
+            ("lossy", "even"),
+            ("unit", "packet"),
+            ("congestion", "cubic"),
+            ("window", "defaults"),
         ];
         let values = base.iter().chain(change).map(|(a, v)| ((*a).to_owned(), (*v).to_owned()));
         Cell { part: "p".to_owned(), values: values.collect() }

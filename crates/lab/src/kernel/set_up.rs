@@ -14,6 +14,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -21,6 +22,8 @@ use tempfile::TempDir;
 const NETWORK: &str = "100.64.0.0/10";
 /// A memory file system that every Linux has.
 const MEMORY: &str = "/dev/shm";
+/// What relays that listen are given besides two round trips to be ready.
+const SETTLING: Duration = Duration::from_millis(100);
 
 /// A running network with all that is on it. Programs end before their hosts do.
 #[derive(Debug)]
@@ -64,11 +67,17 @@ impl SetUp {
             };
             relays.insert(0, relay);
         }
+        if !relays.is_empty() {
+            // squid takes its parent for dead until a first connection to it stood
+            let rtt: Span = cell.value("rtt")?;
+            thread::sleep(SETTLING + Duration::from_nanos(2 * rtt.as_nanos()));
+        }
         let mut used: Vec<String> = Vec::new();
         for pair in network.hosts.windows(2) {
             let [near, far] = pair else { continue };
             let said = host(far)?.congestion_towards(host(near)?);
-            let said = said.map_err(|error| failed(&error))?.unwrap_or_else(|| "default".to_owned());
+            let said =
+                said.map_err(|error| failed(&error))?.unwrap_or_else(|| "default".to_owned());
             if !used.contains(&said) {
                 used.push(said);
             }
@@ -78,7 +87,12 @@ impl SetUp {
     }
 
     /// Fetches a file on the client.
-    pub(super) fn download(&self, file: &str, size: u64, cut: Span) -> Result<Transfer, EngineError> {
+    pub(super) fn download(
+        &self,
+        file: &str,
+        size: u64,
+        cut: Span,
+    ) -> Result<Transfer, EngineError> {
         let client = self.topology.host("client");
         let client = client.ok_or_else(|| EngineError("the client is not there".to_owned()))?;
         let url = format!("http://{}/{file}", self.server.address);
@@ -129,7 +143,8 @@ impl Files {
         let path = self.folder.path().join(&name);
         let write = || {
             let mut file = File::create(&path)?;
-            let block: Vec<u8> = (0..1_u32 << 16).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+            let block: Vec<u8> =
+                (0..1_u32 << 16).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
             let mut left = size as usize;
             while left > 0 {
                 let some = left.min(block.len());
@@ -141,7 +156,8 @@ impl Files {
         if path.is_file() {
             return Ok(name);
         }
-        write().map_err(|error| EngineError(format!("a file of {size} bytes in {MEMORY}: {error}")))?;
+        write()
+            .map_err(|error| EngineError(format!("a file of {size} bytes in {MEMORY}: {error}")))?;
         Ok(name)
     }
 }

@@ -12,19 +12,19 @@ const CUT: i64 = 28;
 
 /// What a download yielded.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Transfer {
+pub(super) struct Transfer {
     /// Bytes of the file that came.
     #[serde(rename = "size_download")]
-    pub bytes: f64,
+    pub(super) bytes: f64,
     /// Seconds from the beginning to the last byte.
     #[serde(rename = "time_total")]
-    pub seconds: f64,
+    pub(super) seconds: f64,
     /// Seconds until the connection to the first machine stood.
     #[serde(rename = "time_connect")]
-    pub connect: f64,
+    pub(super) connect: f64,
     /// Seconds until the first byte of the answer.
     #[serde(rename = "time_starttransfer")]
-    pub first_byte: f64,
+    pub(super) first_byte: f64,
     #[serde(rename = "http_code")]
     status: u16,
     exitcode: i64,
@@ -35,13 +35,13 @@ pub struct Transfer {
 impl Transfer {
     /// Megabits per second, from the beginning to the end.
     #[must_use]
-    pub fn goodput(&self) -> f64 {
+    pub(super) fn goodput(&self) -> f64 {
         if self.seconds > 0.0 { self.bytes * 8.0 / self.seconds / 1e6 } else { 0.0 }
     }
 
     /// Whether it was ended for taking too long.
     #[must_use]
-    pub const fn was_cut(&self) -> bool {
+    pub(super) const fn was_cut(&self) -> bool {
         self.exitcode == CUT
     }
 }
@@ -50,7 +50,7 @@ impl Transfer {
 ///
 /// # Errors
 /// It failed, or less than the `expected` bytes came although it was not cut.
-pub fn download(
+pub(super) fn download(
     client: &Host,
     relay: Option<&Peer>,
     url: &str,

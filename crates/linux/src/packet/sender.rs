@@ -52,9 +52,8 @@ impl Sender {
         }
         // SAFETY: the first `count` messages point to vectors of this frame and those to slices that
         // outlive the call; sending only reads them.
-        let sent = unsafe {
-            libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count, 0)
-        };
+        let sent =
+            unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 }
