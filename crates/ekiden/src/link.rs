@@ -15,10 +15,13 @@ use ekiden_emulator::pair::{Far, Pair};
 use ekiden_emulator::recording::Rows;
 use ekiden_emulator::report::{LinkReport, describe};
 use ekiden_emulator::topology::{BuildError, Host, LinkPlan, Topology, TopologyPlan};
+use ekiden_linux::forwarding::Forwarding;
+use ekiden_linux::nat::Nat;
 use ekiden_linux::sandbox::{self, Sandbox};
+use ekiden_linux::signals::Held;
 use report::Report;
 use std::fs::{self, File};
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::path::Path;
 
 /// Runs the command. Exits with the command's code, or one of [`exit`] when it could not be run.
@@ -29,11 +32,13 @@ pub fn run(args: &LinkArgs) -> u8 {
         Ok(prepared) => prepared,
         Err(why) => return fail(&why, exit::USAGE),
     };
+    // held until the end, by the processes that `enter` leaves behind, too
+    let forwarding = args.machine_is_far().then(Forwarding::start);
     let sandbox = match sandbox::enter() {
         Ok(sandbox) => sandbox,
         Err(denied) => return fail(&denied.to_string(), exit::NOT_FINE),
     };
-    match behind(args, prepared, sandbox) {
+    match behind(args, prepared, sandbox, forwarding) {
         Ok(code) => code,
         Err(why) => fail(&why, exit::NOT_FINE),
     }
@@ -70,7 +75,14 @@ fn prepare(args: &LinkArgs) -> Result<Prepared, String> {
     Ok(Prepared::Topology { plan, at })
 }
 
-fn behind(args: &LinkArgs, prepared: Prepared, sandbox: Sandbox) -> Result<u8, String> {
+fn behind(
+    args: &LinkArgs,
+    prepared: Prepared,
+    sandbox: Sandbox,
+    forwarding: Option<io::Result<Option<Forwarding>>>,
+) -> Result<u8, String> {
+    // before any thread starts: from here on they are the command's
+    let signals = Held::hold();
     let record = record(args)?;
     let text = |error: BuildError| error.to_string();
     match prepared {
@@ -78,8 +90,10 @@ fn behind(args: &LinkArgs, prepared: Prepared, sandbox: Sandbox) -> Result<u8, S
             let machine = !sandbox.user_namespace && args.far.is_none();
             let outer = sandbox.outer.try_clone().map_err(|error| error.to_string())?;
             let far = if machine { Far::Machine(outer) } else { Far::Command(args.far.clone()) };
-            let pair = Pair::build(&plan, far, args.congestion.as_deref(), record).map_err(text)?;
+            let mut pair = Pair::build(&plan, far, args.congestion.as_deref(), record).map_err(text)?;
             let mut notes = Vec::new();
+            pair.wait_for_far(|| signals.pending()).map_err(text)?;
+            let _nat = if machine { reach_beyond(&sandbox, &pair, forwarding, &mut notes) } else { None };
             if !machine && args.far.is_none() {
                 notes.push(
                     "nothing runs at the far end: --far COMMAND starts something there".to_owned(),
@@ -89,7 +103,7 @@ fn behind(args: &LinkArgs, prepared: Prepared, sandbox: Sandbox) -> Result<u8, S
             let heading = heading(args, &plan, &pair, far)?;
             announce(args, &heading, &notes);
             let label = args.label();
-            let ended = command::run(&args.command, pair.near(), Some(pair.far()), &label)?;
+            let ended = command::run(&args.command, pair.near(), Some(pair.far()), &label, &signals)?;
             let report = pair.finish().map_err(|error| error.to_string())?;
             conclude(args, heading, notes, report.into_iter().collect(), ended)
         }
@@ -98,9 +112,32 @@ fn behind(args: &LinkArgs, prepared: Prepared, sandbox: Sandbox) -> Result<u8, S
             let host = topology.host(&at).ok_or("the host has gone")?;
             let heading = heading_of_topology(&plan, host, &topology)?;
             announce(args, &heading, &[]);
-            let ended = command::run(&args.command, host, None, &format!("at {at}"))?;
+            let ended = command::run(&args.command, host, None, &format!("at {at}"), &signals)?;
             let reports = topology.finish().map_err(|error| error.to_string())?;
             conclude(args, heading, Vec::new(), reports, ended)
+        }
+    }
+}
+
+/// Lets the near end reach what this machine reaches, or notes why it does not.
+fn reach_beyond(
+    sandbox: &Sandbox,
+    pair: &Pair,
+    forwarding: Option<io::Result<Option<Forwarding>>>,
+    notes: &mut Vec<String>,
+) -> Option<Nat> {
+    if let Some(Err(error)) = forwarding {
+        notes.push(format!("the far end is this machine alone, and not what it reaches: {error}"));
+        return None;
+    }
+    match Nat::start(&sandbox.outer, pair.near().address(), pair.near().address_v6()) {
+        Ok(nat) => {
+            notes.extend(nat.notes().iter().cloned());
+            Some(nat)
+        }
+        Err(why) => {
+            notes.push(why.to_string());
+            None
         }
     }
 }

@@ -102,7 +102,6 @@ impl Pair {
             let plan = ProcessPlan { host: "far".to_owned(), command, ready: None };
             let process = Process::start(this.far(), &plan, PATIENCE)?;
             this.process = Some(process);
-            this.wait_for_far()?;
         }
         Ok(this)
     }
@@ -119,10 +118,14 @@ impl Pair {
         &self.hosts[FAR]
     }
 
-    /// Until the command at the far end listens somewhere, or has ended, or does not seem to want to.
-    fn wait_for_far(&mut self) -> Result<(), BuildError> {
+    /// Waits until the command at the far end, if there is one, listens somewhere or has ended; 5 s at
+    /// most, and only while nobody asks to `stop`.
+    ///
+    /// # Errors
+    /// The far end cannot be looked at.
+    pub fn wait_for_far(&mut self, stop: impl Fn() -> bool) -> Result<(), BuildError> {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
+        while self.process.is_some() && begun.elapsed() < PATIENCE && !stop() {
             let ended = self.process.as_mut().is_some_and(|process| process.ended().is_some());
             if ended || !self.far().run(listening)?.is_empty() {
                 break;

@@ -1,6 +1,7 @@
 //! Network namespaces: held open by a descriptor, so that one lives as long as somebody has it.
 
 use crate::mounts::Mounts;
+use crate::signals;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -63,7 +64,8 @@ impl AsFd for Netns {
     }
 }
 
-/// Has a command start in `netns`.
+/// Has a command start in `netns`. What ends it is the sandbox's end, or whoever started it;
+/// signals that this program holds back are not held back from it.
 ///
 /// # Errors
 /// When no descriptor is left.
@@ -83,6 +85,7 @@ pub fn place_with(command: &mut Command, netns: &Netns, mounts: &Mounts) -> io::
     unsafe {
         command.pre_exec(move || {
             enter(netns.0.as_raw_fd())?;
+            signals::release_all();
             mounts.apply()
         });
     }

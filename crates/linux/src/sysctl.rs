@@ -1,5 +1,6 @@
 //! Settings of the kernel, from `/proc/sys`.
 
+use crate::netns::Netns;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -25,6 +26,20 @@ pub fn number(name: &str) -> Option<u64> {
 /// `InvalidInput` when the kernel does not take the value.
 pub fn write(name: &str, value: &str) -> io::Result<()> {
     fs::write(path(name), value)
+}
+
+/// As [`read`], of the network settings of a namespace.
+#[must_use]
+pub fn read_in(netns: &Netns, name: &str) -> Option<String> {
+    netns.run(|| read(name)).ok()?
+}
+
+/// As [`write`], of the network settings of a namespace: it lasts as long as that does.
+///
+/// # Errors
+/// As [`write`]; and when the namespace may not be entered.
+pub fn write_in(netns: &Netns, name: &str, value: &str) -> io::Result<()> {
+    netns.run(|| write(name, value))?
 }
 
 fn path(name: &str) -> PathBuf {

@@ -148,6 +148,12 @@ impl LinkArgs {
         })
     }
 
+    /// Whether this machine is to be at the far end, if it is permitted.
+    #[must_use]
+    pub fn machine_is_far(&self) -> bool {
+        self.far.is_none() && self.topology.is_none() && rustix::process::geteuid().is_root()
+    }
+
     /// The link in a few characters, for the prompt.
     #[must_use]
     pub fn label(&self) -> String {

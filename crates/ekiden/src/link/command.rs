@@ -2,12 +2,16 @@
 
 use super::shell;
 use ekiden_emulator::topology::Host;
+use ekiden_linux::signals::Held;
 use rustix::process::{Pid, Signal, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Between two looks whether the command has ended, when no signal comes.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How a command ended.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +32,7 @@ pub fn run(
     near: &Host,
     far: Option<&Host>,
     label: &str,
+    signals: &Held,
 ) -> Result<Ended, String> {
     let (mut child, name) = match command {
         [] => (shell::command(label)?, "the shell".to_owned()),
@@ -39,10 +44,10 @@ pub fn run(
     };
     environment(&mut child.command, near, far, label);
     near.place(&mut child.command).map_err(|error| error.to_string())?;
-    // before the start, so that no signal is missed; a handler, and not an ignored signal, since the
-    // command would inherit that
-    let mut signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP])
-        .map_err(|error| format!("signals cannot be handled: {error}"))?;
+    // asked to end while the link was being made
+    if let Some(received) = signals.next(Duration::ZERO) {
+        return Ok(Ended(ExitStatus::from_raw(received.signal)));
+    }
     let started = child.command.spawn();
     let mut running: Child = match started {
         Ok(running) => running,
@@ -54,20 +59,23 @@ pub fn run(
         }
     };
     let id = Pid::from_child(&running);
-    let handle = signals.handle();
-    let passing_on = std::thread::spawn(move || {
-        for signal in &mut signals {
-            // the terminal sends these two to the command as well
-            let to_all = signal == SIGINT || signal == SIGQUIT;
-            let signal = if signal == SIGHUP { Signal::HUP } else { Signal::TERM };
-            if !to_all {
-                let _ = kill_process(id, signal);
+    let ended = AtomicBool::new(false);
+    let status = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                let Some(received) = signals.next(LOOK) else { continue };
+                // a terminal has sent it to the command as well
+                if let (false, Some(signal)) =
+                    (received.from_terminal, Signal::from_named_raw(received.signal))
+                {
+                    let _ = kill_process(id, signal);
+                }
             }
-        }
+        });
+        let status = running.wait();
+        ended.store(true, Ordering::Release);
+        status
     });
-    let status = running.wait();
-    handle.close();
-    let _ = passing_on.join();
     status.map(Ended).map_err(|error| format!("{name}: {error}"))
 }
 

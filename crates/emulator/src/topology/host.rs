@@ -16,9 +16,10 @@ use std::process::Command;
 pub(super) const LEAST_V6: u32 = 1280;
 
 /// What every machine has, before its plan's own settings: nothing remembered from connection to
-/// connection, and no capability needed for ping.
-const SYSCTLS: &[(&str, &str)] =
-    &[("net.ipv4.tcp_no_metrics_save", "1"), ("net.ipv4.ping_group_range", "0 2147483647")];
+/// connection.
+const SYSCTLS: &[(&str, &str)] = &[("net.ipv4.tcp_no_metrics_save", "1")];
+/// Whoever is in these groups may ping without a capability.
+const PING_GROUPS: &str = "net.ipv4.ping_group_range";
 
 /// A machine that is there.
 #[derive(Debug)]
@@ -65,6 +66,10 @@ impl Host {
     /// What every new machine needs.
     pub(crate) fn prepare(&self) -> Result<(), BuildError> {
         SYSCTLS.iter().try_for_each(|(name, value)| self.set(name, value))?;
+        // in a user namespace there are but the groups that were mapped into it
+        let group = rustix::process::getgid().as_raw();
+        self.set(PING_GROUPS, "0 2147483647")
+            .or_else(|_| self.set(PING_GROUPS, &format!("{group} {group}")))?;
         Ok(self.netlink()?.up("lo")?)
     }
 
@@ -196,7 +201,8 @@ pub(crate) fn introduce(hosts: &mut [Host]) -> Result<(), BuildError> {
     for host in hosts {
         let write = || {
             let file = tempfile::Builder::new().prefix("ekiden-hosts").tempfile()?;
-            fs::write(file.path(), format!("{}{names}", host.known))?;
+            // the first line with a name holds: within another link, ours are the near names
+            fs::write(file.path(), format!("{names}{}", host.known))?;
             // read by whoever the command runs as
             fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
             let mut pairs = vec![(file.path().to_owned(), "/etc/hosts")];

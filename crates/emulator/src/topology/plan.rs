@@ -258,7 +258,7 @@ mod tests {
         for (more, part) in [
             ("[[link]]\nbetween = [\"a\", \"c\"]\n", "there are: a, b"),
             ("[[link]]\nbetween = [\"a\", \"a\"]\n", "itself"),
-            ("[[link]]\nbetween = [\"a\", \"b\"]\ndelay = \"25\"\n", "25 ms"),
+            ("[[link]]\nbetween = [\"a\", \"b\"]\ndelay = \"25\"\n", "40 ms"),
             ("[[link]]\nbetween = [\"a\", \"b\"]\ndealy = \"25 ms\"\n", "dealy"),
             ("[[link]]\nbetween = [\"a\", \"b\"]\nmtu = 100\n", "576"),
             ("[[host]]\nname = \"a\"\n", "two hosts"),

@@ -3,6 +3,7 @@
 use super::{BuildError, Host, ProcessPlan};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -26,6 +27,10 @@ impl Process {
         let failed = |why: String| BuildError::Process(format!("{what}: {why}"));
         let mut command = Command::new("sh");
         command.arg("-c").arg(&plan.command).stdin(Stdio::null()).process_group(0);
+        // standard output belongs to the command that is run on purpose
+        if let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned() {
+            command.stdout(stderr);
+        }
         host.place(&mut command).map_err(|error| failed(error.to_string()))?;
         let child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let mut this = Self { child };

@@ -103,9 +103,6 @@ impl Netlink {
     /// `ENODEV` when there is none of this name.
     pub fn set_noarp(&self, name: &str) -> Result<(), Failure> {
         self.flags(name, "without ARP", libc::IFF_NOARP as u32)?;
-        if !std::path::Path::new("/proc/sys/net/ipv6").exists() {
-            return Ok(()); // a kernel without IPv6 has nothing to say in it
-        }
         let index = self.index(name)?;
         let mut request = Request::new(libc::RTM_SETLINK, libc::NLM_F_ACK, &link(index, 0, 0));
         request.nest(libc::IFLA_AF_SPEC, &[], |families| {
@@ -113,7 +110,11 @@ impl Netlink {
                 v6.put(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
             });
         });
-        self.change(&format!("{name} without an address of its own making"), &mut request)
+        match self.change(&format!("{name} without an address of its own making"), &mut request) {
+            // no IPv6 here, or not on so small an MTU: then it has nothing to say in it
+            Err(failure) if failure.errno() == libc::EAFNOSUPPORT => Ok(()),
+            other => other,
+        }
     }
 
     /// Gives a device an address, usable at once, and a route to the `prefix` bits of it.

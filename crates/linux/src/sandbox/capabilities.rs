@@ -36,11 +36,6 @@ pub(super) fn suffice() -> bool {
     effective().is_some_and(|set| [NET_ADMIN, SYS_ADMIN].iter().all(|cap| set & (1 << cap) != 0))
 }
 
-/// Whether the caller has `CAP_NET_ADMIN`.
-pub(crate) fn net_admin() -> bool {
-    effective().is_some_and(|set| set & (1 << NET_ADMIN) != 0)
-}
-
 fn effective() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     let text = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
