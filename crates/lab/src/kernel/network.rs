@@ -27,8 +27,6 @@ pub(super) struct Network {
     pub(super) hosts: Vec<String>,
     /// Whether packets cross the links as super-packets.
     pub(super) super_packets: bool,
-    /// Whether packets are lost.
-    pub(super) lossy: bool,
 }
 
 /// The network of a cell. `window` is the receive buffer that makes the cell's window, if it has one.
@@ -72,7 +70,6 @@ pub(super) fn of(cell: &Cell, seed: u64, window: Option<u64>) -> Result<Network,
         plan: TopologyPlan { hosts, links, processes: Vec::new() },
         hosts: names,
         super_packets,
-        lossy,
     })
 }
 
@@ -140,17 +137,17 @@ mod tests {
         assert_eq!(network.plan.links.len(), 5);
         let delay = network.plan.links[0].forward.delay;
         assert_eq!(delay, Span::from_millis(5));
-        assert!(network.super_packets && !network.lossy);
+        assert!(network.super_packets);
         network.plan.check().unwrap();
     }
 
     #[test]
     fn single_packets_are_lost_one_by_one() {
         let one = of(&cell(&[("loss", "0.4 %")]), 1, None).unwrap();
-        assert!(!one.super_packets && one.lossy);
+        assert!(!one.super_packets);
         assert!(one.plan.hosts[0].sysctls.is_empty());
         let many = of(&cell(&[("loss", "0.4 %"), ("unit", "super-packet")]), 1, None).unwrap();
-        assert!(many.super_packets && many.lossy);
+        assert!(many.super_packets);
         assert_eq!(many.plan.hosts[0].sysctls["net.ipv4.tcp_min_tso_segs"], "44");
         let [forward, backward] = [&many.plan.links[0].forward, &many.plan.links[0].backward];
         assert_eq!(forward.loss, backward.loss);
