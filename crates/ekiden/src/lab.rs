@@ -5,7 +5,9 @@ use crate::exit;
 use crate::print::{out, warn};
 use ekiden_lab::command::{self, Answer, Run};
 use ekiden_lab::engine::Engine;
+use ekiden_lab::kernel::Kernel;
 use ekiden_lab::plan::Choice;
+use ekiden_linux::sandbox;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -49,9 +51,15 @@ fn experiment(arguments: LabRun) -> Result<Answer, String> {
     command::run(&asked, &engine, stop_on_signals()?)
 }
 
-/// The engine of this name. Nothing has started a thread when it is made.
+/// The engine of this name. Nothing has started a thread when it is made, so that the program can move
+/// to namespaces of its own, where engine «kernel» makes its networks.
 fn engine(name: &str) -> Result<Box<dyn Engine + Send>, String> {
-    Err(format!("engine «{name}» is not built into this program"))
+    if name != "kernel" {
+        return Err(format!("engine «{name}» is not built into this program"));
+    }
+    sandbox::enter().map_err(|denied| denied.to_string())?;
+    let ekiden = std::env::current_exe().map_err(|error| error.to_string())?;
+    Ok(Box::new(Kernel::new(&ekiden).map_err(|error| error.to_string())?))
 }
 
 /// The first Ctrl-C lets the run that is being made be the last; the second ends at once.

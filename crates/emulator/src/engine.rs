@@ -1,7 +1,7 @@
 //! Links that run: their threads, and their reports at the end.
 
-use crate::direction::{Direction, Parts, Tally};
-use crate::fidelity::Steal;
+use crate::direction::{Direction, Gauge, Parts, Tally};
+use crate::fidelity::{Evidence, Steal, Verdict, judge};
 use crate::recording::{Recording, Rows};
 use crate::report::{DirectionReport, LinkReport};
 use crate::worker::{self, Stop};
@@ -9,9 +9,10 @@ use ekiden_linux::clock;
 use ekiden_linux::netns::Netns;
 use ekiden_linux::packet::{Receiver, Sender};
 use ekiden_model::link::Config;
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 /// Bytes of packets that may wait in the kernel for the emulator to come round: 32 MiB, some 15,000
@@ -58,6 +59,16 @@ pub struct Engine {
     recording: Option<Recording>,
     begun: Time,
     steal: Steal,
+    /// Two a link.
+    gauges: Vec<Arc<Gauge>>,
+    looked: Looked,
+}
+
+/// What the last look saw, so that the next one sees what came since.
+#[derive(Debug)]
+struct Looked {
+    at: Vec<Evidence>,
+    steal: Steal,
 }
 
 impl Engine {
@@ -85,8 +96,39 @@ impl Engine {
             }
         }
         let stop = Stop::new()?;
+        let gauges: Vec<_> = directions.iter().map(Direction::gauge).collect();
         let threads = spread(directions, &stop)?;
-        Ok(Self { wires, threads, stop, recording, begun, steal: Steal::now() })
+        let steal = Steal::now();
+        let looked = Looked { at: vec![Evidence::default(); wires.len()], steal };
+        Ok(Self { wires, threads, stop, recording, begun, steal, gauges, looked })
+    }
+
+    /// The verdict on each link since it was looked at last, or since it began.
+    pub fn look(&mut self) -> Vec<(Verdict, Vec<String>)> {
+        let steal_ppm = self.looked.steal.since();
+        self.looked.steal = Steal::now();
+        let links = self.gauges.chunks(2).zip(&mut self.looked.at);
+        let look = |(gauges, before): (&[Arc<Gauge>], &mut Evidence)| {
+            let order = Ordering::Relaxed;
+            let sum = |f: fn(&Gauge) -> u64| gauges.iter().map(|gauge| f(gauge)).sum::<u64>();
+            let latest = gauges.iter().map(|gauge| gauge.latest.swap(0, order)).max().unwrap_or(0);
+            let now = Evidence {
+                packets: sum(|gauge| gauge.packets.load(Ordering::Relaxed)),
+                late: sum(|gauge| gauge.late.load(Ordering::Relaxed)),
+                latest: Span::from_nanos(latest),
+                missed: sum(|gauge| gauge.missed.load(Ordering::Relaxed)),
+                steal_ppm,
+            };
+            let since = Evidence {
+                packets: now.packets - before.packets,
+                late: now.late - before.late,
+                missed: now.missed - before.missed,
+                ..now
+            };
+            *before = now;
+            judge(&since)
+        };
+        links.map(look).collect()
     }
 
     /// Ends the links and says what happened.

@@ -17,6 +17,7 @@ pub(crate) use process::listening;
 pub use process::{Process, Waited, wait_for_port};
 
 use crate::engine::{Engine, Record, Wire};
+use crate::fidelity::Verdict;
 use crate::report::LinkReport;
 use ekiden_linux::netlink::{self, End, Netlink};
 use ekiden_linux::netns::Netns;
@@ -37,6 +38,8 @@ pub struct Topology {
     processes: Vec<Process>,
     engine: Engine,
     hosts: Vec<Host>,
+    /// Packets that devices had thrown away when it was looked at last.
+    dropped: u64,
 }
 
 /// Why a network could not be made.
@@ -95,7 +98,7 @@ impl Topology {
         routes::set(plan, &hosts)?;
         introduce(&mut hosts)?;
         let engine = Engine::start(wires, &middle, record).map_err(kernel("the links"))?;
-        let mut this = Self { processes: Vec::new(), engine, hosts };
+        let mut this = Self { processes: Vec::new(), engine, hosts, dropped: 0 };
         for process in &plan.processes {
             let host = this.host(&process.host).ok_or_else(|| {
                 BuildError::Process(format!("there is no host {} to run on", process.host))
@@ -124,12 +127,31 @@ impl Topology {
         self.host(name).map(|host| host.address().into())
     }
 
+    /// The verdict on each link, in the plan's order, since it was looked at last: for networks that
+    /// serve several measurements one after the other.
+    pub fn look(&mut self) -> Vec<(Verdict, Vec<String>)> {
+        let mut verdicts = self.engine.look();
+        let drops = self.hosts.iter().map(|host| (host.name(), host.device_drops()));
+        let drops: Vec<_> = drops.flat_map(|(name, drops)| drops.into_iter().map(move |d| (name, d))).collect();
+        let all: u64 = drops.iter().map(|(_, (_, dropped))| dropped).sum();
+        if all > self.dropped
+            && let Some((host, (link, _))) = drops.last()
+            && let Some((verdict, reasons)) = verdicts.get_mut(*link)
+        {
+            *verdict = Verdict::Tainted;
+            let new = all - self.dropped;
+            reasons.push(format!("{new} packets were thrown away by devices, of {host} among others"));
+        }
+        self.dropped = all;
+        verdicts
+    }
+
     /// Ends processes and links, and says what the links did.
     ///
     /// # Errors
     /// The emulator's.
     pub fn finish(self) -> io::Result<Vec<LinkReport>> {
-        let Self { processes, engine, hosts } = self;
+        let Self { processes, engine, hosts, .. } = self;
         drop(processes);
         let lost = hosts
             .iter()

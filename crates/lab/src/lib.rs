@@ -19,6 +19,7 @@ pub mod command;
 pub mod comparison;
 pub mod engine;
 pub mod evaluation;
+pub mod kernel;
 pub mod load;
 pub mod machine;
 pub mod path;

@@ -1,26 +1,29 @@
-//! Whether a relay stands best where the rule says: where max(RTT·√loss) over the legs is smallest.
+//! Whether a relay stands best where the rule says ([`ekiden_model::placement`]): where max(RTT·√loss)
+//! over the legs is smallest.
 
 use super::{CellResult, NOT_MEASURED, Short};
 use crate::cell::Cell;
 use crate::path::{Leg, legs_at};
 use crate::plan::{Selection, axis};
+use ekiden_model::placement::{Segment, best_position};
+use ekiden_model::units::Share;
 
-/// How slow the slowest leg is, in arbitrary units: a loss-based congestion control's rate goes with
-/// 1/(RTT·√loss).
-#[must_use]
-pub fn cost(legs: &[Leg]) -> f64 {
-    let one = |leg: &Leg| leg.rtt.as_nanos() as f64 * leg.loss.sqrt();
-    legs.iter().map(one).fold(0.0, f64::max)
-}
-
-/// The share of the round trip before the relay at which [`cost`] is smallest, for a cell's losses.
+/// The share of the round trip before the relay that the rule chooses among all per mille of it, for a
+/// cell's losses.
 #[must_use]
 pub fn best(cell: &Cell) -> Option<f64> {
-    let cost_at = |per_mille: u32| {
-        let at = f64::from(per_mille) / 1000.0;
-        legs_at(cell, at).ok().map(|legs| (cost(&legs), at))
-    };
-    (1..1000).filter_map(cost_at).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, at)| at)
+    let at = |per_mille: u32| f64::from(per_mille) / 1000.0;
+    let candidates: Vec<(f64, Vec<Segment>)> = (1..1000)
+        .filter_map(|per_mille| Some((at(per_mille), legs_at(cell, at(per_mille)).ok()?)))
+        .map(|(at, legs)| (at, legs.iter().map(segment).collect()))
+        .collect();
+    let chosen = best_position(candidates.iter().map(|(_, segments)| segments.as_slice()))?;
+    candidates.get(chosen).map(|(at, _)| *at)
+}
+
+fn segment(leg: &Leg) -> Segment {
+    let loss = Share::from_parts_per_billion((leg.loss * 1e9).round() as u64);
+    Segment { rtt: leg.rtt, loss: loss.unwrap_or(Share::ALL) }
 }
 
 /// Decides the claim: the measured position nearest the predicted one reaches `within` of the best.

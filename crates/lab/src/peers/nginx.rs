@@ -79,6 +79,31 @@ server {{
     run(peer, start, &file, version, Protocol::HttpServer)
 }
 
+/// Starts nginx serving the files in `root` and nothing else: by sendfile, without a log.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn files(start: &Start, root: &Path) -> Result<Peer, PeerError> {
+    let peer = Preparation::new(start, "nginx", "nginx", "nginx")?;
+    let version = peer.version("-v");
+    let folder = peer.folder.path().display();
+    let text = format!(
+        "{main}http {{
+access_log off;
+sendfile on;
+client_body_temp_path {folder}/bodies; proxy_temp_path {folder}/proxy;
+fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+server {{ listen {address} backlog=4096; root {root}; }}
+}}
+",
+        main = main(&peer),
+        address = peer.address,
+        root = root.display(),
+    );
+    let file = peer.write("nginx.conf", text)?;
+    run(peer, start, &file, version, Protocol::HttpServer)
+}
+
 fn main(peer: &Preparation) -> String {
     let folder = peer.folder.path().display();
     let descriptors = machine::Machine::read().descriptors;

@@ -1,0 +1,177 @@
+//! The engine whose TCP is this machine's kernel: hosts are network namespaces, links are emulated, and
+//! everything that sends is a real program.
+//!
+//! nginx serves files from memory, curl fetches them, relays stand between. HTTP proxies are asked by
+//! GET with the whole URL, SOCKS5 servers by CONNECT. The process must be inside
+//! [`ekiden_linux::sandbox`] before an engine is made.
+
+mod calibration;
+mod network;
+mod set_up;
+mod transfer;
+mod window;
+
+use crate::cell::Cell;
+use crate::engine::{Calibration, Engine, EngineError, Fidelity, Outcome};
+use crate::peers::find;
+use ekiden_emulator::fidelity::Verdict;
+use ekiden_linux::sysctl;
+use ekiden_model::units::{Bytes, Span};
+use set_up::{Files, SetUp};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// Runs cells on this machine's kernel.
+#[derive(Debug)]
+pub struct Kernel {
+    ekiden: PathBuf,
+    files: Files,
+    /// Receive buffers by the window they make.
+    buffers: BTreeMap<u64, u64>,
+}
+
+impl Kernel {
+    /// An engine whose ekiden is this program.
+    ///
+    /// # Errors
+    /// No memory file system.
+    pub fn new(ekiden: &Path) -> Result<Self, EngineError> {
+        let files = Files::new()?;
+        Ok(Self { ekiden: ekiden.to_owned(), files, buffers: BTreeMap::new() })
+    }
+
+    /// The receive buffer for a cell's window.
+    fn buffer(&mut self, cell: &Cell) -> Result<Option<u64>, EngineError> {
+        if cell.text("window")? == "defaults" {
+            return Ok(None);
+        }
+        let window = cell.value::<Bytes>("window")?.as_u64();
+        if let Some(buffer) = self.buffers.get(&window) {
+            return Ok(Some(*buffer));
+        }
+        let buffer = window::buffer_for(window)?.buffer;
+        self.buffers.insert(window, buffer);
+        Ok(Some(buffer))
+    }
+
+    fn measure(&mut self, cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
+        let size = cell.value::<Bytes>("file")?.as_u64();
+        let cut: Span = cell.value("cut")?;
+        let file = self.files.of(size)?;
+        let window = self.buffer(cell)?;
+        let network = network::of(cell, seed, window)?;
+        let begun = Instant::now();
+        let mut set_up = SetUp::build(cell, network, self.files.folder(), &self.ekiden)?;
+        let took = begun.elapsed().as_secs_f64();
+        // what came late while programs were started is nobody's loss
+        let _before = set_up.topology.look();
+        let transfer = set_up.download(&file, size, cut)?;
+        let (fidelity, reasons) = verdict(set_up.topology.look());
+        let mut outcome =
+            Outcome { value: transfer.goodput(), fidelity, reasons, ..Outcome::default() };
+        let figures = [
+            ("bytes", transfer.bytes),
+            ("seconds", transfer.seconds),
+            ("connect_ms", transfer.connect * 1e3),
+            ("first_byte_ms", transfer.first_byte * 1e3),
+            ("set_up_s", took),
+        ];
+        outcome.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        let mode = if set_up.super_packets { "super-packets" } else { "single packets" };
+        let cut = if transfer.was_cut() { "yes" } else { "no" };
+        outcome.facts.insert("links see".to_owned(), mode.to_owned());
+        outcome.facts.insert("cut".to_owned(), cut.to_owned());
+        outcome.facts.insert("congestion".to_owned(), set_up.congestion.clone());
+        Ok(outcome)
+    }
+}
+
+impl Engine for Kernel {
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+
+    fn facts(&mut self) -> BTreeMap<String, String> {
+        let mut facts = BTreeMap::new();
+        let mut put = |name: &str, value: String| {
+            facts.insert(name.to_owned(), value);
+        };
+        for name in [
+            "net.ipv4.tcp_available_congestion_control",
+            "net.ipv4.tcp_rmem",
+            "net.ipv4.tcp_wmem",
+            "net.ipv4.tcp_min_tso_segs",
+            "net.ipv4.tcp_tso_win_divisor",
+        ] {
+            put(name, sysctl::read(name).unwrap_or_default());
+        }
+        for (window, buffer) in &self.buffers {
+            let value = format!("tcp_rmem of {buffer} bytes, fixed");
+            put(&format!("window of {}", Bytes::new(*window)), value);
+        }
+        put(
+            "links",
+            "super-packets of the kernel's own choice where nothing is lost; super-packets of at least \
+             44 segments or a third of the window where those are lost; single packets where those are \
+             lost"
+                .to_owned(),
+        );
+        put(
+            "method",
+            "curl asks squid and ekiden by GET with the whole URL, dante by SOCKS5 CONNECT; goodput is \
+             the file's bytes over the time from before connecting to the last byte; every run starts \
+             cold, with relays that have no connection to each other"
+                .to_owned(),
+        );
+        for (program, package, flag) in [
+            ("squid", "squid", "-v"),
+            ("danted", "dante-server", "-v"),
+            ("nginx", "nginx", "-v"),
+            ("curl", "curl", "--version"),
+        ] {
+            put(program, version(program, package, flag));
+        }
+        facts
+    }
+
+    fn calibrate(&mut self) -> Result<Calibration, EngineError> {
+        let mut calibration = calibration::links()?;
+        // the study's window, which is the only one that any plan asks for
+        let window = Bytes::kib(384).as_u64();
+        let made = window::buffer_for(window)?;
+        self.buffers.insert(window, made.buffer);
+        let name = "effective window, asked for 384 KiB, KiB".to_owned();
+        calibration.figures.insert(name, made.effective as f64 / 1024.0);
+        Ok(calibration)
+    }
+
+    /// Every run has a network and relays of its own: its links lose the same packets for every peer,
+    /// and no relay has a connection to the next one left from the file before.
+    fn run(&mut self, cell: &Cell, _repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
+        self.measure(cell, seed)
+    }
+}
+
+/// The worst of the links' verdicts.
+fn verdict(links: Vec<(Verdict, Vec<String>)>) -> (Fidelity, Vec<String>) {
+    let of = |verdict| match verdict {
+        Verdict::Clean => Fidelity::Clean,
+        Verdict::Noisy => Fidelity::Noisy,
+        Verdict::Tainted => Fidelity::Tainted,
+    };
+    let worst = links.iter().map(|(verdict, _)| of(*verdict)).max().unwrap_or_default();
+    let mut reasons: Vec<String> = links.into_iter().flat_map(|(_, reasons)| reasons).collect();
+    reasons.sort();
+    reasons.dedup();
+    (worst, reasons)
+}
+
+/// The first line that a program says of itself.
+fn version(program: &str, package: &'static str, flag: &str) -> String {
+    let Ok(found) = find(program, package) else { return "not installed".to_owned() };
+    let Ok(output) = Command::new(found).arg(flag).output() else { return String::new() };
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()
+}

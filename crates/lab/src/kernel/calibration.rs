@@ -1,0 +1,161 @@
+//! How far the links are from what they were asked to be, on this machine and now.
+
+use crate::engine::{Calibration, EngineError};
+use ekiden_emulator::settings::Settings;
+use ekiden_emulator::topology::{Host, HostPlan, LinkPlan, MTU, Topology, TopologyPlan};
+use ekiden_model::units::{Rate, Span};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PROBES: u32 = 200;
+const BETWEEN_PROBES: Duration = Duration::from_millis(5);
+/// Each way.
+const DELAY: Span = Span::from_millis(25);
+const RATE: Rate = Rate::from_bits_per_second(100_000_000);
+/// A datagram that fills a packet: 1500 bytes of IP.
+const DATAGRAM: usize = MTU as usize - 28;
+const FLOOD: Duration = Duration::from_secs(2);
+
+/// Two hosts and a link of [`DELAY`] each way.
+pub(super) fn two_hosts(
+    rate: Rate,
+    super_packets: bool,
+    sysctls: &BTreeMap<String, String>,
+) -> Result<Topology, EngineError> {
+    let settings = Settings { delay: Some(DELAY), rate: Some(rate), ..Settings::default() };
+    let config = settings
+        .config(MTU, super_packets, 1, Path::new("."))
+        .map_err(|error| EngineError(error.to_string()))?;
+    let host = |name: &str| HostPlan {
+        name: name.to_owned(),
+        sysctls: sysctls.clone(),
+        ..HostPlan::default()
+    };
+    let plan = TopologyPlan {
+        hosts: vec![host("near"), host("far")],
+        links: vec![LinkPlan {
+            name: "link".to_owned(),
+            between: ["near".to_owned(), "far".to_owned()],
+            mtu: MTU,
+            super_packets,
+            forward: config.clone(),
+            backward: config,
+        }],
+        processes: Vec::new(),
+    };
+    Topology::build(&plan).map_err(|error| EngineError(error.to_string()))
+}
+
+/// A host that must be there.
+pub(super) fn host<'a>(topology: &'a Topology, name: &str) -> Result<&'a Host, EngineError> {
+    topology.host(name).ok_or_else(|| EngineError(format!("the host {name} is not there")))
+}
+
+/// Measures round trip and rate by UDP.
+///
+/// # Errors
+/// Nothing came through.
+pub(super) fn links() -> Result<Calibration, EngineError> {
+    let topology = two_hosts(RATE, false, &BTreeMap::new())?;
+    let (near, far) = (host(&topology, "near")?, host(&topology, "far")?);
+    let failed = |error: io::Error| EngineError(format!("probing the link: {error}"));
+    let bind = |host: &Host| -> Result<UdpSocket, EngineError> {
+        let address = SocketAddr::from((host.address(), 0));
+        let bound = host.run(|| UdpSocket::bind(address));
+        let socket = bound.map_err(|error| EngineError(error.to_string()))?.map_err(failed)?;
+        socket.set_read_timeout(Some(Duration::from_millis(500))).map_err(failed)?;
+        Ok(socket)
+    };
+    let (here, there) = (bind(near)?, bind(far)?);
+    here.connect(there.local_addr().map_err(failed)?).map_err(failed)?;
+    there.connect(here.local_addr().map_err(failed)?).map_err(failed)?;
+    let mut round_trips = round_trips(&here, &there).map_err(failed)?;
+    round_trips.sort_unstable();
+    let share = |n: usize| round_trips.get(round_trips.len() * n / 100).copied();
+    let (Some(median), Some(p99)) = (share(50), share(99)) else {
+        return Err(EngineError("no probe came back over a link of 50 ms".to_owned()));
+    };
+    let rate = rate(&here, &there).map_err(failed)?;
+    let asked = 2.0 * DELAY.as_nanos() as f64 / 1e9;
+    let asked_rate = RATE.as_bits_per_second() as f64;
+    let errors = [
+        ("round trip, 50 ms", median.as_secs_f64() / asked - 1.0),
+        ("rate, 100 Mbit/s", rate / asked_rate - 1.0),
+    ];
+    let figures = [
+        ("round trip, median, ms", median.as_secs_f64() * 1e3),
+        ("round trip, p99, ms", p99.as_secs_f64() * 1e3),
+        ("rate, Mbit/s", rate / 1e6),
+        ("probes that came back", round_trips.len() as f64),
+    ];
+    Ok(Calibration {
+        errors: errors.map(|(name, value)| (name.to_owned(), value)).into(),
+        figures: figures.map(|(name, value)| (name.to_owned(), value)).into(),
+    })
+}
+
+/// Echoes at the far end, until nothing has come for a while.
+fn round_trips(here: &UdpSocket, there: &UdpSocket) -> io::Result<Vec<Duration>> {
+    let base = Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut probe = [0; 64];
+            while let Ok(length) = there.recv(&mut probe) {
+                let _lost = there.send(&probe[..length]);
+            }
+        });
+        let sender = scope.spawn(|| {
+            for _ in 0..PROBES {
+                let sent = base.elapsed().as_nanos() as u64;
+                here.send(&sent.to_ne_bytes())?;
+                thread::sleep(BETWEEN_PROBES);
+            }
+            Ok::<(), io::Error>(())
+        });
+        let mut took = Vec::new();
+        let mut stamp = [0; 8];
+        while took.len() < PROBES as usize && here.recv(&mut stamp).is_ok() {
+            let sent = Duration::from_nanos(u64::from_ne_bytes(stamp));
+            took.push(base.elapsed().saturating_sub(sent));
+        }
+        sender.join().unwrap_or_else(|_| Err(io::Error::other("the prober panicked")))?;
+        Ok(took)
+    })
+}
+
+/// Bits per second of IP packets that come through when more are sent.
+fn rate(here: &UdpSocket, there: &UdpSocket) -> io::Result<f64> {
+    thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let mut datagram = [0; DATAGRAM + 1];
+            let mut arrivals: Option<(Instant, Instant, u64)> = None;
+            while there.recv(&mut datagram).is_ok() {
+                let now = Instant::now();
+                let (first, _, count) = arrivals.unwrap_or((now, now, 0));
+                arrivals = Some((first, now, count + 1));
+            }
+            arrivals
+        });
+        let begun = Instant::now();
+        let datagram = [0; DATAGRAM];
+        // a third more than the link carries, every 2 ms
+        let burst = RATE.as_bits_per_second() * 4 / 3 / 500 / 8 / u64::from(MTU);
+        while begun.elapsed() < FLOOD {
+            for _ in 0..burst {
+                let _full = here.send(&datagram);
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        match receiver.join() {
+            Ok(Some((first, last, count))) if count > 1 => {
+                let bits = (count - 1) as f64 * f64::from(MTU) * 8.0;
+                Ok(bits / last.duration_since(first).as_secs_f64())
+            }
+            _ => Err(io::Error::other("none of a stream of datagrams came through")),
+        }
+    })
+}
