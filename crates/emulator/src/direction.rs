@@ -1,5 +1,6 @@
 //! One direction of a running link: frames from one device, through the model's link, to another.
 
+use crate::coalesce::{self, Growing};
 use crate::recording::{Event, Recorder};
 use crate::slab::Slab;
 use crate::wire;
@@ -44,6 +45,8 @@ pub(crate) struct Tally {
     pub(crate) overruns: u64,
     /// Super-packets among those that came in.
     pub(crate) super_packets: u64,
+    /// Packets that were handed over in one frame with others.
+    pub(crate) together: u64,
     /// Frames that are not for a link: neighbour discovery, multicast.
     pub(crate) ignored: u64,
     /// Frames lost because the emulator did not come round in time, or had no room.
@@ -64,6 +67,10 @@ pub(crate) struct Direction {
     /// Time of one full packet at the link's rate.
     packet_time: Span,
     due: Vec<(u32, Time)>,
+    /// How many of those make each frame, and where their payload begins.
+    frames: Vec<(usize, usize)>,
+    /// Whether segments that are due together become one frame.
+    coalesce: bool,
     tally: Tally,
 }
 
@@ -75,6 +82,7 @@ impl Direction {
             Serialiser::Trace(trace) => trace.mean_rate(),
             Serialiser::Infinite => Rate::default(),
         };
+        let coalesce = coalesce::applies(&parts.config.serialiser);
         let packet_time = time_of(Bytes::new(mtu.into()), rate);
         Self {
             link: Link::new(&parts.config, now),
@@ -84,6 +92,8 @@ impl Direction {
             last: now,
             packet_time,
             due: Vec::with_capacity(BATCH),
+            frames: Vec::with_capacity(BATCH),
+            coalesce,
             tally: Tally::default(),
         }
     }
@@ -140,7 +150,8 @@ impl Direction {
             self.tally.delay.add(delivered.due.since(delivered.offered).as_nanos());
             if let Some(recorder) = &mut self.parts.recorder {
                 let marked = delivered.marked;
-                let event = Event::Delivered { id: delivered.packet.id, due: delivered.due, marked };
+                let event =
+                    Event::Delivered { id: delivered.packet.id, due: delivered.due, marked };
                 recorder.record(event, self.slab.frame(id));
             }
             self.due.push((id, delivered.due));
@@ -158,16 +169,29 @@ impl Direction {
     }
 
     fn send(&mut self, now: Time) -> usize {
-        let mut at = 0;
-        while at < self.due.len() {
-            let frames = self.due[at..].iter().map(|(id, _)| self.slab.frame(*id));
-            match self.parts.sender.send(frames) {
-                Ok(sent) => at += sent.max(1),
+        self.group();
+        let moved = self.due.len();
+        let (mut frame, mut packet) = (0, 0);
+        while frame < self.frames.len() {
+            let mut first = packet;
+            let frames = self.frames[frame..].iter().map(|(packets, header)| {
+                let due = &self.due[first..first + packets];
+                first += packets;
+                due.iter().enumerate().map(|(n, (id, _))| {
+                    let bytes = self.slab.frame(*id);
+                    if n == 0 { bytes } else { &bytes[*header..] }
+                })
+            });
+            let sent = match self.parts.sender.send(frames) {
+                Ok(sent) => sent.max(1),
                 Err(_) => {
-                    self.tally.refused += 1;
-                    at += 1;
+                    self.tally.refused += self.frames[frame].0 as u64;
+                    1
                 }
-            }
+            };
+            packet +=
+                self.frames[frame..].iter().take(sent).map(|(packets, _)| packets).sum::<usize>();
+            frame += sent;
         }
         for (id, due) in self.due.drain(..) {
             let lateness = now.since(due);
@@ -177,7 +201,40 @@ impl Direction {
             self.held -= self.slab.frame(id).len();
             self.slab.free(id);
         }
-        at
+        moved
+    }
+
+    /// Which of the packets that are due become one frame.
+    fn group(&mut self) {
+        let Self { frames, due, slab, tally, .. } = self;
+        frames.clear();
+        let mut at = 0;
+        while let Some((id, _)) = due.get(at) {
+            let id = *id;
+            let mut packets = 1;
+            let growing = self.coalesce.then(|| Growing::new(slab.frame(id))).flatten();
+            let Some(mut growing) = growing else {
+                frames.push((1, 0));
+                at += 1;
+                continue;
+            };
+            let mut pushes = false;
+            while let Some((next, _)) = due.get(at + packets) {
+                let (first, next) = (slab.frame(id), slab.frame(*next));
+                let Some(segment) = Growing::new(next) else { break };
+                if !growing.add(first, next, &segment) {
+                    break;
+                }
+                pushes = segment.pushes(next);
+                packets += 1;
+            }
+            if packets > 1 {
+                growing.seal(slab.frame_mut(id), pushes);
+                tally.together += packets as u64;
+            }
+            frames.push((packets, growing.payload()));
+            at += packets;
+        }
     }
 
     /// Ends the direction: what is still inside stays undelivered.

@@ -32,6 +32,8 @@ pub struct DirectionReport {
     pub overruns: u64,
     /// Super-packets that came in.
     pub super_packets: u64,
+    /// Packets handed over in one frame with others, as a network card's receive offload would.
+    pub together: u64,
     /// Frames that were not for the link: neighbour discovery, multicast.
     pub ignored: u64,
     /// Packets lost because the emulator did not come round in time.
@@ -74,6 +76,7 @@ impl DirectionReport {
             late: tally.late,
             overruns: tally.overruns,
             super_packets: tally.super_packets,
+            together: tally.together,
             ignored: tally.ignored,
             missed: tally.missed,
             refused: tally.refused,
@@ -143,9 +146,8 @@ impl LinkReport {
             text.push('\n');
         }
         let lateness = self.directions.iter().filter_map(|direction| direction.lateness_ns);
-        let worst = lateness.fold((0, 0), |(p99, most), summary| {
-            (summary.p99.max(p99), summary.most.max(most))
-        });
+        let worst = lateness
+            .fold((0, 0), |(p99, most), summary| (summary.p99.max(p99), summary.most.max(most)));
         let us = |nanos: u64| nanos as f64 / 1e3;
         let _ = write!(
             text,
