@@ -179,7 +179,7 @@ mod tests {
         let length = tcp.len() as u16;
         let addresses: Vec<u8> =
             if v6 { (0..32).collect() } else { vec![192, 0, 2, 1, 192, 0, 2, 2] };
-        let sum = sum(&[&addresses[..], &[0, 6], &length.to_be_bytes()].concat());
+        let sum = total(&[&addresses[..], &[0, 6], &length.to_be_bytes()].concat());
         tcp[16..18].copy_from_slice(&sum.to_be_bytes());
         let ip = if v6 {
             let mut ip = vec![0x60, 0, 0, 0];
@@ -191,7 +191,7 @@ mod tests {
             ip.extend((length + 20).to_be_bytes());
             ip.extend([(sequence >> 8) as u8, sequence as u8, 0x40, 0, 64, 6, 0, 0]);
             let mut ip = [ip, addresses].concat();
-            let sum = super::tests::sum(&ip);
+            let sum = total(&ip);
             ip[10..12].copy_from_slice(&(!sum).to_be_bytes());
             ip
         };
@@ -203,7 +203,7 @@ mod tests {
         [frame, ip, tcp].concat()
     }
 
-    fn sum(bytes: &[u8]) -> u16 {
+    fn total(bytes: &[u8]) -> u16 {
         bytes.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).fold(0, plus)
     }
 

@@ -143,6 +143,10 @@ impl LinkReport {
                 let ms = |nanos: u64| nanos as f64 / 1e6;
                 let _ = write!(text, "; delay {:.1} … {:.1} ms", ms(delay.least), ms(delay.most));
             }
+            if direction.together > 0 {
+                let share = direction.together as f64 * 100.0 / delivered.max(1) as f64;
+                let _ = write!(text, "; {share:.0} % handed over together with others");
+            }
             text.push('\n');
         }
         let lateness = self.directions.iter().filter_map(|direction| direction.lateness_ns);
