@@ -1,5 +1,6 @@
 //! One direction of a running link: frames from one device, through the model's link, to another.
 
+use crate::coalesce::{self, Growing};
 use crate::recording::{Event, Recorder};
 use crate::slab::Slab;
 use crate::wire;
@@ -7,30 +8,12 @@ use ekiden_linux::packet::{BATCH, Receiver, Sender};
 use ekiden_model::link::{Config, Fate, Link, Offered, Serialiser, Snapshot};
 use ekiden_model::units::{Bytes, Rate, Span, Time};
 use ekiden_record::histogram::Histogram;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory that packets inside one direction may take; what comes beyond it is dropped and taints the
 /// run. Enough for 10 Gbit/s at a second's delay.
 const ROOM: usize = 1 << 30;
 /// A packet handed over this much after it was due is late.
 pub(crate) const LATE: Span = Span::from_millis(1);
-
-/// How often the kernel is asked, while packets come, whether it had no room for some.
-const ASKED_EVERY: Span = Span::from_millis(20);
-
-/// What can be looked at while a direction runs.
-#[derive(Debug, Default)]
-pub(crate) struct Gauge {
-    /// Packets handed over.
-    pub(crate) packets: AtomicU64,
-    /// Those more than [`LATE`] late.
-    pub(crate) late: AtomicU64,
-    /// How late the latest was, in nanoseconds, since somebody took the figure away.
-    pub(crate) latest: AtomicU64,
-    /// Packets lost on the way into or out of the emulator.
-    pub(crate) missed: AtomicU64,
-}
 
 /// What a direction is made of.
 #[derive(Debug)]
@@ -62,6 +45,8 @@ pub(crate) struct Tally {
     pub(crate) overruns: u64,
     /// Super-packets among those that came in.
     pub(crate) super_packets: u64,
+    /// Packets that were handed over in one frame with others.
+    pub(crate) together: u64,
     /// Frames that are not for a link: neighbour discovery, multicast.
     pub(crate) ignored: u64,
     /// Frames lost because the emulator did not come round in time, or had no room.
@@ -82,10 +67,11 @@ pub(crate) struct Direction {
     /// Time of one full packet at the link's rate.
     packet_time: Span,
     due: Vec<(u32, Time)>,
+    /// How many of those make each frame, and where their payload begins.
+    frames: Vec<(usize, usize)>,
+    /// Whether segments that are due together become one frame.
+    coalesce: bool,
     tally: Tally,
-    gauge: Arc<Gauge>,
-    /// When the kernel was last asked what it had no room for.
-    asked: Time,
 }
 
 impl Direction {
@@ -96,6 +82,7 @@ impl Direction {
             Serialiser::Trace(trace) => trace.mean_rate(),
             Serialiser::Infinite => Rate::default(),
         };
+        let coalesce = coalesce::applies(&parts.config.serialiser);
         let packet_time = time_of(Bytes::new(mtu.into()), rate);
         Self {
             link: Link::new(&parts.config, now),
@@ -105,15 +92,10 @@ impl Direction {
             last: now,
             packet_time,
             due: Vec::with_capacity(BATCH),
+            frames: Vec::with_capacity(BATCH),
+            coalesce,
             tally: Tally::default(),
-            gauge: Arc::default(),
-            asked: now,
         }
-    }
-
-    /// To look at while it runs.
-    pub(crate) fn gauge(&self) -> Arc<Gauge> {
-        Arc::clone(&self.gauge)
     }
 
     /// Where packets come from, to wait for.
@@ -187,44 +169,72 @@ impl Direction {
     }
 
     fn send(&mut self, now: Time) -> usize {
-        let mut at = 0;
-        while at < self.due.len() {
-            let frames = self.due[at..].iter().map(|(id, _)| self.slab.frame(*id));
-            match self.parts.sender.send(frames) {
-                Ok(sent) => at += sent.max(1),
+        self.group();
+        let moved = self.due.len();
+        let (mut frame, mut packet) = (0, 0);
+        while frame < self.frames.len() {
+            let mut first = packet;
+            let frames = self.frames[frame..].iter().map(|(packets, header)| {
+                let due = &self.due[first..first + packets];
+                first += packets;
+                due.iter().enumerate().map(|(n, (id, _))| {
+                    let bytes = self.slab.frame(*id);
+                    if n == 0 { bytes } else { &bytes[*header..] }
+                })
+            });
+            let sent = match self.parts.sender.send(frames) {
+                Ok(sent) => sent.max(1),
                 Err(_) => {
-                    self.tally.refused += 1;
-                    at += 1;
+                    self.tally.refused += self.frames[frame].0 as u64;
+                    1
                 }
-            }
+            };
+            packet +=
+                self.frames[frame..].iter().take(sent).map(|(packets, _)| packets).sum::<usize>();
+            frame += sent;
         }
-        let mut latest = 0;
         for (id, due) in self.due.drain(..) {
             let lateness = now.since(due);
-            latest = lateness.as_nanos().max(latest);
             self.tally.lateness.add(lateness.as_nanos());
             self.tally.late += u64::from(lateness > LATE);
             self.tally.overruns += u64::from(lateness > self.packet_time.max(Span::from_micros(1)));
             self.held -= self.slab.frame(id).len();
             self.slab.free(id);
         }
-        if at > 0 {
-            self.show(now, latest, at as u64);
-        }
-        at
+        moved
     }
 
-    fn show(&mut self, now: Time, latest: u64, sent: u64) {
-        if now.since(self.asked) > ASKED_EVERY {
-            self.asked = now;
-            self.tally.missed += self.parts.receiver.dropped().unwrap_or(0);
+    /// Which of the packets that are due become one frame.
+    fn group(&mut self) {
+        let Self { frames, due, slab, tally, .. } = self;
+        frames.clear();
+        let mut at = 0;
+        while let Some((id, _)) = due.get(at) {
+            let id = *id;
+            let mut packets = 1;
+            let growing = self.coalesce.then(|| Growing::new(slab.frame(id))).flatten();
+            let Some(mut growing) = growing else {
+                frames.push((1, 0));
+                at += 1;
+                continue;
+            };
+            let mut pushes = false;
+            while let Some((next, _)) = due.get(at + packets) {
+                let (first, next) = (slab.frame(id), slab.frame(*next));
+                let Some(segment) = Growing::new(next) else { break };
+                if !growing.add(first, next, &segment) {
+                    break;
+                }
+                pushes = segment.pushes(next);
+                packets += 1;
+            }
+            if packets > 1 {
+                growing.seal(slab.frame_mut(id), pushes);
+                tally.together += packets as u64;
+            }
+            frames.push((packets, growing.payload()));
+            at += packets;
         }
-        // each figure stands for itself: nobody draws conclusions from their order
-        let order = Ordering::Relaxed;
-        self.gauge.packets.fetch_add(sent, order);
-        self.gauge.late.store(self.tally.late, order);
-        self.gauge.latest.fetch_max(latest, order);
-        self.gauge.missed.store(self.tally.missed + self.tally.refused, order);
     }
 
     /// Ends the direction: what is still inside stays undelivered.

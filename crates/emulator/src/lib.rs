@@ -7,6 +7,7 @@
 //! as the simulator does, and each run says how far to trust it ([`fidelity`]).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))] // a test may fail loudly
 
+mod coalesce;
 mod direction;
 mod dns;
 pub mod engine;

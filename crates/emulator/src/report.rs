@@ -32,6 +32,8 @@ pub struct DirectionReport {
     pub overruns: u64,
     /// Super-packets that came in.
     pub super_packets: u64,
+    /// Packets handed over in one frame with others, as a network card's receive offload would.
+    pub together: u64,
     /// Frames that were not for the link: neighbour discovery, multicast.
     pub ignored: u64,
     /// Packets lost because the emulator did not come round in time.
@@ -74,6 +76,7 @@ impl DirectionReport {
             late: tally.late,
             overruns: tally.overruns,
             super_packets: tally.super_packets,
+            together: tally.together,
             ignored: tally.ignored,
             missed: tally.missed,
             refused: tally.refused,
@@ -139,6 +142,10 @@ impl LinkReport {
             if let Some(delay) = direction.delay_ns {
                 let ms = |nanos: u64| nanos as f64 / 1e6;
                 let _ = write!(text, "; delay {:.1} … {:.1} ms", ms(delay.least), ms(delay.most));
+            }
+            if direction.together > 0 {
+                let share = direction.together as f64 * 100.0 / delivered.max(1) as f64;
+                let _ = write!(text, "; {share:.0} % handed over together with others");
             }
             text.push('\n');
         }

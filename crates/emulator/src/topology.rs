@@ -132,7 +132,8 @@ impl Topology {
     pub fn look(&mut self) -> Vec<(Verdict, Vec<String>)> {
         let mut verdicts = self.engine.look();
         let drops = self.hosts.iter().map(|host| (host.name(), host.device_drops()));
-        let drops: Vec<_> = drops.flat_map(|(name, drops)| drops.into_iter().map(move |d| (name, d))).collect();
+        let drops: Vec<_> =
+            drops.flat_map(|(name, drops)| drops.into_iter().map(move |d| (name, d))).collect();
         let all: u64 = drops.iter().map(|(_, (_, dropped))| dropped).sum();
         if all > self.dropped
             && let Some((host, (link, _))) = drops.last()
@@ -140,7 +141,8 @@ impl Topology {
         {
             *verdict = Verdict::Tainted;
             let new = all - self.dropped;
-            reasons.push(format!("{new} packets were thrown away by devices, of {host} among others"));
+            reasons
+                .push(format!("{new} packets were thrown away by devices, of {host} among others"));
         }
         self.dropped = all;
         verdicts

@@ -29,29 +29,40 @@ impl Sender {
         Ok(Self { socket })
     }
 
-    /// Sends the first frames, at most [`BATCH`], each with its offload header in front, and says how
-    /// many the kernel took.
+    /// Sends the first frames, each from its parts, with its offload header in front, and says how many
+    /// the kernel took. At most [`BATCH`] parts are looked at; a frame that needs more is not sent.
     ///
     /// # Errors
     /// What `sendmmsg(2)` says of the first frame; the frames after it were not tried.
-    pub fn send<'a>(&self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
+    pub fn send<'a, F>(&self, frames: impl Iterator<Item = F>) -> io::Result<usize>
+    where
+        F: Iterator<Item = &'a [u8]>,
+    {
         // SAFETY: all-zero bytes are valid for both plain structures.
         let mut vectors: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
         // SAFETY: as above.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
         let mut count = 0;
-        for (frame, (vector, message)) in frames.zip(vectors.iter_mut().zip(&mut messages)) {
-            vector.iov_base = frame.as_ptr().cast_mut().cast();
-            vector.iov_len = frame.len();
-            message.msg_hdr.msg_iov = std::ptr::from_mut(vector);
-            message.msg_hdr.msg_iovlen = 1;
+        let mut rest = &mut vectors[..];
+        'frames: for (frame, message) in frames.zip(&mut messages) {
+            let mut parts = 0;
+            for part in frame {
+                let Some(vector) = rest.get_mut(parts) else { break 'frames };
+                vector.iov_base = part.as_ptr().cast_mut().cast();
+                vector.iov_len = part.len();
+                parts += 1;
+            }
+            let (own, others) = rest.split_at_mut(parts);
+            rest = others;
+            message.msg_hdr.msg_iov = own.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = parts;
             count += 1;
         }
         if count == 0 {
             return Ok(0);
         }
-        // SAFETY: the first `count` messages point to vectors of this frame and those to slices that
-        // outlive the call; sending only reads them.
+        // SAFETY: the first `count` messages point to vectors of this function and those to slices
+        // that outlive the call; sending only reads them.
         let sent =
             unsafe { libc::sendmmsg(self.socket.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
