@@ -5,9 +5,10 @@ use crate::exit;
 use crate::print::{out, warn};
 use ekiden_lab::command::{self, Answer, Run};
 use ekiden_lab::engine::Engine;
-use ekiden_lab::kernel::Kernel;
+use ekiden_lab::kernel::{self, Kernel};
 use ekiden_lab::plan::Choice;
 use ekiden_linux::sandbox;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -57,7 +58,10 @@ fn engine(name: &str) -> Result<Box<dyn Engine + Send>, String> {
     if name != "kernel" {
         return Err(format!("engine «{name}» is not built into this program"));
     }
-    sandbox::enter().map_err(|denied| denied.to_string())?;
+    let sandbox = sandbox::enter().map_err(|denied| denied.to_string())?;
+    // files to serve, and what squid leaves there: gone with the program, however it ends
+    let memory = Path::new(kernel::MEMORY);
+    sandbox.memory(memory).map_err(|error| format!("a file system in {}: {error}", kernel::MEMORY))?;
     let ekiden = std::env::current_exe().map_err(|error| error.to_string())?;
     Ok(Box::new(Kernel::new(&ekiden).map_err(|error| error.to_string())?))
 }

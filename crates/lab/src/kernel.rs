@@ -23,6 +23,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+/// Where files to be served are made: memory on every Linux; better the sandbox's own.
+pub const MEMORY: &str = "/dev/shm";
+
 /// Runs cells on this machine's kernel.
 #[derive(Debug)]
 pub struct Kernel {

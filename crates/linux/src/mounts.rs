@@ -98,6 +98,17 @@ pub(crate) fn fresh_proc() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno())) }
 }
 
+/// A new file system in memory, seen at `at` in the mount namespace of the caller.
+pub(crate) fn memory(at: &Path) -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    let name = c"tmpfs".as_ptr();
+    let at = text(at.to_owned())?;
+    // SAFETY: all texts end in NUL and outlive the call.
+    let result =
+        unsafe { libc::mount(name, at.as_ptr(), name, flags, c"mode=1777".as_ptr().cast()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno())) }
+}
+
 fn text(path: PathBuf) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }

@@ -26,6 +26,7 @@ use libc::{c_int, pid_t};
 use std::fs;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 
 /// The namespaces that the program is in now.
 #[derive(Debug)]
@@ -36,6 +37,17 @@ pub struct Sandbox {
     pub user_namespace: bool,
     /// Whether `/proc` shows the processes of the sandbox. If not it still is the outer one.
     pub fresh_proc: bool,
+}
+
+impl Sandbox {
+    /// Shows an empty file system in memory at `at`, a folder, to this program alone and to what it
+    /// starts: what is written there is gone with the program.
+    ///
+    /// # Errors
+    /// There is no such folder, or the kernel refuses.
+    pub fn memory(&self, at: &Path) -> io::Result<()> {
+        mounts::memory(at)
+    }
 }
 
 /// Moves the rest of the program to a mount, process and network namespace of its own; for want of

@@ -1,5 +1,6 @@
 //! What stands while cells of one condition are measured: hosts, links, relays, a web server.
 
+use super::MEMORY;
 use super::network::Network;
 use super::transfer::{self, Transfer};
 use crate::cell::Cell;
@@ -20,8 +21,6 @@ use tempfile::TempDir;
 
 /// All hosts of a topology: the space shared by carriers (RFC 6598).
 const NETWORK: &str = "100.64.0.0/10";
-/// A memory file system that every Linux has.
-const MEMORY: &str = "/dev/shm";
 /// What relays that listen are given besides two round trips to be ready.
 const SETTLING: Duration = Duration::from_millis(100);
 
