@@ -8,12 +8,30 @@ use ekiden_linux::packet::{BATCH, Receiver, Sender};
 use ekiden_model::link::{Config, Fate, Link, Offered, Serialiser, Snapshot};
 use ekiden_model::units::{Bytes, Rate, Span, Time};
 use ekiden_record::histogram::Histogram;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Memory that packets inside one direction may take; what comes beyond it is dropped and taints the
 /// run. Enough for 10 Gbit/s at a second's delay.
 const ROOM: usize = 1 << 30;
 /// A packet handed over this much after it was due is late.
 pub(crate) const LATE: Span = Span::from_millis(1);
+
+/// How often the kernel is asked, while packets come, whether it had no room for some.
+const ASKED_EVERY: Span = Span::from_millis(20);
+
+/// What can be looked at while a direction runs.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge {
+    /// Packets handed over.
+    pub(crate) packets: AtomicU64,
+    /// Those more than [`LATE`] late.
+    pub(crate) late: AtomicU64,
+    /// How late the latest was, in nanoseconds, since somebody took the figure away.
+    pub(crate) latest: AtomicU64,
+    /// Packets lost on the way into or out of the emulator.
+    pub(crate) missed: AtomicU64,
+}
 
 /// What a direction is made of.
 #[derive(Debug)]
@@ -72,6 +90,9 @@ pub(crate) struct Direction {
     /// Whether segments that are due together become one frame.
     coalesce: bool,
     tally: Tally,
+    gauge: Arc<Gauge>,
+    /// When the kernel was last asked what it had no room for.
+    asked: Time,
 }
 
 impl Direction {
@@ -95,7 +116,14 @@ impl Direction {
             frames: Vec::with_capacity(BATCH),
             coalesce,
             tally: Tally::default(),
+            gauge: Arc::default(),
+            asked: now,
         }
+    }
+
+    /// To look at while it runs.
+    pub(crate) fn gauge(&self) -> Arc<Gauge> {
+        Arc::clone(&self.gauge)
     }
 
     /// Where packets come from, to wait for.
@@ -193,13 +221,18 @@ impl Direction {
                 self.frames[frame..].iter().take(sent).map(|(packets, _)| packets).sum::<usize>();
             frame += sent;
         }
+        let mut latest = 0;
         for (id, due) in self.due.drain(..) {
             let lateness = now.since(due);
+            latest = lateness.as_nanos().max(latest);
             self.tally.lateness.add(lateness.as_nanos());
             self.tally.late += u64::from(lateness > LATE);
             self.tally.overruns += u64::from(lateness > self.packet_time.max(Span::from_micros(1)));
             self.held -= self.slab.frame(id).len();
             self.slab.free(id);
+        }
+        if moved > 0 {
+            self.show(now, latest, moved as u64);
         }
         moved
     }
@@ -235,6 +268,19 @@ impl Direction {
             frames.push((packets, growing.payload()));
             at += packets;
         }
+    }
+
+    fn show(&mut self, now: Time, latest: u64, sent: u64) {
+        if now.since(self.asked) > ASKED_EVERY {
+            self.asked = now;
+            self.tally.missed += self.parts.receiver.dropped().unwrap_or(0);
+        }
+        // each figure stands for itself: nobody draws conclusions from their order
+        let order = Ordering::Relaxed;
+        self.gauge.packets.fetch_add(sent, order);
+        self.gauge.late.store(self.tally.late, order);
+        self.gauge.latest.fetch_max(latest, order);
+        self.gauge.missed.store(self.tally.missed + self.tally.refused, order);
     }
 
     /// Ends the direction: what is still inside stays undelivered.
