@@ -177,7 +177,7 @@ fn heading(args: &LinkArgs, plan: &LinkPlan, pair: &Pair, far: &str) -> Result<R
         format!("down: {}", describe(&plan.backward)),
     ];
     report.mtu = Some(plan.mtu);
-    report.mode = Some(if plan.super_packets { "super-packets" } else { "packets" });
+    report.mode = Some(plan.mode().name());
     Ok(report)
 }
 

@@ -4,11 +4,7 @@
 
 use crate::wire::ETHERNET;
 use ekiden_linux::packet::OFFLOAD;
-use ekiden_model::link::Serialiser;
-use ekiden_model::units::Rate;
 
-/// On a slower link segments come one by one, 24 µs apart and more, and are to be seen so.
-const LEAST: Rate = Rate::from_bits_per_second(500_000_000);
 /// `virtio_net_hdr`: flags, gso_type, hdr_len, gso_size, csum_start, csum_offset.
 const NEEDS_CHECKSUM: u8 = 1;
 const TCP_V4: u8 = 1;
@@ -19,15 +15,6 @@ const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 /// No IP packet is longer.
 const MOST: usize = 65_535;
-
-/// Whether packets of such a link are handed over together.
-pub(crate) fn applies(serialiser: &Serialiser) -> bool {
-    match serialiser {
-        Serialiser::Infinite => true,
-        Serialiser::Rate(rate) => *rate >= LEAST,
-        Serialiser::Trace(trace) => trace.mean_rate() >= LEAST,
-    }
-}
 
 /// A data segment to which more can be added.
 #[derive(Debug, Clone, Copy)]

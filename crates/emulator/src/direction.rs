@@ -1,6 +1,6 @@
 //! One direction of a running link: frames from one device, through the model's link, to another.
 
-use crate::coalesce::{self, Growing};
+use crate::coalesce::Growing;
 use crate::recording::{Event, Recorder};
 use crate::slab::Slab;
 use crate::wire;
@@ -96,14 +96,13 @@ pub(crate) struct Direction {
 }
 
 impl Direction {
-    /// Begins now, with an empty link.
-    pub(crate) fn new(parts: Parts, mtu: u32, now: Time) -> Self {
+    /// Begins now, with an empty link. `batches`: segments due together are handed over together.
+    pub(crate) fn new(parts: Parts, mtu: u32, batches: bool, now: Time) -> Self {
         let rate = match &parts.config.serialiser {
             Serialiser::Rate(rate) => *rate,
             Serialiser::Trace(trace) => trace.mean_rate(),
             Serialiser::Infinite => Rate::default(),
         };
-        let coalesce = coalesce::applies(&parts.config.serialiser);
         let packet_time = time_of(Bytes::new(mtu.into()), rate);
         Self {
             link: Link::new(&parts.config, now),
@@ -114,7 +113,7 @@ impl Direction {
             packet_time,
             due: Vec::with_capacity(BATCH),
             frames: Vec::with_capacity(BATCH),
-            coalesce,
+            coalesce: batches,
             tally: Tally::default(),
             gauge: Arc::default(),
             asked: now,

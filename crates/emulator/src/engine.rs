@@ -4,6 +4,7 @@ use crate::direction::{Direction, Gauge, Parts, Tally};
 use crate::fidelity::{Evidence, Steal, Verdict, judge};
 use crate::recording::{Recording, Rows};
 use crate::report::{DirectionReport, LinkReport};
+use crate::topology::Mode;
 use crate::worker::{self, Stop};
 use ekiden_linux::clock;
 use ekiden_linux::netns::Netns;
@@ -34,8 +35,8 @@ pub struct Wire {
     pub configs: [Config; 2],
     /// Largest IP packet.
     pub mtu: u32,
-    /// Whether super-packets come.
-    pub super_packets: bool,
+    /// What passes.
+    pub mode: Mode,
 }
 
 /// What to write down of a run besides its report.
@@ -92,7 +93,7 @@ impl Engine {
                 let number = directions.len() as u32;
                 let recorder = recording.as_ref().map(|recording| recording.recorder(number));
                 let parts = Parts { config: config.clone(), receiver, sender, recorder };
-                directions.push(Direction::new(parts, wire.mtu, begun));
+                directions.push(Direction::new(parts, wire.mtu, wire.mode == Mode::Batches, begun));
             }
         }
         let stop = Stop::new()?;
@@ -175,7 +176,7 @@ impl Drop for Engine {
 type Ends = [(Receiver, Sender); 2];
 
 fn open(wire: &Wire) -> io::Result<Ends> {
-    let largest = if wire.super_packets { LARGEST } else { wire.mtu as usize + 14 };
+    let largest = if wire.mode == Mode::SuperPackets { LARGEST } else { wire.mtu as usize + 14 };
     let [first, second] = &wire.devices;
     Ok([
         (Receiver::open(first, largest, RING)?, Sender::open(second)?),

@@ -94,7 +94,7 @@ impl Pair {
             directions: ["up".to_owned(), "down".to_owned()],
             configs: [plan.forward.clone(), plan.backward.clone()],
             mtu: plan.mtu,
-            super_packets: plan.super_packets,
+            mode: plan.mode(),
         };
         let engine = Engine::start(vec![wire], &middle, record).map_err(kernel("the link"))?;
         let mut this = Self { process: None, _relay: relay, engine, hosts };
@@ -174,8 +174,9 @@ fn lay_far(
         match join(netlink, far, &device, middle, "far", (number, FAR), plan) {
             Ok(()) => return Ok((number, device)),
             // somebody else's
-            Err(failure) if failure.errno() == rustix::io::Errno::EXIST.raw_os_error() => {}
-            Err(failure) => return Err(failure.into()),
+            Err(BuildError::Netlink(failure))
+                if failure.errno() == rustix::io::Errno::EXIST.raw_os_error() => {}
+            Err(error) => return Err(error),
         }
     }
     Err(BuildError::Process(format!("{MOST} links end at this machine already")))

@@ -51,7 +51,7 @@ pub struct LinkReport {
     pub seconds: f64,
     /// Largest IP packet.
     pub mtu: u32,
-    /// `packets`, or `super-packets`: what the link sees.
+    /// What passes the link: [`crate::topology::Mode::name`].
     pub mode: &'static str,
     /// Its directions.
     pub directions: Vec<DirectionReport>,
@@ -104,7 +104,7 @@ impl LinkReport {
             name: wire.name.clone(),
             seconds: lasted.as_nanos() as f64 / 1e9,
             mtu: wire.mtu,
-            mode: if wire.super_packets { "super-packets" } else { "packets" },
+            mode: wire.mode.name(),
             directions,
             steal_ppm,
             verdict,

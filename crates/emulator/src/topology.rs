@@ -12,7 +12,7 @@ mod routes;
 pub(crate) use addresses::{end_v4, end_v6};
 pub use host::Host;
 pub(crate) use host::introduce;
-pub use plan::{HostPlan, LinkPlan, MTU, PlanError, ProcessPlan, TopologyPlan};
+pub use plan::{HostPlan, LinkPlan, MTU, Mode, PlanError, ProcessPlan, TopologyPlan};
 pub(crate) use process::listening;
 pub use process::{Process, Waited, wait_for_port};
 
@@ -21,6 +21,7 @@ use crate::fidelity::Verdict;
 use crate::report::LinkReport;
 use ekiden_linux::netlink::{self, End, Netlink};
 use ekiden_linux::netns::Netns;
+use ekiden_linux::offload::segment_in_software;
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -30,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Packets that a device may hold before it throws them away: more than bursts are.
 const QUEUE: u32 = 10_000;
+/// Packets that TCP takes through the stack at once, where it may: 64 KiB of them, as ever.
+const BATCH: u32 = 64;
 
 /// A network that runs until [`Topology::finish`], or until dropped.
 #[derive(Debug)]
@@ -203,7 +206,7 @@ fn lay(
         directions: [format!("{first} → {second}"), format!("{second} → {first}")],
         configs: [link.forward.clone(), link.backward.clone()],
         mtu: link.mtu,
-        super_packets: link.super_packets,
+        mode: link.mode(),
     })
 }
 
@@ -216,10 +219,19 @@ pub(crate) fn join(
     device: &str,
     (number, end): (usize, usize),
     link: &LinkPlan,
-) -> Result<(), netlink::Failure> {
+) -> Result<(), BuildError> {
     let near = End { name, mac: addresses::mac(number, end), netns: host };
     let far = End { name: device, mac: addresses::mac_of_emulator(number, end), netns: middle };
-    let segments = (!link.super_packets).then_some(1);
+    let mode = link.mode();
+    let segments = match mode {
+        Mode::Packets => Some(1),
+        Mode::Batches => Some(BATCH),
+        Mode::SuperPackets => None,
+    };
     netlink.veth(&near, &far, link.mtu, segments, QUEUE)?;
-    netlink.up(device)
+    if mode == Mode::Batches {
+        let cut = || host.run(|| segment_in_software(name))?;
+        cut().map_err(kernel(format!("{name}: segmentation by the kernel")))?;
+    }
+    Ok(netlink.up(device)?)
 }

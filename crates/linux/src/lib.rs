@@ -15,6 +15,7 @@ pub mod mounts;
 pub mod nat;
 pub mod netlink;
 pub mod netns;
+pub mod offload;
 pub mod options;
 pub mod packet;
 pub mod read_back;

@@ -74,6 +74,9 @@ pub struct LinkArgs {
     /// Let TCP hand over super-packets, for links above some 500 Mbit/s
     #[arg(long)]
     pub super_packets: bool,
+    /// On fast links, too, have both ends send and receive packet by packet, as without offloads
+    #[arg(long, conflicts_with = "super_packets")]
+    pub one_by_one: bool,
     /// Congestion control at both ends, as cubic [default: the machine's]
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
@@ -144,6 +147,7 @@ impl LinkArgs {
             between: ["near".to_owned(), "far".to_owned()],
             mtu: self.mtu,
             super_packets: self.super_packets,
+            one_by_one: self.one_by_one,
             forward: config(&self.up, "up", self.seed)?,
             backward: config(&self.down, "down", self.seed.wrapping_add(1))?,
         })

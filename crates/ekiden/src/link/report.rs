@@ -94,9 +94,7 @@ impl Report {
             let _ = writeln!(text, "link: {settings}");
         }
         if let (Some(mtu), Some(mode)) = (self.mtu, self.mode) {
-            let at_once =
-                if mode == "packets" { "one at a time" } else { "super-packets of up to 64 KiB" };
-            let _ = writeln!(text, "link: packets of at most {mtu} bytes, {at_once}");
+            let _ = writeln!(text, "link: {mode}, at most {mtu} bytes each");
         }
         if let (Some(far), Some(is)) = (&self.far, &self.far_is) {
             let _ = writeln!(text, "link: the far end is {is}: «far», {}, {}", far.ipv4, far.ipv6);

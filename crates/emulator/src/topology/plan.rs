@@ -30,7 +30,8 @@
 //! ```
 
 use crate::settings::{Settings, SettingsError};
-use ekiden_model::link::Config;
+use ekiden_model::link::{Config, Serialiser};
+use ekiden_model::units::Rate;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -75,6 +76,9 @@ pub struct LinkPlan {
     /// Whether TCP may hand over super-packets. They save much processor time, and are what a link
     /// above some 500 Mbit/s is emulated with; a lost or queued one is up to 64 KiB at once.
     pub super_packets: bool,
+    /// Whether the machines send and receive packet by packet on a fast link, too; see
+    /// [`LinkPlan::mode`].
+    pub one_by_one: bool,
     /// From the first machine to the second.
     pub forward: Config,
     /// Back.
@@ -133,6 +137,8 @@ struct LinkFile {
     mtu: Option<u32>,
     #[serde(default, rename = "super-packets")]
     super_packets: bool,
+    #[serde(default, rename = "one-by-one")]
+    one_by_one: bool,
     #[serde(default)]
     forward: Settings,
     #[serde(default)]
@@ -143,6 +149,54 @@ struct LinkFile {
 
 /// MTU when nothing is said: Ethernet's.
 pub const MTU: u32 = 1500;
+
+/// What passes a link, and how machines deal with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The link sees single packets; machines send and receive them one by one.
+    Packets,
+    /// The link sees single packets; machines send and receive them in batches, as with network cards
+    /// that offload segmentation. On links without a rate or of 500 Mbit/s and more.
+    Batches,
+    /// The link sees super-packets.
+    SuperPackets,
+}
+
+impl Mode {
+    /// In reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Batches => "packets, batched at the ends",
+            Self::SuperPackets => "super-packets",
+        }
+    }
+}
+
+impl LinkPlan {
+    /// What passes this link.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        let fast = [&self.forward, &self.backward].map(|config| is_fast(&config.serialiser));
+        match (self.super_packets, self.one_by_one || fast == [false; 2]) {
+            (true, _) => Mode::SuperPackets,
+            (false, true) => Mode::Packets,
+            (false, false) => Mode::Batches,
+        }
+    }
+}
+
+/// On a slower link packets come one by one, 24 µs apart and more, and are to be seen so.
+const FAST: Rate = Rate::from_bits_per_second(500_000_000);
+
+fn is_fast(serialiser: &Serialiser) -> bool {
+    match serialiser {
+        Serialiser::Infinite => true,
+        Serialiser::Rate(rate) => *rate >= FAST,
+        Serialiser::Trace(trace) => trace.mean_rate() >= FAST,
+    }
+}
 
 impl TopologyPlan {
     /// Reads a plan; `folder` is where it lies, for the traces it names.
@@ -173,6 +227,7 @@ impl TopologyPlan {
                 between: link.between,
                 mtu,
                 super_packets: link.super_packets,
+                one_by_one: link.one_by_one,
             });
         }
         let plan = Self { hosts: file.host, links, processes: file.process };
@@ -233,8 +288,6 @@ impl TopologyPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ekiden_model::link::Serialiser;
-    use ekiden_model::units::Rate;
 
     fn read(text: &str) -> Result<TopologyPlan, String> {
         TopologyPlan::read(text, Path::new(".")).map_err(|error| error.to_string())

@@ -16,6 +16,7 @@ pub(crate) fn two(forward: Config, backward: Config) -> TopologyPlan {
             between: ["a".into(), "b".into()],
             mtu: 1500,
             super_packets: false,
+            one_by_one: false,
             forward,
             backward,
         }],

@@ -44,6 +44,7 @@ pub(super) fn two_hosts(
             between: ["near".to_owned(), "far".to_owned()],
             mtu: MTU,
             super_packets,
+            one_by_one: false,
             forward: config.clone(),
             backward: config,
         }],

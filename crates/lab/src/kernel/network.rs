@@ -104,7 +104,7 @@ fn link(
         [a, b] => [a.clone(), b.clone()],
         _ => return Err(EngineError(format!("the link {name} has not two ends"))),
     };
-    Ok(LinkPlan { name, between, mtu: MTU, super_packets, forward, backward })
+    Ok(LinkPlan { name, between, mtu: MTU, super_packets, one_by_one: false, forward, backward })
 }
 
 #[cfg(test)]
