@@ -28,8 +28,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Plans that come with the program.
-const EMBEDDED: &[(&str, &str)] =
-    &[("experiments/island.toml", include_str!("../../../experiments/island.toml"))];
+const EMBEDDED: &[(&str, &str)] = &[
+    ("experiments/demo.toml", include_str!("../../../experiments/demo.toml")),
+    ("experiments/island.toml", include_str!("../../../experiments/island.toml")),
+];
 
 /// An experiment.
 #[derive(Debug, Clone, PartialEq)]
