@@ -2,7 +2,7 @@
 # make test   sets up and runs every test
 # make check  formatting, lints, documentation
 # make bench  Ekiden beside squid, dante, HAProxy, nginx and microsocks
-# make demo   one download through the accelerator, and what it says of it
+# make demo   a download over an emulated long, lossy link, directly and through the accelerator
 # make lab    the long measurements, kept under experiments/results/
 # make fuzz   every parser, SECONDS each
 
@@ -44,7 +44,7 @@ bench: build peers
 	@mkdir -p $(RESULTS)
 	$(CARGO) bench --package ekiden-lab --bench relays -- --ekiden $(CURDIR)/target/release/ekiden $(ARGS)
 
-demo: build
+demo: build peers
 	@sh scripts/demo.sh
 
 lab: build peers

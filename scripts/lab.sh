@@ -1,6 +1,7 @@
 #!/bin/sh
-# The long measurements, an hour or so: the comparison with other relays in full, the soak of 4 GiB,
-# the leak check with 20,000 connections. Results go to the folder given. Let nothing else run.
+# The long measurements, two hours or so: the experiments on this machine's kernel, the emulator beside
+# rattan, the comparison with other relays in full, the soak of 4 GiB, the leak check with 20,000
+# connections. Results go to the folder given. Let nothing else run.
 set -eu
 out=$1/relays
 mkdir -p "$out"
@@ -23,6 +24,13 @@ kept() {
     return "$code"
 }
 
+target/release/ekiden lab run island --out "$1"
+if [ "$(id -u)" = 0 ]; then
+    mkdir -p "$1/link"
+    cargo bench -p ekiden-lab --bench link -- --ekiden "$root/target/release/ekiden" --json "$root/$1/link/quiet.json"
+else
+    echo "SKIPPED: the emulator beside rattan needs root"
+fi
 kept soak.txt env EKIDEN_SOAK_MIB=4096 cargo test --release --package ekiden-proxy --test soak -- --nocapture
 kept leaks.txt env EKIDEN_LEAKS_SEQUENTIAL=20000 EKIDEN_LEAKS_CONCURRENT=2000 \
     cargo test --release --package ekiden --test leaks -- --nocapture
