@@ -56,7 +56,9 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     };
     let (yes, no, none) = (counted(Some(true)), counted(Some(false)), counted(None));
     let asserted = yes + no;
-    let mut answer = if asserted == 0 {
+    let mut answer = if plan.published.is_empty() {
+        String::new()
+    } else if asserted == 0 {
         "No published figure that is asserted was measured.".to_owned()
     } else {
         format!("<b>{yes} of {asserted}</b> published figures hold here")
