@@ -61,7 +61,9 @@ fn engine(name: &str) -> Result<Box<dyn Engine + Send>, String> {
     let sandbox = sandbox::enter().map_err(|denied| denied.to_string())?;
     // files to serve, and what squid leaves there: gone with the program, however it ends
     let memory = Path::new(kernel::MEMORY);
-    sandbox.memory(memory).map_err(|error| format!("a file system in {}: {error}", kernel::MEMORY))?;
+    sandbox
+        .memory(memory)
+        .map_err(|error| format!("a file system in {}: {error}", kernel::MEMORY))?;
     let ekiden = std::env::current_exe().map_err(|error| error.to_string())?;
     Ok(Box::new(Kernel::new(&ekiden).map_err(|error| error.to_string())?))
 }
