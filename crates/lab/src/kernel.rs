@@ -171,10 +171,13 @@ fn verdict(links: Vec<(Verdict, Vec<String>)>) -> (Fidelity, Vec<String>) {
     (worst, reasons)
 }
 
-/// The first line that a program says of itself.
+/// What a program says first of itself.
 fn version(program: &str, package: &'static str, flag: &str) -> String {
     let Ok(found) = find(program, package) else { return "not installed".to_owned() };
     let Ok(output) = Command::new(found).arg(flag).output() else { return String::new() };
     let text = [output.stdout, output.stderr].concat();
-    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().next().unwrap_or_default();
+    // curl goes on with all its libraries
+    line.split(" (").next().unwrap_or(line).trim().to_owned()
 }
