@@ -76,7 +76,8 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     add(
         out,
         format_args!(
-            "<div class=\"answer\"><p class=\"lead\">{answer}</p>{}<p class=\"muted\">{} runs on {}. Source of the published figures: {}.</p></div>",
+            "<div class=\"answer\">{}{}<p class=\"muted\">{} runs on {}. Source: {}.</p></div>",
+            if answer.is_empty() { answer } else { format!("<p class=\"lead\">{answer}</p>") },
             claims(evaluation),
             kept.rows.len(),
             escape(&on),
