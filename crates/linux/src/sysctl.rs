@@ -34,10 +34,10 @@ pub fn read_in(netns: &Netns, name: &str) -> Option<String> {
     netns.run(|| read(name)).ok()?
 }
 
-/// As [`write`], of the network settings of a namespace: it lasts as long as that does.
+/// As [`write()`], of the network settings of a namespace: it lasts as long as that does.
 ///
 /// # Errors
-/// As [`write`]; and when the namespace may not be entered.
+/// As [`write()`]; and when the namespace may not be entered.
 pub fn write_in(netns: &Netns, name: &str, value: &str) -> io::Result<()> {
     netns.run(|| write(name, value))?
 }
