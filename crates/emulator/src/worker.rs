@@ -99,4 +99,10 @@ fn sleep(directions: &[Direction], stop: &Stop, nanos: Option<u64>) {
     });
     // interrupted or not, the loop looks again
     let _ = poll(&mut waited, timeout.as_ref());
+    for (polled, direction) in waited.iter().zip(directions) {
+        // a device that went down or away; looked at, the error is gone, and the next sleep is one
+        if polled.revents().contains(PollFlags::ERR) {
+            let _ = rustix::net::sockopt::socket_error(direction.receiver().as_fd());
+        }
+    }
 }
