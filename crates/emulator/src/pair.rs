@@ -248,6 +248,7 @@ fn names(near: &mut Host, far: &Host) -> Result<Option<Relay>, BuildError> {
     };
     let resolver = resolver().map_err(kernel("the near end's resolv.conf"))?;
     near.knows(&hosts, Some(resolver));
-    let relay = Relay::start(far.netns(), far.address().into(), local);
+    let (near, listen) = (near.address().into(), far.address().into());
+    let relay = Relay::start(far.netns(), listen, near, local);
     Ok(Some(relay.map_err(kernel("the relay for names"))?))
 }
