@@ -178,7 +178,7 @@ fn the_report_counts_every_packet() {
     };
     assert_eq!((counts(0), counts(1)), ([4, 1, 3], [3, 1, 2]));
     assert_eq!(report["congestion"]["near"], "reno");
-    assert_eq!(report["mode"], "packets");
+    assert_eq!(report["mode"], "packets, batched at the ends");
     assert_eq!(report["exit"], 0);
     let table = fs::read_to_string(&rows).unwrap();
     assert_eq!(table.lines().count(), 1 + 4 + 3, "{table}");

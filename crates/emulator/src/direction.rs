@@ -4,6 +4,7 @@ use crate::coalesce::Growing;
 use crate::recording::{Event, Recorder};
 use crate::slab::Slab;
 use crate::wire;
+use ekiden_linux::clock;
 use ekiden_linux::packet::{BATCH, Receiver, Sender};
 use ekiden_model::link::{Config, Fate, Link, Offered, Serialiser, Snapshot};
 use ekiden_model::units::{Bytes, Rate, Span, Time};
@@ -135,9 +136,22 @@ impl Direction {
         self.link.next()
     }
 
-    /// Offers to the link what has come in, each packet at the time the kernel got it; `offset` is the
-    /// wall clock's lead over the monotonic one, in nanoseconds. Says how many packets there were.
-    pub(crate) fn take_in(&mut self, offset: u64) -> usize {
+    /// Takes in what has come and hands over what is due, as of now; `offset` is the wall clock's lead
+    /// over the monotonic one, in nanoseconds. Says how many packets there were.
+    pub(crate) fn turn(&mut self, offset: u64) -> usize {
+        // before the ring is looked into: what is not found there has come later
+        let now = clock::now();
+        let taken = self.take_in(offset, now);
+        // while more waits in the ring, the link is told of no later time than the last one's that was
+        // taken: else the others would reach it late, all at once, and nobody would count them as late
+        if taken < BATCH {
+            self.last = now.max(self.last);
+        }
+        taken + self.hand_over()
+    }
+
+    /// Offers to the link what has come in, each packet at the time the kernel got it.
+    fn take_in(&mut self, offset: u64, now: Time) -> usize {
         let Self { parts, link, slab, held, last, tally, .. } = self;
         let recorder = &mut parts.recorder;
         parts.receiver.receive(BATCH, |received| {
@@ -152,8 +166,14 @@ impl Direction {
                 slab.free(id);
                 return;
             }
+            let mut arrived = Time::from_nanos(received.at.saturating_sub(offset));
+            if arrived > now {
+                // since the look at the clock; or the wall clock was set back, and nothing comes from
+                // the future
+                arrived = arrived.min(clock::now());
+            }
             // the link may already have been told of a later time
-            *last = Time::from_nanos(received.at.saturating_sub(offset)).max(*last);
+            *last = arrived.max(*last);
             *held += received.bytes.len();
             tally.super_packets += u64::from(packet.segments > 1);
             if let Some(recorder) = recorder {
@@ -163,9 +183,8 @@ impl Direction {
         })
     }
 
-    /// Hands over what is due by now, and says how many packets that were.
-    pub(crate) fn hand_over(&mut self, now: Time) -> usize {
-        self.last = now.max(self.last);
+    /// Hands over what is due by the last time the link was told, and says how many packets that were.
+    fn hand_over(&mut self) -> usize {
         self.due.clear();
         while self.due.len() < BATCH {
             let Some(delivered) = self.link.poll(self.last) else { break };
@@ -192,7 +211,7 @@ impl Direction {
             *held -= slab.frame(id as u32).len();
             slab.free(id as u32);
         });
-        self.send(now)
+        self.send(clock::now())
     }
 
     fn send(&mut self, now: Time) -> usize {

@@ -27,13 +27,20 @@ pub(crate) struct Relay {
 struct Asking {
     resolver: SocketAddr,
     netns: Netns,
+    /// Who may ask: else the machine would resolve names for its neighbours, too.
+    asker: IpAddr,
     at_once: AtomicUsize,
     stop: Arc<AtomicBool>,
 }
 
 impl Relay {
-    /// Takes questions on `listen`, port 53 of UDP and TCP, in `netns`, for the `resolver` there.
-    pub(crate) fn start(netns: &Netns, listen: IpAddr, resolver: IpAddr) -> io::Result<Self> {
+    /// Takes questions of `asker` on `listen`, port 53 of UDP and TCP, in `netns`, for the `resolver` there.
+    pub(crate) fn start(
+        netns: &Netns,
+        listen: IpAddr,
+        asker: IpAddr,
+        resolver: IpAddr,
+    ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (datagrams, streams) = netns.run(|| {
             io::Result::Ok((UdpSocket::bind((listen, PORT))?, TcpListener::bind((listen, PORT))?))
@@ -43,6 +50,7 @@ impl Relay {
         let asking = Arc::new(Asking {
             resolver: (resolver, PORT).into(),
             netns: netns.try_clone()?,
+            asker,
             at_once: AtomicUsize::new(0),
             stop: Arc::clone(&stop),
         });
@@ -95,6 +103,9 @@ fn take_datagrams(socket: &Arc<UdpSocket>, asking: &Arc<Asking>) {
     let mut buffer = vec![0; LARGEST];
     while !asking.stopped() {
         let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+        if from.ip() != asking.asker {
+            continue;
+        }
         let question = buffer[..length].to_vec();
         let back = Arc::clone(socket);
         asking.on_a_thread(move |asking| {
@@ -111,10 +122,13 @@ fn take_datagrams(socket: &Arc<UdpSocket>, asking: &Arc<Asking>) {
 
 fn take_streams(listener: &TcpListener, asking: &Arc<Asking>) {
     while !asking.stopped() {
-        let Ok((stream, _)) = listener.accept() else {
+        let Ok((stream, from)) = listener.accept() else {
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
+        if from.ip() != asking.asker {
+            continue;
+        }
         asking.on_a_thread(move |asking| {
             stream.set_nonblocking(false)?;
             let resolver = asking.resolver;

@@ -147,9 +147,10 @@ impl Engine {
                 tallies[number] = Some(tally);
             }
         }
-        if let Some(recording) = self.recording.take() {
-            recording.finish()?;
-        }
+        let left_out = match self.recording.take() {
+            Some(recording) => recording.finish()?,
+            None => 0,
+        };
         let steal = self.steal.since();
         let seconds = clock::now().since(self.begun);
         let mut tallies = tallies.into_iter().map(Option::unwrap_or_default);
@@ -161,7 +162,7 @@ impl Engine {
                     let tally = tallies.next().unwrap_or_default();
                     DirectionReport::new(name, config, &tally)
                 });
-                LinkReport::new(wire, directions.collect(), seconds, steal)
+                LinkReport::new(wire, directions.collect(), seconds, steal).with_left_out(left_out)
             })
             .collect())
     }

@@ -6,8 +6,8 @@ use crate::dns::Relay;
 use crate::engine::{Engine, Record, Wire};
 use crate::report::LinkReport;
 use crate::topology::{
-    BuildError, Host, LinkPlan, Process, ProcessPlan, end_v4, end_v6, introduce, join, kernel,
-    listening, quiet,
+    BuildError, Host, LOOK, LinkPlan, Process, ProcessPlan, end_v4, end_v6, introduce, join,
+    kernel, listening, quiet,
 };
 use ekiden_linux::netlink::{Netlink, Route, RouteMetrics};
 use ekiden_linux::netns::Netns;
@@ -127,10 +127,10 @@ impl Pair {
         let begun = Instant::now();
         while self.process.is_some() && begun.elapsed() < PATIENCE && !stop() {
             let ended = self.process.as_mut().is_some_and(|process| process.ended().is_some());
-            if ended || !self.far().run(listening)?.is_empty() {
+            if ended || self.far().run(listening)? {
                 break;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(LOOK);
         }
         Ok(())
     }
@@ -248,6 +248,7 @@ fn names(near: &mut Host, far: &Host) -> Result<Option<Relay>, BuildError> {
     };
     let resolver = resolver().map_err(kernel("the near end's resolv.conf"))?;
     near.knows(&hosts, Some(resolver));
-    let relay = Relay::start(far.netns(), far.address().into(), local);
+    let (near, listen) = (near.address().into(), far.address().into());
+    let relay = Relay::start(far.netns(), listen, near, local);
     Ok(Some(relay.map_err(kernel("the relay for names"))?))
 }

@@ -8,6 +8,8 @@ use ekiden_model::units::Time;
 use ekiden_record::pcapng::Capture;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
@@ -78,6 +80,8 @@ pub struct Row {
 #[derive(Debug)]
 struct Message {
     direction: u32,
+    /// The packet's place among those of its direction.
+    number: u64,
     event: Event,
     bytes: Vec<u8>,
 }
@@ -88,18 +92,36 @@ pub struct Recorder {
     direction: u32,
     with_bytes: bool,
     to: SyncSender<Message>,
+    /// Packets so far, and by the id in use the place of each: given here and not by the writing
+    /// thread, so that one event left out does not turn into another packet's.
+    count: u64,
+    numbers: Vec<u64>,
+    left_out: Arc<AtomicU64>,
 }
 
 impl Recorder {
     /// Tells of an event; never waits.
-    pub(crate) fn record(&self, event: Event, frame: &[u8]) {
+    pub(crate) fn record(&mut self, event: Event, frame: &[u8]) {
+        let number = self.number(&event);
         let bytes = if self.with_bytes { frame.to_vec() } else { Vec::new() };
-        let message = Message { direction: self.direction, event, bytes };
-        match self.to.try_send(message) {
-            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
-            // the row this belongs to will be missing, which the reader of the rows notices
-            Err(TrySendError::Full(_)) => {}
+        let message = Message { direction: self.direction, number, event, bytes };
+        // a writing thread that has ended says why at the end
+        if let Err(TrySendError::Full(_)) = self.to.try_send(message) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn number(&mut self, event: &Event) -> u64 {
+        let at = match event {
+            Event::Offered { packet, .. } => packet.id as usize,
+            Event::Delivered { id, .. } | Event::Gone { id, .. } => *id as usize,
+        };
+        if let Event::Offered { .. } = event {
+            self.numbers.resize(self.numbers.len().max(at + 1), 0);
+            self.numbers[at] = self.count;
+            self.count += 1;
+        }
+        self.numbers.get(at).copied().unwrap_or_default()
     }
 }
 
@@ -111,6 +133,7 @@ pub type Rows = Box<dyn FnMut(Row) -> io::Result<()> + Send>;
 pub struct Recording {
     to: SyncSender<Message>,
     with_bytes: bool,
+    left_out: Arc<AtomicU64>,
     thread: JoinHandle<io::Result<()>>,
 }
 
@@ -128,26 +151,36 @@ impl Recording {
         let (to, from) = sync_channel(WAITING);
         let with_bytes = capture.is_some();
         let thread = std::thread::spawn(move || {
-            let book = Book { begun, rows, open: BTreeMap::new(), counts: BTreeMap::new() };
+            let book = Book { begun, rows, open: BTreeMap::new() };
             let film = capture.map(|to| Film::new(to, &names, wall)).transpose()?;
             write_all(&from, book, film)
         });
-        Self { to, with_bytes, thread }
+        Self { to, with_bytes, left_out: Arc::default(), thread }
     }
 
     /// A pen for the n-th direction.
     #[must_use]
     pub fn recorder(&self, direction: u32) -> Recorder {
-        Recorder { direction, with_bytes: self.with_bytes, to: self.to.clone() }
+        Recorder {
+            direction,
+            with_bytes: self.with_bytes,
+            to: self.to.clone(),
+            count: 0,
+            numbers: Vec::new(),
+            left_out: Arc::clone(&self.left_out),
+        }
     }
 
-    /// Waits until everything is written; the directions must have ended.
+    /// Waits until everything is written; the directions must have ended. Says how many events were left
+    /// out because writing did not keep up.
     ///
     /// # Errors
     /// The files'.
-    pub fn finish(self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<u64> {
         drop(self.to);
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")))
+        let written = self.thread.join();
+        written.unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")))?;
+        Ok(self.left_out.load(Ordering::Relaxed))
     }
 }
 
@@ -156,7 +189,7 @@ fn write_all(from: &Receiver<Message>, mut book: Book, mut film: Option<Film>) -
         if let Some(film) = &mut film {
             film.take(&message)?;
         }
-        book.take(message.direction, message.event)?;
+        book.take((message.direction, message.number), message.event)?;
     }
     book.close()?;
     film.map_or(Ok(()), Film::close)
@@ -166,9 +199,8 @@ fn write_all(from: &Receiver<Message>, mut book: Book, mut film: Option<Film>) -
 struct Book {
     begun: Time,
     rows: Option<Rows>,
-    /// By direction and the number in use.
+    /// By direction and the packet's place in it.
     open: BTreeMap<(u32, u64), Row>,
-    counts: BTreeMap<u32, u64>,
 }
 
 impl Book {
@@ -176,24 +208,21 @@ impl Book {
         Time::from_nanos(time.since(self.begun).as_nanos())
     }
 
-    fn take(&mut self, direction: u32, event: Event) -> io::Result<()> {
-        let (id, outcome) = match event {
+    fn take(&mut self, (direction, number): (u32, u64), event: Event) -> io::Result<()> {
+        let outcome = match event {
             Event::Offered { at, packet } => {
-                let count = self.counts.entry(direction).or_default();
-                let number = *count;
-                *count += 1;
                 let offered = self.since_begun(at);
                 let row = Row { direction, number, offered, packet, outcome: Outcome::Inside };
-                self.open.insert((direction, packet.id), row);
+                self.open.insert((direction, number), row);
                 return Ok(());
             }
-            Event::Delivered { id, due, marked } => {
-                (id, Outcome::Delivered { due: self.since_begun(due), marked })
+            Event::Delivered { due, marked, .. } => {
+                Outcome::Delivered { due: self.since_begun(due), marked }
             }
-            Event::Gone { id, lost: true } => (id, Outcome::Lost),
-            Event::Gone { id, lost: false } => (id, Outcome::Dropped),
+            Event::Gone { lost: true, .. } => Outcome::Lost,
+            Event::Gone { lost: false, .. } => Outcome::Dropped,
         };
-        match (self.open.remove(&(direction, id)), &mut self.rows) {
+        match (self.open.remove(&(direction, number)), &mut self.rows) {
             (Some(row), Some(rows)) => rows(Row { outcome, ..row }),
             _ => Ok(()),
         }
@@ -238,5 +267,64 @@ impl Film {
 
     fn close(self) -> io::Result<()> {
         self.capture.into_inner().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// Ten packets, each delivered before the next comes, so that all have the same id.
+    fn tell(recorder: &mut Recorder) {
+        for at in 0..10 {
+            let packet =
+                Packet { id: 0, bytes: 1, class: 0, flow: 0, segments: 1, ecn_capable: false };
+            let at = Time::from_nanos(at);
+            recorder.record(Event::Offered { at, packet }, &[]);
+            recorder.record(Event::Delivered { id: 0, due: at, marked: false }, &[]);
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted_and_is_nobody_elses() {
+        for room in 1..20 {
+            let (to, from) = sync_channel(room);
+            let left_out = Arc::new(AtomicU64::new(0));
+            let mut recorder = Recorder {
+                direction: 0,
+                with_bytes: false,
+                to,
+                count: 0,
+                numbers: Vec::new(),
+                left_out: Arc::clone(&left_out),
+            };
+            // a writer that takes every third event while they come
+            let mut got = Vec::new();
+            for _ in 0..3 {
+                tell(&mut recorder);
+                got.extend(from.try_iter().take(3));
+            }
+            drop(recorder);
+            got.extend(from.iter());
+            assert_eq!(got.len() as u64 + left_out.load(Ordering::Relaxed), 60);
+            let rows = Arc::new(Mutex::new(Vec::new()));
+            let kept = Arc::clone(&rows);
+            let keep: Rows = Box::new(move |row| {
+                kept.lock().unwrap().push(row);
+                Ok(())
+            });
+            let mut book = Book { begun: Time::ZERO, rows: Some(keep), open: BTreeMap::new() };
+            for message in got {
+                book.take((message.direction, message.number), message.event).unwrap();
+            }
+            book.close().unwrap();
+            for row in rows.lock().unwrap().iter() {
+                assert_eq!(row.offered.as_nanos(), row.number % 10, "{row:?}");
+                let at = row.offered;
+                let through = Outcome::Delivered { due: at, marked: false };
+                assert!([through, Outcome::Inside].contains(&row.outcome), "{row:?}");
+            }
+        }
     }
 }

@@ -112,6 +112,18 @@ impl LinkReport {
         }
     }
 
+    /// Says that of what was to be written down of all links `events` are missing, which does not make
+    /// the run itself any worse.
+    pub(crate) fn with_left_out(mut self, events: u64) -> Self {
+        if events > 0 {
+            self.reasons.push(format!(
+                "{events} events are missing from the packets written down, as writing did not keep \
+                 up: write to memory, or of a slower link"
+            ));
+        }
+        self
+    }
+
     /// Adds packets that a device of `host` threw away, which no link of the model lost.
     pub(crate) fn add_device_drops(&mut self, host: &str, dropped: u64) {
         self.verdict = Verdict::Tainted;

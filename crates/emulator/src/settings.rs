@@ -1,7 +1,7 @@
 //! A link as people write it: on the command line of `ekiden link` and in topologies.
 
 use ekiden_model::link::{
-    Config, Loss, LossUnit, QueueKind, QueueLength, Scheduled, Serialiser, Trace,
+    Change, Config, Loss, LossUnit, QueueKind, QueueLength, Scheduled, Serialiser, Trace,
 };
 use ekiden_model::units::{Bytes, Rate, Span};
 use serde::Deserialize;
@@ -99,7 +99,12 @@ impl Settings {
         if let Some(unit) = self.loss_unit {
             loss = loss.per(unit);
         }
-        if super_packets && loss != Loss::None && loss.unit() == LossUnit::Packet {
+        let per_packet = |loss: &Loss| *loss != Loss::None && loss.unit() == LossUnit::Packet;
+        let later = |scheduled: &Scheduled| match &scheduled.change {
+            Change::Loss(loss) => per_packet(loss),
+            _ => false,
+        };
+        if super_packets && (per_packet(&loss) || self.change.iter().any(later)) {
             return Err(SettingsError::Clash(
                 "a super-packet is lost as a whole, so loss per packet would lose too much: say \
                  «loss-unit super-packet», or leave super-packets out"
@@ -196,6 +201,8 @@ mod tests {
         assert!(refused.contains("loss-unit super-packet"), "{refused}");
         let whole = Settings { loss_unit: Some(LossUnit::SuperPacket), ..loss };
         assert!(whole.config(1500, true, 1, Path::new(".")).is_ok());
+        let later = Settings { change: vec!["10s: loss 1%".parse().unwrap()], ..whole };
+        assert!(later.config(1500, true, 1, Path::new(".")).is_err());
         let trace = Settings { trace: Some("/nowhere".into()), ..Settings::default() };
         assert!(config(&trace).unwrap_err().to_string().starts_with("the trace /nowhere"));
     }

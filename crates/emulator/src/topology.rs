@@ -13,7 +13,7 @@ pub(crate) use addresses::{end_v4, end_v6};
 pub use host::Host;
 pub(crate) use host::introduce;
 pub use plan::{HostPlan, LinkPlan, MTU, Mode, PlanError, ProcessPlan, TopologyPlan};
-pub(crate) use process::listening;
+pub(crate) use process::{LOOK, listening};
 pub use process::{Process, Waited, wait_for_port};
 
 use crate::engine::{Engine, Record, Wire};

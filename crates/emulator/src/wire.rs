@@ -1,7 +1,7 @@
 //! What a link needs to know of a frame: its length, flow, class and ECN bits; and the mark that a
 //! queue sets instead of dropping (RFC 3168).
 
-use ekiden_linux::packet::{OFFLOAD, header_length, segment_size};
+use ekiden_linux::packet::{OFFLOAD, is_tcp, segment_size, transport_start};
 use ekiden_model::link::Packet;
 
 /// Length of an Ethernet header.
@@ -38,7 +38,7 @@ pub fn look(frame: &[u8], id: u64) -> Option<Packet> {
     let (segments, bytes) = match usize::from(segment_size(offload)) {
         0 => (1, length),
         size => {
-            let headers = usize::from(header_length(offload)).saturating_sub(ETHERNET).min(length);
+            let headers = headers(offload, ethernet).min(length);
             let segments = (length - headers).div_ceil(size).max(1);
             (segments, length + (segments - 1) * headers)
         }
@@ -51,6 +51,17 @@ pub fn look(frame: &[u8], id: u64) -> Option<Packet> {
         segments: u16::try_from(segments).ok()?,
         ecn_capable: traffic_class & CE != 0,
     })
+}
+
+/// Bytes of headers that each segment of a super-packet repeats, from IP's on.
+fn headers(offload: &[u8; OFFLOAD], ethernet: &[u8]) -> usize {
+    const UDP: usize = 8;
+    let start = usize::from(transport_start(offload));
+    let own = match ethernet.get(start + 12) {
+        Some(length) if is_tcp(offload) => usize::from(length >> 4) * 4,
+        _ => UDP,
+    };
+    (start + own).saturating_sub(ETHERNET)
 }
 
 /// Sets CE on the IP packet of `frame`, which [`look`] understood.
@@ -144,11 +155,16 @@ mod tests {
     #[test]
     fn a_super_packet_counts_the_headers_of_its_segments() {
         let mut frame = v4(0, 2920);
-        frame[1] = 1; // gso_type
-        frame[2..4].copy_from_slice(&42_u16.to_ne_bytes()); // Ethernet 14 + IP 20 + UDP 8
+        frame[1] = 5; // gso_type: UDP
+        frame[2..4].copy_from_slice(&1042_u16.to_ne_bytes()); // a hint, no header's length
         frame[4..6].copy_from_slice(&1000_u16.to_ne_bytes());
+        frame[6..8].copy_from_slice(&34_u16.to_ne_bytes()); // Ethernet 14 + IP 20
         let packet = look(&frame, 0).unwrap();
         assert_eq!((packet.segments, packet.bytes), (3, 2920 + 3 * 28));
+        frame[1] = 0x81; // TCP with ECN, whose header says that it has 32 bytes
+        frame[OFFLOAD + ETHERNET + 20 + 12] = 0x80;
+        let packet = look(&frame, 0).unwrap();
+        assert_eq!((packet.segments, packet.bytes), (3, 2928 - 32 + 3 * 52));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const MARGIN: Span = Span::from_micros(80);
 /// Spinning may take so much of a thread's time: 1/8. The other processor time is the programs'.
 const SPIN_SHARE: u64 = 8;
+/// Spinning that may be saved up: after an hour's silence there is no more than after a second.
+const SAVED: Span = Span::from_millis(100);
 
 /// How a thread is told to end.
 #[derive(Debug)]
@@ -43,26 +45,27 @@ impl Stop {
 /// Drives `directions` until asked to stop.
 pub(crate) fn run(mut directions: Vec<Direction>, stop: &Stop) -> Vec<Tally> {
     clock::finest_timers();
-    let begun = clock::now();
-    let mut spun = Span::ZERO;
+    let mut looked = clock::now();
+    let mut saved = SAVED.as_nanos();
     while !stop.asked.load(Ordering::Acquire) {
         let now = clock::now();
         let offset = clock::wall().saturating_sub(now.as_nanos());
         let mut moved = 0;
         for direction in &mut directions {
-            moved += direction.take_in(offset);
-            moved += direction.hand_over(clock::now());
+            moved += direction.turn(offset);
         }
         if moved > 0 {
             continue;
         }
         let next = directions.iter().map(Direction::next).min().unwrap_or(Time::NEVER);
         let now = clock::now();
-        let may_spin = spun.as_nanos() <= now.since(begun).as_nanos() / SPIN_SHARE;
+        saved = (saved + now.since(looked).as_nanos() / SPIN_SHARE).min(SAVED.as_nanos());
+        looked = now;
+        let may_spin = saved >= MARGIN.as_nanos();
         let gap = next.since(now);
         if may_spin && gap <= MARGIN {
             let end = spin(&directions, next);
-            spun = Span::from_nanos(spun.as_nanos() + end.since(now).as_nanos());
+            saved = saved.saturating_sub(end.since(now).as_nanos());
         } else {
             let margin = if may_spin { MARGIN.as_nanos() } else { 0 };
             let until = (next != Time::NEVER).then(|| gap.as_nanos().saturating_sub(margin));
@@ -96,4 +99,10 @@ fn sleep(directions: &[Direction], stop: &Stop, nanos: Option<u64>) {
     });
     // interrupted or not, the loop looks again
     let _ = poll(&mut waited, timeout.as_ref());
+    for (polled, direction) in waited.iter().zip(directions) {
+        // a device that went down or away; looked at, the error is gone, and the next sleep is one
+        if polled.revents().contains(PollFlags::ERR) {
+            let _ = rustix::net::sockopt::socket_error(direction.receiver().as_fd());
+        }
+    }
 }

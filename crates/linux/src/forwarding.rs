@@ -3,16 +3,9 @@
 //! A process of its own switches it on, waits for the end of its standard input, which comes with the
 //! end of all who hold the other side, and switches it off again if it was the last of its kind.
 
-use crate::netns::Netns;
-use crate::sysctl;
-use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader};
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-
-const FORWARD: &str = "net.ipv4.ip_forward";
 
 /// Forwarding is on, until the last process that holds this, or a fork's copy of it, has ended.
 #[derive(Debug)]
@@ -20,18 +13,23 @@ pub struct Forwarding {
     _guardian: Child,
 }
 
-/// What the guardian does; `$1` is its lock. Locks are shared between all that need forwarding, and
-/// who gets it alone is the last.
+/// What the guardian does. Two settings of the network namespace serve as locks, so that no file is left
+/// and none can be in the way: 8 is held by who decides, 9 is shared by all that need forwarding. Who gets
+/// 9 alone is the first or the last of them.
 const GUARDIAN: &str = "\
     trap '' INT TERM HUP QUIT\n\
-    exec 9>>\"$1\" && flock --shared 9 || exit 1\n\
-    echo 1 >/proc/sys/net/ipv4/ip_forward || exit 1\n\
+    cd /\n\
+    exec 8</proc/sys/net/ipv4/ip_forward 9</proc/sys/net/ipv4/conf/all/forwarding || exit 1\n\
+    flock --timeout 5 8 || exit 1\n\
+    if flock --nonblock 9 && [ \"$(cat /proc/sys/net/ipv4/ip_forward)\" = 1 ]; then\n\
+        echo already; exit\n\
+    fi\n\
+    flock --nonblock --shared 9 && echo 1 >/proc/sys/net/ipv4/ip_forward || exit 1\n\
+    flock --unlock 8\n\
     echo on; exec >/dev/null 2>&1\n\
     cat >/dev/null\n\
-    flock --unlock 9\n\
-    if flock --nonblock --exclusive 9; then\n\
-        echo 0 >/proc/sys/net/ipv4/ip_forward; rm -f \"$1\"\n\
-    fi\n";
+    flock --timeout 5 8\n\
+    flock --nonblock 9 && echo 0 >/proc/sys/net/ipv4/ip_forward\n";
 
 impl Forwarding {
     /// Switches it on in the calling thread's network namespace, for IPv4. `None` when it is on for
@@ -40,14 +38,8 @@ impl Forwarding {
     /// # Errors
     /// Without the privilege, or without `flock` (util-linux).
     pub fn start() -> io::Result<Option<Self>> {
-        let lock = lock()?;
-        // nobody of us holds it: then who switched it on is somebody else
-        let ours = File::open(&lock).is_ok_and(|file| file.try_lock().is_err());
-        if !ours && sysctl::number(FORWARD) == Some(1) {
-            return Ok(None);
-        }
         let mut command = Command::new("sh");
-        command.arg("-c").arg(GUARDIAN).arg("ekiden-forwarding").arg(&lock);
+        command.arg("-c").arg(GUARDIAN).arg("ekiden-forwarding");
         // a group of its own: the terminal's keys are not for it
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut guardian = command.spawn()?;
@@ -59,15 +51,12 @@ impl Forwarding {
             return Ok(Some(Self { _guardian: guardian }));
         }
         let status = guardian.wait()?;
-        Err(io::Error::other(format!("forwarding cannot be switched on ({status})")))
+        if answer.trim() == "already" {
+            return Ok(None);
+        }
+        Err(io::Error::other(format!(
+            "net.ipv4.ip_forward cannot be switched on ({status}); that takes root, a /proc/sys that \
+             can be written and flock (apt-get install util-linux)"
+        )))
     }
-}
-
-/// One for each network namespace.
-fn lock() -> io::Result<String> {
-    let netns = Netns::current()?;
-    let number = fs::metadata(format!("/proc/self/fd/{}", netns.as_fd().as_raw_fd()))?.ino();
-    let folder =
-        ["/run/lock", "/tmp"].into_iter().find(|folder| fs::exists(folder).unwrap_or(false));
-    Ok(format!("{}/ekiden-forwarding-{number}", folder.unwrap_or("/tmp")))
 }

@@ -97,7 +97,7 @@ fn start_nft(outer: &Netns) -> Result<Child, NatError> {
     })
 }
 
-/// One line, since `nft -i` reads lines; the table has the process's number, so that several can be.
+/// One line, since `nft -i` reads lines; the table is named by the link's address, so that several can be.
 fn rules(v4: Ipv4Addr, v6: Option<Ipv6Addr>) -> String {
     let v6 = v6.map_or_else(String::new, |v6| format!("ip6 saddr {v6} masquerade; "));
     let name = format!("ekiden_link_{}", v4.to_bits());
@@ -114,8 +114,8 @@ fn install(nft: &mut Child, rules: &str) -> Result<(), NatError> {
         return Err(refused("it has no standard input".to_owned()));
     };
     stdin.write_all(rules.as_bytes()).map_err(|error| refused(error.to_string()))?;
-    // a line that says when it is through, whether the table is there or not
-    stdin.write_all(b"list chains arp\n").map_err(|error| refused(error.to_string()))?;
+    // its answer, always a line, says when it is through, whether the table is there or not
+    stdin.write_all(b"describe ip saddr\n").map_err(|error| refused(error.to_string()))?;
     let mut lines = BufReader::new(stdout).lines();
     let listed = lines.next().and_then(Result::ok).unwrap_or_default();
     if listed.contains("ekiden_link") {

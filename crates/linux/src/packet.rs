@@ -25,11 +25,19 @@ pub fn segment_size(offload: &[u8; OFFLOAD]) -> u16 {
     if offload[1] == 0 { 0 } else { u16::from_ne_bytes([offload[4], offload[5]]) }
 }
 
-/// `virtio_net_hdr.hdr_len`, bytes of headers that each segment of a super-packet repeats, Ethernet's
-/// too.
+/// `virtio_net_hdr.csum_start`: of a super-packet, where TCP's or UDP's header begins after that of
+/// Ethernet. (`hdr_len` is but a hint: how much the kernel holds in one piece.)
 #[must_use]
-pub fn header_length(offload: &[u8; OFFLOAD]) -> u16 {
-    u16::from_ne_bytes([offload[2], offload[3]])
+pub fn transport_start(offload: &[u8; OFFLOAD]) -> u16 {
+    u16::from_ne_bytes([offload[6], offload[7]])
+}
+
+/// Whether a super-packet is TCP's: `virtio_net_hdr.gso_type`, without its bit for ECN.
+#[must_use]
+pub fn is_tcp(offload: &[u8; OFFLOAD]) -> bool {
+    const TCP_V4: u8 = 1;
+    const TCP_V6: u8 = 4;
+    matches!(offload[1] & 0x7f, TCP_V4 | TCP_V6)
 }
 
 /// The index of a device of the calling thread's network namespace.

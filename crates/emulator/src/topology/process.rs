@@ -11,6 +11,15 @@ use std::time::{Duration, Instant};
 /// How long a program may take to end before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// Between two looks at who listens; each takes a thread.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+const TCP: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+const UDP: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+// include/net/tcp_states.h; of UDP, TCP_CLOSE is a socket that no peer was named to
+const LISTENS: &str = "0A";
+const UNCONNECTED: &str = "07";
+
 /// A running program, ended when dropped.
 #[derive(Debug)]
 pub struct Process {
@@ -96,7 +105,7 @@ pub fn wait_for_port(
 ) -> Result<Waited, BuildError> {
     let begun = Instant::now();
     loop {
-        if host.run(listening)?.contains(&port) {
+        if host.run(|| ports(TCP, LISTENS))?.contains(&port) {
             return Ok(Waited::Listens);
         }
         if let Some(status) = ended() {
@@ -105,19 +114,23 @@ pub fn wait_for_port(
         if begun.elapsed() >= patience {
             return Ok(Waited::Silent);
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(LOOK);
     }
 }
 
-/// TCP ports that somebody listens on, on the calling thread's machine.
-pub(crate) fn listening() -> Vec<u16> {
-    const LISTEN: &str = "0A";
-    let files = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+/// Whether somebody waits for others on the calling thread's machine: for connections, or for datagrams
+/// from anybody.
+pub(crate) fn listening() -> bool {
+    !ports(TCP, LISTENS).is_empty() || !ports(UDP, UNCONNECTED).is_empty()
+}
+
+/// Ports of sockets in this state, on the calling thread's machine.
+fn ports(files: [&str; 2], state: &str) -> Vec<u16> {
     let text: String = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
     let ports = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let port = words.next()?.rsplit(':').next()?;
-        (words.nth(1)? == LISTEN).then(|| u16::from_str_radix(port, 16).ok())?
+        (words.nth(1)? == state).then(|| u16::from_str_radix(port, 16).ok())?
     });
     ports.collect()
 }
