@@ -6,7 +6,7 @@ use crate::recording::{Recording, Rows};
 use crate::report::{DirectionReport, LinkReport};
 use crate::topology::Mode;
 use crate::worker::{self, Stop};
-use ekiden_linux::clock;
+use ekiden_linux::clock::{self, Urgency};
 use ekiden_linux::netns::Netns;
 use ekiden_linux::packet::{Receiver, Sender};
 use ekiden_model::link::Config;
@@ -49,7 +49,7 @@ pub struct Record {
 }
 
 /// A thread, with the numbers of its directions.
-type Worker = (Vec<usize>, JoinHandle<Vec<Tally>>);
+type Worker = (Vec<usize>, JoinHandle<(Urgency, Vec<Tally>)>);
 
 /// Links that run until [`Engine::finish`], or until dropped.
 #[derive(Debug)]
@@ -140,9 +140,11 @@ impl Engine {
         self.stop.ask();
         let mut tallies: Vec<Option<Tally>> = Vec::new();
         tallies.resize_with(self.wires.len() * 2, || None);
+        let mut urgency = Urgency::Ordinary;
         for (numbers, thread) in self.threads.drain(..) {
-            let done =
+            let (urgent, done) =
                 thread.join().map_err(|_| io::Error::other("an emulator thread panicked"))?;
+            urgency = urgent;
             for (number, tally) in numbers.into_iter().zip(done) {
                 tallies[number] = Some(tally);
             }
@@ -162,7 +164,8 @@ impl Engine {
                     let tally = tallies.next().unwrap_or_default();
                     DirectionReport::new(name, config, &tally)
                 });
-                LinkReport::new(wire, directions.collect(), seconds, steal).with_left_out(left_out)
+                LinkReport::new(wire, directions.collect(), seconds, steal, urgency)
+                    .with_left_out(left_out)
             })
             .collect())
     }

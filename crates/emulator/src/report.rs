@@ -3,6 +3,7 @@
 use crate::direction::Tally;
 use crate::engine::Wire;
 use crate::fidelity::{Evidence, Verdict, judge};
+use ekiden_linux::clock::Urgency;
 use ekiden_model::link::{Config, Snapshot};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_record::histogram::{Histogram, Summary};
@@ -53,6 +54,8 @@ pub struct LinkReport {
     pub mtu: u32,
     /// What passes the link: [`crate::topology::Mode::name`].
     pub mode: &'static str,
+    /// How the emulator's threads ran beside the programs: `real-time` or `ordinary`.
+    pub threads: &'static str,
     /// Its directions.
     pub directions: Vec<DirectionReport>,
     /// Processor time that the host took away, in parts per million.
@@ -90,6 +93,7 @@ impl LinkReport {
         directions: Vec<DirectionReport>,
         lasted: Span,
         steal_ppm: u64,
+        urgency: Urgency,
     ) -> Self {
         let lateness = directions.iter().filter_map(|direction| direction.lateness_ns);
         let evidence = Evidence {
@@ -105,6 +109,10 @@ impl LinkReport {
             seconds: lasted.as_nanos() as f64 / 1e9,
             mtu: wire.mtu,
             mode: wire.mode.name(),
+            threads: match urgency {
+                Urgency::RealTime => "real-time",
+                Urgency::Ordinary => "ordinary",
+            },
             directions,
             steal_ppm,
             verdict,

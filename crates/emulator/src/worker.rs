@@ -2,7 +2,7 @@
 //! the rest, as far as the budget for spinning goes.
 
 use crate::direction::{Direction, Tally};
-use ekiden_linux::clock;
+use ekiden_linux::clock::{self, Urgency};
 use ekiden_model::units::{Span, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,9 +42,10 @@ impl Stop {
     }
 }
 
-/// Drives `directions` until asked to stop.
-pub(crate) fn run(mut directions: Vec<Direction>, stop: &Stop) -> Vec<Tally> {
+/// Drives `directions` until asked to stop, before other threads where that is permitted.
+pub(crate) fn run(mut directions: Vec<Direction>, stop: &Stop) -> (Urgency, Vec<Tally>) {
     clock::finest_timers();
+    let urgency = clock::urgent();
     let mut looked = clock::now();
     let mut saved = SAVED.as_nanos();
     while !stop.asked.load(Ordering::Acquire) {
@@ -72,7 +73,7 @@ pub(crate) fn run(mut directions: Vec<Direction>, stop: &Stop) -> Vec<Tally> {
             sleep(&directions, stop, until);
         }
     }
-    directions.into_iter().map(Direction::finish).collect()
+    (urgency, directions.into_iter().map(Direction::finish).collect())
 }
 
 /// Until `next`, or until a packet comes.

@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// Frames that one call hands to the kernel at most.
 pub const BATCH: usize = 64;
 
+/// Bytes of packets on their way to the other end; beyond `net.core.wmem_max` the kernel gives less.
+const ROOM: usize = 4 << 20;
+
 /// A device's outgoing packets.
 #[derive(Debug)]
 pub struct Sender {
@@ -24,6 +27,9 @@ impl Sender {
         let one: libc::c_int = 1;
         set(&socket, libc::PACKET_VNET_HDR, &one)?;
         set(&socket, libc::PACKET_QDISC_BYPASS, &one)?;
+        // room for some dozens of super-packets that the other end has not taken yet
+        let socket2 = socket2::SockRef::from(&socket);
+        socket2.set_send_buffer_size(ROOM)?;
         // protocol 0: this socket receives nothing
         bind(&socket, index, 0)?;
         Ok(Self { socket })
