@@ -59,7 +59,8 @@ fn prepare(args: &LinkArgs) -> Result<Prepared, String> {
     let Some(file) = &args.topology else {
         return args.plan().map(|plan| Prepared::Pair(Box::new(plan)));
     };
-    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let text = fs::read_to_string(file)
+        .map_err(|error| format!("the plan {} cannot be read: {error}", file.display()))?;
     let folder = file.parent().unwrap_or_else(|| Path::new("."));
     let plan = TopologyPlan::read(&text, folder)
         .map_err(|error| format!("{}: {error}", file.display()))?;
@@ -70,7 +71,9 @@ fn prepare(args: &LinkArgs) -> Result<Prepared, String> {
         })?,
     };
     if !plan.hosts.iter().any(|host| host.name == at) {
-        return Err(format!("{}: there is no host «{at}»", file.display()));
+        let names: Vec<_> = plan.hosts.iter().map(|host| host.name.as_str()).collect();
+        let names = names.join(", ");
+        return Err(format!("{}: there is no host «{at}»; there are: {names}", file.display()));
     }
     Ok(Prepared::Topology { plan, at })
 }
@@ -84,6 +87,10 @@ fn behind(
     // before any thread starts: from here on they are the command's
     let signals = Held::hold();
     let record = record(args)?;
+    if let Some(to) = args.json.as_ref().filter(|to| to.as_os_str() != "-") {
+        // said now, and not after an hour's run
+        create(to)?;
+    }
     let text = |error: BuildError| error.to_string();
     match prepared {
         Prepared::Pair(plan) => {
@@ -145,12 +152,13 @@ fn reach_beyond(
     }
 }
 
+fn create(file: &Path) -> Result<BufWriter<File>, String> {
+    File::create(file)
+        .map(BufWriter::new)
+        .map_err(|error| format!("{} cannot be written: {error}", file.display()))
+}
+
 fn record(args: &LinkArgs) -> Result<Record, String> {
-    let create = |file: &Path| {
-        File::create(file)
-            .map(BufWriter::new)
-            .map_err(|error| format!("{} cannot be written: {error}", file.display()))
-    };
     let mut record = Record::default();
     if let Some(file) = &args.pcap {
         record.capture = Some(Box::new(create(file)?));
@@ -191,7 +199,11 @@ fn heading_of_topology(
     report.settings = plan
         .links
         .iter()
-        .map(|link| format!("{}: {}", link.name, describe(&link.forward)))
+        .flat_map(|link| {
+            let [first, second] = &link.between;
+            [(first, second, &link.forward), (second, first, &link.backward)]
+        })
+        .map(|(from, to, config)| format!("{from} → {to}: {}", describe(config)))
         .collect();
     let others = topology.hosts().iter().filter(|host| host.name() != at.name());
     for other in others {
@@ -231,7 +243,9 @@ fn conclude(
     if let Some(to) = &args.json {
         let text = report.json();
         if to.as_os_str() == "-" {
-            out(&text);
+            if out(&text) != exit::FINE {
+                return Ok(exit::NOT_FINE);
+            }
         } else {
             fs::write(to, text).map_err(|error| format!("{}: {error}", to.display()))?;
         }

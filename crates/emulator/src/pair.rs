@@ -226,13 +226,15 @@ fn set_routes(
 /// machine's loopback cross the link to a relay.
 fn names(near: &mut Host, far: &Host) -> Result<Option<Relay>, BuildError> {
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+    // within another link: its names would stand for two machines
+    let ours = |line: &&str| !matches!(line.split_whitespace().nth(1), Some("near" | "far"));
+    let hosts: String = hosts.lines().filter(ours).flat_map(|line| [line, "\n"]).collect();
     let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
     let servers: Vec<IpAddr> = text
         .lines()
         .filter_map(|line| line.trim().strip_prefix("nameserver"))
         .filter_map(|server| server.trim().parse().ok())
         .collect();
-    let hosts = if hosts.ends_with('\n') { hosts } else { hosts + "\n" };
     let Some(local) = servers.into_iter().find(IpAddr::is_loopback) else {
         near.knows(&hosts, None);
         return Ok(None);

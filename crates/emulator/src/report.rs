@@ -4,7 +4,7 @@ use crate::direction::Tally;
 use crate::engine::Wire;
 use crate::fidelity::{Evidence, Verdict, judge};
 use ekiden_linux::clock::Urgency;
-use ekiden_model::link::{Config, Snapshot};
+use ekiden_model::link::{Config, Serialiser, Snapshot};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_record::histogram::{Histogram, Summary};
 use serde::Serialize;
@@ -195,10 +195,15 @@ pub fn describe(config: &Config) -> String {
     if config.jitter != Span::ZERO {
         parts.push(format!("jitter {}", config.jitter));
     }
-    parts.push(format!("rate {}", config.serialiser));
+    parts.push(match &config.serialiser {
+        // the text form lists every line of it
+        Serialiser::Trace(trace) => format!("a trace of {} on average", trace.mean_rate()),
+        other => format!("rate {other}"),
+    });
     parts.push(format!("loss {}", config.loss));
     if !config.schedule.is_empty() {
-        parts.push(format!("{} changes", config.schedule.len()));
+        let changes = config.schedule.len();
+        parts.push(format!("{changes} change{}", if changes == 1 { "" } else { "s" }));
     }
     parts.join(", ")
 }

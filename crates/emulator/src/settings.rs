@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 /// How long the queue is when nothing is said: what the link sends in this time, and at least
 /// [`LEAST_PACKETS`] full packets.
 pub const QUEUE: Span = Span::from_millis(100);
+/// The longest one-way delay.
+pub const LONGEST: Span = Span::from_secs(3600);
 /// The shortest queue when nothing is said, so that a thin link takes a small window's burst.
 pub const LEAST_PACKETS: u64 = 10;
 
@@ -96,20 +98,37 @@ impl Settings {
     ) -> Result<Config, SettingsError> {
         let serialiser = self.serialiser(folder)?;
         let mut loss = self.loss.clone().unwrap_or(Loss::None);
-        if let Some(unit) = self.loss_unit {
+        let mut schedule: Vec<_> = self.change.iter().cloned().map(Into::into).collect();
+        // a super-packet is lost as a whole
+        let unit = self.loss_unit.or(super_packets.then_some(LossUnit::SuperPacket));
+        if let Some(unit) = unit {
             loss = loss.per(unit);
+            for (_, change) in &mut schedule {
+                if let Change::Loss(loss) = change {
+                    *loss = loss.clone().per(unit);
+                }
+            }
         }
         let per_packet = |loss: &Loss| *loss != Loss::None && loss.unit() == LossUnit::Packet;
-        let later = |scheduled: &Scheduled| match &scheduled.change {
+        let later = |(_, change): &(Span, Change)| match change {
             Change::Loss(loss) => per_packet(loss),
             _ => false,
         };
-        if super_packets && (per_packet(&loss) || self.change.iter().any(later)) {
+        if super_packets && (per_packet(&loss) || schedule.iter().any(later)) {
             return Err(SettingsError::Clash(
-                "a super-packet is lost as a whole, so loss per packet would lose too much: say \
-                 «loss-unit super-packet», or leave super-packets out"
+                "a super-packet is lost as a whole, so loss by packet would lose too much: leave out \
+                 either «loss-unit packet» (or the listed packets), or super-packets"
                     .to_owned(),
             ));
+        }
+        if self.rate == Some(Rate::default()) && schedule.is_empty() {
+            return Err(SettingsError::Clash(
+                "a rate of 0 lets nothing through, ever; with a change at a time it may begin so"
+                    .to_owned(),
+            ));
+        }
+        if self.delay.is_some_and(|delay| delay > LONGEST) {
+            return Err(SettingsError::Clash(format!("a delay of at most {LONGEST} is possible")));
         }
         let clash = |error: &dyn std::fmt::Display| SettingsError::Clash(error.to_string());
         let length = self.queue.unwrap_or_else(|| default_queue(&serialiser, mtu));
@@ -123,7 +142,7 @@ impl Settings {
             jitter: self.jitter.unwrap_or(Span::ZERO),
             reorder: self.reorder.unwrap_or(false),
             seed,
-            schedule: self.change.iter().cloned().map(Into::into).collect(),
+            schedule,
             schedule_period: self.every,
         };
         config.check().map_err(|error| clash(&error))?;
@@ -196,13 +215,27 @@ mod tests {
 
     #[test]
     fn what_does_not_go_together_is_refused() {
-        let loss = Settings { loss: Some("1%".parse().unwrap()), ..Settings::default() };
-        let refused = loss.config(1500, true, 1, Path::new(".")).unwrap_err().to_string();
-        assert!(refused.contains("loss-unit super-packet"), "{refused}");
-        let whole = Settings { loss_unit: Some(LossUnit::SuperPacket), ..loss };
-        assert!(whole.config(1500, true, 1, Path::new(".")).is_ok());
-        let later = Settings { change: vec!["10s: loss 1%".parse().unwrap()], ..whole };
-        assert!(later.config(1500, true, 1, Path::new(".")).is_err());
+        let alone = |unit, change: &[&str]| Settings {
+            loss: Some("1%".parse().unwrap()),
+            loss_unit: unit,
+            change: change.iter().map(|change| change.parse().unwrap()).collect(),
+            ..Settings::default()
+        };
+        let with_super = |settings: &Settings| settings.config(1500, true, 1, Path::new("."));
+        // whole super-packets are lost unless packets are asked for, now and later
+        let whole = with_super(&alone(None, &["10s: loss 2%"])).unwrap();
+        assert_eq!(whole.loss.unit(), LossUnit::SuperPacket);
+        assert!(
+            matches!(&whole.schedule[0].1, Change::Loss(loss) if loss.unit() == LossUnit::SuperPacket)
+        );
+        let refused = with_super(&alone(Some(LossUnit::Packet), &[])).unwrap_err().to_string();
+        assert!(refused.contains("loss-unit packet"), "{refused}");
+        let never = Settings { rate: Some(Rate::default()), ..Settings::default() };
+        assert!(config(&never).unwrap_err().to_string().contains("nothing through"));
+        let later = Settings { change: vec!["1s: rate 1 Mbit/s".parse().unwrap()], ..never };
+        assert!(config(&later).is_ok());
+        let far = Settings { delay: Some(Span::from_secs(10_000)), ..Settings::default() };
+        assert!(config(&far).is_err());
         let trace = Settings { trace: Some("/nowhere".into()), ..Settings::default() };
         assert!(config(&trace).unwrap_err().to_string().starts_with("the trace /nowhere"));
     }

@@ -21,7 +21,8 @@ pub const HELP: &str = "Examples:\n  \
     «down» towards it. Without a queue's length, what the rate sends in 100 ms may wait.\n\n\
     As root, what is at the far end is this machine (the name «far», $EKIDEN_FAR) and what it reaches.\n\
     An ordinary user gets an empty machine there: --far COMMAND runs something on it.\n\n\
-    Exit code: the command's; 1 when the link could not be made, or with --strict was not clean.";
+    Exit code: the command's (127 and 126 when it could not be run, 128 + n when signal n ended it);\n\
+    1 when the link could not be made, or with --strict was not clean; 2 for what cannot be asked.";
 
 /// `ekiden link`.
 #[derive(Debug, Args)]

@@ -62,7 +62,11 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
         "No published figure that is asserted was measured.".to_owned()
     } else {
         format!("<b>{yes} of {asserted}</b> published figures hold here")
-            + &(if no > 0 { format!("; <b>{no}</b> do not") } else { String::new() })
+            + &(if no > 0 {
+                format!("; <b>{no}</b> {} not", if no == 1 { "does" } else { "do" })
+            } else {
+                String::new()
+            })
             + &(if none > 0 { format!("; {none} were not measured.") } else { ".".to_owned() })
     };
     if evaluation.missing > 0 || !evaluation.failed.is_empty() {
