@@ -267,6 +267,8 @@ fn root_reaches_this_machine_and_what_it_reaches() {
     let output = on_a_machine_of_its_own(
         "set -e
         ip link set lo up
+        # a new namespace begins as the machine is
+        echo 0 > /proc/sys/net/ipv4/ip_forward
         ip netns add beyond-$$ && trap \"ip netns del beyond-$$\" EXIT
         ip link add here type veth peer name there netns beyond-$$
         ip addr add 192.0.2.1/24 dev here; ip link set here up

@@ -14,12 +14,12 @@ pub struct Forwarding {
 }
 
 /// What the guardian does. Two settings of the network namespace serve as locks, so that no file is left
-/// and none can be in the way: 8 is held by who decides, 9 is shared by all that need forwarding. Who gets
+/// and none can be in the way: 7 is for the end, when there may be no descriptor left; 8 is held by who decides, 9 is shared by all that need forwarding. Who gets
 /// 9 alone is the first or the last of them.
 const GUARDIAN: &str = "\
     trap '' INT TERM HUP QUIT\n\
     cd /\n\
-    exec 8</proc/sys/net/ipv4/ip_forward 9</proc/sys/net/ipv4/conf/all/forwarding || exit 1\n\
+    exec 7>/proc/sys/net/ipv4/ip_forward 8</proc/sys/net/ipv4/ip_forward 9</proc/sys/net/ipv4/conf/all/forwarding || exit 1\n\
     flock --timeout 5 8 || exit 1\n\
     if flock --nonblock 9 && [ \"$(cat /proc/sys/net/ipv4/ip_forward)\" = 1 ]; then\n\
         echo already; exit\n\
@@ -29,7 +29,7 @@ const GUARDIAN: &str = "\
     echo on; exec >/dev/null 2>&1\n\
     cat >/dev/null\n\
     flock --timeout 5 8\n\
-    flock --nonblock 9 && echo 0 >/proc/sys/net/ipv4/ip_forward\n";
+    flock --nonblock 9 && exec >&7 && echo 0\n";
 
 impl Forwarding {
     /// Switches it on in the calling thread's network namespace, for IPv4. `None` when it is on for
