@@ -21,6 +21,11 @@ pub trait Engine {
         1
     }
 
+    /// Why it cannot run this cell, if it cannot: it is left out.
+    fn lacks(&self, _cell: &Cell) -> Option<&'static str> {
+        None
+    }
+
     /// Versions of peers, congestion controls, offload mode and the like: what a reader needs to run
     /// it again.
     fn facts(&mut self) -> BTreeMap<String, String>;
@@ -81,6 +86,9 @@ pub struct Outcome {
     /// Further figures, with their unit in the name: `connect_ms`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, f64>,
+    /// Counts of values by size: floor of a class, and how many. The name says of what, in nanoseconds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub histograms: BTreeMap<String, Vec<[u64; 2]>>,
     /// Further facts: `congestion` = `cubic`, `cut` = `yes`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, String>,

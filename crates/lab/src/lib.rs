@@ -27,4 +27,5 @@ pub mod peers;
 pub mod plan;
 pub mod report;
 pub mod runner;
+pub mod sim;
 pub mod statistics;

@@ -1,0 +1,168 @@
+//! TCPs of certain programs and years, as far as is known: what to set so that a result of theirs can be
+//! compared.
+//!
+//! The dates of ns-2's defaults stand in its `tcl/lib/ns-default.tcl` (SIMULATION 5.6): RFC 2988 and a
+//! tick of 10 ms since 2002-03, a minimum of 200 ms since 2004-10, whole-segment arithmetic until
+//! 2006-01. What 2.1b9 had before is from memory, and marked so.
+
+use super::{
+    Counting, Decrease, OpeningConfig, Pacing, Repair, Sampling, Selective, SenderConfig, Variant,
+};
+use crate::congestion::{self, Algorithm, Counting as Growth, CubicConfig, Cut, SlowStart};
+use crate::rto::{Estimator, Floor, RtoConfig};
+use crate::units::Span;
+
+/// Whose TCP, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Era {
+    /// ns-2.1b9 (2002): a minimum RTO of 1 s (from memory), whole segments.
+    Ns21b9,
+    /// ns-2.28 (2005): a minimum RTO of 200 ms, whole segments.
+    Ns228,
+    /// ns-2.35 (2011).
+    Ns235,
+    /// The RFCs of today, literally.
+    Rfc,
+    /// Linux 6: CUBIC, SACK, RACK-TLP, timestamps, 10 segments at first.
+    Linux,
+}
+
+/// Which repair, where the era leaves a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// Reno.
+    Reno,
+    /// NewReno.
+    NewReno,
+    /// Selective acknowledgements.
+    Sack,
+}
+
+impl Era {
+    /// By name: `ns-2.1b9`, `ns-2.28`, `ns-2.35`, `rfc`, `linux`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "ns-2.1b9" => Self::Ns21b9,
+            "ns-2.28" => Self::Ns228,
+            "ns-2.35" => Self::Ns235,
+            "rfc" => Self::Rfc,
+            "linux" => Self::Linux,
+            _ => return None,
+        })
+    }
+
+    const fn is_ns2(self) -> bool {
+        matches!(self, Self::Ns21b9 | Self::Ns228 | Self::Ns235)
+    }
+
+    /// How connections are opened.
+    #[must_use]
+    pub fn opening(self) -> OpeningConfig {
+        if self.is_ns2() {
+            // rtxcur_init_; up to maxrto_, and never given up
+            let (initial, most) = (Span::from_secs(3), Span::from_secs(60));
+            OpeningConfig { initial, most, again: u32::MAX }
+        } else {
+            OpeningConfig::default()
+        }
+    }
+
+    /// A sender as this era had it. `window` is the receiver's window in segments: ns-2 takes it for the
+    /// first threshold. `phase` is where in its tick a clock of 10 ms stands, drawn for each connection.
+    #[must_use]
+    pub fn sender(self, flavour: Flavour, mss: u32, window: f64, phase: Span) -> SenderConfig {
+        SenderConfig {
+            mss,
+            congestion: self.congestion(window),
+            repair: self.repair(flavour),
+            rto: self.rto(phase),
+            sampling: if self == Self::Linux {
+                Sampling::Timestamps
+            } else {
+                Sampling::OnePerWindow
+            },
+            decrease: if self.is_ns2() { Decrease::FromWindow } else { Decrease::FromFlight },
+            buffer: u64::MAX,
+            offload: 1,
+            nagle: !self.is_ns2(),
+            restart_after_idle: true,
+            reset_rto_after_idle: false,
+            repeated_timeout_keeps_threshold: !self.is_ns2(),
+            pacing: (self == Self::Linux).then_some(Pacing { starting: 2.0, steady: 1.2 }),
+        }
+    }
+
+    fn congestion(self, window: f64) -> congestion::Config {
+        let ns2 = self.is_ns2();
+        congestion::Config {
+            algorithm: if self == Self::Linux {
+                Algorithm::Cubic(CubicConfig::default())
+            } else {
+                Algorithm::Reno
+            },
+            initial_window: if ns2 { 2.0 } else { 10.0 },
+            initial_threshold: if ns2 { window } else { f64::INFINITY },
+            counting: if ns2 { Growth::PerAck } else { Growth::Bytes { limit: 2.0 } },
+            cut: match self {
+                Self::Ns21b9 | Self::Ns228 => Cut::Both,
+                Self::Ns235 => Cut::Threshold,
+                Self::Rfc | Self::Linux => Cut::Neither,
+            },
+            slow_start: if self == Self::Linux { SlowStart::HyStart } else { SlowStart::Standard },
+            grow_only_when_limited: !ns2,
+        }
+    }
+
+    fn repair(self, flavour: Flavour) -> Repair {
+        let ns2 = self.is_ns2();
+        let linux = self == Self::Linux;
+        let variant = match flavour {
+            Flavour::Reno => Variant::Reno,
+            Flavour::NewReno => Variant::NewReno,
+            Flavour::Sack => {
+                return Repair::Selective(Selective {
+                    rack: linux,
+                    tail_probe: linux,
+                    proportional: linux,
+                    limited_transmit: true,
+                    f_rto: linux,
+                });
+            }
+        };
+        Repair::Counting(Counting {
+            variant,
+            limited_transmit: self != Self::Ns21b9,
+            careful: true,
+            ack_heuristic: !ns2,
+            partial_deflation: true,
+            impatient: true,
+            exit_to_flight: !ns2,
+            burst: (ns2 && variant == Variant::NewReno).then_some(2),
+            f_rto: linux,
+        })
+    }
+
+    fn rto(self, phase: Span) -> RtoConfig {
+        let base = RtoConfig::default();
+        match self {
+            Self::Rfc => base,
+            Self::Linux => RtoConfig {
+                estimator: Estimator::Linux,
+                floor: Floor::Variance,
+                minimum: Span::from_millis(200),
+                maximum: Span::from_secs(120),
+                granularity: Span::from_millis(1),
+                ..base
+            },
+            Self::Ns21b9 | Self::Ns228 | Self::Ns235 => RtoConfig {
+                estimator: Estimator::Ticks { tick: Span::from_millis(10), phase },
+                initial: Span::from_secs(3),
+                minimum: Span::from_millis(if self == Self::Ns21b9 { 1000 } else { 200 }),
+                maximum: Span::from_secs(60),
+                most_backoff: 1 << 31,
+                ..base
+            },
+        }
+    }
+}

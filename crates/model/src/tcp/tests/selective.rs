@@ -1,0 +1,225 @@
+//! Repair with a scoreboard.
+
+use super::script::run;
+use super::selective;
+
+#[test]
+fn three_segments_above_mean_a_loss() {
+    // RFC 6675 §5: pipe counts what is in flight; three later arrivals, and the segment is sent again
+    let config = selective(|_| {});
+    run(&config, "
+        0 write 100
+        > 0-9
+        100 ack 0 sack 1
+        > 10                // limited transmit: one is known to have arrived
+        101 ack 0 sack 1-2
+        > 11
+        102 ack 0 sack 1-3
+        > 0s
+        = cwnd 6 ssthresh 6 recoveries 1 flight 9
+        103 ack 0 sack 1-4
+        104 ack 0 sack 1-5
+        105 ack 0 sack 1-6
+        = flight 6
+        106 ack 0 sack 1-7
+        > 12
+    ");
+}
+
+#[test]
+fn several_holes_are_filled_in_one_round_trip() {
+    // RFC 6675 NextSeg (1): the lowest first
+    let config = selective(|s| s.limited_transmit = false);
+    run(&config, "
+        0 write 100
+        > 0-9
+        100 ack 0 sack 1
+        101 ack 0 sack 3 1
+        102 ack 0 sack 5 3 1
+        > 0s                // 2 and 4 have fewer than three above them
+        = flight 7
+        103 ack 0 sack 5-6 3 1
+        104 ack 0 sack 5-7 3 1
+        > 2s                // 2: 5, 6, 7; pipe 4
+        105 ack 0 sack 5-8 3 1
+        > 4s
+        106 ack 0 sack 5-9 3 1
+        > 10
+        200 ack 2 sack 5-9 3
+        > 11
+        201 ack 4 sack 5-9
+        > 12
+        202 ack 10
+        > 13
+        = cwnd 5 recoveries 1
+    ");
+}
+
+#[test]
+fn reduction_in_proportion() {
+    // RFC 6937: no silence of half a round trip
+    let config = selective(|s| {
+        s.proportional = true;
+        s.limited_transmit = false;
+    });
+    run(&config, "
+        0 write 100
+        > 0-9
+        100 ack 0 sack 1
+        101 ack 0 sack 1-2
+        102 ack 0 sack 1-3
+        > 0s
+        = ssthresh 5
+        103 ack 0 sack 1-4
+        104 ack 0 sack 1-5
+        105 ack 0 sack 1-6
+        > 10
+        106 ack 0 sack 1-7
+        107 ack 0 sack 1-8
+        > 11
+        108 ack 0 sack 1-9
+        200 ack 10
+        > 12-14
+        = cwnd 5
+    ");
+}
+
+#[test]
+fn rack_judges_by_time() {
+    // RFC 8985 §6.2: without a sign of reordering, what was sent before something that arrived waits a
+    // quarter of the least round trip
+    let config = selective(|s| {
+        s.rack = true;
+        s.limited_transmit = false;
+    });
+    run(&config, "
+        0 write 1
+        > 0
+        100 ack 1           // 100 ms
+        200 write 2
+        > 1-2
+        300 ack 1 sack 2
+        = next 325          // 200 + 100 + 25
+        325 timer
+        > 1s
+        = recoveries 1
+    ");
+}
+
+#[test]
+fn rack_sees_a_lost_retransmission() {
+    let config = selective(|s| {
+        s.rack = true;
+        s.limited_transmit = false;
+    });
+    run(&config, "
+        0 write 100
+        > 0-9
+        100 ack 0 sack 1
+        101 ack 0 sack 1-2
+        102 ack 0 sack 1-3
+        > 0s
+        103 ack 0 sack 1-4
+        104 ack 0 sack 1-5
+        105 ack 0 sack 1-6
+        106 ack 0 sack 1-7
+        > 10
+        107 ack 0 sack 1-8
+        > 11
+        108 ack 0 sack 1-9
+        > 12
+        206 ack 0 sack 1-10 // sent at 106, after the repetition
+        > 0s
+        = timeouts 0
+    ");
+}
+
+#[test]
+fn a_lost_tail_is_probed() {
+    // RFC 8985 §7: after two round trips without an answer, the last segment again
+    let config = selective(|s| {
+        s.rack = true;
+        s.tail_probe = true;
+    });
+    run(&config, "
+        0 write 1
+        > 0
+        100 ack 1
+        200 write 4
+        > 1-4
+        = next 400
+        400 timer
+        > 4l
+        500 ack 1 sack 4
+        > 1s 2s 3s
+        = timeouts 0 recoveries 1
+    ");
+}
+
+#[test]
+fn a_probe_that_repaired_the_only_loss_is_a_loss() {
+    // RFC 8985 §7.4.2: acknowledged, and nothing came twice
+    let config = selective(|s| s.tail_probe = true);
+    run(&config, "
+        0 write 1
+        > 0
+        100 ack 1
+        200 write 4
+        > 1-4
+        300 ack 4
+        = next 700          // 300 + 2 × 100 + 200 for a lone segment
+        700 timer
+        > 4l
+        800 ack 5
+        = ssthresh 2
+    ");
+    run(&config, "
+        0 write 1
+        > 0
+        100 ack 1
+        200 write 4
+        > 1-4
+        300 ack 4
+        700 timer
+        > 4l
+        710 ack 5 twice 4   // it was only late
+        = ssthresh inf
+    ");
+}
+
+#[test]
+fn an_original_after_a_timeout_proves_it_wrong() {
+    // RFC 5682 §3 in Linux's way
+    let config = selective(|s| s.f_rto = true);
+    run(&config, "
+        0 write 100
+        > 0-9
+        1000 timer
+        > 0t
+        = cwnd 1
+        1010 ack 1          // of which of the two? new segments will tell
+        > 10-11
+        1011 ack 2
+        > 
+        = spurious 1 cwnd 10
+    ");
+}
+
+#[test]
+fn a_mark_is_answered_once_a_window() {
+    // RFC 3168 §6.1.2
+    let config = selective(|_| {});
+    run(&config, "
+        0 write 100
+        > 0-9
+        100 ack 1 mark
+        = cwnd 5 ssthresh 5
+        101 ack 2 mark
+        102 ack 3 mark
+        103 ack 4 mark
+        104 ack 5 mark
+        105 ack 6 mark
+        > 10!
+        = cwnd 5
+    ");
+}

@@ -1,0 +1,107 @@
+//! The retransmission timer (RFC 6298 §5), idle times, pacing.
+
+use super::super::Pacing;
+use super::super::preset::Flavour;
+use super::plain;
+use super::script::run;
+use crate::units::Span;
+
+#[test]
+fn the_timer_runs_while_something_is_outstanding() {
+    let config = plain(Flavour::NewReno);
+    run(&config, "
+        = next 0
+        0 write 3
+        > 0-2
+        = next 1000         // 5.1
+        100 ack 1
+        = rto 1000 next 1100 // 5.3
+        200 ack 3
+        = next 0            // 5.2
+    ");
+}
+
+#[test]
+fn only_what_was_sent_once_is_measured() {
+    // RFC 6298 §3: Karn
+    let mut config = plain(Flavour::NewReno);
+    config.rto.minimum = Span::from_millis(1);
+    run(&config, "
+        0 write 1
+        > 0
+        1000 timer
+        > 0t
+        1100 ack 1
+        = rto 2000          // no sample, and the back-off stays
+        1200 write 1
+        > 1
+        1300 ack 2
+        = rto 300           // 100 + 4 × 50
+    ");
+}
+
+#[test]
+fn idle_longer_than_the_time_out_starts_slowly_again() {
+    // RFC 5681 §4.1
+    let mut config = plain(Flavour::NewReno);
+    config.congestion.initial_window = 2.0;
+    let script = |after: &str| {
+        std::format!("
+        0 write 8
+        > 0-1
+        100 ack 1
+        > 2-3
+        100 ack 2
+        > 4-5
+        200 ack 4
+        > 6-7
+        300 ack 8
+        5000 write 10
+        {after}
+        ")
+    };
+    run(&config, &script("> 8-9"));
+    config.restart_after_idle = false;
+    run(&config, &script("> 8-13\n= rto 1000"));
+}
+
+#[test]
+fn the_estimate_is_forgotten_after_idle_and_the_window_kept() {
+    // seed 0, first remedy: the first segment after a pause is protected by the initial time-out
+    let mut config = plain(Flavour::NewReno);
+    config.restart_after_idle = false;
+    config.reset_rto_after_idle = true;
+    config.rto.initial = Span::from_secs(3);
+    config.rto.minimum = Span::from_millis(100);
+    run(&config, "
+        0 write 20
+        > 0-9
+        44 ack 10
+        > 10-19
+        = rto 132           // 44 + 4 × 22
+        88 ack 20
+        150 write 1         // not idle for long: nothing happens
+        > 20
+        200 ack 21
+        500 write 3
+        > 21-23
+        = rto 3000 next 3500
+        544 ack 22
+        = rto 132
+    ");
+}
+
+#[test]
+fn segments_are_spread_over_the_round_trip() {
+    let mut config = plain(Flavour::NewReno);
+    config.pacing = Some(Pacing { starting: 2.0, steady: 1.2 });
+    run(&config, "
+        0 write 100
+        > 0-9
+        100 ack 10          // window 11, slow start: 100 ms / (2 × 11) from one to the next
+        > 10
+        = next 104.545
+        105 write 1
+        > 11
+    ");
+}

@@ -1,0 +1,39 @@
+//! A link of the model in the simulator: in one call a packet where nothing that comes later matters,
+//! with events where it does.
+
+use ekiden_model::link::{Config, Fifo, Link, Snapshot};
+use ekiden_model::units::Time;
+
+/// One direction of a link while it runs.
+#[derive(Debug)]
+pub(crate) enum Carrier {
+    /// What becomes of a packet is known when it is offered.
+    Steady(Box<Fifo>),
+    /// The link says when to come again.
+    Waking {
+        link: Box<Link>,
+        /// When the next event is due.
+        event: Time,
+    },
+}
+
+impl Carrier {
+    pub(crate) fn new(config: &Config, now: Time) -> Self {
+        match Fifo::new(config, now) {
+            // arrivals in order: what comes next may take them at once
+            Some(fifo) if !config.reorder => Self::Steady(Box::new(fifo)),
+            _ => Self::Waking { link: Box::new(Link::new(config, now)), event: Time::NEVER },
+        }
+    }
+
+    pub(crate) const fn is_steady(&self) -> bool {
+        matches!(self, Self::Steady(_))
+    }
+
+    pub(crate) fn snapshot(&mut self, now: Time) -> Snapshot {
+        match self {
+            Self::Steady(fifo) => fifo.snapshot(now),
+            Self::Waking { link, .. } => link.snapshot(),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! A download over relays in a row: each takes a request, opens the next connection, and hands on what
+//! comes back as fast as the next one takes it.
+
+use ekiden_model::units::Time;
+
+/// What is asked of a row of connections, the client's first; each but the last ends at a relay that
+/// opens the next one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainConfig {
+    /// The connections, all but the first with a start of [`Time::NEVER`]; each with a flow in both directions,
+    /// written to by applications.
+    pub connections: Vec<u32>,
+    /// Bytes of the request.
+    pub request: u32,
+    /// Bytes of the answer.
+    pub response: u64,
+    /// Bytes that a relay holds beside what its sockets hold.
+    pub held: u64,
+}
+
+/// What came of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChainResult {
+    /// When the first connection was begun.
+    pub begun: Option<Time>,
+    /// When the first byte of the answer came.
+    pub first_byte: Option<Time>,
+    /// When the last one did.
+    pub finished: Option<Time>,
+    /// Bytes that have come.
+    pub bytes: u64,
+}
+
+/// A chain while it runs.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    pub(crate) config: ChainConfig,
+    /// By connection: the flows towards the server, and back.
+    pub(crate) up: Vec<u32>,
+    pub(crate) down: Vec<u32>,
+    /// By connection: whether its request has come.
+    pub(crate) asked: Vec<bool>,
+    /// By relay: bytes read from behind and not written on yet.
+    pub(crate) held: Vec<u64>,
+    pub(crate) result: ChainResult,
+}

@@ -1,0 +1,54 @@
+//! Opening a connection: a handshake, and then flows in one direction or both.
+
+use crate::topology::Node;
+use ekiden_model::tcp::{Opening, OpeningConfig};
+use ekiden_model::units::Time;
+
+/// What a connection is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnectionConfig {
+    /// Who sends the first packet.
+    pub opener: Node,
+    /// Who answers.
+    pub acceptor: Node,
+    /// When; [`Time::NEVER`]: when an application says so.
+    pub start: Time,
+    /// How patiently.
+    pub opening: OpeningConfig,
+    /// Whether the opener answers the answer before anything else (ns-2's one-way agents do not).
+    pub three_way: bool,
+    /// Bytes of a handshake's packets.
+    pub handshake_bytes: u32,
+}
+
+/// A connection while it runs.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) config: ConnectionConfig,
+    pub(crate) there: u32,
+    pub(crate) back: u32,
+    /// From the opener, and to it.
+    pub(crate) flows: [Option<u32>; 2],
+    pub(crate) opening: Option<Opening>,
+    /// The acceptor's answer, for its sample.
+    pub(crate) answered: Option<(Time, u32)>,
+    pub(crate) open: [bool; 2],
+    pub(crate) chain: Option<u32>,
+    pub(crate) failed: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(config: ConnectionConfig, there: u32, back: u32) -> Self {
+        Self {
+            config,
+            there,
+            back,
+            flows: [None; 2],
+            opening: None,
+            answered: None,
+            open: [false; 2],
+            chain: None,
+            failed: false,
+        }
+    }
+}

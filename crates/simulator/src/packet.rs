@@ -1,0 +1,78 @@
+//! Packets on their way: an arena of them, so that an event needs a number only.
+
+use ekiden_model::tcp::{Acknowledgement, Segment};
+use ekiden_model::units::{Span, Time};
+
+/// What a packet is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Body {
+    /// The first packet of a connection.
+    Syn,
+    /// Its answer.
+    SynAck,
+    /// The answer's answer.
+    Established,
+    /// Payload.
+    Data(Segment),
+    /// An acknowledgement.
+    Ack(Acknowledgement),
+}
+
+/// A packet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packet {
+    pub(crate) body: Body,
+    /// A flow for payload and acknowledgements, a connection for handshakes.
+    pub(crate) owner: u32,
+    /// Length of the IP packet.
+    pub(crate) bytes: u32,
+    /// Packets on the wire that it stands for: more than 1 for a super-packet.
+    pub(crate) segments: u16,
+    /// Which link of its route it is on.
+    pub(crate) hop: u16,
+    /// Priority: 0 first.
+    pub(crate) class: u8,
+    /// A queue has marked it.
+    pub(crate) marked: bool,
+    /// When it left its host.
+    pub(crate) sent: Time,
+    /// How long it waited and was sent in hosts …
+    pub(crate) host: Span,
+    /// … and in routers.
+    pub(crate) router: Span,
+}
+
+/// Packets by number; numbers are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Arena {
+    packets: Vec<Packet>,
+    free: Vec<u32>,
+}
+
+impl Arena {
+    pub(crate) fn insert(&mut self, packet: Packet) -> u32 {
+        if let Some(number) = self.free.pop()
+            && let Some(slot) = self.packets.get_mut(number as usize)
+        {
+            *slot = packet;
+            return number;
+        }
+        self.packets.push(packet);
+        self.packets.len() as u32 - 1
+    }
+
+    pub(crate) fn get(&mut self, number: u32) -> Option<&mut Packet> {
+        self.packets.get_mut(number as usize)
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Packet> {
+        let packet = *self.packets.get(number as usize)?;
+        self.free.push(number);
+        Some(packet)
+    }
+
+    /// Packets on their way.
+    pub(crate) fn len(&self) -> usize {
+        self.packets.len() - self.free.len()
+    }
+}

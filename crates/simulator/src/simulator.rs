@@ -1,0 +1,332 @@
+//! The run: events in order, and what each does.
+
+mod chains;
+mod handshakes;
+mod packets;
+
+use crate::carrier::Carrier;
+use crate::chain::Chain;
+use crate::connection::{Connection, ConnectionConfig};
+use crate::events::Events;
+use crate::flow::{ENDLESS, Flow, FlowConfig, Source};
+use crate::observer::Observer;
+use crate::packet::Arena;
+use crate::topology::{Node, Topology, Way};
+use ekiden_model::link::Snapshot;
+use ekiden_model::tcp::{ReceiverSnapshot, SenderSnapshot};
+use ekiden_model::units::Time;
+use ekiden_record::fingerprint::Fingerprint;
+use std::fmt;
+
+/// What happens; the number says to what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// A packet comes to the end of a link.
+    Arrive(u32),
+    /// A link wants to be asked.
+    Wake(u32),
+    /// A sender's timer.
+    Sender(u32),
+    /// A receiver's timer.
+    Receiver(u32),
+    /// A connection begins, or its SYN is waited for long enough.
+    Open(u32),
+    /// The next write of a script.
+    Write(u32),
+}
+
+impl Event {
+    const fn word(self) -> u64 {
+        let (kind, number) = match self {
+            Self::Arrive(number) => (1, number),
+            Self::Wake(number) => (2, number),
+            Self::Sender(number) => (3, number),
+            Self::Receiver(number) => (4, number),
+            Self::Open(number) => (5, number),
+            Self::Write(number) => (6, number),
+        };
+        (kind << 32) | number as u64
+    }
+}
+
+/// What cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BuildError {
+    /// There is no way from one node to the other.
+    NoRoute(Node, Node),
+    /// The connection has such a flow already, or there is no such connection.
+    NoPlace(u32),
+    /// A script's writes are not in order, or one is empty: which.
+    Script(usize),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRoute(from, to) => write!(f, "no link leads from node {} to node {}", from.0, to.0),
+            Self::NoPlace(connection) => {
+                write!(f, "connection {connection} is not there, or has such a flow already")
+            }
+            Self::Script(nth) => {
+                write!(f, "write {nth} of the script is empty or earlier than the one before it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+/// Which way a flow goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the one who opened the connection.
+    FromOpener,
+    /// To the one who opened it.
+    ToOpener,
+}
+
+/// Packets and events of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    /// Events taken from the queue.
+    pub events: u64,
+    /// Packets that left a host: payload, acknowledgements, handshakes.
+    pub packets: u64,
+    /// Packets that a full queue dropped.
+    pub dropped: u64,
+    /// Packets lost on a link.
+    pub lost: u64,
+}
+
+/// A network in motion.
+///
+/// ```text
+/// let mut simulator = Simulator::new(topology, observer);
+/// let connection = simulator.connect(…)?;
+/// let flow = simulator.flow(connection, Direction::…, …)?;
+/// simulator.run(until);
+/// simulator.sender(flow), .receiver(flow), .way(…), .totals(), .fingerprints()
+/// ```
+/// Everything follows from what was built and from the links' seeds: the same calls give the same
+/// events, in debug and release builds, on every machine.
+#[derive(Debug)]
+pub struct Simulator<O> {
+    events: Events<Event>,
+    packets: Arena,
+    topology: Topology,
+    carriers: Vec<Carrier>,
+    /// By way: whether it waits in a router.
+    in_router: Vec<bool>,
+    /// By way: whether all its packets come from one other way, in the order in which that way takes
+    /// them; then they are handed on at once.
+    handed_on: Vec<bool>,
+    routes: Vec<Vec<Way>>,
+    connections: Vec<Connection>,
+    flows: Vec<Flow>,
+    chains: Vec<Chain>,
+    totals: Totals,
+    all: Fingerprint,
+    results: Fingerprint,
+    /// What is told.
+    pub observer: O,
+}
+
+impl<O: Observer> Simulator<O> {
+    /// A network at rest, at time 0.
+    pub fn new(topology: Topology, observer: O) -> Self {
+        let now = Time::ZERO;
+        let carriers: Vec<_> =
+            topology.ways().iter().map(|way| Carrier::new(&way.config, now)).collect();
+        let ways = (0..carriers.len() as u32).map(Way);
+        let in_router = ways.map(|way| topology.is_from_router(way)).collect();
+        Self {
+            events: Events::new(now),
+            packets: Arena::default(),
+            handed_on: vec![false; carriers.len()],
+            in_router,
+            carriers,
+            topology,
+            routes: Vec::new(),
+            connections: Vec::new(),
+            flows: Vec::new(),
+            chains: Vec::new(),
+            totals: Totals::default(),
+            all: Fingerprint::new(),
+            results: Fingerprint::new(),
+            observer,
+        }
+    }
+
+    /// Adds a connection and says its number.
+    ///
+    /// # Errors
+    /// There is no way there, or none back.
+    pub fn connect(&mut self, config: ConnectionConfig) -> Result<u32, BuildError> {
+        let there = self.add_route(config.opener, config.acceptor)?;
+        let back = self.add_route(config.acceptor, config.opener)?;
+        let number = self.connections.len() as u32;
+        if config.start != Time::NEVER {
+            self.events.push(config.start.max(self.events.now()), Event::Open(number));
+        }
+        self.connections.push(Connection::new(config, there, back));
+        Ok(number)
+    }
+
+    /// Adds a flow to a connection and says its number.
+    ///
+    /// # Errors
+    /// The connection has one in this direction, or the script is out of order.
+    pub fn flow(
+        &mut self,
+        connection: u32,
+        direction: Direction,
+        config: FlowConfig,
+    ) -> Result<u32, BuildError> {
+        if let Source::Script(script) = &config.source {
+            check(script)?;
+        }
+        let number = self.flows.len() as u32;
+        let now = self.events.now();
+        let no_place = BuildError::NoPlace(connection);
+        let Some(of) = self.connections.get_mut(connection as usize) else { return Err(no_place) };
+        let slot = usize::from(direction == Direction::ToOpener);
+        let routes = if slot == 0 { [of.there, of.back] } else { [of.back, of.there] };
+        match of.flows.get_mut(slot) {
+            Some(place @ None) => *place = Some(number),
+            _ => return Err(no_place),
+        }
+        let mut flow = Flow::new(config, now, connection, routes);
+        match &flow.config.source {
+            Source::Endless { .. } => flow.sender.on_write(now, ENDLESS),
+            Source::Script(script) => {
+                if let Some(first) = script.first() {
+                    self.events.push(first.at.max(now), Event::Write(number));
+                }
+            }
+            Source::Application => {}
+        }
+        self.flows.push(flow);
+        Ok(number)
+    }
+
+    /// Runs until `until`, that moment included, or until nothing is left to happen.
+    pub fn run(&mut self, until: Time) {
+        self.find_handed_on();
+        while self.events.peek_time().is_some_and(|at| at <= until) {
+            let Some((now, event)) = self.events.pop() else { return };
+            self.totals.events += 1;
+            self.all.add(now.as_nanos());
+            self.all.add(event.word());
+            self.happen(now, event);
+        }
+    }
+
+    fn happen(&mut self, now: Time, event: Event) {
+        match event {
+            Event::Arrive(packet) => self.arrive(now, packet),
+            Event::Wake(way) => self.wake(now, way),
+            Event::Sender(flow) => self.on_sender_event(now, flow),
+            Event::Receiver(flow) => self.on_receiver_event(now, flow),
+            Event::Open(connection) => self.on_open_event(now, connection),
+            Event::Write(flow) => self.on_write_event(now, flow),
+        }
+    }
+
+    /// Now, in the run.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.events.now()
+    }
+
+    /// What a flow's sender shows.
+    #[must_use]
+    pub fn sender(&self, flow: u32) -> Option<SenderSnapshot> {
+        self.flows.get(flow as usize).map(|flow| flow.sender.snapshot())
+    }
+
+    /// What a flow's receiver shows.
+    #[must_use]
+    pub fn receiver(&self, flow: u32) -> Option<ReceiverSnapshot> {
+        self.flows.get(flow as usize).map(|flow| flow.receiver.snapshot())
+    }
+
+    /// What a link shows. What is cascaded at once may already count what will only come to it.
+    pub fn way(&mut self, way: Way) -> Option<Snapshot> {
+        let now = self.events.now();
+        self.carriers.get_mut(way.0 as usize).map(|carrier| carrier.snapshot(now))
+    }
+
+    /// Counts of the run.
+    #[must_use]
+    pub const fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Packets on their way now.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Two numbers that stand for the run: of all events, and of what can be observed (deliveries,
+    /// losses), which a change inside leaves alone.
+    #[must_use]
+    pub const fn fingerprints(&self) -> [u64; 2] {
+        [self.all.value(), self.results.value()]
+    }
+
+    fn add_route(&mut self, from: Node, to: Node) -> Result<u32, BuildError> {
+        let route = self.topology.route(from, to).ok_or(BuildError::NoRoute(from, to))?;
+        let number = self.routes.iter().position(|known| *known == route);
+        Ok(number.unwrap_or_else(|| {
+            self.routes.push(route);
+            self.routes.len() - 1
+        }) as u32)
+    }
+
+    fn find_handed_on(&mut self) {
+        // by way: the one it always comes from; None: not seen yet; Some(None): several, or a host
+        let mut before: Vec<Option<Option<Way>>> = vec![None; self.carriers.len()];
+        for route in &self.routes {
+            let mut previous = None;
+            for way in route {
+                if let Some(known) = before.get_mut(way.0 as usize) {
+                    let same = known.is_none_or(|known| known == previous);
+                    *known = Some(if same { previous } else { None });
+                }
+                previous = Some(*way);
+            }
+        }
+        let steady = |way: Way| self.carriers.get(way.0 as usize).is_some_and(Carrier::is_steady);
+        self.handed_on = before
+            .iter()
+            .enumerate()
+            .map(|(way, from)| from.flatten().is_some_and(steady) && steady(Way(way as u32)))
+            .collect();
+    }
+
+    fn on_write_event(&mut self, now: Time, number: u32) {
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        let Source::Script(script) = &flow.config.source else { return };
+        while let Some(write) = script.get(flow.cursor).filter(|write| write.at <= now) {
+            flow.writes.push(now, write.bytes, write.kind);
+            flow.sender.on_write(now, write.bytes.into());
+            flow.cursor += 1;
+        }
+        if let Some(next) = script.get(flow.cursor) {
+            self.events.push(next.at, Event::Write(number));
+        }
+        self.send(now, number);
+    }
+}
+
+fn check(script: &[crate::flow::Scripted]) -> Result<(), BuildError> {
+    let mut before = Time::ZERO;
+    for (nth, write) in script.iter().enumerate() {
+        if write.bytes == 0 || write.at < before {
+            return Err(BuildError::Script(nth));
+        }
+        before = write.at;
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! Handshakes.
+
+use super::{Event, Simulator};
+use crate::observer::Observer;
+use crate::packet::{Body, Packet};
+use ekiden_model::tcp::{Attempt, Opening};
+use ekiden_model::units::{Span, Time};
+
+impl<O: Observer> Simulator<O> {
+    pub(super) fn on_open_event(&mut self, now: Time, number: u32) {
+        let Some(connection) = self.connections.get_mut(number as usize) else { return };
+        let attempt = match &mut connection.opening {
+            None => {
+                connection.opening = Some(Opening::new(connection.config.opening, now));
+                Attempt::Send
+            }
+            Some(opening) if opening.deadline() <= now => opening.on_deadline(now),
+            Some(_) => return,
+        };
+        let due = connection.opening.as_ref().map_or(Time::NEVER, Opening::deadline);
+        if attempt == Attempt::GiveUp {
+            connection.failed = true;
+            return;
+        }
+        self.events.push(due, Event::Open(number));
+        self.launch_bare(now, number, Body::Syn);
+    }
+
+    fn launch_bare(&mut self, now: Time, owner: u32, body: Body) {
+        let Some(connection) = self.connections.get(owner as usize) else { return };
+        let bytes = connection.config.handshake_bytes;
+        let (host, router) = (Span::ZERO, Span::ZERO);
+        let packet = Packet {
+            body,
+            owner,
+            bytes,
+            segments: 1,
+            hop: 0,
+            class: 0,
+            marked: false,
+            sent: now,
+            host,
+            router,
+        };
+        self.launch(now, packet);
+    }
+
+    pub(super) fn on_syn(&mut self, now: Time, number: u32) {
+        let Some(connection) = self.connections.get_mut(number as usize) else { return };
+        let before = connection.answered.map_or(0, |(_, times)| times);
+        connection.answered = Some((now, before + 1));
+        self.launch_bare(now, number, Body::SynAck);
+    }
+
+    pub(super) fn on_syn_ack(&mut self, now: Time, number: u32) {
+        let Some(connection) = self.connections.get_mut(number as usize) else { return };
+        let Some(opening) = connection.opening.as_mut().filter(|_| !connection.open[0]) else {
+            return;
+        };
+        let sample = opening.on_answer(now);
+        let repeated = opening.sent() > 1;
+        connection.open[0] = true;
+        let [from, _] = connection.flows;
+        if connection.config.three_way {
+            self.launch_bare(now, number, Body::Established);
+        }
+        let sent = sample.map(|rtt| Time::from_nanos(now.as_nanos() - rtt.as_nanos()));
+        if let Some(flow) = from {
+            self.open_flow(now, flow, sent, repeated);
+        }
+        self.on_connected(now, number);
+    }
+
+    /// The opener's answer to the answer, or payload in its place.
+    pub(super) fn on_established(&mut self, now: Time, number: u32) {
+        let Some(connection) = self.connections.get_mut(number as usize) else { return };
+        let Some((sent, times)) = connection.answered.filter(|_| !connection.open[1]) else {
+            return;
+        };
+        connection.open[1] = true;
+        let [_, to] = connection.flows;
+        if let Some(flow) = to {
+            self.open_flow(now, flow, (times == 1).then_some(sent), times > 1);
+        }
+    }
+
+    pub(super) fn on_established_by(&mut self, now: Time, flow: u32) {
+        let Some(connection) = self.flows.get(flow as usize).map(|flow| flow.connection) else {
+            return;
+        };
+        if self.connections.get(connection as usize).is_some_and(|c| !c.open[1]) {
+            self.on_established(now, connection);
+        }
+    }
+
+    fn open_flow(&mut self, now: Time, number: u32, sent: Option<Time>, repeated: bool) {
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        let window = flow.first_window();
+        flow.sender.on_open(now, window, sent, repeated);
+        self.send(now, number);
+    }
+}

@@ -1,0 +1,307 @@
+//! Packets: from a sender over links to a receiver, and what that sets off.
+
+use super::{Event, Simulator};
+use crate::carrier::Carrier;
+use crate::flow::Source;
+use crate::observer::{Departure, Loss, Observer, Trouble};
+use crate::packet::{Body, Packet};
+use crate::topology::Way;
+use ekiden_model::link::{self, Delivered, Fate, Verdict};
+use ekiden_model::tcp::{Acknowledgement, Block, Segment};
+use ekiden_model::units::{Span, Time};
+
+impl<O: Observer> Simulator<O> {
+    /// Lets a flow's sender send what it may, and asks when it wants to be called again.
+    pub(super) fn send(&mut self, now: Time, number: u32) {
+        while let Some(flow) = self.flows.get_mut(number as usize) {
+            let before = flow.sender.sent();
+            let Some(segment) = flow.sender.poll(now) else { break };
+            let end = segment.end();
+            if end > before {
+                if let Source::Endless { kind } = flow.config.source {
+                    flow.writes.push(now, (end - before) as u32, kind);
+                }
+                flow.writes.on_sent(now, end);
+            }
+            let kind = flow.writes.kind_at(segment.start).unwrap_or_default();
+            let departure = Departure { at: now, flow: number, segment, kind, sender: &flow.sender };
+            self.observer.departed(&departure);
+            let segments = segment.len.div_ceil(flow.config.sender.mss.max(1));
+            let packet = Packet {
+                body: Body::Data(segment),
+                owner: number,
+                bytes: segment.len + segments * flow.config.header,
+                segments: segments as u16,
+                hop: 0,
+                class: kind,
+                marked: false,
+                sent: now,
+                host: Span::ZERO,
+                router: Span::ZERO,
+            };
+            self.launch(now, packet);
+        }
+        self.arm_sender(now, number);
+    }
+
+    fn arm_sender(&mut self, now: Time, number: u32) {
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        let due = flow.sender.deadline().max(now);
+        if due < flow.sender_event {
+            flow.sender_event = due;
+            self.events.push(due, Event::Sender(number));
+        }
+    }
+
+    pub(super) fn on_sender_event(&mut self, now: Time, number: u32) {
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        if flow.sender_event != now {
+            return;
+        }
+        flow.sender_event = Time::NEVER;
+        if flow.sender.deadline() > now {
+            self.arm_sender(now, number);
+            return;
+        }
+        let before = flow.sender.troubles();
+        flow.sender.on_deadline(now);
+        self.tell_troubles(now, number, before);
+        self.send(now, number);
+    }
+
+    /// Tells of recoveries and timeouts that were not there `before`.
+    fn tell_troubles(&mut self, now: Time, number: u32, before: [u64; 2]) {
+        let Some(flow) = self.flows.get(number as usize) else { return };
+        let after = flow.sender.troubles();
+        if after == before {
+            return;
+        }
+        let kind = flow.writes.kind_at(flow.sender.acknowledged()).unwrap_or_default();
+        let [recoveries, _] = before;
+        let trouble =
+            if after[0] > recoveries { Trouble::Duplicates } else { Trouble::Timeout };
+        self.observer.troubled(now, number, kind, trouble, &flow.sender);
+    }
+
+    pub(super) fn on_receiver_event(&mut self, now: Time, number: u32) {
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        if flow.receiver_event != now {
+            return;
+        }
+        flow.receiver_event = Time::NEVER;
+        flow.receiver.on_deadline(now);
+        self.answer(now, number);
+    }
+
+    /// Sends the acknowledgement that is due, if one is.
+    pub(super) fn answer(&mut self, now: Time, number: u32) {
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        if let Some(ack) = flow.receiver.poll() {
+            let packet = Packet {
+                body: Body::Ack(ack),
+                owner: number,
+                bytes: flow.ack_bytes(&ack),
+                segments: 1,
+                hop: 0,
+                class: flow.config.ack_class,
+                marked: false,
+                sent: now,
+                host: Span::ZERO,
+                router: Span::ZERO,
+            };
+            self.launch(now, packet);
+            return;
+        }
+        let due = flow.receiver.deadline().max(now);
+        if due < flow.receiver_event {
+            flow.receiver_event = due;
+            self.events.push(due, Event::Receiver(number));
+        }
+    }
+
+    pub(super) fn launch(&mut self, now: Time, packet: Packet) {
+        self.totals.packets += 1;
+        let number = self.packets.insert(packet);
+        self.go_on(now, number);
+    }
+
+    /// The way that a packet takes next.
+    fn next_way(&self, packet: &Packet) -> Option<Way> {
+        let owner = packet.owner as usize;
+        let route = match packet.body {
+            Body::Data(_) => self.flows.get(owner)?.data_route,
+            Body::Ack(_) => self.flows.get(owner)?.ack_route,
+            Body::Syn | Body::Established => self.connections.get(owner)?.there,
+            Body::SynAck => self.connections.get(owner)?.back,
+        };
+        self.routes.get(route as usize)?.get(usize::from(packet.hop)).copied()
+    }
+
+    /// A packet comes to the end of a link.
+    pub(super) fn arrive(&mut self, now: Time, number: u32) {
+        self.go_on(now, number);
+    }
+
+    /// Takes a packet over its next link, or hands it to whom it is for.
+    fn go_on(&mut self, now: Time, number: u32) {
+        let mut now = now;
+        let mut handed_on = false;
+        loop {
+            let Some(packet) = self.packets.get(number).copied() else { return };
+            let Some(way) = self.next_way(&packet) else {
+                if handed_on {
+                    self.events.push(now, Event::Arrive(number));
+                } else {
+                    self.packets.remove(number);
+                    self.receive(now, &packet);
+                }
+                return;
+            };
+            // what others feed as well has to wait for its time
+            if handed_on && !self.handed_on.get(way.0 as usize).copied().unwrap_or(false) {
+                self.events.push(now, Event::Arrive(number));
+                return;
+            }
+            let Some(delivered) = self.offer(now, way, number, &packet) else { return };
+            self.spend(number, way, delivered.departed.since(now));
+            now = delivered.due;
+            handed_on = true;
+        }
+    }
+
+    fn spend(&mut self, number: u32, way: Way, span: Span) {
+        let in_router = self.in_router.get(way.0 as usize).copied().unwrap_or(false);
+        if let Some(packet) = self.packets.get(number) {
+            packet.hop += 1;
+            let part = if in_router { &mut packet.router } else { &mut packet.host };
+            *part = *part + span;
+        }
+    }
+
+    /// Offers a packet to a link; what becomes of it, if that is known at once.
+    fn offer(&mut self, now: Time, way: Way, number: u32, packet: &Packet) -> Option<Delivered> {
+        let meta = link::Packet {
+            id: number.into(),
+            bytes: packet.bytes,
+            class: packet.class,
+            flow: packet.owner.into(),
+            segments: packet.segments,
+            ecn_capable: self.may_be_marked(packet),
+        };
+        match self.carriers.get_mut(way.0 as usize)? {
+            Carrier::Steady(fifo) => match fifo.offer(now, meta) {
+                Verdict::Arrives(delivered) => Some(delivered),
+                Verdict::Dropped => {
+                    self.lose(now, way, number, Fate::Dropped);
+                    None
+                }
+                Verdict::Lost { .. } => {
+                    self.lose(now, way, number, Fate::Lost);
+                    None
+                }
+            },
+            Carrier::Waking { link, .. } => {
+                let _told_by_gone = link.offer(now, meta);
+                self.ask(now, way);
+                None
+            }
+        }
+    }
+
+    fn may_be_marked(&self, packet: &Packet) -> bool {
+        let owner = self.flows.get(packet.owner as usize);
+        matches!(packet.body, Body::Data(_)) && owner.is_some_and(|flow| flow.config.ecn)
+    }
+
+    pub(super) fn wake(&mut self, now: Time, way: u32) {
+        match self.carriers.get_mut(way as usize) {
+            Some(Carrier::Waking { event, .. }) if *event == now => *event = Time::NEVER,
+            _ => return,
+        }
+        while let Some(Carrier::Waking { link, .. }) = self.carriers.get_mut(way as usize) {
+            let Some(delivered) = link.poll(now) else { break };
+            let number = delivered.packet.id as u32;
+            self.spend(number, Way(way), delivered.departed.since(delivered.offered));
+            if let Some(packet) = self.packets.get(number) {
+                packet.marked |= delivered.marked;
+            }
+            self.go_on(now, number);
+        }
+        self.ask(now, Way(way));
+    }
+
+    /// Takes note of what a link has lost, and asks when it wants to be called again.
+    fn ask(&mut self, now: Time, way: Way) {
+        let Some(Carrier::Waking { link, event }) = self.carriers.get_mut(way.0 as usize) else {
+            return;
+        };
+        let mut gone = Vec::new();
+        link.gone(|id, fate| gone.push((id as u32, fate)));
+        let due = link.next().max(now);
+        if due < *event {
+            *event = due;
+            self.events.push(due, Event::Wake(way.0));
+        }
+        for (number, fate) in gone {
+            self.lose(now, way, number, fate);
+        }
+    }
+
+    fn lose(&mut self, now: Time, way: Way, number: u32, fate: Fate) {
+        let Some(packet) = self.packets.remove(number) else { return };
+        let dropped = fate == Fate::Dropped;
+        let count = if dropped { &mut self.totals.dropped } else { &mut self.totals.lost };
+        *count += 1;
+        let data = matches!(packet.body, Body::Data(_));
+        let (bytes, owner) = (packet.bytes, packet.owner);
+        self.results.add(now.as_nanos() ^ (u64::from(owner) << 40) ^ u64::from(dropped));
+        self.observer.lost(&Loss { at: now, way, bytes, owner, data, dropped });
+    }
+
+    fn receive(&mut self, now: Time, packet: &Packet) {
+        match packet.body {
+            Body::Data(segment) => self.on_data(now, packet, &segment),
+            Body::Ack(ack) => self.on_ack(now, packet.owner, &ack),
+            Body::Syn => self.on_syn(now, packet.owner),
+            Body::SynAck => self.on_syn_ack(now, packet.owner),
+            Body::Established => self.on_established(now, packet.owner),
+        }
+    }
+
+    fn on_data(&mut self, now: Time, packet: &Packet, segment: &Segment) {
+        self.on_established_by(now, packet.owner);
+        let number = packet.owner;
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        let block = Block { start: segment.start, end: segment.end() };
+        let stamp = flow.timestamp(packet.sent);
+        let received =
+            flow.receiver.on_segment(now, block, stamp, packet.marked, segment.reduced);
+        if !received.duplicate {
+            let times = [packet.host, packet.router];
+            let again = segment.reason.is_again();
+            flow.writes.on_arrived(now, block.start, block.end, times, again);
+            let (observer, results) = (&mut self.observer, &mut self.results);
+            flow.writes.on_delivered(now, received.to, |mut delivery| {
+                delivery.flow = number;
+                results.add(now.as_nanos());
+                results.add(u64::from(number) << 32 | u64::from(delivery.bytes));
+                observer.delivered(&delivery);
+            });
+            flow.unread += received.to - received.from;
+            self.on_in_order(now, number);
+        }
+        self.answer(now, number);
+    }
+
+    fn on_ack(&mut self, now: Time, number: u32, ack: &Acknowledgement) {
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        let before = flow.sender.troubles();
+        flow.sender.on_ack(now, ack);
+        self.tell_troubles(now, number, before);
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        flow.writes.on_acknowledged(flow.sender.acknowledged());
+        self.observer.acknowledged(now, number, &flow.sender);
+        self.send(now, number);
+        self.on_room(now, number);
+    }
+}
