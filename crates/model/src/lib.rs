@@ -16,6 +16,7 @@ extern crate std;
 
 pub mod budget;
 pub mod failover;
+pub mod formula;
 pub mod happy_eyeballs;
 pub mod lifetime;
 pub mod link;
