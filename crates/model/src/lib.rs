@@ -24,5 +24,6 @@ pub mod movement;
 pub mod placement;
 pub mod reclaim;
 pub mod rng;
+pub mod rto;
 pub mod traffic;
 pub mod units;
