@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod budget;
+pub mod congestion;
 pub mod failover;
 pub mod formula;
 pub mod happy_eyeballs;
