@@ -188,3 +188,22 @@ proptest! {
         prop_assert_eq!(first, run(&config, &events));
     }
 }
+
+/// Debug and release, on every machine: `libm` and the four operations round the same everywhere.
+#[test]
+fn the_last_bit_never_changes() {
+    let algorithm = Algorithm::Cubic(CubicConfig { friendly: false, ..CubicConfig::default() });
+    let config = Config { algorithm, initial_threshold: 40.0, ..Config::default() };
+    let events: Vec<(u64, Event)> = (0_u64..2_000)
+        .map(|n| match n % 600 {
+            599 => (10, Event::Loss { share: 1.0 }),
+            _ => {
+                let (rtt_us, acked) = (Some(100_000 + n % 7), 1.0 + (n % 3) as f64 / 3.0);
+                (1_000, Event::Ack { acked, rtt_us, limited: true, recovering: false })
+            }
+        })
+        .collect();
+    let last = *run(&config, &events).last().unwrap();
+    let bits = (last.window.to_bits(), last.k.map(f64::to_bits));
+    assert_eq!(bits, (4_626_473_630_740_985_863, Some(4_612_073_365_909_090_637)), "{last:?}");
+}
