@@ -15,7 +15,9 @@ extern crate alloc;
 extern crate std;
 
 pub mod budget;
+pub mod congestion;
 pub mod failover;
+pub mod formula;
 pub mod happy_eyeballs;
 pub mod lifetime;
 pub mod link;
@@ -23,5 +25,6 @@ pub mod movement;
 pub mod placement;
 pub mod reclaim;
 pub mod rng;
+pub mod rto;
 pub mod traffic;
 pub mod units;

@@ -1,0 +1,174 @@
+//! What Reno, CUBIC and Westwood+ share: window, threshold, slow start, and the way back.
+
+use super::slow_start::Start;
+use super::{Ack, Config, Counting, Phase, Snapshot};
+
+/// RFC 5681 equation 4: a threshold is at least two segments.
+const LEAST_THRESHOLD: f64 = 2.0;
+
+/// A window and its threshold, in segments.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Window {
+    size: f64,
+    threshold: f64,
+    /// At first and after an idle time.
+    initial: f64,
+    counting: Counting,
+    whole_segments: bool,
+    only_when_limited: bool,
+    start: Start,
+    /// Slow start follows a time-out.
+    after_timeout: bool,
+    before: Option<Before>,
+}
+
+/// What the last reduction took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Before {
+    size: f64,
+    threshold: f64,
+    start: Start,
+    after_timeout: bool,
+}
+
+impl Window {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            size: config.initial_window,
+            threshold: config.initial_threshold,
+            initial: config.initial_window,
+            counting: config.counting,
+            whole_segments: config.whole_segments,
+            only_when_limited: config.grow_only_when_limited,
+            start: Start::new(config.slow_start),
+            after_timeout: false,
+            before: None,
+        }
+    }
+
+    pub(super) const fn size(&self) -> f64 {
+        self.size
+    }
+
+    pub(super) const fn threshold(&self) -> f64 {
+        self.threshold
+    }
+
+    /// Whether the window may grow at all.
+    pub(super) const fn may_grow(&self, ack: &Ack) -> bool {
+        !ack.recovering && (ack.limited || !self.only_when_limited)
+    }
+
+    /// Slow start's part of an ACK by which the window may grow. Answers the segments that are left for
+    /// avoidance: all when slow start is over, else none, or what passed the threshold.
+    pub(super) fn slow_start(&mut self, ack: &Ack) -> f64 {
+        if self.size >= self.threshold {
+            return ack.acked;
+        }
+        let divisor = self.start.divisor();
+        let left = match self.counting {
+            // passing the threshold by a part of a segment, as one does that counts ACKs
+            Counting::PerAck => {
+                self.size += 1.0 / divisor;
+                0.0
+            }
+            Counting::Bytes { limit } => {
+                let counted = ack.acked.min(if self.after_timeout { 1.0 } else { limit });
+                let room = (self.threshold - self.size) * divisor;
+                self.size = (self.size + counted / divisor).min(self.threshold);
+                (counted - room).max(0.0)
+            }
+        };
+        if self.start.ends(ack, self.size) {
+            self.threshold = self.size.max(LEAST_THRESHOLD);
+        }
+        self.after_timeout &= self.size < self.threshold;
+        left
+    }
+
+    /// How often avoidance's step for one ACK is to be taken, with `left` segments acknowledged.
+    pub(super) const fn steps(&self, left: f64) -> f64 {
+        match self.counting {
+            Counting::PerAck => 1.0,
+            Counting::Bytes { .. } => left,
+        }
+    }
+
+    /// Growth in avoidance.
+    pub(super) fn grow_to(&mut self, size: f64) {
+        self.size = self.size.max(size);
+    }
+
+    /// A loss: threshold and window become `to`, and the window is not raised by it. Cut to whole
+    /// segments the window may become 1, which the threshold never does.
+    pub(super) fn reduce(&mut self, to: f64) {
+        self.remember();
+        self.threshold = self.cut(to).max(LEAST_THRESHOLD);
+        let size = if self.whole_segments { self.cut(to).max(1.0) } else { self.threshold };
+        self.size = self.size.min(size);
+        self.start.on_loss();
+    }
+
+    /// A time-out: a window of one segment. For the same segment `again`, the threshold stays.
+    pub(super) fn collapse(&mut self, threshold: f64, again: bool) {
+        if !again {
+            self.remember();
+            self.threshold = self.cut(threshold).max(LEAST_THRESHOLD);
+        }
+        self.size = 1.0;
+        self.after_timeout = true;
+        self.start.on_timeout();
+    }
+
+    /// RFC 5681 §4.1: the restart window is the smaller of the initial one and what there was; the
+    /// threshold remembers how far slow start may go.
+    pub(super) fn restart(&mut self) {
+        self.size = self.size.min(self.initial);
+    }
+
+    /// As before the last reduction, if there was one and the window has not grown past it since; says
+    /// whether it was done.
+    pub(super) fn undo(&mut self) -> bool {
+        match self.before.take() {
+            Some(before) if self.size <= before.size => {
+                self.size = before.size;
+                self.threshold = before.threshold;
+                self.start = before.start;
+                self.after_timeout = before.after_timeout;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let phase = match self.size < self.threshold {
+            true if self.start.divisor() > 1.0 => Phase::ConservativeSlowStart,
+            true => Phase::SlowStart,
+            false => Phase::Avoidance,
+        };
+        Snapshot {
+            window: self.size,
+            threshold: self.threshold,
+            phase,
+            w_max: None,
+            k: None,
+            w_est: None,
+            bandwidth: None,
+            rtt_min: None,
+        }
+    }
+
+    const fn remember(&mut self) {
+        self.before = Some(Before {
+            size: self.size,
+            threshold: self.threshold,
+            start: self.start,
+            after_timeout: self.after_timeout,
+        });
+    }
+
+    fn cut(&self, segments: f64) -> f64 {
+        if self.whole_segments { libm::floor(segments) } else { segments }
+    }
+}
