@@ -5,3 +5,4 @@
 //! the same seed gives the same run on every machine and in every build.
 
 pub mod events;
+pub mod random;
