@@ -6,3 +6,4 @@
 
 pub mod events;
 pub mod random;
+pub mod trace;
