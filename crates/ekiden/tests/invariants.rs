@@ -49,6 +49,7 @@ fn dependencies_point_one_way() {
         ("ekiden-model", &[][..]),
         ("ekiden-record", &["ekiden-model"]),
         ("ekiden-linux", &["ekiden-model"]),
+        ("ekiden-simulator", &["ekiden-model", "ekiden-record"]),
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux"]),
         ("ekiden-emulator", &["ekiden-model", "ekiden-linux", "ekiden-record"]),
         ("ekiden-lab", &["ekiden-model", "ekiden-linux", "ekiden-record", "ekiden-emulator"]),

@@ -1,0 +1,148 @@
+//! A hierarchical timing wheel: what is near stands in narrow slots, what is far in wide ones, and
+//! moves inwards as time comes near it.
+//!
+//! A slot of level 0 is one tick of 4,096 ns; a slot of each further level is as wide as all 64 of the
+//! level below: 262 µs, 17 ms, 1.1 s, 69 s, 73 min, 78 h, 208 days, 36.5 years. The nine levels reach
+//! every number of nanoseconds that 64 bits hold.
+//!
+//! An event stands at the level of the highest digit (to base 64) in which its tick differs from the
+//! current one. So only slots after the current one are ever occupied, all of a level comes before
+//! all of the next, and the next occupied slot is two bit counts away.
+
+use super::Entry;
+
+/// Nanoseconds in a tick, as a power of two. A packet of 1,500 bytes takes longer on links below
+/// 2.9 Gbit/s, so that few events share a tick and have to be sorted.
+const TICK_BITS: u32 = 12;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(SLOT_BITS) as usize;
+/// Entries to a block: few enough that a block for a single event wastes little of the nearest cache,
+/// enough that those of a full slot are read one after the other. By `benches/events.rs`.
+const BLOCK: usize = 16;
+const NONE: u32 = u32::MAX;
+
+/// A chain of blocks, of which only the first may be less than full.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    first: u32,
+    /// Entries in the first block.
+    held: u32,
+}
+
+/// As if its block were full, so that the next entry asks for one.
+const EMPTY: Slot = Slot { first: NONE, held: BLOCK as u32 };
+
+#[derive(Debug, Clone)]
+struct Block<E> {
+    next: u32,
+    entries: [Entry<E>; BLOCK],
+}
+
+/// All that is due after the current tick.
+#[derive(Debug, Clone)]
+pub(super) struct Wheel<E> {
+    /// The current tick.
+    tick: u64,
+    /// By bit, the levels that hold something.
+    levels: u32,
+    /// By level and bit, the slots that do.
+    occupied: [u64; LEVELS],
+    slots: Box<[Slot]>,
+    /// All blocks there are, in use or free: at most one less than full for each slot in use, so their
+    /// number is bounded by the most events there ever were.
+    blocks: Vec<Block<E>>,
+    /// The first of the chain of free blocks.
+    free: u32,
+}
+
+impl<E: Copy> Wheel<E> {
+    pub(super) fn new(now: u64) -> Self {
+        Self {
+            tick: now >> TICK_BITS,
+            levels: 0,
+            occupied: [0; LEVELS],
+            slots: vec![EMPTY; LEVELS * SLOTS].into_boxed_slice(),
+            blocks: Vec::new(),
+            free: NONE,
+        }
+    }
+
+    /// Whether `at` is after the current tick.
+    pub(super) const fn reaches(&self, at: u64) -> bool {
+        at >> TICK_BITS > self.tick
+    }
+
+    /// Puts in an entry that is due after the current tick.
+    pub(super) fn place(&mut self, entry: Entry<E>) {
+        let tick = entry.at >> TICK_BITS;
+        let level = (tick ^ self.tick).ilog2() / SLOT_BITS;
+        let digit = (tick >> (level * SLOT_BITS)) % SLOTS as u64;
+        self.levels |= 1 << level;
+        self.occupied[level as usize] |= 1 << digit;
+        let at = level as usize * SLOTS + digit as usize;
+        if self.slots[at].held == BLOCK as u32 {
+            let next = self.slots[at].first;
+            self.slots[at] = Slot { first: self.block(next, entry), held: 0 };
+        }
+        let slot = &mut self.slots[at];
+        self.blocks[slot.first as usize].entries[slot.held as usize] = entry;
+        slot.held += 1;
+    }
+
+    /// Goes on to the next tick for which there is something and moves that to `front`, latest first.
+    /// Leaves `front` empty when there is nothing.
+    pub(super) fn advance(&mut self, front: &mut Vec<Entry<E>>) {
+        while front.is_empty() && self.levels != 0 {
+            let level = self.levels.trailing_zeros();
+            let occupied = &mut self.occupied[level as usize];
+            let digit = occupied.trailing_zeros();
+            *occupied &= *occupied - 1;
+            if *occupied == 0 {
+                self.levels &= self.levels - 1;
+            }
+            // to where that slot begins: digits above stay, those below are 0
+            let shift = level * SLOT_BITS;
+            let above = (self.tick >> shift >> SLOT_BITS) << SLOT_BITS;
+            self.tick = (above | u64::from(digit)) << shift;
+            self.empty(level as usize * SLOTS + digit as usize, front);
+        }
+        front.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.rank()));
+    }
+
+    /// Moves what a slot holds to `front` if it is due in the current tick, else to lower levels.
+    fn empty(&mut self, at: usize, front: &mut Vec<Entry<E>>) {
+        let Slot { mut first, mut held } = std::mem::replace(&mut self.slots[at], EMPTY);
+        while first != NONE {
+            for n in 0..held as usize {
+                let entry = self.blocks[first as usize].entries[n];
+                if self.reaches(entry.at) {
+                    self.place(entry);
+                } else {
+                    front.push(entry);
+                }
+            }
+            let block = &mut self.blocks[first as usize];
+            let next = std::mem::replace(&mut block.next, self.free);
+            self.free = first;
+            (first, held) = (next, BLOCK as u32);
+        }
+    }
+
+    /// A block whose successor is `next`. `any` fills a new one: what stands beyond a slot's count is
+    /// never read.
+    fn block(&mut self, next: u32, any: Entry<E>) -> u32 {
+        if let Some(block) = self.blocks.get_mut(self.free as usize) {
+            std::mem::replace(&mut self.free, std::mem::replace(&mut block.next, next))
+        } else {
+            self.blocks.push(Block { next, entries: [any; BLOCK] });
+            self.blocks.len() as u32 - 1
+        }
+    }
+
+    /// Blocks in all, in use or free.
+    #[cfg(test)]
+    pub(super) fn room(&self) -> usize {
+        self.blocks.len()
+    }
+}
