@@ -25,3 +25,4 @@ pub mod reclaim;
 pub mod rng;
 pub mod traffic;
 pub mod units;
+pub mod workload;
