@@ -3,7 +3,9 @@
 use crate::config::{Overrides, pattern};
 use crate::link;
 use clap::{Args, Parser, Subcommand};
+use ekiden_lab::classify::ServerAddress;
 use ekiden_model::units::Span;
+use ekiden_model::workload::flows::THRESHOLD;
 use ipnet::IpNet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -221,7 +223,31 @@ pub enum LabCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Find interactive and bulk flows in a capture of thin clients, beside the published figures
+    #[command(after_help = CLASSIFY_HELP)]
+    Classify {
+        /// A pcap or pcapng file, captured near the server
+        #[arg(value_name = "CAPTURE")]
+        capture: PathBuf,
+        /// The side whose data counts [default: who answered the handshake, else the lower port]
+        #[arg(long, value_name = "ADDRESS[:PORT]")]
+        server: Option<ServerAddress>,
+        /// A longer pause begins a new flow [default: 6.309573 ms, which is 10^-2.2 s]
+        #[arg(long, value_name = "TIME", default_value_t = THRESHOLD, hide_default_value = true)]
+        threshold: Span,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
 }
+
+const CLASSIFY_HELP: &str = "Examples:\n  \
+    sudo tcpdump -i eth0 -s 96 -w rdp.pcap tcp port 3389\n  \
+    ekiden lab classify rdp.pcap\n  \
+    ekiden lab classify rdp.pcap --json | jq .bulk.stays\n\n\
+    A pause above 10^-2.2 s begins a new flow; flows of one packet are interactive. Queues\n\
+    change pauses, so capture near the server.\n\n\
+    The document's schema is docs/schema/classify.json.";
 
 /// `ekiden lab run`.
 #[derive(Debug, Args)]

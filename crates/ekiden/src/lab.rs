@@ -3,6 +3,7 @@
 use crate::cli::{LabCommand, LabRun};
 use crate::exit;
 use crate::print::{out, warn};
+use ekiden_lab::classify::{self, Options};
 use ekiden_lab::command::{self, Answer, Run};
 use ekiden_lab::engine::Engine;
 use ekiden_lab::kernel::{self, Kernel};
@@ -20,6 +21,9 @@ pub fn run(command: LabCommand) -> u8 {
         LabCommand::Run(arguments) => experiment(*arguments),
         LabCommand::Report { folder, plan, json } => {
             command::report(&folder, plan.as_deref(), json)
+        }
+        LabCommand::Classify { capture, server, threshold, json } => {
+            classify::command(&capture, &Options { server, threshold }, json)
         }
     };
     match answer {
@@ -83,4 +87,37 @@ fn stop_on_signals() -> Result<Arc<AtomicBool>, String> {
 fn typed() -> String {
     let words = std::env::args().skip(1);
     std::iter::once("ekiden".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use ekiden_lab::classify::{Document, Found, Options};
+
+    /// The schema of `ekiden lab classify --json`, as it is committed.
+    fn schema() -> String {
+        let schema = schemars::schema_for!(Document);
+        format!("{}\n", serde_json::to_string_pretty(&schema).unwrap())
+    }
+
+    #[test]
+    fn the_committed_schema_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/classify.json");
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        if committed != schema() && std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, schema()).unwrap();
+        } else {
+            assert!(committed == schema(), "write it anew: UPDATE=1 cargo test -p ekiden schema");
+        }
+    }
+
+    #[test]
+    fn a_document_holds_to_the_schema() {
+        let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let document = Document::new("a.pcap", &Options::default(), &Found::default());
+        let mut document = serde_json::to_value(document).unwrap();
+        assert!(validator.is_valid(&document));
+        document["packets"] = serde_json::json!("many");
+        assert!(!validator.is_valid(&document), "the schema says something");
+    }
 }

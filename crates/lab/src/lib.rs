@@ -6,6 +6,7 @@
 //! - [`comparison`] puts the same load on each of them, with the same processor.
 //! - [`plan`] reads what an experiment varies; a [`runner`] makes its runs with an [`engine`] and keeps
 //!   every one; [`evaluation`] puts what was measured beside what was published; [`report`] shows it.
+//! - [`classify`] finds the flows of a thin client's traffic in a capture.
 //! - [`statistics`] has medians and intervals; [`machine`] says what it all ran on.
 //!
 //! The lab starts programs as a user would and never links the accelerator: what is measured is what
@@ -15,6 +16,7 @@
 
 pub mod cell;
 pub mod chart;
+pub mod classify;
 pub mod command;
 pub mod comparison;
 pub mod engine;

@@ -84,6 +84,10 @@ pub trait Control {
     /// was spurious, as F-RTO, Eifel or DSACK can tell: all is as before it, unless the window has
     /// grown beyond that since (RFC 9438 §4.9). Undone once; later calls do nothing.
     fn undo(&mut self, now: Time);
+    /// The window is at most this from now on: a partial acknowledgement deflates it, the end of
+    /// recovery holds it to what is outstanding (RFC 6582), a handshake whose SYN was lost begins with
+    /// one segment (RFC 5681 §3.1). Never below 1.
+    fn cap(&mut self, most: f64);
     /// What may be outstanding, in segments; at least 1, not always whole.
     fn window(&self) -> f64;
     /// Below this window slow start goes on, in segments; [`f64::INFINITY`] at first, unless configured.
@@ -132,6 +136,18 @@ pub enum SlowStart {
     HyStart,
 }
 
+/// What of a reduction is cut to whole segments. The window after a loss may be 1 where it is not simply
+/// the threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Nothing: the window becomes the threshold.
+    Neither,
+    /// The threshold, and not the window (ns-2 since 2006: `precisionReduce_`).
+    Threshold,
+    /// Both (ns-2 before).
+    Both,
+}
+
 /// A control's parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -143,8 +159,8 @@ pub struct Config {
     pub initial_threshold: f64,
     /// What an ACK counts for.
     pub counting: Counting,
-    /// Reductions are cut to whole segments, and the window after a loss may be 1 (ns-2).
-    pub whole_segments: bool,
+    /// What of a reduction is cut to whole segments.
+    pub cut: Cut,
     /// When slow start ends without a loss.
     pub slow_start: SlowStart,
     /// The window grows only while it is what limits the sender (RFC 7661, RFC 9438 §4.2, Linux); else
@@ -160,7 +176,7 @@ impl Default for Config {
             initial_window: 10.0,
             initial_threshold: f64::INFINITY,
             counting: Counting::Bytes { limit: 8.0 },
-            whole_segments: false,
+            cut: Cut::Neither,
             slow_start: SlowStart::HyStartPlusPlus,
             grow_only_when_limited: true,
         }
@@ -292,6 +308,9 @@ impl Control for Congestion {
     }
     fn undo(&mut self, now: Time) {
         each!(self, control => control.undo(now));
+    }
+    fn cap(&mut self, most: f64) {
+        each!(self, control => control.cap(most));
     }
     fn window(&self) -> f64 {
         each!(self, control => control.window())

@@ -26,5 +26,7 @@ pub mod placement;
 pub mod reclaim;
 pub mod rng;
 pub mod rto;
+pub mod tcp;
 pub mod traffic;
 pub mod units;
+pub mod workload;

@@ -4,6 +4,18 @@
 //! This crate never reads a clock, sleeps or opens a file, and decides nothing that `model` decides:
 //! the same seed gives the same run on every machine and in every build.
 
+pub mod bulk;
+mod carrier;
+pub mod chain;
+pub mod connection;
+pub mod delays;
+pub mod dumbbell;
 pub mod events;
+pub mod flow;
+pub mod observer;
+mod packet;
 pub mod random;
+pub mod simulator;
+pub mod topology;
 pub mod trace;
+mod writes;

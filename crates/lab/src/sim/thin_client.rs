@@ -80,7 +80,7 @@ fn build(
                 bytes: write.bytes,
                 kind: write.kind as u8,
             });
-            let script = writes.filter(|write| lane.is_none_or(|kind| write.kind == kind)).collect();
+            let script = writes.filter(|write| lane.is_none_or(|kind| write.kind == kind as u8)).collect();
             let connection = simulator.connect(ConnectionConfig {
                 opener: *server,
                 acceptor: *client,

@@ -198,6 +198,9 @@ impl Control for Cubic {
             self.curve = self.before;
         }
     }
+    fn cap(&mut self, most: f64) {
+        self.window.cap(most);
+    }
     fn window(&self) -> f64 {
         self.window.size()
     }

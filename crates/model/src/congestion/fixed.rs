@@ -23,6 +23,7 @@ impl Control for Fixed {
     fn on_timeout(&mut self, _: Time, _: f64, _: bool) {}
     fn on_restart(&mut self, _: Time) {}
     fn undo(&mut self, _: Time) {}
+    fn cap(&mut self, _: f64) {}
     fn window(&self) -> f64 {
         self.segments
     }

@@ -34,7 +34,7 @@ fn configs() -> impl Strategy<Value = Config> {
             initial_window,
             initial_threshold,
             counting,
-            whole_segments: flags[0],
+            cut: if flags[0] { Cut::Both } else { Cut::Neither },
             slow_start,
             grow_only_when_limited: flags[1],
         },

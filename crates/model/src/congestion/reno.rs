@@ -47,6 +47,9 @@ impl Control for Reno {
     fn undo(&mut self, _: Time) {
         self.window.undo();
     }
+    fn cap(&mut self, most: f64) {
+        self.window.cap(most);
+    }
     fn window(&self) -> f64 {
         self.window.size()
     }
@@ -61,7 +64,7 @@ impl Control for Reno {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::{Algorithm, Counting, Phase, SlowStart};
+    use crate::congestion::{Algorithm, Counting, Cut, Phase, SlowStart};
     use crate::units::Span;
 
     fn config() -> Config {
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn in_whole_segments_as_ns_2_cuts_them() {
         let mut reno =
-            Reno::new(&Config { initial_window: 15.9, whole_segments: true, ..config() });
+            Reno::new(&Config { initial_window: 15.9, cut: Cut::Both, ..config() });
         reno.on_loss(Time::ZERO, 15.9);
         assert_eq!((reno.window(), reno.threshold()), (7.0, 7.0));
         reno.on_loss(Time::ZERO, 3.0);

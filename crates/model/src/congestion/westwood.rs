@@ -105,6 +105,9 @@ impl Control for WestwoodPlus {
     fn undo(&mut self, _: Time) {
         self.window.undo();
     }
+    fn cap(&mut self, most: f64) {
+        self.window.cap(most);
+    }
     fn window(&self) -> f64 {
         self.window.size()
     }

@@ -1,7 +1,7 @@
 //! What Reno, CUBIC and Westwood+ share: window, threshold, slow start, and the way back.
 
 use super::slow_start::Start;
-use super::{Ack, Config, Counting, Phase, Snapshot};
+use super::{Ack, Config, Counting, Cut, Phase, Snapshot};
 
 /// RFC 5681 equation 4: a threshold is at least two segments.
 const LEAST_THRESHOLD: f64 = 2.0;
@@ -14,7 +14,7 @@ pub(super) struct Window {
     /// At first and after an idle time.
     initial: f64,
     counting: Counting,
-    whole_segments: bool,
+    cut: Cut,
     only_when_limited: bool,
     start: Start,
     /// Slow start follows a time-out.
@@ -38,7 +38,7 @@ impl Window {
             threshold: config.initial_threshold,
             initial: config.initial_window,
             counting: config.counting,
-            whole_segments: config.whole_segments,
+            cut: config.cut,
             only_when_limited: config.grow_only_when_limited,
             start: Start::new(config.slow_start),
             after_timeout: false,
@@ -104,7 +104,11 @@ impl Window {
     pub(super) fn reduce(&mut self, to: f64) {
         self.remember();
         self.threshold = self.cut(to).max(LEAST_THRESHOLD);
-        let size = if self.whole_segments { self.cut(to).max(1.0) } else { self.threshold };
+        let size = match self.cut {
+            Cut::Neither => self.threshold,
+            Cut::Threshold => to.max(1.0),
+            Cut::Both => self.cut(to).max(1.0),
+        };
         self.size = self.size.min(size);
         self.start.on_loss();
     }
@@ -124,6 +128,11 @@ impl Window {
     /// threshold remembers how far slow start may go.
     pub(super) fn restart(&mut self) {
         self.size = self.size.min(self.initial);
+    }
+
+    /// At most this.
+    pub(super) const fn cap(&mut self, most: f64) {
+        self.size = self.size.min(most).max(1.0);
     }
 
     /// As before the last reduction, if there was one and the window has not grown past it since; says
@@ -169,6 +178,6 @@ impl Window {
     }
 
     fn cut(&self, segments: f64) -> f64 {
-        if self.whole_segments { libm::floor(segments) } else { segments }
+        if self.cut == Cut::Neither { segments } else { libm::floor(segments) }
     }
 }
