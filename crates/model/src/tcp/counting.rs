@@ -120,6 +120,7 @@ impl Duplicates {
     /// An acknowledgement that moves to `ack` by so many segments.
     pub(super) fn on_new(&mut self, ack: u64, segments: u64) -> Verdict {
         self.moved = segments;
+        self.resend = None;
         self.budget = u32::MAX;
         let missing = self.recover.is_some_and(|recover| ack < recover);
         if self.recovering && missing && self.config.variant == Variant::NewReno {

@@ -137,7 +137,7 @@ impl Era {
             ack_heuristic: !ns2,
             partial_deflation: true,
             impatient: true,
-            exit_to_flight: !ns2,
+            exit_to_flight: !ns2 && variant == Variant::NewReno,
             burst: (ns2 && variant == Variant::NewReno).then_some(2),
             f_rto: linux,
         })

@@ -162,7 +162,7 @@ impl Sender {
     /// When `on_deadline` is due; [`Time::NEVER`] if not at all.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        let paced = if self.held { self.paced } else { Time::NEVER };
+        let paced = if self.held && self.una < self.end { self.paced } else { Time::NEVER };
         self.timer.min(self.engine.deadline()).min(paced)
     }
 

@@ -171,7 +171,7 @@ impl Sender {
             let flight = self.segments(self.max - ack.ack).max(1.0) + 1.0;
             self.control.cap(flight.min(self.control.threshold()));
         }
-        self.grow(now, acked, rtt, false);
+        self.grow(now, acked, rtt, ack.marked);
         self.advance(ack.ack);
         self.arm_or_stop(now);
         self.watch(now, past);

@@ -39,7 +39,10 @@ impl Sender {
         }
         if news.delivered > 0 {
             let recovering = self.engine.recovering() && !self.engine.timed_out();
-            self.grow(now, news.delivered, rtt, recovering);
+            // only what is acknowledged in order opens the window (RFC 5681 §3.1), and no ACK that
+            // echoes a mark (RFC 3168 §6.1.2)
+            let still = recovering || acked == 0 || ack.marked;
+            self.grow(now, news.delivered, rtt, still);
         }
         self.una = una;
         self.next = self.next.max(una);

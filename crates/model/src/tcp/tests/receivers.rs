@@ -78,7 +78,7 @@ fn the_window_is_what_is_free_and_never_taken_back() {
         c.read_at_once = false;
         c.buffer = 4000;
     });
-    let mut window = |receiver: &mut Receiver, a, b| {
+    let window = |receiver: &mut Receiver, a, b| {
         receiver.on_segment(at(0), block(a, b), None, false, false);
         receiver.poll().map(|ack| ack.window)
     };

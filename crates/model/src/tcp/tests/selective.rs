@@ -39,19 +39,20 @@ fn several_holes_are_filled_in_one_round_trip() {
         > 0s                // 2 and 4 have fewer than three above them
         = flight 7
         103 ack 0 sack 5-6 3 1
+        = flight 5          // 2 is lost, and the window full
         104 ack 0 sack 5-7 3 1
-        > 2s                // 2: 5, 6, 7; pipe 4
+        > 2s 4s
         105 ack 0 sack 5-8 3 1
-        > 4s
-        106 ack 0 sack 5-9 3 1
         > 10
-        200 ack 2 sack 5-9 3
+        106 ack 0 sack 5-9 3 1
         > 11
-        201 ack 4 sack 5-9
+        200 ack 2 sack 5-9 3
         > 12
-        202 ack 10
+        201 ack 4 sack 5-9
         > 13
-        = cwnd 5 recoveries 1
+        202 ack 10
+        > 14
+        = cwnd 5.2 recoveries 1
     ");
 }
 
@@ -73,14 +74,16 @@ fn reduction_in_proportion() {
         103 ack 0 sack 1-4
         104 ack 0 sack 1-5
         105 ack 0 sack 1-6
-        > 10
+        > 10                // the reduced window is reached: one for one
         106 ack 0 sack 1-7
-        107 ack 0 sack 1-8
         > 11
+        107 ack 0 sack 1-8
+        > 12
         108 ack 0 sack 1-9
+        > 13
         200 ack 10
-        > 12-14
-        = cwnd 5
+        > 14
+        = cwnd 5.2
     ");
 }
 
@@ -122,14 +125,9 @@ fn rack_sees_a_lost_retransmission() {
         103 ack 0 sack 1-4
         104 ack 0 sack 1-5
         105 ack 0 sack 1-6
-        106 ack 0 sack 1-7
         > 10
-        107 ack 0 sack 1-8
-        > 11
-        108 ack 0 sack 1-9
-        > 12
-        206 ack 0 sack 1-10 // sent at 106, after the repetition
-        > 0s
+        206 ack 0 sack 1-6 10 // sent at 105, after the repetition
+        > 0s 7s 8s 9s 11     // 7, 8 and 9 were sent before it as well
         = timeouts 0
     ");
 }
@@ -151,7 +149,7 @@ fn a_lost_tail_is_probed() {
         400 timer
         > 4l
         500 ack 1 sack 4
-        > 1s 2s 3s
+        > 1s 2s             // half of four
         = timeouts 0 recoveries 1
     ");
 }
