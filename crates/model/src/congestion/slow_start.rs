@@ -295,6 +295,14 @@ mod tests {
     }
 
     #[test]
+    fn a_rise_is_taken_from_the_round_before() {
+        let mut path = Path::new(SlowStart::HyStartPlusPlus, 20);
+        for rtt_ms in [100, 112, 125, 140] {
+            assert_eq!((path.round(rtt_ms, APART), path.start.divisor()), (None, 1.0), "{rtt_ms}");
+        }
+    }
+
+    #[test]
     fn seven_samples_do_not_decide() {
         let mut path = Path::new(SlowStart::HyStartPlusPlus, 7);
         assert_eq!(path.round(100, APART), None);

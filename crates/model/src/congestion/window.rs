@@ -181,3 +181,83 @@ impl Window {
         if self.cut == Cut::Neither { segments } else { libm::floor(segments) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::SlowStart;
+    use crate::units::{Span, Time};
+
+    fn config(slow_start: SlowStart) -> Config {
+        let counting = Counting::Bytes { limit: 2.0 };
+        Config { initial_window: 1.2, slow_start, counting, ..Config::default() }
+    }
+
+    fn ack(una: u64, acked: f64, rtt_ms: u64) -> Ack {
+        Ack {
+            now: Time::ZERO,
+            acked,
+            in_flight: 8.0,
+            rtt: Some(Span::from_millis(rtt_ms)),
+            smoothed: Span::from_millis(rtt_ms),
+            limited: true,
+            una,
+            next: una + 7,
+            recovering: false,
+        }
+    }
+
+    /// Rounds of eight small ACKs, one for each RTT.
+    fn rounds(window: &mut Window, una: &mut u64, rtts: &[u64]) {
+        for rtt_ms in rtts {
+            for _ in 0..8 {
+                *una += 1;
+                window.slow_start(&ack(*una, 0.01, *rtt_ms));
+            }
+        }
+    }
+
+    #[test]
+    fn hystart_ends_slow_start_at_two_segments_or_more() {
+        let mut window = Window::new(&config(SlowStart::HyStartPlusPlus));
+        let mut una = 0;
+        rounds(&mut window, &mut una, &[100, 130, 130]);
+        assert_eq!(window.snapshot().phase, Phase::ConservativeSlowStart);
+        let before = window.size();
+        rounds(&mut window, &mut una, &[130]);
+        assert!((window.size() - before - 8.0 * 0.01 / 4.0).abs() < 1e-12, "a quarter");
+        rounds(&mut window, &mut una, &[130, 130, 130]);
+        assert_eq!((window.threshold(), window.size() < 2.0), (2.0, true));
+        let mut large =
+            Window::new(&Config { initial_window: 10.0, ..config(SlowStart::HyStartPlusPlus) });
+        rounds(&mut large, &mut una, &[100, 130, 130, 130, 130, 130, 130]);
+        assert_eq!(large.snapshot().phase, Phase::Avoidance);
+        assert_eq!(large.threshold(), large.size());
+    }
+
+    #[test]
+    fn only_the_first_slow_start_is_watched_and_undoing_gives_the_watch_back() {
+        let reductions: [fn(&mut Window); 2] =
+            [|window| window.reduce(4.0), |window| window.collapse(4.0, false)];
+        for reduce in reductions {
+            let phase = |undone: bool| {
+                let mut window = Window::new(&config(SlowStart::HyStartPlusPlus));
+                reduce(&mut window);
+                assert!(!undone || window.undo());
+                rounds(&mut window, &mut 0, &[100, 130]);
+                window.snapshot().phase
+            };
+            assert_eq!(phase(false), Phase::SlowStart);
+            assert_eq!(phase(true), Phase::ConservativeSlowStart);
+        }
+    }
+
+    #[test]
+    fn an_undone_time_out_gives_back_what_an_ack_counts() {
+        let mut window = Window::new(&config(SlowStart::Standard));
+        window.collapse(4.0, false);
+        assert!(window.undo());
+        window.slow_start(&ack(1, 2.0, 100));
+        assert_eq!(window.size(), 3.2);
+    }
+}

@@ -97,6 +97,13 @@ mod tests {
     }
 
     #[test]
+    fn where_a_quarter_is_lost_every_loss_ends_in_a_time_out() {
+        // 3·√(3·2·0.25/8) = 1.3 counts as 1: 1 / (0.1·√(1/3) + 0.4·0.25·3)
+        let told = Equation::Padhye.rate(&path(0.25, 100, 2.0));
+        assert!((told - 2.795_365_5).abs() < 1e-6, "{told}");
+    }
+
+    #[test]
     fn a_satellite_s_losses_as_computed() {
         // ALGORITHMS E.2: kbit/s over 615 ms at 1, 3 and 5 %, two segments per ACK and one. The
         // time-out is not printed; 1.2 s gives all six

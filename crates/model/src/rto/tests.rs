@@ -101,6 +101,20 @@ fn back_off_ends_at_the_most() {
 }
 
 #[test]
+fn a_sample_of_centuries_counts_as_a_day() {
+    let gain = Gain { numerator: u16::MAX, denominator: u16::MAX };
+    for config in [RtoConfig { gain, ..bare() }, RtoConfig::linux(), ticks(10, 0)] {
+        let mut rto = rto(config);
+        rto.on_sample(Time::ZERO, Time::ZERO);
+        rto.on_sample(Time::ZERO, Time::NEVER);
+        assert_eq!(rto.timeout(), config.maximum, "{config:?}");
+    }
+    let mut rto = rto(RtoConfig { gain, ..bare() });
+    rto.on_sample(Time::ZERO, Time::NEVER);
+    assert_eq!(rto.smoothed(), Some(Span::from_secs(86_400)));
+}
+
+#[test]
 fn a_sample_in_ticks_is_the_number_of_boundaries_crossed() {
     let told = |phase, sent, now| {
         let mut rto = rto(ticks(100, phase));

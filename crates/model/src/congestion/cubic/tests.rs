@@ -172,6 +172,7 @@ fn windows_that_shrink_from_loss_to_loss_give_way() {
 fn after_a_time_out_the_curve_begins_flat() {
     // RFC 9438 §4.8: ssthresh by β, K = 0, W_max = W_est = cwnd where avoidance begins
     let mut cubic = cubic(CubicConfig::default());
+    cubic.on_loss(at(0), 100.0);
     cubic.on_timeout(at(0), 10.0, false);
     assert_eq!((cubic.window(), cubic.threshold()), (1.0, 7.0));
     (0..6).for_each(|_| cubic.on_ack(&ack(at(100))));
@@ -203,10 +204,36 @@ fn a_spurious_loss_leaves_no_trace() {
     assert!(cubic.window() < before.window);
     cubic.undo(at(3_100));
     assert_eq!(cubic.snapshot(), before);
+    run(&mut cubic, at(3_100), at(3_200));
+    let before = cubic.snapshot();
     cubic.on_timeout(at(3_200), 98.0, false);
     cubic.on_timeout(at(3_800), 1.0, true);
     cubic.undo(at(4_000));
     assert_eq!(cubic.snapshot(), before);
+}
+
+#[test]
+fn an_ack_of_more_than_the_window_reaches_the_target_and_no_more() {
+    let counting = Counting::Bytes { limit: f64::INFINITY };
+    let mut cubic = Cubic::new(&Config { counting, ..config() }, pure(), at(0));
+    cubic.on_loss(at(0), 100.0);
+    cubic.on_ack(&Ack { acked: 140.0, ..ack(at(0)) });
+    let target = 0.4 * (0.1 - libm::cbrt(75.0)).powi(3) + 100.0;
+    assert!((cubic.window() - target).abs() < 1e-12);
+}
+
+#[test]
+fn a_restart_begins_another_epoch_that_leads_back_to_the_same_window() {
+    let mut cubic = Cubic::new(&Config { initial_window: 60.0, ..config() }, pure(), at(0));
+    cubic.on_ack(&ack(at(0)));
+    cubic.on_loss(at(0), 60.0);
+    run(&mut cubic, at(0), at(1_000));
+    let w_max = cubic.snapshot().w_max;
+    cubic.on_restart(at(9_000));
+    assert_eq!((cubic.snapshot().k, cubic.snapshot().w_max), (None, w_max));
+    run(&mut cubic, at(9_000), at(9_100));
+    let (k, w_max) = (cubic.snapshot().k.unwrap(), w_max.unwrap());
+    assert!(k > 0.0 && k < libm::cbrt(w_max * 0.3 / 0.4), "from higher up: {k}");
 }
 
 #[test]
