@@ -72,6 +72,8 @@ pub(crate) struct Flow {
     pub(crate) chain: Option<u32>,
     /// Bytes in order that nobody has taken yet.
     pub(crate) unread: u64,
+    /// Payload has come.
+    pub(crate) established: bool,
     timestamps: bool,
 }
 
@@ -91,6 +93,7 @@ impl Flow {
             receiver_event: Time::NEVER,
             chain: None,
             unread: 0,
+            established: false,
             timestamps,
             config,
         }

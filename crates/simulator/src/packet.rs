@@ -28,10 +28,12 @@ pub(crate) struct Packet {
     pub(crate) bytes: u32,
     /// Packets on the wire that it stands for: more than 1 for a super-packet.
     pub(crate) segments: u16,
-    /// Which link of its route it is on.
-    pub(crate) hop: u16,
+    /// Where in the table of routes the link stands that it takes next.
+    pub(crate) next: u32,
     /// Priority: 0 first.
     pub(crate) class: u8,
+    /// A queue may mark it instead of dropping it.
+    pub(crate) ecn_capable: bool,
     /// A queue has marked it.
     pub(crate) marked: bool,
     /// When it left its host.

@@ -49,6 +49,9 @@ impl Event {
     }
 }
 
+/// The end of a route.
+const END: u32 = u32::MAX;
+
 /// What cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BuildError {
@@ -120,7 +123,8 @@ pub struct Simulator<O> {
     /// By way: whether all its packets come from one other way, in the order in which that way takes
     /// them; then they are handed on at once.
     handed_on: Vec<bool>,
-    routes: Vec<Vec<Way>>,
+    /// Routes one after the other, each with [`END`] behind it.
+    hops: Vec<u32>,
     connections: Vec<Connection>,
     flows: Vec<Flow>,
     chains: Vec<Chain>,
@@ -146,7 +150,7 @@ impl<O: Observer> Simulator<O> {
             in_router,
             carriers,
             topology,
-            routes: Vec::new(),
+            hops: Vec::new(),
             connections: Vec::new(),
             flows: Vec::new(),
             chains: Vec::new(),
@@ -277,25 +281,22 @@ impl<O: Observer> Simulator<O> {
 
     fn add_route(&mut self, from: Node, to: Node) -> Result<u32, BuildError> {
         let route = self.topology.route(from, to).ok_or(BuildError::NoRoute(from, to))?;
-        let number = self.routes.iter().position(|known| *known == route);
-        Ok(number.unwrap_or_else(|| {
-            self.routes.push(route);
-            self.routes.len() - 1
-        }) as u32)
+        let first = self.hops.len() as u32;
+        self.hops.extend(route.iter().map(|way| way.0));
+        self.hops.push(END);
+        Ok(first)
     }
 
     fn find_handed_on(&mut self) {
         // by way: the one it always comes from; None: not seen yet; Some(None): several, or a host
         let mut before: Vec<Option<Option<Way>>> = vec![None; self.carriers.len()];
-        for route in &self.routes {
-            let mut previous = None;
-            for way in route {
-                if let Some(known) = before.get_mut(way.0 as usize) {
-                    let same = known.is_none_or(|known| known == previous);
-                    *known = Some(if same { previous } else { None });
-                }
-                previous = Some(*way);
+        let mut previous = None;
+        for way in &self.hops {
+            if let Some(known) = before.get_mut(*way as usize) {
+                let same = known.is_none_or(|known| known == previous);
+                *known = Some(if same { previous } else { None });
             }
+            previous = (*way != END).then_some(Way(*way));
         }
         let steady = |way: Way| self.carriers.get(way.0 as usize).is_some_and(Carrier::is_steady);
         self.handed_on = before

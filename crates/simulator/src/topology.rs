@@ -1,7 +1,7 @@
 //! Hosts, routers and the links between them, and the ways through.
 
 use ekiden_model::link::Config;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A host or router, by its number in the topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +26,10 @@ pub struct Topology {
     /// host is the host's.
     routers: Vec<bool>,
     ways: Vec<Directed>,
+    /// By node: the ways that lead from it to routers.
+    onward: Vec<Vec<Way>>,
+    /// The way from one node straight to another; of several, the first.
+    direct: BTreeMap<(Node, Node), Way>,
 }
 
 impl Topology {
@@ -47,13 +51,21 @@ impl Topology {
 
     fn node(&mut self, router: bool) -> Node {
         self.routers.push(router);
+        self.onward.push(Vec::new());
         Node(self.routers.len() as u32 - 1)
     }
 
     /// Adds one direction of a link.
     pub fn way(&mut self, from: Node, to: Node, config: Config) -> Way {
+        let way = Way(self.ways.len() as u32);
         self.ways.push(Directed { from, to, config });
-        Way(self.ways.len() as u32 - 1)
+        if self.is_router(to)
+            && let Some(onward) = self.onward.get_mut(from.0 as usize)
+        {
+            onward.push(way);
+        }
+        self.direct.entry((from, to)).or_insert(way);
+        way
     }
 
     /// Adds both directions of a link: from `a` to `b`, and back.
@@ -62,27 +74,28 @@ impl Topology {
     }
 
     /// The way with the fewest links; of several, the one whose links were added first. `None` if there
-    /// is none.
+    /// is none. Only routers pass on what is not for them.
     #[must_use]
     pub fn route(&self, from: Node, to: Node) -> Option<Vec<Way>> {
-        let mut reached: Vec<Option<Way>> = vec![None; self.routers.len()];
+        let mut reached: BTreeMap<Node, Way> = BTreeMap::new();
         let mut queue = VecDeque::from([from]);
-        while let Some(node) = queue.pop_front() {
-            if node == to {
+        while let Some(node) = queue.pop_front().filter(|_| from != to) {
+            if let Some(way) = self.direct.get(&(node, to)) {
+                reached.insert(to, *way);
                 break;
             }
-            for (number, way) in self.ways.iter().enumerate().filter(|(_, way)| way.from == node) {
-                let slot = reached.get_mut(way.to.0 as usize)?;
-                if slot.is_none() && way.to != from {
-                    *slot = Some(Way(number as u32));
-                    queue.push_back(way.to);
+            for way in self.onward.get(node.0 as usize)? {
+                let next = self.ways.get(way.0 as usize)?.to;
+                if next != from && !reached.contains_key(&next) {
+                    reached.insert(next, *way);
+                    queue.push_back(next);
                 }
             }
         }
         let mut route = Vec::new();
         let mut at = to;
         while at != from {
-            let way = (*reached.get(at.0 as usize)?)?;
+            let way = *reached.get(&at)?;
             route.push(way);
             at = self.ways.get(way.0 as usize)?.from;
         }
@@ -90,10 +103,13 @@ impl Topology {
         Some(route)
     }
 
+    fn is_router(&self, node: Node) -> bool {
+        self.routers.get(node.0 as usize).copied().unwrap_or(false)
+    }
+
     /// Whether what this way carries waits in a router.
     pub(crate) fn is_from_router(&self, way: Way) -> bool {
-        let from = self.ways.get(way.0 as usize).map(|way| way.from);
-        from.and_then(|from| self.routers.get(from.0 as usize)).copied().unwrap_or(false)
+        self.ways.get(way.0 as usize).is_some_and(|way| self.is_router(way.from))
     }
 
     pub(crate) fn ways(&self) -> &[Directed] {

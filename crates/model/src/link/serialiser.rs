@@ -164,12 +164,12 @@ impl SerialiserState {
         match &self.kind {
             Serialiser::Infinite => start,
             Serialiser::Rate(rate) => {
-                let rate = u128::from(rate.as_bits_per_second());
+                let rate = rate.as_bits_per_second();
                 if rate == 0 {
                     return Time::NEVER;
                 }
-                let nanos = u64::try_from(work / rate).unwrap_or(u64::MAX);
-                self.remainder = (work % rate) as u64;
+                let nanos;
+                (nanos, self.remainder) = divide(work, rate);
                 self.last_end = start + Span::from_nanos(nanos);
                 self.last_end
             }
@@ -213,6 +213,17 @@ impl SerialiserState {
                 }
                 u128::from(left.min(total)) * WORK_PER_BYTE
             }
+        }
+    }
+}
+
+/// Quotient and remainder; nearly all work fits into 64 bits, whose division takes a fraction of the time.
+fn divide(work: u128, rate: u64) -> (u64, u64) {
+    match u64::try_from(work) {
+        Ok(work) => (work / rate, work % rate),
+        Err(_) => {
+            let rate = u128::from(rate);
+            (u64::try_from(work / rate).unwrap_or(u64::MAX), (work % rate) as u64)
         }
     }
 }

@@ -359,8 +359,11 @@ impl Sender {
 
     /// What is handed over at once: a segment, or as many as a third of the window holds.
     fn chunk(&self) -> u64 {
+        if self.config.offload <= 1 {
+            return self.mss;
+        }
         let third = (self.control.window() / 3.0) as u64;
-        self.mss * third.clamp(1, self.config.offload.max(1).into())
+        self.mss * third.clamp(1, self.config.offload.into())
     }
 
     /// What the peer's window and the application leave to be sent from `next` on, if it is worth a

@@ -29,14 +29,16 @@ impl<O: Observer> Simulator<O> {
     fn launch_bare(&mut self, now: Time, owner: u32, body: Body) {
         let Some(connection) = self.connections.get(owner as usize) else { return };
         let bytes = connection.config.handshake_bytes;
+        let next = if matches!(body, Body::SynAck) { connection.back } else { connection.there };
         let (host, router) = (Span::ZERO, Span::ZERO);
         let packet = Packet {
             body,
             owner,
             bytes,
             segments: 1,
-            hop: 0,
+            next,
             class: 0,
+            ecn_capable: false,
             marked: false,
             sent: now,
             host,
@@ -84,13 +86,12 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
-    pub(super) fn on_established_by(&mut self, now: Time, flow: u32) {
-        let Some(connection) = self.flows.get(flow as usize).map(|flow| flow.connection) else {
-            return;
-        };
-        if self.connections.get(connection as usize).is_some_and(|c| !c.open[1]) {
-            self.on_established(now, connection);
-        }
+    /// Payload came: it answers the answer as well.
+    pub(super) fn on_first_data(&mut self, now: Time, number: u32) {
+        let Some(flow) = self.flows.get_mut(number as usize) else { return };
+        flow.established = true;
+        let connection = flow.connection;
+        self.on_established(now, connection);
     }
 
     fn open_flow(&mut self, now: Time, number: u32, sent: Option<Time>, repeated: bool) {

@@ -1,6 +1,6 @@
 //! Packets: from a sender over links to a receiver, and what that sets off.
 
-use super::{Event, Simulator};
+use super::{END, Event, Simulator};
 use crate::carrier::Carrier;
 use crate::flow::Source;
 use crate::observer::{Departure, Loss, Observer, Trouble};
@@ -17,13 +17,13 @@ impl<O: Observer> Simulator<O> {
             let before = flow.sender.sent();
             let Some(segment) = flow.sender.poll(now) else { break };
             let end = segment.end();
-            if end > before {
-                if let Source::Endless { kind } = flow.config.source {
-                    flow.writes.push(now, (end - before) as u32, kind);
-                }
-                flow.writes.on_sent(now, end);
+            if let Source::Endless { kind } = flow.config.source
+                && end > before
+            {
+                flow.writes.push(now, (end - before) as u32, kind);
             }
             let kind = flow.writes.kind_at(segment.start).unwrap_or_default();
+            flow.writes.on_sent(now, end);
             let departure = Departure { at: now, flow: number, segment, kind, sender: &flow.sender };
             self.observer.departed(&departure);
             let segments = segment.len.div_ceil(flow.config.sender.mss.max(1));
@@ -32,8 +32,9 @@ impl<O: Observer> Simulator<O> {
                 owner: number,
                 bytes: segment.len + segments * flow.config.header,
                 segments: segments as u16,
-                hop: 0,
+                next: flow.data_route,
                 class: kind,
+                ecn_capable: flow.config.ecn,
                 marked: false,
                 sent: now,
                 host: Span::ZERO,
@@ -102,8 +103,9 @@ impl<O: Observer> Simulator<O> {
                 owner: number,
                 bytes: flow.ack_bytes(&ack),
                 segments: 1,
-                hop: 0,
+                next: flow.ack_route,
                 class: flow.config.ack_class,
+                ecn_capable: false,
                 marked: false,
                 sent: now,
                 host: Span::ZERO,
@@ -125,45 +127,32 @@ impl<O: Observer> Simulator<O> {
         self.go_on(now, number);
     }
 
-    /// The way that a packet takes next.
-    fn next_way(&self, packet: &Packet) -> Option<Way> {
-        let owner = packet.owner as usize;
-        let route = match packet.body {
-            Body::Data(_) => self.flows.get(owner)?.data_route,
-            Body::Ack(_) => self.flows.get(owner)?.ack_route,
-            Body::Syn | Body::Established => self.connections.get(owner)?.there,
-            Body::SynAck => self.connections.get(owner)?.back,
-        };
-        self.routes.get(route as usize)?.get(usize::from(packet.hop)).copied()
-    }
-
     /// A packet comes to the end of a link.
     pub(super) fn arrive(&mut self, now: Time, number: u32) {
         self.go_on(now, number);
     }
 
-    /// Takes a packet over its next link, or hands it to whom it is for.
+    /// Takes a packet over its next links as far as can be said now, or hands it to whom it is for.
     fn go_on(&mut self, now: Time, number: u32) {
         let mut now = now;
         let mut handed_on = false;
         loop {
-            let Some(packet) = self.packets.get(number).copied() else { return };
-            let Some(way) = self.next_way(&packet) else {
-                if handed_on {
-                    self.events.push(now, Event::Arrive(number));
-                } else {
-                    self.packets.remove(number);
-                    self.receive(now, &packet);
-                }
-                return;
-            };
-            // what others feed as well has to wait for its time
-            if handed_on && !self.handed_on.get(way.0 as usize).copied().unwrap_or(false) {
+            let Some(packet) = self.packets.get(number) else { return };
+            let at = self.hops.get(packet.next as usize).copied().unwrap_or(END);
+            let may = self.handed_on.get(at as usize).copied().unwrap_or(false);
+            // what others feed as well, and who receives it, has to wait for its time
+            if handed_on && !may {
                 self.events.push(now, Event::Arrive(number));
                 return;
             }
-            let Some(delivered) = self.offer(now, way, number, &packet) else { return };
-            self.spend(number, way, delivered.departed.since(now));
+            if at == END {
+                if let Some(packet) = self.packets.remove(number) {
+                    self.receive(now, &packet);
+                }
+                return;
+            }
+            let Some(delivered) = self.offer(now, Way(at), number) else { return };
+            self.spend(number, Way(at), delivered.departed.since(now));
             now = delivered.due;
             handed_on = true;
         }
@@ -172,21 +161,22 @@ impl<O: Observer> Simulator<O> {
     fn spend(&mut self, number: u32, way: Way, span: Span) {
         let in_router = self.in_router.get(way.0 as usize).copied().unwrap_or(false);
         if let Some(packet) = self.packets.get(number) {
-            packet.hop += 1;
+            packet.next += 1;
             let part = if in_router { &mut packet.router } else { &mut packet.host };
             *part = *part + span;
         }
     }
 
     /// Offers a packet to a link; what becomes of it, if that is known at once.
-    fn offer(&mut self, now: Time, way: Way, number: u32, packet: &Packet) -> Option<Delivered> {
+    fn offer(&mut self, now: Time, way: Way, number: u32) -> Option<Delivered> {
+        let packet = self.packets.get(number)?;
         let meta = link::Packet {
             id: number.into(),
             bytes: packet.bytes,
             class: packet.class,
             flow: packet.owner.into(),
             segments: packet.segments,
-            ecn_capable: self.may_be_marked(packet),
+            ecn_capable: packet.ecn_capable,
         };
         match self.carriers.get_mut(way.0 as usize)? {
             Carrier::Steady(fifo) => match fifo.offer(now, meta) {
@@ -206,11 +196,6 @@ impl<O: Observer> Simulator<O> {
                 None
             }
         }
-    }
-
-    fn may_be_marked(&self, packet: &Packet) -> bool {
-        let owner = self.flows.get(packet.owner as usize);
-        matches!(packet.body, Body::Data(_)) && owner.is_some_and(|flow| flow.config.ecn)
     }
 
     pub(super) fn wake(&mut self, now: Time, way: u32) {
@@ -269,8 +254,10 @@ impl<O: Observer> Simulator<O> {
     }
 
     fn on_data(&mut self, now: Time, packet: &Packet, segment: &Segment) {
-        self.on_established_by(now, packet.owner);
         let number = packet.owner;
+        if self.flows.get(number as usize).is_some_and(|flow| !flow.established) {
+            self.on_first_data(now, number);
+        }
         let Some(flow) = self.flows.get_mut(number as usize) else { return };
         let block = Block { start: segment.start, end: segment.end() };
         let stamp = flow.timestamp(packet.sent);
