@@ -7,7 +7,8 @@
 //!
 //! An event stands at the level of the highest digit (to base 64) in which its tick differs from the
 //! current one. So only slots after the current one are ever occupied, all of a level comes before
-//! all of the next, and the next occupied slot is two bit counts away.
+//! all of the next, and the next occupied slot is two bit counts away. Where several ticks are current,
+//! as many as one slot is wide, it is the last of them that counts: any other gives the same.
 
 use super::Entry;
 
@@ -20,6 +21,12 @@ const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(SLOT_BITS) as usize;
 /// Entries to a block: few enough that a block for a single event wastes little of the nearest cache,
 /// enough that those of a full slot are read one after the other. By `benches/events.rs`.
 const BLOCK: usize = 16;
+/// A slot with this many entries or fewer, however wide, goes to the front as it is: where events are
+/// rare, sorting them there costs less than moving them through the levels. By `benches/events.rs`.
+const FEW: u32 = 8;
+/// And when the front has grown to this many meanwhile, what is beyond one tick comes back: so that
+/// putting an event in its place there stays cheap.
+const MANY: usize = 32;
 const NONE: u32 = u32::MAX;
 
 /// A chain of blocks, of which only the first may be less than full.
@@ -39,10 +46,11 @@ struct Block<E> {
     entries: [Entry<E>; BLOCK],
 }
 
-/// All that is due after the current tick.
+/// All that is due after the current ticks.
 #[derive(Debug, Clone)]
 pub(super) struct Wheel<E> {
-    /// The current tick.
+    /// The ticks that are current, first and last: what is due by the last of them stands in the front.
+    begin: u64,
     tick: u64,
     /// By bit, the levels that hold something.
     levels: u32,
@@ -59,6 +67,7 @@ pub(super) struct Wheel<E> {
 impl<E: Copy> Wheel<E> {
     pub(super) fn new(now: u64) -> Self {
         Self {
+            begin: now >> TICK_BITS,
             tick: now >> TICK_BITS,
             levels: 0,
             occupied: [0; LEVELS],
@@ -68,12 +77,12 @@ impl<E: Copy> Wheel<E> {
         }
     }
 
-    /// Whether `at` is after the current tick.
+    /// Whether `at` is after the current ticks.
     pub(super) const fn reaches(&self, at: u64) -> bool {
         at >> TICK_BITS > self.tick
     }
 
-    /// Puts in an entry that is due after the current tick.
+    /// Puts in an entry that is due after the current ticks.
     pub(super) fn place(&mut self, entry: Entry<E>) {
         let tick = entry.at >> TICK_BITS;
         let level = (tick ^ self.tick).ilog2() / SLOT_BITS;
@@ -90,7 +99,7 @@ impl<E: Copy> Wheel<E> {
         slot.held += 1;
     }
 
-    /// Goes on to the next tick for which there is something and moves that to `front`, latest first.
+    /// Goes on to the next ticks for which there is something and moves that to `front`, latest first.
     /// Leaves `front` empty when there is nothing.
     pub(super) fn advance(&mut self, front: &mut Vec<Entry<E>>) {
         while front.is_empty() && self.levels != 0 {
@@ -101,16 +110,41 @@ impl<E: Copy> Wheel<E> {
             if *occupied == 0 {
                 self.levels &= self.levels - 1;
             }
-            // to where that slot begins: digits above stay, those below are 0
+            // to where that slot begins: digits above stay, those below are 0; to its end, they are 63
             let shift = level * SLOT_BITS;
             let above = (self.tick >> shift >> SLOT_BITS) << SLOT_BITS;
-            self.tick = (above | u64::from(digit)) << shift;
-            self.empty(level as usize * SLOTS + digit as usize, front);
+            let at = level as usize * SLOTS + digit as usize;
+            self.begin = (above | u64::from(digit)) << shift;
+            self.tick = self.begin;
+            if self.is_few(at) {
+                self.tick |= (1 << shift) - 1;
+            }
+            self.empty(at, front);
         }
         front.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.rank()));
     }
 
-    /// Moves what a slot holds to `front` if it is due in the current tick, else to lower levels.
+    fn is_few(&self, at: usize) -> bool {
+        let Slot { first, held } = self.slots[at];
+        held <= FEW && self.blocks[first as usize].next == NONE
+    }
+
+    /// Takes back from a `front` of many what is due after its first tick.
+    pub(super) fn take_back(&mut self, front: &mut Vec<Entry<E>>) {
+        if front.len() < MANY || self.begin == self.tick {
+            return;
+        }
+        let Some(earliest) = front.last() else { return };
+        // what was pushed for before the slot, after a peek, leaves the slots as they stand
+        self.tick = (earliest.at >> TICK_BITS).max(self.begin);
+        self.begin = self.tick;
+        let later = front.partition_point(|entry| self.reaches(entry.at));
+        for entry in front.drain(..later) {
+            self.place(entry);
+        }
+    }
+
+    /// Moves what a slot holds to `front` if it is due in the current ticks, else to lower levels.
     fn empty(&mut self, at: usize, front: &mut Vec<Entry<E>>) {
         let Slot { mut first, mut held } = std::mem::replace(&mut self.slots[at], EMPTY);
         while first != NONE {
