@@ -30,7 +30,7 @@ pub struct Events<E> {
     len: usize,
     /// The number of the next event to be pushed.
     sequence: u64,
-    /// What is due up to the end of the wheel's current ticks, latest first, so that the next is popped
+    /// What is due up to the end of the wheel's current tick, latest first, so that the next is popped
     /// off its end.
     front: Vec<Entry<E>>,
     /// What is due later.
@@ -90,8 +90,7 @@ impl<E: Copy> Events<E> {
         Some((self.now, entry.event))
     }
 
-    /// When the next event comes; `None` when there is none. What is pushed for earlier than that
-    /// afterwards is popped in its order, though not as quickly as in the order push, peek, pop.
+    /// When the next event comes; `None` when there is none.
     pub fn peek_time(&mut self) -> Option<Time> {
         if self.front.is_empty() {
             self.wheel.advance(&mut self.front);

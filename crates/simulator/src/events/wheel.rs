@@ -7,8 +7,11 @@
 //!
 //! An event stands at the level of the highest digit (to base 64) in which its tick differs from the
 //! current one. So only slots after the current one are ever occupied, all of a level comes before
-//! all of the next, and the next occupied slot is two bit counts away. Where several ticks are current,
-//! as many as one slot is wide, it is the last of them that counts: any other gives the same.
+//! all of the next, and the next occupied slot is two bit counts away.
+//!
+//! The current tick may also be set back, as long as nothing is due before it: an event then stands
+//! where it should or lower, since its tick differs from an earlier one in the same digit or a higher.
+//! What comes out of a slot before it is due is put in again.
 
 use super::Entry;
 
@@ -46,11 +49,10 @@ struct Block<E> {
     entries: [Entry<E>; BLOCK],
 }
 
-/// All that is due after the current ticks.
+/// All that is due after the current tick.
 #[derive(Debug, Clone)]
 pub(super) struct Wheel<E> {
-    /// The ticks that are current, first and last: what is due by the last of them stands in the front.
-    begin: u64,
+    /// The current tick: what is due by its end stands in the front.
     tick: u64,
     /// By bit, the levels that hold something.
     levels: u32,
@@ -67,7 +69,6 @@ pub(super) struct Wheel<E> {
 impl<E: Copy> Wheel<E> {
     pub(super) fn new(now: u64) -> Self {
         Self {
-            begin: now >> TICK_BITS,
             tick: now >> TICK_BITS,
             levels: 0,
             occupied: [0; LEVELS],
@@ -77,12 +78,12 @@ impl<E: Copy> Wheel<E> {
         }
     }
 
-    /// Whether `at` is after the current ticks.
+    /// Whether `at` is after the current tick.
     pub(super) const fn reaches(&self, at: u64) -> bool {
         at >> TICK_BITS > self.tick
     }
 
-    /// Puts in an entry that is due after the current ticks.
+    /// Puts in an entry that is due after the current tick.
     pub(super) fn place(&mut self, entry: Entry<E>) {
         let tick = entry.at >> TICK_BITS;
         let level = (tick ^ self.tick).ilog2() / SLOT_BITS;
@@ -114,8 +115,7 @@ impl<E: Copy> Wheel<E> {
             let shift = level * SLOT_BITS;
             let above = (self.tick >> shift >> SLOT_BITS) << SLOT_BITS;
             let at = level as usize * SLOTS + digit as usize;
-            self.begin = (above | u64::from(digit)) << shift;
-            self.tick = self.begin;
+            self.tick = (above | u64::from(digit)) << shift;
             if self.is_few(at) {
                 self.tick |= (1 << shift) - 1;
             }
@@ -129,22 +129,17 @@ impl<E: Copy> Wheel<E> {
         held <= FEW && self.blocks[first as usize].next == NONE
     }
 
-    /// Takes back from a `front` of many what is due after its first tick.
+    /// Takes back from a `front` of many what is due after its first tick, which is then the current one.
     pub(super) fn take_back(&mut self, front: &mut Vec<Entry<E>>) {
-        if front.len() < MANY || self.begin == self.tick {
-            return;
-        }
-        let Some(earliest) = front.last() else { return };
-        // what was pushed for before the slot, after a peek, leaves the slots as they stand
-        self.tick = (earliest.at >> TICK_BITS).max(self.begin);
-        self.begin = self.tick;
+        let Some(earliest) = front.last().filter(|_| front.len() >= MANY) else { return };
+        self.tick = earliest.at >> TICK_BITS;
         let later = front.partition_point(|entry| self.reaches(entry.at));
         for entry in front.drain(..later) {
             self.place(entry);
         }
     }
 
-    /// Moves what a slot holds to `front` if it is due in the current ticks, else to lower levels.
+    /// Moves what a slot holds to `front` if it is due by the end of the current tick, else to lower levels.
     fn empty(&mut self, at: usize, front: &mut Vec<Entry<E>>) {
         let Slot { mut first, mut held } = std::mem::replace(&mut self.slots[at], EMPTY);
         while first != NONE {
