@@ -14,7 +14,7 @@ impl Sender {
     fn selecting(&mut self) -> Option<&mut Selecting> {
         match &mut self.engine {
             Engine::Board(selecting) => Some(selecting),
-            Engine::Duplicates(_) => None,
+            Engine::Duplicates(_) | Engine::Piping(_) => None,
         }
     }
 
