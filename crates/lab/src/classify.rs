@@ -1,8 +1,8 @@
 //! `ekiden lab classify`: the flows of a thin client's traffic in a capture, beside what was published.
 //!
-//! A capture is read packet by packet ([`container`], [`headers`]); its TCP connections are followed
-//! ([`connections`]), the server's data is given to [`ekiden_model::workload::flows`], and the sums are
-//! shown as Table 1 of seed 0 has them ([`table`]). Memory grows with the number of connections, not
+//! A capture is read packet by packet (`container`, `headers`); its TCP connections are followed
+//! (`connections`), the server's data is given to [`ekiden_model::workload::flows`], and the sums are
+//! shown as Table 1 of seed 0 has them (`table`). Memory grows with the number of connections, not
 //! with the capture.
 //!
 //! Bias: see [`ekiden_model::workload::flows`]; the capture has to come from near the server, from

@@ -321,4 +321,69 @@ mod tests {
         let refused = Interface::read(Order::Big, &interface(Interface::RESOLUTION, &[99]));
         assert_eq!(refused.err(), Some("an interface's clock makes no sense"));
     }
+
+    /// A block in big-endian order.
+    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+        let length = (body.len() as u32 + 12).to_be_bytes();
+        [&kind.to_be_bytes()[..], &length, body, &length].concat()
+    }
+
+    fn section() -> Vec<u8> {
+        let version = [0, 1, 0, 0];
+        block(0x0a0d_0d0a, &[&ORDER.to_be_bytes()[..], &version, &[0xff; 8]].concat())
+    }
+
+    /// 8 bytes, at 5 s.
+    fn packet(kept: u32) -> Vec<u8> {
+        let mut body = Vec::new();
+        for number in [0, 0, 5_000_000, kept, 1_500_u32] {
+            body.extend(number.to_be_bytes());
+        }
+        body.extend(*b"12345678");
+        body
+    }
+
+    /// What is found, and what is said at the end.
+    fn found(file: &[u8]) -> (Vec<(u64, usize, u32)>, String) {
+        let mut packets = Vec::new();
+        let end = read(file, |packet| {
+            packets.push((packet.at.as_nanos(), packet.bytes.len(), packet.length));
+            Ok(())
+        });
+        (packets, end.err().map_or_else(String::new, |error| error.to_string()))
+    }
+
+    #[test]
+    fn pcapng_is_read_in_the_other_byte_order() {
+        let described = block(INTERFACE, &interface(1, b""));
+        let names = block(4, &[0; 8]);
+        let file = [section(), described, names, block(PACKET, &packet(7))].concat();
+        assert_eq!(found(&file), (vec![(5_000_000_000, 7, 1_500)], String::new()));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_told() {
+        let begin = [section(), block(INTERFACE, &interface(1, b""))].concat();
+        let after = |block: &[u8]| found(&[&begin[..], block].concat()).1;
+        assert_eq!(after(&[]), "");
+        let mut two = block(PACKET, &packet(8));
+        *two.last_mut().unwrap() += 4;
+        assert!(after(&two).contains("two lengths"));
+        assert!(after(&block(PACKET, &packet(9))).contains("longer than its block"));
+        assert!(after(&block(PACKET, &packet(8)[..16])).contains("too short"));
+        assert!(after(&block(SIMPLE_PACKET, &packet(8))).contains("no times"));
+        assert!(after(&block(INTERFACE, &[0; 4])).contains("too short"));
+        let long = interface(1, b"abcd");
+        assert!(after(&block(INTERFACE, &long[..12])).contains("option is longer"));
+        for length in [0_u32, 8, 14, LARGEST + 4] {
+            let claim = [PACKET.to_be_bytes(), length.to_be_bytes(), [0; 4]].concat();
+            let what = if length > LARGEST { "16 MiB" } else { "its own head" };
+            assert!(after(&claim).contains(what), "{length}");
+        }
+        let mut orderless = section();
+        orderless[8] = 0;
+        assert!(found(&orderless).1.contains("no byte order"));
+        let pcap = [&MICROS.to_be_bytes()[..], &[0; 20], &[0; 8], &[0xff; 8]].concat();
+        assert!(found(&pcap).1.contains("16 MiB"));
+    }
 }
