@@ -4,10 +4,11 @@
 #   ns ns2.tcl defaults=1        # the values that this version comes with
 #
 # rate in Mb/s and delay in ms, of the bottleneck; queue in packets. Flow i of N starts at i/N s and
-# sends without end. monitor=0 leaves the queue's counters out.
+# sends without end, over a link that is i × apart ns longer than the first one's. monitor=0 leaves the queue's counters out.
 
 array set option {
     flows 100  rate 10  delay 20  queue 100  duration 300  variant Newreno  seed 1  monitor 1  defaults 0
+    apart 1
 }
 foreach argument $argv {
     if {![regexp {^([a-z]+)=(.+)$} $argument -> name value] || ![info exists option($name)]} {
@@ -57,7 +58,7 @@ set sink_class [expr {$option(variant) eq "Sack1" ? "Agent/TCPSink/Sack1" : "Age
 for {set i 0} {$i < $option(flows)} {incr i} {
     set from [$ns node]
     set to [$ns node]
-    $ns duplex-link $from $near ${access}Mb 1ms DropTail
+    $ns duplex-link $from $near ${access}Mb [expr {1.0 + $i * $option(apart) * 1e-6}]ms DropTail
     $ns duplex-link $far $to ${access}Mb 1ms DropTail
     set tcp($i) [new Agent/TCP/$option(variant)]
     set sink($i) [new $sink_class]

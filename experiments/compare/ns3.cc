@@ -84,7 +84,7 @@ void OnDrop(Ptr<const Packet>) { ++drops; }
 
 int main(int argc, char* argv[]) {
     uint32_t flows = 100, queue = 100, seed = 1;
-    double rate = 10, delay = 20, duration = 300;
+    double rate = 10, delay = 20, duration = 300, apart = 1;
     std::string variant = "Newreno";
     CommandLine line(__FILE__);
     line.AddValue("flows", "flows", flows);
@@ -93,6 +93,7 @@ int main(int argc, char* argv[]) {
     line.AddValue("queue", "bottleneck, packets", queue);
     line.AddValue("duration", "s", duration);
     line.AddValue("variant", "Newreno or Sack1", variant);
+    line.AddValue("apart", "ns by which each sender's link is longer than the one before", apart);
     line.AddValue("seed", "of the random numbers", seed);
     line.Parse(argc, argv);
     if (variant != "Newreno" && variant != "Sack1") {
@@ -150,7 +151,7 @@ int main(int argc, char* argv[]) {
         NodeContainer ends;
         ends.Create(2);
         stack.Install(ends);
-        connect(link(access, 1, 10000), ends.Get(0), routers.Get(0));
+        connect(link(access, 1 + i * apart * 1e-6, 10000), ends.Get(0), routers.Get(0));
         auto far = connect(link(access, 1, 10000), routers.Get(1), ends.Get(1)).second;
         InetSocketAddress to(far.GetAddress(1), 5001);
         PacketSinkHelper helper("ns3::TcpSocketFactory", to);

@@ -4,6 +4,7 @@
 #   apt-get install ns2                                  # TOOL ns2
 #   apt-get install libns3-dev libgsl-dev g++ pkg-config            # TOOL ns3
 #   experiments/compare/run.sh ns2 experiments/results/ns2
+#   experiments/compare/run.sh ekiden experiments/results/ekiden      # TOOL ekiden: the simulator here
 #
 # One file a scenario, OUT/SCENARIO.json: what was run, on what, and a line of numbers for each seed.
 # SEEDS="1 2 3" says which seeds. Not part of the tests: it takes some minutes, and let nothing else run
@@ -12,7 +13,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tool=${1:-}
 out=${2:-}
-[ -n "$tool" ] && [ -n "$out" ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ -n "$tool" ] && [ -n "$out" ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 shift 2
 seeds=${SEEDS:-"1 2 3 4 5"}
 
@@ -41,8 +42,13 @@ ns3)
         "$built/ns3" "$@"
     }
     ;;
+ekiden)
+    version=$(git -C "$here" describe --always --dirty 2>/dev/null || echo unknown)
+    cargo bench -q -p ekiden-simulator --bench dumbbell --no-run
+    simulate() { cargo bench -q -p ekiden-simulator --bench dumbbell -- "$@" | grep tool; }
+    ;;
 *)
-    echo "$0: «$tool» is neither ns2 nor ns3" >&2
+    echo "$0: «$tool» is none of ns2, ns3 and ekiden" >&2
     exit 2
     ;;
 esac
