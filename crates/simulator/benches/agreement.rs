@@ -60,5 +60,6 @@ fn one(run: &Value) -> [f64; 5] {
     let until = Span::from_nanos((number("duration_s") * 1e9) as u64);
     let (counts, ..) = bulk::run(&config, until).unwrap();
     let delivered = counts.delivered / u64::from(config.mss);
-    [delivered, counts.sent, counts.dropped, counts.timeouts, counts.retransmitted].map(|n| n as f64)
+    [delivered, counts.sent, counts.dropped, counts.timeouts, counts.retransmitted]
+        .map(|n| n as f64)
 }
