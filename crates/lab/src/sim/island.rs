@@ -3,7 +3,7 @@
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::path::{self, Leg};
-use ekiden_model::congestion::Algorithm;
+use ekiden_model::congestion::{Algorithm, SlowStart};
 use ekiden_model::link::{Bound, Config, Discipline, Loss, LossUnit, Serialiser};
 use ekiden_model::tcp::preset::{Era, Flavour};
 use ekiden_model::tcp::{Acknowledging, ReceiverConfig, SenderConfig};
@@ -141,7 +141,12 @@ fn sender(cell: &Cell) -> Result<SenderConfig, EngineError> {
         }
     };
     sender.buffer = DEFAULT_WINDOW;
-    if cell.text("unit")? == "super-packet" {
+    // HyStart is CUBIC's in Linux
+    if !matches!(sender.congestion.algorithm, Algorithm::Cubic(_)) {
+        sender.congestion.slow_start = SlowStart::Standard;
+    }
+    // as on the kernel: single packets only where single packets are lost
+    if cell.text("unit")? == "super-packet" || cell.value::<Share>("loss")? == Share::NONE {
         sender.offload = SUPER;
     }
     Ok(sender)

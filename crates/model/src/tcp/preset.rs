@@ -6,7 +6,7 @@
 //! 2006-01. What 2.1b9 had before is from memory, and marked so.
 
 use super::{
-    Counting, Decrease, OpeningConfig, Pacing, Repair, Sampling, Selective, SenderConfig, Variant,
+    Counting, Decrease, OpeningConfig, Repair, Sampling, Selective, SenderConfig, Variant,
 };
 use crate::congestion::{self, Algorithm, Counting as Growth, CubicConfig, Cut, SlowStart};
 use crate::rto::{Estimator, Floor, RtoConfig};
@@ -82,14 +82,15 @@ impl Era {
             } else {
                 Sampling::OnePerWindow
             },
-            decrease: if self.is_ns2() { Decrease::FromWindow } else { Decrease::FromFlight },
+            decrease: if self == Self::Rfc { Decrease::FromFlight } else { Decrease::FromWindow },
             buffer: u64::MAX,
             offload: 1,
             nagle: !self.is_ns2(),
             restart_after_idle: true,
             reset_rto_after_idle: false,
             repeated_timeout_keeps_threshold: !self.is_ns2(),
-            pacing: (self == Self::Linux).then_some(Pacing { starting: 2.0, steady: 1.2 }),
+            // Linux paces CUBIC and Reno only behind the queue discipline fq
+            pacing: None,
         }
     }
 
@@ -103,7 +104,12 @@ impl Era {
             },
             initial_window: if ns2 { 2.0 } else { 10.0 },
             initial_threshold: if ns2 { window } else { f64::INFINITY },
-            counting: if ns2 { Growth::PerAck } else { Growth::Bytes { limit: 2.0 } },
+            // Linux counts all that an ACK acknowledges, however much
+            counting: match self {
+                Self::Linux => Growth::Bytes { limit: f64::INFINITY },
+                Self::Rfc => Growth::Bytes { limit: 2.0 },
+                _ => Growth::PerAck,
+            },
             cut: match self {
                 Self::Ns21b9 | Self::Ns228 => Cut::Both,
                 Self::Ns235 => Cut::Threshold,

@@ -233,7 +233,10 @@ impl Sender {
     /// Where a decrease starts from, in segments.
     fn basis(&self) -> f64 {
         match self.config.decrease {
-            Decrease::FromFlight => self.segments(self.max - self.una),
+            // what limited transmit and recovery sent beyond the window does not count (RFC 5681 §3.2)
+            Decrease::FromFlight => {
+                self.segments(self.max - self.una).min(self.control.window())
+            }
             Decrease::FromWindow => {
                 let window = self.control.window() + self.engine.extra() as f64;
                 window.min(self.segments(self.peer_window))

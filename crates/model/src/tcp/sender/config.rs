@@ -51,9 +51,9 @@ pub enum Sampling {
 /// Where a decrease starts from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decrease {
-    /// From what is outstanding (RFC 5681 equation 4).
+    /// From what is outstanding, at most the window (RFC 5681 equation 4).
     FromFlight,
-    /// From the window in force, with its inflation, at most the peer's (4.3BSD, ns-2).
+    /// From the window in force, with its inflation, at most the peer's (4.3BSD, ns-2, Linux).
     FromWindow,
 }
 

@@ -66,9 +66,9 @@ fn the_first_two_duplicates_let_new_segments_go() {
         101 ack 0
         > 11
         = cwnd 10
-        102 ack 0
+        102 ack 0           // half of ten: those two do not count
         > 0f
-        = cwnd 6 ssthresh 6
+        = cwnd 5 ssthresh 5
     ",
     );
 }

@@ -18,12 +18,13 @@ fn three_segments_above_mean_a_loss() {
         > 11
         102 ack 0 sack 1-3
         > 0s
-        = cwnd 6 ssthresh 6 recoveries 1 flight 9
+        = cwnd 5 ssthresh 5 recoveries 1 flight 9
         103 ack 0 sack 1-4
         104 ack 0 sack 1-5
         105 ack 0 sack 1-6
         = flight 6
         106 ack 0 sack 1-7
+        107 ack 0 sack 1-8
         > 12
     ",
     );
