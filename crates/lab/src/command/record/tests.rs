@@ -3,7 +3,7 @@ use crate::runner::progress::Silent;
 use crate::runner::{Batch, Options, journal};
 use crate::sim::Simulated;
 
-const PLAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/command/record/tiny.toml");
+const PLAN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../ekiden/tests/cmd/lab.in/tiny.toml");
 
 fn asked(cell: &[&str]) -> Record {
     Record {
