@@ -20,6 +20,7 @@
 mod board;
 mod counting;
 mod handshake;
+mod piping;
 pub mod preset;
 mod prr;
 mod ranges;
@@ -156,6 +157,8 @@ pub enum Repair {
     Counting(Counting),
     /// By selective acknowledgements.
     Selective(Selective),
+    /// By selective acknowledgements, what is in flight being counted (Fall and Floyd 1996: «sack1»).
+    Piping,
 }
 
 /// Loss recovery without selective acknowledgements.

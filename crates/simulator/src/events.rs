@@ -20,7 +20,7 @@ use wheel::Wheel;
 ///
 /// A hierarchical timing wheel (Varghese and Lauck 1987) with what is next to come sorted beside it.
 /// Both operations are amortised O(1), but pushing into the 4,096 ns that are being popped costs
-/// time linear in what these still hold. It allocates only when there are more events than ever before,
+/// time linear in what these still hold (half a microsecond when these are 4,096). It allocates only when there are more events than ever before,
 /// and keeps at most that room, about 24 bytes an event, and a fifth of a mebibyte.
 ///
 /// `E` takes at most 8 bytes: a packed number or a small enum, with indices to what is larger.
@@ -75,6 +75,7 @@ impl<E: Copy> Events<E> {
             // no other has a higher number, so time alone says where it stands
             let place = self.front.partition_point(|other| other.at > at);
             self.front.insert(place, entry);
+            self.wheel.take_back(&mut self.front);
         }
     }
 
@@ -89,8 +90,7 @@ impl<E: Copy> Events<E> {
         Some((self.now, entry.event))
     }
 
-    /// When the next event comes; `None` when there is none. What is pushed for earlier than that
-    /// afterwards is popped in its order, though not as quickly as in the order push, peek, pop.
+    /// When the next event comes; `None` when there is none.
     pub fn peek_time(&mut self) -> Option<Time> {
         if self.front.is_empty() {
             self.wheel.advance(&mut self.front);

@@ -120,6 +120,7 @@ impl Era {
         let variant = match flavour {
             Flavour::Reno => Variant::Reno,
             Flavour::NewReno => Variant::NewReno,
+            Flavour::Sack if ns2 => return Repair::Piping,
             Flavour::Sack => {
                 return Repair::Selective(Selective {
                     rack: linux,

@@ -1,6 +1,7 @@
 //! The sending side of one direction.
 
 mod config;
+mod piped;
 mod repair;
 mod selective;
 
@@ -136,6 +137,8 @@ impl Sender {
         }
         if matches!(self.engine, Engine::Board(_)) {
             self.on_selective(now, ack);
+        } else if matches!(self.engine, Engine::Piping(_)) {
+            self.on_piped(now, ack);
         } else if ack.ack > self.una {
             self.on_new(now, ack);
         } else if self.una < self.max && same_window {
@@ -154,6 +157,7 @@ impl Sender {
         let segment = match self.engine {
             Engine::Duplicates(_) => self.next_by_counting(now),
             Engine::Board(_) => self.next_by_board(now),
+            Engine::Piping(_) => self.next_by_piping(),
         }?;
         self.on_sent(now, &segment);
         Some(segment)
@@ -218,7 +222,7 @@ impl Sender {
     fn outstanding(&self) -> u64 {
         match &self.engine {
             Engine::Board(board) => board.board.pipe(),
-            Engine::Duplicates(_) => self.max - self.una,
+            Engine::Duplicates(_) | Engine::Piping(_) => self.max - self.una,
         }
     }
 
@@ -341,7 +345,7 @@ impl Sender {
         self.rto.on_timeout();
         self.arm(now);
         self.timed = None;
-        if let Engine::Duplicates(_) = self.engine {
+        if !matches!(self.engine, Engine::Board(_)) {
             self.next = self.una;
         }
         // nothing keeps the first one back

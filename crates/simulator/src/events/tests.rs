@@ -60,7 +60,7 @@ fn action() -> impl Strategy<Value = Do> {
         1 => any::<u64>().prop_map(Do::PushAt),
         4 => (1_usize..4).prop_map(Do::Pop),
         1 => (1_usize..100).prop_map(Do::Pop),
-        1 => Just(Do::Peek),
+        3 => Just(Do::Peek),
         1 => Just(Do::Drain),
     ]
 }
@@ -172,6 +172,33 @@ fn what_is_pushed_before_a_peeked_event_comes_first() {
     assert_eq!(events.now(), Time::NEVER);
     events.push(Time::NEVER, 'e');
     assert_eq!(events.pop(), Some((Time::NEVER, 'e')));
+}
+
+#[test]
+fn the_front_stays_short_unless_one_tick_is_crowded() {
+    let mut events = Events::new(Time::ZERO);
+    // few in a slot of a second come to the front at once; what joins them there is soon too much
+    let begin = Time::from_nanos(5 << 30);
+    (0..5).for_each(|n| events.push(begin + Span::from_millis(100 * n), n));
+    assert_eq!(events.pop(), Some((begin, 0)));
+    assert_eq!(events.front.len(), 4);
+    for n in 0..1_000 {
+        events.push(begin + Span::from_micros(300 * (n * 7 % 1_000)), n);
+        assert!(events.front.len() <= 32, "{}", events.front.len());
+    }
+    // a slot of many does not come at once, however few its first block holds: here 8
+    let mut events = Events::new(Time::ZERO);
+    (0..1_000).for_each(|n| events.push(begin + Span::from_micros(300 * n), n));
+    assert_eq!(events.pop(), Some((begin, 0)));
+    assert!(events.front.len() <= 8, "{}", events.front.len());
+    // nor does looking far ahead make a front of all that is pushed for before
+    let mut events = Events::new(Time::ZERO);
+    events.push(Time::NEVER, 0);
+    assert_eq!(events.peek_time(), Some(Time::NEVER));
+    for n in 0..1_000 {
+        events.push(Time::from_nanos(10_000 * (n * 7 % 1_000)), n);
+        assert!(events.front.len() <= 32, "{}", events.front.len());
+    }
 }
 
 #[test]

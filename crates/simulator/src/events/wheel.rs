@@ -8,6 +8,10 @@
 //! An event stands at the level of the highest digit (to base 64) in which its tick differs from the
 //! current one. So only slots after the current one are ever occupied, all of a level comes before
 //! all of the next, and the next occupied slot is two bit counts away.
+//!
+//! The current tick may also be set back, as long as nothing is due before it: an event then stands
+//! where it should or lower, since its tick differs from an earlier one in the same digit or a higher.
+//! What comes out of a slot before it is due is put in again.
 
 use super::Entry;
 
@@ -18,8 +22,15 @@ const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(SLOT_BITS) as usize;
 /// Entries to a block: few enough that a block for a single event wastes little of the nearest cache,
-/// enough that those of a full slot are read one after the other. By `benches/events.rs`.
+/// enough that those of a full slot are read one after the other. By `benches/events.rs` 4 are too
+/// few; 8, 16 and 32 are alike.
 const BLOCK: usize = 16;
+/// A slot with this many entries or fewer, however wide, goes to the front as it is: where events are
+/// rare, sorting them there costs less than moving them through the levels. By `benches/events.rs`.
+const FEW: u32 = 8;
+/// And when the front has grown to this many meanwhile, what is beyond one tick comes back: so that
+/// putting an event in its place there stays cheap.
+const MANY: usize = 32;
 const NONE: u32 = u32::MAX;
 
 /// A chain of blocks, of which only the first may be less than full.
@@ -42,7 +53,7 @@ struct Block<E> {
 /// All that is due after the current tick.
 #[derive(Debug, Clone)]
 pub(super) struct Wheel<E> {
-    /// The current tick.
+    /// The current tick: what is due by its end stands in the front.
     tick: u64,
     /// By bit, the levels that hold something.
     levels: u32,
@@ -90,7 +101,7 @@ impl<E: Copy> Wheel<E> {
         slot.held += 1;
     }
 
-    /// Goes on to the next tick for which there is something and moves that to `front`, latest first.
+    /// Goes on to the next ticks for which there is something and moves that to `front`, latest first.
     /// Leaves `front` empty when there is nothing.
     pub(super) fn advance(&mut self, front: &mut Vec<Entry<E>>) {
         while front.is_empty() && self.levels != 0 {
@@ -101,16 +112,35 @@ impl<E: Copy> Wheel<E> {
             if *occupied == 0 {
                 self.levels &= self.levels - 1;
             }
-            // to where that slot begins: digits above stay, those below are 0
+            // to where that slot begins: digits above stay, those below are 0; to its end, they are 63
             let shift = level * SLOT_BITS;
             let above = (self.tick >> shift >> SLOT_BITS) << SLOT_BITS;
+            let at = level as usize * SLOTS + digit as usize;
             self.tick = (above | u64::from(digit)) << shift;
-            self.empty(level as usize * SLOTS + digit as usize, front);
+            if self.is_few(at) {
+                self.tick |= (1 << shift) - 1;
+            }
+            self.empty(at, front);
         }
         front.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.rank()));
     }
 
-    /// Moves what a slot holds to `front` if it is due in the current tick, else to lower levels.
+    fn is_few(&self, at: usize) -> bool {
+        let Slot { first, held } = self.slots[at];
+        held <= FEW && self.blocks[first as usize].next == NONE
+    }
+
+    /// Takes back from a `front` of many what is due after its first tick, which is then the current one.
+    pub(super) fn take_back(&mut self, front: &mut Vec<Entry<E>>) {
+        let Some(earliest) = front.last().filter(|_| front.len() >= MANY) else { return };
+        self.tick = earliest.at >> TICK_BITS;
+        let later = front.partition_point(|entry| self.reaches(entry.at));
+        for entry in front.drain(..later) {
+            self.place(entry);
+        }
+    }
+
+    /// Moves what a slot holds to `front` if it is due by the end of the current tick, else to lower levels.
     fn empty(&mut self, at: usize, front: &mut Vec<Entry<E>>) {
         let Slot { mut first, mut held } = std::mem::replace(&mut self.slots[at], EMPTY);
         while first != NONE {

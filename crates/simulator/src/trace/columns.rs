@@ -1,6 +1,6 @@
 //! Rows as columns in a Parquet file, written a group of rows at a time.
 
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::basic::{Encoding, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
@@ -71,8 +71,8 @@ impl<W: Write + Send, R> Table<W, R> {
         let mut properties = WriterProperties::builder()
             .set_created_by(concat!("ekiden ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_key_value_metadata(Some(vec![KeyValue::new("comment".into(), comment.to_owned())]))
-            .set_compression(Compression::SNAPPY)
-            // measured values are nearly all different; only words come again and again
+            // measured numbers are nearly all different: no dictionary, but differences, in half the time
+            // and half the bytes of plain numbers under snappy, which would add little to them
             .set_dictionary_enabled(false)
             // for each page they would be held until the footer
             .set_statistics_enabled(EnabledStatistics::Chunk)
@@ -83,10 +83,14 @@ impl<W: Write + Send, R> Table<W, R> {
                 let text = format!("two columns are named {}", column.name);
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            if let Cell::Name(_) = column.cell {
-                let path = ColumnPath::from(column.name);
-                properties = properties.set_column_dictionary_enabled(path, true);
-            }
+            let path = ColumnPath::from(column.name);
+            properties = match column.cell {
+                Cell::Number(_) | Cell::Long(_) | Cell::Maybe(_) => {
+                    properties.set_column_encoding(path, Encoding::DELTA_BINARY_PACKED)
+                }
+                Cell::Name(_) => properties.set_column_dictionary_enabled(path, true),
+                Cell::Flag(_) => properties,
+            };
             fields.push(Arc::new(column.kind().map_err(told)?));
         }
         let schema = Type::group_type_builder("rows").with_fields(fields).build().map_err(told)?;

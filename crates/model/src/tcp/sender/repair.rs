@@ -2,17 +2,20 @@
 
 use super::super::board::Board;
 use super::super::counting::{Duplicates, Verdict};
+use super::super::piping::Piping;
 use super::super::prr::Prr;
 use super::super::{Acknowledgement, Repair, Segment, Selective, Variant};
 use super::{Sender, SenderConfig, Spurious};
 use crate::congestion::Control;
 use crate::units::Time;
+use alloc::boxed::Box;
 
 /// How losses are repaired.
 #[derive(Debug, Clone)]
 pub(super) enum Engine {
     Duplicates(Duplicates),
-    Board(Selecting),
+    Board(Box<Selecting>),
+    Piping(Piping),
 }
 
 /// Recovery with a scoreboard.
@@ -38,7 +41,8 @@ impl Engine {
     pub(super) fn new(config: &SenderConfig) -> Self {
         match config.repair {
             Repair::Counting(counting) => Self::Duplicates(Duplicates::new(counting)),
-            Repair::Selective(selective) => Self::Board(Selecting {
+            Repair::Piping => Self::Piping(Piping::new()),
+            Repair::Selective(selective) => Self::Board(Box::new(Selecting {
                 config: selective,
                 board: Board::new(config.mss, selective.rack),
                 recover: None,
@@ -49,7 +53,7 @@ impl Engine {
                 probing: None,
                 send_probe: false,
                 first: false,
-            }),
+            })),
         }
     }
 
@@ -57,6 +61,7 @@ impl Engine {
     pub(super) fn extra(&self) -> u64 {
         match self {
             Self::Duplicates(duplicates) => duplicates.extra(),
+            Self::Piping(piping) => piping.extra(),
             Self::Board(_) => 0,
         }
     }
@@ -64,6 +69,7 @@ impl Engine {
     pub(super) const fn recovering(&self) -> bool {
         match self {
             Self::Duplicates(duplicates) => duplicates.recovering(),
+            Self::Piping(piping) => piping.recovering(),
             Self::Board(selecting) => selecting.recover.is_some(),
         }
     }
@@ -72,6 +78,7 @@ impl Engine {
     pub(super) const fn timed_out(&self) -> bool {
         match self {
             Self::Duplicates(duplicates) => duplicates.timed_out(),
+            Self::Piping(piping) => piping.timed_out(),
             Self::Board(selecting) => selecting.timed_out,
         }
     }
@@ -79,21 +86,24 @@ impl Engine {
     pub(super) const fn f_rto(&self) -> bool {
         match self {
             Self::Duplicates(duplicates) => duplicates.config().f_rto,
+            Self::Piping(_) => false,
             Self::Board(selecting) => selecting.config.f_rto,
         }
     }
 
     pub(super) fn deadline(&self) -> Time {
         match self {
-            Self::Duplicates(_) => Time::NEVER,
+            Self::Duplicates(_) | Self::Piping(_) => Time::NEVER,
             Self::Board(selecting) => selecting.probe.min(selecting.board.deadline()),
         }
     }
 
     /// The application has written: what an acknowledgement allowed is no limit any more.
     pub(super) const fn unlimited(&mut self) {
-        if let Self::Duplicates(duplicates) = self {
-            duplicates.budget = u32::MAX;
+        match self {
+            Self::Duplicates(duplicates) => duplicates.budget = u32::MAX,
+            Self::Piping(piping) => piping.budget = u32::MAX,
+            Self::Board(_) => {}
         }
     }
 
@@ -102,6 +112,7 @@ impl Engine {
             Self::Duplicates(duplicates) => {
                 duplicates.budget = duplicates.budget.saturating_sub(1);
             }
+            Self::Piping(piping) => piping.on_sent(),
             Self::Board(selecting) => {
                 if fresh {
                     selecting.board.on_sent(now, segment.end());
@@ -118,6 +129,7 @@ impl Engine {
     pub(super) fn on_timeout(&mut self, max: u64) {
         match self {
             Self::Duplicates(duplicates) => duplicates.on_timeout(max),
+            Self::Piping(piping) => piping.on_timeout(max),
             Self::Board(selecting) => {
                 selecting.board.lose_all();
                 selecting.recover = Some(max);
@@ -135,6 +147,7 @@ impl Engine {
     pub(super) fn found(&mut self) {
         match self {
             Self::Duplicates(duplicates) => duplicates.on_found(),
+            Self::Piping(_) => {}
             Self::Board(selecting) => {
                 selecting.board.find_all();
                 selecting.recover = None;
@@ -181,7 +194,7 @@ impl Sender {
         matches!(&self.engine, Engine::Duplicates(duplicates) if duplicates.config().exit_to_flight)
     }
 
-    fn advance(&mut self, ack: u64) {
+    pub(super) fn advance(&mut self, ack: u64) {
         self.una = ack;
         self.next = self.next.max(ack);
     }

@@ -135,6 +135,16 @@ proptest! {
 }
 
 #[test]
+fn the_checksum_is_that_of_rfc_1071() {
+    // its example in §3
+    let example = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+    assert_eq!(checksum(&[&example]), [0x22, 0x0d]);
+    assert_eq!(checksum(&[&example[..4], &example[4..]]), [0x22, 0x0d]);
+    // a carry that carries
+    assert_eq!(checksum(&[&[0xff, 0xff, 0xff, 0xff, 0x00, 0x01]]), [0xff, 0xfe]);
+}
+
+#[test]
 fn a_syn_takes_a_number_and_its_window_is_not_scaled() {
     let view = SegmentView { flow: 3, window: 100_000, scale: Some(7), ..SegmentView::default() };
     let (syn, _) = headers(&SegmentView { syn: true, ..view });
