@@ -2,6 +2,7 @@ use super::packets::{Packets, Side};
 use super::rows::Rows;
 use super::*;
 use crate::bulk::{self, BulkConfig};
+use crate::observer::{Loss, Observer};
 use crate::simulator::Simulator;
 use crate::trace::Kind;
 use ekiden_model::tcp::preset::Flavour;
@@ -18,8 +19,22 @@ fn config() -> BulkConfig {
     BulkConfig { flows: 4, queue: 12, flavour: Flavour::Sack, ..BulkConfig::default() }
 }
 
-fn recorded(config: &BulkConfig, flows: Flows) -> (Vec<Row>, Simulator<()>) {
-    let (bare, way) = bulk::build(config, ()).unwrap();
+/// Counts what is lost: payload, and what else.
+#[derive(Debug, Default)]
+struct Lost {
+    segments: u64,
+    others: u64,
+}
+
+impl Observer for Lost {
+    fn lost(&mut self, loss: &Loss) {
+        let count = if loss.segment.is_some() { &mut self.segments } else { &mut self.others };
+        *count += 1;
+    }
+}
+
+fn recorded(config: &BulkConfig, flows: Flows) -> (Vec<Row>, Simulator<Lost>) {
+    let (bare, way) = bulk::build(config, Lost::default()).unwrap();
     let rows = Rows::new(Vec::new(), flows, Some(way), &[Kind::Bulk], "seed 1").unwrap();
     let (mut simulator, _) = bulk::build(config, rows).unwrap();
     simulator.run(Time::ZERO + UNTIL);
@@ -86,7 +101,8 @@ fn every_segment_is_sent_and_then_arrives_or_is_lost() {
     let again = sent.iter().filter(|row| word(row, "retransmission") != "none").count() as u64;
     assert_eq!(again, counts.iter().map(|count| count.retransmitted).sum::<u64>());
     let lost = of(&rows, "lost");
-    assert_eq!(lost.len() as u64, run.totals().dropped);
+    assert_eq!(lost.len() as u64, run.observer.segments);
+    assert_eq!(run.observer.segments + run.observer.others, run.totals().dropped);
     assert!(lost.iter().all(|row| cell(row, "dropped") == Some(1)));
     // a queue of 12 with the one that is being sent: 11 wait where there is no room
     assert!(lost.iter().all(|row| cell(row, "queue_packets") == Some(11)));
