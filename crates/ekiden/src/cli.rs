@@ -210,6 +210,9 @@ pub enum LabCommand {
             Exit codes: 0 all that is asserted holds, 1 something does not, or runs are left."
     )]
     Run(Box<LabRun>),
+    /// Run one case of an experiment in the simulator and write it down packet by packet
+    #[command(after_help = RECORD_HELP)]
+    Record(Box<LabRecord>),
     /// Write summary, figures and report anew from the rows of a run
     #[command(after_help = "Example:\n  ekiden lab report results/island/kernel")]
     Report {
@@ -248,6 +251,58 @@ const CLASSIFY_HELP: &str = "Examples:\n  \
     A pause above 10^-2.2 s begins a new flow; flows of one packet are interactive. Queues\n\
     change pauses, so capture near the server.\n\n\
     The document's schema is docs/schema/classify.json.";
+
+const RECORD_HELP: &str = "Examples:\n  \
+    ekiden lab record island --only row --cell relays=2 --cell file=8MiB --cell peer=squid \\\n    \
+    --packets run.parquet --pcap run.pcapng\n  \
+    duckdb -c \"select event, count(*) from 'run.parquet' group by event\"\n  \
+    tshark -r run.pcapng -Y tcp.analysis.retransmission\n\n\
+    It is the very run that `ekiden lab run --engine sim` makes of this case, repetition and seed: the\n\
+    fingerprints are equal. Where several cases are left, it says which.";
+
+/// `ekiden lab record`.
+#[derive(Debug, Args)]
+pub struct LabRecord {
+    /// An experiment of `ekiden lab list`, or the path of a plan
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// This part alone
+    #[arg(long, value_delimiter = ',', value_name = "PART")]
+    pub only: Vec<String>,
+    /// The case with this value (may be repeated)
+    #[arg(long, value_name = "AXIS=VALUE")]
+    pub cell: Vec<String>,
+    /// Which repetition, from 0
+    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    pub repetition: u32,
+    /// All randomness follows from it
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub seed: u64,
+    /// Rows of segments and writes go here, as Parquet
+    #[arg(long, value_name = "FILE", required_unless_present = "pcap")]
+    pub packets: Option<PathBuf>,
+    /// A capture of headers goes here, as pcapng
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// The hosts that the capture is made at: those that send most, or those that receive it
+    #[arg(long, value_name = "SIDE", default_value = "sender", requires = "pcap")]
+    pub at: Side,
+    /// These flows alone, by number from 0 [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    pub flows: Vec<u32>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where a capture is made.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum Side {
+    /// At servers, and at relays towards the client.
+    Sender,
+    /// At who receives.
+    Receiver,
+}
 
 /// `ekiden lab run`.
 #[derive(Debug, Args)]

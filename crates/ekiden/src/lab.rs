@@ -1,13 +1,15 @@
 //! `ekiden lab`: hands the arguments to the laboratory and prints what it answers.
 
-use crate::cli::{LabCommand, LabRun};
+use crate::cli::{LabCommand, LabRecord, LabRun, Side};
 use crate::exit;
 use crate::print::{out, warn};
 use ekiden_lab::classify::{self, Options};
+use ekiden_lab::command::record::{self, At, Record};
 use ekiden_lab::command::{self, Answer, Run};
 use ekiden_lab::engine::Engine;
 use ekiden_lab::kernel::{self, Kernel};
 use ekiden_lab::plan::Choice;
+use ekiden_lab::sim::Simulated;
 use ekiden_linux::sandbox;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -22,6 +24,7 @@ pub fn run(command: LabCommand) -> u8 {
     let answer = match command {
         LabCommand::List { json } => command::list(json),
         LabCommand::Run(arguments) => experiment(*arguments),
+        LabCommand::Record(arguments) => one_run(*arguments),
         LabCommand::Report { folder, plan, json } => {
             command::report(&folder, plan.as_deref(), json)
         }
@@ -59,9 +62,31 @@ fn experiment(arguments: LabRun) -> Result<Answer, String> {
     command::run(&asked, &engine, stop_on_signals()?)
 }
 
+fn one_run(arguments: LabRecord) -> Result<Answer, String> {
+    record::record(&Record {
+        experiment: arguments.name,
+        only: arguments.only,
+        cell: arguments.cell,
+        repetition: arguments.repetition,
+        seed: arguments.seed,
+        packets: arguments.packets,
+        pcap: arguments.pcap,
+        at: match arguments.at {
+            Side::Sender => At::Sender,
+            Side::Receiver => At::Receiver,
+        },
+        flows: arguments.flows,
+        json: arguments.json,
+        command: typed(),
+    })
+}
+
 /// The engine of this name. Nothing has started a thread when it is made, so that the program can move
 /// to namespaces of its own, where engine «kernel» makes its networks.
 fn engine(name: &str) -> Result<Box<dyn Engine + Send>, String> {
+    if name == "sim" {
+        return Ok(Box::new(Simulated)); // nothing of this machine: no namespaces
+    }
     if name != "kernel" {
         return Err(format!("engine «{name}» is not built into this program"));
     }

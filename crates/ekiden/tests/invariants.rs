@@ -58,8 +58,8 @@ fn dependencies_point_one_way() {
                 "ekiden-model",
                 "ekiden-linux",
                 "ekiden-record",
-                "ekiden-emulator",
                 "ekiden-simulator",
+                "ekiden-emulator",
             ],
         ),
         (
@@ -68,6 +68,7 @@ fn dependencies_point_one_way() {
                 "ekiden-model",
                 "ekiden-linux",
                 "ekiden-record",
+                "ekiden-simulator",
                 "ekiden-proxy",
                 "ekiden-emulator",
                 "ekiden-lab",

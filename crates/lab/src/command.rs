@@ -1,7 +1,8 @@
-//! `ekiden lab`: list, run, report. Arguments come as plain data; text goes to standard output, progress
+//! `ekiden lab`: list, run, record, report. Arguments come as plain data; text goes to standard output, progress
 //! to standard error.
 
 mod medians;
+pub mod record;
 
 use crate::engine::Engine;
 use crate::evaluation::{Evaluation, Short};

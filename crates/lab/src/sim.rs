@@ -8,6 +8,10 @@ mod thin_client;
 
 use crate::cell::Cell;
 use crate::engine::{Calibration, Engine, EngineError, Outcome};
+use ekiden_simulator::observer::Observer;
+use ekiden_simulator::recorder::packets::Side;
+use ekiden_simulator::topology::Way;
+use ekiden_simulator::trace::Kind;
 use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 
@@ -50,11 +54,48 @@ impl Engine for Simulated {
         Ok(Calibration::default())
     }
 
-    fn run(&mut self, cell: &Cell, _repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
-        if cell.values.contains_key("scenario") {
-            thin_client::run(cell, seed)
+    fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
+        if has_thin_clients(cell) {
+            thin_client::run(cell, repetition, seed)
         } else {
             island::run(cell, seed)
         }
     }
 }
+
+fn has_thin_clients(cell: &Cell) -> bool {
+    cell.values.contains_key("scenario")
+}
+
+/// What somebody who records a cell's run has to know of its network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sights {
+    /// The link whose queue is of interest: the bottleneck; of a path in legs, the server's own.
+    pub watched: Option<Way>,
+    /// The side that sends most.
+    pub sender: Side,
+    /// What the kinds of writes are called, from 0.
+    pub kinds: &'static [Kind],
+}
+
+/// Runs a cell once, as [`Engine::run`] does, beside an observer that is made for its network.
+///
+/// # Errors
+/// The cell lacks a value, or has one that makes no network; the observer cannot be made.
+pub fn record<O: Observer>(
+    cell: &Cell,
+    seed: u64,
+    observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
+) -> Result<(Outcome, O), EngineError> {
+    if let Some(why) = Simulated.lacks(cell) {
+        return Err(EngineError(why.to_owned()));
+    }
+    if has_thin_clients(cell) {
+        thin_client::record(cell, seed, observer)
+    } else {
+        island::record(cell, seed, observer)
+    }
+}
+
+#[cfg(test)]
+mod tests;

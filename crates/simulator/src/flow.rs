@@ -24,6 +24,13 @@ pub struct FlowConfig {
     pub source: Source,
 }
 
+impl FlowConfig {
+    /// The window that the receiver offers at first.
+    pub(crate) fn first_window(&self) -> u64 {
+        self.receiver.buffer.min(u64::from(u16::MAX) << u32::from(self.receiver.scale))
+    }
+}
+
 /// Where a flow's bytes come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -109,11 +116,5 @@ impl Flow {
         let blocks = ack.blocks.as_slice().len() as u32;
         let selective = if blocks > 0 { self.config.selective_header + 8 * blocks } else { 0 };
         self.config.header + selective
-    }
-
-    /// The window that the receiver offers at first.
-    pub(crate) fn first_window(&self) -> u64 {
-        let scale = u32::from(self.config.receiver.scale);
-        self.config.receiver.buffer.min(u64::from(u16::MAX) << scale)
     }
 }

@@ -15,6 +15,7 @@ pub mod flow;
 pub mod observer;
 mod packet;
 pub mod random;
+pub mod recorder;
 pub mod simulator;
 pub mod topology;
 pub mod trace;

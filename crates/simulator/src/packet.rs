@@ -5,7 +5,7 @@ use ekiden_model::units::{Span, Time};
 
 /// What a packet is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Body {
+pub enum Body {
     /// The first packet of a connection.
     Syn,
     /// Its answer.

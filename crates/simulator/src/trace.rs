@@ -7,16 +7,19 @@ pub mod columns;
 use columns::{Cell, Column};
 use ekiden_model::units::Time;
 
-/// What became of one application write, or of one packet that carries a part of one.
+/// Something that happened to an application's write, or to a segment that carries a part of it:
+/// [`Event`] says what, and what the delays mean then.
 ///
 /// The four delays follow what an observer at the client would ask: how long the data waited at the
 /// server, at the router, and at the client for what comes before it in the stream. `None` is «it did
 /// not come to that», which a delay of 0 is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketRow {
-    /// When the row was closed: the data was delivered, or the packet dropped.
+    /// When it happened.
     pub time: Time,
-    /// The connection's number.
+    /// What happened.
+    pub event: Event,
+    /// The flow's number.
     pub flow: u32,
     /// What the data is.
     pub kind: Kind,
@@ -26,17 +29,19 @@ pub struct PacketRow {
     pub sequence: u64,
     /// How many bytes of payload.
     pub bytes: u32,
-    /// Why it was sent again, if it was.
+    /// Why it was sent again, if it was; of a write, why that segment was which brought its last byte.
     pub retransmission: Reason,
-    /// From the application's write to the first transmission of its last byte, in nanoseconds.
+    /// From the application's write to the first transmission of its last byte, and the time in the
+    /// host's own queue and link; the latter alone of a segment. In nanoseconds, as all delays.
     pub server_ns: Option<u64>,
-    /// From entering the router's queue to having left it, in nanoseconds.
+    /// From entering routers' queues to having left them.
     pub router_ns: Option<u64>,
-    /// From the arrival of its last byte to delivery in order, in nanoseconds.
+    /// From the arrival of its last byte to delivery in order.
     pub client_ns: Option<u64>,
-    /// From write to delivery, in nanoseconds.
+    /// From write to delivery; of a segment, from leaving its host's TCP to its arrival.
     pub end_to_end_ns: Option<u64>,
-    /// The sender's congestion window, in thousandths of a segment.
+    /// The sender's congestion window, in thousandths of a segment; as the three estimates below, as
+    /// last seen when a segment left or an acknowledgement came.
     pub cwnd_milli: u32,
     /// The sender's retransmission time-out, in nanoseconds.
     pub rto_ns: u64,
@@ -44,10 +49,26 @@ pub struct PacketRow {
     pub srtt_ns: Option<u64>,
     /// Its RTT variation, in nanoseconds; `None` before the first sample.
     pub rttvar_ns: Option<u64>,
-    /// Packets that waited at the router when this one came.
+    /// Packets that waited then at the link that is watched, the bottleneck if there is one.
     pub queue_packets: u32,
-    /// Whether the router had no room for it, or the link lost it.
+    /// Of a loss: a queue had no room for it; otherwise a link lost it on the way.
     pub dropped: bool,
+}
+
+/// What a row tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Event {
+    /// A segment left its host's TCP. There are no delays yet.
+    #[default]
+    Sent,
+    /// A segment came to the host that it is for. Server and router have its own time there.
+    Arrived,
+    /// A segment will not arrive; `time` is when it came to the link that lost or dropped it, which may
+    /// be later than the rows behind it.
+    Lost,
+    /// A write was delivered in order, with all four delays. What the last is beyond the other three is
+    /// propagation and, where its last byte was sent again, the time until that.
+    Delivered,
 }
 
 /// What an application's data is.
@@ -102,6 +123,19 @@ impl Kind {
     }
 }
 
+impl Event {
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Arrived => "arrived",
+            Self::Lost => "lost",
+            Self::Delivered => "delivered",
+        }
+    }
+}
+
 impl Direction {
     /// As it is written.
     #[must_use]
@@ -141,6 +175,7 @@ impl PacketRow {
     /// The columns of a table of packets, in their order; names with units.
     pub const COLUMNS: &'static [Column<Self>] = &[
         Column { name: "time_ns", cell: Cell::Long(|row| row.time.as_nanos()) },
+        Column { name: "event", cell: Cell::Name(|row| row.event.name()) },
         Column { name: "flow", cell: Cell::Number(|row| row.flow) },
         Column { name: "kind", cell: Cell::Name(|row| row.kind.name()) },
         Column { name: "direction", cell: Cell::Name(|row| row.direction.name()) },

@@ -2,6 +2,7 @@
 //! offsets only.
 
 use crate::observer::Delivery;
+use ekiden_model::tcp::Reason;
 use ekiden_model::units::{Span, Time};
 use std::collections::VecDeque;
 
@@ -12,8 +13,8 @@ struct Write {
     end: u64,
     bytes: u32,
     kind: u8,
-    /// The copy that arrived first had been sent before.
-    repeated: bool,
+    /// Why the copy was sent that arrived first.
+    reason: Reason,
     written: Time,
     first_sent: Time,
     arrived: Time,
@@ -41,7 +42,7 @@ impl Writes {
             end: self.end,
             bytes,
             kind,
-            repeated: false,
+            reason: Reason::New,
             written: now,
             first_sent: Time::NEVER,
             arrived: Time::NEVER,
@@ -82,13 +83,13 @@ impl Writes {
         from: u64,
         to: u64,
         times: [Span; 2],
-        repeated: bool,
+        reason: Reason,
     ) {
         let [host, router] = times;
         let mut at = self.find(from, self.undelivered);
         while let Some(write) = self.queue.get_mut(at).filter(|write| write.end <= to) {
             if write.arrived == Time::NEVER {
-                *write = Write { arrived: now, host, router, repeated, ..*write };
+                *write = Write { arrived: now, host, router, reason, ..*write };
             }
             at += 1;
         }
@@ -101,13 +102,14 @@ impl Writes {
             tell(Delivery {
                 flow: 0,
                 kind: write.kind,
+                start: write.end - u64::from(write.bytes),
                 bytes: write.bytes,
                 written: write.written,
                 server: write.first_sent.since(write.written) + write.host,
                 router: write.router,
                 client: now.since(write.arrived),
                 end_to_end: now.since(write.written),
-                repeated: write.repeated,
+                reason: write.reason,
             });
             at += 1;
         }
@@ -143,15 +145,16 @@ mod tests {
         writes.on_sent(at(7), 1100);
         // the second one comes first
         let times = [Span::ZERO, Span::from_millis(3)];
-        writes.on_arrived(at(30), 100, 1100, times, false);
+        writes.on_arrived(at(30), 100, 1100, times, Reason::New);
         let mut seen = Vec::new();
         writes.on_delivered(at(30), 0, |delivery| seen.push(delivery));
         assert!(seen.is_empty());
-        writes.on_arrived(at(90), 0, 100, [Span::from_millis(1), Span::ZERO], true);
+        writes.on_arrived(at(90), 0, 100, [Span::from_millis(1), Span::ZERO], Reason::Fast);
         writes.on_delivered(at(90), 1100, |delivery| seen.push(delivery));
         let [first, second] = seen[..] else { panic!("{seen:?}") };
         assert_eq!((first.server, first.client), (Span::from_millis(6), Span::ZERO));
-        assert!(first.repeated && !second.repeated);
+        assert_eq!((first.reason, second.reason), (Reason::Fast, Reason::New));
+        assert_eq!((first.start, second.start), (0, 100));
         assert_eq!((second.server, second.router), (Span::from_millis(6), Span::from_millis(3)));
         assert_eq!(
             (second.client, second.end_to_end),

@@ -33,8 +33,8 @@ pub fn tasks(plan: &Plan, cells: &[(Cell, u32)], seed: u64) -> Vec<Task> {
             group.sort_by(Cell::compare);
             for peer in shuffled(group, &mut rng, |cell| cell.key_without(&together)) {
                 for cell in shuffled(peer, &mut rng, Cell::key).into_iter().flatten() {
-                    let links = link_seed(&cell.key_without(&[&plan.paired]), repetition, seed);
-                    tasks.push(Task { cell, repetition, seed: links });
+                    let seed = seed_of(plan, &cell, repetition, seed);
+                    tasks.push(Task { cell, repetition, seed });
                 }
             }
         }
@@ -58,8 +58,11 @@ fn shuffled(cells: Vec<Cell>, rng: &mut Rng, key: impl Fn(&Cell) -> String) -> V
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// Follows from the condition alone, so that it does not change with what else is run.
-fn link_seed(condition: &str, repetition: u32, seed: u64) -> u64 {
+/// What a cell's links are given in a repetition, when all randomness is to follow from `seed`. It follows
+/// from the condition alone, so that it does not change with what else is run.
+#[must_use]
+pub fn seed_of(plan: &Plan, cell: &Cell, repetition: u32, seed: u64) -> u64 {
+    let condition = cell.key_without(&[&plan.paired]);
     let hash = Sha256::digest(format!("{seed} {repetition} {condition}"));
     hash.iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }

@@ -3,6 +3,7 @@
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::path::{self, Leg};
+use crate::sim::Sights;
 use ekiden_model::congestion::{Algorithm, SlowStart};
 use ekiden_model::link::{Bound, Config, Discipline, Loss, LossUnit, Serialiser};
 use ekiden_model::tcp::preset::{Era, Flavour};
@@ -11,7 +12,9 @@ use ekiden_model::units::{Bytes, Rate, Share, Span, Time};
 use ekiden_simulator::chain::{ChainConfig, ChainResult};
 use ekiden_simulator::connection::ConnectionConfig;
 use ekiden_simulator::flow::{FlowConfig, Source};
+use ekiden_simulator::observer::Observer;
 use ekiden_simulator::random::Substreams;
+use ekiden_simulator::recorder::packets::Side;
 use ekiden_simulator::simulator::{BuildError, Direction, Simulator};
 use ekiden_simulator::topology::Topology;
 
@@ -30,9 +33,21 @@ const SUPER: u32 = 44;
 /// # Errors
 /// The cell lacks a value, or has one that makes no network.
 pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
+    record(cell, seed, |_| Ok(())).map(|(outcome, ())| outcome)
+}
+
+/// The same beside an observer.
+///
+/// # Errors
+/// As [`run`], and the observer's.
+pub(super) fn record<O: Observer>(
+    cell: &Cell,
+    seed: u64,
+    observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
+) -> Result<(Outcome, O), EngineError> {
     let size = cell.value::<Bytes>("file")?.as_u64();
     let cut: Span = cell.value("cut")?;
-    let result = download(cell, seed, size, cut)?;
+    let (result, fingerprint, observer) = download(cell, seed, size, cut, observer)?;
     let seconds = result.finished.unwrap_or(Time::ZERO + cut).as_nanos() as f64 / 1e9;
     let mut outcome =
         Outcome { value: result.bytes as f64 * 8.0 / seconds / 1e6, ..Outcome::default() };
@@ -42,14 +57,22 @@ pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
     outcome.figures.extend(finite.map(|(name, value)| (name.to_owned(), value)));
     let was_cut = if result.finished.is_none() { "yes" } else { "no" };
     outcome.facts.insert("cut".to_owned(), was_cut.to_owned());
-    Ok(outcome)
+    outcome.facts.insert("fingerprint".to_owned(), format!("{fingerprint:016x}"));
+    Ok((outcome, observer))
 }
 
-fn download(cell: &Cell, seed: u64, size: u64, cut: Span) -> Result<ChainResult, EngineError> {
+fn download<O: Observer>(
+    cell: &Cell,
+    seed: u64,
+    size: u64,
+    cut: Span,
+    observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
+) -> Result<(ChainResult, u64, O), EngineError> {
     let built = EngineError::during("building the network");
     let legs = path::legs(cell)?;
     let streams = Substreams::new(seed);
     let mut topology = Topology::new();
+    let mut watched = None;
     let nodes: Vec<_> = (0..=legs.len()).map(|_| topology.host()).collect();
     for (number, (pair, leg)) in nodes.windows(2).zip(&legs).enumerate() {
         let [a, b] = pair else { continue };
@@ -57,20 +80,24 @@ fn download(cell: &Cell, seed: u64, size: u64, cut: Span) -> Result<ChainResult,
             let seed = streams.of("loss", 2 * number as u64 + direction).next_u64();
             link(cell, leg, seed)
         });
-        topology.link(*a, *b, there?, back?);
+        let [_, from_server] = topology.link(*a, *b, there?, back?);
+        watched = Some(from_server);
     }
-    let mut simulator = Simulator::new(topology, ());
+    // a client opens what the server's bytes come back on
+    let observer = observer(&Sights { watched, sender: Side::Acceptor, kinds: &[] })?;
+    let mut simulator = Simulator::new(topology, observer);
     let chain = chain(&mut simulator, cell, &nodes, size);
     let chain = chain.map_err(|error| built(&error))?;
     simulator.run(Time::ZERO + cut);
     let result = simulator.result(chain?).unwrap_or_default();
-    Ok(result)
+    let [_, fingerprint] = simulator.fingerprints();
+    Ok((result, fingerprint, simulator.observer))
 }
 
 type Nodes = [ekiden_simulator::topology::Node];
 
-fn chain(
-    simulator: &mut Simulator<()>,
+fn chain<O: Observer>(
+    simulator: &mut Simulator<O>,
     cell: &Cell,
     nodes: &Nodes,
     size: u64,

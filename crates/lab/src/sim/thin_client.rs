@@ -5,10 +5,12 @@
 //! ```
 
 mod figures;
+mod line;
 mod scenario;
 
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
+use crate::sim::Sights;
 use ekiden_model::rng::Rng;
 use ekiden_model::units::{Span, Time};
 use ekiden_model::workload::flows::Summary;
@@ -16,33 +18,139 @@ use ekiden_model::workload::thin_client::{ThinClient, Trace, generate};
 use ekiden_simulator::connection::ConnectionConfig;
 use ekiden_simulator::dumbbell::Dumbbell;
 use ekiden_simulator::flow::{Scripted, Source};
+use ekiden_simulator::observer::Observer;
 use ekiden_simulator::random::Substreams;
-use ekiden_simulator::simulator::{BuildError, Direction, Simulator};
-use figures::Watched;
+use ekiden_simulator::recorder::packets::Side;
+use ekiden_simulator::simulator::{Direction, Simulator};
+use ekiden_simulator::topology::Way;
+use ekiden_simulator::trace;
+use figures::{Typical, Watched};
+use line::Line;
 use scenario::Scenario;
 
 /// What is written at the end has so long to arrive.
 const AFTER: Span = Span::from_secs(60);
 
-/// A cell's run: one value of the seed gives all traces of the cell.
+/// What the rows of a record call the two kinds of writes, by their numbers.
+const KINDS: &[trace::Kind] = &[trace::Kind::Interactive, trace::Kind::Bulk];
+
+/// A cell's run: one value of the seed gives all traces of the cell. The first repetition of the
+/// scenario without remedies also has the time line of one connection.
 ///
 /// # Errors
 /// The cell lacks a value, or no trace can be drawn.
-pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
-    let scenario = Scenario::of(cell)?;
-    let workload = workload(cell)?;
-    let pairs: u32 = cell.value("pairs")?;
-    let streams = Substreams::new(seed);
-    let traces: Result<Vec<Trace>, _> =
-        (0..pairs).map(|pair| generate(&workload, &mut streams.of("trace", pair.into()))).collect();
-    let traces = traces.map_err(|error| EngineError(error.to_string()))?;
-    let mut summary = Summary::default();
-    traces.iter().for_each(|trace| summary.merge(&trace.summary));
-    let building = EngineError::during("building the network");
-    let simulator = build(&scenario, &traces, &streams).map_err(|error| building(&error));
-    let mut simulator = simulator?;
-    simulator.run(Time::ZERO + workload.duration + AFTER);
-    Ok(figures::outcome(&simulator, pairs, &summary))
+pub(super) fn run(cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
+    let study = Study::of(cell, seed)?;
+    let (mut outcome, watched, ()) = study.run(|_| Ok(()))?;
+    if repetition == 0
+        && cell.text("scenario")? == "none"
+        && let Some(typical) = watched.typical()
+    {
+        outcome.series = study.line(&typical)?;
+    }
+    Ok(outcome)
+}
+
+/// A run beside an observer.
+///
+/// # Errors
+/// As [`run`], and the observer's.
+pub(super) fn record<O: Observer>(
+    cell: &Cell,
+    seed: u64,
+    observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
+) -> Result<(Outcome, O), EngineError> {
+    let (outcome, _, observer) = Study::of(cell, seed)?.run(observer)?;
+    Ok((outcome, observer))
+}
+
+/// A cell with its traces, ready to run as often as is wanted.
+struct Study {
+    scenario: Scenario,
+    streams: Substreams,
+    traces: Vec<Trace>,
+    until: Time,
+}
+
+impl Study {
+    fn of(cell: &Cell, seed: u64) -> Result<Self, EngineError> {
+        let scenario = Scenario::of(cell)?;
+        let workload = workload(cell)?;
+        let pairs: u32 = cell.value("pairs")?;
+        let streams = Substreams::new(seed);
+        let traces: Result<_, _> = (0..pairs)
+            .map(|pair| generate(&workload, &mut streams.of("trace", pair.into())))
+            .collect();
+        let traces = traces.map_err(|error| EngineError(error.to_string()))?;
+        Ok(Self { scenario, streams, traces, until: Time::ZERO + workload.duration + AFTER })
+    }
+
+    /// The whole run: its outcome, what was watched, and the observer.
+    fn run<O: Observer>(
+        &self,
+        observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
+    ) -> Result<(Outcome, Watched, O), EngineError> {
+        let mut simulator = self.build(|bottleneck| {
+            // the study's servers send to clients, and their agents of one way open connections
+            let watched = Some(bottleneck);
+            let observer = observer(&Sights { watched, sender: Side::Opener, kinds: KINDS })?;
+            Ok((Watched::default(), observer))
+        })?;
+        simulator.run(self.until);
+        let mut summary = Summary::default();
+        self.traces.iter().for_each(|trace| summary.merge(&trace.summary));
+        let [_, results] = simulator.fingerprints();
+        let (watched, observer) = simulator.observer;
+        let outcome = figures::outcome(&watched, results, self.traces.len() as u32, &summary);
+        Ok((outcome, watched, observer))
+    }
+
+    /// The same run again, as far as one connection's time line goes.
+    fn line(&self, typical: &Typical) -> Result<line::Series, EngineError> {
+        let mut simulator = self.build(|_| Ok(Line::new(typical)))?;
+        simulator.run(simulator.observer.until().min(self.until));
+        Ok(simulator.observer.series())
+    }
+
+    fn build<O: Observer>(
+        &self,
+        observer: impl FnOnce(Way) -> Result<O, EngineError>,
+    ) -> Result<Simulator<O>, EngineError> {
+        let failed = |error| EngineError::during("building the network")(&error);
+        let Self { scenario, streams, traces, .. } = self;
+        let dumbbell = Dumbbell::new(&scenario.dumbbell(traces.len() as u32));
+        let observer = observer(dumbbell.bottleneck)?;
+        let mut simulator = Simulator::new(dumbbell.topology, observer);
+        let hosts = dumbbell.senders.iter().zip(&dumbbell.receivers);
+        for (pair, ((server, client), trace)) in hosts.zip(traces).enumerate() {
+            let mut clocks = streams.of("clock", pair as u64);
+            for lane in scenario.lanes() {
+                let writes = trace.writes.iter().map(|write| Scripted {
+                    at: write.at,
+                    bytes: write.bytes,
+                    kind: write.kind as u8,
+                });
+                let script = writes
+                    .filter(|write| lane.is_none_or(|kind| write.kind == kind as u8))
+                    .collect();
+                let connection = simulator.connect(ConnectionConfig {
+                    opener: *server,
+                    acceptor: *client,
+                    start: Time::ZERO,
+                    opening: scenario.era.opening(),
+                    three_way: false,
+                    handshake_bytes: 40,
+                });
+                let phase = phase(&mut clocks);
+                let config = scenario.flow(phase, lane, Source::Script(script));
+                let flow = connection.and_then(|connection| {
+                    simulator.flow(connection, Direction::FromOpener, config)
+                });
+                flow.map_err(failed)?;
+            }
+        }
+        Ok(simulator)
+    }
 }
 
 fn workload(cell: &Cell) -> Result<ThinClient, EngineError> {
@@ -61,40 +169,6 @@ fn workload(cell: &Cell) -> Result<ThinClient, EngineError> {
         }
     };
     Ok(ThinClient { gap_sigma: sigma, gap_mu: mu, ..base })
-}
-
-fn build(
-    scenario: &Scenario,
-    traces: &[Trace],
-    streams: &Substreams,
-) -> Result<Simulator<Watched>, BuildError> {
-    let dumbbell = Dumbbell::new(&scenario.dumbbell(traces.len() as u32));
-    let mut simulator = Simulator::new(dumbbell.topology.clone(), Watched::default());
-    let hosts = dumbbell.senders.iter().zip(&dumbbell.receivers);
-    for (pair, ((server, client), trace)) in hosts.zip(traces).enumerate() {
-        let mut clocks = streams.of("clock", pair as u64);
-        for lane in scenario.lanes() {
-            let writes = trace.writes.iter().map(|write| Scripted {
-                at: write.at,
-                bytes: write.bytes,
-                kind: write.kind as u8,
-            });
-            let script =
-                writes.filter(|write| lane.is_none_or(|kind| write.kind == kind as u8)).collect();
-            let connection = simulator.connect(ConnectionConfig {
-                opener: *server,
-                acceptor: *client,
-                start: Time::ZERO,
-                opening: scenario.era.opening(),
-                three_way: false,
-                handshake_bytes: 40,
-            })?;
-            let phase = phase(&mut clocks);
-            let config = scenario.flow(phase, lane, Source::Script(script));
-            simulator.flow(connection, Direction::FromOpener, config)?;
-        }
-    }
-    Ok(simulator)
 }
 
 /// Where in its tick a connection's clock stands.

@@ -96,7 +96,7 @@ impl<O: Observer> Simulator<O> {
 
     fn open_flow(&mut self, now: Time, number: u32, sent: Option<Time>, repeated: bool) {
         let Some(flow) = self.flows.get_mut(number as usize) else { return };
-        let window = flow.first_window();
+        let window = flow.config.first_window();
         flow.sender.on_open(now, window, sent, repeated);
         self.send(now, number);
     }

@@ -3,7 +3,7 @@
 use super::{END, Event, Simulator};
 use crate::carrier::Carrier;
 use crate::flow::Source;
-use crate::observer::{Departure, Loss, Observer, Trouble};
+use crate::observer::{Departure, Loss, Observer, Passing, Trouble};
 use crate::packet::{Body, Packet};
 use crate::topology::Way;
 use ekiden_model::link::{self, Delivered, Fate, Verdict};
@@ -123,6 +123,9 @@ impl<O: Observer> Simulator<O> {
 
     pub(super) fn launch(&mut self, now: Time, packet: Packet) {
         self.totals.packets += 1;
+        if O::PACKETS {
+            self.tell_passing(now, &packet, false);
+        }
         let number = self.packets.insert(packet);
         self.go_on(now, number);
     }
@@ -237,13 +240,57 @@ impl<O: Observer> Simulator<O> {
         let dropped = fate == Fate::Dropped;
         let count = if dropped { &mut self.totals.dropped } else { &mut self.totals.lost };
         *count += 1;
-        let data = matches!(packet.body, Body::Data(_));
-        let (bytes, owner) = (packet.bytes, packet.owner);
+        let segment = if let Body::Data(segment) = packet.body { Some(segment) } else { None };
+        let (bytes, owner, kind) = (packet.bytes, packet.owner, packet.class);
+        let waiting = self.waiting(now);
         self.results.add(now.as_nanos() ^ (u64::from(owner) << 40) ^ u64::from(dropped));
-        self.observer.lost(&Loss { at: now, way, bytes, owner, data, dropped });
+        let loss = Loss { at: now, way, bytes, owner, segment, kind, dropped, waiting };
+        self.observer.lost(&loss);
+    }
+
+    /// Packets that wait now at the link that the observer watches.
+    fn waiting(&mut self, now: Time) -> u64 {
+        self.observer
+            .watched()
+            .and_then(|way| self.carriers.get_mut(way.0 as usize))
+            .map_or(0, |carrier| carrier.snapshot(now).queued)
+    }
+
+    fn tell_passing(&mut self, now: Time, packet: &Packet, arrives: bool) {
+        let waiting = self.waiting(now);
+        let flow = |number: u32| self.flows.get(number as usize);
+        let connection = match packet.body {
+            Body::Data(_) | Body::Ack(_) => flow(packet.owner).map(|flow| flow.connection),
+            Body::Syn | Body::SynAck | Body::Established => Some(packet.owner),
+        };
+        let Some(number) = connection else { return };
+        let Some(connection) = self.connections.get(number as usize) else { return };
+        let of_opener = connection.flows[0] == Some(packet.owner);
+        self.observer.passed(&Passing {
+            at: now,
+            arrives,
+            sent: packet.sent,
+            host: packet.host,
+            router: packet.router,
+            body: packet.body,
+            kind: packet.class,
+            from_opener: match packet.body {
+                Body::Data(_) => of_opener,
+                Body::Ack(_) => !of_opener,
+                Body::Syn | Body::Established => true,
+                Body::SynAck => false,
+            },
+            connection: number,
+            ends: [connection.config.opener, connection.config.acceptor],
+            flows: connection.flows.map(|of| of.and_then(|of| Some((of, &flow(of)?.config)))),
+            waiting,
+        });
     }
 
     fn receive(&mut self, now: Time, packet: &Packet) {
+        if O::PACKETS {
+            self.tell_passing(now, packet, true);
+        }
         match packet.body {
             Body::Data(segment) => self.on_data(now, packet, &segment),
             Body::Ack(ack) => self.on_ack(now, packet.owner, &ack),
@@ -264,8 +311,7 @@ impl<O: Observer> Simulator<O> {
         let received = flow.receiver.on_segment(now, block, stamp, packet.marked, segment.reduced);
         if !received.duplicate {
             let times = [packet.host, packet.router];
-            let again = segment.reason.is_again();
-            flow.writes.on_arrived(now, block.start, block.end, times, again);
+            flow.writes.on_arrived(now, block.start, block.end, times, segment.reason);
             let (observer, results) = (&mut self.observer, &mut self.results);
             flow.writes.on_delivered(now, received.to, |mut delivery| {
                 delivery.flow = number;

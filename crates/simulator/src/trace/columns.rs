@@ -11,7 +11,7 @@ use parquet::schema::types::{ColumnPath, Type};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// Rows to a group. Readers skip, and read at once, a group; this many rows of 17 columns are some
+/// Rows to a group. Readers skip, and read at once, a group; this many rows of 18 columns are some
 /// megabytes, and are all that is held.
 const GROUP: usize = 1 << 16;
 

@@ -7,7 +7,6 @@ use ekiden_model::workload::flows::{Kind, Summary};
 use ekiden_record::histogram::Histogram;
 use ekiden_simulator::delays::{Delays, Parts};
 use ekiden_simulator::observer::{Delivery, Observer, Trouble};
-use ekiden_simulator::simulator::Simulator;
 use std::collections::BTreeMap;
 
 /// Delays, and what went wrong, by kind of the first outstanding write.
@@ -21,6 +20,28 @@ pub(super) struct Watched {
     /// Interactive writes that took longer than 300 ms.
     slow: u64,
     interactive: u64,
+    /// When retransmission timers fired, by flow.
+    fired: BTreeMap<u32, Vec<Time>>,
+}
+
+/// A flow that had as many timeouts as others had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Typical {
+    pub(super) flow: u32,
+    /// The one in the middle.
+    pub(super) timeout: Time,
+}
+
+impl Watched {
+    /// The flow with the median number of timeouts among those that have any: of an even number of
+    /// flows the one before the middle, of equals the one with the lower number.
+    pub(super) fn typical(&self) -> Option<Typical> {
+        let mut flows: Vec<_> = self.fired.iter().collect();
+        flows.sort_by_key(|(flow, times)| (times.len(), **flow));
+        let (flow, times) = flows.get(flows.len().checked_sub(1)? / 2)?;
+        let timeout = *times.get(times.len().checked_sub(1)? / 2)?;
+        Some(Typical { flow: **flow, timeout })
+    }
 }
 
 impl Observer for Watched {
@@ -32,7 +53,10 @@ impl Observer for Watched {
         }
     }
 
-    fn troubled(&mut self, _: Time, _: u32, kind: u8, trouble: Trouble, _: &Sender) {
+    fn troubled(&mut self, at: Time, flow: u32, kind: u8, trouble: Trouble, _: &Sender) {
+        if trouble == Trouble::Timeout {
+            self.fired.entry(flow).or_default().push(at);
+        }
         let counts = match trouble {
             Trouble::Timeout => &mut self.timeouts,
             Trouble::Duplicates => &mut self.repairs,
@@ -44,8 +68,12 @@ impl Observer for Watched {
 }
 
 /// The study's figures: the value is the number of timeouts per connection.
-pub(super) fn outcome(simulator: &Simulator<Watched>, pairs: u32, summary: &Summary) -> Outcome {
-    let watched = &simulator.observer;
+pub(super) fn outcome(
+    watched: &Watched,
+    fingerprint: u64,
+    pairs: u32,
+    summary: &Summary,
+) -> Outcome {
     let each = |count: u64| count as f64 / f64::from(pairs.max(1));
     let both = |counts: [u64; 2]| each(counts.iter().sum());
     let mut figures = BTreeMap::new();
@@ -82,8 +110,7 @@ pub(super) fn outcome(simulator: &Simulator<Watched>, pairs: u32, summary: &Summ
             histograms.insert(format!("{name} {part}"), counts);
         }
     }
-    let [_, results] = simulator.fingerprints();
-    let facts = BTreeMap::from([("fingerprint".to_owned(), format!("{results:016x}"))]);
+    let facts = BTreeMap::from([("fingerprint".to_owned(), format!("{fingerprint:016x}"))]);
     Outcome { value: both(watched.timeouts), figures, facts, histograms, ..Outcome::default() }
 }
 

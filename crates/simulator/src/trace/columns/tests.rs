@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::{Direction, Kind, PacketRow, Reason};
+use crate::trace::{Direction, Event, Kind, PacketRow, Reason};
 use ekiden_model::units::Time;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -18,6 +18,7 @@ fn fields(row: &PacketRow) -> Vec<(&'static str, Field)> {
     let word = |text: &str| Field::Str(text.to_owned());
     vec![
         ("time_ns", long(row.time.as_nanos())),
+        ("event", word(row.event.name())),
         ("flow", Field::UInt(row.flow)),
         ("kind", word(row.kind.name())),
         ("direction", word(row.direction.name())),
@@ -71,6 +72,12 @@ fn numbered(n: u64) -> PacketRow {
 fn any_row() -> impl Strategy<Value = PacketRow> {
     let numbers = (any::<[u32; 4]>(), any::<[u64; 3]>(), any::<[Option<u64>; 6]>());
     let words = (
+        prop_oneof![
+            Just(Event::Sent),
+            Just(Event::Arrived),
+            Just(Event::Lost),
+            Just(Event::Delivered)
+        ],
         prop_oneof![Just(Kind::Interactive), Just(Kind::Bulk), Just(Kind::Other)],
         prop_oneof![Just(Direction::ToServer), Just(Direction::ToClient)],
         prop_oneof![
@@ -85,10 +92,11 @@ fn any_row() -> impl Strategy<Value = PacketRow> {
     (numbers, words, any::<bool>()).prop_map(|((numbers, longs, maybe), words, dropped)| {
         let ([flow, bytes, cwnd_milli, queue_packets], [time, sequence, rto_ns]) = (numbers, longs);
         let [server_ns, router_ns, client_ns, end_to_end_ns, srtt_ns, rttvar_ns] = maybe;
-        let (kind, direction, retransmission) = words;
+        let (event, kind, direction, retransmission) = words;
         let time = Time::from_nanos(time);
         PacketRow {
             time,
+            event,
             flow,
             kind,
             direction,
