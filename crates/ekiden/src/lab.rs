@@ -9,9 +9,12 @@ use ekiden_lab::engine::Engine;
 use ekiden_lab::kernel::{self, Kernel};
 use ekiden_lab::plan::Choice;
 use ekiden_linux::sandbox;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 /// Does what the arguments say; returns the exit code.
 #[must_use]
@@ -62,6 +65,7 @@ fn engine(name: &str) -> Result<Box<dyn Engine + Send>, String> {
     if name != "kernel" {
         return Err(format!("engine «{name}» is not built into this program"));
     }
+    alone()?;
     let sandbox = sandbox::enter().map_err(|denied| denied.to_string())?;
     // files to serve, and what squid leaves there: gone with the program, however it ends
     let memory = Path::new(kernel::MEMORY);
@@ -70,6 +74,28 @@ fn engine(name: &str) -> Result<Box<dyn Engine + Send>, String> {
         .map_err(|error| format!("a file system in {}: {error}", kernel::MEMORY))?;
     let ekiden = std::env::current_exe().map_err(|error| error.to_string())?;
     Ok(Box::new(Kernel::new(&ekiden).map_err(|error| error.to_string())?))
+}
+
+/// Refuses to measure beside another that measures: each would be the other's noise. The name is this
+/// network namespace's, so it is gone with its holder, however that ends.
+fn alone() -> Result<(), String> {
+    static HELD: OnceLock<UnixListener> = OnceLock::new();
+    if HELD.get().is_some() {
+        return Ok(());
+    }
+    let address = SocketAddr::from_abstract_name("ekiden lab: engine kernel");
+    match address.and_then(|address| UnixListener::bind_addr(&address)) {
+        Ok(listener) => {
+            HELD.get_or_init(|| listener);
+            Ok(())
+        }
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            Err("another `ekiden lab run` measures on this machine, and two would disturb each \
+                 other; wait until it has ended"
+                .to_owned())
+        }
+        Err(error) => Err(format!("whether another one measures cannot be found out: {error}")),
+    }
 }
 
 /// The first Ctrl-C lets the run that is being made be the last; the second ends at once.

@@ -52,7 +52,16 @@ fn dependencies_point_one_way() {
         ("ekiden-simulator", &["ekiden-model", "ekiden-record"]),
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux"]),
         ("ekiden-emulator", &["ekiden-model", "ekiden-linux", "ekiden-record"]),
-        ("ekiden-lab", &["ekiden-model", "ekiden-linux", "ekiden-record", "ekiden-emulator"]),
+        (
+            "ekiden-lab",
+            &[
+                "ekiden-model",
+                "ekiden-linux",
+                "ekiden-record",
+                "ekiden-emulator",
+                "ekiden-simulator",
+            ],
+        ),
         (
             "ekiden",
             &[
@@ -62,6 +71,7 @@ fn dependencies_point_one_way() {
                 "ekiden-proxy",
                 "ekiden-emulator",
                 "ekiden-lab",
+                "ekiden-simulator",
             ],
         ),
     ]);

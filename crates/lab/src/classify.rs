@@ -1,8 +1,8 @@
 //! `ekiden lab classify`: the flows of a thin client's traffic in a capture, beside what was published.
 //!
-//! A capture is read packet by packet ([`container`], [`headers`]); its TCP connections are followed
-//! ([`connections`]), the server's data is given to [`ekiden_model::workload::flows`], and the sums are
-//! shown as Table 1 of seed 0 has them ([`table`]). Memory grows with the number of connections, not
+//! A capture is read packet by packet (`container`, `headers`); its TCP connections are followed
+//! (`connections`), the server's data is given to [`ekiden_model::workload::flows`], and the sums are
+//! shown as Table 1 of seed 0 has them (`table`). Memory grows with the number of connections, not
 //! with the capture.
 //!
 //! Bias: see [`ekiden_model::workload::flows`]; the capture has to come from near the server, from
@@ -99,7 +99,7 @@ pub enum ClassifyError {
         "packets of link type {0} cannot be read; Ethernet, raw IP and Linux's «any» can: capture with \
          `tcpdump -i any`, or on the server's Ethernet interface"
     )]
-    LinkType(i32),
+    LinkType(u32),
     /// Nothing to classify.
     #[error("{}", nothing(.0))]
     NoData(Box<Found>),
@@ -123,7 +123,7 @@ fn nothing(found: &Found) -> String {
 ///
 /// # Errors
 /// It is no capture, is cut off or damaged, has headers that are not known here, or has no data.
-pub fn classify(input: impl Read + Send, options: &Options) -> Result<Found, ClassifyError> {
+pub fn classify(input: impl Read, options: &Options) -> Result<Found, ClassifyError> {
     let mut connections = Connections::new(*options);
     let mut found = Found::default();
     container::read(input, |packet| {

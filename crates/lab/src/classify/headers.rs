@@ -19,7 +19,7 @@ pub(super) struct Segment {
 
 /// Bytes before the IP header, where they are not etherparse's: LINKTYPE_LINUX_SLL and _SLL2, and where
 /// in them the Ethernet type stands.
-const COOKED: [(i32, usize, usize); 2] = [(113, 16, 14), (276, 20, 0)];
+const COOKED: [(u32, usize, usize); 2] = [(113, 16, 14), (276, 20, 0)];
 
 /// The segment in a packet; `None` if there is none: another protocol, a later fragment, or so little
 /// kept that the TCP header is not whole.

@@ -109,8 +109,9 @@ fn session(
         (1_000, packet(UP, 38, ACK, 5)),
         (1_001, packet(DOWN, at(101), ACK, 1_460)),
         (1_003, packet(DOWN, at(1_561), ACK, 200)),
-        // the window's second packet again, and a keep-alive probe
+        // the window's second packet again, the echo again, and a keep-alive probe
         (1_300, packet(DOWN, at(1_561), ACK, 200)),
+        (1_400, packet(DOWN, at(1), ACK, 100)),
         (1_500, packet(DOWN, at(1_760), ACK, 1)),
         (2_000, packet(DOWN, at(1_761), ACK, 120)),
     ];
@@ -124,7 +125,7 @@ fn expected() -> Found {
         from_interactive: Steps { stayed: 0, left: 1 },
         from_bulk: Steps { stayed: 0, left: 1 },
     };
-    Found { packets: 11, tcp: 11, connections: 1, repeated: 2, summary, ..Found::default() }
+    Found { packets: 12, tcp: 12, connections: 1, repeated: 3, summary, ..Found::default() }
 }
 
 fn of(file: &[u8]) -> Found {
@@ -231,8 +232,8 @@ fn the_server_is_found_by_handshake_then_port_then_name() {
 #[test]
 fn a_new_connection_of_the_same_addresses_is_another() {
     let mut packets = session(over_ipv4, |packet| packet);
-    // the same numbers: SYNs captured twice, which are no new connection
-    packets.splice(2..2, packets[..2].to_vec());
+    // the same numbers, after data: captured twice or sent again, which is no new connection
+    packets.splice(6..6, packets[..2].to_vec());
     packets.push((3_000, over_ipv4(UP, 99, SYN, 0)));
     packets.push((3_001, over_ipv4(DOWN, 5, SYN | ACK, 0)));
     packets.extend([(3_002, over_ipv4(DOWN, 6, ACK, 50)), (3_100, over_ipv4(DOWN, 56, ACK, 50))]);
@@ -241,6 +242,53 @@ fn a_new_connection_of_the_same_addresses_is_another() {
     // no step from one connection to the next
     let Summary { from_interactive, .. } = found.summary;
     assert_eq!(from_interactive, Steps { stayed: 1, left: 1 });
+}
+
+#[test]
+fn a_handshake_after_data_begins_a_connection() {
+    // the capture began in the middle of one; of the next, data comes with the handshake (RFC 7413)
+    // and once more without it
+    let packets = [
+        (0, over_ipv4(DOWN, 900, ACK, 10)),
+        (50, over_ipv4(UP, 1, SYN, 0)),
+        (51, over_ipv4(DOWN, 70, SYN | ACK, 10)),
+        (100, over_ipv4(DOWN, 71, ACK, 10)),
+        (150, over_ipv4(DOWN, 81, ACK, 10)),
+    ];
+    let found = of(&pcapng(&packets));
+    assert_eq!((found.connections, found.repeated), (2, 1));
+    assert_eq!(found.summary.interactive, Totals { flows: 3, packets: 3, bytes: 30 });
+}
+
+#[test]
+fn sections_have_interfaces_of_their_own() {
+    let framed = |packet: Vec<u8>| [&[2; 12][..], &[0x08, 0x00], &packet].concat();
+    let mut second = pcapng(&session(over_ipv4, framed));
+    // behind the section's head stands the interface, its link type behind type and length
+    let length = u32::from_le_bytes(second[4..8].try_into().unwrap()) as usize;
+    assert_eq!(second[length + 8], 101);
+    second[length + 8] = 1;
+    let file = [pcapng(&session(over_ipv6, |packet| packet)), second].concat();
+    let found = of(&file);
+    assert_eq!((found.connections, found.tcp), (2, 24));
+    assert_eq!(found.summary.bulk.bytes, 2 * 1_660);
+}
+
+#[test]
+fn payload_is_reckoned_from_what_ip_says() {
+    // an authentication header (RFC 4302) of 12 bytes between IP and TCP
+    let mut packet = over_ipv4(DOWN, 1, ACK, 100);
+    packet[3] += 12;
+    packet[9] = 51;
+    packet.splice(20..20, [6, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1]);
+    assert_eq!(of(&pcapng(&[(0, packet.clone())])).summary.interactive.bytes, 100);
+    assert_eq!(of(&pcapng(&[(1, packet)])).summary.interactive.bytes, 100);
+    // a length that the device was to fill in: what was captured, kept or not
+    for ms in [0, 1] {
+        let mut packet = over_ipv4(DOWN, 1, ACK, 100);
+        packet[2..4].fill(0);
+        assert_eq!(of(&pcapng(&[(ms, packet)])).summary.interactive.bytes, 100);
+    }
 }
 
 #[test]
@@ -261,7 +309,7 @@ fn what_cannot_be_read_is_told() {
     for text in [&b"%PDF-1.4 and so on and on"[..], b"\x1f\x8b\x08\x00", b"pc"] {
         assert!(refused(text).starts_with("this is no capture"), "{text:?}");
     }
-    for (file, packets) in [(&ng, 10), (&classic, 10)] {
+    for (file, packets) in [(&ng, 11), (&classic, 11)] {
         let told = refused(&file[..file.len() - 3]);
         let whole = format!("after {packets} whole ones");
         assert!(told.contains("in the middle of a packet") && told.contains(&whole), "{told}");

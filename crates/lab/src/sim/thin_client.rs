@@ -33,9 +33,8 @@ pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
     let workload = workload(cell)?;
     let pairs: u32 = cell.value("pairs")?;
     let streams = Substreams::new(seed);
-    let traces: Result<Vec<Trace>, _> = (0..pairs)
-        .map(|pair| generate(&workload, &mut streams.of("trace", pair.into())))
-        .collect();
+    let traces: Result<Vec<Trace>, _> =
+        (0..pairs).map(|pair| generate(&workload, &mut streams.of("trace", pair.into()))).collect();
     let traces = traces.map_err(|error| EngineError(error.to_string()))?;
     let mut summary = Summary::default();
     traces.iter().for_each(|trace| summary.merge(&trace.summary));
@@ -80,7 +79,8 @@ fn build(
                 bytes: write.bytes,
                 kind: write.kind as u8,
             });
-            let script = writes.filter(|write| lane.is_none_or(|kind| write.kind == kind as u8)).collect();
+            let script =
+                writes.filter(|write| lane.is_none_or(|kind| write.kind == kind as u8)).collect();
             let connection = simulator.connect(ConnectionConfig {
                 opener: *server,
                 acceptor: *client,

@@ -75,7 +75,13 @@ impl Piping {
     }
 
     /// An acknowledgement; `una` and `max` are as before it.
-    pub(super) fn on_ack(&mut self, ack: &Acknowledgement, una: u64, max: u64, mss: u64) -> Verdict {
+    pub(super) fn on_ack(
+        &mut self,
+        ack: &Acknowledgement,
+        una: u64,
+        max: u64,
+        mss: u64,
+    ) -> Verdict {
         if self.recovering {
             return self.on_ack_recovering(ack, una);
         }

@@ -74,19 +74,19 @@ pub struct ThinClient {
     pub start_within: Span,
     /// A short packet has 20 bytes and a log-normal number; μ of ln bytes.
     pub size_mu: f64,
-    /// σ of ln bytes. E[size] = 20 + e^(μ + σ²/2) = 137.2 with 4.3589 and 0.9; cutting at the segment
+    /// σ of ln bytes. E\[size\] = 20 + e^(μ + σ²/2) = 137.2 with 4.3589 and 0.9; cutting at the segment
     /// takes 0.2 % of it.
     pub size_sigma: f64,
     /// Largest payload of a packet, bytes, at least 100.
     pub mss: u32,
     /// f: share of full segments among bulk packets, 1/2 … 2/3. A data unit has n = 1 or 2 of them and a
-    /// short rest, with E[n] = f / (1 − f), so that P(n = 1) = 2 − E[n]: 0.4717 with 0.6045.
+    /// short rest, with E\[n\] = f / (1 − f), so that P(n = 1) = 2 − E\[n\]: 0.4717 with 0.6045.
     pub full: f64,
     /// H: most data units of a bulk flow, 1 … 100 000. Unknown but for «about 10² packets at most»; a
     /// data unit has 2.5.
     pub most_units: u32,
     /// a of P(m) ∝ m^−a for m = 1 … H data units: 1.9853 for H = 60, 1.9073 for 40, 2.0277 for 80, each
-    /// with E[m] = 2.928, so that a bulk flow has 7.40 packets.
+    /// with E\[m\] = 2.928, so that a bulk flow has 7.40 packets.
     pub unit_exponent: f64,
     /// Mean pause between packets of a flow, exponential, cut at the threshold. 0.3 ms: seed 0 says
     /// «short».
@@ -94,7 +94,7 @@ pub struct ThinClient {
     /// Between flows lie the threshold and a log-normal time; μ of ln seconds.
     pub gap_mu: f64,
     /// σ of ln seconds: the burstiness. With the longest pause at 20 s, σ = 2.4 needs μ = −4.0186 for
-    /// E[pause] = 0.265 s = 300 s / 1132 flows; 2.0 needs −3.2837 and 1.5 needs −2.4714.
+    /// E\[pause\] = 0.265 s = 300 s / 1132 flows; 2.0 needs −3.2837 and 1.5 needs −2.4714.
     pub gap_sigma: f64,
     /// The log-normal time is at most this.
     pub gap_most: Span,
@@ -136,7 +136,7 @@ impl ThinClient {
     }
 
     /// The same for the other reading of Table 1: its bytes are of packets with 40 bytes of headers. A
-    /// full segment then counts 1500, so that f = 0.5867, E[n] = 1.4197, and E[m] = 3.060 (a = 1.9512
+    /// full segment then counts 1500, so that f = 0.5867, E\[n\] = 1.4197, and E\[m\] = 3.060 (a = 1.9512
     /// with H = 60, by bisection) for the same 7.40 packets. A hundred connections offer 4.00 Mbit/s
     /// instead of 4.26.
     #[must_use]

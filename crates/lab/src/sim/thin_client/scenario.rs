@@ -123,6 +123,7 @@ impl Scenario {
         }
         match &mut sender.repair {
             Repair::Counting(counting) => counting.careful = self.careful,
+            Repair::Piping => {}
             Repair::Selective(selective) => {
                 selective.rack = self.by_time;
                 selective.tail_probe = self.by_time;

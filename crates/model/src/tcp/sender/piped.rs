@@ -64,7 +64,12 @@ impl Sender {
         if let Some(hole) = piping.hole(una, mss) {
             self.next = self.next.max(hole.end.min(max));
             let len = (max.min(hole.end) - hole.start) as u32;
-            return Some(Segment { start: hole.start, len, reason: Reason::Selective, reduced: false });
+            return Some(Segment {
+                start: hole.start,
+                len,
+                reason: Reason::Selective,
+                reduced: false,
+            });
         }
         self.cut(u64::MAX)
     }

@@ -8,12 +8,13 @@ use super::super::{Acknowledgement, Repair, Segment, Selective, Variant};
 use super::{Sender, SenderConfig, Spurious};
 use crate::congestion::Control;
 use crate::units::Time;
+use alloc::boxed::Box;
 
 /// How losses are repaired.
 #[derive(Debug, Clone)]
 pub(super) enum Engine {
     Duplicates(Duplicates),
-    Board(Selecting),
+    Board(Box<Selecting>),
     Piping(Piping),
 }
 
@@ -41,7 +42,7 @@ impl Engine {
         match config.repair {
             Repair::Counting(counting) => Self::Duplicates(Duplicates::new(counting)),
             Repair::Piping => Self::Piping(Piping::new()),
-            Repair::Selective(selective) => Self::Board(Selecting {
+            Repair::Selective(selective) => Self::Board(Box::new(Selecting {
                 config: selective,
                 board: Board::new(config.mss, selective.rack),
                 recover: None,
@@ -52,7 +53,7 @@ impl Engine {
                 probing: None,
                 send_probe: false,
                 first: false,
-            }),
+            })),
         }
     }
 

@@ -13,7 +13,7 @@ const DELAYED: Span = Span::from_millis(200);
 impl Sender {
     fn selecting(&mut self) -> Option<&mut Selecting> {
         match &mut self.engine {
-            Engine::Board(selecting) => Some(selecting),
+            Engine::Board(selecting) => Some(selecting.as_mut()),
             Engine::Duplicates(_) | Engine::Piping(_) => None,
         }
     }
