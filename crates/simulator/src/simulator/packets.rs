@@ -239,7 +239,8 @@ impl<O: Observer> Simulator<O> {
         *count += 1;
         let data = matches!(packet.body, Body::Data(_));
         let (bytes, owner) = (packet.bytes, packet.owner);
-        self.results.add(now.as_nanos() ^ (u64::from(owner) << 40) ^ u64::from(dropped));
+        let what = u64::from(owner) << 2 | u64::from(data) << 1 | u64::from(dropped);
+        self.results.add([now.as_nanos(), 1 << 63 | what]);
         self.observer.lost(&Loss { at: now, way, bytes, owner, data, dropped });
     }
 
@@ -269,8 +270,7 @@ impl<O: Observer> Simulator<O> {
             let (observer, results) = (&mut self.observer, &mut self.results);
             flow.writes.on_delivered(now, received.to, |mut delivery| {
                 delivery.flow = number;
-                results.add(now.as_nanos());
-                results.add(u64::from(number) << 32 | u64::from(delivery.bytes));
+                results.add([now.as_nanos(), u64::from(number) << 32 | u64::from(delivery.bytes)]);
                 observer.delivered(&delivery);
             });
             flow.unread += received.to - received.from;
