@@ -112,6 +112,18 @@ impl Topology {
         self.ways.get(way.0 as usize).is_some_and(|way| self.is_router(way.from))
     }
 
+    /// Whether who receives is at the end of this way.
+    #[cfg(test)]
+    pub(crate) fn is_to_host(&self, way: Way) -> bool {
+        self.ways.get(way.0 as usize).is_some_and(|way| !self.is_router(way.to))
+    }
+
+    /// Changes each way, by its number.
+    #[cfg(test)]
+    pub(crate) fn for_each_way(&mut self, mut change: impl FnMut(u32, &mut Config)) {
+        (0..).zip(&mut self.ways).for_each(|(number, way)| change(number, &mut way.config));
+    }
+
     pub(crate) fn ways(&self) -> &[Directed] {
         &self.ways
     }

@@ -243,7 +243,8 @@ impl<O: Observer> Simulator<O> {
         let segment = if let Body::Data(segment) = packet.body { Some(segment) } else { None };
         let (bytes, owner, kind) = (packet.bytes, packet.owner, packet.class);
         let waiting = self.waiting(now);
-        self.results.add(now.as_nanos() ^ (u64::from(owner) << 40) ^ u64::from(dropped));
+        let what = u64::from(owner) << 2 | u64::from(segment.is_some()) << 1 | u64::from(dropped);
+        self.results.add([now.as_nanos(), 1 << 63 | what]);
         let loss = Loss { at: now, way, bytes, owner, segment, kind, dropped, waiting };
         self.observer.lost(&loss);
     }
@@ -315,8 +316,7 @@ impl<O: Observer> Simulator<O> {
             let (observer, results) = (&mut self.observer, &mut self.results);
             flow.writes.on_delivered(now, received.to, |mut delivery| {
                 delivery.flow = number;
-                results.add(now.as_nanos());
-                results.add(u64::from(number) << 32 | u64::from(delivery.bytes));
+                results.add([now.as_nanos(), u64::from(number) << 32 | u64::from(delivery.bytes)]);
                 observer.delivered(&delivery);
             });
             flow.unread += received.to - received.from;
