@@ -234,9 +234,7 @@ impl Sender {
     fn basis(&self) -> f64 {
         match self.config.decrease {
             // what limited transmit and recovery sent beyond the window does not count (RFC 5681 §3.2)
-            Decrease::FromFlight => {
-                self.segments(self.max - self.una).min(self.control.window())
-            }
+            Decrease::FromFlight => self.segments(self.max - self.una).min(self.control.window()),
             Decrease::FromWindow => {
                 let window = self.control.window() + self.engine.extra() as f64;
                 window.min(self.segments(self.peer_window))
