@@ -253,8 +253,8 @@ const CLASSIFY_HELP: &str = "Examples:\n  \
     The document's schema is docs/schema/classify.json.";
 
 const RECORD_HELP: &str = "Examples:\n  \
-    ekiden lab record island --only row --cell relays=2 --cell file=8MiB --cell peer=squid \\\n    \
-    --packets run.parquet --pcap run.pcapng\n  \
+    ekiden lab record island --only row --cell relays=2 --cell file=8MiB --cell window=defaults \\\n    \
+    --cell peer=squid --packets run.parquet --pcap run.pcapng\n  \
     duckdb -c \"select event, count(*) from 'run.parquet' group by event\"\n  \
     tshark -r run.pcapng -Y tcp.analysis.retransmission\n\n\
     It is the very run that `ekiden lab run --engine sim` makes of this case, repetition and seed: the\n\
@@ -285,23 +285,14 @@ pub struct LabRecord {
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// The hosts that the capture is made at: those that send most, or those that receive it
-    #[arg(long, value_name = "SIDE", default_value = "sender", requires = "pcap")]
-    pub at: Side,
+    #[arg(long, value_name = "SIDE", default_value = "sender", value_parser = ["sender", "receiver"])]
+    pub at: String,
     /// These flows alone, by number from 0 [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     pub flows: Vec<u32>,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,
-}
-
-/// Where a capture is made.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub enum Side {
-    /// At servers, and at relays towards the client.
-    Sender,
-    /// At who receives.
-    Receiver,
 }
 
 /// `ekiden lab run`.

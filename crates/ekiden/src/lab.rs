@@ -1,6 +1,6 @@
 //! `ekiden lab`: hands the arguments to the laboratory and prints what it answers.
 
-use crate::cli::{LabCommand, LabRecord, LabRun, Side};
+use crate::cli::{LabCommand, LabRecord, LabRun};
 use crate::exit;
 use crate::print::{out, warn};
 use ekiden_lab::classify::{self, Options};
@@ -71,10 +71,7 @@ fn one_run(arguments: LabRecord) -> Result<Answer, String> {
         seed: arguments.seed,
         packets: arguments.packets,
         pcap: arguments.pcap,
-        at: match arguments.at {
-            Side::Sender => At::Sender,
-            Side::Receiver => At::Receiver,
-        },
+        at: if arguments.at == "receiver" { At::Receiver } else { At::Sender },
         flows: arguments.flows,
         json: arguments.json,
         command: typed(),
