@@ -29,6 +29,7 @@ use std::path::Path;
 
 /// Plans that come with the program.
 const EMBEDDED: &[(&str, &str)] = &[
+    ("experiments/agreement.toml", include_str!("../../../experiments/agreement.toml")),
     ("experiments/demo.toml", include_str!("../../../experiments/demo.toml")),
     ("experiments/island.toml", include_str!("../../../experiments/island.toml")),
 ];
