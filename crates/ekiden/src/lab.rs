@@ -8,6 +8,7 @@ use ekiden_lab::command::{self, Answer, Run};
 use ekiden_lab::engine::Engine;
 use ekiden_lab::kernel::{self, Kernel};
 use ekiden_lab::plan::Choice;
+use ekiden_lab::sim::Simulated;
 use ekiden_linux::sandbox;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +46,7 @@ fn experiment(arguments: LabRun) -> Result<Answer, String> {
             peers: arguments.peers,
             only: arguments.only,
             repetitions: arguments.repetitions,
+            engine: None,
         },
         seed: arguments.seed,
         jobs: arguments.jobs,
@@ -59,6 +61,9 @@ fn experiment(arguments: LabRun) -> Result<Answer, String> {
 /// The engine of this name. Nothing has started a thread when it is made, so that the program can move
 /// to namespaces of its own, where engine «kernel» makes its networks.
 fn engine(name: &str) -> Result<Box<dyn Engine + Send>, String> {
+    if name == "sim" {
+        return Ok(Box::new(Simulated)); // nothing of this machine: no namespaces
+    }
     if name != "kernel" {
         return Err(format!("engine «{name}» is not built into this program"));
     }

@@ -52,13 +52,23 @@ fn dependencies_point_one_way() {
         ("ekiden-simulator", &["ekiden-model", "ekiden-record"]),
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux"]),
         ("ekiden-emulator", &["ekiden-model", "ekiden-linux", "ekiden-record"]),
-        ("ekiden-lab", &["ekiden-model", "ekiden-linux", "ekiden-record", "ekiden-emulator"]),
+        (
+            "ekiden-lab",
+            &[
+                "ekiden-model",
+                "ekiden-linux",
+                "ekiden-record",
+                "ekiden-simulator",
+                "ekiden-emulator",
+            ],
+        ),
         (
             "ekiden",
             &[
                 "ekiden-model",
                 "ekiden-linux",
                 "ekiden-record",
+                "ekiden-simulator",
                 "ekiden-proxy",
                 "ekiden-emulator",
                 "ekiden-lab",

@@ -11,6 +11,7 @@ use crate::runner::progress::{Screen, words};
 use crate::runner::{Batch, Done, Options};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,7 +125,13 @@ pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<
         command: asked.command.clone(),
         stop,
     };
-    let batch = Batch::open(&plan, options, &engine).map_err(|error| error.to_string())?;
+    let Some(first) = made.first() else { return Err("there is no engine to run it".to_owned()) };
+    let batch = Batch::open(&plan, options, first.as_ref()).map_err(|error| error.to_string())?;
+    let reasons: BTreeSet<&String> = batch.lacks.values().collect();
+    for why in reasons {
+        let count = batch.lacks.values().filter(|other| *other == why).count();
+        eprintln!("ekiden lab: {count} cells are left out: {why}");
+    }
     if let Some(why) = &batch.afresh {
         eprintln!("ekiden lab: {why}");
     }
@@ -299,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_answer_fits_a_terminal() {
-        let evaluation = evaluate(&tests::plan(), &tests::rows(), 1);
+        let evaluation = evaluate(&tests::plan(), &tests::kept(tests::rows()));
         insta::assert_snapshot!(published(&evaluation) + &claims(&evaluation));
     }
 

@@ -89,6 +89,10 @@ pub struct Outcome {
     /// Counts of values by size: floor of a class, and how many. The name says of what, in nanoseconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub histograms: BTreeMap<String, Vec<[u64; 2]>>,
+    /// Values over time: seconds since the run began, and the value. The name says of what and in which
+    /// unit: `srtt, ms`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub series: BTreeMap<String, Vec<[f64; 2]>>,
     /// Further facts: `congestion` = `cubic`, `cut` = `yes`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, String>,

@@ -37,7 +37,7 @@ pub fn write(plan: &Plan, folder: &Path) -> io::Result<Written> {
         );
         return Err(io::Error::new(io::ErrorKind::NotFound, what));
     };
-    let evaluation = evaluation::evaluate(plan, &kept.rows, kept.identity.seed);
+    let evaluation = evaluation::evaluate(plan, &kept);
     let summary = summary::summary(&kept.identity, &evaluation, &kept.rows);
     replace(&folder.join("summary.json"), &(serde_json::to_string_pretty(&summary)? + "\n"))?;
     let mut csv = Vec::new();

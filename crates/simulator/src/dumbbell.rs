@@ -34,7 +34,14 @@ impl DumbbellConfig {
             delay,
             ..Config::default()
         };
-        Self { pairs, access, apart: Span::ZERO, bottleneck: config.clone(), back: config, shaper: None }
+        Self {
+            pairs,
+            access,
+            apart: Span::ZERO,
+            bottleneck: config.clone(),
+            back: config,
+            shaper: None,
+        }
     }
 }
 

@@ -63,7 +63,9 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoRoute(from, to) => write!(f, "no link leads from node {} to node {}", from.0, to.0),
+            Self::NoRoute(from, to) => {
+                write!(f, "no link leads from node {} to node {}", from.0, to.0)
+            }
             Self::NoPlace(connection) => {
                 write!(f, "connection {connection} is not there, or has such a flow already")
             }

@@ -76,7 +76,14 @@ impl Writes {
     }
 
     /// A segment arrived, having spent so long in its host's and in routers' queues.
-    pub(crate) fn on_arrived(&mut self, now: Time, from: u64, to: u64, times: [Span; 2], repeated: bool) {
+    pub(crate) fn on_arrived(
+        &mut self,
+        now: Time,
+        from: u64,
+        to: u64,
+        times: [Span; 2],
+        repeated: bool,
+    ) {
         let [host, router] = times;
         let mut at = self.find(from, self.undelivered);
         while let Some(write) = self.queue.get_mut(at).filter(|write| write.end <= to) {
@@ -146,7 +153,10 @@ mod tests {
         assert_eq!((first.server, first.client), (Span::from_millis(6), Span::ZERO));
         assert!(first.repeated && !second.repeated);
         assert_eq!((second.server, second.router), (Span::from_millis(6), Span::from_millis(3)));
-        assert_eq!((second.client, second.end_to_end), (Span::from_millis(60), Span::from_millis(89)));
+        assert_eq!(
+            (second.client, second.end_to_end),
+            (Span::from_millis(60), Span::from_millis(89))
+        );
         writes.on_acknowledged(1100);
         assert_eq!(writes.kind_at(50), None);
         writes.push(at(100), 10, 0);

@@ -49,6 +49,7 @@ pub(super) struct PartDraft {
     pub(super) repetitions: u32,
     #[serde(default)]
     pub(super) fixed: Settings,
+    pub(super) engines: Option<Spanned<Vec<String>>>,
     pub(super) quick: Option<QuickDraft>,
     pub(super) grid: Vec<GridDraft>,
 }
@@ -65,6 +66,7 @@ pub(super) struct QuickDraft {
 #[serde(deny_unknown_fields)]
 pub(super) struct GridDraft {
     pub(super) repetitions: Option<u32>,
+    pub(super) engines: Option<Spanned<Vec<String>>>,
     pub(super) vary: Settings,
 }
 
@@ -97,6 +99,7 @@ pub(super) struct PublishedDraft {
     pub(super) asserted: bool,
     pub(super) of: SelectionDraft,
     pub(super) against: Option<SelectionDraft>,
+    pub(super) figure: Option<String>,
     #[serde(default)]
     pub(super) take: TakeDraft,
     pub(super) low: Option<f64>,
@@ -112,6 +115,16 @@ pub(super) struct ClaimDraft {
     pub(super) beside: Option<BesideDraft>,
     pub(super) placement: Option<PlacementDraft>,
     pub(super) figure: Option<ExpectationDraft>,
+    pub(super) order: Option<OrderDraft>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OrderDraft {
+    pub(super) of: SelectionDraft,
+    pub(super) along: Spanned<String>,
+    pub(super) figure: Option<String>,
+    pub(super) repetitions_at_least: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,6 +148,7 @@ pub(super) struct PlacementDraft {
 pub(super) struct ExpectationDraft {
     pub(super) of: SelectionDraft,
     pub(super) against: Option<SelectionDraft>,
+    pub(super) figure: Option<String>,
     #[serde(default)]
     pub(super) take: TakeDraft,
     pub(super) low: Option<f64>,

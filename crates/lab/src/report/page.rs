@@ -77,6 +77,9 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
         }
         answer.push('.');
     }
+    for (why, count) in &evaluation.lacking {
+        answer += &format!("<br>{count} cells are left out: {}.", escape(why));
+    }
     add(
         out,
         format_args!(
@@ -123,7 +126,7 @@ fn published(evaluation: &Evaluation, out: &mut String) {
                 escape(&judged.row.name),
                 judged.row.published.map_or("in words".to_owned(), given),
                 verdict_of(judged),
-                escape(&judged.row.conditions),
+                escape(judged.lack.as_ref().unwrap_or(&judged.row.conditions)),
                 escape(&judged.row.source)
             ),
         );

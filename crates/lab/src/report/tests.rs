@@ -29,6 +29,7 @@ fn begin() -> Begin {
             errors: [("rate, 1 Gbit/s".to_owned(), 0.004)].into(),
             figures: [("RTT error p50, µs".to_owned(), 84.0)].into(),
         },
+        lacks: std::collections::BTreeMap::new(),
     }
 }
 
@@ -77,7 +78,7 @@ fn every_plan_that_comes_with_the_program_is_drawn_from_nothing() {
     for plan in crate::plan::all().unwrap() {
         let kept =
             Kept { identity: identity(), begins: vec![begin()], rows: Vec::new(), unreadable: 0 };
-        let evaluation = evaluation::evaluate(&plan, &[], 1);
+        let evaluation = evaluation::evaluate(&plan, &kept);
         let said = html(&plan, &kept, &evaluation)
             .contains("No published figure that is asserted was measured");
         assert_eq!(said, !plan.published.is_empty());

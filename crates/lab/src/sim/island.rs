@@ -37,8 +37,7 @@ pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
     let mut outcome =
         Outcome { value: result.bytes as f64 * 8.0 / seconds / 1e6, ..Outcome::default() };
     let first = result.first_byte.map_or(f64::NAN, |at| at.as_nanos() as f64 / 1e6);
-    let figures =
-        [("bytes", result.bytes as f64), ("seconds", seconds), ("first_byte_ms", first)];
+    let figures = [("bytes", result.bytes as f64), ("seconds", seconds), ("first_byte_ms", first)];
     let finite = figures.into_iter().filter(|(_, value)| value.is_finite());
     outcome.figures.extend(finite.map(|(name, value)| (name.to_owned(), value)));
     let was_cut = if result.finished.is_none() { "yes" } else { "no" };
@@ -92,7 +91,8 @@ fn chain(
             let config = match flow(cell) {
                 Ok(mut config) => {
                     // the client reads what comes; a relay reads what it can hand on
-                    config.receiver.read_at_once = number == 0 || direction == Direction::FromOpener;
+                    config.receiver.read_at_once =
+                        number == 0 || direction == Direction::FromOpener;
                     config
                 }
                 Err(error) => return Ok(Err(error)),

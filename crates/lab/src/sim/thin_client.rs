@@ -33,17 +33,19 @@ pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
     let workload = workload(cell)?;
     let pairs: u32 = cell.value("pairs")?;
     let streams = Substreams::new(seed);
-    let traces: Result<Vec<Trace>, _> = (0..pairs)
-        .map(|pair| generate(&workload, &mut streams.of("trace", pair.into())))
-        .collect();
+    let traces: Result<Vec<Trace>, _> =
+        (0..pairs).map(|pair| generate(&workload, &mut streams.of("trace", pair.into()))).collect();
     let traces = traces.map_err(|error| EngineError(error.to_string()))?;
+    let fewest = traces.iter().map(|trace| trace.summary.flows()).min().unwrap_or(0);
     let mut summary = Summary::default();
     traces.iter().for_each(|trace| summary.merge(&trace.summary));
     let building = EngineError::during("building the network");
     let simulator = build(&scenario, &traces, &streams).map_err(|error| building(&error));
     let mut simulator = simulator?;
     simulator.run(Time::ZERO + workload.duration + AFTER);
-    Ok(figures::outcome(&simulator, pairs, &summary))
+    let mut outcome = figures::outcome(&simulator, pairs, &summary);
+    outcome.figures.insert("flows_fewest".to_owned(), fewest as f64);
+    Ok(outcome)
 }
 
 fn workload(cell: &Cell) -> Result<ThinClient, EngineError> {
@@ -80,7 +82,8 @@ fn build(
                 bytes: write.bytes,
                 kind: write.kind as u8,
             });
-            let script = writes.filter(|write| lane.is_none_or(|kind| write.kind == kind as u8)).collect();
+            let script =
+                writes.filter(|write| lane.is_none_or(|kind| write.kind == kind as u8)).collect();
             let connection = simulator.connect(ConnectionConfig {
                 opener: *server,
                 acceptor: *client,

@@ -192,8 +192,7 @@ mod tests {
 
     #[test]
     fn in_whole_segments_as_ns_2_cuts_them() {
-        let mut reno =
-            Reno::new(&Config { initial_window: 15.9, cut: Cut::Both, ..config() });
+        let mut reno = Reno::new(&Config { initial_window: 15.9, cut: Cut::Both, ..config() });
         reno.on_loss(Time::ZERO, 15.9);
         assert_eq!((reno.window(), reno.threshold()), (7.0, 7.0));
         reno.on_loss(Time::ZERO, 3.0);

@@ -324,7 +324,8 @@ impl Board {
     pub(super) fn find_all(&mut self) {
         for at in 0..self.sent.len() {
             let len = self.len(at);
-            if let Some(segment) = self.sent.get_mut(at).filter(|s| s.lost && !s.again && !s.sacked) {
+            if let Some(segment) = self.sent.get_mut(at).filter(|s| s.lost && !s.again && !s.sacked)
+            {
                 segment.lost = false;
                 self.pipe += len;
                 self.waiting -= 1;

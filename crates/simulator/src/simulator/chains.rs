@@ -50,7 +50,8 @@ impl<O: Observer> Simulator<O> {
     pub(super) fn on_connected(&mut self, now: Time, number: u32) {
         let Some(connection) = self.connections.get(number as usize) else { return };
         let ([Some(up), _], Some(chain)) = (connection.flows, connection.chain) else { return };
-        let Some(request) = self.chains.get(chain as usize).map(|chain| chain.config.request) else {
+        let Some(request) = self.chains.get(chain as usize).map(|chain| chain.config.request)
+        else {
             return;
         };
         self.write(now, up, request.into());
@@ -65,7 +66,8 @@ impl<O: Observer> Simulator<O> {
         let come = flow.receiver.next();
         if let Some(at) = chain.up.iter().position(|up| *up == number) {
             let whole = come >= u64::from(chain.config.request);
-            let asked = chain.asked.get_mut(at).is_some_and(|asked| !std::mem::replace(asked, whole));
+            let asked =
+                chain.asked.get_mut(at).is_some_and(|asked| !std::mem::replace(asked, whole));
             if whole && asked {
                 self.on_request(now, number, at);
             }
@@ -108,7 +110,9 @@ impl<O: Observer> Simulator<O> {
     /// The relay at the near end of connection `at` reads what it can hold and writes what the next
     /// socket takes.
     fn pump(&mut self, now: Time, behind: u32, at: usize) {
-        let Some(chain) = self.flows.get(behind as usize).and_then(|flow| flow.chain) else { return };
+        let Some(chain) = self.flows.get(behind as usize).and_then(|flow| flow.chain) else {
+            return;
+        };
         let Some(chain) = self.chains.get_mut(chain as usize) else { return };
         let most = chain.config.held;
         let (Some(held), Some(ahead)) = (chain.held.get_mut(at), chain.down.get(at - 1).copied())

@@ -24,7 +24,8 @@ impl<O: Observer> Simulator<O> {
                 flow.writes.on_sent(now, end);
             }
             let kind = flow.writes.kind_at(segment.start).unwrap_or_default();
-            let departure = Departure { at: now, flow: number, segment, kind, sender: &flow.sender };
+            let departure =
+                Departure { at: now, flow: number, segment, kind, sender: &flow.sender };
             self.observer.departed(&departure);
             let segments = segment.len.div_ceil(flow.config.sender.mss.max(1));
             let packet = Packet {
@@ -78,8 +79,7 @@ impl<O: Observer> Simulator<O> {
         }
         let kind = flow.writes.kind_at(flow.sender.acknowledged()).unwrap_or_default();
         let [recoveries, _] = before;
-        let trouble =
-            if after[0] > recoveries { Trouble::Duplicates } else { Trouble::Timeout };
+        let trouble = if after[0] > recoveries { Trouble::Duplicates } else { Trouble::Timeout };
         self.observer.troubled(now, number, kind, trouble, &flow.sender);
     }
 
@@ -274,8 +274,7 @@ impl<O: Observer> Simulator<O> {
         let Some(flow) = self.flows.get_mut(number as usize) else { return };
         let block = Block { start: segment.start, end: segment.end() };
         let stamp = flow.timestamp(packet.sent);
-        let received =
-            flow.receiver.on_segment(now, block, stamp, packet.marked, segment.reduced);
+        let received = flow.receiver.on_segment(now, block, stamp, packet.marked, segment.reduced);
         if !received.duplicate {
             let times = [packet.host, packet.router];
             let again = segment.reason.is_again();

@@ -10,7 +10,9 @@ use crate::units::Span;
 fn slow_start_opens_by_one_for_each_ack() {
     // RFC 5681 §3.1
     let config = plain(Flavour::NewReno);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 1
@@ -18,14 +20,17 @@ fn slow_start_opens_by_one_for_each_ack() {
         100 ack 2
         > 12-13
         = cwnd 12 flight 12
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_third_duplicate_is_a_loss() {
     // RFC 5681 §3.2: half, send again, inflate by three and by one for each further duplicate, deflate
     let config = counting(Flavour::Reno, |c| c.limited_transmit = false);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0
@@ -43,14 +48,17 @@ fn a_third_duplicate_is_a_loss() {
         200 ack 10          // all that was there before: the inflation goes
         > 12-14
         = cwnd 5.2
-    ");
+    ",
+    );
 }
 
 #[test]
 fn the_first_two_duplicates_let_new_segments_go() {
     // RFC 3042: the window is not opened by them
     let config = plain(Flavour::NewReno);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0
@@ -61,21 +69,25 @@ fn the_first_two_duplicates_let_new_segments_go() {
         102 ack 0
         > 0f
         = cwnd 6 ssthresh 6
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_window_update_is_no_duplicate() {
     // RFC 5681 §2
     let config = counting(Flavour::Reno, |c| c.limited_transmit = false);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0 window 900
         101 ack 0 window 800
         102 ack 0 window 700
         = cwnd 10 recoveries 0
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -84,7 +96,9 @@ fn reno_leaves_recovery_at_the_first_new_ack() {
         c.limited_transmit = false;
         c.ack_heuristic = false;
     });
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0
@@ -101,14 +115,17 @@ fn reno_leaves_recovery_at_the_first_new_ack() {
         202 ack 3
         203 ack 3           // what was sent before the loss starts no second one (careful)
         = recoveries 1
-    ");
+    ",
+    );
 }
 
 #[test]
 fn new_reno_repairs_a_segment_each_round_trip() {
     // RFC 6582 §3.2 step 3: partial acknowledgements
     let config = counting(Flavour::NewReno, |c| c.limited_transmit = false);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0
@@ -127,14 +144,17 @@ fn new_reno_repairs_a_segment_each_round_trip() {
         400 ack 10          // the end: at most what is outstanding, and one
         > 13-14
         = cwnd 5
-    ");
+    ",
+    );
 }
 
 #[test]
 fn only_the_first_partial_ack_restarts_the_timer() {
     // RFC 6582 §4: impatient
     let config = counting(Flavour::NewReno, |c| c.limited_transmit = false);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 1
@@ -151,7 +171,8 @@ fn only_the_first_partial_ack_restarts_the_timer() {
         400 ack 5
         > 5p
         = next 1300
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -160,7 +181,9 @@ fn tahoe_starts_slowly_after_a_loss() {
         c.variant = Variant::Tahoe;
         c.limited_transmit = false;
     });
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0
@@ -171,14 +194,17 @@ fn tahoe_starts_slowly_after_a_loss() {
         200 ack 5
         > 5t 6t
         = cwnd 2
-    ");
+    ",
+    );
 }
 
 #[test]
 fn after_a_timeout_everything_is_sent_again() {
     // RFC 5681 §3.1 equation 4, §3.2 end: half of what was outstanding, one segment, go back
     let config = plain(Flavour::NewReno);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         1000 timer
@@ -189,14 +215,17 @@ fn after_a_timeout_everything_is_sent_again() {
         = cwnd 2
         1200 ack 8          // the others had arrived
         > 8t 9t 10
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_second_timeout_keeps_the_threshold() {
     // RFC 5681 §3.1
     let config = plain(Flavour::NewReno);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         1000 timer
@@ -207,14 +236,17 @@ fn a_second_timeout_keeps_the_threshold() {
         7000 timer
         > 0t
         = rto 8000 ssthresh 5
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_timeout_that_was_early_is_undone() {
     // RFC 5682 §2.1: the acknowledgement after the one of the first segment moves on
     let config = counting(Flavour::NewReno, |c| c.f_rto = true);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         1000 timer
@@ -226,13 +258,16 @@ fn a_timeout_that_was_early_is_undone() {
         = spurious 1 cwnd 10
         1012 ack 3          // slow start, as before
         > 12-13
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_timeout_that_was_right_is_not() {
     let config = counting(Flavour::NewReno, |c| c.f_rto = true);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         1000 timer
@@ -242,7 +277,8 @@ fn a_timeout_that_was_right_is_not() {
         1110 ack 1          // a duplicate: 1 is missing indeed
         > 1t
         = spurious 0
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -250,21 +286,27 @@ fn small_segments_wait_for_an_answer() {
     // RFC 896
     let mut config = plain(Flavour::NewReno);
     config.nagle = true;
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100b
         > 0:100
         1 write 100b
         2 write 100b
         50 ack 0.1          // together
         > 0.1:200
-    ");
+    ",
+    );
     config.nagle = false;
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100b
         > 0:100
         1 write 100b
         > 0.1:100
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -272,7 +314,9 @@ fn what_waits_is_cut_anew() {
     // small writes that could not be sent become full segments
     let mut config = plain(Flavour::NewReno);
     config.congestion.initial_window = 1.0;
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 400b
         > 0:400
         1 write 400b
@@ -281,14 +325,17 @@ fn what_waits_is_cut_anew() {
         3 write 900b
         50 ack 0.8
         > 0.8 1.8:300
-    ");
+    ",
+    );
 }
 
 #[test]
 fn ns2_takes_the_window_and_not_the_flight() {
     let config = Era::Ns235.sender(Flavour::NewReno, 1000, 64.0, Span::ZERO);
     assert_eq!(config.decrease, Decrease::FromWindow);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 4           // an application with little to send
         > 0-1
         100 ack 1
@@ -306,5 +353,6 @@ fn ns2_takes_the_window_and_not_the_flight() {
         303 ack 4
         400 ack 9
         = cwnd 2.9
-    ");
+    ",
+    );
 }

@@ -76,7 +76,8 @@ fn poll(sender: &mut Sender, now: Time) -> String {
             Reason::Timeout => "t",
             Reason::Probe => "l",
         };
-        let short = if u64::from(segment.len) < MSS { format!(":{}", segment.len) } else { String::new() };
+        let short =
+            if u64::from(segment.len) < MSS { format!(":{}", segment.len) } else { String::new() };
         let reduced = if segment.reduced { "!" } else { "" };
         let place = segment.start as f64 / MSS as f64;
         all.push(format!("{place}{letter}{short}{reduced}"));

@@ -7,7 +7,9 @@ use super::selective;
 fn three_segments_above_mean_a_loss() {
     // RFC 6675 §5: pipe counts what is in flight; three later arrivals, and the segment is sent again
     let config = selective(|_| {});
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0 sack 1
@@ -23,14 +25,17 @@ fn three_segments_above_mean_a_loss() {
         = flight 6
         106 ack 0 sack 1-7
         > 12
-    ");
+    ",
+    );
 }
 
 #[test]
 fn several_holes_are_filled_in_one_round_trip() {
     // RFC 6675 NextSeg (1): the lowest first
     let config = selective(|s| s.limited_transmit = false);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0 sack 1
@@ -53,7 +58,8 @@ fn several_holes_are_filled_in_one_round_trip() {
         202 ack 10
         > 14
         = cwnd 5.2 recoveries 1
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -63,7 +69,9 @@ fn reduction_in_proportion() {
         s.proportional = true;
         s.limited_transmit = false;
     });
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0 sack 1
@@ -84,7 +92,8 @@ fn reduction_in_proportion() {
         200 ack 10
         > 14
         = cwnd 5.2
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -95,7 +104,9 @@ fn rack_judges_by_time() {
         s.rack = true;
         s.limited_transmit = false;
     });
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 1
         > 0
         100 ack 1           // 100 ms
@@ -106,7 +117,8 @@ fn rack_judges_by_time() {
         325 timer
         > 1s
         = recoveries 1
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -115,7 +127,9 @@ fn rack_sees_a_lost_retransmission() {
         s.rack = true;
         s.limited_transmit = false;
     });
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 0 sack 1
@@ -129,7 +143,8 @@ fn rack_sees_a_lost_retransmission() {
         206 ack 0 sack 1-6 10 // sent at 105, after the repetition
         > 0s 7s 8s 9s 11     // 7, 8 and 9 were sent before it as well
         = timeouts 0
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -139,7 +154,9 @@ fn a_lost_tail_is_probed() {
         s.rack = true;
         s.tail_probe = true;
     });
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 1
         > 0
         100 ack 1
@@ -151,14 +168,17 @@ fn a_lost_tail_is_probed() {
         500 ack 1 sack 4
         > 1s 2s             // half of four
         = timeouts 0 recoveries 1
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_probe_that_repaired_the_only_loss_is_a_loss() {
     // RFC 8985 §7.4.2: acknowledged, and nothing came twice
     let config = selective(|s| s.tail_probe = true);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 1
         > 0
         100 ack 1
@@ -170,8 +190,11 @@ fn a_probe_that_repaired_the_only_loss_is_a_loss() {
         > 4l
         800 ack 5
         = ssthresh 2
-    ");
-    run(&config, "
+    ",
+    );
+    run(
+        &config,
+        "
         0 write 1
         > 0
         100 ack 1
@@ -182,14 +205,17 @@ fn a_probe_that_repaired_the_only_loss_is_a_loss() {
         > 4l
         710 ack 5 twice 4   // it was only late
         = ssthresh inf
-    ");
+    ",
+    );
 }
 
 #[test]
 fn an_original_after_a_timeout_proves_it_wrong() {
     // RFC 5682 §3 in Linux's way
     let config = selective(|s| s.f_rto = true);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         1000 timer
@@ -200,14 +226,17 @@ fn an_original_after_a_timeout_proves_it_wrong() {
         1011 ack 2
         > 
         = spurious 1 cwnd 10
-    ");
+    ",
+    );
 }
 
 #[test]
 fn a_mark_is_answered_once_a_window() {
     // RFC 3168 §6.1.2
     let config = selective(|_| {});
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 1 mark
@@ -219,5 +248,6 @@ fn a_mark_is_answered_once_a_window() {
         105 ack 6 mark
         > 10!
         = cwnd 5
-    ");
+    ",
+    );
 }

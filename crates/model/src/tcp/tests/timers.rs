@@ -9,7 +9,9 @@ use crate::units::Span;
 #[test]
 fn the_timer_runs_while_something_is_outstanding() {
     let config = plain(Flavour::NewReno);
-    run(&config, "
+    run(
+        &config,
+        "
         = next 0
         0 write 3
         > 0-2
@@ -18,7 +20,8 @@ fn the_timer_runs_while_something_is_outstanding() {
         = rto 1000 next 1100 // 5.3
         200 ack 3
         = next 0            // 5.2
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -26,7 +29,9 @@ fn only_what_was_sent_once_is_measured() {
     // RFC 6298 §3: Karn
     let mut config = plain(Flavour::NewReno);
     config.rto.minimum = Span::from_millis(1);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 1
         > 0
         1000 timer
@@ -37,7 +42,8 @@ fn only_what_was_sent_once_is_measured() {
         > 1
         1300 ack 2
         = rto 300           // 100 + 4 × 50
-    ");
+    ",
+    );
 }
 
 #[test]
@@ -46,7 +52,8 @@ fn idle_longer_than_the_time_out_starts_slowly_again() {
     let mut config = plain(Flavour::NewReno);
     config.congestion.initial_window = 2.0;
     let script = |after: &str| {
-        std::format!("
+        std::format!(
+            "
         0 write 8
         > 0-1
         100 ack 1
@@ -58,7 +65,8 @@ fn idle_longer_than_the_time_out_starts_slowly_again() {
         300 ack 8
         5000 write 10
         {after}
-        ")
+        "
+        )
     };
     run(&config, &script("> 8-9"));
     config.restart_after_idle = false;
@@ -73,7 +81,9 @@ fn the_estimate_is_forgotten_after_idle_and_the_window_kept() {
     config.reset_rto_after_idle = true;
     config.rto.initial = Span::from_secs(3);
     config.rto.minimum = Span::from_millis(100);
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 20
         > 0-9
         44 ack 10
@@ -88,14 +98,17 @@ fn the_estimate_is_forgotten_after_idle_and_the_window_kept() {
         = rto 3000 next 3500
         544 ack 22
         = rto 132
-    ");
+    ",
+    );
 }
 
 #[test]
 fn segments_are_spread_over_the_round_trip() {
     let mut config = plain(Flavour::NewReno);
     config.pacing = Some(Pacing { starting: 2.0, steady: 1.2 });
-    run(&config, "
+    run(
+        &config,
+        "
         0 write 100
         > 0-9
         100 ack 10          // window 11, slow start: 100 ms / (2 × 11) from one to the next
@@ -103,5 +116,6 @@ fn segments_are_spread_over_the_round_trip() {
         = next 104.545
         105 write 1
         > 11
-    ");
+    ",
+    );
 }
