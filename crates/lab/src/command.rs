@@ -232,6 +232,7 @@ fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) ->
         published(&written.evaluation)
     };
     text += &claims(&written.evaluation);
+    text.extend(written.evaluation.tables.iter().map(|table| table.text()));
     let seconds = words(written.summary.seconds);
     let _infallible =
         writeln!(text, "\n{} cells, all runs together {seconds}.", written.evaluation.cells.len());

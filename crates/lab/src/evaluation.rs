@@ -5,6 +5,7 @@ pub mod expected;
 mod order;
 pub mod placement;
 pub mod summary;
+pub mod tables;
 
 use crate::cell::Cell;
 use crate::engine::Fidelity;
@@ -36,6 +37,10 @@ pub struct CellResult {
     pub tainted: usize,
     /// Further figures: repetition and value, by repetition.
     pub figures: BTreeMap<String, Runs>,
+    /// Counts by size (floor of a class), all repetitions together.
+    pub histograms: BTreeMap<String, BTreeMap<u64, u64>>,
+    /// Values over time, of the first repetition that has them.
+    pub series: BTreeMap<String, Vec<[f64; 2]>>,
     /// Further facts, those that all runs agree on.
     pub facts: BTreeMap<String, String>,
 }
@@ -104,6 +109,8 @@ pub struct Evaluation {
     pub claims: Vec<Decided>,
     /// Each condition that a `beside` claim compares.
     pub compared: Vec<Compared>,
+    /// Each table.
+    pub tables: Vec<tables::Filled>,
     /// Cells of the whole plan that were not run.
     pub missing: usize,
     /// Cells that the engine cannot run, by the reason it gives.
@@ -151,7 +158,9 @@ pub fn evaluate(plan: &Plan, kept: &Kept) -> Evaluation {
     let mut compared = Vec::new();
     let claims =
         plan.claims.iter().map(|claim| decide(claim, plan, &cells, seed, &mut compared)).collect();
-    Evaluation { cells, rows: judged, claims, compared, missing, lacking, failed }
+    let fill = |table| tables::fill(table, &cells, &plan.measure.name);
+    let tables = plan.tables.iter().map(fill).collect();
+    Evaluation { cells, rows: judged, claims, compared, tables, missing, lacking, failed }
 }
 
 fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
@@ -175,6 +184,12 @@ fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
             figures.entry(name.clone()).or_default().push((*repetition, *value));
         }
     }
+    let mut histograms: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
+    for (name, classes) in outcomes.iter().flat_map(|outcome| &outcome.histograms) {
+        let sum = histograms.entry(name.clone()).or_default();
+        classes.iter().for_each(|[floor, count]| *sum.entry(*floor).or_default() += count);
+    }
+    let series = outcomes.iter().find(|outcome| !outcome.series.is_empty());
     let agreed = names
         .facts
         .iter()
@@ -188,6 +203,8 @@ fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
         noisy: count(Fidelity::Noisy),
         tainted: count(Fidelity::Tainted),
         figures,
+        histograms,
+        series: series.map(|outcome| outcome.series.clone()).unwrap_or_default(),
         facts: agreed.map(|(name, fact)| (name.clone(), fact.clone())).collect(),
         cell: cell.clone(),
         runs,

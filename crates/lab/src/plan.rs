@@ -26,7 +26,7 @@ pub mod figure;
 
 use crate::cell::Cell;
 pub use expectation::{Claim, Expectation, Published, Rule, Selection, Take};
-pub use figure::{Figure, Shape};
+pub use figure::{Figure, Shape, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -66,6 +66,8 @@ pub struct Plan {
     pub claims: Vec<Claim>,
     /// Figures to draw.
     pub figures: Vec<Figure>,
+    /// Tables of several figures.
+    pub tables: Vec<Table>,
     /// Stands for all that decides what a run is; not for repetitions, expectations and figures,
     /// which may change without a run losing its meaning.
     pub hash: String,

@@ -50,9 +50,9 @@ impl Engine for Simulated {
         Ok(Calibration::default())
     }
 
-    fn run(&mut self, cell: &Cell, _repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
+    fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
         if cell.values.contains_key("scenario") {
-            thin_client::run(cell, seed)
+            thin_client::run(cell, seed, repetition == 0)
         } else {
             island::run(cell, seed)
         }

@@ -84,6 +84,8 @@ mod tests {
             noisy: 0,
             tainted: 0,
             figures: [("dup".to_owned(), runs.iter().map(|(n, v)| (*n, -v)).collect())].into(),
+            histograms: std::collections::BTreeMap::new(),
+            series: std::collections::BTreeMap::new(),
             facts: std::collections::BTreeMap::new(),
             runs,
         }

@@ -4,11 +4,11 @@
 use super::axis;
 use super::draft::{
     ClaimDraft, ExpectationDraft, FigureDraft, OrderDraft, PartDraft, PlanDraft, PublishedDraft,
-    SelectionDraft, Settings, ShapeDraft, TakeDraft,
+    SelectionDraft, Settings, ShapeDraft, TableDraft, TakeDraft,
 };
 use super::{
     Claim, Expectation, Figure, Grid, Measure, Part, Plan, PlanError, Published, Quick, Rule,
-    Selection, Shape, Take, similar,
+    Selection, Shape, Table, Take, similar,
 };
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -235,10 +235,17 @@ impl Source<'_> {
 
     fn figure(&self, draft: FigureDraft, parts: &[Part]) -> Result<Figure, PlanError> {
         let axis = |name: &Spanned<String>| self.axis(name).map(|axis| axis.name.to_owned());
+        let has_axes = matches!(draft.shape, ShapeDraft::Lines | ShapeDraft::Bars);
+        if has_axes != (draft.x.is_some() && draft.series.is_some()) {
+            let what = "lines and bars have x and series; ccdf and timeline have axes of their own";
+            return Err(self.error(&draft.name.span(), what));
+        }
+        let or_none =
+            |name: &Option<Spanned<String>>| name.as_ref().map_or(Ok(String::new()), axis);
         Ok(Figure {
             of: self.selection(&draft.of, parts)?,
-            x: axis(&draft.x)?,
-            series: axis(&draft.series)?,
+            x: or_none(&draft.x)?,
+            series: or_none(&draft.series)?,
             panels: draft.panels.as_ref().map(axis).transpose()?,
             name: draft.name.into_inner(),
             title: draft.title,
@@ -246,8 +253,29 @@ impl Source<'_> {
             shape: match draft.shape {
                 ShapeDraft::Lines => Shape::Lines,
                 ShapeDraft::Bars => Shape::Bars,
+                ShapeDraft::Ccdf => Shape::Ccdf,
+                ShapeDraft::Timeline => Shape::Timeline,
             },
             log: draft.log,
+        })
+    }
+
+    fn table(&self, draft: TableDraft, parts: &[Part]) -> Result<Table, PlanError> {
+        let names = match draft.rows.get_ref() {
+            Value::Array(list) => list.clone(),
+            one => vec![one.clone()],
+        };
+        let rows = names.iter().map(|name| {
+            let name = name.as_str().unwrap_or_default().to_owned();
+            Ok(self.axis(&Spanned::new(draft.rows.span(), name))?.name.to_owned())
+        });
+        Ok(Table {
+            of: self.selection(&draft.of, parts)?,
+            rows: rows.collect::<Result<_, PlanError>>()?,
+            name: draft.name,
+            title: draft.title,
+            caption: draft.caption,
+            columns: draft.columns,
         })
     }
 }
@@ -271,10 +299,12 @@ pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {
     let published = draft.published.into_iter().map(|row| source.published(row, &parts));
     let claims = draft.claim.into_iter().map(|claim| source.claim(claim, &parts, paired));
     let figures = draft.figure.into_iter().map(|figure| source.figure(figure, &parts));
-    let (published, claims, figures) = (
+    let tables = draft.table.into_iter().map(|table| source.table(table, &parts));
+    let (published, claims, figures, tables) = (
         published.collect::<Result<_, _>>()?,
         claims.collect::<Result<_, _>>()?,
         figures.collect::<Result<_, _>>()?,
+        tables.collect::<Result<_, _>>()?,
     );
     Ok(Plan {
         title: draft.title,
@@ -291,6 +321,7 @@ pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {
         published,
         claims,
         figures,
+        tables,
     })
 }
 

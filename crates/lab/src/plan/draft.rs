@@ -30,6 +30,8 @@ pub(super) struct PlanDraft {
     pub(super) claim: Vec<ClaimDraft>,
     #[serde(default)]
     pub(super) figure: Vec<FigureDraft>,
+    #[serde(default)]
+    pub(super) table: Vec<TableDraft>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -160,6 +162,20 @@ pub(super) struct ExpectationDraft {
 pub(super) enum ShapeDraft {
     Lines,
     Bars,
+    Ccdf,
+    Timeline,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TableDraft {
+    pub(super) name: String,
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) caption: String,
+    pub(super) of: SelectionDraft,
+    pub(super) rows: Spanned<Value>,
+    pub(super) columns: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -170,8 +186,8 @@ pub(super) struct FigureDraft {
     #[serde(default)]
     pub(super) caption: String,
     pub(super) shape: ShapeDraft,
-    pub(super) x: Spanned<String>,
-    pub(super) series: Spanned<String>,
+    pub(super) x: Option<Spanned<String>>,
+    pub(super) series: Option<Spanned<String>>,
     pub(super) panels: Option<Spanned<String>>,
     pub(super) of: SelectionDraft,
     #[serde(default)]

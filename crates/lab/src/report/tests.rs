@@ -93,7 +93,12 @@ fn the_island_is_drawn_whole() {
     let kept = std::env::var_os("EKIDEN_KEEP_REPORT").map(PathBuf::from);
     let temporary = tempfile::tempdir().unwrap();
     let folder = kept.unwrap_or_else(|| temporary.path().to_owned());
-    let identity = Identity { experiment: "island".into(), plan: plan.hash.clone(), ..identity() };
+    let identity = Identity {
+        experiment: "island".into(),
+        engine: "kernel".into(),
+        plan: plan.hash.clone(),
+        ..identity()
+    };
     let (mut journal, ..) = Journal::open(&folder, &identity).unwrap();
     journal.begin(&begin()).unwrap();
     rows.iter().for_each(|row| journal.row(row).unwrap());

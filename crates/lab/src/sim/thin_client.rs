@@ -6,6 +6,7 @@
 
 mod figures;
 mod scenario;
+mod timelines;
 
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
@@ -20,15 +21,17 @@ use ekiden_simulator::random::Substreams;
 use ekiden_simulator::simulator::{BuildError, Direction, Simulator};
 use figures::Watched;
 use scenario::Scenario;
+use timelines::Timelines;
 
 /// What is written at the end has so long to arrive.
 const AFTER: Span = Span::from_secs(60);
 
-/// A cell's run: one value of the seed gives all traces of the cell.
+/// A cell's run: one value of the seed gives all traces of the cell. `over_time`: the connection with
+/// the most time-outs is kept as series too.
 ///
 /// # Errors
 /// The cell lacks a value, or no trace can be drawn.
-pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
+pub(super) fn run(cell: &Cell, seed: u64, over_time: bool) -> Result<Outcome, EngineError> {
     let scenario = Scenario::of(cell)?;
     let workload = workload(cell)?;
     let pairs: u32 = cell.value("pairs")?;
@@ -42,9 +45,12 @@ pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
     let building = EngineError::during("building the network");
     let simulator = build(&scenario, &traces, &streams).map_err(|error| building(&error));
     let mut simulator = simulator?;
+    simulator.observer.timelines = over_time.then(Timelines::default);
     simulator.run(Time::ZERO + workload.duration + AFTER);
     let mut outcome = figures::outcome(&simulator, pairs, &summary);
     outcome.figures.insert("flows_fewest".to_owned(), fewest as f64);
+    outcome.series =
+        simulator.observer.timelines.as_ref().map(Timelines::series).unwrap_or_default();
     Ok(outcome)
 }
 

@@ -1,5 +1,6 @@
 //! What is watched in a run, and what of it is kept.
 
+use super::timelines::Timelines;
 use crate::engine::Outcome;
 use ekiden_model::tcp::Sender;
 use ekiden_model::units::Time;
@@ -21,18 +22,32 @@ pub(super) struct Watched {
     /// Interactive writes that took longer than 300 ms.
     slow: u64,
     interactive: u64,
+    /// Kept where a run is to be drawn over time.
+    pub(super) timelines: Option<Timelines>,
 }
 
 impl Observer for Watched {
     fn delivered(&mut self, delivery: &Delivery) {
         self.delays.delivered(delivery);
+        if let Some(timelines) = &mut self.timelines {
+            timelines.delivered(delivery);
+        }
         if delivery.kind == Kind::Interactive as u8 {
             self.interactive += 1;
             self.slow += u64::from(delivery.end_to_end.as_millis() >= 300);
         }
     }
 
-    fn troubled(&mut self, _: Time, _: u32, kind: u8, trouble: Trouble, _: &Sender) {
+    fn acknowledged(&mut self, at: Time, flow: u32, sender: &Sender) {
+        if let Some(timelines) = &mut self.timelines {
+            timelines.acknowledged(at, flow, sender);
+        }
+    }
+
+    fn troubled(&mut self, at: Time, flow: u32, kind: u8, trouble: Trouble, sender: &Sender) {
+        if let Some(timelines) = &mut self.timelines {
+            timelines.troubled(at, flow, trouble, sender);
+        }
         let counts = match trouble {
             Trouble::Timeout => &mut self.timeouts,
             Trouble::Duplicates => &mut self.repairs,
