@@ -11,6 +11,7 @@ mod bars;
 mod curves;
 mod lines;
 pub mod scale;
+mod scatter;
 
 use scale::Scale;
 use std::fmt::Write;
@@ -36,6 +37,8 @@ pub enum Kind {
     Bars,
     /// Many points joined, without marks.
     Curves,
+    /// Marks alone, over an axis like the other.
+    Scatter,
 }
 
 /// One value.
@@ -172,6 +175,7 @@ impl Panel {
             Kind::Lines => lines::draw(self, &area, &mut out),
             Kind::Bars => bars::draw(self, &area, &mut out),
             Kind::Curves => curves::draw(self, &area, &mut out),
+            Kind::Scatter => scatter::draw(self, &area, &mut out),
         }
         put(
             &mut out,

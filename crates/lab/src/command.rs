@@ -148,13 +148,18 @@ pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<
     Ok(answer(&plan, &written, Some(&done), asked.json))
 }
 
-/// `ekiden lab report DIR`: writes everything anew from the rows in `folder`.
+/// `ekiden lab report DIR`: writes everything anew from the rows in `folder`, or in its sub-folders of
+/// several engines.
 ///
 /// # Errors
 /// In words.
 pub fn report(folder: &Path, plan: Option<&str>, as_json: bool) -> Result<Answer, String> {
     let kept = crate::runner::journal::read(folder).map_err(|error| error.to_string())?;
     let Some(kept) = kept else {
+        let engines = report::engines_in(folder);
+        if let Some(first) = engines.first() {
+            return together(folder, plan, first, &engines, as_json);
+        }
         return Err(format!(
             "there are no rows in {}; `ekiden lab run NAME` writes them to results/NAME/ENGINE",
             folder.display()
@@ -169,6 +174,33 @@ pub fn report(folder: &Path, plan: Option<&str>, as_json: bool) -> Result<Answer
     }
     let written = report::write(&plan, folder).map_err(|error| error.to_string())?;
     Ok(answer(&plan, &written, None, as_json))
+}
+
+/// What all engines have of an experiment.
+fn together(
+    folder: &Path,
+    plan: Option<&str>,
+    first: &str,
+    engines: &[String],
+    as_json: bool,
+) -> Result<Answer, String> {
+    let kept = crate::runner::journal::read(&folder.join(first));
+    let kept = kept.map_err(|error| error.to_string())?;
+    let named = kept.map(|kept| kept.identity.experiment).unwrap_or_default();
+    let plan = plan::find(plan.unwrap_or(&named))
+        .map_err(|e| format!("{e}; --plan FILE says where the plan of these rows is"))?;
+    let written = report::write_together(&plan, folder, engines);
+    let written = written.map_err(|error| error.to_string())?;
+    let fine = written.iter().all(|written| written.evaluation.holds());
+    if as_json {
+        let summaries: Vec<_> = written.iter().map(|written| &written.summary).collect();
+        return Ok(Answer { text: format!("{:#}\n", json!({ "engines": summaries })), fine });
+    }
+    let names = engines.iter().map(String::as_str);
+    let ran: Vec<_> = names.zip(written.iter().map(|w| &w.evaluation)).collect();
+    let page = folder.join("report.html");
+    let text = format!("{}\nreport: {}\n", report::together::text(&plan, &ran), page.display());
+    Ok(Answer { text, fine })
 }
 
 /// What the running program is: its version, and its own digest, since a version says little of a

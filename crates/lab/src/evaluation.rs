@@ -1,6 +1,7 @@
 //! From runs to figures: each cell's median and interval, what was published beside what was measured,
 //! and what was claimed.
 
+pub mod closed_form;
 pub mod expected;
 mod order;
 pub mod placement;

@@ -46,6 +46,12 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
+    /// Its low and its high end.
+    #[must_use]
+    pub fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+
     /// Where lines across are drawn.
     #[must_use]
     pub fn ticks(&self) -> Vec<f64> {

@@ -10,7 +10,7 @@ use crate::runner::journal::{Begin, Kept};
 use crate::runner::progress::words;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(plan: &Plan, kept: &Kept, evaluation: &Evaluation) -> String {
     let title = escape(&plan.title);

@@ -110,3 +110,33 @@ fn the_island_is_drawn_whole() {
         assert!(folder.join(format!("{}.svg", figure.name)).is_file(), "{}", figure.name);
     }
 }
+
+#[test]
+fn engines_stand_beside_each_other_on_one_page() {
+    let plan = crate::plan::find("island").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for engine in ["kernel", "sim"] {
+        let identity = Identity {
+            experiment: "island".into(),
+            engine: engine.into(),
+            plan: plan.hash.clone(),
+            ..identity()
+        };
+        let (mut journal, ..) = Journal::open(&folder.path().join(engine), &identity).unwrap();
+        journal.begin(&begin()).unwrap();
+        let rows = evaluation::tests::made_up(&plan);
+        let has =
+            |cell: &crate::cell::Cell| engine == "kernel" || cell.values["congestion"] != "bbr";
+        rows.iter().filter(|row| has(&row.cell)).for_each(|row| journal.row(row).unwrap());
+    }
+    let engines = engines_in(folder.path());
+    assert_eq!(engines, ["kernel", "sim"]);
+    let written = write_together(&plan, folder.path(), &engines).unwrap();
+    let ran: Vec<together::Ran<'_>> =
+        engines.iter().map(String::as_str).zip(written.iter().map(|w| &w.evaluation)).collect();
+    insta::assert_snapshot!(together::text(&plan, &ran));
+    let html = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(html.contains("<b>sim over kernel</b>") && html.contains("kernel/report.html"));
+    let (all, sim) = (written[0].evaluation.cells.len(), written[1].evaluation.cells.len());
+    assert!(sim < all && html.contains(&format!("{sim} of {sim} lie within 15 %")), "{sim} {all}");
+}
