@@ -135,7 +135,11 @@ impl Panel {
     fn content(&self) -> String {
         let (width, height) = self.size();
         let (low, high) = self.reach.or_else(|| self.range()).unwrap_or((0.0, 1.0));
-        let right = if self.kind == Kind::Lines { RIGHT_LINES } else { RIGHT_BARS };
+        let right = match self.kind {
+            Kind::Lines => RIGHT_LINES,
+            Kind::Scatter => 2.0 * RIGHT_BARS, // the last tick's half
+            Kind::Bars | Kind::Curves => RIGHT_BARS,
+        };
         let area = Area {
             left: LEFT,
             right: width - right,

@@ -184,3 +184,40 @@ fn the_summary_has_the_documented_form() {
     );
     assert_eq!(text.lines().count(), rows.len() + 1);
 }
+
+/// The sample's first row, but of a further figure.
+fn of_figure(name: &str) -> Judged {
+    let text = include_str!("../runner/sample.toml");
+    let wanted = format!("low = 200\nhigh = 400\nfigure = \"{name}\"");
+    let plan = plan::parse("sample.toml", &text.replace("low = 200\nhigh = 400", &wanted)).unwrap();
+    evaluate(&plan, &kept(rows())).rows.remove(0)
+}
+
+#[test]
+fn a_row_may_be_of_a_further_figure() {
+    let judged = of_figure("connect_ms");
+    assert_eq!((judged.measured, judged.holds, judged.lack), (Some(50.2), Some(false), None));
+    let interval = judged.interval.unwrap();
+    assert_eq!((interval.low, interval.high), (50.2, 50.2));
+}
+
+#[test]
+fn a_figure_that_no_cell_has_is_told_with_those_there_are() {
+    let judged = of_figure("conect_ms");
+    assert_eq!((judged.measured, judged.holds), (None, None));
+    let lack = judged.lack.unwrap();
+    assert_eq!(lack, "not measured: there is no figure «conect_ms»; there are: connect_ms");
+}
+
+#[test]
+fn what_the_engine_lacks_is_not_missing() {
+    let mut kept = kept(rows());
+    let cell = kept.rows[0].cell.clone();
+    kept.rows.retain(|row| row.cell != cell);
+    assert_eq!(evaluate(&plan(), &kept).missing, 1);
+    let lacks = [(cell.key(), "no such relay".to_owned())].into();
+    kept.begins.push(crate::runner::journal::Begin { lacks, ..Default::default() });
+    let evaluation = evaluate(&plan(), &kept);
+    assert_eq!(evaluation.missing, 0);
+    assert_eq!(evaluation.lacking, [("no such relay".to_owned(), 1)].into());
+}
