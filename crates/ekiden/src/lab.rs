@@ -51,6 +51,7 @@ fn experiment(arguments: LabRun) -> Result<Answer, String> {
             peers: arguments.peers,
             only: arguments.only,
             repetitions: arguments.repetitions,
+            engine: None,
         },
         seed: arguments.seed,
         jobs: arguments.jobs,

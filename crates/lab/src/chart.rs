@@ -8,8 +8,10 @@
 //! ```
 
 mod bars;
+mod curves;
 mod lines;
 pub mod scale;
+mod scatter;
 
 use scale::Scale;
 use std::fmt::Write;
@@ -19,6 +21,7 @@ pub const WIDTH: f64 = 380.0;
 /// Its height.
 pub const HEIGHT: f64 = 270.0;
 
+const WIDE_HEIGHT: f64 = 210.0;
 const LEFT: f64 = 46.0;
 const RIGHT_LINES: f64 = 66.0;
 const RIGHT_BARS: f64 = 8.0;
@@ -32,6 +35,10 @@ pub enum Kind {
     Lines,
     /// Bars in groups, with whiskers.
     Bars,
+    /// Many points joined, without marks.
+    Curves,
+    /// Marks alone, over an axis like the other.
+    Scatter,
 }
 
 /// One value.
@@ -75,6 +82,10 @@ pub struct Panel {
     pub series: Vec<Series>,
     /// The y axis reaches at least here, so that panels can share it.
     pub reach: Option<(f64, f64)>,
+    /// Places on the x axis where something happened, for curves.
+    pub marks: Vec<f64>,
+    /// Twice as wide and less high: panels of this kind stand one below the other.
+    pub wide: bool,
 }
 
 /// The colours stand in a style of their own, so that a figure follows its page's light or dark.
@@ -109,21 +120,31 @@ impl Panel {
     /// The panel as a document of its own, in the page's style.
     #[must_use]
     pub fn svg(&self) -> String {
+        let (width, height) = self.size();
         let label = escape(&format!("{}: {} over {}", self.title, self.y_title, self.x_title));
         format!(
-            "<svg class=\"ek\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{label}\">{}</svg>",
+            "<svg class=\"ek\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">{}</svg>",
             self.content()
         )
     }
 
+    fn size(&self) -> (f64, f64) {
+        if self.wide { (2.0 * WIDTH, WIDE_HEIGHT) } else { (WIDTH, HEIGHT) }
+    }
+
     fn content(&self) -> String {
+        let (width, height) = self.size();
         let (low, high) = self.reach.or_else(|| self.range()).unwrap_or((0.0, 1.0));
-        let right = if self.kind == Kind::Lines { RIGHT_LINES } else { RIGHT_BARS };
+        let right = match self.kind {
+            Kind::Lines => RIGHT_LINES,
+            Kind::Scatter => 2.0 * RIGHT_BARS, // the last tick's half
+            Kind::Bars | Kind::Curves => RIGHT_BARS,
+        };
         let area = Area {
             left: LEFT,
-            right: WIDTH - right,
+            right: width - right,
             top: TOP,
-            bottom: HEIGHT - BOTTOM,
+            bottom: height - BOTTOM,
             y: Scale::of(low, high, self.log),
         };
         let mut out = String::new();
@@ -157,6 +178,8 @@ impl Panel {
         match self.kind {
             Kind::Lines => lines::draw(self, &area, &mut out),
             Kind::Bars => bars::draw(self, &area, &mut out),
+            Kind::Curves => curves::draw(self, &area, &mut out),
+            Kind::Scatter => scatter::draw(self, &area, &mut out),
         }
         put(
             &mut out,
@@ -166,7 +189,7 @@ impl Panel {
                 area.left,
                 area.right,
                 f64::midpoint(area.left, area.right),
-                HEIGHT - 8.0,
+                height - 8.0,
                 escape(&self.x_title),
                 b = area.bottom,
             ),
@@ -204,12 +227,14 @@ impl Area {
 /// Several panels as one file: as many side by side as are, in rows of four at most.
 #[must_use]
 pub fn figure(title: &str, panels: &[Panel]) -> String {
+    let (wide, high) = panels.first().map_or((WIDTH, HEIGHT), Panel::size);
     let columns = match panels.len() {
+        _ if panels.iter().any(|panel| panel.wide) => 1,
         0..=4 => panels.len().max(1),
         n => n.div_ceil(2).min(4),
     };
     let rows = panels.len().div_ceil(columns).max(1);
-    let (width, height) = (columns as f64 * WIDTH, rows as f64 * HEIGHT + 28.0);
+    let (width, height) = (columns as f64 * wide, rows as f64 * high + 28.0);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"ek\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\" role=\"img\"><title>{0}</title><style>{STYLE}\
@@ -219,7 +244,7 @@ pub fn figure(title: &str, panels: &[Panel]) -> String {
         escape(title)
     );
     for (n, panel) in panels.iter().enumerate() {
-        let (x, y) = ((n % columns) as f64 * WIDTH, (n / columns) as f64 * HEIGHT + 28.0);
+        let (x, y) = ((n % columns) as f64 * wide, (n / columns) as f64 * high + 28.0);
         put(&mut out, format_args!("<g transform=\"translate({x} {y})\">{}</g>", panel.content()));
     }
     out.push_str("</svg>\n");

@@ -12,6 +12,7 @@ use crate::runner::progress::{Screen, words};
 use crate::runner::{Batch, Done, Options};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -125,7 +126,13 @@ pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<
         command: asked.command.clone(),
         stop,
     };
-    let batch = Batch::open(&plan, options, &engine).map_err(|error| error.to_string())?;
+    let Some(first) = made.first() else { return Err("there is no engine to run it".to_owned()) };
+    let batch = Batch::open(&plan, options, first.as_ref()).map_err(|error| error.to_string())?;
+    let reasons: BTreeSet<&String> = batch.lacks.values().collect();
+    for why in reasons {
+        let count = batch.lacks.values().filter(|other| *other == why).count();
+        eprintln!("ekiden lab: {count} cells are left out: {why}");
+    }
     if let Some(why) = &batch.afresh {
         eprintln!("ekiden lab: {why}");
     }
@@ -142,13 +149,18 @@ pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<
     Ok(answer(&plan, &written, Some(&done), asked.json))
 }
 
-/// `ekiden lab report DIR`: writes everything anew from the rows in `folder`.
+/// `ekiden lab report DIR`: writes everything anew from the rows in `folder`, or in its sub-folders of
+/// several engines.
 ///
 /// # Errors
 /// In words.
 pub fn report(folder: &Path, plan: Option<&str>, as_json: bool) -> Result<Answer, String> {
     let kept = crate::runner::journal::read(folder).map_err(|error| error.to_string())?;
     let Some(kept) = kept else {
+        let engines = report::engines_in(folder);
+        if let Some(first) = engines.first() {
+            return together(folder, plan, first, &engines, as_json);
+        }
         return Err(format!(
             "there are no rows in {}; `ekiden lab run NAME` writes them to results/NAME/ENGINE",
             folder.display()
@@ -163,6 +175,33 @@ pub fn report(folder: &Path, plan: Option<&str>, as_json: bool) -> Result<Answer
     }
     let written = report::write(&plan, folder).map_err(|error| error.to_string())?;
     Ok(answer(&plan, &written, None, as_json))
+}
+
+/// What all engines have of an experiment.
+fn together(
+    folder: &Path,
+    plan: Option<&str>,
+    first: &str,
+    engines: &[String],
+    as_json: bool,
+) -> Result<Answer, String> {
+    let kept = crate::runner::journal::read(&folder.join(first));
+    let kept = kept.map_err(|error| error.to_string())?;
+    let named = kept.map(|kept| kept.identity.experiment).unwrap_or_default();
+    let plan = plan::find(plan.unwrap_or(&named))
+        .map_err(|e| format!("{e}; --plan FILE says where the plan of these rows is"))?;
+    let written = report::write_together(&plan, folder, engines);
+    let written = written.map_err(|error| error.to_string())?;
+    let fine = written.iter().all(|written| written.evaluation.holds());
+    if as_json {
+        let summaries: Vec<_> = written.iter().map(|written| &written.summary).collect();
+        return Ok(Answer { text: format!("{:#}\n", json!({ "engines": summaries })), fine });
+    }
+    let names = engines.iter().map(String::as_str);
+    let ran: Vec<_> = names.zip(written.iter().map(|w| &w.evaluation)).collect();
+    let page = folder.join("report.html");
+    let text = format!("{}\nreport: {}\n", report::together::text(&plan, &ran), page.display());
+    Ok(Answer { text, fine })
 }
 
 /// What the running program is: its version, and its own digest, since a version says little of a
@@ -226,6 +265,7 @@ fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) ->
         published(&written.evaluation)
     };
     text += &claims(&written.evaluation);
+    text.extend(written.evaluation.tables.iter().map(|table| table.text()));
     let seconds = words(written.summary.seconds);
     let _infallible =
         writeln!(text, "\n{} cells, all runs together {seconds}.", written.evaluation.cells.len());
@@ -300,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_answer_fits_a_terminal() {
-        let evaluation = evaluate(&tests::plan(), &tests::rows(), 1);
+        let evaluation = evaluate(&tests::plan(), &tests::kept(tests::rows()));
         insta::assert_snapshot!(published(&evaluation) + &claims(&evaluation));
     }
 

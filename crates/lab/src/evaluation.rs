@@ -1,14 +1,17 @@
 //! From runs to figures: each cell's median and interval, what was published beside what was measured,
 //! and what was claimed.
 
+pub mod closed_form;
 pub mod expected;
+mod order;
 pub mod placement;
 pub mod summary;
+pub mod tables;
 
 use crate::cell::Cell;
 use crate::engine::Fidelity;
 use crate::plan::{Claim, Plan, Published, Rule};
-use crate::runner::journal::Row;
+use crate::runner::journal::{Kept, Row};
 use crate::statistics::bootstrap::{self, Interval};
 use crate::statistics::paired::{self, Beside, Runs};
 use crate::statistics::{median, quantile};
@@ -33,10 +36,28 @@ pub struct CellResult {
     pub noisy: usize,
     /// Values on links that did not keep their time: there were no better ones.
     pub tainted: usize,
-    /// Medians of further figures.
-    pub figures: BTreeMap<String, f64>,
+    /// Further figures: repetition and value, by repetition.
+    pub figures: BTreeMap<String, Runs>,
+    /// Counts by size (floor of a class), all repetitions together.
+    pub histograms: BTreeMap<String, BTreeMap<u64, u64>>,
+    /// Values over time, of the first repetition that has them.
+    pub series: BTreeMap<String, Vec<[f64; 2]>>,
     /// Further facts, those that all runs agree on.
     pub facts: BTreeMap<String, String>,
+}
+
+impl CellResult {
+    /// Repetition and value of one of its figures; `None`: of the value itself.
+    #[must_use]
+    pub fn runs_of(&self, figure: Option<&str>) -> Option<&Runs> {
+        figure.map_or(Some(&self.runs), |name| self.figures.get(name))
+    }
+
+    /// The values alone.
+    #[must_use]
+    pub fn values_of(&self, figure: Option<&str>) -> Option<Vec<f64>> {
+        Some(self.runs_of(figure)?.iter().map(|(_, value)| *value).collect())
+    }
 }
 
 /// A published figure beside ours.
@@ -52,6 +73,8 @@ pub struct Judged {
     pub holds: Option<bool>,
     /// Whether it would, for a row that is reported and not asserted.
     pub within: Option<bool>,
+    /// Why it cannot be measured whatever is run: its figure is none that the cells have.
+    pub lack: Option<String>,
 }
 
 /// A claim and what became of it.
@@ -87,8 +110,12 @@ pub struct Evaluation {
     pub claims: Vec<Decided>,
     /// Each condition that a `beside` claim compares.
     pub compared: Vec<Compared>,
+    /// Each table.
+    pub tables: Vec<tables::Filled>,
     /// Cells of the whole plan that were not run.
     pub missing: usize,
+    /// Cells that the engine cannot run, by the reason it gives.
+    pub lacking: BTreeMap<String, usize>,
     /// Cells of which every attempt failed, with the last reason.
     pub failed: Vec<(Cell, String)>,
 }
@@ -102,20 +129,28 @@ impl Evaluation {
     }
 }
 
-/// Evaluates `rows`; only cells that the plan still has count.
+/// Evaluates what was kept; only cells that the plan still has for this engine count.
 #[must_use]
-pub fn evaluate(plan: &Plan, rows: &[Row], seed: u64) -> Evaluation {
-    let planned = plan.cells(&crate::plan::Choice::default());
+pub fn evaluate(plan: &Plan, kept: &Kept) -> Evaluation {
+    let (seed, rows) = (kept.identity.seed, &kept.rows);
+    let engine = Some(kept.identity.engine.clone());
+    let planned = plan.cells(&crate::plan::Choice { engine, ..Default::default() });
+    // what the last start said: the engine may have learnt
+    let lacks = kept.begins.last().map(|begin| begin.lacks.clone()).unwrap_or_default();
     let mut cells = Vec::new();
     let mut failed = Vec::new();
     let mut missing = 0;
+    let mut lacking: BTreeMap<String, usize> = BTreeMap::new();
     for (cell, _) in planned {
         let own: Vec<&Row> = rows.iter().filter(|row| row.cell == cell).collect();
         match result(&cell, &own, seed) {
             Some(result) => cells.push(result),
             None => match own.iter().rev().find_map(|row| row.failure.clone()) {
                 Some(why) => failed.push((cell, why)),
-                None => missing += 1,
+                None => match lacks.get(&cell.key()) {
+                    Some(why) => *lacking.entry(why.clone()).or_default() += 1,
+                    None => missing += 1,
+                },
             },
         }
     }
@@ -124,7 +159,9 @@ pub fn evaluate(plan: &Plan, rows: &[Row], seed: u64) -> Evaluation {
     let mut compared = Vec::new();
     let claims =
         plan.claims.iter().map(|claim| decide(claim, plan, &cells, seed, &mut compared)).collect();
-    Evaluation { cells, rows: judged, claims, compared, missing, failed }
+    let fill = |table| tables::fill(table, &cells, &plan.measure.name);
+    let tables = plan.tables.iter().map(fill).collect();
+    Evaluation { cells, rows: judged, claims, compared, tables, missing, lacking, failed }
 }
 
 fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
@@ -142,10 +179,18 @@ fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
         best.iter().filter_map(|(n, (_, row))| Some((*n, row.outcome.as_ref()?.value))).collect();
     let values: Vec<f64> = runs.iter().map(|(_, value)| *value).collect();
     let names = outcomes.first()?;
-    let figures = names.figures.keys().filter_map(|name| {
-        let all: Vec<f64> = outcomes.iter().filter_map(|o| o.figures.get(name).copied()).collect();
-        Some((name.clone(), median(&all)?))
-    });
+    let mut figures: BTreeMap<String, Runs> = BTreeMap::new();
+    for (repetition, (_, row)) in &best {
+        for (name, value) in row.outcome.iter().flat_map(|outcome| &outcome.figures) {
+            figures.entry(name.clone()).or_default().push((*repetition, *value));
+        }
+    }
+    let mut histograms: BTreeMap<String, BTreeMap<u64, u64>> = BTreeMap::new();
+    for (name, classes) in outcomes.iter().flat_map(|outcome| &outcome.histograms) {
+        let sum = histograms.entry(name.clone()).or_default();
+        classes.iter().for_each(|[floor, count]| *sum.entry(*floor).or_default() += count);
+    }
+    let series = outcomes.iter().find(|outcome| !outcome.series.is_empty());
     let agreed = names
         .facts
         .iter()
@@ -158,7 +203,9 @@ fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
         failures: rows.iter().filter(|row| row.failure.is_some()).count(),
         noisy: count(Fidelity::Noisy),
         tainted: count(Fidelity::Tainted),
-        figures: figures.collect(),
+        figures,
+        histograms,
+        series: series.map(|outcome| outcome.series.clone()).unwrap_or_default(),
         facts: agreed.map(|(name, fact)| (name.clone(), fact.clone())).collect(),
         cell: cell.clone(),
         runs,
@@ -176,6 +223,7 @@ fn judge(row: &Published, cells: &[CellResult], seed: u64) -> Judged {
         interval: found.and_then(|found| found.interval),
         holds: within.filter(|_| row.asserted),
         within: within.filter(|_| bounded),
+        lack: expected::lack(&row.expectation.of, row.expectation.figure.as_deref(), cells),
     }
 }
 
@@ -196,12 +244,22 @@ fn decide(
         Rule::Placement { of, within } => placement::decide(of, *within, cells),
         Rule::Figure(expectation) => match expected::figure(expectation, cells, seed) {
             Some(found) => {
-                let unit = if expectation.against.is_some() { "×" } else { &plan.measure.unit };
+                let unit = match (&expectation.against, &expectation.figure) {
+                    (Some(_), _) => "×",
+                    (None, Some(figure)) => figure,
+                    (None, None) => &plan.measure.unit,
+                };
                 let evidence = format!("{} {unit}", Short(found.value));
                 (Some(expectation.is_met(found.value)), evidence)
             }
-            None => (None, NOT_MEASURED.to_owned()),
+            None => {
+                let lack = expected::lack(&expectation.of, expectation.figure.as_deref(), cells);
+                (None, lack.unwrap_or_else(|| NOT_MEASURED.to_owned()))
+            }
         },
+        Rule::Order { of, along, figure, repetitions_at_least } => {
+            order::decide(of, along, figure.as_deref(), *repetitions_at_least, cells)
+        }
     };
     Decided { claim: claim.clone(), holds: holds.filter(|_| claim.asserted), evidence }
 }
@@ -258,10 +316,13 @@ pub struct Short(pub f64);
 
 impl std::fmt::Display for Short {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let digits = match self.0.abs() {
+        let size = self.0.abs();
+        let digits = match size {
             100.0.. => 0,
             10.0..100.0 => 1,
-            _ => 2,
+            _ if size >= 0.1 || size == 0.0 => 2,
+            // 0.0013 and not 0.00; nothing is told below a millionth
+            _ => (1.0 - size.log10().floor()).clamp(2.0, 7.0) as usize,
         };
         f.pad(&format!("{:.digits$}", self.0))
     }

@@ -10,6 +10,9 @@
 //! quick = { repetitions = 1, only = { relays = [0, 2] } }
 //! [[part.grid]]
 //! vary = { peer = ["squid", "ekiden"], relays = [1, 2], file = ["8 MiB"] }
+//! [[part.grid]]
+//! engines = ["kernel"]          # of the plan's engines; a part may say it for all its grids
+//! vary = { peer = ["squid", "ekiden"], relays = 2, congestion = "bbr", file = ["8 MiB"] }
 //! ```
 //! A part is the union of its grids; a grid is every combination of its values. What a grid does not
 //! vary, the part fixes, and what the part does not fix, the plan does. `--quick` only takes values
@@ -23,7 +26,7 @@ pub mod figure;
 
 use crate::cell::Cell;
 pub use expectation::{Claim, Expectation, Published, Rule, Selection, Take};
-pub use figure::{Figure, Shape};
+pub use figure::{Figure, Shape, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -32,6 +35,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("experiments/agreement.toml", include_str!("../../../experiments/agreement.toml")),
     ("experiments/demo.toml", include_str!("../../../experiments/demo.toml")),
     ("experiments/island.toml", include_str!("../../../experiments/island.toml")),
+    ("experiments/thin-client.toml", include_str!("../../../experiments/thin-client.toml")),
 ];
 
 /// An experiment.
@@ -63,6 +67,8 @@ pub struct Plan {
     pub claims: Vec<Claim>,
     /// Figures to draw.
     pub figures: Vec<Figure>,
+    /// Tables of several figures.
+    pub tables: Vec<Table>,
     /// Stands for all that decides what a run is; not for repetitions, expectations and figures,
     /// which may change without a run losing its meaning.
     pub hash: String,
@@ -97,6 +103,8 @@ pub struct Part {
 pub struct Grid {
     /// How often each combination is run.
     pub repetitions: u32,
+    /// Which engines run it.
+    pub engines: Vec<String>,
     /// Axis → values, those with one value too.
     pub values: BTreeMap<String, Vec<String>>,
 }
@@ -121,6 +129,8 @@ pub struct Choice {
     pub only: Vec<String>,
     /// So often, whatever the plan says.
     pub repetitions: Option<u32>,
+    /// Those of this engine; `None`: of any.
+    pub engine: Option<String>,
 }
 
 /// Why a plan cannot be used: what, where, what to try.
@@ -187,7 +197,9 @@ impl Plan {
             if choice.quick && quick.is_none() {
                 continue;
             }
-            for grid in &part.grids {
+            let runs =
+                |grid: &&Grid| choice.engine.as_ref().is_none_or(|e| grid.engines.contains(e));
+            for grid in part.grids.iter().filter(runs) {
                 let most = quick.map_or(u32::MAX, |quick| quick.repetitions);
                 let repetitions = choice.repetitions.unwrap_or(grid.repetitions.min(most));
                 for values in combinations(&grid.values) {

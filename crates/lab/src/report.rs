@@ -3,6 +3,7 @@
 mod cells;
 pub mod figures;
 mod page;
+pub mod together;
 
 use crate::evaluation::{self, Evaluation, summary};
 use crate::plan::Plan;
@@ -37,7 +38,7 @@ pub fn write(plan: &Plan, folder: &Path) -> io::Result<Written> {
         );
         return Err(io::Error::new(io::ErrorKind::NotFound, what));
     };
-    let evaluation = evaluation::evaluate(plan, &kept.rows, kept.identity.seed);
+    let evaluation = evaluation::evaluate(plan, &kept);
     let summary = summary::summary(&kept.identity, &evaluation, &kept.rows);
     replace(&folder.join("summary.json"), &(serde_json::to_string_pretty(&summary)? + "\n"))?;
     let mut csv = Vec::new();
@@ -53,6 +54,32 @@ pub fn write(plan: &Plan, folder: &Path) -> io::Result<Written> {
     let page = folder.join("report.html");
     replace(&page, &html(plan, &kept, &evaluation))?;
     Ok(Written { page, evaluation, summary, unreadable: kept.unreadable })
+}
+
+/// Writes each engine's own report, and one page for all of them in `folder`, whose sub-folders hold
+/// the rows: `NAME/kernel`, `NAME/sim`.
+///
+/// # Errors
+/// A folder cannot be read or written.
+pub fn write_together(plan: &Plan, folder: &Path, engines: &[String]) -> io::Result<Vec<Written>> {
+    let written: Vec<Written> =
+        engines.iter().map(|name| write(plan, &folder.join(name))).collect::<io::Result<_>>()?;
+    let names = engines.iter().map(String::as_str);
+    let ran: Vec<together::Ran<'_>> = names.zip(written.iter().map(|w| &w.evaluation)).collect();
+    replace(&folder.join("report.html"), &together::page(plan, &ran))?;
+    Ok(written)
+}
+
+/// The engines whose rows stand in sub-folders, by name.
+#[must_use]
+pub fn engines_in(folder: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| folder.join(name).join(journal::FILE).is_file())
+        .collect();
+    names.sort();
+    names
 }
 
 /// The page.

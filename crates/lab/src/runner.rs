@@ -18,7 +18,7 @@ use crate::plan::{Choice, Plan};
 use journal::{Begin, Identity, Journal, Row};
 use order::Task;
 use progress::Watch;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,6 +92,8 @@ pub struct Batch {
     tasks: VecDeque<Task>,
     rows: Vec<Row>,
     kept: usize,
+    /// Cells that the engine cannot run, by [`crate::cell::Cell::key`], and why.
+    pub lacks: BTreeMap<String, String>,
     /// Why it does not go on with the rows that were there, if so.
     pub afresh: Option<String>,
 }
@@ -108,14 +110,20 @@ impl Batch {
     ///
     /// # Errors
     /// The choice leaves nothing, or the folder cannot be used.
-    pub fn open(plan: &Plan, options: Options, engine: &str) -> Result<Self, BatchError> {
-        let cells = plan.cells(&options.choice);
+    pub fn open(plan: &Plan, options: Options, engine: &dyn Engine) -> Result<Self, BatchError> {
+        let choice = Choice { engine: Some(engine.name().to_owned()), ..options.choice.clone() };
+        let mut cells = plan.cells(&choice);
+        let lacks: BTreeMap<String, String> = cells
+            .iter()
+            .filter_map(|(cell, _)| Some((cell.key(), engine.lacks(cell)?.to_owned())))
+            .collect();
+        cells.retain(|(cell, _)| !lacks.contains_key(&cell.key()));
         if cells.is_empty() {
             return Err(BatchError::Nothing(nothing(plan, &options.choice)));
         }
         let identity = Identity {
             experiment: plan.name.clone(),
-            engine: engine.to_owned(),
+            engine: engine.name().to_owned(),
             plan: plan.hash.clone(),
             version: options.version.clone(),
             seed: options.seed,
@@ -133,7 +141,7 @@ impl Batch {
         let wanted = all.len();
         let tasks: VecDeque<Task> = all.into_iter().filter(is_left).collect();
         let kept = wanted - tasks.len();
-        Ok(Self { journal, options, tasks, rows, kept, afresh })
+        Ok(Self { journal, options, tasks, rows, kept, lacks, afresh })
     }
 
     /// Runs that are left.
@@ -157,7 +165,7 @@ impl Batch {
         engines: &mut [Box<dyn Engine + Send>],
         watch: &dyn Watch,
     ) -> Result<Done, BatchError> {
-        let Self { mut journal, options, tasks, rows, kept, .. } = self;
+        let Self { mut journal, options, tasks, rows, kept, lacks, .. } = self;
         let done = Done { kept, ..Done::default() };
         if tasks.is_empty() {
             return Ok(done);
@@ -178,6 +186,7 @@ impl Batch {
             machine: Machine::read(),
             facts: first.facts(),
             calibration,
+            lacks,
         };
         journal.begin(&begin).map_err(|error| io_error(&options, error))?;
         watch.begins(&tasks.iter().cloned().collect::<Vec<_>>(), &rows);

@@ -69,8 +69,8 @@ pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
 }
 
 /// Names with their colour, in the order of the bars, right of the y axis' name.
-fn legend(panel: &Panel, out: &mut String) {
-    let mut x = super::WIDTH - 4.0;
+pub(super) fn legend(panel: &Panel, out: &mut String) {
+    let mut x = panel.size().0 - 4.0;
     for series in panel.series.iter().rev() {
         let wide = series.name.chars().count() as f64 * 6.4;
         x -= wide;

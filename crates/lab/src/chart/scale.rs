@@ -46,6 +46,12 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
+    /// Its low and its high end.
+    #[must_use]
+    pub fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+
     /// Where lines across are drawn.
     #[must_use]
     pub fn ticks(&self) -> Vec<f64> {
@@ -81,9 +87,23 @@ fn round_125(value: f64, to: fn(f64) -> f64) -> f64 {
 /// A tick as written: no more digits than it has.
 #[must_use]
 pub fn label(value: f64) -> String {
-    let text = format!("{value:.3}");
+    if value > 0.0 && value < 0.001 && (value.log10() - value.log10().round()).abs() < 1e-9 {
+        return power(value.log10().round() as i32);
+    }
+    let digits = if value.abs() < 0.01 { 6 } else { 3 };
+    let text = format!("{value:.digits$}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     text.to_owned()
+}
+
+/// A power of ten.
+#[must_use]
+pub fn power(exponent: i32) -> String {
+    let raised = |c: char| match c.to_digit(10) {
+        Some(n) => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][n as usize],
+        None => '⁻',
+    };
+    format!("10{}", exponent.to_string().chars().map(raised).collect::<String>())
 }
 
 #[cfg(test)]
@@ -104,6 +124,20 @@ mod tests {
         let scale = Scale::of(4.4, 310.0, true);
         assert_eq!(scale.ticks(), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0]);
         assert!((scale.share(31.6) - 0.5).abs() < 0.01);
+    }
+
+    #[test]
+    fn small_numbers_keep_their_digits() {
+        assert_eq!(
+            (label(1e-6), label(0.001), label(1.0)),
+            ("10⁻⁶".into(), "0.001".into(), "1".into())
+        );
+        assert_eq!(
+            (label(0.0013), label(0.0), power(1)),
+            ("0.0013".into(), "0".into(), "10¹".into())
+        );
+        let ticks = Scale::of(1e-6, 1.0, true).ticks();
+        assert_eq!(ticks.len(), 7, "{ticks:?}");
     }
 
     #[test]

@@ -16,6 +16,8 @@ fn panel(kind: Kind) -> Panel {
         ticks: (0..3).map(|n| (f64::from(n), n.to_string())).collect(),
         series: vec![series("un-split", 0, &[49.0]), series("ekiden", 3, &[50.0, 92.0, 191.0])],
         reach: None,
+        marks: Vec::new(),
+        wide: false,
     }
 }
 

@@ -4,6 +4,7 @@ use super::CellResult;
 use crate::plan::{Expectation, Selection, Take};
 use crate::statistics::bootstrap::{self, Interval};
 use crate::statistics::{geometric_mean, median};
+use std::collections::BTreeSet;
 
 /// A figure, and its interval where it can be said.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -38,8 +39,8 @@ pub fn figure(expectation: &Expectation, cells: &[CellResult], seed: u64) -> Opt
     let figures: Option<Vec<Found>> = chosen
         .iter()
         .map(|result| match &expectation.against {
-            None => Some(Found { value: result.median, interval: result.interval }),
-            Some(against) => ratio(result, &expectation.of, against, cells, seed),
+            None => of_cell(result, expectation.figure.as_deref(), seed),
+            Some(against) => ratio(result, expectation, against, cells, seed),
         })
         .collect();
     let figures = figures?;
@@ -56,17 +57,43 @@ pub fn figure(expectation: &Expectation, cells: &[CellResult], seed: u64) -> Opt
     }
 }
 
+/// Why a figure cannot be told although cells were run: none of them has it. Names those they have.
+#[must_use]
+pub fn lack(of: &Selection, figure: Option<&str>, cells: &[CellResult]) -> Option<String> {
+    let name = figure?;
+    let mut chosen = cells.iter().filter(|result| result.cell.is_in(of)).peekable();
+    chosen.peek()?;
+    let mut known = BTreeSet::new();
+    for result in chosen {
+        if result.figures.contains_key(name) {
+            return None;
+        }
+        known.extend(result.figures.keys().map(String::as_str));
+    }
+    let known: Vec<&str> = known.into_iter().collect();
+    Some(format!("not measured: there is no figure «{name}»; there are: {}", known.join(", ")))
+}
+
+fn of_cell(result: &CellResult, figure: Option<&str>, seed: u64) -> Option<Found> {
+    if figure.is_none() {
+        return Some(Found { value: result.median, interval: result.interval });
+    }
+    let values = result.values_of(figure)?;
+    Some(Found { value: median(&values)?, interval: bootstrap::of_median(&values, seed) })
+}
+
 /// The ratio of medians to the cell that is alike in all that neither selection names.
 fn ratio(
     result: &CellResult,
-    of: &Selection,
+    expectation: &Expectation,
     against: &Selection,
     cells: &[CellResult],
     seed: u64,
 ) -> Option<Found> {
     let named: Vec<&str> = against.cells.keys().map(String::as_str).collect();
     // an axis with several values in `of` is matched, one with a single value is what sets it apart
-    let apart = of
+    let apart = expectation
+        .of
         .cells
         .iter()
         .filter(|(axis, values)| values.len() == 1 && against.cells.contains_key(*axis));
@@ -77,11 +104,11 @@ fn ratio(
     let other = cells.iter().find(|other| {
         other.cell.is_in(against) && tail(&other.cell.key_without(&ignored)) == tail(&wanted)
     })?;
-    let values = |r: &CellResult| r.runs.iter().map(|(_, value)| *value).collect::<Vec<_>>();
+    let values = |r: &CellResult| r.values_of(expectation.figure.as_deref());
     let figure = |groups: &[Vec<f64>]| {
         let below = median(groups.get(1)?).filter(|m| *m > 0.0)?;
         Some(median(groups.first()?)? / below)
     };
-    let groups = [values(result), values(other)];
+    let groups = [values(result)?, values(other)?];
     Some(Found { value: figure(&groups)?, interval: bootstrap::interval(&groups, seed, figure) })
 }

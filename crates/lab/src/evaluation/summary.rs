@@ -1,6 +1,6 @@
 //! `summary.json` and `rows.csv`: what other programs read.
 
-use super::{CellResult, Evaluation};
+use super::{CellResult, Evaluation, tables};
 use crate::plan::axis;
 use crate::runner::journal::{Identity, Row};
 use ekiden_record::csv::Table;
@@ -25,6 +25,9 @@ pub struct Summary {
     pub rows: Vec<SummaryRow>,
     /// Claims.
     pub claims: Vec<SummaryClaim>,
+    /// Tables of several figures, where the plan has any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<tables::Filled>,
     /// Medians by cell, and counts.
     pub measured: BTreeMap<String, f64>,
 }
@@ -99,6 +102,7 @@ pub fn summary(identity: &Identity, evaluation: &Evaluation, rows: &[Row]) -> Su
         seconds: (rows.iter().map(|row| row.seconds).sum::<f64>() * 10.0).round() / 10.0,
         rows: judged.collect(),
         claims: claims.collect(),
+        tables: evaluation.tables.clone(),
         measured,
     }
 }

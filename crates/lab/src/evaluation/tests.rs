@@ -38,6 +38,18 @@ pub(crate) fn rows() -> Vec<Row> {
     tasks.into_iter().map(row).collect()
 }
 
+/// As a folder of the sample plan's would hold them.
+pub(crate) fn kept(rows: Vec<Row>) -> Kept {
+    let identity = crate::runner::journal::Identity {
+        experiment: "sample".into(),
+        engine: "made-up".into(),
+        plan: "0".into(),
+        version: "1".into(),
+        seed: 1,
+    };
+    Kept { identity, begins: Vec::new(), rows, unreadable: 0 }
+}
+
 /// Every run of a plan of legs, as the closed form of a window or of loss would have it.
 pub(crate) fn made_up(plan: &Plan) -> Vec<Row> {
     let mut rng = Rng::new(9);
@@ -76,7 +88,7 @@ pub(crate) fn made_up(plan: &Plan) -> Vec<Row> {
 
 #[test]
 fn published_figures_are_judged_and_claims_decided() {
-    let evaluation = evaluate(&plan(), &rows(), 1);
+    let evaluation = evaluate(&plan(), &kept(rows()));
     assert_eq!((evaluation.missing, evaluation.failed.len()), (0, 0));
     let [squid, over] = evaluation.rows.as_slice() else { panic!("{:?}", evaluation.rows) };
     assert!((270.0..290.0).contains(&squid.measured.unwrap()), "{squid:?}");
@@ -100,7 +112,7 @@ fn a_slow_cell_fails_the_claim_and_is_named() {
             outcome.value *= 0.5;
         }
     }
-    let evaluation = evaluate(&plan(), &rows, 1);
+    let evaluation = evaluate(&plan(), &kept(rows));
     assert_eq!(evaluation.claims[0].holds, Some(false));
     assert!(
         evaluation.claims[0].evidence.contains("below 0.95: slow "),
@@ -113,7 +125,7 @@ fn a_slow_cell_fails_the_claim_and_is_named() {
 #[test]
 fn what_was_not_run_is_neither_true_nor_false() {
     let rows: Vec<Row> = rows().into_iter().filter(|r| r.cell.values["relays"] != "4").collect();
-    let evaluation = evaluate(&plan(), &rows, 1);
+    let evaluation = evaluate(&plan(), &kept(rows));
     assert_eq!((evaluation.rows[0].measured, evaluation.rows[0].holds), (None, None));
     assert_eq!(evaluation.rows[1].holds, None);
     assert_eq!(evaluation.missing, 6);
@@ -127,7 +139,7 @@ fn of_several_attempts_the_clean_one_counts() {
         Some(Outcome { value: 1.0, fidelity: Fidelity::Tainted, ..Outcome::default() });
     let cell = tainted.cell.clone();
     rows.insert(0, tainted);
-    let evaluation = evaluate(&plan(), &rows, 1);
+    let evaluation = evaluate(&plan(), &kept(rows));
     let found = evaluation.cells.iter().find(|r| r.cell == cell).unwrap();
     assert_eq!(found.tainted, 0);
     assert!(found.runs.iter().all(|(_, value)| *value > 2.0));
@@ -141,21 +153,15 @@ fn a_cell_that_always_failed_is_told_with_its_reason() {
         row.outcome = None;
         row.failure = Some("squid ended".into());
     }
-    let evaluation = evaluate(&plan(), &rows, 1);
+    let evaluation = evaluate(&plan(), &kept(rows));
     assert_eq!(evaluation.failed, [(cell, "squid ended".to_owned())]);
 }
 
 #[test]
 fn the_summary_has_the_documented_form() {
-    let identity = crate::runner::journal::Identity {
-        experiment: "sample".into(),
-        engine: "made-up".into(),
-        plan: "0".into(),
-        version: "1".into(),
-        seed: 1,
-    };
     let rows = rows();
-    let summary = summary::summary(&identity, &evaluate(&plan(), &rows, 1), &rows);
+    let kept = kept(rows.clone());
+    let summary = summary::summary(&kept.identity, &evaluate(&plan(), &kept), &rows);
     let document = serde_json::to_value(&summary).unwrap();
     let keys =
         |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -177,4 +183,41 @@ fn the_summary_has_the_documented_form() {
         "part,peer,relays,file,rtt,loss,repetition,attempt,seed,time,seconds,value_mbit_per_s,fidelity,reasons,failure,connect_ms"
     );
     assert_eq!(text.lines().count(), rows.len() + 1);
+}
+
+/// The sample's first row, but of a further figure.
+fn of_figure(name: &str) -> Judged {
+    let text = include_str!("../runner/sample.toml");
+    let wanted = format!("low = 200\nhigh = 400\nfigure = \"{name}\"");
+    let plan = plan::parse("sample.toml", &text.replace("low = 200\nhigh = 400", &wanted)).unwrap();
+    evaluate(&plan, &kept(rows())).rows.remove(0)
+}
+
+#[test]
+fn a_row_may_be_of_a_further_figure() {
+    let judged = of_figure("connect_ms");
+    assert_eq!((judged.measured, judged.holds, judged.lack), (Some(50.2), Some(false), None));
+    let interval = judged.interval.unwrap();
+    assert_eq!((interval.low, interval.high), (50.2, 50.2));
+}
+
+#[test]
+fn a_figure_that_no_cell_has_is_told_with_those_there_are() {
+    let judged = of_figure("conect_ms");
+    assert_eq!((judged.measured, judged.holds), (None, None));
+    let lack = judged.lack.unwrap();
+    assert_eq!(lack, "not measured: there is no figure «conect_ms»; there are: connect_ms");
+}
+
+#[test]
+fn what_the_engine_lacks_is_not_missing() {
+    let mut kept = kept(rows());
+    let cell = kept.rows[0].cell.clone();
+    kept.rows.retain(|row| row.cell != cell);
+    assert_eq!(evaluate(&plan(), &kept).missing, 1);
+    let lacks = [(cell.key(), "no such relay".to_owned())].into();
+    kept.begins.push(crate::runner::journal::Begin { lacks, ..Default::default() });
+    let evaluation = evaluate(&plan(), &kept);
+    assert_eq!(evaluation.missing, 0);
+    assert_eq!(evaluation.lacking, [("no such relay".to_owned(), 1)].into());
 }

@@ -157,7 +157,9 @@ mod tests {
     #[test]
     fn every_cell_of_every_plan_makes_a_network() {
         for plan in plan::all().unwrap() {
-            for (cell, _) in plan.cells(&plan::Choice::default()) {
+            for (cell, _) in plan
+                .cells(&plan::Choice { engine: Some("kernel".to_owned()), ..Default::default() })
+            {
                 of(&cell, 1, Some(1)).unwrap().plan.check().unwrap();
             }
         }

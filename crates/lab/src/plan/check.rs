@@ -3,12 +3,12 @@
 
 use super::axis;
 use super::draft::{
-    ClaimDraft, ExpectationDraft, FigureDraft, PartDraft, PlanDraft, PublishedDraft,
-    SelectionDraft, Settings, ShapeDraft, TakeDraft,
+    ClaimDraft, ExpectationDraft, FigureDraft, OrderDraft, PartDraft, PlanDraft, PublishedDraft,
+    SelectionDraft, Settings, ShapeDraft, TableDraft, TakeDraft,
 };
 use super::{
     Claim, Expectation, Figure, Grid, Measure, Part, Plan, PlanError, Published, Quick, Rule,
-    Selection, Shape, Take, similar,
+    Selection, Shape, Table, Take, similar,
 };
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,11 +75,32 @@ impl Source<'_> {
         Ok(values)
     }
 
-    fn part(&self, draft: PartDraft, fixed: &Values) -> Result<Part, PlanError> {
+    /// The engines of a part or grid; each must be one of the plan's.
+    fn engines(
+        &self,
+        draft: Option<Spanned<Vec<String>>>,
+        known: &[String],
+    ) -> Result<Option<Vec<String>>, PlanError> {
+        let Some(draft) = draft else { return Ok(None) };
+        if let Some(wrong) = draft.get_ref().iter().find(|name| !known.contains(name)) {
+            let what =
+                format!("engine «{wrong}» is none of this plan's, which are {}", known.join(", "));
+            return Err(self.error(&draft.span(), what));
+        }
+        Ok(Some(draft.into_inner()))
+    }
+
+    fn part(
+        &self,
+        draft: PartDraft,
+        fixed: &Values,
+        engines: &[String],
+    ) -> Result<Part, PlanError> {
         let mut base = fixed.clone();
         base.extend(self.settings(&draft.fixed)?);
+        let of_part = self.engines(draft.engines, engines)?;
         let mut grids = Vec::new();
-        for grid in &draft.grid {
+        for grid in draft.grid {
             let mut values = base.clone();
             values.extend(self.settings(&grid.vary)?);
             let repetitions = grid.repetitions.unwrap_or(draft.repetitions);
@@ -87,7 +108,9 @@ impl Source<'_> {
                 let what = "a grid is run at least once: repetitions = 1 or more";
                 return Err(self.error(&draft.name.span(), what));
             }
-            grids.push(Grid { repetitions, values });
+            let own = self.engines(grid.engines, engines)?.or_else(|| of_part.clone());
+            let engines = own.unwrap_or_else(|| engines.to_vec());
+            grids.push(Grid { repetitions, engines, values });
         }
         let quick = draft.quick.map(|quick| {
             let only = self.settings(&quick.only)?;
@@ -143,14 +166,15 @@ impl Source<'_> {
                 TakeDraft::Lowest => Take::Lowest,
                 TakeDraft::Highest => Take::Highest,
             },
+            figure: draft.figure.clone(),
             low: draft.low,
             high: draft.high,
         })
     }
 
     fn published(&self, draft: PublishedDraft, parts: &[Part]) -> Result<Published, PlanError> {
-        let PublishedDraft { of, against, take, low, high, .. } = draft;
-        let expectation = ExpectationDraft { of, against, take, low, high };
+        let PublishedDraft { of, against, figure, take, low, high, .. } = draft;
+        let expectation = ExpectationDraft { of, against, figure, take, low, high };
         if draft.asserted && low.is_none() && high.is_none() {
             let what = "what is asserted needs low or high; or say asserted = false";
             return Err(self.error(&draft.name.span(), what));
@@ -168,8 +192,8 @@ impl Source<'_> {
 
     fn claim(&self, draft: ClaimDraft, parts: &[Part], paired: &str) -> Result<Claim, PlanError> {
         let span = draft.text.span();
-        let rule = match (draft.beside, draft.placement, draft.figure) {
-            (Some(beside), None, None) => {
+        let rule = match (draft.beside, draft.placement, draft.figure, draft.order) {
+            (Some(beside), None, None, None) => {
                 let axis = axis::named(paired);
                 let peer = |name: Spanned<String>| {
                     let known = axis.map_or(Ok(String::new()), |a| a.canonical(name.get_ref()));
@@ -183,25 +207,45 @@ impl Source<'_> {
                     no_interval_below: beside.no_interval_below,
                 }
             }
-            (None, Some(placement), None) => Rule::Placement {
+            (None, Some(placement), None, None) => Rule::Placement {
                 of: self.selection(&placement.of, parts)?,
                 within: placement.within,
             },
-            (None, None, Some(figure)) => Rule::Figure(self.expectation(&figure, parts)?),
+            (None, None, Some(figure), None) => Rule::Figure(self.expectation(&figure, parts)?),
+            (None, None, None, Some(order)) => self.order(order, parts)?,
             _ => {
-                let what = "a claim is decided by one of «beside», «placement» and «figure»";
+                let what =
+                    "a claim is decided by one of «beside», «placement», «figure» and «order»";
                 return Err(self.error(&span, what));
             }
         };
         Ok(Claim { text: draft.text.into_inner(), asserted: draft.asserted, rule })
     }
 
+    fn order(&self, draft: OrderDraft, parts: &[Part]) -> Result<Rule, PlanError> {
+        let along = self.axis(&draft.along)?.name.to_owned();
+        let of = self.selection(&draft.of, parts)?;
+        if of.cells.get(&along).is_none_or(|values| values.len() < 2) {
+            let what = format!("an order needs two values of «{along}» at least, in «of»");
+            return Err(self.error(&draft.along.span(), what));
+        }
+        let OrderDraft { figure, repetitions_at_least, .. } = draft;
+        Ok(Rule::Order { of, along, figure, repetitions_at_least })
+    }
+
     fn figure(&self, draft: FigureDraft, parts: &[Part]) -> Result<Figure, PlanError> {
         let axis = |name: &Spanned<String>| self.axis(name).map(|axis| axis.name.to_owned());
+        let has_axes = matches!(draft.shape, ShapeDraft::Lines | ShapeDraft::Bars);
+        if has_axes != (draft.x.is_some() && draft.series.is_some()) {
+            let what = "lines and bars have x and series; ccdf and timeline have axes of their own";
+            return Err(self.error(&draft.name.span(), what));
+        }
+        let or_none =
+            |name: &Option<Spanned<String>>| name.as_ref().map_or(Ok(String::new()), axis);
         Ok(Figure {
             of: self.selection(&draft.of, parts)?,
-            x: axis(&draft.x)?,
-            series: axis(&draft.series)?,
+            x: or_none(&draft.x)?,
+            series: or_none(&draft.series)?,
             panels: draft.panels.as_ref().map(axis).transpose()?,
             name: draft.name.into_inner(),
             title: draft.title,
@@ -209,8 +253,29 @@ impl Source<'_> {
             shape: match draft.shape {
                 ShapeDraft::Lines => Shape::Lines,
                 ShapeDraft::Bars => Shape::Bars,
+                ShapeDraft::Ccdf => Shape::Ccdf,
+                ShapeDraft::Timeline => Shape::Timeline,
             },
             log: draft.log,
+        })
+    }
+
+    fn table(&self, draft: TableDraft, parts: &[Part]) -> Result<Table, PlanError> {
+        let names = match draft.rows.get_ref() {
+            Value::Array(list) => list.clone(),
+            one => vec![one.clone()],
+        };
+        let rows = names.iter().map(|name| {
+            let name = name.as_str().unwrap_or_default().to_owned();
+            Ok(self.axis(&Spanned::new(draft.rows.span(), name))?.name.to_owned())
+        });
+        Ok(Table {
+            of: self.selection(&draft.of, parts)?,
+            rows: rows.collect::<Result<_, PlanError>>()?,
+            name: draft.name,
+            title: draft.title,
+            caption: draft.caption,
+            columns: draft.columns,
         })
     }
 }
@@ -227,17 +292,19 @@ pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {
             let what = format!("a second part «{}»: give it another name", part.name.get_ref());
             return Err(source.error(&part.name.span(), what));
         }
-        parts.push(source.part(part, &fixed)?);
+        parts.push(source.part(part, &fixed, &draft.engines)?);
     }
     let paired = source.axis(&draft.paired)?.name;
     let together = draft.together.iter().map(|name| Ok(source.axis(name)?.name.to_owned()));
     let published = draft.published.into_iter().map(|row| source.published(row, &parts));
     let claims = draft.claim.into_iter().map(|claim| source.claim(claim, &parts, paired));
     let figures = draft.figure.into_iter().map(|figure| source.figure(figure, &parts));
-    let (published, claims, figures) = (
+    let tables = draft.table.into_iter().map(|table| source.table(table, &parts));
+    let (published, claims, figures, tables) = (
         published.collect::<Result<_, _>>()?,
         claims.collect::<Result<_, _>>()?,
         figures.collect::<Result<_, _>>()?,
+        tables.collect::<Result<_, _>>()?,
     );
     Ok(Plan {
         title: draft.title,
@@ -254,6 +321,7 @@ pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {
         published,
         claims,
         figures,
+        tables,
     })
 }
 

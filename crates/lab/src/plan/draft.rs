@@ -30,6 +30,8 @@ pub(super) struct PlanDraft {
     pub(super) claim: Vec<ClaimDraft>,
     #[serde(default)]
     pub(super) figure: Vec<FigureDraft>,
+    #[serde(default)]
+    pub(super) table: Vec<TableDraft>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,6 +51,7 @@ pub(super) struct PartDraft {
     pub(super) repetitions: u32,
     #[serde(default)]
     pub(super) fixed: Settings,
+    pub(super) engines: Option<Spanned<Vec<String>>>,
     pub(super) quick: Option<QuickDraft>,
     pub(super) grid: Vec<GridDraft>,
 }
@@ -65,6 +68,7 @@ pub(super) struct QuickDraft {
 #[serde(deny_unknown_fields)]
 pub(super) struct GridDraft {
     pub(super) repetitions: Option<u32>,
+    pub(super) engines: Option<Spanned<Vec<String>>>,
     pub(super) vary: Settings,
 }
 
@@ -97,6 +101,7 @@ pub(super) struct PublishedDraft {
     pub(super) asserted: bool,
     pub(super) of: SelectionDraft,
     pub(super) against: Option<SelectionDraft>,
+    pub(super) figure: Option<String>,
     #[serde(default)]
     pub(super) take: TakeDraft,
     pub(super) low: Option<f64>,
@@ -112,6 +117,16 @@ pub(super) struct ClaimDraft {
     pub(super) beside: Option<BesideDraft>,
     pub(super) placement: Option<PlacementDraft>,
     pub(super) figure: Option<ExpectationDraft>,
+    pub(super) order: Option<OrderDraft>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OrderDraft {
+    pub(super) of: SelectionDraft,
+    pub(super) along: Spanned<String>,
+    pub(super) figure: Option<String>,
+    pub(super) repetitions_at_least: u32,
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,6 +150,7 @@ pub(super) struct PlacementDraft {
 pub(super) struct ExpectationDraft {
     pub(super) of: SelectionDraft,
     pub(super) against: Option<SelectionDraft>,
+    pub(super) figure: Option<String>,
     #[serde(default)]
     pub(super) take: TakeDraft,
     pub(super) low: Option<f64>,
@@ -146,6 +162,20 @@ pub(super) struct ExpectationDraft {
 pub(super) enum ShapeDraft {
     Lines,
     Bars,
+    Ccdf,
+    Timeline,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TableDraft {
+    pub(super) name: String,
+    pub(super) title: String,
+    #[serde(default)]
+    pub(super) caption: String,
+    pub(super) of: SelectionDraft,
+    pub(super) rows: Spanned<Value>,
+    pub(super) columns: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,8 +186,8 @@ pub(super) struct FigureDraft {
     #[serde(default)]
     pub(super) caption: String,
     pub(super) shape: ShapeDraft,
-    pub(super) x: Spanned<String>,
-    pub(super) series: Spanned<String>,
+    pub(super) x: Option<Spanned<String>>,
+    pub(super) series: Option<Spanned<String>>,
     pub(super) panels: Option<Spanned<String>>,
     pub(super) of: SelectionDraft,
     #[serde(default)]

@@ -30,6 +30,8 @@ pub struct Expectation {
     /// If given: each of them as a ratio to the cell here that is alike in all that neither selection
     /// names.
     pub against: Option<Selection>,
+    /// Which of an outcome's further figures; `None`: its value.
+    pub figure: Option<String>,
     /// How the cells become one figure.
     pub take: Take,
     /// Not below.
@@ -91,4 +93,15 @@ pub enum Rule {
     },
     /// A figure lies in a range.
     Figure(Expectation),
+    /// A figure falls from each value of an axis to the next.
+    Order {
+        /// Whose cells: one for each value of the axis.
+        of: Selection,
+        /// Which axis; its values in `of`, from the highest figure to the lowest.
+        along: String,
+        /// Which of an outcome's further figures; `None`: its value.
+        figure: Option<String>,
+        /// So many repetitions show the whole order by themselves.
+        repetitions_at_least: u32,
+    },
 }

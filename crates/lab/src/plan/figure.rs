@@ -13,9 +13,9 @@ pub struct Figure {
     pub caption: String,
     /// Lines over a numeric axis, or bars over any.
     pub shape: Shape,
-    /// The axis across.
+    /// The axis across; empty for a CCDF and a time line, which have axes of their own.
     pub x: String,
-    /// The axis that makes the series.
+    /// The axis that makes the series; empty as above.
     pub series: String,
     /// The axis that makes the panels, if there are several.
     pub panels: Option<String>,
@@ -32,4 +32,26 @@ pub enum Shape {
     Lines,
     /// Bars in groups, with a whisker for it.
     Bars,
+    /// A cell's histograms, its repetitions summed: which share of delays is longer than x, by part of
+    /// the way and kind of write, on the axes of seed 0's Figs. 5, 7 and 8.
+    Ccdf,
+    /// What a cell's first repetition kept over time, stacked, as seed 0's Fig. 6 is.
+    Timeline,
+}
+
+/// A table: a line for each combination of some axes' values, a column for each figure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// In the summary.
+    pub name: String,
+    /// Heading.
+    pub title: String,
+    /// What to see in it, one sentence.
+    pub caption: String,
+    /// Which cells.
+    pub of: Selection,
+    /// The axes that make the lines.
+    pub rows: Vec<String>,
+    /// `value`, or an outcome's further figures.
+    pub columns: Vec<String>,
 }

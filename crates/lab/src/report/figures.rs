@@ -1,5 +1,8 @@
 //! From a plan's figure to panels.
 
+mod distribution;
+mod time;
+
 use crate::chart::{Kind, Panel, Point, Series};
 use crate::evaluation::CellResult;
 use crate::plan::axis::{self, Axis};
@@ -10,6 +13,13 @@ use std::collections::BTreeMap;
 #[must_use]
 pub fn panels(figure: &Figure, plan: &Plan, cells: &[CellResult]) -> Vec<Panel> {
     let chosen: Vec<&CellResult> = cells.iter().filter(|r| r.cell.is_in(&figure.of)).collect();
+    match figure.shape {
+        Shape::Ccdf => {
+            return chosen.first().map_or_else(Vec::new, |cell| distribution::panels(cell));
+        }
+        Shape::Timeline => return chosen.first().map_or_else(Vec::new, |cell| time::panels(cell)),
+        Shape::Lines | Shape::Bars => {}
+    }
     let (Some(x), Some(series)) = (axis::named(&figure.x), axis::named(&figure.series)) else {
         return Vec::new();
     };
@@ -117,6 +127,8 @@ fn panel(
             .collect(),
         series: series.collect(),
         reach: None,
+        marks: Vec::new(),
+        wide: false,
     }
 }
 

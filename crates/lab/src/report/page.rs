@@ -3,13 +3,14 @@
 use super::{cells, figures};
 use crate::chart::scale::label;
 use crate::chart::{self, escape};
+use crate::evaluation::tables::Filled;
 use crate::evaluation::{Decided, Evaluation, Judged, Short};
-use crate::plan::{Figure, Plan};
+use crate::plan::{Figure, Plan, Table};
 use crate::runner::journal::{Begin, Kept};
 use crate::runner::progress::words;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 
 pub(super) fn page(plan: &Plan, kept: &Kept, evaluation: &Evaluation) -> String {
     let title = escape(&plan.title);
@@ -77,6 +78,9 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
         }
         answer.push('.');
     }
+    for (why, count) in &evaluation.lacking {
+        answer += &format!("<br>{count} cells are left out: {}.", escape(why));
+    }
     add(
         out,
         format_args!(
@@ -123,7 +127,7 @@ fn published(evaluation: &Evaluation, out: &mut String) {
                 escape(&judged.row.name),
                 judged.row.published.map_or("in words".to_owned(), given),
                 verdict_of(judged),
-                escape(&judged.row.conditions),
+                escape(judged.lack.as_ref().unwrap_or(&judged.row.conditions)),
                 escape(&judged.row.source)
             ),
         );
@@ -182,6 +186,10 @@ fn parts(plan: &Plan, evaluation: &Evaluation, out: &mut String) {
                 escape(&part.about)
             ),
         );
+        let of_part = |(_, wanted): &(_, &Table)| wanted.of.part == part.name;
+        for (table, _) in evaluation.tables.iter().zip(&plan.tables).filter(of_part) {
+            tabled(table, out);
+        }
         for figure in plan.figures.iter().filter(|figure| figure.of.part == part.name) {
             draw(figure, plan, evaluation, out);
         }
@@ -197,6 +205,30 @@ fn parts(plan: &Plan, evaluation: &Evaluation, out: &mut String) {
     }
 }
 
+fn tabled(table: &Filled, out: &mut String) {
+    add(
+        out,
+        format_args!(
+            "<figure><figcaption><b>{}</b>{} Medians.</figcaption><div class=\"scroll\"><table class=\"cells\"><thead><tr>",
+            escape(&table.title),
+            escape(&table.caption)
+        ),
+    );
+    table
+        .head
+        .iter()
+        .for_each(|word| add(out, format_args!("<th class=\"n\">{}</th>", escape(word))));
+    out.push_str("</tr></thead><tbody>");
+    for line in &table.lines {
+        out.push_str("<tr>");
+        for word in line.words() {
+            add(out, format_args!("<td class=\"n\">{}</td>", escape(&word)));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></div></figure>");
+}
+
 fn draw(figure: &Figure, plan: &Plan, evaluation: &Evaluation, out: &mut String) {
     let panels = figures::panels(figure, plan, &evaluation.cells);
     if panels.is_empty() {
@@ -209,7 +241,11 @@ fn draw(figure: &Figure, plan: &Plan, evaluation: &Evaluation, out: &mut String)
             "<figure><figcaption><b>{}</b>{}{log}</figcaption><div class=\"panels p{}\">",
             escape(&figure.title),
             escape(&figure.caption),
-            panels.len()
+            if panels.iter().any(|panel| panel.wide) {
+                "-stacked".to_owned()
+            } else {
+                panels.len().to_string()
+            }
         ),
     );
     panels.iter().for_each(|panel| out.push_str(&panel.svg()));

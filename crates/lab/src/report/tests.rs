@@ -29,6 +29,7 @@ fn begin() -> Begin {
             errors: [("rate, 1 Gbit/s".to_owned(), 0.004)].into(),
             figures: [("RTT error p50, µs".to_owned(), 84.0)].into(),
         },
+        lacks: std::collections::BTreeMap::new(),
     }
 }
 
@@ -77,7 +78,7 @@ fn every_plan_that_comes_with_the_program_is_drawn_from_nothing() {
     for plan in crate::plan::all().unwrap() {
         let kept =
             Kept { identity: identity(), begins: vec![begin()], rows: Vec::new(), unreadable: 0 };
-        let evaluation = evaluation::evaluate(&plan, &[], 1);
+        let evaluation = evaluation::evaluate(&plan, &kept);
         let said = html(&plan, &kept, &evaluation)
             .contains("No published figure that is asserted was measured");
         assert_eq!(said, !plan.published.is_empty());
@@ -92,7 +93,12 @@ fn the_island_is_drawn_whole() {
     let kept = std::env::var_os("EKIDEN_KEEP_REPORT").map(PathBuf::from);
     let temporary = tempfile::tempdir().unwrap();
     let folder = kept.unwrap_or_else(|| temporary.path().to_owned());
-    let identity = Identity { experiment: "island".into(), plan: plan.hash.clone(), ..identity() };
+    let identity = Identity {
+        experiment: "island".into(),
+        engine: "kernel".into(),
+        plan: plan.hash.clone(),
+        ..identity()
+    };
     let (mut journal, ..) = Journal::open(&folder, &identity).unwrap();
     journal.begin(&begin()).unwrap();
     rows.iter().for_each(|row| journal.row(row).unwrap());
@@ -103,4 +109,34 @@ fn the_island_is_drawn_whole() {
     for figure in &plan.figures {
         assert!(folder.join(format!("{}.svg", figure.name)).is_file(), "{}", figure.name);
     }
+}
+
+#[test]
+fn engines_stand_beside_each_other_on_one_page() {
+    let plan = crate::plan::find("island").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for engine in ["kernel", "sim"] {
+        let identity = Identity {
+            experiment: "island".into(),
+            engine: engine.into(),
+            plan: plan.hash.clone(),
+            ..identity()
+        };
+        let (mut journal, ..) = Journal::open(&folder.path().join(engine), &identity).unwrap();
+        journal.begin(&begin()).unwrap();
+        let rows = evaluation::tests::made_up(&plan);
+        let has =
+            |cell: &crate::cell::Cell| engine == "kernel" || cell.values["congestion"] != "bbr";
+        rows.iter().filter(|row| has(&row.cell)).for_each(|row| journal.row(row).unwrap());
+    }
+    let engines = engines_in(folder.path());
+    assert_eq!(engines, ["kernel", "sim"]);
+    let written = write_together(&plan, folder.path(), &engines).unwrap();
+    let ran: Vec<together::Ran<'_>> =
+        engines.iter().map(String::as_str).zip(written.iter().map(|w| &w.evaluation)).collect();
+    insta::assert_snapshot!(together::text(&plan, &ran));
+    let html = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(html.contains("<b>sim over kernel</b>") && html.contains("kernel/report.html"));
+    let (all, sim) = (written[0].evaluation.cells.len(), written[1].evaluation.cells.len());
+    assert!(sim < all && html.contains(&format!("{sim} of {sim} lie within 15 %")), "{sim} {all}");
 }

@@ -64,6 +64,9 @@ pub struct Begin {
     pub facts: BTreeMap<String, String>,
     /// Before the first run.
     pub calibration: Calibration,
+    /// Cells that the engine cannot run, by [`Cell::key`], and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lacks: BTreeMap<String, String>,
 }
 
 /// One run.

@@ -73,7 +73,7 @@ fn options(folder: &std::path::Path, stop: &Arc<AtomicBool>) -> Options {
 }
 
 fn run(folder: &std::path::Path, engine: MadeUp) -> Result<Done, BatchError> {
-    let batch = Batch::open(&plan(), options(folder, &engine.stop), "made-up")?;
+    let batch = Batch::open(&plan(), options(folder, &engine.stop), &engine)?;
     batch.run(&mut [Box::new(engine)], &Silent)
 }
 
@@ -137,7 +137,7 @@ fn an_interrupted_batch_goes_on_where_it_stopped() {
 fn several_engines_share_the_work() {
     let folder = tempfile::tempdir().unwrap();
     let stop = Arc::default();
-    let batch = Batch::open(&plan(), options(folder.path(), &stop), "made-up").unwrap();
+    let batch = Batch::open(&plan(), options(folder.path(), &stop), &MadeUp::new()).unwrap();
     let mut engines: Vec<Box<dyn Engine + Send>> =
         (0..3).map(|_| Box::new(MadeUp::new()) as _).collect();
     let done = batch.run(&mut engines, &Silent).unwrap();
@@ -149,6 +149,6 @@ fn a_choice_that_leaves_nothing_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path(), &Arc::default());
     options.choice.only = vec!["slow".into()];
-    let said = Batch::open(&plan(), options, "made-up").unwrap_err().to_string();
+    let said = Batch::open(&plan(), options, &MadeUp::new()).unwrap_err().to_string();
     assert!(said.contains("parts are row, slow") && said.contains("with --quick row"), "{said}");
 }

@@ -98,7 +98,7 @@ fn the_first_run_without_remedies_has_a_time_line() {
     let outcome = Simulated.run(&cell, 0, 1).unwrap();
     let (_, told) = record(&cell, 1, |_| Ok(Told::default())).unwrap();
     let names: Vec<_> = outcome.series.keys().map(String::as_str).collect();
-    assert_eq!(names, ["cwnd", "queue", "rto", "srtt", "timeout"]);
+    assert_eq!(names, ["cwnd_segments", "queue_ms", "rto_ms", "srtt_ms", "timeout"]);
     for values in outcome.series.values() {
         assert!(values.is_sorted_by(|[a, _], [b, _]| a <= b), "{values:?}");
         assert!(values.iter().all(|[_, value]| *value >= 0.0 && value.is_finite()));

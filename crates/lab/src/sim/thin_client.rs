@@ -101,7 +101,10 @@ impl Study {
         self.traces.iter().for_each(|trace| summary.merge(&trace.summary));
         let [_, results] = simulator.fingerprints();
         let (watched, observer) = simulator.observer;
-        let outcome = figures::outcome(&watched, results, self.traces.len() as u32, &summary);
+        let pairs = self.traces.len() as u32;
+        let mut outcome = figures::outcome(&watched, results, pairs, &summary);
+        let fewest = self.traces.iter().map(|trace| trace.summary.flows()).min().unwrap_or(0);
+        outcome.figures.insert("flows_fewest".to_owned(), fewest as f64);
         Ok((outcome, watched, observer))
     }
 

@@ -86,6 +86,7 @@ pub(super) fn outcome(
     let [dup_interactive, dup_bulk] = watched.repairs.map(each);
     put("rto_interactive", rto_interactive);
     put("rto_bulk", rto_bulk);
+    put("rto_interactive_over_bulk", rto_interactive / rto_bulk);
     put("dup", both(watched.repairs));
     put("dup_interactive", dup_interactive);
     put("dup_bulk", dup_bulk);
@@ -95,6 +96,10 @@ pub(super) fn outcome(
     put("packets_bulk", each(summary.bulk.packets));
     put("bytes_interactive", each(summary.interactive.bytes));
     put("bytes_bulk", each(summary.bulk.bytes));
+    let by_packet = |bytes: u64, packets: u64| bytes as f64 / packets.max(1) as f64;
+    let Summary { interactive, bulk, .. } = summary;
+    put("packet_interactive", by_packet(interactive.bytes, interactive.packets));
+    put("packet_bulk", by_packet(bulk.bytes, bulk.packets));
     put("alpha", summary.alpha().unwrap_or(f64::NAN));
     put("beta", summary.beta().unwrap_or(f64::NAN));
     let mut histograms = BTreeMap::new();

@@ -16,10 +16,10 @@ pub(super) type Series = BTreeMap<String, Vec<[f64; 2]>>;
 ///
 /// | series | value |
 /// |---|---|
-/// | `cwnd` | congestion window in segments, where it changes |
-/// | `srtt`, `rto` | smoothed round trip and time-out in seconds, where they change |
-/// | `queue` | seconds that the copy of a write which arrived first spent in routers, at its delivery |
-/// | `timeout` | when the timer fired; the time-out after it, in seconds |
+/// | `cwnd_segments` | congestion window in segments, where it changes |
+/// | `srtt_ms`, `rto_ms` | smoothed round trip and time-out, where they change |
+/// | `queue_ms` | how long the copy of a write which arrived first spent in routers, at its delivery |
+/// | `timeout` | when the timer fired; the time-out after it, in ms |
 #[derive(Debug)]
 pub(super) struct Line {
     flow: u32,
@@ -65,11 +65,11 @@ impl Line {
             return;
         }
         let shown = sender.snapshot();
-        self.note("cwnd", at, shown.window);
-        self.note("rto", at, seconds(shown.rto));
+        self.note("cwnd_segments", at, shown.window);
+        self.note("rto_ms", at, millis(shown.rto));
         // 0 is «no sample yet»
         if shown.smoothed > Span::ZERO {
-            self.note("srtt", at, seconds(shown.smoothed));
+            self.note("srtt_ms", at, millis(shown.smoothed));
         }
     }
 }
@@ -85,7 +85,7 @@ impl Observer for Line {
 
     fn troubled(&mut self, at: Time, flow: u32, _kind: u8, trouble: Trouble, sender: &Sender) {
         if trouble == Trouble::Timeout && self.is_of_interest(at, flow) {
-            self.push("timeout", at, seconds(sender.snapshot().rto));
+            self.push("timeout", at, millis(sender.snapshot().rto));
             self.see(at, flow, sender);
         }
     }
@@ -93,11 +93,15 @@ impl Observer for Line {
     fn delivered(&mut self, delivery: &Delivery) {
         let at = delivery.written + delivery.end_to_end;
         if self.is_of_interest(at, delivery.flow) {
-            self.push("queue", at, seconds(delivery.router));
+            self.push("queue_ms", at, millis(delivery.router));
         }
     }
 }
 
 fn seconds(span: Span) -> f64 {
     span.as_nanos() as f64 / 1e9
+}
+
+fn millis(span: Span) -> f64 {
+    span.as_nanos() as f64 / 1e6
 }

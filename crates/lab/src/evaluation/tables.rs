@@ -1,0 +1,135 @@
+//! Several figures of several cells side by side: what a setting does to all that is counted.
+
+use super::{CellResult, Short};
+use crate::plan::{Table, axis};
+use crate::report::figures::shown;
+use crate::statistics::median;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// A plan's table, filled in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Filled {
+    /// As in the plan.
+    pub name: String,
+    /// Heading.
+    pub title: String,
+    /// What to see in it.
+    pub caption: String,
+    /// Titles of the axes, then the figures.
+    pub head: Vec<String>,
+    /// By the axes' values.
+    pub lines: Vec<Line>,
+}
+
+/// One cell of the plan.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    /// Values of the axes.
+    pub labels: Vec<String>,
+    /// Medians over repetitions; `null` where the cell has no such figure.
+    pub medians: Vec<Option<f64>>,
+}
+
+/// The table's cells that were run, in the order of its axes.
+#[must_use]
+pub(super) fn fill(table: &Table, cells: &[CellResult], measure: &str) -> Filled {
+    let axes: Vec<&axis::Axis> = table.rows.iter().filter_map(|name| axis::named(name)).collect();
+    let mut chosen: Vec<&CellResult> =
+        cells.iter().filter(|result| result.cell.is_in(&table.of)).collect();
+    let ranks = |result: &CellResult| -> Vec<f64> {
+        let rank = |a: &&axis::Axis| result.cell.values.get(a.name).map_or(-1.0, |v| a.rank(v));
+        axes.iter().map(rank).collect()
+    };
+    chosen.sort_by(|a, b| ranks(a).partial_cmp(&ranks(b)).unwrap_or(std::cmp::Ordering::Equal));
+    let line = |result: &&CellResult| {
+        let label =
+            |a: &&axis::Axis| result.cell.values.get(a.name).map_or("–".into(), |v| shown(a, v));
+        let value = |column: &String| {
+            let figure = Some(column.as_str()).filter(|name| *name != VALUE);
+            median(&result.values_of(figure)?)
+        };
+        Line {
+            labels: axes.iter().map(label).collect(),
+            medians: table.columns.iter().map(value).collect(),
+        }
+    };
+    let column = |name: &String| {
+        if name == VALUE { measure.to_owned() } else { name.replace('_', " ") }
+    };
+    let titles = axes.iter().map(|axis| axis.title.to_owned());
+    Filled {
+        name: table.name.clone(),
+        title: table.title.clone(),
+        caption: table.caption.clone(),
+        head: titles.chain(table.columns.iter().map(column)).collect(),
+        lines: chosen.iter().map(line).collect(),
+    }
+}
+
+/// The column that is the outcome's value and none of its further figures.
+const VALUE: &str = "value";
+
+impl Line {
+    /// As written: labels, then figures.
+    #[must_use]
+    pub fn words(&self) -> Vec<String> {
+        let figure = |value: &Option<f64>| value.map_or("–".to_owned(), |v| Short(v).to_string());
+        self.labels.iter().cloned().chain(self.medians.iter().map(figure)).collect()
+    }
+}
+
+impl Filled {
+    /// For a terminal; nothing where no cell was run.
+    #[must_use]
+    pub fn text(&self) -> String {
+        if self.lines.is_empty() {
+            return String::new();
+        }
+        let lines: Vec<Vec<String>> =
+            std::iter::once(self.head.clone()).chain(self.lines.iter().map(Line::words)).collect();
+        let wide = |n: usize| {
+            let words = lines.iter().filter_map(|line| line.get(n));
+            words.map(|word| word.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.head.len()).map(wide).collect();
+        let mut text = format!("\n{}: medians\n\n", self.title);
+        for line in &lines {
+            for (word, width) in line.iter().zip(&widths) {
+                let _infallible = write!(text, "{word:>width$}  ");
+            }
+            text.truncate(text.trim_end().len());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::{evaluate, tests};
+    use crate::plan::Selection;
+
+    fn table() -> Table {
+        Table {
+            name: "row".into(),
+            title: "A row".into(),
+            caption: String::new(),
+            of: Selection {
+                part: "row".into(),
+                cells: [("file".to_owned(), vec!["8 MiB".to_owned()])].into(),
+            },
+            rows: vec!["relays".into(), "peer".into()],
+            columns: vec!["value".into(), "connect_ms".into(), "nothing".into()],
+        }
+    }
+
+    #[test]
+    fn a_line_for_each_cell_and_a_column_for_each_figure() {
+        let evaluation = evaluate(&tests::plan(), &tests::kept(tests::rows()));
+        let text = fill(&table(), &evaluation.cells, "goodput").text();
+        insta::assert_snapshot!(text);
+        assert_eq!(fill(&table(), &[], "goodput").text(), "");
+    }
+}

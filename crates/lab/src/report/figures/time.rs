@@ -1,0 +1,51 @@
+//! What a run kept over time: panels one below the other on one axis, with a line upright at each
+//! time-out.
+
+use crate::chart::scale::label;
+use crate::chart::{Kind, Panel, Point, Series};
+use crate::evaluation::CellResult;
+
+/// Heading, unit, whether logarithmic, and the series with their names and styles. A time-out doubles
+/// the next one: only a logarithmic axis shows it beside the estimate.
+type Row = (&'static str, &'static str, bool, &'static [(&'static str, &'static str, usize)]);
+const ROWS: [Row; 3] = [
+    ("congestion window", "segments", false, &[("cwnd_segments", "cwnd", 3)]),
+    ("round trip and time-out", "ms", true, &[("srtt_ms", "srtt", 4), ("rto_ms", "RTO", 1)]),
+    ("queueing delay", "ms", false, &[("queue_ms", "router", 2)]),
+];
+
+/// The panels; none of a cell that kept nothing.
+pub(super) fn panels(cell: &CellResult) -> Vec<Panel> {
+    let kept = |name: &str| cell.series.get(name).map_or(&[][..], Vec::as_slice);
+    let named = ROWS.iter().flat_map(|(.., series)| *series).map(|(name, ..)| *name);
+    let times: Vec<f64> = named.flat_map(kept).map(|[at, _]| *at).collect();
+    let low = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = times.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if low > high {
+        return Vec::new();
+    }
+    let marks: Vec<f64> = kept("timeout").iter().map(|[at, _]| *at).collect();
+    let (first, last) = ((low / 10.0).floor() as i32, (high / 10.0).ceil() as i32);
+    let ticks: Vec<(f64, String)> =
+        (first..=last.max(first + 1)).map(|n| f64::from(n) * 10.0).map(|t| (t, label(t))).collect();
+    let row = |(title, unit, log, series): &Row| Panel {
+        title: (*title).to_owned(),
+        x_title: "time, s".to_owned(),
+        y_title: (*unit).to_owned(),
+        kind: Kind::Curves,
+        log: *log,
+        ticks: ticks.clone(),
+        series: series
+            .iter()
+            .map(|(name, shown, style)| {
+                let point = |[x, y]: &[f64; 2]| Point { x: *x, y: *y, interval: None };
+                let points = kept(name).iter().map(point).collect();
+                Series { name: (*shown).to_owned(), style: *style, points }
+            })
+            .collect(),
+        reach: None,
+        marks: marks.clone(),
+        wide: true,
+    };
+    ROWS.iter().map(row).collect()
+}
