@@ -38,7 +38,7 @@ fn the_recorded_run_is_the_one_that_was_kept() {
         command: String::new(),
         stop: std::sync::Arc::default(),
     };
-    let batch = Batch::open(&plan, options, &sim::Simulated).unwrap();
+    let batch = Batch::open(&plan, options, &Simulated).unwrap();
     batch.run(&mut [Box::new(Simulated)], &Silent).unwrap();
     let rows = journal::read(folder.path()).unwrap().unwrap().rows;
     let wanted = |row: &&journal::Row| {
