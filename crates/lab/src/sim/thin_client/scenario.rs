@@ -6,7 +6,7 @@ use ekiden_model::congestion::{Algorithm, CubicConfig};
 use ekiden_model::link::{Bound, Config, Discipline, FqCodelConfig, Serialiser};
 use ekiden_model::rto::{Estimator, Gain};
 use ekiden_model::tcp::preset::{Era, Flavour};
-use ekiden_model::tcp::{Acknowledging, ReceiverConfig, Repair};
+use ekiden_model::tcp::{Acknowledging, ReceiverConfig, Repair, Selective};
 use ekiden_model::units::{Rate, Span};
 use ekiden_model::workload::flows::Kind;
 use ekiden_simulator::dumbbell::DumbbellConfig;
@@ -121,14 +121,17 @@ impl Scenario {
         if self.cubic {
             sender.congestion.algorithm = Algorithm::Cubic(CubicConfig::default());
         }
-        match &mut sender.repair {
-            Repair::Counting(counting) => counting.careful = self.careful,
-            Repair::Piping => {}
-            Repair::Selective(selective) => {
-                selective.rack = self.by_time;
-                selective.tail_probe = self.by_time;
-                selective.f_rto = self.f_rto;
-            }
+        // today's remedies are today's scoreboard, whatever the era had
+        if self.flavour == Flavour::Sack {
+            sender.repair = Repair::Selective(Selective {
+                rack: self.by_time,
+                tail_probe: self.by_time,
+                proportional: self.by_time,
+                limited_transmit: true,
+                f_rto: self.f_rto,
+            });
+        } else if let Repair::Counting(counting) = &mut sender.repair {
+            counting.careful = self.careful;
         }
         let selective = self.flavour == Flavour::Sack;
         FlowConfig {
