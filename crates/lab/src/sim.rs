@@ -44,8 +44,9 @@ impl Engine for Simulated {
             ),
             fact(
                 "super-packets",
-                "senders hand over at most 44 segments or a third of the window at once, and a link \
-                 loses or delivers them together",
+                "where super-packets are lost, senders hand over at most 44 segments or a third of the \
+                 window at once, and a link loses or delivers them together; where nothing is lost, at \
+                 most what a millisecond takes",
             ),
         ])
     }

@@ -33,7 +33,9 @@ mod tests;
 pub use handshake::{Attempt, Opening, OpeningConfig};
 pub use ranges::Ranges;
 pub use receiver::{Acknowledging, Received, Receiver, ReceiverConfig, ReceiverSnapshot};
-pub use sender::{Counters, Decrease, Pacing, Sampling, Sender, SenderConfig, SenderSnapshot};
+pub use sender::{
+    Counters, Decrease, Offload, Pacing, Sampling, Sender, SenderConfig, SenderSnapshot,
+};
 
 use crate::units::Time;
 

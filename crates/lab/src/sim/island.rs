@@ -7,7 +7,7 @@ use crate::sim::Sights;
 use ekiden_model::congestion::{Algorithm, SlowStart};
 use ekiden_model::link::{Bound, Config, Discipline, Loss, LossUnit, Serialiser};
 use ekiden_model::tcp::preset::{Era, Flavour};
-use ekiden_model::tcp::{Acknowledging, ReceiverConfig, SenderConfig};
+use ekiden_model::tcp::{Acknowledging, Offload, ReceiverConfig, SenderConfig};
 use ekiden_model::units::{Bytes, Rate, Share, Span, Time};
 use ekiden_simulator::chain::{ChainConfig, ChainResult};
 use ekiden_simulator::connection::ConnectionConfig;
@@ -173,9 +173,13 @@ fn sender(cell: &Cell) -> Result<SenderConfig, EngineError> {
         sender.congestion.slow_start = SlowStart::Standard;
     }
     // as on the kernel: single packets only where single packets are lost
-    if cell.text("unit")? == "super-packet" || cell.value::<Share>("loss")? == Share::NONE {
-        sender.offload = SUPER;
-    }
+    sender.offload = if cell.text("unit")? == "super-packet" {
+        Offload::Third(SUPER)
+    } else if cell.value::<Share>("loss")? == Share::NONE {
+        Offload::Millisecond(SUPER)
+    } else {
+        Offload::None
+    };
     Ok(sender)
 }
 

@@ -6,7 +6,7 @@
 //! 2006-01. What 2.1b9 had before is from memory, and marked so.
 
 use super::{
-    Counting, Decrease, OpeningConfig, Repair, Sampling, Selective, SenderConfig, Variant,
+    Counting, Decrease, Offload, OpeningConfig, Repair, Sampling, Selective, SenderConfig, Variant,
 };
 use crate::congestion::{self, Algorithm, Counting as Growth, CubicConfig, Cut, SlowStart};
 use crate::rto::{Estimator, Floor, RtoConfig};
@@ -84,7 +84,7 @@ impl Era {
             },
             decrease: if self == Self::Rfc { Decrease::FromFlight } else { Decrease::FromWindow },
             buffer: u64::MAX,
-            offload: 1,
+            offload: Offload::None,
             nagle: !self.is_ns2(),
             restart_after_idle: true,
             reset_rto_after_idle: false,

@@ -5,7 +5,7 @@ mod piped;
 mod repair;
 mod selective;
 
-pub use config::{Counters, Decrease, Pacing, Sampling, SenderConfig, SenderSnapshot};
+pub use config::{Counters, Decrease, Offload, Pacing, Sampling, SenderConfig, SenderSnapshot};
 
 use super::{Acknowledgement, Reason, Segment};
 use crate::congestion::{Ack, Congestion, Control};
@@ -362,13 +362,23 @@ impl Sender {
         self.next = self.max;
     }
 
-    /// What is handed over at once: a segment, or as many as a third of the window holds.
+    /// What is handed over at once, in bytes.
     fn chunk(&self) -> u64 {
-        if self.config.offload <= 1 {
-            return self.mss;
-        }
-        let third = (self.control.window() / 3.0) as u64;
-        self.mss * third.clamp(1, self.config.offload.into())
+        let (most, timed) = match self.config.offload {
+            Offload::None => return self.mss,
+            Offload::Third(most) => (most, false),
+            Offload::Millisecond(most) => (most, true),
+        };
+        let window = self.control.window();
+        let third = ((window / 3.0) as u64).clamp(1, most.max(1).into());
+        let smoothed = self.rto.smoothed().filter(|_| timed);
+        let in_time = smoothed.map_or(third, |smoothed| {
+            // Linux's pace, whether or not anything is paced by it
+            let gain = if window < self.control.threshold() / 2.0 { 2.0 } else { 1.2 };
+            let rounds = 1e6 / smoothed.as_nanos().max(1) as f64;
+            ((gain * window * rounds) as u64).max(2)
+        });
+        self.mss * third.min(in_time)
     }
 
     /// What the peer's window and the application leave to be sent from `next` on, if it is worth a

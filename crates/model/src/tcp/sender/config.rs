@@ -22,9 +22,8 @@ pub struct SenderConfig {
     pub decrease: Decrease,
     /// Bytes that may be written and not acknowledged.
     pub buffer: u64,
-    /// Segments that may leave as one super-packet, as far as they are a third of the window or less
-    /// (Linux: segmentation offload, `tcp_tso_win_divisor`); 1: none.
-    pub offload: u32,
+    /// Whether segments leave together.
+    pub offload: Offload,
     /// Keep small segments back while something is outstanding (RFC 896, RFC 1122 §4.2.3.4).
     pub nagle: bool,
     /// Begin with slow start again after an idle time longer than the RTO (RFC 5681 §4.1).
@@ -36,6 +35,17 @@ pub struct SenderConfig {
     pub repeated_timeout_keeps_threshold: bool,
     /// Spread segments over the round trip.
     pub pacing: Option<Pacing>,
+}
+
+/// Segmentation offload: how many segments are handed over as one super-packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offload {
+    /// One by one.
+    None,
+    /// At most so many, and at most a third of the window (Linux 2.6.32: `tcp_tso_win_divisor`).
+    Third(u32),
+    /// … and at most what the window sends in 1 ms, but two (Linux since 3.12: TSO autosizing).
+    Millisecond(u32),
 }
 
 /// How round trips are measured.
