@@ -24,6 +24,8 @@ kept() {
     return "$code"
 }
 
+target/release/ekiden lab run thin-client --out "$1"
+target/release/ekiden lab run island --engine sim --out "$1"
 target/release/ekiden lab run island --out "$1"
 if [ "$(id -u)" = 0 ]; then
     mkdir -p "$1/link"

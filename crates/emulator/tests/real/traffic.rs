@@ -56,6 +56,8 @@ pub(crate) fn transfer(from: &Host, to: &Host, address: IpAddr, bytes: usize) ->
 pub(crate) fn datagrams(host: &Host, address: IpAddr) -> UdpSocket {
     let socket = host.run(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    // a reader that waits for a processor must not lose what the link delivered
+    socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20).unwrap();
     socket
 }
 
