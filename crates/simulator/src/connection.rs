@@ -34,7 +34,6 @@ pub(crate) struct Connection {
     pub(crate) answered: Option<(Time, u32)>,
     pub(crate) open: [bool; 2],
     pub(crate) chain: Option<u32>,
-    pub(crate) failed: bool,
 }
 
 impl Connection {
@@ -48,7 +47,6 @@ impl Connection {
             answered: None,
             open: [false; 2],
             chain: None,
-            failed: false,
         }
     }
 }

@@ -248,7 +248,7 @@ impl<O: Observer> Simulator<O> {
 
     fn happen(&mut self, now: Time, event: Event) {
         match event {
-            Event::Arrive(packet) => self.arrive(now, packet),
+            Event::Arrive(packet) => self.go_on(now, packet),
             Event::Wake(way) => self.wake(now, way),
             Event::Sender(flow) => self.on_sender_event(now, flow),
             Event::Receiver(flow) => self.on_receiver_event(now, flow),

@@ -86,10 +86,10 @@ fn download<O: Observer>(
     // a client opens what the server's bytes come back on
     let observer = observer(&Sights { watched, sender: Side::Acceptor, kinds: &[] })?;
     let mut simulator = Simulator::new(topology, observer);
-    let chain = chain(&mut simulator, cell, &nodes, size);
+    let chain = chain(&mut simulator, &flow(cell)?, &nodes, size);
     let chain = chain.map_err(|error| built(&error))?;
     simulator.run(Time::ZERO + cut);
-    let result = simulator.result(chain?).unwrap_or_default();
+    let result = simulator.result(chain).unwrap_or_default();
     let [_, fingerprint] = simulator.fingerprints();
     Ok((result, fingerprint, simulator.observer))
 }
@@ -98,10 +98,10 @@ type Nodes = [ekiden_simulator::topology::Node];
 
 fn chain<O: Observer>(
     simulator: &mut Simulator<O>,
-    cell: &Cell,
+    flow: &FlowConfig,
     nodes: &Nodes,
     size: u64,
-) -> Result<Result<u32, EngineError>, BuildError> {
+) -> Result<u32, BuildError> {
     let mut connections = Vec::new();
     for (number, pair) in nodes.windows(2).enumerate() {
         let [a, b] = pair else { continue };
@@ -115,21 +115,15 @@ fn chain<O: Observer>(
             handshake_bytes: HEADER + 8,
         })?;
         for direction in [Direction::FromOpener, Direction::ToOpener] {
-            let config = match flow(cell) {
-                Ok(mut config) => {
-                    // the client reads what comes; a relay reads what it can hand on
-                    config.receiver.read_at_once =
-                        number == 0 || direction == Direction::FromOpener;
-                    config
-                }
-                Err(error) => return Ok(Err(error)),
-            };
+            let mut config = flow.clone();
+            // the client reads what comes; a relay reads what it can hand on
+            config.receiver.read_at_once = number == 0 || direction == Direction::FromOpener;
             simulator.flow(connection, direction, config)?;
         }
         connections.push(connection);
     }
     let config = ChainConfig { connections, request: 100, response: size, held: HELD };
-    simulator.chain(config).map(Ok)
+    simulator.chain(config)
 }
 
 fn flow(cell: &Cell) -> Result<FlowConfig, EngineError> {

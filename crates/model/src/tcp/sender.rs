@@ -155,7 +155,7 @@ impl Sender {
             return None;
         }
         let segment = match self.engine {
-            Engine::Duplicates(_) => self.next_by_counting(now),
+            Engine::Duplicates(_) => self.next_by_counting(),
             Engine::Board(_) => self.next_by_board(now),
             Engine::Piping(_) => self.next_by_piping(),
         }?;

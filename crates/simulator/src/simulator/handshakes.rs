@@ -19,7 +19,6 @@ impl<O: Observer> Simulator<O> {
         };
         let due = connection.opening.as_ref().map_or(Time::NEVER, Opening::deadline);
         if attempt == Attempt::GiveUp {
-            connection.failed = true;
             return;
         }
         self.events.push(due, Event::Open(number));

@@ -130,13 +130,8 @@ impl<O: Observer> Simulator<O> {
         self.go_on(now, number);
     }
 
-    /// A packet comes to the end of a link.
-    pub(super) fn arrive(&mut self, now: Time, number: u32) {
-        self.go_on(now, number);
-    }
-
     /// Takes a packet over its next links as far as can be said now, or hands it to whom it is for.
-    fn go_on(&mut self, now: Time, number: u32) {
+    pub(super) fn go_on(&mut self, now: Time, number: u32) {
         let mut now = now;
         let mut handed_on = false;
         loop {

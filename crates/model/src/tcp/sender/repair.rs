@@ -256,7 +256,7 @@ impl Sender {
         }
     }
 
-    pub(super) fn next_by_counting(&mut self, _now: Time) -> Option<Segment> {
+    pub(super) fn next_by_counting(&mut self) -> Option<Segment> {
         let window = self.control.window() as u64;
         let Engine::Duplicates(duplicates) = &mut self.engine else { return None };
         if let Some(reason) = duplicates.resend.take() {
