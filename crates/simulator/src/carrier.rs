@@ -8,7 +8,7 @@ use ekiden_model::units::Time;
 #[derive(Debug)]
 pub(crate) enum Carrier {
     /// What becomes of a packet is known when it is offered.
-    Steady(Box<Fifo>),
+    Steady(Fifo),
     /// The link says when to come again.
     Waking {
         link: Box<Link>,
@@ -21,7 +21,7 @@ impl Carrier {
     pub(crate) fn new(config: &Config, now: Time) -> Self {
         match Fifo::new(config, now) {
             // arrivals in order: what comes next may take them at once
-            Some(fifo) if !config.reorder => Self::Steady(Box::new(fifo)),
+            Some(fifo) if !config.reorder => Self::Steady(fifo),
             _ => Self::Waking { link: Box::new(Link::new(config, now)), event: Time::NEVER },
         }
     }

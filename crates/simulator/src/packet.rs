@@ -44,6 +44,15 @@ pub(crate) struct Packet {
     pub(crate) router: Span,
 }
 
+impl Packet {
+    /// It has passed its next link, at which it waited and was sent for so long.
+    pub(crate) fn spend(&mut self, span: Span, in_router: bool) {
+        self.next += 1;
+        let part = if in_router { &mut self.router } else { &mut self.host };
+        *part = *part + span;
+    }
+}
+
 /// Packets by number; numbers are used again.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {

@@ -51,8 +51,20 @@ impl Event {
     }
 }
 
+/// A step of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hop {
+    /// The link; [`END`] behind the last one.
+    way: u32,
+    /// Whether packets wait for it in a router.
+    in_router: bool,
+    /// Whether all its packets come from one other link, in the order in which that one takes them; then
+    /// they are handed on at once.
+    handed_on: bool,
+}
+
 /// The end of a route.
-const END: u32 = u32::MAX;
+const END: Hop = Hop { way: u32::MAX, in_router: false, handed_on: false };
 
 /// What cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,13 +147,8 @@ pub struct Simulator<O> {
     packets: Arena,
     topology: Topology,
     carriers: Vec<Carrier>,
-    /// By way: whether it waits in a router.
-    in_router: Vec<bool>,
-    /// By way: whether all its packets come from one other way, in the order in which that way takes
-    /// them; then they are handed on at once.
-    handed_on: Vec<bool>,
     /// Routes one after the other, each with [`END`] behind it.
-    hops: Vec<u32>,
+    hops: Vec<Hop>,
     connections: Vec<Connection>,
     flows: Vec<Flow>,
     chains: Vec<Chain>,
@@ -156,16 +163,10 @@ impl<O: Observer> Simulator<O> {
     /// A network at rest, at time 0.
     pub fn new(topology: Topology, observer: O) -> Self {
         let now = Time::ZERO;
-        let carriers: Vec<_> =
-            topology.ways().iter().map(|way| Carrier::new(&way.config, now)).collect();
-        let ways = (0..carriers.len() as u32).map(Way);
-        let in_router = ways.map(|way| topology.is_from_router(way)).collect();
         Self {
             events: Events::new(now),
             packets: Arena::default(),
-            handed_on: vec![false; carriers.len()],
-            in_router,
-            carriers,
+            carriers: topology.ways().iter().map(|way| Carrier::new(&way.config, now)).collect(),
             topology,
             hops: Vec::new(),
             connections: Vec::new(),
@@ -303,7 +304,12 @@ impl<O: Observer> Simulator<O> {
     fn add_route(&mut self, from: Node, to: Node) -> Result<u32, BuildError> {
         let route = self.topology.route(from, to).ok_or(BuildError::NoRoute(from, to))?;
         let first = self.hops.len() as u32;
-        self.hops.extend(route.iter().map(|way| way.0));
+        let hop = |way: Way| Hop {
+            way: way.0,
+            in_router: self.topology.is_from_router(way),
+            handed_on: false,
+        };
+        self.hops.extend(route.into_iter().map(hop));
         self.hops.push(END);
         Ok(first)
     }
@@ -312,19 +318,18 @@ impl<O: Observer> Simulator<O> {
         // by way: the one it always comes from; None: not seen yet; Some(None): several, or a host
         let mut before: Vec<Option<Option<Way>>> = vec![None; self.carriers.len()];
         let mut previous = None;
-        for way in &self.hops {
-            if let Some(known) = before.get_mut(*way as usize) {
+        for hop in &self.hops {
+            if let Some(known) = before.get_mut(hop.way as usize) {
                 let same = known.is_none_or(|known| known == previous);
                 *known = Some(if same { previous } else { None });
             }
-            previous = (*way != END).then_some(Way(*way));
+            previous = (*hop != END).then_some(Way(hop.way));
         }
         let steady = |way: Way| self.carriers.get(way.0 as usize).is_some_and(Carrier::is_steady);
-        self.handed_on = before
-            .iter()
-            .enumerate()
-            .map(|(way, from)| from.flatten().is_some_and(steady) && steady(Way(way as u32)))
-            .collect();
+        for hop in &mut self.hops {
+            let from = before.get(hop.way as usize).copied().flatten().flatten();
+            hop.handed_on = from.is_some_and(steady) && steady(Way(hop.way));
+        }
     }
 
     fn on_write_event(&mut self, now: Time, number: u32) {

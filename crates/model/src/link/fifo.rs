@@ -4,10 +4,11 @@
 use super::loss::LossState;
 use super::propagation::Propagation;
 use super::queue::{Room, segments};
-use super::serialiser::SerialiserState;
-use super::{Bound, Config, Delivered, Discipline, Packet, Serialiser, Snapshot};
+use super::serialiser::ConstantRate;
+use super::{Bound, Config, Delivered, Discipline, Loss, Packet, Serialiser, Snapshot};
 use super::{on_the_wire, streams};
-use crate::units::Time;
+use crate::units::{Span, Time};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 /// What becomes of a packet, known when it is offered.
@@ -30,18 +31,25 @@ pub enum Verdict {
 ///
 /// `now` never goes back from one call to the next. With `reorder`, arrivals may come out of order:
 /// sort them by `due`.
+///
+/// What few links have stands in boxes: a network of many links is quick when what each needs for a
+/// packet is near.
 #[derive(Debug, Clone)]
 pub struct Fifo {
-    bound: Bound,
-    serialiser: SerialiserState,
-    framing: u32,
-    loss: LossState,
-    propagation: Propagation,
-    /// Those that have not started to leave: when they will, segments and bytes.
-    waiting: VecDeque<(Time, u64, u64)>,
-    room: Room,
     /// When the last packet has left.
     busy: Time,
+    /// `None`: infinite.
+    rate: Option<ConstantRate>,
+    framing: u32,
+    bound: Bound,
+    room: Room,
+    /// Those that have not started to leave: when they will, segments and bytes.
+    waiting: VecDeque<(Time, u32, u32)>,
+    /// Without jitter what leaves in order arrives in order.
+    delay: Span,
+    jitter: Option<Box<Propagation>>,
+    loss: Option<Box<LossState>>,
+    /// Without what was delivered: the rest of what was offered.
     count: Snapshot,
 }
 
@@ -51,56 +59,66 @@ impl Fifo {
     #[must_use]
     pub fn new(config: &Config, now: Time) -> Option<Self> {
         let Discipline::DropTail(bound) = config.discipline else { return None };
-        let steady = match &config.serialiser {
-            Serialiser::Infinite => true,
-            Serialiser::Rate(rate) => rate.as_bits_per_second() > 0,
-            Serialiser::Trace(_) => false,
+        let rate = match &config.serialiser {
+            Serialiser::Infinite => None,
+            Serialiser::Rate(rate) => Some(ConstantRate::new(*rate, now)?),
+            Serialiser::Trace(_) => return None,
         };
-        if !steady || !config.schedule.is_empty() {
+        if !config.schedule.is_empty() {
             return None;
         }
         let (loss, jitter) = streams(config.seed);
-        let (delay, reorder) = (config.delay, config.reorder);
+        let propagation =
+            || Propagation::new(config.delay, config.jitter, config.reorder, jitter, now);
         Some(Self {
-            bound,
-            serialiser: SerialiserState::new(config.serialiser.clone(), now),
-            framing: config.framing,
-            loss: LossState::new(config.loss.clone(), loss),
-            propagation: Propagation::new(delay, config.jitter, reorder, jitter, now),
-            waiting: VecDeque::new(),
-            room: Room::default(),
             busy: now,
+            rate,
+            framing: config.framing,
+            bound,
+            room: Room::default(),
+            waiting: VecDeque::new(),
+            delay: config.delay,
+            jitter: (config.jitter != Span::ZERO).then(|| Box::new(propagation())),
+            loss: (config.loss != Loss::None)
+                .then(|| Box::new(LossState::new(config.loss.clone(), loss))),
             count: Snapshot::default(),
         })
     }
 
     /// Offers a packet and says what becomes of it.
+    #[inline]
     pub fn offer(&mut self, now: Time, packet: Packet) -> Verdict {
-        self.start(now);
         let bytes = u64::from(packet.bytes);
         self.count.offered += 1;
         self.count.offered_bytes += bytes;
-        let free = self.busy <= now;
-        if !free {
+        let mut start = now;
+        if self.busy > now {
+            self.start(now);
             if !self.room.has(self.bound, segments(&packet), bytes) {
                 self.count.dropped += 1;
                 self.count.dropped_bytes += bytes;
                 return Verdict::Dropped;
             }
             self.room.add(segments(&packet), bytes);
-            self.waiting.push_back((self.busy, segments(&packet), bytes));
+            self.waiting.push_back((self.busy, packet.segments.max(1).into(), packet.bytes));
+            start = self.busy;
         }
-        let start = if free { now } else { self.busy };
-        self.busy = self.serialiser.end(start, on_the_wire(&packet, self.framing));
+        self.busy = match &mut self.rate {
+            Some(rate) => rate.end(start, on_the_wire(&packet, self.framing)),
+            None => start,
+        };
         let departed = self.busy;
-        if departed != Time::NEVER && self.loss.takes(&packet, now) {
+        if let Some(loss) = &mut self.loss
+            && loss.takes(&packet, now)
+        {
             self.count.lost += 1;
             self.count.lost_bytes += bytes;
             return Verdict::Lost { departed };
         }
-        self.count.delivered += 1;
-        self.count.delivered_bytes += bytes;
-        let due = self.propagation.due(departed);
+        let due = match &mut self.jitter {
+            Some(jitter) => jitter.due(departed),
+            None => departed + self.delay,
+        };
         Verdict::Arrives(Delivered { packet, offered: now, departed, due, marked: false })
     }
 
@@ -108,13 +126,20 @@ impl Fifo {
     /// known, so none is ever in flight, and `queued` is contained in the others.
     pub fn snapshot(&mut self, now: Time) -> Snapshot {
         self.start(now);
-        Snapshot { queued: self.waiting.len() as u64, queued_bytes: self.room.bytes, ..self.count }
+        let count = &self.count;
+        Snapshot {
+            delivered: count.offered - count.dropped - count.lost,
+            delivered_bytes: count.offered_bytes - count.dropped_bytes - count.lost_bytes,
+            queued: self.waiting.len() as u64,
+            queued_bytes: self.room.bytes,
+            ..*count
+        }
     }
 
     /// Forgets those that have started to leave by `now`.
     fn start(&mut self, now: Time) {
         while let Some((_, segments, bytes)) = self.waiting.pop_front_if(|(at, ..)| *at <= now) {
-            self.room.take(segments, bytes);
+            self.room.take(segments.into(), bytes.into());
         }
     }
 }

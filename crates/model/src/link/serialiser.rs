@@ -217,6 +217,45 @@ impl SerialiserState {
     }
 }
 
+/// A constant rate by itself: what [`SerialiserState`] does at one, for a link that never changes and asks
+/// for every packet.
+#[derive(Debug, Clone)]
+pub(super) struct ConstantRate {
+    rate: u64,
+    remainder: u64,
+    last_end: Time,
+    /// What the last size came to, whole and rest: packets are mostly of one size, and dividing is slow.
+    bytes: u64,
+    nanos: u64,
+    rest: u64,
+}
+
+impl ConstantRate {
+    /// A serialiser at `rate`; `None` at 0, which never ends.
+    pub(super) fn new(rate: Rate, now: Time) -> Option<Self> {
+        let rate = rate.as_bits_per_second();
+        (rate > 0).then_some(Self { rate, remainder: 0, last_end: now, bytes: 0, nanos: 0, rest: 0 })
+    }
+
+    /// As [`SerialiserState::end`], to the nanosecond.
+    pub(super) fn end(&mut self, start: Time, bytes: Bytes) -> Time {
+        let bytes = bytes.as_u64();
+        if bytes != self.bytes {
+            self.bytes = bytes;
+            (self.nanos, self.rest) = divide(u128::from(bytes) * WORK_PER_BYTE, self.rate);
+        }
+        // both are below the rate, so at most one whole nanosecond more
+        let carried = if start == self.last_end { self.remainder } else { 0 };
+        let (rest, over) = match self.rest.checked_add(carried) {
+            Some(rest) if rest < self.rate => (rest, 0),
+            _ => (self.rest.wrapping_add(carried).wrapping_sub(self.rate), 1),
+        };
+        self.remainder = rest;
+        self.last_end = start + Span::from_nanos(self.nanos.saturating_add(over));
+        self.last_end
+    }
+}
+
 /// Quotient and remainder; nearly all work fits into 64 bits, whose division takes a fraction of the time.
 fn divide(work: u128, rate: u64) -> (u64, u64) {
     match u64::try_from(work) {

@@ -17,7 +17,7 @@ use super::Entry;
 
 /// Nanoseconds in a tick, as a power of two. A packet of 1,500 bytes takes longer on links below
 /// 2.9 Gbit/s, so that few events share a tick and have to be sorted.
-const TICK_BITS: u32 = 12;
+const TICK_BITS: u32 = 14;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(SLOT_BITS) as usize;
@@ -27,7 +27,7 @@ const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(SLOT_BITS) as usize;
 const BLOCK: usize = 16;
 /// A slot with this many entries or fewer, however wide, goes to the front as it is: where events are
 /// rare, sorting them there costs less than moving them through the levels. By `benches/events.rs`.
-const FEW: u32 = 8;
+const FEW: u32 = 16;
 /// And when the front has grown to this many meanwhile, what is beyond one tick comes back: so that
 /// putting an event in its place there stays cheap.
 const MANY: usize = 32;

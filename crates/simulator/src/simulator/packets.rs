@@ -6,7 +6,7 @@ use crate::flow::Source;
 use crate::observer::{Departure, Loss, Observer, Passing, Trouble};
 use crate::packet::{Body, Packet};
 use crate::topology::Way;
-use ekiden_model::link::{self, Delivered, Fate, Verdict};
+use ekiden_model::link::{self, Fate, Verdict};
 use ekiden_model::tcp::{Acknowledgement, Block, Segment};
 use ekiden_model::units::{Span, Time};
 
@@ -134,66 +134,47 @@ impl<O: Observer> Simulator<O> {
     pub(super) fn go_on(&mut self, now: Time, number: u32) {
         let mut now = now;
         let mut handed_on = false;
-        loop {
+        let (way, fate) = loop {
             let Some(packet) = self.packets.get(number) else { return };
-            let at = self.hops.get(packet.next as usize).copied().unwrap_or(END);
-            let may = self.handed_on.get(at as usize).copied().unwrap_or(false);
+            let hop = self.hops.get(packet.next as usize).copied().unwrap_or(END);
             // what others feed as well, and who receives it, has to wait for its time
-            if handed_on && !may {
+            if handed_on && !hop.handed_on {
                 self.events.push(now, Event::Arrive(number));
                 return;
             }
-            if at == END {
+            if hop.way == END.way {
                 if let Some(packet) = self.packets.remove(number) {
                     self.receive(now, &packet);
                 }
                 return;
             }
-            let Some(delivered) = self.offer(now, Way(at), number) else { return };
-            self.spend(number, Way(at), delivered.departed.since(now));
-            now = delivered.due;
-            handed_on = true;
-        }
-    }
-
-    fn spend(&mut self, number: u32, way: Way, span: Span) {
-        let in_router = self.in_router.get(way.0 as usize).copied().unwrap_or(false);
-        if let Some(packet) = self.packets.get(number) {
-            packet.next += 1;
-            let part = if in_router { &mut packet.router } else { &mut packet.host };
-            *part = *part + span;
-        }
-    }
-
-    /// Offers a packet to a link; what becomes of it, if that is known at once.
-    fn offer(&mut self, now: Time, way: Way, number: u32) -> Option<Delivered> {
-        let packet = self.packets.get(number)?;
-        let meta = link::Packet {
-            id: number.into(),
-            bytes: packet.bytes,
-            class: packet.class,
-            flow: packet.owner.into(),
-            segments: packet.segments,
-            ecn_capable: packet.ecn_capable,
-        };
-        match self.carriers.get_mut(way.0 as usize)? {
-            Carrier::Steady(fifo) => match fifo.offer(now, meta) {
-                Verdict::Arrives(delivered) => Some(delivered),
-                Verdict::Dropped => {
-                    self.lose(now, way, number, Fate::Dropped);
-                    None
+            let meta = link::Packet {
+                id: number.into(),
+                bytes: packet.bytes,
+                class: packet.class,
+                flow: packet.owner.into(),
+                segments: packet.segments,
+                ecn_capable: packet.ecn_capable,
+            };
+            match self.carriers.get_mut(hop.way as usize) {
+                Some(Carrier::Steady(fifo)) => match fifo.offer(now, meta) {
+                    Verdict::Arrives(delivered) => {
+                        packet.spend(delivered.departed.since(now), hop.in_router);
+                        now = delivered.due;
+                        handed_on = true;
+                    }
+                    Verdict::Dropped => break (hop.way, Fate::Dropped),
+                    Verdict::Lost { .. } => break (hop.way, Fate::Lost),
+                },
+                Some(Carrier::Waking { link, .. }) => {
+                    let _told_by_gone = link.offer(now, meta);
+                    self.ask(now, Way(hop.way));
+                    return;
                 }
-                Verdict::Lost { .. } => {
-                    self.lose(now, way, number, Fate::Lost);
-                    None
-                }
-            },
-            Carrier::Waking { link, .. } => {
-                let _told_by_gone = link.offer(now, meta);
-                self.ask(now, way);
-                None
+                None => return,
             }
-        }
+        };
+        self.lose(now, Way(way), number, fate);
     }
 
     pub(super) fn wake(&mut self, now: Time, way: u32) {
@@ -204,8 +185,9 @@ impl<O: Observer> Simulator<O> {
         while let Some(Carrier::Waking { link, .. }) = self.carriers.get_mut(way as usize) {
             let Some(delivered) = link.poll(now) else { break };
             let number = delivered.packet.id as u32;
-            self.spend(number, Way(way), delivered.departed.since(delivered.offered));
             if let Some(packet) = self.packets.get(number) {
+                let hop = self.hops.get(packet.next as usize).copied().unwrap_or(END);
+                packet.spend(delivered.departed.since(delivered.offered), hop.in_router);
                 packet.marked |= delivered.marked;
             }
             self.go_on(now, number);
