@@ -68,10 +68,12 @@ impl Histogram {
     /// Counts one value.
     pub fn add(&mut self, value: u64) {
         let at = slot(value);
-        if at >= self.counts.len() {
+        if let Some(count) = self.counts.get_mut(at) {
+            *count += 1;
+        } else {
             self.counts.resize(at + 1, 0);
+            self.counts[at] = 1;
         }
-        self.counts[at] += 1;
         self.least = if self.count == 0 { value } else { self.least.min(value) };
         self.most = self.most.max(value);
         self.count += 1;

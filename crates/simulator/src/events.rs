@@ -19,9 +19,10 @@ use wheel::Wheel;
 /// no longer wanted fires into nothing.
 ///
 /// A hierarchical timing wheel (Varghese and Lauck 1987) with what is next to come sorted beside it.
-/// Both operations are amortised O(1), but pushing into the 4,096 ns that are being popped costs
-/// time linear in what these still hold (half a microsecond when these are 4,096). It allocates only when there are more events than ever before,
-/// and keeps at most that room, about 24 bytes an event, and a fifth of a mebibyte.
+/// Both operations are amortised O(1), but pushing into the 33 µs that are being popped costs
+/// time linear in what these still hold (half a microsecond when these are 4,096 events). It allocates
+/// only when there are more events than ever before, and keeps at most that room, about 24 bytes an
+/// event, and a fifth of a mebibyte.
 ///
 /// `E` takes at most 8 bytes: a packed number or a small enum, with indices to what is larger.
 #[derive(Debug, Clone)]
@@ -81,21 +82,18 @@ impl<E: Copy> Events<E> {
 
     /// Takes the next event, with its time, which is `now` from here on; `None` when there is none.
     pub fn pop(&mut self) -> Option<(Time, E)> {
+        self.pop_by(Time::NEVER)
+    }
+
+    /// Takes the next event if it comes by `until`, that moment included.
+    pub fn pop_by(&mut self, until: Time) -> Option<(Time, E)> {
         if self.front.is_empty() {
             self.wheel.advance(&mut self.front);
         }
-        let entry = self.front.pop()?;
+        let entry = self.front.pop_if(|entry| entry.at <= until.as_nanos())?;
         self.len -= 1;
         self.now = Time::from_nanos(entry.at);
         Some((self.now, entry.event))
-    }
-
-    /// When the next event comes; `None` when there is none.
-    pub fn peek_time(&mut self) -> Option<Time> {
-        if self.front.is_empty() {
-            self.wheel.advance(&mut self.front);
-        }
-        self.front.last().map(|entry| Time::from_nanos(entry.at))
     }
 
     /// How many are still to come.

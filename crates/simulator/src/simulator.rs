@@ -238,8 +238,7 @@ impl<O: Observer> Simulator<O> {
     }
 
     fn run_as_it_is(&mut self, until: Time) {
-        while self.events.peek_time().is_some_and(|at| at <= until) {
-            let Some((now, event)) = self.events.pop() else { return };
+        while let Some((now, event)) = self.events.pop_by(until) {
             self.totals.events += 1;
             self.all.add(now.as_nanos());
             self.all.add(event.word());

@@ -234,7 +234,14 @@ impl ConstantRate {
     /// A serialiser at `rate`; `None` at 0, which never ends.
     pub(super) fn new(rate: Rate, now: Time) -> Option<Self> {
         let rate = rate.as_bits_per_second();
-        (rate > 0).then_some(Self { rate, remainder: 0, last_end: now, bytes: 0, nanos: 0, rest: 0 })
+        (rate > 0).then_some(Self {
+            rate,
+            remainder: 0,
+            last_end: now,
+            bytes: 0,
+            nanos: 0,
+            rest: 0,
+        })
     }
 
     /// As [`SerialiserState::end`], to the nanosecond.
