@@ -231,10 +231,10 @@ pub(super) struct ConstantRate {
 }
 
 impl ConstantRate {
-    /// A serialiser at `rate`; `None` at 0, which never ends.
+    /// A serialiser at `rate`; `None` at 0, which never ends, and where two rests might not fit together.
     pub(super) fn new(rate: Rate, now: Time) -> Option<Self> {
         let rate = rate.as_bits_per_second();
-        (rate > 0).then_some(Self {
+        (rate > 0 && rate <= u64::MAX / 2).then_some(Self {
             rate,
             remainder: 0,
             last_end: now,
@@ -251,13 +251,12 @@ impl ConstantRate {
             self.bytes = bytes;
             (self.nanos, self.rest) = divide(u128::from(bytes) * WORK_PER_BYTE, self.rate);
         }
-        // both are below the rate, so at most one whole nanosecond more
-        let carried = if start == self.last_end { self.remainder } else { 0 };
-        let (rest, over) = match self.rest.checked_add(carried) {
-            Some(rest) if rest < self.rate => (rest, 0),
-            _ => (self.rest.wrapping_add(carried).wrapping_sub(self.rate), 1),
-        };
-        self.remainder = rest;
+        // both are below the rate, so at most one whole nanosecond more; without branches, which would be
+        // guessed wrong half of the time
+        let carried = self.remainder * u64::from(start == self.last_end);
+        let rest = self.rest + carried;
+        let over = u64::from(rest >= self.rate);
+        self.remainder = rest - self.rate * over;
         self.last_end = start + Span::from_nanos(self.nanos.saturating_add(over));
         self.last_end
     }
