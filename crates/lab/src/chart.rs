@@ -137,8 +137,8 @@ impl Panel {
         let (low, high) = self.reach.or_else(|| self.range()).unwrap_or((0.0, 1.0));
         let right = match self.kind {
             Kind::Lines => RIGHT_LINES,
-            Kind::Scatter => 2.0 * RIGHT_BARS, // the last tick's half
-            Kind::Bars | Kind::Curves => RIGHT_BARS,
+            Kind::Scatter | Kind::Curves => 2.0 * RIGHT_BARS, // the last tick's half
+            Kind::Bars => RIGHT_BARS,
         };
         let area = Area {
             left: LEFT,
