@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod budget;
+pub mod buffers;
 pub mod congestion;
 pub mod failover;
 pub mod formula;
