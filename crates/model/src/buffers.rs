@@ -37,15 +37,17 @@ mod grant;
 #[cfg(test)]
 mod laws;
 mod scheme;
+mod snapshot;
 mod throughput;
 mod utilisation;
 
 pub use allocation::{Claim, Excess, UNIT, allocate, distribute};
-pub use allocator::{Allocator, Relay, Snapshot};
-pub use demand::{CUBIC, Limit, RENO, Row, Side, Why, demand};
+pub use allocator::{Allocator, Relay};
+pub use demand::{CUBIC, Limit, RENO, Side, Why, demand};
 pub use estimate::{ENOUGH, Estimator, Facts, LEAST, PRIOR};
 pub use grant::{Change, Grant};
 pub use scheme::Scheme;
+pub use snapshot::{Row, Snapshot};
 pub use throughput::Throughput;
 pub use utilisation::{ReceiveUse, SendUse};
 

@@ -106,7 +106,8 @@ impl<T, const N: usize> Slab<T, N> {
     }
 
     /// The entry before `handle` in list `which`.
-    pub(crate) fn before(&self, which: usize, handle: Handle) -> Option<Handle> {
+    #[cfg(test)]
+    fn before(&self, which: usize, handle: Handle) -> Option<Handle> {
         self.handle(self.slots.get(handle.index as usize)?.links[which].before)
     }
 

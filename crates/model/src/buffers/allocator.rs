@@ -2,8 +2,9 @@
 
 use super::allocation::in_units;
 use super::connection::{Buffer, Connection};
-use super::demand::{Limit, Row, Side, Why, demand, rate};
+use super::demand::{Side, Why};
 use super::grant::{Change, Grant, Step, settle};
+use super::snapshot::{Row, Snapshot};
 use super::{Claim, Config, Enough, Facts, Open, Policy, Throughput, distribute};
 use crate::formula::Equation;
 use crate::units::{Bytes, Rate, Span, Time};
@@ -13,28 +14,6 @@ use alloc::vec::Vec;
 /// Newcomers who found the pool given out do not wait for the tick, but so long, so that a crowd of them
 /// is one allocation.
 const HURRY: Span = Span::from_millis(10);
-
-/// One look at an allocator.
-#[derive(Debug, Clone, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Snapshot {
-    /// The pool, B.
-    pub budget: Bytes,
-    /// Given out explicitly; at most the pool, but with [`Policy::Fixed`].
-    pub granted: Bytes,
-    /// What all could make use of, as of the last tick.
-    pub demand: Bytes,
-    /// Of that, what the pool does not hold.
-    pub shortage: Bytes,
-    /// What stands in the buffers.
-    pub queued: Bytes,
-    /// Of that, what the pool does not hold: sizes are below queues until so much has drained.
-    pub overdrawn: Bytes,
-    /// Whether the pool is divided, there being less than all could make use of.
-    pub short: bool,
-    /// Each buffer, by connection.
-    pub buffers: Vec<Row>,
-}
 
 /// What a program keeps between the two connections of a relay, so that neither waits for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -346,7 +325,8 @@ impl<T: Throughput> Allocator<T> {
                 } else if connection.idle {
                     (buffer.demand, floor.min(buffer.demand), Why::Idle { halved: buffer.halved })
                 } else {
-                    let need = self.need(connection, side, buffer);
+                    let other = connection.partner.and_then(|id| self.connections.get(&id));
+                    let need = connection.need(side, other, ceiling, self.config.by_use);
                     let (demand, why) = need.unwrap_or((initial, Why::Initial));
                     (demand.max(floor).min(ceiling), floor, why)
                 };
@@ -355,50 +335,6 @@ impl<T: Throughput> Allocator<T> {
             }
         }
         asked
-    }
-
-    /// What a buffer could make use of and why; `None` before anything is known.
-    fn need(&self, connection: &Connection, side: Side, buffer: &Buffer) -> Option<(u64, Why)> {
-        let (mut bytes_per_second, mut limit) = connection.rate(side)?;
-        let (rtt, gamma) = (connection.rtt()?, connection.open.gamma);
-        let coupled = |partner: u64| {
-            let other = self.connections.get(&partner)?;
-            // what comes in at one end goes out at the other, unless that is busy with a hit
-            let (apart, opposite) = match side {
-                Side::Send => (connection.from_cache, Side::Receive),
-                Side::Receive => (other.from_cache, Side::Send),
-            };
-            let (rate, _) = other.rate(opposite).filter(|_| !apart)?;
-            Some((rate, Limit::Partner(partner)))
-        };
-        let other = connection.partner.and_then(coupled);
-        if let Some((slower, partner)) = other.filter(|(rate, _)| *rate < bytes_per_second) {
-            (bytes_per_second, limit) = (slower, partner);
-        }
-        let mut bytes = demand(gamma, bytes_per_second, rtt);
-        let mut shift = 0;
-        let from_cache = side == Side::Send && connection.from_cache;
-        if self.config.by_use && connection.partner.is_none() && !from_cache {
-            // a demand beyond the ceiling would be halved for nothing
-            bytes = bytes.min(self.config.ceiling.as_u64());
-            match side {
-                Side::Send => {
-                    let used = connection.send_use;
-                    shift = -used.halvings();
-                    let allowed = used.apply(bytes, buffer.grant);
-                    if allowed < bytes >> used.halvings() {
-                        limit = Limit::Unhindered;
-                    }
-                    bytes = allowed;
-                }
-                Side::Receive => {
-                    shift = connection.receive_use.doublings();
-                    bytes = connection.receive_use.apply(bytes);
-                }
-            }
-        }
-        let rate = rate(bytes_per_second);
-        Some((bytes, Why::Rate { gamma, rate, rtt, limit, shift }))
     }
 
     fn divide(&self, asked: &[Asked], pool: u64) -> Vec<u64> {

@@ -115,7 +115,7 @@ fn a_miss_has_the_slower_path_s_need_and_a_hit_its_own() {
     // a server faster than the client: the receive buffer is no larger than is useful
     receives(&mut allocator, 2, 3_000, 200, 20_000_000);
     allocator.on_deadline(at(4_000));
-    assert_eq!(demands(&allocator), [NEED, 4 * NEED]);
+    assert_eq!(demands(&allocator), [NEED, 211_345], "γ · 792,542 · 200 ms");
     assert_eq!(allocator.explain(2)[0].why.to_string().split(" by ").last(), Some("connection 1"));
     // partners no longer
     allocator.on_unpair(2);

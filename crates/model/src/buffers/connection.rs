@@ -1,6 +1,6 @@
 //! What the allocator keeps of one connection.
 
-use super::demand::{Limit, Side, Why, share};
+use super::demand::{Limit, Side, Why, demand, rate, share};
 use super::{Estimator, Facts, Open, ReceiveUse, SendUse, Throughput};
 use crate::units::{Rate, Span, Time};
 
@@ -130,5 +130,51 @@ impl Connection {
             Side::Send => self.sending.map(|(rate, loss)| (rate, Limit::Loss(share(loss)))),
             Side::Receive => self.estimator.receive_rate().map(|rate| (rate, Limit::Received)),
         }
+    }
+
+    /// What a buffer could make use of, at most `ceiling` where its use is looked at, and why; `None`
+    /// before anything is known. `partner` is the connection of that number, `by_use` whether a buffer's
+    /// filling corrects its demand where there is none.
+    pub(super) fn need(
+        &self,
+        side: Side,
+        partner: Option<&Self>,
+        ceiling: u64,
+        by_use: bool,
+    ) -> Option<(u64, Why)> {
+        let (mut bytes_per_second, mut limit) = self.rate(side)?;
+        let (rtt, gamma) = (self.rtt()?, self.open.gamma);
+        let coupled = self.partner.zip(partner).and_then(|(id, other)| {
+            // what comes in at one end goes out at the other, unless that is busy with a hit
+            let (apart, opposite) = match side {
+                Side::Send => (self.from_cache, Side::Receive),
+                Side::Receive => (other.from_cache, Side::Send),
+            };
+            let (rate, _) = other.rate(opposite).filter(|_| !apart)?;
+            Some((rate, Limit::Partner(id)))
+        });
+        if let Some((slower, partner)) = coupled.filter(|(rate, _)| *rate < bytes_per_second) {
+            (bytes_per_second, limit) = (slower, partner);
+        }
+        let mut bytes = demand(gamma, bytes_per_second, rtt);
+        let mut shift = 0;
+        let from_cache = side == Side::Send && self.from_cache;
+        if by_use && self.partner.is_none() && !from_cache {
+            // a demand beyond the ceiling would be halved for nothing
+            bytes = bytes.min(ceiling);
+            if side == Side::Send {
+                let halved = bytes >> self.send_use.halvings();
+                bytes = self.send_use.apply(bytes, self.send.as_ref().and_then(|send| send.grant));
+                shift = -self.send_use.halvings();
+                if bytes < halved {
+                    limit = Limit::Unhindered;
+                }
+            } else {
+                bytes = self.receive_use.apply(bytes);
+                shift = self.receive_use.doublings();
+            }
+        }
+        let rate = rate(bytes_per_second);
+        Some((bytes, Why::Rate { gamma, rate, rtt, limit, shift }))
     }
 }

@@ -1,7 +1,7 @@
 //! How much buffer a connection could make use of, and why: γ · λ · RTT, coupled with its partner's rate
 //! (E2-ATBT, ALGORITHMS §A.3 and §A.5).
 
-use crate::units::{Bytes, Rate, Share, Span};
+use crate::units::{Rate, Share, Span};
 use core::fmt;
 
 /// γ for Reno-like senders: the peak of a saw tooth between W/2 and W is 4/3 of its mean, and what does
@@ -121,42 +121,6 @@ impl fmt::Display for Limit {
     }
 }
 
-/// One buffer, as `ekiden explain` shows it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Row {
-    /// The connection's number.
-    pub id: u64,
-    /// Which of its buffers.
-    pub side: Side,
-    /// What it could make use of.
-    pub demand: Bytes,
-    /// What it has; `None` where the kernel tunes it.
-    pub grant: Option<Bytes>,
-    /// What stands in it.
-    pub queued: Bytes,
-    /// Where the demand comes from.
-    pub why: Why,
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { side, demand, why, .. } = self;
-        let demand = kib(*demand);
-        match self.grant {
-            None => write!(f, "{side}: tuned by the kernel, since there is enough; ")?,
-            Some(grant) => write!(f, "{side}: {} granted; ", kib(grant))?,
-        }
-        write!(f, "{demand} of use: {why}")
-    }
-}
-
-/// In whole KiB from one on, rounded: an exact number of bytes says no more.
-fn kib(bytes: Bytes) -> Bytes {
-    let n = bytes.as_u64();
-    if n < 1_024 { bytes } else { Bytes::kib(n / 1_024 + u64::from(n % 1_024 >= 512)) }
-}
-
 /// To three digits: λ is an estimate.
 fn rounded(rate: Rate) -> Rate {
     let bits = rate.as_bits_per_second();
@@ -178,9 +142,7 @@ pub(super) fn share(part: f64) -> Share {
 
 #[cfg(test)]
 mod tests {
-    use super::rate as bits;
     use super::*;
-    use std::string::ToString;
 
     #[test]
     fn gamma_lambda_rtt() {
@@ -190,40 +152,5 @@ mod tests {
         assert_eq!(demand(CUBIC, 6_316_300.8, Span::from_millis(20)), 149_065);
         assert_eq!(demand(1.0, f64::INFINITY, Span::from_millis(1)), u64::MAX);
         assert_eq!(demand(1.0, f64::NAN, Span::from_millis(1)), 0);
-    }
-
-    #[test]
-    fn in_words() {
-        let rate = |limit, shift| Why::Rate {
-            gamma: CUBIC,
-            rate: bits(396_270.9),
-            rtt: Span::from_nanos(100_000_700),
-            limit,
-            shift,
-        };
-        let row = Row {
-            id: 3,
-            side: Side::Send,
-            demand: Bytes::new(46_759),
-            grant: Some(Bytes::kib(31)),
-            queued: Bytes::ZERO,
-            why: rate(Limit::Loss(share(0.001)), 0),
-        };
-        let expected = "send: 31 KiB granted; 46 KiB of use: 1.18 × 3.17 Mbit/s × 100 ms, limited by \
-                        its path (0.1 % lost)";
-        assert_eq!(row.to_string(), expected);
-        let why = rate(Limit::Partner(7), -2);
-        let row = Row { side: Side::Receive, grant: None, why, ..row };
-        let expected = "receive: tuned by the kernel, since there is enough; 46 KiB of use: 1.18 × \
-                        3.17 Mbit/s × 100 ms, limited by connection 7; 1/4 of it, since little of it \
-                        was used";
-        assert_eq!(row.to_string(), expected);
-        let full = rate(Limit::Received, 1).to_string();
-        assert!(
-            full.ends_with("limited by what it received lately; × 2, since it was full"),
-            "{full}"
-        );
-        assert_eq!(Why::Idle { halved: 0 }.to_string(), "idle, as it was");
-        assert_eq!(Why::Idle { halved: 3 }.to_string(), "idle, halved 3 times");
     }
 }

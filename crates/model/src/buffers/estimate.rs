@@ -115,27 +115,28 @@ impl Estimator {
 
     /// A look. Each 100 ms while busy is a good rhythm; any other works.
     pub fn on_facts(&mut self, now: Time, facts: &Facts) {
-        let grown = |new: u64, old: u64| new.checked_sub(old).unwrap_or(0);
-        let grown_span =
-            |new: Span, old: Span| Span::from_nanos(grown(new.as_nanos(), old.as_nanos()));
-        let sent = grown(facts.segments_sent, self.last.segments_sent);
-        let spurious = grown(facts.spurious, self.last.spurious);
-        let lost = grown(facts.retransmitted, self.last.retransmitted).saturating_sub(spurious);
+        // a counter that fell says nothing this time
+        let grown =
+            |new: Span, old: Span| Span::from_nanos(new.as_nanos().saturating_sub(old.as_nanos()));
+        let sent = facts.segments_sent.saturating_sub(self.last.segments_sent);
+        let spurious = facts.spurious.saturating_sub(self.last.spurious);
+        let lost =
+            facts.retransmitted.saturating_sub(self.last.retransmitted).saturating_sub(spurious);
         self.period.sent += sent;
         self.sent += sent;
         // more events than segments there cannot be
         let room = self.period.sent - self.period.losses;
         self.period.losses += self.events(now, lost, facts.rtt).min(room);
-        let received = grown(facts.bytes_received, self.last.bytes_received);
+        let received = facts.bytes_received.saturating_sub(self.last.bytes_received);
         if received > 0 {
             self.period.received += received;
             self.period.receiving = self.period.receiving + now.since(self.looked);
         }
-        self.period.busy = self.period.busy + grown_span(facts.busy, self.last.busy);
+        self.period.busy = self.period.busy + grown(facts.busy, self.last.busy);
         if let Some(limited) = facts.buffer_limited {
             let before = self.last.buffer_limited.unwrap_or(Span::ZERO);
             let sum = self.period.buffer_limited.unwrap_or(Span::ZERO);
-            self.period.buffer_limited = Some(sum + grown_span(limited, before));
+            self.period.buffer_limited = Some(sum + grown(limited, before));
         }
         // the widest of a period: a reader that paused for a moment does not lower the rate
         self.period.window = self.period.window.max(facts.send_window);

@@ -49,8 +49,10 @@ impl Step {
 /// would take more than the pool, because others grow, every buffer that is to shrink does.
 pub(super) fn settle(steps: &[Step], pool: u64) -> alloc::vec::Vec<u64> {
     let settled = |step: &Step, shrink: bool| match step.old {
-        Some(old) if !step.is_worth_it() && !(shrink && step.new < old) => old,
-        _ => step.new,
+        Some(_) if step.is_worth_it() => step.new,
+        Some(old) if shrink => old.min(step.new),
+        Some(old) => old,
+        None => step.new,
     };
     let kept: alloc::vec::Vec<u64> = steps.iter().map(|step| settled(step, false)).collect();
     if total(&kept) <= u128::from(pool) {

@@ -207,8 +207,6 @@ fn after_tick(told: &Snapshot, config: &Config) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn the_pool_holds_and_queues_are_kept_whatever_happens(config in configs(), steps in steps()) {
         let first = run(config, &steps);
