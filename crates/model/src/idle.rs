@@ -34,7 +34,7 @@ use crate::slab::{List, Slab};
 use crate::units::{Span, Time};
 use core::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Place;
+use hashbrown::hash_table::{Entry as Place, OccupiedEntry};
 
 /// When idle connections are closed and shrunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,9 +179,10 @@ impl<K: Hash + Eq, P, S: BuildHasher> Register<K, P, S> {
     pub fn reuse(&mut self, key: &K) -> Option<Idle<K, P>> {
         let hash = self.hasher.hash_one(key);
         let entries = &self.entries;
-        let list = self.keys.find(hash, |list| Self::is_of(entries, list, key))?;
-        let last = list.tail(entries)?;
-        let found = self.take(last);
+        let place = self.keys.find_entry(hash, |list| Self::is_of(entries, list, key)).ok()?;
+        let last = place.get().tail(entries)?;
+        Self::leave(&mut self.entries, place, last);
+        let found = self.take_out(last);
         self.reused += u64::from(found.is_some());
         found
     }
@@ -193,7 +194,9 @@ impl<K: Hash + Eq, P, S: BuildHasher> Register<K, P, S> {
         found
     }
 
-    /// Takes the entry that is idle longest, to be closed.
+    /// Takes the entry that is idle longest, to be closed. Its peer may be speaking at this very moment:
+    /// look at the socket once more before, and accept that a request is cut off now and then, which
+    /// clients repeat (RFC 9112 §9.3.1).
     pub fn evict(&mut self) -> Option<Idle<K, P>> {
         let found = self.by_time.head(&self.entries).and_then(|head| self.take(head));
         self.evicted += u64::from(found.is_some());
@@ -297,15 +300,26 @@ impl<K: Hash + Eq, P, S: BuildHasher> Register<K, P, S> {
         let key = &entries.get(handle)?.key;
         let hash = self.hasher.hash_one(key);
         let place = self.keys.find_entry(hash, |list| Self::is_of(entries, list, key));
-        if let Ok(mut place) = place {
-            let mut list = *place.get();
-            list.unlink(&mut self.entries, handle);
-            if list.head(&self.entries).is_some() {
-                *place.get_mut() = list;
-            } else {
-                place.remove();
-            }
+        if let Ok(place) = place {
+            Self::leave(&mut self.entries, place, handle);
         }
+        self.take_out(handle)
+    }
+
+    /// Takes an entry out of its key's list, and that out of the table when it was the last.
+    fn leave(
+        entries: &mut Slab<Entry<K, P>, 3>,
+        mut place: OccupiedEntry<'_, List>,
+        handle: Handle,
+    ) {
+        place.get_mut().unlink(entries, handle);
+        if place.get().head(entries).is_none() {
+            place.remove();
+        }
+    }
+
+    /// Takes an entry that has left its key's list out of the others and of the register.
+    fn take_out(&mut self, handle: Handle) -> Option<Idle<K, P>> {
         self.by_time.unlink(&mut self.entries, handle);
         self.halving.unlink(&mut self.entries, handle);
         let Entry { key, payload, since, .. } = self.entries.remove(handle)?;

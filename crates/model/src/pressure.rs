@@ -181,7 +181,7 @@ impl Pressure {
         worst
     }
 
-    /// So many connections, beyond one, are above the most that can be, counting one that is to come.
+    /// How many connections are open beyond the most that can be, as after a limit was lowered.
     fn over_limit(&self) -> u64 {
         let counted = [Resource::Descriptors, Resource::Connections];
         let over = counted.map(|resource| {

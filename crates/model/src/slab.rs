@@ -7,6 +7,8 @@ use alloc::vec::Vec;
 
 /// «No entry»: so many do not fit into memory.
 const NONE: u32 = u32::MAX;
+/// What stands for «before» in an entry that is in no list.
+const NOWHERE: u32 = u32::MAX - 1;
 
 /// Which entry, until it is removed: a handle kept for longer finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,11 +21,9 @@ pub struct Handle {
 struct Links {
     before: u32,
     after: u32,
-    /// Whether the entry stands in this list at all.
-    in_list: bool,
 }
 
-const UNLINKED: Links = Links { before: NONE, after: NONE, in_list: false };
+const UNLINKED: Links = Links { before: NOWHERE, after: NONE };
 
 #[derive(Debug, Clone)]
 struct Slot<T, const N: usize> {
@@ -147,7 +147,7 @@ impl List {
     pub(crate) fn push_back<T, const N: usize>(&mut self, slab: &mut Slab<T, N>, entry: Handle) {
         let before = self.tail;
         if let Some(links) = slab.links(self.which, entry.index) {
-            *links = Links { before, after: NONE, in_list: true };
+            *links = Links { before, after: NONE };
         }
         match slab.links(self.which, before) {
             Some(links) => links.after = entry.index,
@@ -159,8 +159,8 @@ impl List {
     /// Takes an entry out of this list; nothing when it does not stand in it.
     pub(crate) fn unlink<T, const N: usize>(&mut self, slab: &mut Slab<T, N>, entry: Handle) {
         let Some(links) = slab.links(self.which, entry.index) else { return };
-        let Links { before, after, in_list } = *links;
-        if !in_list {
+        let Links { before, after } = *links;
+        if before == NOWHERE {
             return;
         }
         *links = UNLINKED;

@@ -48,6 +48,8 @@ struct Asked {
     side: Side,
     claim: Claim,
     why: Why,
+    old: Option<u64>,
+    mss: u64,
 }
 
 impl<T: Throughput> Allocator<T> {
@@ -331,7 +333,7 @@ impl<T: Throughput> Allocator<T> {
                     (demand.max(floor).min(ceiling), floor, why)
                 };
                 let claim = Claim { demand, floor, queued: buffer.queued };
-                asked.push(Asked { id: *id, side, claim, why });
+                asked.push(Asked { id: *id, side, claim, why, old: buffer.grant, mss: segment });
             }
         }
         asked
@@ -341,10 +343,8 @@ impl<T: Throughput> Allocator<T> {
         let claims: Vec<Claim> = asked.iter().map(|one| one.claim).collect();
         let sizes = distribute(&claims, pool, self.config.excess);
         let step = |(one, new): (&Asked, &u64)| {
-            let connection = self.connections.get(&one.id);
-            let old = connection.and_then(|c| c.buffer(one.side)).and_then(|buffer| buffer.grant);
-            let mss = connection.map_or(0, Connection::mss);
-            Step { old, new: *new, least: one.claim.least(), mss }
+            let Asked { old, mss, claim, .. } = one;
+            Step { old: *old, new: *new, least: claim.least(), mss: *mss }
         };
         let steps: Vec<Step> = asked.iter().zip(&sizes).map(step).collect();
         settle(&steps, pool)
@@ -354,14 +354,14 @@ impl<T: Throughput> Allocator<T> {
     fn apply(&mut self, asked: &[Asked], sizes: Option<Vec<u64>>) -> Vec<Change> {
         let mut changes = Vec::new();
         self.granted = 0;
-        for (at, one) in asked.iter().enumerate() {
+        // asked is in the order of the connections, and of each one's buffers
+        let buffers = self.connections.values_mut().flat_map(Connection::buffers_mut);
+        for (at, (buffer, one)) in buffers.zip(asked).enumerate() {
             let size = sizes.as_ref().and_then(|sizes| sizes.get(at).copied());
-            let connection = self.connections.get_mut(&one.id);
-            let Some(buffer) = connection.and_then(|c| c.buffer_mut(one.side)) else { continue };
             buffer.demand = one.claim.demand;
             buffer.why = one.why;
-            if buffer.grant != size {
-                let order = match (buffer.grant, size) {
+            if one.old != size {
+                let order = match (one.old, size) {
                     (Some(old), Some(new)) if new < old => 0,
                     (None, Some(_)) => 1,
                     (Some(_), Some(_)) => 2,

@@ -74,6 +74,11 @@ impl Connection {
         sides.filter_map(|side| Some((side, self.buffer(side)?)))
     }
 
+    /// In the same order.
+    pub(super) fn buffers_mut(&mut self) -> impl Iterator<Item = &mut Buffer> {
+        [self.send.as_mut(), self.receive.as_mut()].into_iter().flatten()
+    }
+
     pub(super) fn mss(&self) -> u64 {
         self.estimator.mss().unwrap_or(self.open.mss)
     }

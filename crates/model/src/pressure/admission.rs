@@ -62,6 +62,8 @@ pub struct AdmissionSnapshot {
     pub served: u64,
     /// Of those, refused because their patience was over.
     pub timed_out: u64,
+    /// Of those, gone by themselves.
+    pub left: u64,
     /// Refused since too many waited.
     pub refused: u64,
 }
@@ -98,6 +100,7 @@ impl<W> Admission<W> {
             waited: 0,
             served: 0,
             timed_out: 0,
+            left: 0,
             refused: 0,
         };
         Self { config, waiting: Slab::with_capacity(0), turns: List::new(0), counts }
@@ -149,7 +152,9 @@ impl<W> Admission<W> {
 
     /// One who waited has gone by itself; `None` when it was named or refused before.
     pub fn leave(&mut self, ticket: Ticket) -> Option<W> {
-        self.take(ticket.0)
+        let who = self.take(ticket.0);
+        self.counts.left += u64::from(who.is_some());
+        who
     }
 
     /// When the first one's patience is over.
@@ -381,6 +386,8 @@ mod tests {
             let told = small.admission.snapshot();
             let all = told.proceeded + told.evicted_for + told.waited + told.refused;
             prop_assert_eq!(all, u64::from(who));
+            let out = told.served + told.timed_out + told.left;
+            prop_assert_eq!(told.waited, out + told.waiting as u64);
         }
     }
 }
