@@ -13,6 +13,8 @@
 //! ```
 
 mod admission;
+#[cfg(test)]
+mod laws;
 
 pub use admission::{Admission, AdmissionConfig, AdmissionSnapshot, Ticket, Verdict};
 

@@ -248,6 +248,24 @@ mod tests {
     }
 
     #[test]
+    fn a_newcomer_goes_behind_those_who_wait() {
+        let mut admission = Admission::new(AdmissionConfig::default());
+        let mut ask = |who, used, idle| admission.ask(Time::ZERO, who, &full_at(9, used), idle);
+        assert!(matches!(ask(1, 9, 0), Verdict::Wait(_)));
+        assert!(matches!(ask(2, 8, 0), Verdict::Wait(_)), "a place came free for the first one");
+        assert!(matches!(ask(3, 9, 2), Verdict::Wait(_)), "as many are idle as wait");
+        assert_eq!(ask(4, 9, 4), Verdict::Evict(1), "one is idle beyond them");
+        assert_eq!(
+            ask(5, 13, 5),
+            Verdict::Evict(2),
+            "five would have to go, three are the others'"
+        );
+        let order: Vec<u8> =
+            (0..3).filter_map(|_| admission.next(&full_at(9, 9), 1)).map(|(who, _)| who).collect();
+        assert_eq!(order, [1, 2, 3]);
+    }
+
+    #[test]
     fn a_refused_one_is_told_when_there_may_be_a_place() {
         let config = AdmissionConfig { most_waiting: 1, ..AdmissionConfig::default() };
         let mut admission = Admission::new(config);
