@@ -7,37 +7,37 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// What is compared, as its files call it.
-pub const NAMES: [&str; 5] = ["delivered", "sent", "drops", "timeouts", "retransmitted"];
+pub(crate) const NAMES: [&str; 5] = ["delivered", "sent", "drops", "timeouts", "retransmitted"];
 /// What may differ, as a share: throughput, drops, timeouts and repetitions as the comparison asks.
-pub const WITHIN: [f64; 5] = [0.01, 0.01, 0.05, 0.10, 0.10];
+pub(crate) const WITHIN: [f64; 5] = [0.01, 0.01, 0.05, 0.10, 0.10];
 
 /// Counts in the order of [`NAMES`].
-pub type Counts = [f64; 5];
+pub(crate) type Counts = [f64; 5];
 
 /// One scenario with its seeds.
-pub struct Kept {
-    pub scenario: String,
-    pub runs: Vec<Value>,
+pub(crate) struct Kept {
+    pub(crate) scenario: String,
+    pub(crate) runs: Vec<Value>,
 }
 
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/results/ns2")
 }
 
 impl Kept {
-    pub fn read(file: &Path) -> Self {
+    pub(crate) fn read(file: &Path) -> Self {
         let document: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
         let scenario = document["scenario"].as_str().unwrap().to_owned();
         Self { scenario, runs: document["runs"].as_array().unwrap().clone() }
     }
 
     /// Their means over all seeds.
-    pub fn theirs(&self) -> Counts {
+    pub(crate) fn theirs(&self) -> Counts {
         mean(self.runs.iter().map(|run| NAMES.map(|name| run[name].as_f64().unwrap())))
     }
 
     /// Our means over the first `seeds` of theirs.
-    pub fn ours(&self, seeds: usize) -> Counts {
+    pub(crate) fn ours(&self, seeds: usize) -> Counts {
         mean(self.runs.iter().take(seeds).map(one))
     }
 }
