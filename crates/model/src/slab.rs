@@ -143,6 +143,18 @@ impl List {
         slab.handle(self.tail)
     }
 
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.head == NONE
+    }
+
+    /// The first becomes the last.
+    pub(crate) fn rotate<T, const N: usize>(&mut self, slab: &mut Slab<T, N>) {
+        if let Some(head) = self.head(slab) {
+            self.unlink(slab, head);
+            self.push_back(slab, head);
+        }
+    }
+
     /// Appends an entry that stands in no list of this number.
     pub(crate) fn push_back<T, const N: usize>(&mut self, slab: &mut Slab<T, N>, entry: Handle) {
         let before = self.tail;

@@ -1,0 +1,238 @@
+//! When packets may leave so that they keep a rate: exact, without drift, and never with more credit than
+//! was agreed (ALGORITHMS E.4).
+//!
+//! ```text
+//! next(now)             when the next packet may leave
+//! on_sent(now, bytes)   it left
+//! set_rate(now, rate)   from here on; what is still owed is owed at the new rate
+//! ```
+//! Work is counted in bits × 10⁹, so that a rate in bit/s takes `rate` of it away in each nanosecond and
+//! nothing is ever rounded but the time that is told. So a thousand packets take a thousand times as long
+//! as one, to the nanosecond, whatever the rate.
+//!
+//! **Envelope.** In any interval of length τ at most rate · τ / 8 + slack + one packet leave. Slack is what
+//! may be caught up with after a driver woke up late; after silence it is all the credit there is.
+
+use crate::units::{Bytes, Rate, Time};
+
+/// Work of a byte.
+const BYTE: i128 = 8 * 1_000_000_000;
+/// From this rate on a burst is counted in time and no longer in packets: E.4's 200 Mbit/s.
+const FAST: u64 = 200_000_000;
+/// A burst's length there: E.4's 100 µs, as rates a second.
+const BURSTS_A_SECOND: u64 = 10_000;
+
+/// A schedule at a rate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pacer {
+    rate: u64,
+    slack: i128,
+    /// Since when `work` is what it is.
+    as_of: Time,
+    /// What is still owed, if positive; credit, if negative.
+    work: i128,
+}
+
+impl Pacer {
+    /// A schedule on which a packet may leave at once. A rate of 0 lets nothing leave.
+    #[must_use]
+    pub fn new(rate: Rate, slack: Bytes, now: Time) -> Self {
+        Self {
+            rate: rate.as_bits_per_second(),
+            slack: i128::from(slack.as_u64()) * BYTE,
+            as_of: now,
+            work: 0,
+        }
+    }
+
+    /// What may be caught up with by E.4: two packets may leave together up to 200 Mbit/s, and what takes
+    /// 100 µs above; the first of them needs no credit.
+    #[must_use]
+    pub fn slack(rate: Rate, packet: Bytes) -> Bytes {
+        let packet = packet.as_u64();
+        let in_time = rate.as_bytes_per_second().div_ceil(BURSTS_A_SECOND);
+        let fast = rate.as_bits_per_second() > FAST;
+        Bytes::new(if fast { in_time.max(2 * packet) - packet } else { packet })
+    }
+
+    /// When the next packet may leave: not before `now`, and [`Time::NEVER`] at rate 0.
+    #[must_use]
+    pub fn next(&self, now: Time) -> Time {
+        if self.rate == 0 {
+            return Time::NEVER;
+        }
+        let owed = u128::try_from(self.work).unwrap_or(0);
+        // rounded up: never early
+        let nanos = u64::try_from(owed.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX);
+        Time::from_nanos(self.as_of.as_nanos().saturating_add(nanos)).max(now)
+    }
+
+    /// A packet of so many bytes, as the rate counts them, left now.
+    pub fn on_sent(&mut self, now: Time, bytes: Bytes) {
+        self.go_on(now);
+        self.work += i128::from(bytes.as_u64()) * BYTE;
+    }
+
+    /// Another rate and slack from now on.
+    pub fn set_rate(&mut self, now: Time, rate: Rate, slack: Bytes) {
+        self.go_on(now);
+        self.rate = rate.as_bits_per_second();
+        self.slack = i128::from(slack.as_u64()) * BYTE;
+        self.work = self.work.max(-self.slack);
+    }
+
+    /// The rate kept.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        Rate::from_bits_per_second(self.rate)
+    }
+
+    /// To `now`; an earlier time is taken for the last one.
+    fn go_on(&mut self, now: Time) {
+        let passed = i128::from(now.since(self.as_of).as_nanos());
+        self.as_of = self.as_of.max(now);
+        self.work = (self.work - passed * i128::from(self.rate)).max(-self.slack);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Span;
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const PACKET: Bytes = Bytes::new(1500);
+
+    fn rate(bits: u64) -> Rate {
+        Rate::from_bits_per_second(bits)
+    }
+
+    fn at(nanos: u64) -> Time {
+        Time::from_nanos(nanos)
+    }
+
+    /// E.4's spacing of packets of 1,500 bytes.
+    #[test]
+    fn packets_are_apart_as_far_as_they_should_be() {
+        for (bits, apart) in [
+            (500_000, 24_000_000),
+            (1_500_000, 8_000_000),
+            (4_000_000, 3_000_000),
+            (50_000_000, 240_000),
+            (700_000_000, 17_143),
+            (1_000_000_000, 12_000),
+        ] {
+            let mut pacer = Pacer::new(rate(bits), Bytes::new(0), at(0));
+            assert_eq!(pacer.next(at(0)), at(0));
+            pacer.on_sent(at(0), PACKET);
+            assert_eq!(pacer.next(at(0)), at(apart), "{bits}");
+        }
+    }
+
+    #[test]
+    fn odd_rates_do_not_drift() {
+        for bits in [3_000_000, 7_300_000, 999_999_937] {
+            let mut pacer = Pacer::new(rate(bits), PACKET, at(0));
+            let mut now = at(0);
+            for _ in 0..100_000 {
+                pacer.on_sent(now, PACKET);
+                now = pacer.next(now);
+            }
+            let exact = (100_000_u128 * 1500 * BYTE as u128).div_ceil(bits.into());
+            // each packet leaves up to a nanosecond late, and none of it is lost
+            assert_eq!(u128::from(now.as_nanos()), exact, "{bits}");
+        }
+    }
+
+    #[test]
+    fn what_was_late_is_caught_up_with_as_far_as_slack_goes() {
+        let mut pacer = Pacer::new(rate(12_000_000), PACKET, at(0));
+        let ms = |n: u64| at(n * 1_000_000);
+        pacer.on_sent(ms(0), PACKET);
+        assert_eq!(pacer.next(ms(0)), ms(1));
+        // half a packet late: the next one is due on the old schedule
+        pacer.on_sent(at(1_500_000), PACKET);
+        assert_eq!(pacer.next(at(1_500_000)), ms(2));
+        // ten packets late: one of them is caught up with
+        pacer.on_sent(ms(12), PACKET);
+        assert_eq!(pacer.next(ms(12)), ms(12));
+        pacer.on_sent(ms(12), PACKET);
+        assert_eq!(pacer.next(ms(12)), ms(13));
+    }
+
+    #[test]
+    fn what_is_owed_is_owed_at_the_new_rate() {
+        let mut pacer = Pacer::new(rate(12_000_000), PACKET, at(0));
+        pacer.on_sent(at(0), PACKET);
+        pacer.set_rate(at(500_000), rate(0), PACKET);
+        assert_eq!(pacer.next(at(500_000)), Time::NEVER);
+        // half a packet is left, whenever it goes on
+        pacer.set_rate(at(9_000_000), rate(6_000_000), PACKET);
+        assert_eq!(pacer.next(at(9_000_000)), at(10_000_000));
+        assert_eq!(pacer.rate(), rate(6_000_000));
+    }
+
+    #[test]
+    fn slack_is_a_packet_and_on_fast_links_a_time() {
+        assert_eq!(Pacer::slack(rate(4_000_000), PACKET), PACKET);
+        assert_eq!(Pacer::slack(rate(200_000_000), PACKET), PACKET);
+        assert_eq!(Pacer::slack(rate(1_000_000_000), PACKET), Bytes::new(12_500 - 1_500));
+    }
+
+    proptest! {
+        /// Whatever the driver's lateness and the changes of rate.
+        #[test]
+        fn the_envelope_is_never_left(
+            steps in prop::collection::vec(
+                (0_u64..3_000_000, 40_u64..=1_500, prop::option::weighted(0.1, 0_u64..50_000_000)),
+                1..200,
+            ),
+            slack in 0_u64..10_000,
+        ) {
+            let slack = Bytes::new(slack);
+            let mut pacer = Pacer::new(rate(10_000_000), slack, at(0));
+            let mut now = at(0);
+            // (when, bytes sent so far before it, bits × 10⁹ that the rate allowed so far)
+            let mut sent: Vec<(u64, u128)> = Vec::new();
+            let mut allowed = 0_u128;
+            let mut current = 10_000_000_u64;
+            for (late, bytes, change) in steps {
+                let due = pacer.next(now);
+                let then = if due == Time::NEVER { now + Span::from_millis(1) } else { due + Span::from_nanos(late) };
+                allowed += u128::from(then.since(now).as_nanos()) * u128::from(current);
+                now = then;
+                if due != Time::NEVER {
+                    prop_assert!(pacer.next(now) <= now);
+                    pacer.on_sent(now, Bytes::new(bytes));
+                    sent.push((bytes, allowed));
+                }
+                if let Some(change) = change {
+                    current = change;
+                    pacer.set_rate(now, rate(change), slack);
+                }
+            }
+            for first in 0..sent.len() {
+                let mut total = 0;
+                for (bytes, until) in &sent[first..] {
+                    total += bytes;
+                    let rate_gave = until - sent[first].1;
+                    let most = rate_gave + u128::from(slack.as_u64() + 1_500) * BYTE as u128;
+                    prop_assert!(u128::from(total) * BYTE as u128 <= most);
+                }
+            }
+        }
+
+        /// A driver late by less than the slack allows holds the rate.
+        #[test]
+        fn lateness_within_slack_costs_nothing(late in prop::collection::vec(0_u64..1_000_000, 100)) {
+            let mut pacer = Pacer::new(rate(12_000_000), PACKET, at(0));
+            let mut now = at(0);
+            for late in &late {
+                now = pacer.next(now) + Span::from_nanos(*late);
+                pacer.on_sent(now, PACKET);
+            }
+            prop_assert_eq!(pacer.next(at(0)), at(1_000_000 * late.len() as u64));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Whose bytes go next over what is shared: interactive before bulk, households in turn by weight, the
+//! flows of a household in turn, and a share for bulk that nothing takes from it (DESIGN §2).
+//!
+//! ```text
+//! join(weight), open(household, lane)    who there is; keep the handles
+//! on_waiting(flow, bytes)                so much more of it waits with the driver
+//! next(room)                             whose bytes to send now, and how many; they count as gone
+//! set_lane, set_weight, close, leave
+//! ```
+//! It is asked at each slot of a pacer, with the room of one packet, and answers in constant time however
+//! many there are. It never sees a byte: drivers hold them.
+//!
+//! **Households** take turns by deficit round robin (Shreedhar and Varghese 1995) in its surplus form: who
+//! has sent more than its quantum pays that back in later turns. So of two that always have something
+//! waiting each gets its weight's share, to within a quantum of each and a packet. Who had nothing waiting
+//! begins without debt or credit: silence earns nothing.
+//!
+//! **Lanes.** What is interactive goes first, also among households: a keystroke waits for one packet and
+//! for the keystrokes of others. While bulk waits, it is owed its floor of all that leaves, and is paid as
+//! soon as that is a packet's worth: so nobody stops it by calling everything interactive.
+
+#[cfg(test)]
+mod laws;
+
+use crate::slab::{Handle, List, Slab};
+use crate::units::{Bytes, Share};
+
+/// Which of the two goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub enum Lane {
+    /// First.
+    Interactive,
+    /// What is left, and its floor.
+    Bulk,
+}
+
+/// All of a [`Share`].
+const WHOLE: u64 = Share::ALL.as_parts_per_billion();
+
+/// What is agreed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// What a household of weight 1 may send in a turn. As large as the largest room, or a turn takes
+    /// several rounds.
+    pub quantum: Bytes,
+    /// Bulk's share of what leaves while some of it waits; 10 % by default.
+    pub floor: Share,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let floor = Share::from_percent(10).unwrap_or(Share::NONE);
+        Self { quantum: Bytes::new(1_500), floor }
+    }
+}
+
+/// A household.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Household(Handle);
+
+/// A flow of a household.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Flow(Handle);
+
+/// Whose bytes go now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// Whose.
+    pub flow: Flow,
+    /// How many, at least 1.
+    pub bytes: Bytes,
+    /// In which lane it stood.
+    pub lane: Lane,
+}
+
+/// What waits and what has left, in bytes; interactive, bulk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Snapshot {
+    /// Waiting now.
+    pub waiting: [u64; 2],
+    /// Gone.
+    pub sent: [u64; 2],
+    /// Households there are.
+    pub households: usize,
+    /// Flows there are.
+    pub flows: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    weight: u32,
+    flows: usize,
+    /// By lane: those of its flows that have something waiting, in turn; and what it may still send.
+    lanes: [(List, i64); 2],
+}
+
+#[derive(Debug, Clone)]
+struct Queue {
+    household: Handle,
+    lane: Lane,
+    waiting: u64,
+}
+
+/// Flows of households, and whose turn it is.
+#[derive(Debug, Clone)]
+pub struct Scheduler {
+    config: Config,
+    households: Slab<Member, 2>,
+    flows: Slab<Queue, 1>,
+    /// By lane: households with something waiting there, in turn.
+    turns: [List; 2],
+    /// What bulk is owed, in bytes × 10⁹.
+    owed: u128,
+    waiting: [u64; 2],
+    sent: [u64; 2],
+}
+
+impl Scheduler {
+    /// Nobody yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            households: Slab::with_capacity(0),
+            flows: Slab::with_capacity(0),
+            turns: [List::new(0), List::new(1)],
+            owed: 0,
+            waiting: [0; 2],
+            sent: [0; 2],
+        }
+    }
+
+    /// A household comes; a weight of 0 counts as 1.
+    pub fn join(&mut self, weight: u32) -> Household {
+        let lanes = [(List::new(0), 0), (List::new(0), 0)];
+        Household(self.households.insert(Member { weight: weight.max(1), flows: 0, lanes }))
+    }
+
+    /// Another weight, from its next turn on.
+    pub fn set_weight(&mut self, household: Household, weight: u32) {
+        if let Some(member) = self.households.get_mut(household.0) {
+            member.weight = weight.max(1);
+        }
+    }
+
+    /// A household goes. `false` when it still has flows, which then stay as they are.
+    pub fn leave(&mut self, household: Household) -> bool {
+        let empty = self.households.get(household.0).is_some_and(|member| member.flows == 0);
+        empty && self.households.remove(household.0).is_some()
+    }
+
+    /// A flow with nothing waiting; `None` when there is no such household.
+    pub fn open(&mut self, household: Household, lane: Lane) -> Option<Flow> {
+        self.households.get_mut(household.0)?.flows += 1;
+        Some(Flow(self.flows.insert(Queue { household: household.0, lane, waiting: 0 })))
+    }
+
+    /// A flow goes, with what waits of it.
+    pub fn close(&mut self, flow: Flow) {
+        self.take_out(flow.0);
+        if let Some(queue) = self.flows.remove(flow.0)
+            && let Some(member) = self.households.get_mut(queue.household)
+        {
+            member.flows -= 1;
+        }
+    }
+
+    /// So many bytes more of a flow wait.
+    pub fn on_waiting(&mut self, flow: Flow, bytes: Bytes) {
+        let Some(queue) = self.flows.get_mut(flow.0) else { return };
+        let before = queue.waiting;
+        queue.waiting = before.saturating_add(bytes.as_u64());
+        let (more, lane) = (queue.waiting - before, queue.lane as usize);
+        self.waiting[lane] = self.waiting[lane].saturating_add(more);
+        if before == 0 && more > 0 {
+            self.put_in(flow.0);
+        }
+    }
+
+    /// A flow turned out to be of the other kind: all that waits of it goes over, to the end of the turn.
+    pub fn set_lane(&mut self, flow: Flow, lane: Lane) {
+        let Some(queue) = self.flows.get(flow.0).filter(|queue| queue.lane != lane) else { return };
+        let waiting = queue.waiting;
+        self.take_out(flow.0);
+        if let Some(queue) = self.flows.get_mut(flow.0) {
+            queue.lane = lane;
+            queue.waiting = 0;
+        }
+        self.on_waiting(flow, Bytes::new(waiting));
+    }
+
+    /// Whose bytes to send now, at most `room` of them; `None` when nothing waits, or there is no room.
+    pub fn next(&mut self, room: Bytes) -> Option<Turn> {
+        let room = room.as_u64();
+        let [interactive, bulk] = self.turns.map(|turns| !turns.is_empty());
+        // a share of what leaves, once it is worth a packet
+        let paid = bulk && self.owed >= u128::from(room) * u128::from(WHOLE);
+        let lane = match (interactive, bulk) {
+            _ if room == 0 => return None,
+            (false, false) => return None,
+            (true, _) if !paid => Lane::Interactive,
+            _ => Lane::Bulk,
+        };
+        let turn = self.serve(lane, room)?;
+        self.account(turn, interactive);
+        Some(turn)
+    }
+
+    /// Bytes of a flow that wait.
+    #[must_use]
+    pub fn waiting(&self, flow: Flow) -> Bytes {
+        Bytes::new(self.flows.get(flow.0).map_or(0, |queue| queue.waiting))
+    }
+
+    /// What there is to see.
+    #[must_use]
+    pub const fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            waiting: self.waiting,
+            sent: self.sent,
+            households: self.households.len(),
+            flows: self.flows.len(),
+        }
+    }
+
+    /// The household whose turn it is, and the flow whose turn it is there.
+    fn serve(&mut self, lane: Lane, room: u64) -> Option<Turn> {
+        let nth = lane as usize;
+        let quantum = i64::try_from(self.config.quantum.as_u64().max(1)).unwrap_or(i64::MAX);
+        loop {
+            let household = self.turns[nth].head(&self.households)?;
+            let member = self.households.get_mut(household)?;
+            let weight = i64::from(member.weight);
+            let (flows, credit) = &mut member.lanes[nth];
+            if *credit <= 0 {
+                *credit = credit.saturating_add(quantum.saturating_mul(weight));
+                if *credit <= 0 {
+                    // in debt for more than a turn
+                    self.turns[nth].rotate(&mut self.households);
+                    continue;
+                }
+            }
+            let handle = flows.head(&self.flows)?;
+            let queue = self.flows.get_mut(handle)?;
+            let bytes = queue.waiting.min(room);
+            queue.waiting -= bytes;
+            let empty = queue.waiting == 0;
+            *credit = credit.saturating_sub_unsigned(bytes);
+            let over = *credit <= 0;
+            if empty {
+                flows.unlink(&mut self.flows, handle);
+            } else {
+                flows.rotate(&mut self.flows);
+            }
+            if flows.is_empty() {
+                *credit = 0;
+                self.turns[nth].unlink(&mut self.households, household);
+            } else if over {
+                self.turns[nth].rotate(&mut self.households);
+            }
+            self.waiting[nth] -= bytes;
+            return Some(Turn { flow: Flow(handle), bytes: Bytes::new(bytes), lane });
+        }
+    }
+
+    /// What bulk is owed after a turn.
+    fn account(&mut self, turn: Turn, interactive: bool) {
+        let bytes = u128::from(turn.bytes.as_u64());
+        self.sent[turn.lane as usize] =
+            self.sent[turn.lane as usize].saturating_add(turn.bytes.as_u64());
+        let floor = u128::from(self.config.floor.as_parts_per_billion());
+        if self.waiting[Lane::Bulk as usize] == 0 {
+            self.owed = 0;
+        } else {
+            // of all that leaves while both wait
+            self.owed += if interactive { bytes * floor } else { 0 };
+        }
+        if turn.lane == Lane::Bulk {
+            self.owed = self.owed.saturating_sub(bytes * u128::from(WHOLE));
+        }
+    }
+
+    /// Into its household's turns, and its household into the lane's.
+    fn put_in(&mut self, flow: Handle) {
+        let Some(queue) = self.flows.get(flow) else { return };
+        let (household, nth) = (queue.household, queue.lane as usize);
+        let Some(member) = self.households.get_mut(household) else { return };
+        let (flows, _) = &mut member.lanes[nth];
+        let first = flows.is_empty();
+        flows.push_back(&mut self.flows, flow);
+        if first {
+            self.turns[nth].push_back(&mut self.households, household);
+        }
+    }
+
+    /// Out of both, with what waits.
+    fn take_out(&mut self, flow: Handle) {
+        let Some(queue) = self.flows.get(flow).filter(|queue| queue.waiting > 0) else { return };
+        let (household, nth) = (queue.household, queue.lane as usize);
+        self.waiting[nth] -= queue.waiting;
+        let Some(member) = self.households.get_mut(household) else { return };
+        let (flows, credit) = &mut member.lanes[nth];
+        flows.unlink(&mut self.flows, flow);
+        if flows.is_empty() {
+            *credit = 0;
+            self.turns[nth].unlink(&mut self.households, household);
+        }
+    }
+}
