@@ -100,6 +100,36 @@ fn silence_earns_nothing() {
 }
 
 #[test]
+fn nor_do_small_turns_add_up() {
+    let mut scheduler = scheduler();
+    let (small, large) = (scheduler.join(1), scheduler.join(1));
+    let large = open(&mut scheduler, large, Lane::Bulk, MUCH);
+    let small = scheduler.open(small, Lane::Bulk).unwrap();
+    for _ in 0..100 {
+        scheduler.on_waiting(small, Bytes::new(1));
+        served(&mut scheduler, 4);
+    }
+    scheduler.on_waiting(small, Bytes::new(MUCH));
+    let given = served(&mut scheduler, 1_000);
+    assert!(given[&small].abs_diff(given[&large]) <= 2 * 1_500, "{given:?}");
+}
+
+#[test]
+fn what_bulk_was_owed_ends_with_it() {
+    let mut scheduler = scheduler();
+    let household = scheduler.join(1);
+    let key = open(&mut scheduler, household, Lane::Interactive, 9 * ROOM.as_u64());
+    let bulk = open(&mut scheduler, household, Lane::Bulk, 1);
+    // nine tenths of what a packet of bulk is owed for, and then bulk gets its byte
+    assert_eq!(served(&mut scheduler, 10)[&bulk], 1);
+    scheduler.on_waiting(bulk, ROOM);
+    for _ in 0..3 {
+        scheduler.on_waiting(key, ROOM);
+        assert_eq!(scheduler.next(ROOM).unwrap().lane, Lane::Interactive);
+    }
+}
+
+#[test]
 fn a_household_stays_while_it_has_flows() {
     let mut scheduler = scheduler();
     let household = scheduler.join(0);
