@@ -296,7 +296,12 @@ impl<O: Observer> Simulator<O> {
                 results.add([now.as_nanos(), u64::from(number) << 32 | u64::from(delivery.bytes)]);
                 observer.delivered(&delivery);
             });
-            flow.unread += received.to - received.from;
+            let come = received.to - received.from;
+            // an application's writes are not followed one by one; what of them is in order is
+            if come > 0 && matches!(flow.config.source, Source::Application) {
+                results.add([now.as_nanos(), 1 << 62 | u64::from(number) << 32 | come]);
+            }
+            flow.unread += come;
             self.on_in_order(now, number);
         }
         self.answer(now, number);
