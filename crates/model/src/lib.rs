@@ -27,6 +27,7 @@ pub mod movement;
 pub mod pacing;
 pub mod placement;
 pub mod pressure;
+pub mod rate_hold;
 pub mod reclaim;
 pub mod rng;
 pub mod rto;

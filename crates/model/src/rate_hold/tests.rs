@@ -1,0 +1,239 @@
+//! The controller over the model's own link, with a sender that always has something to send.
+
+use super::*;
+use crate::link::{Bound, Change, Discipline, Link, Loss, LossUnit, Packet, Serialiser};
+use crate::pacing::Pacer;
+use std::vec::Vec;
+
+const SIZE: Bytes = Bytes::new(1_500);
+
+fn mbit(n: f64) -> Rate {
+    Rate::from_bits_per_second((n * 1e6) as u64)
+}
+
+fn loss(percent: f64) -> Loss {
+    match Share::from_parts_per_billion((percent * 1e7) as u64) {
+        Some(Share::NONE) | None => Loss::None,
+        Some(share) => Loss::Independent(share, LossUnit::Packet),
+    }
+}
+
+fn at(seconds: f64) -> Time {
+    Time::from_nanos((seconds * 1e9) as u64)
+}
+
+/// What came of a run, second by second and in all.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Bytes that arrived, by second.
+    arrived: Vec<u64>,
+    offered: Vec<u64>,
+    dropped: Vec<u64>,
+    /// Waited in the queue, by packet: when it arrived, and how long.
+    waited: Vec<(Time, Span)>,
+}
+
+struct Path {
+    rate: f64,
+    rtt: f64,
+    loss: f64,
+    /// In bytes.
+    queue: u64,
+    /// At certain seconds: rate, rtt, loss.
+    changes: Vec<(f64, f64, f64, f64)>,
+}
+
+impl Path {
+    fn link(&self) -> crate::link::Config {
+        let half = |rtt: f64| Span::from_nanos((rtt * 5e8) as u64);
+        let mut schedule = Vec::new();
+        for (when, rate, rtt, lost) in &self.changes {
+            let when = Span::from_nanos((when * 1e9) as u64);
+            schedule.push((when, Change::Serialiser(Serialiser::Rate(mbit(*rate)))));
+            schedule.push((when, Change::Delay(half(*rtt))));
+            schedule.push((when, Change::Loss(loss(*lost))));
+        }
+        crate::link::Config {
+            discipline: Discipline::DropTail(Bound::Bytes(Bytes::new(self.queue))),
+            serialiser: Serialiser::Rate(mbit(self.rate)),
+            delay: half(self.rtt),
+            loss: loss(self.loss),
+            seed: 7,
+            schedule,
+            ..crate::link::Config::default()
+        }
+    }
+}
+
+fn run(config: Config, path: &Path, seconds: u64) -> (Seen, RateHold) {
+    let mut hold = RateHold::new(config, Time::ZERO);
+    let mut pacer = Pacer::new(hold.rate(), SIZE, Time::ZERO);
+    let mut link = Link::new(&path.link(), Time::ZERO);
+    let mut seen = Seen::default();
+    for list in [&mut seen.arrived, &mut seen.offered, &mut seen.dropped] {
+        list.resize(seconds as usize + 1, 0);
+    }
+    // sent and not told of: number, when, told
+    let mut flight: VecDeque<(u64, Time, Told)> = VecDeque::new();
+    // acknowledgements on their way back
+    let mut back: VecDeque<(Time, u64)> = VecDeque::new();
+    let mut number = 0;
+    let mut now = Time::ZERO;
+    let until = Time::ZERO + Span::from_secs(seconds);
+    let changes = &path.changes;
+    while now < until {
+        let second = (now.as_nanos() / 1_000_000_000) as usize;
+        hold.on_deadline(now);
+        if hold.rate() != pacer.rate() {
+            pacer.set_rate(now, hold.rate(), SIZE);
+        }
+        let room = hold.snapshot().in_flight + SIZE.as_u64() <= hold.in_flight_cap().as_u64();
+        if room && pacer.next(now) <= now {
+            let epoch = hold.on_sent(now, SIZE);
+            pacer.on_sent(now, SIZE);
+            flight.push_back((number, now, Told { epoch, bytes: SIZE }));
+            seen.offered[second] += 1;
+            let packet = Packet {
+                id: number,
+                bytes: 1_500,
+                class: 0,
+                flow: 0,
+                segments: 1,
+                ecn_capable: false,
+            };
+            if link.offer(now, packet) == crate::link::Offered::Dropped {
+                seen.dropped[second] += 1;
+            }
+            number += 1;
+            continue;
+        }
+        link.gone(|_, _| ());
+        while let Some(delivered) = link.poll(now) {
+            let rtt = changes.iter().rfind(|c| at(c.0) <= now).map_or(path.rtt, |c| c.2);
+            back.push_back((now + Span::from_nanos((rtt * 5e8) as u64), delivered.packet.id));
+            seen.arrived[second] += SIZE.as_u64();
+            let sending = delivered.departed.since(delivered.offered);
+            seen.waited.push((now, sending));
+        }
+        while let Some((_, id)) = back.pop_front_if(|(due, _)| *due <= now) {
+            // nothing overtakes: what was sent before and did not come is lost
+            while let Some((sent_as, sent, told)) = flight.pop_front_if(|(n, ..)| *n <= id) {
+                if sent_as == id {
+                    hold.on_acked(now, told, Some(now.since(sent)));
+                } else {
+                    hold.on_lost(now, told);
+                }
+            }
+        }
+        let send = if room { pacer.next(now) } else { Time::NEVER };
+        let come = back.front().map_or(Time::NEVER, |(due, _)| *due);
+        let next =
+            send.min(come).min(link.next()).min(hold.deadline()).max(now + Span::from_nanos(1));
+        now = next.min(until);
+    }
+    (seen, hold)
+}
+
+impl Seen {
+    /// Bits a second that arrived from one second to another, in millions.
+    fn goodput(&self, from: usize, to: usize) -> f64 {
+        self.arrived[from..to].iter().sum::<u64>() as f64 * 8e-6 / (to - from) as f64
+    }
+
+    /// Share dropped by the queue, in per cent.
+    fn drops(&self, from: usize, to: usize) -> f64 {
+        let sum = |list: &[u64]| list[from..to].iter().sum::<u64>() as f64;
+        100.0 * sum(&self.dropped) / sum(&self.offered)
+    }
+
+    /// What 99 % waited less than, ms.
+    fn waited(&self, from: usize, to: usize) -> f64 {
+        let within = |(when, _): &&(Time, Span)| *when >= at(from as f64) && *when < at(to as f64);
+        let mut all: Vec<_> =
+            self.waited.iter().filter(within).map(|(_, waited)| *waited).collect();
+        all.sort_unstable();
+        all.get(all.len() * 99 / 100).map_or(0.0, |span| span.as_nanos() as f64 / 1e6)
+    }
+}
+
+fn satellite(percent: f64) -> Path {
+    Path { rate: 20.0, rtt: 0.6, loss: percent, queue: 1_500_000, changes: Vec::new() }
+}
+
+/// The allotment is what the line gives: kept, whatever is lost.
+#[test]
+fn losses_do_not_slow_it_down() {
+    for percent in [0.0, 1.0, 5.0, 10.0, 20.0] {
+        let (seen, hold) = run(Config::new(mbit(20.0)), &satellite(percent), 40);
+        let ceiling = 20.0 * (1.0 - percent / 100.0);
+        let goodput = seen.goodput(10, 40);
+        assert!(goodput > 0.97 * ceiling, "{percent} %: {goodput} of {ceiling}");
+        assert!(hold.snapshot().line.is_none(), "{:?}", hold.snapshot());
+        assert!(seen.drops(10, 40) < 0.1 && seen.waited(10, 40) < 10.0);
+    }
+}
+
+/// Five times too much: the line's own rate is found, and its queue is left alone.
+#[test]
+fn an_allotment_far_too_high_is_found_out() {
+    for (percent, share, wait) in
+        [(0.0, 0.97, 50.0), (1.0, 0.96, 60.0), (5.0, 0.93, 120.0), (10.0, 0.85, 150.0)]
+    {
+        let (seen, hold) = run(Config::new(mbit(100.0)), &satellite(percent), 60);
+        let ceiling = 20.0 * (1.0 - percent / 100.0);
+        let goodput = seen.goodput(10, 60);
+        assert!(goodput > share * ceiling, "{percent} %: {goodput} of {ceiling}");
+        assert!(seen.drops(10, 60) < 0.1, "{percent} %: {}", seen.drops(10, 60));
+        assert!(seen.waited(10, 60) < wait, "{percent} %: {}", seen.waited(10, 60));
+        assert!(hold.snapshot().trains > 0);
+    }
+}
+
+/// A queue too short to show in time: losses that become fewer when less is sent.
+#[test]
+fn a_short_queue_is_told_by_its_losses() {
+    let path = Path { queue: 50_000, ..satellite(0.0) };
+    let (seen, hold) = run(Config::new(mbit(40.0)), &path, 60);
+    assert!(seen.goodput(10, 60) > 0.93 * 20.0, "{}", seen.goodput(10, 60));
+    // trains are longer than that queue
+    assert!(seen.drops(10, 60) < 3.0, "{}", seen.drops(10, 60));
+    assert!(hold.snapshot().line.is_some());
+}
+
+#[test]
+fn what_the_line_gives_is_followed_both_ways() {
+    let path = Path {
+        changes: std::vec![(20.0, 5.0, 0.6, 0.0), (40.0, 20.0, 0.6, 0.0)],
+        ..satellite(0.0)
+    };
+    let (seen, _) = run(Config::new(mbit(100.0)), &path, 60);
+    assert!(seen.goodput(26, 40) > 0.9 * 5.0, "{}", seen.goodput(26, 40));
+    assert!(seen.goodput(46, 60) > 0.9 * 20.0, "{}", seen.goodput(46, 60));
+}
+
+#[test]
+fn a_longer_path_is_no_queue() {
+    let path = Path { changes: std::vec![(20.0, 20.0, 0.5, 0.0)], rtt: 0.1, ..satellite(0.0) };
+    let (seen, hold) = run(Config::new(mbit(20.0)), &path, 60);
+    assert!(seen.goodput(30, 60) > 0.95 * 20.0, "{}", seen.goodput(30, 60));
+    let base = hold.snapshot().base;
+    assert!(base.as_nanos().abs_diff(500_600_000) < 10_000_000, "{base}");
+    assert!(hold.snapshot().undone > 0);
+}
+
+#[test]
+fn what_is_lost_may_be_made_up_for_where_the_line_is_faster() {
+    let mode = Mode::Dedicated { line: mbit(40.0) };
+    let path = Path { rate: 40.0, queue: 3_000_000, ..satellite(10.0) };
+    let (seen, hold) = run(Config { mode, ..Config::new(mbit(20.0)) }, &path, 40);
+    // 20 Mbit/s arrive though a tenth is lost
+    assert!((seen.goodput(10, 40) / 20.0 - 1.0).abs() < 0.03, "{}", seen.goodput(10, 40));
+    assert!(hold.rate() > mbit(21.5) && hold.rate() < mbit(23.0), "{}", hold.rate());
+}
+
+#[test]
+fn nothing_is_known_at_first() {
+    let hold = RateHold::new(Config::new(mbit(4.0)), Time::ZERO);
+    assert_eq!((hold.rate(), hold.in_flight_cap()), (mbit(4.0), Bytes::mib(64)));
+    assert_eq!(hold.snapshot().line, None);
+}
