@@ -22,6 +22,7 @@ pub mod happy_eyeballs;
 pub mod lifetime;
 pub mod link;
 pub mod movement;
+pub mod opening;
 pub mod placement;
 pub mod reclaim;
 pub mod rng;
