@@ -13,6 +13,7 @@ mod failure;
 pub mod http;
 mod incoming;
 mod means;
+mod opening;
 mod pump;
 mod registry;
 mod relay;

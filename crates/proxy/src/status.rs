@@ -31,6 +31,9 @@ pub struct Status {
     pub budgets: Vec<BudgetStatus>,
     /// Upstream proxies and whether they answer.
     pub upstreams: Vec<UpstreamStatus>,
+    /// Leg profiles by name, and what was learnt on them.
+    #[serde(default)]
+    pub legs: Vec<ProfileStatus>,
     /// Every live connection, oldest first.
     pub connections: Vec<ConnectionStatus>,
 }
@@ -82,6 +85,36 @@ pub struct UpstreamStatus {
     pub retry_in_seconds: Option<f64>,
     /// The last failure, in words.
     pub last_error: Option<String>,
+}
+
+/// A leg profile: what all connections over it have taught. Kept over reloads as long as the leg goes the
+/// same way.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Connections made over it.
+    pub opening: OpeningStatus,
+}
+
+/// How connections were opened on a leg. Accepted ones are not counted.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+pub struct OpeningStatus {
+    /// Addresses connected to, answered or not.
+    pub openings: u64,
+    /// Of those, connections that came to stand.
+    pub established: u64,
+    /// Of those, the ones whose first SYN, or its answer, was lost.
+    pub lost_syns: u64,
+    /// SYNs sent after the destination's own time-out and before the kernel's (`initial_rto`).
+    pub repeated_syns: u64,
+    /// Extra SYNs sent in case the first is lost (`second_syn`).
+    pub second_syns: u64,
+    /// Share of first SYNs lost in the last five to ten minutes, 0 to 1; 0.005 is believed before any was
+    /// seen, as firmly as ten handshakes.
+    pub recent_loss: f64,
+    /// Destinations (IPv4 /24, IPv6 /48) whose round-trip time is known.
+    pub known_destinations: u64,
 }
 
 /// A live connection.

@@ -1,0 +1,93 @@
+//! What one leg has learnt from its openings, and their counts.
+
+use crate::registry::locked;
+use crate::settings::{InitialRto, Leg};
+use crate::status::OpeningStatus;
+use ekiden_linux::clock;
+use ekiden_model::opening::{Answered, Config, First, Handshakes, Kind, Plan, second_after};
+use ekiden_model::units::{Share, Span};
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Shared by all connections of one leg.
+#[derive(Debug)]
+pub(crate) struct Known {
+    handshakes: Mutex<Handshakes>,
+    openings: AtomicU64,
+    established: AtomicU64,
+    lost: AtomicU64,
+    repeats: AtomicU64,
+    seconds: AtomicU64,
+}
+
+impl Known {
+    pub(crate) fn new() -> Self {
+        let handshakes = Handshakes::new(Config::default(), clock::now());
+        let none = || AtomicU64::new(0);
+        Self {
+            handshakes: Mutex::new(handshakes),
+            openings: none(),
+            established: none(),
+            lost: none(),
+            repeats: none(),
+            seconds: none(),
+        }
+    }
+
+    /// What an opening to `address` may do. With Fast Open, the connection stands before a SYN is sent:
+    /// there is nothing to wait for and nothing to repeat.
+    pub(crate) fn plan(&self, leg: &Leg, address: IpAddr) -> Plan {
+        let fast = leg.socket.fast_open == Some(true);
+        let remembers = !fast && (leg.second_syn || leg.initial_rto == InitialRto::Cached);
+        let now = clock::now();
+        let rto =
+            if remembers { locked(&self.handshakes).initial_rto(now, address) } else { None };
+        Plan {
+            within: leg.establish_timeout.unwrap_or(Span::MAX),
+            repeat_after: rto.filter(|_| leg.initial_rto == InitialRto::Cached),
+            second_after: (leg.second_syn && !fast).then(|| second_after(rto)),
+        }
+    }
+
+    /// The share of handshakes with `address` that was lost lately.
+    pub(crate) fn loss(&self, address: IpAddr) -> Share {
+        locked(&self.handshakes).loss(clock::now(), address)
+    }
+
+    pub(crate) fn on_started(&self, kind: Kind) {
+        let counter = match kind {
+            Kind::First => &self.openings,
+            Kind::Repeat => &self.repeats,
+            Kind::Second => &self.seconds,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn on_established(&self) {
+        self.established.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn on_answered(&self, address: IpAddr, answered: Answered) {
+        let first = locked(&self.handshakes).on_answered(clock::now(), address, answered);
+        if first == First::Lost {
+            self.lost.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(crate) fn status(&self) -> OpeningStatus {
+        let now = clock::now();
+        let handshakes = locked(&self.handshakes);
+        let openings = self.openings.load(Relaxed);
+        let loss = handshakes.loss_of_all(now).as_parts_per_billion() as f64 / 1e9;
+        OpeningStatus {
+            openings,
+            established: self.established.load(Relaxed),
+            lost_syns: self.lost.load(Relaxed),
+            repeated_syns: self.repeats.load(Relaxed),
+            second_syns: self.seconds.load(Relaxed),
+            recent_loss: loss,
+            known_destinations: handshakes.known(now) as u64,
+        }
+    }
+}
