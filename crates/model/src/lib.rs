@@ -23,6 +23,7 @@ pub mod lifetime;
 pub mod link;
 pub mod movement;
 pub mod opening;
+pub mod path_mtu;
 pub mod placement;
 pub mod reclaim;
 pub mod rng;

@@ -12,6 +12,7 @@ mod dial;
 mod failure;
 pub mod http;
 mod incoming;
+mod known;
 mod means;
 mod opening;
 mod pump;

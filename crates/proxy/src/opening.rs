@@ -8,10 +8,6 @@
 //! A socket that waits for its SYN's answer is closed without a packet. Should the answer still come, the
 //! kernel resets it, and the server's program never hears of it.
 
-mod known;
-
-pub(crate) use known::Known;
-
 use crate::dial::Dialed;
 use crate::means::Means;
 use crate::registry::locked;
@@ -61,7 +57,8 @@ pub(crate) async fn open(
         while let Some(step) = opening.next(now, |kind| {
             place = means.place();
             place.is_some()
-                && (kind != Kind::Second || means.grant(now, address.ip(), leg.known.loss(address.ip())))
+                && (kind != Kind::Second
+                    || means.grant(now, address.ip(), leg.known.loss(address.ip())))
         }) {
             match step {
                 Step::Start(copy) => match connect(leg, address, copy, place.take()) {
@@ -148,10 +145,8 @@ fn established(leg: &NamedLeg, address: SocketAddr, winner: &Waiting, stream: Tc
     }
     let mut outcomes = winner.outcomes.clone();
     if leg.leg.establish_timeout.is_some() && leg.leg.socket.user_timeout.is_some() {
-        let late = SocketOptions {
-            user_timeout: leg.leg.socket.user_timeout,
-            ..SocketOptions::default()
-        };
+        let late =
+            SocketOptions { user_timeout: leg.leg.socket.user_timeout, ..SocketOptions::default() };
         outcomes.add(late.apply(stream.as_fd(), Stage::Connecting));
     }
     Dialed { stream: Arc::new(stream), outcomes }

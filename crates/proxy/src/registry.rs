@@ -1,13 +1,15 @@
 //! Every live connection, so that it can be looked at and ended.
 
+use crate::known::verdict_name;
 use crate::status::{ConnectionStatus, LegStatus, OptionStatus};
 use crate::world::NamedLeg;
 use ekiden_linux::answer::{Answer, Outcomes};
 use ekiden_linux::clock;
 use ekiden_linux::socket;
 use ekiden_linux::tcp_info::TcpInfo;
+use ekiden_model::path_mtu::{Facts, PathMtu};
 use ekiden_model::traffic::{Bursts, Class};
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -75,6 +77,15 @@ pub(crate) struct Registered {
     registry: Arc<Registry>,
 }
 
+/// A connection whose bytes do not move for so long may be stuck: three time-outs take 1.4 s at least.
+const STALLED: Span = Span::from_secs(1);
+
+/// Two minutes are longer than any of the kernel's time-outs; what is stuck was seen by then.
+const SILENT: Span = Span::from_secs(120);
+
+/// So many bytes relayed have sent segments of full size.
+const TELLING: u64 = 64 * 1024;
+
 /// What is known of one live connection.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -107,6 +118,9 @@ pub(crate) struct SeenLeg {
     stream: Weak<TcpStream>,
     leg: Arc<NamedLeg>,
     outcomes: Vec<Outcomes>,
+    path: PathMtu,
+    /// Whether its path MTU is among those of its leg.
+    counted: bool,
 }
 
 impl Registry {
@@ -149,6 +163,20 @@ impl Registry {
             entry.task.get().inspect(|task| task.abort());
         }
         live.len()
+    }
+
+    /// Looks at the paths of connections that stopped moving a short while ago: what moves is fine, and
+    /// what is long silent has been looked at.
+    pub(crate) fn look_at_paths(&self) {
+        let now = clock::now();
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        for entry in live {
+            let mut detail = locked(&entry.detail);
+            let silent = now.since(detail.last);
+            if silent >= STALLED && silent <= SILENT {
+                detail.look();
+            }
+        }
     }
 
     /// Every live connection, oldest first.
@@ -230,9 +258,25 @@ impl Registered {
         locked(&self.entry.detail).last
     }
 
+    /// Looks at the paths once more before the sockets are closed; not for what was over at once, which has
+    /// little to tell and is to be cheap.
+    pub(crate) fn look_at_paths(&self) {
+        let (up, down) = self.bytes();
+        let lived = clock::now().since(self.entry.since);
+        if up + down >= TELLING || lived >= STALLED {
+            locked(&self.entry.detail).look();
+        }
+    }
+
     /// Bytes so far, from the client and to it.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.entry.bytes_up.load(Relaxed), self.entry.bytes_down.load(Relaxed))
+    }
+}
+
+impl Detail {
+    fn look(&mut self) {
+        [&mut self.client, &mut self.upstream].into_iter().flatten().for_each(SeenLeg::look);
     }
 }
 
@@ -255,7 +299,8 @@ impl Entry {
                 .map_or_else(String::new, ToString::to_string)
         };
         let seconds = |since: Time| now.since(since).as_micros() as f64 / 1e6;
-        let detail = locked(&self.detail);
+        let mut detail = locked(&self.detail);
+        detail.look();
         let legs = [("client", &detail.client), ("upstream", &detail.upstream)];
         ConnectionStatus {
             id: self.id,
@@ -290,7 +335,38 @@ impl SeenLeg {
         leg: Arc<NamedLeg>,
         outcomes: Vec<Outcomes>,
     ) -> Self {
-        Self { stream: Arc::downgrade(stream), leg, outcomes }
+        let stream = Arc::downgrade(stream);
+        Self { stream, leg, outcomes, path: PathMtu::new(), counted: false }
+    }
+
+    /// Looks whether packets of full size get through, and tells the leg.
+    fn look(&mut self) {
+        let Some(stream) = self.stream.upgrade() else { return };
+        let (Ok(info), Ok(peer)) = (TcpInfo::read(stream.as_fd()), stream.peer_addr()) else {
+            return;
+        };
+        let ip = if peer.is_ipv4() { 20 } else { 40 };
+        let stamps = if info.has(TcpInfo::OPT_TIMESTAMPS) { 12 } else { 0 };
+        let acked = info.bytes_acked.unwrap_or(0).saturating_sub(1); // the SYN
+        // older kernels do not say what was sent: then nothing is under way, and nothing suspected
+        let sent = info.bytes_sent.unwrap_or(0).saturating_sub(info.bytes_retrans.unwrap_or(0));
+        let verdict = self.path.on_look(Facts {
+            path_mtu: info.pmtu,
+            mss: info.snd_mss,
+            announced: info.advmss,
+            headers: ip + 20 + stamps,
+            in_flight: sent.saturating_sub(acked),
+            segments: info.unacked,
+            timeouts: info.retransmits.into(),
+            timeouts_ever: info.total_rto.map_or(info.retransmits.into(), u32::from),
+            acked,
+            delivered: info.delivered.unwrap_or(0).into(),
+        });
+        if !self.counted {
+            self.counted = true;
+            self.leg.known.on_path_mtu(info.pmtu);
+        }
+        self.leg.known.on_verdict(&self.leg.name, peer.ip(), verdict, self.path.has_passed());
     }
 
     /// The kernel's figures; `None` when the socket is closed already.
@@ -317,6 +393,10 @@ impl SeenLeg {
             pacing_rate: pacing.map(|bytes| bytes.saturating_mul(8)),
             cwnd: info.snd_cwnd,
             mss: info.snd_mss,
+            path_mtu: info.pmtu,
+            announced_mss: info.advmss,
+            received_mss: info.rcv_mss,
+            path: verdict_name(self.path.verdict()).to_owned(),
             send_buffer: buffers.send,
             receive_buffer: buffers.receive,
             unsent: info.notsent_bytes.unwrap_or_default(),

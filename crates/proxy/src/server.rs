@@ -204,13 +204,14 @@ impl Drop for Server {
     }
 }
 
-/// Gives memory back after a crowd has left.
+/// Gives memory back after a crowd has left, and looks for paths that drop large packets.
 async fn tidy(registry: Arc<Registry>) {
     let mut reclaim = Reclaim::default();
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         second.tick().await;
+        registry.look_at_paths();
         if reclaim.on_tick(registry.len()) {
             // not in the way of those who are left
             let _ = tokio::task::spawn_blocking(memory::release).await;

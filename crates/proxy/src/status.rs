@@ -6,7 +6,7 @@
 use crate::settings::UpstreamProtocol;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// One look at a running relay.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -95,6 +95,34 @@ pub struct ProfileStatus {
     pub name: String,
     /// Connections made over it.
     pub opening: OpeningStatus,
+    /// How large packets pass.
+    pub path: PathStatus,
+}
+
+/// How large packets pass on a leg. A connection is looked at when it stalls, when it ends after a second
+/// or 64 KiB, and when a status is asked for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PathStatus {
+    /// Path MTU met most often, bytes; absent before any connection was looked at.
+    pub usual_mtu: Option<u32>,
+    /// The smallest met or found, bytes.
+    pub smallest_mtu: Option<u32>,
+    /// Destinations that full-sized packets did not reach in the last ten minutes, oldest first, at most 64.
+    pub troubled: Vec<TroubleStatus>,
+}
+
+/// A destination that full-sized packets do not reach.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct TroubleStatus {
+    /// Its address.
+    pub address: IpAddr,
+    /// `smaller` (a router said so, or the kernel's probing found it) or `black hole` (large segments seem
+    /// to vanish, a suspicion).
+    pub state: String,
+    /// What passes, bytes, where it is known.
+    pub mtu: Option<u32>,
+    /// Seconds since it was seen last.
+    pub seconds_ago: f64,
 }
 
 /// How connections were opened on a leg. Accepted ones are not counted.
@@ -183,6 +211,18 @@ pub struct LegStatus {
     pub cwnd: u32,
     /// Largest segment sent, bytes.
     pub mss: u32,
+    /// Largest packet of the path, bytes, as the kernel knows it.
+    #[serde(default)]
+    pub path_mtu: u32,
+    /// Largest segment announced to the peer, bytes.
+    #[serde(default)]
+    pub announced_mss: u32,
+    /// Largest segment received, bytes, as the kernel estimates.
+    #[serde(default)]
+    pub received_mss: u32,
+    /// `fine`, `smaller` or `black hole`: whether full-sized packets pass.
+    #[serde(default)]
+    pub path: String,
     /// Send buffer, bytes, as the kernel counts.
     pub send_buffer: u32,
     /// Receive buffer, bytes, as the kernel counts.

@@ -4,8 +4,8 @@
 
 use crate::destination::{Destination, Host};
 use crate::failure::{Failure, Kind};
+use crate::known::Known;
 use crate::means::Means;
-use crate::opening::Known;
 use crate::registry::locked;
 use crate::resolve::Resolver;
 use crate::settings::{Leg, Settings, Upstream};
@@ -161,7 +161,11 @@ impl NamedLeg {
     }
 
     fn status(&self) -> ProfileStatus {
-        ProfileStatus { name: self.name.clone(), opening: self.known.status() }
+        ProfileStatus {
+            name: self.name.clone(),
+            opening: self.known.opening(),
+            path: self.known.path(),
+        }
     }
 }
 

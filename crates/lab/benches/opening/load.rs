@@ -17,12 +17,7 @@ pub(crate) fn serve(port: u16) -> io::Result<()> {
 
 /// `n` openings through the relay at `relay`, `rate` a second, to the destinations in turn: how long each
 /// took, in milliseconds; `None` of one that failed.
-pub(crate) fn open(
-    relay: SocketAddr,
-    to: &[SocketAddr],
-    n: usize,
-    rate: u32,
-) -> Vec<Option<f64>> {
+pub(crate) fn open(relay: SocketAddr, to: &[SocketAddr], n: usize, rate: u32) -> Vec<Option<f64>> {
     let begun = Instant::now();
     let each = Duration::from_secs(1) / rate;
     thread::scope(|scope| {

@@ -94,7 +94,11 @@ impl Cell {
         let entries = 0..entries().len();
         let direction = |seed| Config {
             delay: Span::from_nanos(self.rtt.as_nanos() / 2),
-            loss: if self.loss == Share::NONE { Loss::None } else { Loss::Independent(self.loss, LossUnit::Packet) },
+            loss: if self.loss == Share::NONE {
+                Loss::None
+            } else {
+                Loss::Independent(self.loss, LossUnit::Packet)
+            },
             seed,
             ..Config::default()
         };
@@ -131,7 +135,8 @@ impl Contestant<'_> {
         let took = self.host.run(|| load::open(RELAY, &to, openings, rate))?;
         let seconds = begun.elapsed().as_secs_f64();
         let after = self.counters()?;
-        let status = Command::new(binary).args(["status", "--json", "--socket", &self.control]).output()?;
+        let status =
+            Command::new(binary).args(["status", "--json", "--socket", &self.control]).output()?;
         let status: serde_json::Value = serde_json::from_slice(&status.stdout)?;
         let legs = status["legs"].as_array().ok_or("the relay's status has no legs")?;
         let leg = legs.iter().find(|leg| leg["name"] == "direct").ok_or("there is no leg")?;

@@ -34,8 +34,20 @@ pub(crate) fn of(rows: &[Row]) -> String {
             let _infallible = writeln!(
                 text,
                 "\n{}, {} lost each way, {}\n{:14} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6} {:>6} {:>8} {:>8} {:>11}",
-                row.rtt, row.loss, row.load, "", "mean ms", "p50", "p95", "p99", "most", "failed",
-                "SYN/1", "repeated", "second", "second/s/to"
+                row.rtt,
+                row.loss,
+                row.load,
+                "",
+                "mean ms",
+                "p50",
+                "p95",
+                "p99",
+                "most",
+                "failed",
+                "SYN/1",
+                "repeated",
+                "second",
+                "second/s/to"
             );
         }
         let took: Vec<f64> = row.took.iter().copied().flatten().collect();

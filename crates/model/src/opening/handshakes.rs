@@ -123,7 +123,8 @@ impl Handshakes {
         if let Some(known) = self.known.touch(now, Prefix::of(address), |_| true, nothing) {
             known.loss.on_handshake(now, first == First::Lost);
             if let Some(rtt) = answered.clean_rtt() {
-                let before = known.rtt.filter(|rtt| now.since(rtt.confirmed) < self.config.lifetime);
+                let before =
+                    known.rtt.filter(|rtt| now.since(rtt.confirmed) < self.config.lifetime);
                 known.rtt = Some(smoothed(before, rtt, now));
             }
         }
@@ -238,8 +239,11 @@ mod tests {
 
     #[test]
     fn what_is_known_of_the_first_syn() {
-        let took = |by_first, repeated, took, rtt: Option<u64>| {
-            Answered { by_first, repeated, took: ms(took), rtt: rtt.map(ms) }
+        let took = |by_first, repeated, took, rtt: Option<u64>| Answered {
+            by_first,
+            repeated,
+            took: ms(took),
+            rtt: rtt.map(ms),
         };
         assert_eq!(took(true, false, 50, Some(50)).first(), First::Answered);
         assert_eq!(took(true, true, 1051, Some(51)).first(), First::Lost);
@@ -268,6 +272,9 @@ mod tests {
             handshakes.on_answered(Time::ZERO, elsewhere, clean(50));
         }
         let there = handshakes.loss(Time::ZERO, elsewhere);
-        assert!(there < super::super::LEAST_LOSS, "its own handshakes outweigh the others: {there}");
+        assert!(
+            there < super::super::LEAST_LOSS,
+            "its own handshakes outweigh the others: {there}"
+        );
     }
 }

@@ -124,7 +124,8 @@ impl Opening {
         if self.started == 0 {
             return Some(self.start(now, Kind::First));
         }
-        if let Some(number) = self.spare_until().filter(|(until, _)| now >= *until).map(|(_, n)| n) {
+        if let Some(number) = self.spare_until().filter(|(until, _)| now >= *until).map(|(_, n)| n)
+        {
             self.on_failed(number);
             return Some(Step::Close(number));
         }

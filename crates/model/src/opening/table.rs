@@ -78,7 +78,10 @@ impl<V> Table<V> {
     /// What is remembered of a prefix.
     #[must_use]
     pub fn get(&self, prefix: Prefix) -> Option<&V> {
-        self.rows[self.row(prefix)].iter().find(|slot| slot.prefix == prefix).map(|slot| &slot.value)
+        self.rows[self.row(prefix)]
+            .iter()
+            .find(|slot| slot.prefix == prefix)
+            .map(|slot| &slot.value)
     }
 
     /// What is remembered of a prefix, to be changed at `now`; made by `make` where there is nothing, in

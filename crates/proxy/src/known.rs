@@ -1,10 +1,11 @@
-//! What one leg has learnt from its openings, and their counts.
+//! What one leg has learnt from its connections: their openings, and their paths.
 
 use crate::registry::locked;
 use crate::settings::{InitialRto, Leg};
-use crate::status::OpeningStatus;
+use crate::status::{OpeningStatus, PathStatus, TroubleStatus};
 use ekiden_linux::clock;
 use ekiden_model::opening::{Answered, Config, First, Handshakes, Kind, Plan, second_after};
+use ekiden_model::path_mtu::{Paths, Verdict};
 use ekiden_model::units::{Share, Span};
 use std::net::IpAddr;
 use std::sync::Mutex;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub(crate) struct Known {
     handshakes: Mutex<Handshakes>,
+    paths: Mutex<Paths>,
     openings: AtomicU64,
     established: AtomicU64,
     lost: AtomicU64,
@@ -27,6 +29,7 @@ impl Known {
         let none = || AtomicU64::new(0);
         Self {
             handshakes: Mutex::new(handshakes),
+            paths: Mutex::new(Paths::new()),
             openings: none(),
             established: none(),
             lost: none(),
@@ -41,8 +44,7 @@ impl Known {
         let fast = leg.socket.fast_open == Some(true);
         let remembers = !fast && (leg.second_syn || leg.initial_rto == InitialRto::Cached);
         let now = clock::now();
-        let rto =
-            if remembers { locked(&self.handshakes).initial_rto(now, address) } else { None };
+        let rto = if remembers { locked(&self.handshakes).initial_rto(now, address) } else { None };
         Plan {
             within: leg.establish_timeout.unwrap_or(Span::MAX),
             repeat_after: rto.filter(|_| leg.initial_rto == InitialRto::Cached),
@@ -75,7 +77,47 @@ impl Known {
         }
     }
 
-    pub(crate) fn status(&self) -> OpeningStatus {
+    pub(crate) fn on_path_mtu(&self, mtu: u32) {
+        locked(&self.paths).on_path_mtu(mtu);
+    }
+
+    /// What a connection of `leg` to `address` comes to; a black hole is told in the log, once.
+    pub(crate) fn on_verdict(&self, leg: &str, address: IpAddr, verdict: Verdict, passed: bool) {
+        let news = locked(&self.paths).on_verdict(clock::now(), address, verdict, passed);
+        match verdict {
+            Verdict::BlackHole if news => tracing::warn!(
+                %leg,
+                %address,
+                "large packets seem to vanish on the way; `mss = 1200` on the leg, or \
+                 `sysctl -w net.ipv4.tcp_mtu_probing=1`, may help"
+            ),
+            Verdict::Smaller(mtu) if news => {
+                tracing::info!(%leg, %address, mtu, "a smaller path MTU")
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathStatus {
+        let now = clock::now();
+        let paths = locked(&self.paths);
+        let troubled = paths.troubled(now).map(|trouble| TroubleStatus {
+            address: trouble.address,
+            state: verdict_name(trouble.verdict).to_owned(),
+            mtu: match trouble.verdict {
+                Verdict::Smaller(mtu) => Some(mtu),
+                _ => None,
+            },
+            seconds_ago: now.since(trouble.seen).as_millis() as f64 / 1e3,
+        });
+        PathStatus {
+            usual_mtu: paths.usual(),
+            smallest_mtu: paths.smallest(now),
+            troubled: troubled.collect(),
+        }
+    }
+
+    pub(crate) fn opening(&self) -> OpeningStatus {
         let now = clock::now();
         let handshakes = locked(&self.handshakes);
         let openings = self.openings.load(Relaxed);
@@ -89,5 +131,14 @@ impl Known {
             recent_loss: loss,
             known_destinations: handshakes.known(now) as u64,
         }
+    }
+}
+
+/// As the status says it.
+pub(crate) const fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fine => "fine",
+        Verdict::Smaller(_) => "smaller",
+        Verdict::BlackHole => "black hole",
     }
 }
