@@ -11,7 +11,7 @@ use ekiden_model::path_mtu::{Facts, PathMtu};
 use ekiden_model::traffic::{Bursts, Class};
 use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -119,8 +119,8 @@ pub(crate) struct SeenLeg {
     leg: Arc<NamedLeg>,
     outcomes: Vec<Outcomes>,
     path: PathMtu,
-    /// Whether its path MTU is among those of its leg.
-    counted: bool,
+    /// Where it goes, once it was looked at: a socket whose both ends are closed no longer says.
+    peer: Option<IpAddr>,
 }
 
 impl Registry {
@@ -336,14 +336,21 @@ impl SeenLeg {
         outcomes: Vec<Outcomes>,
     ) -> Self {
         let stream = Arc::downgrade(stream);
-        Self { stream, leg, outcomes, path: PathMtu::new(), counted: false }
+        Self { stream, leg, outcomes, path: PathMtu::new(), peer: None }
     }
 
     /// Looks whether packets of full size get through, and tells the leg.
     fn look(&mut self) {
         let Some(stream) = self.stream.upgrade() else { return };
-        let (Ok(info), Ok(peer)) = (TcpInfo::read(stream.as_fd()), stream.peer_addr()) else {
-            return;
+        let Ok(info) = TcpInfo::read(stream.as_fd()) else { return };
+        let peer = match (self.peer, stream.peer_addr()) {
+            (Some(peer), _) => peer,
+            (None, Ok(peer)) => {
+                self.peer = Some(peer.ip());
+                self.leg.known.on_path_mtu(info.pmtu);
+                peer.ip()
+            }
+            (None, Err(_)) => return,
         };
         let ip = if peer.is_ipv4() { 20 } else { 40 };
         let stamps = if info.has(TcpInfo::OPT_TIMESTAMPS) { 12 } else { 0 };
@@ -362,11 +369,7 @@ impl SeenLeg {
             acked,
             delivered: info.delivered.unwrap_or(0).into(),
         });
-        if !self.counted {
-            self.counted = true;
-            self.leg.known.on_path_mtu(info.pmtu);
-        }
-        self.leg.known.on_verdict(&self.leg.name, peer.ip(), verdict, self.path.has_passed());
+        self.leg.known.on_verdict(&self.leg.name, peer, verdict, self.path.has_passed());
     }
 
     /// The kernel's figures; `None` when the socket is closed already.

@@ -107,7 +107,7 @@ fn a_black_hole_that_the_daemon_met_is_told_with_what_helps() {
         let hole = find(&found, "black-hole-sea");
         assert_eq!((hole.severity, hole.mend.as_deref()), (Severity::Warning, mend));
         assert!(hole.what.contains("leg «sea»: large packets to 203.0.113.80"), "{hole:?}");
-        assert!(hole.why.contains("`mss = 1208` in [leg.sea]"), "{hole:?}");
+        assert!(hole.why.contains("`mss = 1200` in [leg.sea]"), "{hole:?}");
         assert!(hole.why.contains("segments of 1024 bytes"), "{hole:?}");
         let smaller = find(&found, "smaller-path-sea");
         assert!(smaller.what.contains("no more than 1400 bytes pass to 198.51.100.9"));
