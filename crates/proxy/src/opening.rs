@@ -1,8 +1,9 @@
 //! Opening one connection to one address, as [`ekiden_model::opening`] plans it.
 //!
 //! ```text
-//! first SYN ──────────── no answer by rto0 ─▶ connect again ── … ── the last one is the kernel's to repeat
-//!           └─ second SYN after δ, if asked for and permitted
+//! first SYN ─────────────────────────── 1 s ─▶ the kernel repeats it, again and again
+//!   └─ second SYN after δ, if asked for and permitted
+//!       └─ no answer by rto0 ─▶ another ─▶ at 3 · rto0 another …, each in the place of the one before
 //! the first answer wins; what else waits is closed
 //! ```
 //! A socket that waits for its SYN's answer is closed without a packet. Should the answer still come, the

@@ -39,8 +39,8 @@ impl Default for Config {
 pub enum First {
     /// It was answered.
     Answered,
-    /// A later SYN was answered before it: it was lost, or its answer was. One that was late by more than
-    /// the time to the next copy is taken for lost.
+    /// A later SYN was answered before it, though both were waited for: it was lost, or its answer was. One
+    /// overtaken by the next copy is taken for lost.
     Lost,
 }
 

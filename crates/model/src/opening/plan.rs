@@ -9,8 +9,8 @@ pub const MOST_COPIES: usize = 2;
 /// A wait that long needs no copy.
 const KERNEL: Span = Span::from_secs(1);
 
-/// A copy that is waited for beside a newer one is closed at this age: a tenth before the kernel would
-/// repeat its SYN. So of all copies only one is ever repeated.
+/// A copy beside the first is closed at this age: a tenth before the kernel would repeat its SYN. So the
+/// first alone is ever repeated by the kernel.
 pub const SPARE_AGE: Span = Span::from_millis(900);
 
 /// When the second copy follows the first: `max(20 ms, rto0 / 8)` (ALGORITHMS §D.6, 3), where `rto0` is
@@ -28,7 +28,7 @@ pub struct Plan {
     pub within: Span,
     /// How long the first SYN is waited for before a copy repeats it: at `rto`, `3 · rto`, `7 · rto`, …,
     /// each wait twice the one before, as long as it is shorter than the kernel's own second; from there
-    /// on the kernel repeats the last copy. `None` leaves all repeating to the kernel.
+    /// on the kernel alone repeats. `None` leaves all repeating to the kernel.
     pub repeat_after: Option<Span>,
     /// When a second copy follows unless the first is answered, if [`Opening::next`] is then permitted
     /// to; `None` for never.
@@ -66,28 +66,26 @@ pub enum Step {
     GiveUp,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Waiting {
-    number: u8,
-    since: Time,
-    kind: Kind,
-}
-
 /// One opening.
+///
+/// The first copy is as if there were no plan: it waits to the end, and the kernel repeats it. One other
+/// may wait beside it, until the next takes its place or it is [`SPARE_AGE`] old. So an opening is never
+/// later than the kernel's own, even where the round trip has grown beyond every time-out: what answers
+/// the first SYN, however late, is still waited for.
 ///
 /// ```text
 /// next(now, permitted)   what to do; ask until None. `permitted` is asked before any copy but the first
 /// deadline()             ask next() again then
 /// on_failed(number)      a copy came to nothing, and the others are still waited for
-/// is_alone()             nothing but the copy that waits can come: no timer is needed for copies
 /// ```
 /// The driver stops at the first answer and closes the others.
 #[derive(Debug, Clone)]
 pub struct Opening {
     plan: Plan,
     began: Time,
-    /// In the order they were started.
-    waiting: [Option<Waiting>; MOST_COPIES],
+    first_waits: bool,
+    /// The copy beside the first, and since when it waits.
+    spare: Option<(u8, Time)>,
     started: u8,
     /// When the next repetition is due, and the wait after it.
     repeat: Option<(Time, Span)>,
@@ -103,7 +101,8 @@ impl Opening {
         Self {
             plan,
             began: now,
-            waiting: [None; MOST_COPIES],
+            first_waits: false,
+            spare: None,
             started: 0,
             repeat: repeat.map(|wait| (now + wait, wait.saturating_mul(2))),
             second: plan.second_after.map(|wait| now + wait),
@@ -118,11 +117,14 @@ impl Opening {
         }
         if now >= self.end() {
             self.given_up = true;
-            self.waiting = [None; MOST_COPIES];
+            self.first_waits = false;
+            self.spare = None;
             return Some(Step::GiveUp);
         }
         if self.started == 0 {
-            return Some(self.start(now, Kind::First));
+            self.started = 1;
+            self.first_waits = true;
+            return Some(Step::Start(Copy { number: 0, kind: Kind::First }));
         }
         if let Some(number) = self.spare_until().filter(|(until, _)| now >= *until).map(|(_, n)| n)
         {
@@ -130,10 +132,8 @@ impl Opening {
             return Some(Step::Close(number));
         }
         if let Some((due, wait)) = self.repeat.filter(|(due, _)| now >= *due) {
-            // no room for it before the oldest is closed
-            if let [Some(oldest), Some(_)] = self.waiting {
-                self.on_failed(oldest.number);
-                return Some(Step::Close(oldest.number));
+            if let Some((number, _)) = self.spare.take() {
+                return Some(Step::Close(number));
             }
             // a driver that wakes late does not catch up on what it missed
             self.repeat = (wait < KERNEL).then_some((now.max(due) + wait, wait.saturating_mul(2)));
@@ -169,51 +169,33 @@ impl Opening {
         times.into_iter().flatten().min().unwrap_or(Time::NEVER)
     }
 
-    /// A copy could not be sent, or came to nothing.
+    /// A copy could not be sent, or came to nothing. Without the first no others follow: they would close
+    /// the last one that waits.
     pub fn on_failed(&mut self, number: u8) {
-        let [first, second] = self.waiting;
-        let left = |copy: Option<Waiting>| copy.filter(|copy| copy.number != number);
-        self.waiting = match (left(first), left(second)) {
-            (None, second) => [second, None],
-            both => both.into(),
-        };
+        if number == 0 {
+            self.first_waits = false;
+            (self.repeat, self.second) = (None, None);
+        }
+        self.spare = self.spare.filter(|(spare, _)| *spare != number);
     }
 
     /// Copies that wait for an answer.
     #[must_use]
     pub fn live(&self) -> usize {
-        self.waiting.iter().flatten().count()
-    }
-
-    /// Copies started so far.
-    #[must_use]
-    pub const fn started(&self) -> u8 {
-        self.started
-    }
-
-    /// Whether no copy will follow those that were started.
-    #[must_use]
-    pub const fn is_alone(&self) -> bool {
-        self.repeat.is_none() && self.second.is_none()
+        usize::from(self.first_waits) + usize::from(self.spare.is_some())
     }
 
     fn start(&mut self, now: Time, kind: Kind) -> Step {
         let number = self.started;
         self.started = self.started.saturating_add(1);
-        let copy = Some(Waiting { number, since: now, kind });
-        self.waiting = match self.waiting {
-            [None, _] => [copy, None],
-            [first, _] => [first, copy],
-        };
+        self.spare = Some((number, now));
         Step::Start(Copy { number, kind })
     }
 
-    /// Of two copies, the one that is not to be repeated by the kernel, and until when it is waited for:
-    /// the second SYN, or the one that another has repeated.
+    /// Until when the copy beside the first is waited for; alone, it is to the end.
     fn spare_until(&self) -> Option<(Time, u8)> {
-        let [Some(older), Some(newer)] = self.waiting else { return None };
-        let spare = if newer.kind == Kind::Second { newer } else { older };
-        Some((spare.since + SPARE_AGE, spare.number))
+        let (number, since) = self.spare.filter(|_| self.first_waits)?;
+        Some((since + SPARE_AGE, number))
     }
 
     fn end(&self) -> Time {
@@ -257,7 +239,8 @@ mod tests {
         let slow = Plan { repeat_after: Some(Span::from_secs(1)), ..KERNELS };
         assert_eq!(steps(slow, true), steps(KERNELS, true), "a second is the kernel's own");
         let mut opening = Opening::new(KERNELS, Time::ZERO);
-        assert!(opening.next(Time::ZERO, |_| true).is_some() && opening.is_alone());
+        assert!(opening.next(Time::ZERO, |_| true).is_some());
+        assert_eq!(opening.deadline(), Time::ZERO + KERNELS.within, "no timer but its end");
     }
 
     #[test]
@@ -266,15 +249,15 @@ mod tests {
         let expected = [
             (0, start(0, Kind::First)),
             (200, start(1, Kind::Repeat)),
-            (600, Step::Close(0)),
+            (600, Step::Close(1)),
             (600, start(2, Kind::Repeat)),
-            (1100, Step::Close(1)),
+            (1400, Step::Close(2)),
             (1400, start(3, Kind::Repeat)),
-            (1500, Step::Close(2)),
+            (2300, Step::Close(3)),
             (5000, Step::GiveUp),
         ];
         assert_eq!(steps(plan, true), expected);
-        // not permitted, the first goes on alone and is not closed
+        // not permitted, the first goes on alone
         assert_eq!(steps(plan, false), steps(KERNELS, true));
     }
 
@@ -298,9 +281,9 @@ mod tests {
         let expected = [
             (0, start(0, Kind::First)),
             (75, start(1, Kind::Second)),
-            (600, Step::Close(0)),
+            (600, Step::Close(1)),
             (600, start(2, Kind::Repeat)),
-            (975, Step::Close(1)),
+            (1500, Step::Close(2)),
             (5000, Step::GiveUp),
         ];
         assert_eq!(steps(plan, true), expected);
@@ -319,5 +302,11 @@ mod tests {
         assert_eq!((opening.live(), opening.deadline()), (1, at(5000)));
         opening.on_failed(0);
         assert_eq!(opening.live(), 0);
+        // the other way round, the second is waited for to the end
+        let mut opening = Opening::new(plan, Time::ZERO);
+        assert_eq!(opening.next(at(0), |_| true), Some(start(0, Kind::First)));
+        assert_eq!(opening.next(at(20), |_| true), Some(start(1, Kind::Second)));
+        opening.on_failed(0);
+        assert_eq!((opening.live(), opening.deadline()), (1, at(5000)));
     }
 }
