@@ -142,3 +142,71 @@ pub(crate) const fn verdict_name(verdict: Verdict) -> &'static str {
         Verdict::BlackHole => "black hole",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_linux::options::SocketOptions;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    fn ms(n: u64) -> Span {
+        Span::from_millis(n)
+    }
+
+    /// A leg that has met `HERE` at 100 ms.
+    fn known() -> Known {
+        let known = Known::new();
+        let rtt = Some(ms(100));
+        let answered = Answered { by_first: true, repeated: false, took: ms(100), rtt };
+        known.on_answered(HERE, answered);
+        known
+    }
+
+    #[test]
+    fn each_remedy_is_asked_for_alone() {
+        let known = known();
+        let kernel = Leg { initial_rto: InitialRto::Kernel, ..Leg::default() };
+        let none = Plan { within: Span::MAX, repeat_after: None, second_after: None };
+        assert_eq!(known.plan(&kernel, HERE), none);
+        let cached = Plan { repeat_after: Some(ms(400)), ..none };
+        assert_eq!(known.plan(&Leg::default(), HERE), cached);
+        let apart = Leg { establish_timeout: Some(ms(5_000)), ..kernel.clone() };
+        assert_eq!(known.plan(&apart, HERE), Plan { within: ms(5_000), ..none });
+        // how long the second waits follows what is known, whoever repeats
+        let second = Leg { second_syn: true, ..kernel };
+        assert_eq!(known.plan(&second, HERE), Plan { second_after: Some(ms(50)), ..none });
+        let elsewhere = "198.51.100.1".parse().unwrap();
+        assert_eq!(known.plan(&second, elsewhere), Plan { second_after: Some(ms(125)), ..none });
+        assert_eq!(known.plan(&Leg::default(), elsewhere), none);
+    }
+
+    #[test]
+    fn with_fast_open_there_is_no_handshake_to_wait_for() {
+        let socket = SocketOptions { fast_open: Some(true), ..SocketOptions::default() };
+        let leg = Leg { socket, second_syn: true, ..Leg::default() };
+        let plan = known().plan(&leg, HERE);
+        assert_eq!((plan.repeat_after, plan.second_after), (None, None));
+    }
+
+    #[test]
+    fn counts_and_paths_are_told() {
+        let known = known();
+        for kind in [Kind::First, Kind::First, Kind::Repeat, Kind::Second] {
+            known.on_started(kind);
+        }
+        known.on_established();
+        let answered = Answered { by_first: false, repeated: false, took: ms(9), rtt: None };
+        known.on_answered(HERE, answered);
+        let opening = known.opening();
+        let sent = (opening.openings, opening.repeated_syns, opening.second_syns);
+        assert_eq!((sent, opening.established, opening.lost_syns), ((2, 1, 1), 1, 1));
+        assert!(known.loss(HERE) > Share::from_percent(5).unwrap());
+        known.on_path_mtu(1500);
+        known.on_verdict("sea", HERE, Verdict::BlackHole, false);
+        known.on_verdict("sea", HERE, Verdict::Smaller(1400), true);
+        let path = known.path();
+        assert_eq!((path.usual_mtu, path.smallest_mtu), (Some(1500), Some(1400)));
+        assert_eq!((path.troubled.len(), path.troubled[0].state.as_str()), (1, "smaller"));
+    }
+}
