@@ -120,7 +120,7 @@ proptest! {
         let mut last: BTreeMap<Prefix, Time> = BTreeMap::new();
         let mut now = Time::ZERO;
         for (pause, n, loss) in asks {
-            now = now + ms(pause);
+            now += ms(pause);
             let loss = Share::from_parts_per_billion(loss).unwrap();
             if guard.grant(now, address(n), loss) {
                 prop_assert!(loss >= LEAST_LOSS);
@@ -142,7 +142,7 @@ proptest! {
         let mut handshakes = Handshakes::new(config, Time::ZERO);
         let mut now = Time::ZERO;
         for (pause, n, by_first, repeated, micros) in seen {
-            now = now + ms(pause);
+            now += ms(pause);
             let address = IpAddr::from([192, 0, (n % 64) as u8, 1]);
             let rtt = Some(Span::from_micros(micros));
             let before = handshakes.initial_rto(now, address);
@@ -168,7 +168,7 @@ proptest! {
         let mut handshakes = Handshakes::new(Config::default(), Time::ZERO);
         let mut now = Time::ZERO;
         for _ in 0..400 {
-            now = now + ms(100);
+            now += ms(100);
             let lost = rng.below(100) < percent;
             let answered = Answered { by_first: !lost, repeated: false, took: ms(50), rtt: Some(ms(50)) };
             handshakes.on_answered(now, address(0), answered);
