@@ -110,6 +110,11 @@ mod tests {
         loss.on_handshake(at(301 + 601), true);
         assert_eq!(loss.before, Counts::default());
         assert_eq!(loss.share(at(5_000), PRIOR), PRIOR);
+        // a window begins when it is needed: what came after the first is not forgotten with it
+        let mut later = Loss::new(at(0));
+        later.on_handshake(at(0), false);
+        later.on_handshake(at(301), true);
+        assert!(later.share(at(650), PRIOR) > LEAST_LOSS);
     }
 
     #[test]
