@@ -111,7 +111,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error + Send + S
     }
     print!("{}", table::of(&record.rows));
     if let Some(file) = &arguments.json {
-        std::fs::write(file, serde_json::to_string_pretty(&record)? + "\n")?;
+        std::fs::write(file, serde_json::to_string(&record)? + "\n")?;
     }
     Ok(())
 }

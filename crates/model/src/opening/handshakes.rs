@@ -58,17 +58,21 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// The fate of the first SYN.
+    /// The fate of the first SYN, where `known` is the destination's round-trip time, if it is known.
     ///
     /// A repeated SYN need not have been lost: on a path of more than a second the kernel always repeats.
-    /// With time stamps (RFC 7323) the round-trip time is that of the SYN that was answered, so where it
-    /// fills the whole wait, the first was; a tenth is left for rounding and for waking up.
+    /// With time stamps (RFC 7323) the round-trip time is that of the SYN that was answered; a tenth is
+    /// left for rounding and for waking up. Where it fills the whole wait, the first SYN was answered:
+    /// late, or by an answer that was itself lost and repeated. The second is meant where the round trip
+    /// is known to be less than half of that; where it is not known, which is always so beyond a second,
+    /// the first.
     #[must_use]
-    pub fn first(&self) -> First {
-        let slow = |rtt: Span| rtt.saturating_mul(10) >= self.took.saturating_mul(9);
+    pub fn first(&self, known: Option<Span>) -> First {
+        let fills = |rtt: Span| rtt.saturating_mul(10) >= self.took.saturating_mul(9);
+        let slow = known.is_none_or(|known| known.saturating_mul(2) >= self.took);
         match (self.by_first, self.repeated) {
             (true, false) => First::Answered,
-            (true, true) if self.rtt.is_some_and(slow) => First::Answered,
+            (true, true) if slow && self.rtt.is_some_and(fills) => First::Answered,
             _ => First::Lost,
         }
     }
@@ -117,14 +121,13 @@ impl Handshakes {
 
     /// An opening was answered.
     pub fn on_answered(&mut self, now: Time, address: IpAddr, answered: Answered) -> First {
-        let first = answered.first();
+        let before = self.rtt(now, address);
+        let first = answered.first(before.map(|rtt| rtt.smoothed));
         self.all.on_handshake(now, first == First::Lost);
         let nothing = || Known { rtt: None, loss: Loss::new(now) };
         if let Some(known) = self.known.touch(now, Prefix::of(address), |_| true, nothing) {
             known.loss.on_handshake(now, first == First::Lost);
             if let Some(rtt) = answered.clean_rtt() {
-                let before =
-                    known.rtt.filter(|rtt| now.since(rtt.confirmed) < self.config.lifetime);
                 known.rtt = Some(smoothed(before, rtt, now));
             }
         }
@@ -135,12 +138,14 @@ impl Handshakes {
     /// `None` where nothing is known, which is for the kernel's own timer of 1 s.
     #[must_use]
     pub fn initial_rto(&self, now: Time, address: IpAddr) -> Option<Span> {
-        let rtt = self.known.get(Prefix::of(address))?.rtt?;
-        if now.since(rtt.confirmed) >= self.config.lifetime {
-            return None;
-        }
+        let rtt = self.rtt(now, address)?;
         let rto = rtt.smoothed.saturating_mul(2) + rtt.deviation.saturating_mul(4);
         Some(rto.max(self.config.least).min(self.config.most))
+    }
+
+    fn rtt(&self, now: Time, address: IpAddr) -> Option<Rtt> {
+        let rtt = self.known.get(Prefix::of(address))?.rtt?;
+        (now.since(rtt.confirmed) < self.config.lifetime).then_some(rtt)
     }
 
     /// The share of handshakes with `address` lost lately; with little seen, that of the whole leg, and
@@ -245,12 +250,15 @@ mod tests {
             took: ms(took),
             rtt: rtt.map(ms),
         };
-        assert_eq!(took(true, false, 50, Some(50)).first(), First::Answered);
-        assert_eq!(took(true, true, 1051, Some(51)).first(), First::Lost);
-        assert_eq!(took(true, true, 1051, None).first(), First::Lost);
+        assert_eq!(took(true, false, 50, Some(50)).first(None), First::Answered);
+        assert_eq!(took(true, true, 1051, Some(51)).first(None), First::Lost);
+        assert_eq!(took(true, true, 1051, None).first(None), First::Lost);
         // the kernel repeated on a path of 1.3 s, and the first was answered all the same
-        assert_eq!(took(true, true, 1301, Some(1300)).first(), First::Answered);
-        assert_eq!(took(false, false, 50, Some(50)).first(), First::Lost);
+        let late = took(true, true, 1301, Some(1300));
+        assert_eq!([None, Some(ms(700))].map(|known| late.first(known)), [First::Answered; 2]);
+        // on a path of 50 ms, its answer was lost and sent again
+        assert_eq!(late.first(Some(ms(50))), First::Lost);
+        assert_eq!(took(false, false, 50, Some(50)).first(None), First::Lost);
         assert_eq!(took(true, true, 1051, Some(51)).clean_rtt(), None);
         assert_eq!(took(false, false, 50, Some(50)).clean_rtt(), Some(ms(50)));
     }
