@@ -87,12 +87,22 @@ pub(crate) async fn open(
                 leg.known.on_established();
                 return Ok(established(leg, address, &winner, stream));
             }
-            // its time-out is no answer, and another may still be answered
-            Err(error) if error.kind() == io::ErrorKind::TimedOut && !waiting.is_empty() => {
+            Err(error) if !waiting.is_empty() && !is_answer(winner.copy.kind, &error) => {
                 opening.on_failed(winner.copy.number);
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Whether a copy's failure is one for all: what the first meets, the kernel alone would have met, but its
+/// time-out; of the others, only what the peer itself said. No port, no memory or no way for them is no
+/// reason to give up the first.
+fn is_answer(kind: Kind, error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, ConnectionReset, TimedOut};
+    match kind {
+        Kind::First => error.kind() != TimedOut,
+        _ => matches!(error.kind(), ConnectionRefused | ConnectionReset),
     }
 }
 
@@ -133,8 +143,8 @@ async fn answer(waiting: &mut Vec<Waiting>) -> (Waiting, io::Result<TcpStream>) 
 fn established(leg: &NamedLeg, address: SocketAddr, winner: &Waiting, stream: TcpStream) -> Dialed {
     let took = clock::now().since(winner.since);
     if let Ok(info) = TcpInfo::read(stream.as_fd())
-        // with Fast Open it is not yet established, and nothing was learnt
-        && info.state == TcpState::Established
+        // with Fast Open there was no handshake yet, and nothing was learnt
+        && !matches!(info.state, TcpState::SynSent | TcpState::SynRecv | TcpState::Close)
     {
         let answered = Answered {
             by_first: winner.copy.kind == Kind::First,
@@ -167,5 +177,23 @@ impl Means {
         loss: ekiden_model::units::Share,
     ) -> bool {
         locked(&self.guard).grant(now, address, loss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use io::ErrorKind as E;
+
+    #[test]
+    fn only_the_peers_word_counts_of_a_copy() {
+        let answer = |kind, error: E| is_answer(kind, &error.into());
+        for error in [E::ConnectionRefused, E::ConnectionReset] {
+            assert!(answer(Kind::First, error) && answer(Kind::Repeat, error), "{error}");
+        }
+        for error in [E::AddrNotAvailable, E::HostUnreachable, E::OutOfMemory] {
+            assert!(answer(Kind::First, error) && !answer(Kind::Second, error), "{error}");
+        }
+        assert!(!answer(Kind::First, E::TimedOut) && !answer(Kind::Repeat, E::TimedOut));
     }
 }
