@@ -99,7 +99,7 @@ pub struct ProfileStatus {
     pub path: PathStatus,
 }
 
-/// How large packets pass on a leg. A connection is looked at when it stalls, when it ends after a second
+/// How large packets pass on a leg. A connection is looked at when it stalls, as a tunnel when it ends after a second
 /// or 64 KiB, and when a status is asked for.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PathStatus {
