@@ -1,6 +1,6 @@
 #!/bin/sh
 # The long measurements, two hours or so: the experiments on this machine's kernel, the emulator beside
-# rattan, the comparison with other relays in full, the soak of 4 GiB, the leak check with 20,000
+# rattan, opening connections, the comparison with other relays in full, the soak of 4 GiB, the leak check with 20,000
 # connections. Results go to the folder given. Let nothing else run.
 set -eu
 out=$1/relays
@@ -33,6 +33,13 @@ if [ "$(id -u)" = 0 ]; then
 else
     echo "SKIPPED: the emulator beside rattan needs root"
 fi
+mkdir -p "$1/opening"
+for loss in 0% 5% 10%; do
+    for rtt in 10ms 50ms 300ms; do
+        cargo bench -p ekiden-lab --bench opening -- --ekiden "$root/target/release/ekiden" --openings 2000 \
+            --rtt "$rtt" --loss "$loss" --json "$root/$1/opening/rtt-$rtt-loss-${loss%\%}.json"
+    done
+done
 kept soak.txt env EKIDEN_SOAK_MIB=4096 cargo test --release --package ekiden-proxy --test soak -- --nocapture
 kept leaks.txt env EKIDEN_LEAKS_SEQUENTIAL=20000 EKIDEN_LEAKS_CONCURRENT=2000 \
     cargo test --release --package ekiden --test leaks -- --nocapture

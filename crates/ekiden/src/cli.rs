@@ -166,6 +166,9 @@ pub struct Doctor {
     /// Do what mends the findings, as far as permitted
     #[arg(long)]
     pub apply: bool,
+    /// Control socket of the daemon whose paths are looked at, if not the usual one
+    #[arg(long, value_name = "PATH", value_parser = socket)]
+    pub socket: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub json: bool,

@@ -1,11 +1,13 @@
 //! `ekiden doctor`: what this machine allows, why it matters, and the command that allows more.
 //!
 //! Three steps, apart: look ([`Facts`]), judge ([`findings()`], a pure function), print. With a relay
-//! named, a few handshakes to it are looked at as well.
+//! named, a few handshakes to it are looked at as well; and if a daemon runs here, what it met on its
+//! paths.
 
 mod apply;
 mod findings;
 mod link;
+mod paths;
 mod print;
 mod relay;
 
@@ -14,6 +16,7 @@ pub use findings::findings;
 pub use relay::RelayReport;
 
 use ekiden_linux::facts::Facts;
+use ekiden_proxy::status::Status;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -28,6 +31,8 @@ pub struct DoctorOptions {
     pub apply: bool,
     /// A relay to look at, `host:port`.
     pub with: Option<String>,
+    /// What a daemon that runs on this machine says of itself.
+    pub running: Option<Status>,
 }
 
 /// How much a finding matters.
@@ -108,12 +113,13 @@ pub struct DoctorReport {
 /// When `out` cannot be written.
 pub fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<bool> {
     let mut facts = Facts::gather();
-    let mut found = findings(&facts);
+    let running = options.running.as_ref();
+    let mut found = findings(&facts, running);
     let changes =
         if options.apply { apply::apply(&found, facts.capabilities.net_admin) } else { Vec::new() };
     if changes.iter().any(|change| change.refused.is_none()) {
         facts = Facts::gather();
-        found = findings(&facts);
+        found = findings(&facts, running);
     }
     let relay = options.with.as_deref().map(relay::look);
     let fine = found.iter().all(|finding| finding.severity <= Severity::Note)

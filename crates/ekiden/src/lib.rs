@@ -50,7 +50,15 @@ pub fn run() -> ExitCode {
 }
 
 fn examine(args: cli::Doctor) -> u8 {
-    let options = doctor::DoctorOptions { json: args.json, apply: args.apply, with: args.with };
+    let running = match running(args.socket.as_deref()) {
+        Ok(running) => running,
+        Err(error) => {
+            warn(&format!("ekiden doctor: {error}\n"));
+            return exit::NOT_FINE;
+        }
+    };
+    let options =
+        doctor::DoctorOptions { json: args.json, apply: args.apply, with: args.with, running };
     match doctor::run(options, &mut std::io::stdout().lock()) {
         Ok(true) => exit::FINE,
         Ok(false) => exit::NOT_FINE,
@@ -59,6 +67,18 @@ fn examine(args: cli::Doctor) -> u8 {
             warn(&format!("ekiden doctor: {error}\n"));
             exit::NOT_FINE
         }
+    }
+}
+
+/// The daemon of this machine, if one answers; where its socket was named, it must.
+fn running(
+    socket: Option<&std::path::Path>,
+) -> Result<Option<ekiden_proxy::status::Status>, Box<dyn std::error::Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match runtime.block_on(client::status(socket)) {
+        Ok((status, _)) => Ok(Some(status)),
+        Err(error) if socket.is_some() => Err(error.into()),
+        Err(_) => Ok(None),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
-use ekiden_proxy::status::{ConnectionStatus, LegStatus, Status};
+use ekiden_proxy::status::{ConnectionStatus, LegStatus, ProfileStatus, Status};
 use std::io::IsTerminal as _;
 
 /// Asks the daemon and prints. Returns the exit code.
@@ -86,6 +86,7 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         let rows = status.upstreams.iter().map(row).collect();
         out.push_str(&table(head, rows, &[false; 4], width));
     }
+    out.push_str(&legs(&status.legs, width));
     let mut out = wrap(&out, width);
     if status.connections.is_empty() {
         out.push_str("\nno connections\n");
@@ -93,6 +94,56 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&connections(&status.connections, width));
     }
     out
+}
+
+/// The legs over which anything went, and what stands out on them.
+fn legs(legs: &[ProfileStatus], width: Option<usize>) -> String {
+    let used = |leg: &&ProfileStatus| leg.opening.openings > 0 || leg.path.usual_mtu.is_some();
+    let rows: Vec<Vec<String>> = legs.iter().filter(used).map(leg_row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = ["LEG", "OPENED", "OF", "LOST SYN", "LOSS", "AGAIN", "SECOND", "MTU", "LEAST"];
+    let right = [false, true, true, true, true, true, true, true, true];
+    let mut out = table(head.map(str::to_owned).to_vec(), rows, &right, width);
+    for leg in legs {
+        for trouble in &leg.path.troubled {
+            let leg = clean(&leg.name);
+            let ago = seconds(trouble.seconds_ago);
+            out.push_str(&match trouble.mtu {
+                Some(mtu) => format!(
+                    "leg {leg}: no more than {mtu} bytes pass to {} (seen {ago} ago)\n",
+                    trouble.address
+                ),
+                None => format!(
+                    "leg {leg}: large packets to {} seem to vanish on the way (seen {ago} ago): \
+                     ekiden doctor says what helps\n",
+                    trouble.address
+                ),
+            });
+        }
+    }
+    out
+}
+
+fn leg_row(leg: &ProfileStatus) -> Vec<String> {
+    let opening = &leg.opening;
+    let mtu = |mtu: Option<u32>| mtu.map_or_else(dash, |mtu| mtu.to_string());
+    vec![
+        clean(&leg.name),
+        opening.established.to_string(),
+        opening.openings.to_string(),
+        opening.lost_syns.to_string(),
+        // before anything is seen, nothing is known
+        match opening.established {
+            0 => dash(),
+            _ => format!("{:.1} %", opening.recent_loss * 100.0),
+        },
+        opening.repeated_syns.to_string(),
+        opening.second_syns.to_string(),
+        mtu(leg.path.usual_mtu),
+        mtu(leg.path.smallest_mtu),
+    ]
 }
 
 /// A column: head, whether it is a number, and how soon it is left out where there is no room (0: never).

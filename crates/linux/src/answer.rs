@@ -94,6 +94,12 @@ impl Outcomes {
         self.others.push(Outcome { key, nth, granted, refused });
     }
 
+    /// Adds what became of options that were applied to the same socket at another time.
+    pub fn add(&mut self, later: Self) {
+        self.as_asked |= later.as_asked;
+        self.others.extend(later.others);
+    }
+
     /// The stage the options were applied at.
     #[must_use]
     pub const fn stage(&self) -> Stage {

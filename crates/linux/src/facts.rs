@@ -31,6 +31,7 @@ pub const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_slow_start_after_idle",
     "net.ipv4.tcp_mtu_probing",
+    "net.ipv4.tcp_base_mss",
     "net.ipv4.tcp_fastopen",
     "net.ipv4.tcp_syn_retries",
     "net.ipv4.tcp_max_syn_backlog",

@@ -1,18 +1,19 @@
 //! Connecting to a host over a leg: names resolved, every candidate address checked, and the race of
-//! RFC 8305 run on the leg's own sockets.
+//! RFC 8305 run on the leg's own sockets, one opening ([`crate::opening`]) for each address.
 
 use crate::access::Denied;
 use crate::destination::Host;
 use crate::failure::{Failure, Kind};
+use crate::opening::open;
 use crate::world::{NamedLeg, World};
-use ekiden_linux::answer::{Outcomes, Stage};
+use ekiden_linux::answer::Outcomes;
 use ekiden_linux::clock;
 use ekiden_model::happy_eyeballs::{Config, HappyEyeballs};
 use ekiden_model::units::Time;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// A connection made, and what its socket was granted.
@@ -39,7 +40,7 @@ pub(crate) async fn dial(
             Host::Address(address) => {
                 let address = SocketAddr::new(*address, port);
                 check(world, leg, address, &allowed)?;
-                attempt(leg, address).await.map_err(|error| failed(address, &error))
+                open(&world.means, leg, address).await.map_err(|error| failed(address, &error))
             }
             // in a box: most of the time an address is given or the name is cached, and this is large
             Host::Name(name) => Box::pin(race(world, name, port, leg, &allowed)).await,
@@ -96,14 +97,6 @@ fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// One attempt.
-async fn attempt(leg: &NamedLeg, address: SocketAddr) -> io::Result<Dialed> {
-    let (socket, outcomes) =
-        leg.leg.socket.new_stream_socket(address.is_ipv6(), Stage::Connecting)?;
-    let stream = TcpSocket::from_std_stream(socket.into()).connect(address).await?;
-    Ok(Dialed { stream: Arc::new(stream), outcomes })
-}
-
 enum Event {
     Resolved { ipv6: bool, answer: Result<Vec<IpAddr>, String> },
     Attempted(SocketAddr, io::Result<Dialed>),
@@ -157,9 +150,9 @@ async fn race(
     loop {
         let now = clock::now();
         while let Some(address) = race.next(now) {
-            let leg = Arc::clone(leg);
+            let (means, leg) = (Arc::clone(&world.means), Arc::clone(leg));
             let address = SocketAddr::new(address, port);
-            attempts.spawn(async move { (address, attempt(&leg, address).await) });
+            attempts.spawn(async move { (address, open(&means, &leg, address).await) });
         }
         if race.is_exhausted() && attempts.is_empty() {
             let nothing = || Failure::new(Kind::NoName, format!("{name} has no address"));
@@ -206,6 +199,6 @@ async fn race(
     }
 }
 
-async fn wait_until(deadline: Time) {
+pub(crate) async fn wait_until(deadline: Time) {
     tokio::time::sleep(deadline.since(clock::now()).into()).await;
 }

@@ -1,17 +1,22 @@
-//! What all connections share to move bytes: pipes, and memory for bytes that cannot be written yet.
+//! What all connections share: room for themselves, pipes, memory for bytes that cannot be written yet.
 
 use crate::settings::{Budgets, Movement as Setting};
 use crate::status::BudgetStatus;
 use ekiden_linux::splice::PipePool;
 use ekiden_model::budget::Budget;
 use ekiden_model::movement::{Choice, Movement, Way};
+use ekiden_model::opening::Guard;
 use ekiden_model::rng::Rng;
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Semaphore;
 
 /// Bytes read at a time when copying. Each thread has one buffer of this size; a connection has none.
 pub(crate) const SCRATCH: usize = 64 * 1024;
+
+/// Destinations that may be sent an extra SYN in the same second.
+const GUARDED: usize = 4096;
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; SCRATCH].into());
@@ -26,6 +31,11 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
 #[derive(Debug)]
 pub(crate) struct Means {
     pub(crate) pipes: PipePool,
+    /// A permit for each client's connection, and for each socket that waits beside the first of an
+    /// opening.
+    pub(crate) room: Arc<Semaphore>,
+    /// Before all legs' extra SYNs.
+    pub(crate) guard: Mutex<Guard>,
     memory: Budget,
     movement: Setting,
     /// Distinguishes the directions' random sequences.
@@ -36,6 +46,8 @@ impl Means {
     pub(crate) fn new(budgets: &Budgets, movement: Setting) -> Arc<Self> {
         Arc::new(Self {
             pipes: PipePool::new(budgets.pipes, budgets.pipe_size.as_usize()),
+            room: Arc::new(Semaphore::new(budgets.connections as usize)),
+            guard: Mutex::new(Guard::new(GUARDED)),
             memory: Budget::new(budgets.memory.as_u64()),
             movement,
             directions: AtomicU64::new(0),

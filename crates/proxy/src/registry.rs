@@ -1,19 +1,17 @@
 //! Every live connection, so that it can be looked at and ended.
 
-use crate::status::{ConnectionStatus, LegStatus, OptionStatus};
+use crate::seen_leg::SeenLeg;
+use crate::status::ConnectionStatus;
 use crate::world::NamedLeg;
-use ekiden_linux::answer::{Answer, Outcomes};
 use ekiden_linux::clock;
 use ekiden_linux::socket;
-use ekiden_linux::tcp_info::TcpInfo;
 use ekiden_model::traffic::{Bursts, Class};
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use tokio::net::TcpStream;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::task::AbortHandle;
 
 /// What a client speaks.
@@ -75,6 +73,15 @@ pub(crate) struct Registered {
     registry: Arc<Registry>,
 }
 
+/// A connection whose bytes do not move for so long may be stuck: three time-outs take 1.4 s at least.
+const STALLED: Span = Span::from_secs(1);
+
+/// Two minutes are longer than any of the kernel's time-outs; what is stuck was seen by then.
+const SILENT: Span = Span::from_secs(120);
+
+/// So many bytes relayed have sent segments of full size.
+const TELLING: u64 = 64 * 1024;
+
 /// What is known of one live connection.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -99,14 +106,6 @@ struct Detail {
     through: Arc<[String]>,
     client: Option<SeenLeg>,
     upstream: Option<SeenLeg>,
-}
-
-/// A leg as the register sees it. It does not keep the socket open.
-#[derive(Debug, Clone)]
-pub(crate) struct SeenLeg {
-    stream: Weak<TcpStream>,
-    leg: Arc<NamedLeg>,
-    outcomes: Vec<Outcomes>,
 }
 
 impl Registry {
@@ -149,6 +148,20 @@ impl Registry {
             entry.task.get().inspect(|task| task.abort());
         }
         live.len()
+    }
+
+    /// Looks at the paths of connections that stopped moving a short while ago: what moves is fine, and
+    /// what is long silent has been looked at.
+    pub(crate) fn look_at_paths(&self) {
+        let now = clock::now();
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        for entry in live {
+            let mut detail = locked(&entry.detail);
+            let silent = now.since(detail.last);
+            if silent >= STALLED && silent <= SILENT {
+                detail.look();
+            }
+        }
     }
 
     /// Every live connection, oldest first.
@@ -230,9 +243,25 @@ impl Registered {
         locked(&self.entry.detail).last
     }
 
+    /// Looks at the paths once more before the sockets are closed; not for what was over at once, which has
+    /// little to tell and is to be cheap.
+    pub(crate) fn look_at_paths(&self) {
+        let (up, down) = self.bytes();
+        let lived = clock::now().since(self.entry.since);
+        if up + down >= TELLING || lived >= STALLED {
+            locked(&self.entry.detail).look();
+        }
+    }
+
     /// Bytes so far, from the client and to it.
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.entry.bytes_up.load(Relaxed), self.entry.bytes_down.load(Relaxed))
+    }
+}
+
+impl Detail {
+    fn look(&mut self) {
+        [&mut self.client, &mut self.upstream].into_iter().flatten().for_each(SeenLeg::look);
     }
 }
 
@@ -255,7 +284,8 @@ impl Entry {
                 .map_or_else(String::new, ToString::to_string)
         };
         let seconds = |since: Time| now.since(since).as_micros() as f64 / 1e6;
-        let detail = locked(&self.detail);
+        let mut detail = locked(&self.detail);
+        detail.look();
         let legs = [("client", &detail.client), ("upstream", &detail.upstream)];
         ConnectionStatus {
             id: self.id,
@@ -281,62 +311,6 @@ impl Entry {
                 .filter_map(|(side, leg)| leg.as_ref().and_then(|leg| leg.status(side)))
                 .collect(),
         }
-    }
-}
-
-impl SeenLeg {
-    pub(crate) fn new(
-        stream: &Arc<TcpStream>,
-        leg: Arc<NamedLeg>,
-        outcomes: Vec<Outcomes>,
-    ) -> Self {
-        Self { stream: Arc::downgrade(stream), leg, outcomes }
-    }
-
-    /// The kernel's figures; `None` when the socket is closed already.
-    fn status(&self, side: &str) -> Option<LegStatus> {
-        let stream = self.stream.upgrade()?;
-        let fd = stream.as_fd();
-        let info = TcpInfo::read(fd).ok()?;
-        let buffers = socket::buffers(fd).ok()?;
-        // the kernel says «unlimited» by the largest number
-        let pacing = info.pacing_rate.filter(|rate| *rate != u64::MAX);
-        Some(LegStatus {
-            side: side.to_owned(),
-            profile: self.leg.name.clone(),
-            local: stream.local_addr().ok(),
-            peer: stream.peer_addr().ok(),
-            state: info.state.to_string(),
-            congestion: socket::congestion(fd).unwrap_or_default(),
-            rtt_us: info.rtt,
-            rtt_var_us: info.rttvar,
-            min_rtt_us: info.min_rtt.unwrap_or_default(),
-            retransmits: info.total_retrans,
-            bytes_retransmitted: info.bytes_retrans.unwrap_or_default(),
-            delivery_rate: info.delivery_rate.unwrap_or_default().saturating_mul(8),
-            pacing_rate: pacing.map(|bytes| bytes.saturating_mul(8)),
-            cwnd: info.snd_cwnd,
-            mss: info.snd_mss,
-            send_buffer: buffers.send,
-            receive_buffer: buffers.receive,
-            unsent: info.notsent_bytes.unwrap_or_default(),
-            unacked: info.unacked,
-            options: self.options(),
-        })
-    }
-
-    /// What was asked of the socket and what became of it, in words.
-    fn options(&self) -> Vec<OptionStatus> {
-        let answers =
-            self.outcomes.iter().flat_map(|outcomes| outcomes.answers(&self.leg.leg.socket));
-        answers
-            .map(|Answer { option, asked, granted, refused }| OptionStatus {
-                option: option.to_owned(),
-                asked,
-                granted,
-                refused,
-            })
-            .collect()
     }
 }
 

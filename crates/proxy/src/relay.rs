@@ -73,6 +73,7 @@ pub(crate) async fn relay(
     };
     let ended = poll_fn(|cx| relay.poll(cx)).await;
     registered.set_state(State::Closing);
+    registered.look_at_paths();
     match &ended {
         Ended::Reset(side, _) => relay.pass_reset(*side).await,
         // an end of stream would say that what was not delivered was never sent

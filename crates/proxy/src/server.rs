@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -89,8 +89,6 @@ struct Inner {
     log: Arc<AccessLog>,
     registry: Arc<Registry>,
     means: Arc<Means>,
-    /// A permit for each connection.
-    room: Arc<Semaphore>,
     limit: u64,
     peak: AtomicU64,
     listeners: Mutex<Listeners>,
@@ -120,7 +118,6 @@ impl Server {
             log: Arc::new(log),
             registry: Arc::default(),
             means,
-            room: Arc::new(Semaphore::new(limit as usize)),
             limit: limit.into(),
             peak: AtomicU64::new(0),
             listeners: Mutex::default(),
@@ -207,13 +204,14 @@ impl Drop for Server {
     }
 }
 
-/// Gives memory back after a crowd has left.
+/// Gives memory back after a crowd has left, and looks for paths that drop large packets.
 async fn tidy(registry: Arc<Registry>) {
     let mut reclaim = Reclaim::default();
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         second.tick().await;
+        registry.look_at_paths();
         if reclaim.on_tick(registry.len()) {
             // not in the way of those who are left
             let _ = tokio::task::spawn_blocking(memory::release).await;
@@ -309,7 +307,7 @@ impl Inner {
     async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
         loop {
             // no room, no accepting: newcomers wait in the kernel's queue
-            let permit = match Arc::clone(&self.room).try_acquire_owned() {
+            let permit = match Arc::clone(&self.means.room).try_acquire_owned() {
                 Ok(permit) => permit,
                 Err(_) => {
                     if self.no_room.is_due() {
@@ -318,7 +316,7 @@ impl Inner {
                             "the budget of connections is spent; newcomers wait until one ends"
                         );
                     }
-                    match Arc::clone(&self.room).acquire_owned().await {
+                    match Arc::clone(&self.means.room).acquire_owned().await {
                         Ok(permit) => permit,
                         Err(_) => return,
                     }
@@ -392,6 +390,7 @@ impl Inner {
             },
             budgets: vec![connections, pipes, memory],
             upstreams: world.upstream_status(),
+            legs: world.leg_status(),
             connections: self.registry.status(),
         }
     }

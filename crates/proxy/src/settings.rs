@@ -47,11 +47,27 @@ pub struct Leg {
     pub socket: SocketOptions,
     /// For the TCP connection of this leg, all addresses together. Default 10 s.
     pub connect_timeout: Span,
+    /// For each address of those: it is given up then, whatever time-outs data have. Default: only
+    /// `connect_timeout` ends it.
+    pub establish_timeout: Option<Span>,
+    /// How long a first SYN is waited for before another is sent. Default [`InitialRto::Cached`].
+    pub initial_rto: InitialRto,
+    /// Whether a second SYN follows the first where handshakes are lost. Default no.
+    pub second_syn: bool,
     /// Nothing moved on this leg in either direction for so long: closed. Default 1 h. The shorter
     /// of a connection's two legs counts.
     pub idle_timeout: Span,
     /// One direction ended and nothing moved in the other for so long: closed. Default 2 min.
     pub half_closed_timeout: Span,
+}
+
+/// How long a first SYN is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InitialRto {
+    /// As the destination's own round-trip time demands, where it is known: 200 ms to 1 s.
+    Cached,
+    /// 1 s, as the kernel does.
+    Kernel,
 }
 
 /// An upstream proxy.
@@ -271,6 +287,9 @@ impl Default for Leg {
             // a relay must not wait for bytes it cannot see coming
             socket: SocketOptions { no_delay: Some(true), ..SocketOptions::default() },
             connect_timeout: Span::from_secs(10),
+            establish_timeout: None,
+            initial_rto: InitialRto::Cached,
+            second_syn: false,
             idle_timeout: Span::from_secs(3600),
             half_closed_timeout: Span::from_secs(120),
         }

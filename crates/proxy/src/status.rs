@@ -6,7 +6,7 @@
 use crate::settings::UpstreamProtocol;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// One look at a running relay.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -31,6 +31,9 @@ pub struct Status {
     pub budgets: Vec<BudgetStatus>,
     /// Upstream proxies and whether they answer.
     pub upstreams: Vec<UpstreamStatus>,
+    /// Leg profiles by name, and what was learnt on them.
+    #[serde(default)]
+    pub legs: Vec<ProfileStatus>,
     /// Every live connection, oldest first.
     pub connections: Vec<ConnectionStatus>,
 }
@@ -82,6 +85,64 @@ pub struct UpstreamStatus {
     pub retry_in_seconds: Option<f64>,
     /// The last failure, in words.
     pub last_error: Option<String>,
+}
+
+/// A leg profile: what all connections over it have taught. Kept over reloads as long as the leg goes the
+/// same way.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct ProfileStatus {
+    /// Its name in the configuration.
+    pub name: String,
+    /// Connections made over it.
+    pub opening: OpeningStatus,
+    /// How large packets pass.
+    pub path: PathStatus,
+}
+
+/// How large packets pass on a leg. A connection is looked at when it stalls, as a tunnel when it ends after a second
+/// or 64 KiB, and when a status is asked for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PathStatus {
+    /// Path MTU met most often, bytes; absent before any connection was looked at.
+    pub usual_mtu: Option<u32>,
+    /// The smallest met or found, bytes.
+    pub smallest_mtu: Option<u32>,
+    /// Destinations that full-sized packets did not reach in the last ten minutes, oldest first, at most 64.
+    pub troubled: Vec<TroubleStatus>,
+}
+
+/// A destination that full-sized packets do not reach.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct TroubleStatus {
+    /// Its address.
+    pub address: IpAddr,
+    /// `smaller` (a router said so, or the kernel's probing found it) or `black hole` (large segments seem
+    /// to vanish, a suspicion).
+    pub state: String,
+    /// What passes, bytes, where it is known.
+    pub mtu: Option<u32>,
+    /// Seconds since it was seen last.
+    pub seconds_ago: f64,
+}
+
+/// How connections were opened on a leg. Accepted ones are not counted.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+pub struct OpeningStatus {
+    /// Addresses connected to, answered or not.
+    pub openings: u64,
+    /// Of those, connections that came to stand.
+    pub established: u64,
+    /// Of those, the ones whose first SYN, or its answer, was lost.
+    pub lost_syns: u64,
+    /// SYNs sent after the destination's own time-out and before the kernel's (`initial_rto`).
+    pub repeated_syns: u64,
+    /// Extra SYNs sent in case the first is lost (`second_syn`).
+    pub second_syns: u64,
+    /// Share of first SYNs lost in the last five to ten minutes, 0 to 1; 0.005 is believed before any was
+    /// seen, as firmly as ten handshakes.
+    pub recent_loss: f64,
+    /// Destinations (IPv4 /24, IPv6 /48) whose round-trip time is known.
+    pub known_destinations: u64,
 }
 
 /// A live connection.
@@ -150,6 +211,18 @@ pub struct LegStatus {
     pub cwnd: u32,
     /// Largest segment sent, bytes.
     pub mss: u32,
+    /// Largest packet of the path, bytes, as the kernel knows it.
+    #[serde(default)]
+    pub path_mtu: u32,
+    /// Largest segment announced to the peer, bytes.
+    #[serde(default)]
+    pub announced_mss: u32,
+    /// Largest segment received, bytes, as the kernel estimates.
+    #[serde(default)]
+    pub received_mss: u32,
+    /// `fine`, `smaller` or `black hole`: whether full-sized packets pass.
+    #[serde(default)]
+    pub path: String,
     /// Send buffer, bytes, as the kernel counts.
     pub send_buffer: u32,
     /// Receive buffer, bytes, as the kernel counts.

@@ -4,11 +4,12 @@
 
 use crate::destination::{Destination, Host};
 use crate::failure::{Failure, Kind};
+use crate::known::Known;
 use crate::means::Means;
 use crate::registry::locked;
 use crate::resolve::Resolver;
 use crate::settings::{Leg, Settings, Upstream};
-use crate::status::UpstreamStatus;
+use crate::status::{ProfileStatus, UpstreamStatus};
 use ekiden_linux::clock;
 use ekiden_model::failover::{Config, Health};
 use ekiden_model::lifetime::Limits;
@@ -21,6 +22,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct NamedLeg {
     pub(crate) name: String,
     pub(crate) leg: Leg,
+    /// What its openings have taught.
+    pub(crate) known: Arc<Known>,
 }
 
 /// An upstream proxy and how it fares.
@@ -56,6 +59,7 @@ pub(crate) struct World {
     pub(crate) client_leg: Arc<NamedLeg>,
     pub(crate) resolver: Resolver,
     pub(crate) means: Arc<Means>,
+    legs: Vec<Arc<NamedLeg>>,
     hops: BTreeMap<String, Arc<Hop>>,
     routes: Vec<Arc<Route>>,
     otherwise: Arc<Route>,
@@ -74,7 +78,7 @@ impl World {
         let legs: BTreeMap<&String, Arc<NamedLeg>> = settings
             .legs
             .iter()
-            .map(|(name, leg)| (name, Arc::new(NamedLeg { name: name.clone(), leg: leg.clone() })))
+            .map(|(name, leg)| (name, Arc::new(NamedLeg::new(name, leg, before))))
             .collect();
         let leg = |name: &str| {
             legs.get(&name.to_owned()).cloned().ok_or_else(|| format!("there is no leg «{name}»"))
@@ -120,6 +124,7 @@ impl World {
             client_leg,
             resolver,
             means,
+            legs: legs.into_values().collect(),
             hops,
             routes,
             otherwise,
@@ -134,8 +139,33 @@ impl World {
         self.routes.iter().find(matches).unwrap_or(&self.otherwise)
     }
 
+    pub(crate) fn leg_status(&self) -> Vec<ProfileStatus> {
+        self.legs.iter().map(|leg| leg.status()).collect()
+    }
+
     pub(crate) fn upstream_status(&self) -> Vec<UpstreamStatus> {
         self.hops.values().map(|hop| hop.status()).collect()
+    }
+}
+
+impl NamedLeg {
+    /// A leg that goes the same way as the one of that name in `before` keeps what that has learnt.
+    fn new(name: &str, leg: &Leg, before: Option<&World>) -> Self {
+        let way = |leg: &Leg| (leg.socket.source, leg.socket.device.clone(), leg.socket.mark);
+        let same = before
+            .and_then(|world| world.legs.iter().find(|other| other.name == name))
+            .filter(|other| way(&other.leg) == way(leg))
+            .map(|other| Arc::clone(&other.known));
+        let known = same.unwrap_or_else(|| Arc::new(Known::new()));
+        Self { name: name.to_owned(), leg: leg.clone(), known }
+    }
+
+    fn status(&self) -> ProfileStatus {
+        ProfileStatus {
+            name: self.name.clone(),
+            opening: self.known.opening(),
+            path: self.known.path(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::draft::LegDraft;
 use super::key::{Key, keys};
 use super::keys::{HOUR, MS, SECOND, some_name};
 use super::kind::{Check, Kind};
+use super::value::INITIAL_RTOS;
 use ekiden_model::units::{Bytes, Rate, Span};
 
 const KERNEL: Option<&str> = Some("kernel");
@@ -30,6 +31,18 @@ pub(super) static LEG: &[Key<LegDraft>] = keys! { LegDraft;
         "How long connecting may take, all addresses of the name together.",
         "Too short, and a distant or lossy peer is never reached; too long, and fail-over waits.",
         "Longer where SYNs are lost often; shorter where another upstream stands ready.";
+    establish_timeout = leg.establish_timeout: Kind::Span(Span::from_millis(100), Span::from_secs(600)), Some("connect_timeout"),
+        "How long one address may take to answer, apart from the time-outs of data: user_timeout does not cut it.",
+        "Too short, and a lossy path is given up that the next SYN would have opened; connect_timeout ends it too.",
+        "Where another address or upstream stands ready to be tried: \"5 s\".";
+    initial_rto = leg.initial_rto: Kind::Choice(INITIAL_RTOS), None,
+        "How long a SYN is waited for before another is sent: \"cached\", 200 ms to 1 s by earlier handshakes with the destination (its /24 or /48); \"kernel\", always 1 s.",
+        "A second socket while the first waits; where the round trip suddenly doubles, a SYN in vain.",
+        "\"kernel\" where every SYN counts, as behind a firewall that limits them.";
+    second_syn = leg.second_syn: Kind::Switch, None,
+        "Sends a second SYN max(20 ms, RTO/8) after the first unless that is answered: at most one a second to a destination, none where less than 1 % of recent handshakes was lost.",
+        "Up to twice the SYNs; where it loses the race, the peer's answer to it is reset.",
+        "Legs that lose several per cent and open few connections to each destination.";
     idle_timeout = leg.idle_timeout: Kind::Span(SECOND, HOUR.saturating_mul(24 * 30)), None,
         "A connection on which nothing moved for so long is closed. The shorter of its two legs counts.",
         "Longer holds a descriptor and its kernel memory for peers that are gone.",

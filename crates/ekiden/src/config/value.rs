@@ -2,7 +2,7 @@
 
 use super::pattern;
 use ekiden_model::units::{Bytes, Rate, Span};
-use ekiden_proxy::settings::{AccessLog, Family, Movement, Pattern};
+use ekiden_proxy::settings::{AccessLog, Family, InitialRto, Movement, Pattern};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -155,6 +155,7 @@ fields! {
     Vec<IpNet>: Nets(Some, Vec::clone);
     Vec<SocketAddr>: Sockets(Some, Vec::clone);
     Family: Text(|text: String| family(&text), |v: &Family| print_family(*v).to_owned());
+    InitialRto: Text(|text: String| initial_rto(&text), |v: &InitialRto| print_initial_rto(*v).to_owned());
     Movement: Text(|text: String| movement(&text).ok(), |v: &Movement| print_movement(*v));
     AccessLog: Text(|text: String| access_log(&text).ok(), print_access_log);
 }
@@ -187,6 +188,21 @@ fn print_family(family: Family) -> &'static str {
         Family::Ipv4 => "ipv4",
         Family::Ipv6Only => "ipv6-only",
         Family::Ipv4Only => "ipv4-only",
+    }
+}
+
+/// The words for [`InitialRto`].
+pub(super) const INITIAL_RTOS: &[&str] = &["cached", "kernel"];
+
+fn initial_rto(text: &str) -> Option<InitialRto> {
+    let index = INITIAL_RTOS.iter().position(|word| *word == text)?;
+    [InitialRto::Cached, InitialRto::Kernel].get(index).copied()
+}
+
+fn print_initial_rto(rto: InitialRto) -> &'static str {
+    match rto {
+        InitialRto::Cached => "cached",
+        InitialRto::Kernel => "kernel",
     }
 }
 

@@ -1,9 +1,11 @@
 //! From facts to findings: a pure function.
 
 use super::link::{self, LONG};
+use super::paths::paths;
 use super::{Finding, Setting, Severity};
 use ekiden_linux::facts::{Facts, Support};
 use ekiden_model::units::Bytes;
+use ekiden_proxy::status::Status;
 
 /// What a long link wants in flight: 16 MiB holds 200 Mbit/s over 600 ms.
 const BUFFER: u64 = 16 << 20;
@@ -14,10 +16,13 @@ const TUNED: u64 = 2 * BUFFER;
 /// Descriptors for ten thousand spliced connections, and some for files and listening sockets.
 const DESCRIPTORS: u64 = 65_536;
 
-/// What these facts mean for a relay, what matters most first.
+/// What these facts mean for a relay, and what one that runs here has met; what matters most first.
 #[must_use]
-pub fn findings(facts: &Facts) -> Vec<Finding> {
+pub fn findings(facts: &Facts, running: Option<&Status>) -> Vec<Finding> {
     let mut found = Vec::new();
+    if let Some(status) = running {
+        paths(status, facts, &mut found);
+    }
     buffers(facts, &mut found);
     congestion(facts, &mut found);
     pacing(facts, &mut found);
@@ -28,13 +33,18 @@ pub fn findings(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn finding(id: &str, severity: Severity, what: String, why: impl Into<String>) -> Finding {
+pub(super) fn finding(
+    id: &str,
+    severity: Severity,
+    what: String,
+    why: impl Into<String>,
+) -> Finding {
     Finding { id: id.into(), severity, what, why: why.into(), mend: None, settings: Vec::new() }
 }
 
 impl Finding {
     /// Mended by writing settings.
-    fn set(mut self, settings: &[(&str, String)]) -> Self {
+    pub(super) fn set(mut self, settings: &[(&str, String)]) -> Self {
         let words: Vec<_> =
             settings.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
         self.mend = Some(format!("sysctl -w {}", words.join(" ")));

@@ -14,7 +14,7 @@ fn report(facts: Facts) -> DoctorReport {
     DoctorReport {
         version: "0".into(),
         fine: false,
-        findings: findings(&facts),
+        findings: findings(&facts, None),
         changes: Vec::new(),
         relay: None,
         facts,
@@ -38,7 +38,7 @@ fn a_recorded_machine_is_judged() {
 
 #[test]
 fn the_limits_of_the_recorded_machine_are_named_with_what_mends_them() {
-    let found = findings(&recorded());
+    let found = findings(&recorded(), None);
     for (id, what, mend) in [
         ("fq", "no fq qdisc", "modprobe sch_fq"),
         ("send-buffer-limit", "net.core.wmem_max is 4 MiB", "sysctl -w net.core.wmem_max=16777216"),
@@ -77,19 +77,42 @@ fn a_machine_as_it_should_be_has_no_warnings() {
     }
     facts.descriptors.hard = 1 << 20;
     facts.qdiscs.insert("fq".into(), Support::Yes);
-    let found = findings(&facts);
+    let found = findings(&facts, None);
     assert!(found.iter().all(|finding| finding.severity <= Severity::Note), "{found:?}");
 }
 
 #[test]
 fn what_mends_a_finding_makes_it_fine() {
     let mut facts = recorded();
-    for setting in findings(&recorded()).into_iter().flat_map(|finding| finding.settings) {
+    for setting in findings(&recorded(), None).into_iter().flat_map(|finding| finding.settings) {
         facts.sysctls.insert(setting.name, setting.value);
     }
     let left: Vec<_> =
-        findings(&facts).into_iter().filter(|finding| !finding.settings.is_empty()).collect();
+        findings(&facts, None).into_iter().filter(|finding| !finding.settings.is_empty()).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// A daemon whose leg «sea» meets a black hole.
+fn running() -> Status {
+    crate::status::sample()
+}
+
+#[test]
+fn a_black_hole_that_the_daemon_met_is_told_with_what_helps() {
+    let mut facts = recorded();
+    facts.sysctls.insert("net.ipv4.tcp_base_mss".into(), "1024".into());
+    for (probing, mend) in [("0", Some("sysctl -w net.ipv4.tcp_mtu_probing=1")), ("1", None)] {
+        facts.sysctls.insert("net.ipv4.tcp_mtu_probing".into(), probing.into());
+        let found = findings(&facts, Some(&running()));
+        let hole = find(&found, "black-hole-sea");
+        assert_eq!((hole.severity, hole.mend.as_deref()), (Severity::Warning, mend));
+        assert!(hole.what.contains("leg «sea»: large packets to 203.0.113.80"), "{hole:?}");
+        assert!(hole.why.contains("`mss = 1200` in [leg.sea]"), "{hole:?}");
+        assert!(hole.why.contains("segments of 1024 bytes"), "{hole:?}");
+        let smaller = find(&found, "smaller-path-sea");
+        assert!(smaller.what.contains("no more than 1400 bytes pass to 198.51.100.9"));
+    }
+    assert!(findings(&facts, None).iter().all(|finding| !finding.id.contains("black")));
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! What holds of every opening, whatever is answered when.
+
+use super::*;
+use crate::units::{Share, Span, Time};
+use core::net::IpAddr;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+fn ms(n: u64) -> Span {
+    Span::from_millis(n)
+}
+
+fn plans() -> impl Strategy<Value = Plan> {
+    let wait = || proptest::option::of((0_u64..2_500).prop_map(ms));
+    let within = prop_oneof![(1_u64..20_000).prop_map(ms), Just(Span::MAX)];
+    (within, wait(), wait()).prop_map(|(within, repeat_after, second_after)| Plan {
+        within,
+        repeat_after,
+        second_after,
+    })
+}
+
+const HERE: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1));
+
+proptest! {
+    /// Two copies at most, the first at once and to the end, none beyond that, each closed or given up
+    /// once; and a driver that wakes late does no more than one that is in time.
+    #[test]
+    fn an_opening_keeps_its_plan(
+        plan in plans(),
+        late in proptest::collection::vec(0_u64..700, 32),
+        verdicts in proptest::collection::vec(any::<bool>(), 32),
+        fails in proptest::collection::vec(proptest::option::weighted(0.2, 0_u8..4), 32),
+    ) {
+        let began = Time::ZERO + Span::from_secs(7);
+        let end = began + plan.within;
+        let mut opening = Opening::new(plan, began);
+        let mut live = Vec::new();
+        let mut starts: Vec<(Time, Kind)> = Vec::new();
+        let mut asked = 0;
+        let mut now = began;
+        let mut given_up = false;
+        for round in 0..32 {
+            let mut steps = 0;
+            while let Some(step) = opening.next(now, |kind| {
+                assert_ne!(kind, Kind::First);
+                asked += 1;
+                verdicts[asked % 32]
+            }) {
+                steps += 1;
+                prop_assert!(steps < 10, "it comes to an end");
+                prop_assert!(!given_up);
+                match step {
+                    Step::Start(copy) => {
+                        prop_assert!(now < end, "a copy beyond the end");
+                        prop_assert_eq!(usize::from(copy.number), starts.len());
+                        live.push(copy.number);
+                        starts.push((now, copy.kind));
+                    }
+                    Step::Close(number) => {
+                        let at = live.iter().position(|n| *n == number);
+                        prop_assert!(at.is_some(), "what is not there cannot be closed");
+                        live.remove(at.unwrap());
+                        prop_assert!(number != 0, "the first waits to the end");
+                    }
+                    Step::GiveUp => {
+                        prop_assert!(now >= end);
+                        live.clear();
+                        given_up = true;
+                    }
+                }
+                prop_assert!(live.len() <= MOST_COPIES);
+                prop_assert_eq!(live.len(), opening.live());
+            }
+            if let Some(number) = fails[round]
+                && live.len() > 1
+                && let Some(at) = live.iter().position(|n| *n == number)
+            {
+                live.remove(at);
+                opening.on_failed(number);
+            }
+            prop_assert!(given_up || !live.is_empty(), "somebody is waited for until the end");
+            let deadline = opening.deadline();
+            if deadline == Time::NEVER {
+                break;
+            }
+            prop_assert!(deadline > now, "time goes on");
+            now = deadline + ms(late[round]);
+        }
+        prop_assert_eq!(starts[0], (began, Kind::First));
+        prop_assert!(given_up || plan.within == Span::MAX);
+        let count = |kind| starts.iter().filter(|(_, k)| *k == kind).count();
+        prop_assert!(count(Kind::Second) <= 1);
+        prop_assert!(count(Kind::First) == 1);
+        // waits double: the k-th repetition is never before rto · (2^k − 1)
+        let rto = plan.repeat_after.unwrap_or(Span::MAX);
+        let repeats = starts.iter().filter(|(_, kind)| *kind == Kind::Repeat);
+        for (nth, (at, _)) in repeats.enumerate() {
+            let missed_allowed = rto.saturating_mul((2 << nth) - 1);
+            prop_assert!(at.since(began) >= missed_allowed, "{nth}: {at:?}");
+        }
+    }
+
+    /// Never two extra SYNs to a destination within a second, whichever were forgotten meanwhile, and
+    /// never one where less than 1 % is lost.
+    #[test]
+    fn the_guard_holds(
+        // more destinations than it has room for
+        asks in proptest::collection::vec((0_u64..100, 0_u8..30, 0_u64..30_000_000), 1..400),
+    ) {
+        let mut guard = Guard::new(WAYS);
+        let mut last: BTreeMap<Prefix, Time> = BTreeMap::new();
+        let mut now = Time::ZERO;
+        for (pause, n, loss) in asks {
+            now += ms(pause);
+            let address = IpAddr::from([192, 0, n, 1]);
+            let loss = Share::from_parts_per_billion(loss).unwrap();
+            if guard.grant(now, address, loss) {
+                prop_assert!(loss >= LEAST_LOSS);
+                if let Some(before) = last.insert(Prefix::of(address), now) {
+                    prop_assert!(now.since(before) >= INTERVAL);
+                }
+            }
+        }
+    }
+
+    /// The memory is bounded; time-outs are within their bounds; a repeated SYN teaches no round-trip
+    /// time (Karn); losses are shares of what was seen.
+    #[test]
+    fn handshakes_are_remembered_within_bounds(
+        seen in proptest::collection::vec(
+            (0_u64..120_000, any::<u64>(), any::<bool>(), any::<bool>(), 0_u64..3_000_000), 1..300),
+    ) {
+        let config = Config { entries: 32, ..Config::default() };
+        let mut handshakes = Handshakes::new(config, Time::ZERO);
+        let mut now = Time::ZERO;
+        for (pause, n, by_first, repeated, micros) in seen {
+            now += ms(pause);
+            let address = IpAddr::from([192, 0, (n % 64) as u8, 1]);
+            let rtt = Some(Span::from_micros(micros));
+            let before = handshakes.initial_rto(now, address);
+            let answered = Answered { by_first, repeated, took: ms(1_100), rtt };
+            handshakes.on_answered(now, address, answered);
+            let after = handshakes.initial_rto(now, address);
+            if repeated || micros == 0 {
+                prop_assert_eq!(before, after);
+            } else {
+                prop_assert!(after.is_some_and(|rto| rto >= config.least && rto <= config.most));
+            }
+            prop_assert!(handshakes.known(now) <= handshakes.capacity());
+            prop_assert!(handshakes.loss(now, address) <= Share::ALL);
+        }
+        prop_assert_eq!(handshakes.capacity(), 32);
+    }
+
+    /// At an independent loss the estimate comes near it, and stays below the guard's threshold where
+    /// nothing is lost.
+    #[test]
+    fn the_loss_is_found(seed: u64, percent in prop_oneof![Just(0_u64), Just(10), Just(20)]) {
+        let mut rng = crate::rng::Rng::new(seed);
+        let mut handshakes = Handshakes::new(Config::default(), Time::ZERO);
+        let mut now = Time::ZERO;
+        for _ in 0..400 {
+            now += ms(100);
+            let lost = rng.below(100) < percent;
+            let answered = Answered { by_first: !lost, repeated: false, took: ms(50), rtt: Some(ms(50)) };
+            handshakes.on_answered(now, HERE, answered);
+        }
+        let parts = handshakes.loss(now, HERE).as_parts_per_billion() as f64 / 1e7;
+        // 4 standard deviations at half of the 400
+        let off = 4.0 * (percent as f64 * (100 - percent) as f64 / 200.0).sqrt() + 1.0;
+        prop_assert!((parts - percent as f64).abs() < off, "{percent} %: {parts} %");
+        if percent == 0 {
+            prop_assert!(handshakes.loss(now, HERE) < LEAST_LOSS);
+        }
+    }
+}

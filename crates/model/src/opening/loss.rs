@@ -1,0 +1,131 @@
+//! What share of handshakes is lost, lately.
+
+use crate::units::{Share, Span, Time};
+
+/// What is held of a leg nothing is known of yet: 0.5 %, less than [`super::LEAST_LOSS`], so that nothing
+/// extra is sent before a handshake was lost.
+pub const PRIOR: Share = match Share::from_parts_per_billion(5_000_000) {
+    Some(share) => share,
+    None => Share::NONE,
+};
+
+/// How many handshakes that belief is worth. One loss among the first ten says 5 to 10 %, and a hundred
+/// clean ones after it say less than 1 % again.
+pub const PRIOR_WEIGHT: u64 = 10;
+
+/// «Lately» is this window and the one before.
+const WINDOW: Span = Span::from_secs(300);
+
+/// A busy destination's window holds no more than so many: half of them are forgotten then, so that a
+/// change shows after a few hundred handshakes and not only after minutes.
+const MOST: u32 = 256;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Counts {
+    seen: u32,
+    lost: u32,
+}
+
+/// Handshakes of the last five to ten minutes, and how many of their first SYNs got no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    began: Time,
+    now: Counts,
+    before: Counts,
+}
+
+impl Loss {
+    /// Nothing seen.
+    #[must_use]
+    pub const fn new(now: Time) -> Self {
+        let none = Counts { seen: 0, lost: 0 };
+        Self { began: now, now: none, before: none }
+    }
+
+    /// A handshake ended.
+    pub fn on_handshake(&mut self, now: Time, lost: bool) {
+        let passed = now.since(self.began);
+        if passed >= WINDOW {
+            let next = passed < WINDOW.saturating_mul(2);
+            self.before = if next { self.now } else { Counts::default() };
+            self.now = Counts::default();
+            self.began = now;
+        }
+        if self.now.seen >= MOST {
+            self.now = Counts { seen: self.now.seen / 2, lost: self.now.lost / 2 };
+        }
+        self.now.seen += 1;
+        self.now.lost += u32::from(lost);
+    }
+
+    /// The share lost lately, starting from `prior` as if that had been seen of [`PRIOR_WEIGHT`]
+    /// handshakes.
+    #[must_use]
+    pub fn share(&self, now: Time, prior: Share) -> Share {
+        let passed = now.since(self.began);
+        let windows = match passed {
+            passed if passed < WINDOW => [self.now, self.before],
+            passed if passed < WINDOW.saturating_mul(2) => [self.now, Counts::default()],
+            _ => [Counts::default(); 2],
+        };
+        let sum = |of: fn(&Counts) -> u32| windows.iter().map(|c| u64::from(of(c))).sum::<u64>();
+        let (seen, lost) = (sum(|counts| counts.seen), sum(|counts| counts.lost));
+        let whole = Share::ALL.as_parts_per_billion();
+        let parts = lost * whole + PRIOR_WEIGHT * prior.as_parts_per_billion();
+        // no more are lost than seen, so this is a share
+        Share::from_parts_per_billion(parts / (seen + PRIOR_WEIGHT)).unwrap_or(Share::ALL)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::LEAST_LOSS;
+    use super::*;
+
+    fn at(secs: u64) -> Time {
+        Time::ZERO + Span::from_secs(secs)
+    }
+
+    #[test]
+    fn a_loss_is_believed_and_a_hundred_clean_ones_outweigh_it() {
+        let mut loss = Loss::new(at(0));
+        assert_eq!(loss.share(at(0), PRIOR), PRIOR);
+        loss.on_handshake(at(1), true);
+        assert_eq!(loss.share(at(1), PRIOR).as_parts_per_billion(), 1_050_000_000 / 11);
+        let mut clean = 0;
+        while loss.share(at(1), PRIOR) >= LEAST_LOSS {
+            loss.on_handshake(at(1), false);
+            clean += 1;
+        }
+        assert!((90..=100).contains(&clean), "{clean}");
+    }
+
+    #[test]
+    fn ten_minutes_later_it_is_forgotten() {
+        let mut loss = Loss::new(at(0));
+        loss.on_handshake(at(0), true);
+        loss.on_handshake(at(301), false);
+        assert!(loss.share(at(302), PRIOR) > LEAST_LOSS, "it is in the window before");
+        assert!(loss.share(at(601), PRIOR) < LEAST_LOSS);
+        loss.on_handshake(at(301 + 601), true);
+        assert_eq!(loss.before, Counts::default());
+        assert_eq!(loss.share(at(5_000), PRIOR), PRIOR);
+        // a window begins when it is needed: what came after the first is not forgotten with it
+        let mut later = Loss::new(at(0));
+        later.on_handshake(at(0), false);
+        later.on_handshake(at(301), true);
+        assert!(later.share(at(650), PRIOR) > LEAST_LOSS);
+    }
+
+    #[test]
+    fn a_change_at_a_busy_destination_shows_soon() {
+        let mut loss = Loss::new(at(0));
+        for _ in 0..100_000 {
+            loss.on_handshake(at(0), false);
+        }
+        for nth in 0..300 {
+            loss.on_handshake(at(0), nth % 10 == 0);
+        }
+        assert!(loss.share(at(0), PRIOR) > "5 %".parse().unwrap());
+    }
+}

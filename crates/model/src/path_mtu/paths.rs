@@ -1,0 +1,161 @@
+//! What the connections of one leg found of their paths.
+
+use super::Verdict;
+use crate::units::{Span, Time};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+/// Destinations that are remembered with a smaller MTU or a black hole; the oldest leaves.
+pub const MOST_TROUBLED: usize = 64;
+
+/// What was not seen again for so long is forgotten: as long as Linux keeps a path MTU
+/// (`net.ipv4.route.mtu_expires`, 10 min).
+pub const FORGOTTEN_AFTER: Span = Span::from_secs(600);
+
+/// Different path MTUs that are counted; the rarest gives way.
+const MOST_SIZES: usize = 16;
+
+/// A destination that packets of the usual size do not reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trouble {
+    /// Where.
+    pub address: IpAddr,
+    /// [`Verdict::Smaller`] or [`Verdict::BlackHole`].
+    pub verdict: Verdict,
+    /// When it was seen last.
+    pub seen: Time,
+}
+
+/// Path MTUs by how often they were met, and the destinations that stand out.
+#[derive(Debug, Clone, Default)]
+pub struct Paths {
+    sizes: Vec<(u32, u64)>,
+    /// Oldest first.
+    troubled: VecDeque<Trouble>,
+}
+
+impl Paths {
+    /// Nothing seen.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { sizes: Vec::new(), troubled: VecDeque::new() }
+    }
+
+    /// A connection's path MTU, once for each connection.
+    pub fn on_path_mtu(&mut self, mtu: u32) {
+        if let Some((_, count)) = self.sizes.iter_mut().find(|(size, _)| *size == mtu) {
+            *count += 1;
+            return;
+        }
+        if self.sizes.len() == MOST_SIZES
+            && let Some(rarest) = (0..MOST_SIZES).min_by_key(|at| self.sizes[*at].1)
+        {
+            self.sizes.swap_remove(rarest);
+        }
+        self.sizes.push((mtu, 1));
+    }
+
+    /// What a connection to `address` comes to. A black hole is taken back by a connection whose large
+    /// segments `passed`. Returns whether it is news.
+    pub fn on_verdict(
+        &mut self,
+        now: Time,
+        address: IpAddr,
+        verdict: Verdict,
+        passed: bool,
+    ) -> bool {
+        self.troubled.retain(|trouble| now.since(trouble.seen) < FORGOTTEN_AFTER);
+        let at = self.troubled.iter().position(|trouble| trouble.address == address);
+        let before = at.and_then(|at| self.troubled.get(at)).map(|trouble| trouble.verdict);
+        if verdict == Verdict::Fine && !passed {
+            return false;
+        }
+        if let Some(at) = at {
+            self.troubled.remove(at);
+        }
+        if verdict == Verdict::Fine {
+            return false;
+        }
+        if self.troubled.len() == MOST_TROUBLED {
+            self.troubled.pop_front();
+        }
+        self.troubled.push_back(Trouble { address, verdict, seen: now });
+        before != Some(verdict)
+    }
+
+    /// The path MTU met most often, bytes.
+    #[must_use]
+    pub fn usual(&self) -> Option<u32> {
+        self.sizes.iter().max_by_key(|(size, count)| (*count, *size)).map(|(size, _)| *size)
+    }
+
+    /// The smallest met or found, bytes.
+    #[must_use]
+    pub fn smallest(&self, now: Time) -> Option<u32> {
+        let found = self.troubled(now).filter_map(|trouble| match trouble.verdict {
+            Verdict::Smaller(mtu) => Some(mtu),
+            _ => None,
+        });
+        self.sizes.iter().map(|(size, _)| *size).chain(found).min()
+    }
+
+    /// Destinations that stand out, the oldest first.
+    pub fn troubled(&self, now: Time) -> impl Iterator<Item = &Trouble> {
+        self.troubled.iter().filter(move |trouble| now.since(trouble.seen) < FORGOTTEN_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(secs: u64) -> Time {
+        Time::ZERO + Span::from_secs(secs)
+    }
+
+    fn host(n: u8) -> IpAddr {
+        [192, 0, 2, n].into()
+    }
+
+    fn verdicts(paths: &Paths, now: Time) -> Vec<(IpAddr, Verdict)> {
+        paths.troubled(now).map(|trouble| (trouble.address, trouble.verdict)).collect()
+    }
+
+    #[test]
+    fn the_usual_and_the_smallest_are_known() {
+        let mut paths = Paths::new();
+        assert_eq!((paths.usual(), paths.smallest(at(0))), (None, None));
+        [1500, 1400, 1500, 1280, 1500].into_iter().for_each(|mtu| paths.on_path_mtu(mtu));
+        assert_eq!((paths.usual(), paths.smallest(at(0))), (Some(1500), Some(1280)));
+        paths.on_verdict(at(0), host(1), Verdict::Smaller(1064), true);
+        assert_eq!(paths.smallest(at(1)), Some(1064));
+        assert_eq!(paths.smallest(at(600)), Some(1280), "what was found is forgotten");
+        (2000..2100).for_each(|mtu| paths.on_path_mtu(mtu));
+        assert_eq!((paths.usual(), paths.sizes.len()), (Some(1500), MOST_SIZES));
+    }
+
+    #[test]
+    fn a_black_hole_is_news_once_and_is_taken_back_by_what_passes() {
+        let mut paths = Paths::new();
+        assert!(paths.on_verdict(at(0), host(1), Verdict::BlackHole, false));
+        assert!(!paths.on_verdict(at(1), host(1), Verdict::BlackHole, false));
+        paths.on_verdict(at(2), host(1), Verdict::Fine, false);
+        assert_eq!(verdicts(&paths, at(2)), [(host(1), Verdict::BlackHole)]);
+        assert!(paths.on_verdict(at(3), host(1), Verdict::Smaller(1064), true));
+        assert_eq!(verdicts(&paths, at(3)), [(host(1), Verdict::Smaller(1064))]);
+        paths.on_verdict(at(4), host(1), Verdict::Fine, true);
+        assert_eq!(verdicts(&paths, at(4)), []);
+    }
+
+    #[test]
+    fn only_so_many_are_remembered() {
+        let mut paths = Paths::new();
+        for n in 0..200 {
+            paths.on_verdict(at(n.into()), host(n), Verdict::BlackHole, false);
+        }
+        let list = verdicts(&paths, at(200));
+        assert_eq!((list.len(), list[0].0), (MOST_TROUBLED, host(200 - MOST_TROUBLED as u8)));
+        assert_eq!(verdicts(&paths, at(1_000)), []);
+    }
+}
