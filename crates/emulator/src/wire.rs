@@ -53,6 +53,12 @@ pub fn look(frame: &[u8], id: u64) -> Option<Packet> {
     })
 }
 
+/// The IP packet of a frame, from its first byte on; nothing of what is too short for one.
+#[must_use]
+pub fn ip(frame: &[u8]) -> &[u8] {
+    frame.get(OFFLOAD + ETHERNET..).unwrap_or_default()
+}
+
 /// Bytes of headers that each segment of a super-packet repeats, from IP's on.
 fn headers(offload: &[u8; OFFLOAD], ethernet: &[u8]) -> usize {
     const UDP: usize = 8;
