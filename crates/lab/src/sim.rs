@@ -3,9 +3,12 @@
 //! What tells programs apart, copying and parsing, is not in it: every relay is the same one, which
 //! reads a request, opens the next connection, and hands on what comes back.
 
+mod asymmetric;
 mod island;
+mod set_up;
 mod thin_client;
 
+use crate::asymmetry;
 use crate::cell::Cell;
 use crate::engine::{Calibration, Engine, EngineError, Outcome};
 use ekiden_simulator::observer::Observer;
@@ -58,6 +61,10 @@ impl Engine for Simulated {
     fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
         if has_thin_clients(cell) {
             thin_client::run(cell, repetition, seed)
+        } else if set_up::is_meant(cell) {
+            set_up::run(cell)
+        } else if asymmetry::is_meant(cell) {
+            asymmetric::run(cell, seed)
         } else {
             island::run(cell, seed)
         }
@@ -93,6 +100,10 @@ pub fn record<O: Observer>(
     }
     if has_thin_clients(cell) {
         thin_client::record(cell, seed, observer)
+    } else if set_up::is_meant(cell) {
+        set_up::record(cell, observer)
+    } else if asymmetry::is_meant(cell) {
+        asymmetric::record(cell, seed, observer)
     } else {
         island::record(cell, seed, observer)
     }
