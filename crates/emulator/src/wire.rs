@@ -199,6 +199,20 @@ mod tests {
     }
 
     #[test]
+    fn the_ip_packet_is_what_the_class_is_told_from() {
+        use ekiden_model::link::{Bound, Discipline, is_acknowledgement};
+        let mut frame = v4(0, 12);
+        frame[OFFLOAD + ETHERNET + 9] = 6; // TCP, whose header is the 20 bytes behind IP's
+        frame[OFFLOAD + ETHERNET + 20 + 12] = 0x50;
+        frame[OFFLOAD + ETHERNET + 20 + 13] = 0x10; // ACK
+        assert!(is_acknowledgement(ip(&frame)));
+        let first = Discipline::AckFirst(Bound::Unlimited);
+        assert_eq!(first.class_of(ip(&frame), 7), 0);
+        assert_eq!(first.class_of(ip(&v4(0, 12)), 7), 1);
+        assert_eq!(first.class_of(ip(&frame[..OFFLOAD]), 7), 1, "too short for a packet");
+    }
+
+    #[test]
     fn what_is_not_for_the_link_stays() {
         let mut group = v4(0, 0);
         group[OFFLOAD] |= 1;

@@ -46,6 +46,10 @@ impl Engine for Simulated {
                  hold",
             ),
             fact(
+                "ACKs",
+                "packets like any other: they wait in queues, take the time of their bytes, and are dropped",
+            ),
+            fact(
                 "super-packets",
                 "where super-packets are lost, senders hand over at most 44 segments or a third of the \
                  window at once, and a link loses or delivers them together; where nothing is lost, at \

@@ -17,12 +17,16 @@ pub(super) fn decide(
     if long.is_empty() {
         return (None, NOT_MEASURED.to_owned());
     }
+    let mut largest = 0.0_f64;
     let rises = long.iter().filter_map(|(name, line)| {
         let highest = line.iter().map(|(_, value)| *value).fold(0.0, f64::max);
         let mut lowest = f64::INFINITY;
         let mut worst: Option<(f64, f64)> = None;
         for (at, value) in line.iter() {
             let rise = (value - lowest) / highest;
+            if rise.is_finite() {
+                largest = largest.max(rise);
+            }
             if rise > worst.map_or(slack, |(_, most)| most) {
                 worst = Some((*at, rise));
             }
@@ -32,7 +36,11 @@ pub(super) fn decide(
         Some(format!("{name}: up by {:.0} % at {}", rise * 100.0, Short(at)))
     });
     let rises: Vec<String> = rises.collect();
-    let allowed = format!("a rise of up to {} % is none", Short(slack * 100.0));
+    let allowed = format!(
+        "the largest rise is {} % of a line's highest value, and up to {} % is none",
+        Short(largest * 100.0),
+        Short(slack * 100.0)
+    );
     if rises.is_empty() {
         return (Some(true), format!("{} lines, none of which rises; {allowed}", long.len()));
     }
