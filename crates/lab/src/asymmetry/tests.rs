@@ -22,7 +22,7 @@ fn cell(change: &[(&str, &str)]) -> Cell {
 fn ideal(thin: &Thin, uplink: Rate) -> Passage {
     let payload = Bytes::new(u64::from(thin.mtu - HEADER));
     let limit = thin.acks().goodput(payload, uplink).as_bits_per_second() as f64 / 1e6;
-    let goodput = limit.min(96.0);
+    let goodput = limit.min(100.0 * payload.as_u64() as f64 / f64::from(thin.mtu));
     let segments = (goodput * 1e6 / 8.0 / payload.as_u64() as f64) as u64;
     let acks = segments / u64::from(thin.every);
     Passage { goodput, seconds: 1.0, segments, acks, ack_bytes: acks * 52, ..Passage::default() }
@@ -40,7 +40,8 @@ fn the_needed_uplink_is_found_where_the_model_has_it() {
         assert!(figures["goodput_mbit"] >= 0.95 * figures["goodput_mbit_free"]);
         assert!((figures["ack_mbit"] / outcome.value - 1.0).abs() < 0.02, "ACKs fill it");
         assert!((figures["ack_mbit"] / figures["ack_ip_mbit"] - 66.0 / 52.0).abs() < 1e-6);
-        assert!((figures["per_100_mbit"] - outcome.value / 0.96).abs() < 1e-9);
+        let merit = outcome.value / figures["goodput_mbit_free"] * 100.0;
+        assert!((figures["per_100_mbit"] - merit).abs() < 1e-9);
     }
 }
 

@@ -150,7 +150,12 @@ pub fn shown(axis: &Axis, value: &str) -> String {
         ("congestion", "reno") => "New Reno".to_owned(),
         ("congestion", word @ ("cubic" | "bbr")) => word.to_uppercase(),
         ("lossy", word) => word.replace('-', " "),
-        ("mtu" | "lan-mtu", number) => format!("MTU {number}"),
+        ("mtu" | "lan-mtu", number) => {
+            match number.split_at_checked(number.len().saturating_sub(3)) {
+                Some((thousands, rest)) if !thousands.is_empty() => format!("{thousands},{rest} B"),
+                _ => format!("{number} B"),
+            }
+        }
         ("up-queue", "droptail") => "FIFO".to_owned(),
         ("up-queue", "ack-first") => "ACKs first".to_owned(),
         _ => value.to_owned(),

@@ -1,7 +1,7 @@
 use super::*;
 use ekiden_model::tcp::Sender;
 use ekiden_model::units::Time;
-use ekiden_simulator::observer::{Delivery, Trouble};
+use ekiden_simulator::observer::{Delivery, Departure, Trouble};
 
 fn cell(values: &[(&str, &str)]) -> Cell {
     let values = values.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
@@ -46,12 +46,17 @@ fn thin_clients(scenario: &str) -> Cell {
 #[derive(Debug, Default)]
 struct Told {
     delivered: u64,
+    departed: u64,
     timeouts: Vec<(u32, Time)>,
 }
 
 impl Observer for Told {
     fn delivered(&mut self, _: &Delivery) {
         self.delivered += 1;
+    }
+
+    fn departed(&mut self, _: &Departure<'_>) {
+        self.departed += 1;
     }
 
     fn troubled(&mut self, at: Time, flow: u32, _: u8, trouble: Trouble, _: &Sender) {
@@ -167,7 +172,8 @@ fn the_needed_uplink_is_95_of_100_of_what_the_model_of_acks_says() {
 
 #[test]
 fn relays_thin_acks_by_what_they_send_and_not_by_being_there() {
-    let relays = [("relays", "2"), ("peer", "ekiden")];
+    // a second, in which the start weighs little
+    let relays = [("relays", "2"), ("peer", "ekiden"), ("cut", "1 s")];
     let needed = |more: &[(&str, &str)]| run(&[&relays[..], more].concat()).value;
     let same = needed(&[]);
     assert!((same / 2.09 - 1.0).abs() < 0.05, "{same}");
@@ -201,7 +207,8 @@ fn a_lost_handshake_costs_what_the_formula_says() {
     for loss in ["5 %", "10 %"] {
         let figures = mean(loss).figures;
         let (extra, model) = (figures["extra_ms"], figures["extra_model_ms"]);
-        assert!((extra / model - 1.0).abs() < 0.01, "{loss}: {extra} for {model}");
+        // after a repeated SYN the first window is one segment, which takes some milliseconds more
+        assert!((extra / model - 1.0).abs() < 0.02, "{loss}: {extra} for {model}");
     }
 }
 
@@ -215,6 +222,6 @@ fn a_thin_uplink_is_recorded_as_it_ran() {
         })
         .unwrap();
         assert_eq!(recorded, Simulated.run(&cell, 0, 1).unwrap());
-        assert!(told.delivered > 0);
+        assert!(told.departed > 100);
     }
 }
