@@ -104,7 +104,7 @@ pub fn page(plan: &Plan, engines: &[Ran<'_>]) -> String {
     for line in lines(plan, engines) {
         let _infallible = write!(out, "<tr>{}</tr>", row("td", &line.words()));
     }
-    out.push_str("</tbody></table></div><p class=\"muted\">The closed form counts handshakes, slow start, the window and the mean window under loss; it has no queue and no time-out. A dash: not measured, or out of the formulas' reach (BBR, loss by super-packet).</p>");
+    out.push_str("</tbody></table></div><p class=\"muted\">The closed form counts handshakes, slow start, the window and the mean window under loss; it has no queue and no time-out; of a thin uplink it is the model of ACKs. A dash: not measured, or out of the formulas' reach (BBR, loss by super-packet).</p>");
     for (n, one) in engines.iter().enumerate() {
         for other in engines.iter().skip(n + 1) {
             scatter(plan, *one, *other, &mut out);
