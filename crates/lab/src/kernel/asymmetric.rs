@@ -5,7 +5,7 @@ use super::jam::Jam;
 use super::network::Network;
 use super::set_up::{Files, SetUp};
 use super::verdict;
-use crate::asymmetry::{self, Passage, Thin};
+use crate::asymmetry::{self, Care, Passage, Thin};
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use ekiden_emulator::report::LinkReport;
@@ -15,8 +15,8 @@ use ekiden_model::units::{Rate, Span};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The needed uplink is found to this factor: ±3 %.
-const PRECISION: f64 = 1.06;
+/// To ±3 %.
+const CARE: Care = Care { precision: 1.06, tries: 2 };
 /// More than any download moves: 1,000 Mbit/s for a second are 119 MiB.
 const WHOLE: u64 = 160 << 20;
 
@@ -34,7 +34,7 @@ pub(super) struct Ground<'a> {
 /// The cell lacks a value, a download failed, or no uplink is enough.
 pub(super) fn run(cell: &Cell, seed: u64, mut ground: Ground<'_>) -> Result<Outcome, EngineError> {
     let (mut jammed, mut mode) = (None, "");
-    let mut outcome = asymmetry::run(cell, PRECISION, |uplink| {
+    let mut outcome = asymmetry::run(cell, CARE, |uplink| {
         let told = download(cell, uplink, seed, &mut ground)?;
         (jammed, mode) = (told.jammed, told.mode);
         Ok(told.passage)

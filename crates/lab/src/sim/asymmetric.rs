@@ -6,7 +6,7 @@
 //!    └ jam ┘ shares the uplink with the ACKs
 //! ```
 
-use crate::asymmetry::{self, HEADER, Passage, Thin};
+use crate::asymmetry::{self, Care, HEADER, Passage, Thin};
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::path;
@@ -25,8 +25,8 @@ use ekiden_simulator::recorder::packets::Side;
 use ekiden_simulator::simulator::{BuildError, CrossTraffic, Direction, Simulator};
 use ekiden_simulator::topology::{Node, Topology};
 
-/// The needed uplink is found to this factor.
-const PRECISION: f64 = 1.005;
+/// Nothing disturbs a download.
+const CARE: Care = Care { precision: 1.005, tries: 1 };
 /// What of Linux's default buffers (4 MiB) is payload (ALGORITHMS C.3).
 const DEFAULT_WINDOW: u64 = 3 << 20;
 /// What a relay holds of its own: a pipe.
@@ -61,7 +61,7 @@ pub(super) fn record<O: Observer>(
 /// The outcome, and the uplink of the last download.
 fn search(cell: &Cell, seed: u64) -> Result<(Outcome, Rate), EngineError> {
     let (mut last, mut fingerprint) = (Rate::default(), 0);
-    let mut outcome = asymmetry::run(cell, PRECISION, |uplink| {
+    let mut outcome = asymmetry::run(cell, CARE, |uplink| {
         let (passage, print, ()) = download(cell, uplink, seed, |_| Ok(()))?;
         (last, fingerprint) = (uplink, print);
         Ok(passage)
