@@ -31,7 +31,7 @@ const CARE: Care = Care { precision: 1.005, tries: 1 };
 const DEFAULT_WINDOW: u64 = 3 << 20;
 /// What a relay holds of its own: a pipe.
 const HELD: u64 = 64 << 10;
-/// BSD's delayed acknowledgement, as of the study's time, and Linux's.
+/// The longest wait for a segment to be acknowledged with others: BSD's, of the study's time.
 const DELAY: Span = Span::from_millis(100);
 /// More than any run moves.
 const WHOLE: u64 = 1 << 40;
@@ -76,7 +76,6 @@ fn download<O: Observer>(
     seed: u64,
     observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
 ) -> Result<(Passage, u64, O), EngineError> {
-    let built = EngineError::during("building the network");
     let thin = Thin::of(cell)?;
     let cut: Span = cell.value("cut")?;
     let legs = path::legs(cell)?;
@@ -110,10 +109,9 @@ fn download<O: Observer>(
     {
         let (from, to, start) = (*from, *to, Time::ZERO);
         let jam = CrossTraffic { from, to, start, stream, bytes, class: 1 };
-        simulator.cross_traffic(jam).map_err(|error| built(&error))?;
+        simulator.cross_traffic(jam).map_err(|error| failed(&error))?;
     }
-    let chain = chain(&mut simulator, cell, &thin, thin_at, &nodes);
-    let chain = chain?.map_err(|error| EngineError::during("building the network")(&error))?;
+    let chain = chain(&mut simulator, cell, &thin, thin_at, &nodes)?;
     simulator.run(Time::ZERO + cut);
     let result = simulator.result(chain).unwrap_or_default();
     let [_, fingerprint] = simulator.fingerprints();
@@ -136,7 +134,7 @@ fn chain<O: Observer>(
     thin: &Thin,
     thin_at: usize,
     nodes: &[Node],
-) -> Result<Result<u32, BuildError>, EngineError> {
+) -> Result<u32, EngineError> {
     let mut connections = Vec::new();
     for (number, pair) in nodes.windows(2).enumerate() {
         let [near, far] = pair else { continue };
@@ -160,7 +158,7 @@ fn chain<O: Observer>(
         connections.push(connection);
     }
     let config = ChainConfig { connections, request: 100, response: WHOLE, held: HELD };
-    Ok(simulator.chain(config))
+    simulator.chain(config).map_err(|error| failed(&error))
 }
 
 fn failed(error: &BuildError) -> EngineError {
