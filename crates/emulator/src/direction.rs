@@ -6,7 +6,9 @@ use crate::slab::Slab;
 use crate::wire;
 use ekiden_linux::clock;
 use ekiden_linux::packet::{BATCH, Receiver, Sender};
-use ekiden_model::link::{Config, Fate, Link, Offered, Serialiser, Snapshot};
+use ekiden_model::link::{
+    Config, Fate, Link, Offered, Packet, Serialiser, Snapshot, is_acknowledgement,
+};
 use ekiden_model::units::{Bytes, Rate, Span, Time};
 use ekiden_record::histogram::Histogram;
 use std::sync::Arc;
@@ -66,6 +68,10 @@ pub(crate) struct Tally {
     pub(crate) super_packets: u64,
     /// Packets that were handed over in one frame with others.
     pub(crate) together: u64,
+    /// Bare TCP acknowledgements among the packets that came in.
+    pub(crate) acknowledgements: u64,
+    /// Bytes of those, as IP packets.
+    pub(crate) acknowledgement_bytes: u64,
     /// Frames that are not for a link: neighbour discovery, multicast.
     pub(crate) ignored: u64,
     /// Frames lost because the emulator did not come round in time, or had no room.
@@ -153,14 +159,17 @@ impl Direction {
     /// Offers to the link what has come in, each packet at the time the kernel got it.
     fn take_in(&mut self, offset: u64, now: Time) -> usize {
         let Self { parts, link, slab, held, last, tally, .. } = self;
-        let recorder = &mut parts.recorder;
-        parts.receiver.receive(BATCH, |received| {
+        let Parts { config, receiver, recorder, .. } = parts;
+        receiver.receive(BATCH, |received| {
             let id = slab.keep(received.bytes);
             let Some(packet) = wire::look(received.bytes, u64::from(id)) else {
                 tally.ignored += 1;
                 slab.free(id);
                 return;
             };
+            let ip = wire::ip(received.bytes);
+            let class = config.discipline.class_of(ip, packet.class);
+            let packet = Packet { class, ..packet };
             if received.cut || *held + received.bytes.len() > ROOM {
                 tally.missed += 1;
                 slab.free(id);
@@ -176,6 +185,10 @@ impl Direction {
             *last = arrived.max(*last);
             *held += received.bytes.len();
             tally.super_packets += u64::from(packet.segments > 1);
+            if is_acknowledgement(ip) {
+                tally.acknowledgements += 1;
+                tally.acknowledgement_bytes += u64::from(packet.bytes);
+            }
             if let Some(recorder) = recorder {
                 recorder.record(Event::Offered { at: *last, packet }, received.bytes);
             }

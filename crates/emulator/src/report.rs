@@ -35,6 +35,10 @@ pub struct DirectionReport {
     pub super_packets: u64,
     /// Packets handed over in one frame with others, as a network card's receive offload would.
     pub together: u64,
+    /// Bare TCP acknowledgements that came in.
+    pub acknowledgements: u64,
+    /// Bytes of those, as IP packets.
+    pub acknowledgement_bytes: u64,
     /// Frames that were not for the link: neighbour discovery, multicast.
     pub ignored: u64,
     /// Packets lost because the emulator did not come round in time.
@@ -80,6 +84,8 @@ impl DirectionReport {
             overruns: tally.overruns,
             super_packets: tally.super_packets,
             together: tally.together,
+            acknowledgements: tally.acknowledgements,
+            acknowledgement_bytes: tally.acknowledgement_bytes,
             ignored: tally.ignored,
             missed: tally.missed,
             refused: tally.refused,

@@ -53,6 +53,12 @@ pub fn look(frame: &[u8], id: u64) -> Option<Packet> {
     })
 }
 
+/// The IP packet of a frame, from its first byte on; nothing of what is too short for one.
+#[must_use]
+pub fn ip(frame: &[u8]) -> &[u8] {
+    frame.get(OFFLOAD + ETHERNET..).unwrap_or_default()
+}
+
 /// Bytes of headers that each segment of a super-packet repeats, from IP's on.
 fn headers(offload: &[u8; OFFLOAD], ethernet: &[u8]) -> usize {
     const UDP: usize = 8;
@@ -190,6 +196,20 @@ mod tests {
         mark(&mut frame);
         assert_eq!(frame[OFFLOAD + ETHERNET + 1], 0x30);
         assert_eq!(look(&frame, 0).unwrap().flow, before.flow);
+    }
+
+    #[test]
+    fn the_ip_packet_is_what_the_class_is_told_from() {
+        use ekiden_model::link::{Bound, Discipline, is_acknowledgement};
+        let mut frame = v4(0, 12);
+        frame[OFFLOAD + ETHERNET + 9] = 6; // TCP, whose header is the 20 bytes behind IP's
+        frame[OFFLOAD + ETHERNET + 20 + 12] = 0x50;
+        frame[OFFLOAD + ETHERNET + 20 + 13] = 0x10; // ACK
+        assert!(is_acknowledgement(ip(&frame)));
+        let first = Discipline::AckFirst(Bound::Unlimited);
+        assert_eq!(first.class_of(ip(&frame), 7), 0);
+        assert_eq!(first.class_of(ip(&v4(0, 12)), 7), 1);
+        assert_eq!(first.class_of(ip(&frame[..OFFLOAD]), 7), 1, "too short for a packet");
     }
 
     #[test]

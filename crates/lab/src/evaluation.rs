@@ -3,6 +3,8 @@
 
 pub mod closed_form;
 pub mod expected;
+mod gain;
+mod monotone;
 mod order;
 pub mod placement;
 pub mod summary;
@@ -10,7 +12,7 @@ pub mod tables;
 
 use crate::cell::Cell;
 use crate::engine::Fidelity;
-use crate::plan::{Claim, Plan, Published, Rule};
+use crate::plan::{Claim, Plan, Published, Rule, Table};
 use crate::runner::journal::{Kept, Row};
 use crate::statistics::bootstrap::{self, Interval};
 use crate::statistics::paired::{self, Beside, Runs};
@@ -67,6 +69,8 @@ pub struct Judged {
     pub row: Published,
     /// What was measured; `None` when its cells were not run.
     pub measured: Option<f64>,
+    /// Whether it must hold on this engine.
+    pub asserted: bool,
     /// Its 95 % interval, where it comes from one cell.
     pub interval: Option<Interval>,
     /// Whether it lies in its range; `None` when not asserted or not measured.
@@ -82,6 +86,8 @@ pub struct Judged {
 pub struct Decided {
     /// The claim.
     pub claim: Claim,
+    /// Whether it must hold on this engine.
+    pub asserted: bool,
     /// `None` when not asserted or not measured.
     pub holds: Option<bool>,
     /// In numbers.
@@ -133,8 +139,9 @@ impl Evaluation {
 #[must_use]
 pub fn evaluate(plan: &Plan, kept: &Kept) -> Evaluation {
     let (seed, rows) = (kept.identity.seed, &kept.rows);
-    let engine = Some(kept.identity.engine.clone());
-    let planned = plan.cells(&crate::plan::Choice { engine, ..Default::default() });
+    let engine = kept.identity.engine.as_str();
+    let of_engine = Some(engine.to_owned());
+    let planned = plan.cells(&crate::plan::Choice { engine: of_engine, ..Default::default() });
     // what the last start said: the engine may have learnt
     let lacks = kept.begins.last().map(|begin| begin.lacks.clone()).unwrap_or_default();
     let mut cells = Vec::new();
@@ -155,11 +162,15 @@ pub fn evaluate(plan: &Plan, kept: &Kept) -> Evaluation {
         }
     }
     cells.sort_by(|a, b| a.cell.compare(&b.cell));
-    let judged = plan.published.iter().map(|row| judge(row, &cells, seed)).collect();
+    let judged = plan.published.iter().map(|row| judge(row, &cells, seed, engine)).collect();
     let mut compared = Vec::new();
-    let claims =
-        plan.claims.iter().map(|claim| decide(claim, plan, &cells, seed, &mut compared)).collect();
-    let fill = |table| tables::fill(table, &cells, &plan.measure.name);
+    let claims = plan.claims.iter().map(|claim| {
+        let (holds, evidence) = decide(claim, plan, &cells, seed, &mut compared);
+        let asserted = claim.asserted.on(engine);
+        Decided { claim: claim.clone(), asserted, holds: holds.filter(|_| asserted), evidence }
+    });
+    let claims = claims.collect();
+    let fill = |table: &Table| tables::fill(table, &cells, &plan.measure_of(&table.of.part).name);
     let tables = plan.tables.iter().map(fill).collect();
     Evaluation { cells, rows: judged, claims, compared, tables, missing, lacking, failed }
 }
@@ -212,7 +223,8 @@ fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
     })
 }
 
-fn judge(row: &Published, cells: &[CellResult], seed: u64) -> Judged {
+fn judge(row: &Published, cells: &[CellResult], seed: u64, engine: &str) -> Judged {
+    let asserted = row.asserted.on(engine);
     let found = expected::figure(&row.expectation, cells, seed);
     let measured = found.as_ref().map(|found| found.value);
     let within = measured.map(|value| row.expectation.is_met(value));
@@ -220,8 +232,9 @@ fn judge(row: &Published, cells: &[CellResult], seed: u64) -> Judged {
     Judged {
         row: row.clone(),
         measured,
+        asserted,
         interval: found.and_then(|found| found.interval),
-        holds: within.filter(|_| row.asserted),
+        holds: within.filter(|_| asserted),
         within: within.filter(|_| bounded),
         lack: expected::lack(&row.expectation.of, row.expectation.figure.as_deref(), cells),
     }
@@ -233,8 +246,8 @@ fn decide(
     cells: &[CellResult],
     seed: u64,
     compared: &mut Vec<Compared>,
-) -> Decided {
-    let (holds, evidence) = match &claim.rule {
+) -> (Option<bool>, String) {
+    match &claim.rule {
         Rule::Beside { ours, others, mean_at_least, no_interval_below } => {
             let found = beside(plan, cells, ours, others, seed);
             let decided = beside_holds(&found, *mean_at_least, *no_interval_below, seed);
@@ -247,7 +260,7 @@ fn decide(
                 let unit = match (&expectation.against, &expectation.figure) {
                     (Some(_), _) => "×",
                     (None, Some(figure)) => figure,
-                    (None, None) => &plan.measure.unit,
+                    (None, None) => &plan.measure_of(&expectation.of.part).unit,
                 };
                 let evidence = format!("{} {unit}", Short(found.value));
                 (Some(expectation.is_met(found.value)), evidence)
@@ -257,11 +270,12 @@ fn decide(
                 (None, lack.unwrap_or_else(|| NOT_MEASURED.to_owned()))
             }
         },
+        Rule::Falls { of, along, slack } => monotone::decide(of, along, *slack, cells),
+        Rule::Gain(gain) => gain::decide(gain, cells),
         Rule::Order { of, along, figure, repetitions_at_least } => {
             order::decide(of, along, figure.as_deref(), *repetitions_at_least, cells)
         }
-    };
-    Decided { claim: claim.clone(), holds: holds.filter(|_| claim.asserted), evidence }
+    }
 }
 
 pub(crate) const NOT_MEASURED: &str = "not measured";

@@ -5,15 +5,19 @@
 //! GET with the whole URL, SOCKS5 servers by CONNECT. The process must be inside
 //! [`ekiden_linux::sandbox`] before an engine is made.
 
+mod asymmetric;
 mod calibration;
+mod jam;
 mod network;
 mod set_up;
 mod transfer;
 mod window;
 
+use crate::asymmetry;
 use crate::cell::Cell;
 use crate::engine::{Calibration, Engine, EngineError, Fidelity, Outcome};
 use crate::peers::find;
+use asymmetric::Ground;
 use ekiden_emulator::fidelity::Verdict;
 use ekiden_linux::sysctl;
 use ekiden_model::units::{Bytes, Span};
@@ -22,17 +26,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
+use window::Packets;
 
 /// Where files to be served are made: memory on every Linux; better the sandbox's own.
 pub const MEMORY: &str = "/dev/shm";
+
+/// Of downloads where nothing is lost: Ethernet's, in super-packets.
+const ORDINARY: Packets = Packets { mtu: ekiden_emulator::topology::MTU, together: true };
 
 /// Runs cells on this machine's kernel.
 #[derive(Debug)]
 pub struct Kernel {
     ekiden: PathBuf,
     files: Files,
-    /// Receive buffers by the window they make.
-    buffers: BTreeMap<u64, u64>,
+    /// Receive buffers by the window they make of which packets.
+    buffers: BTreeMap<(u64, Packets), u64>,
 }
 
 impl Kernel {
@@ -51,11 +59,16 @@ impl Kernel {
             return Ok(None);
         }
         let window = cell.value::<Bytes>("window")?.as_u64();
-        if let Some(buffer) = self.buffers.get(&window) {
+        let packets = if asymmetry::is_meant(cell) {
+            Packets { mtu: cell.value("mtu")?, together: cell.text("offload")? == "on" }
+        } else {
+            ORDINARY
+        };
+        if let Some(buffer) = self.buffers.get(&(window, packets)) {
             return Ok(Some(*buffer));
         }
-        let buffer = window::buffer_for(window)?.buffer;
-        self.buffers.insert(window, buffer);
+        let buffer = window::buffer_for(window, packets)?.buffer;
+        self.buffers.insert((window, packets), buffer);
         Ok(Some(buffer))
     }
 
@@ -110,7 +123,7 @@ impl Engine for Kernel {
         ] {
             put(name, sysctl::read(name).unwrap_or_default());
         }
-        for (window, buffer) in &self.buffers {
+        for ((window, _), buffer) in &self.buffers {
             let value = format!("tcp_rmem of {buffer} bytes, fixed");
             put(&format!("window of {}", Bytes::new(*window)), value);
         }
@@ -119,6 +132,12 @@ impl Engine for Kernel {
             "super-packets of the kernel's own choice where nothing is lost; super-packets of at least \
              44 segments or a third of the window where those are lost; single packets where those are \
              lost"
+                .to_owned(),
+        );
+        put(
+            "thin links",
+            "single packets: sent, carried and received one by one where offload is off; cut and joined \
+             in batches by the kernel where it is on; the links beside a relay carry super-packets"
                 .to_owned(),
         );
         put(
@@ -141,10 +160,10 @@ impl Engine for Kernel {
 
     fn calibrate(&mut self) -> Result<Calibration, EngineError> {
         let mut calibration = calibration::links()?;
-        // the study's window, which is the only one that any plan asks for
+        // the island's window; others are measured when a cell asks for them
         let window = Bytes::kib(384).as_u64();
-        let made = window::buffer_for(window)?;
-        self.buffers.insert(window, made.buffer);
+        let made = window::buffer_for(window, ORDINARY)?;
+        self.buffers.insert((window, ORDINARY), made.buffer);
         let name = "effective window, asked for 384 KiB, KiB".to_owned();
         calibration.figures.insert(name, made.effective as f64 / 1024.0);
         Ok(calibration)
@@ -153,7 +172,15 @@ impl Engine for Kernel {
     /// Every run has a network and relays of its own: its links lose the same packets for every peer,
     /// and no relay has a connection to the next one left from the file before.
     fn run(&mut self, cell: &Cell, _repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
-        self.measure(cell, seed)
+        if !asymmetry::is_meant(cell) {
+            return self.measure(cell, seed);
+        }
+        let buffer = self.buffer(cell)?;
+        let ground = Ground { files: &mut self.files, ekiden: &self.ekiden, buffer };
+        let mut outcome = asymmetric::run(cell, seed, ground)?;
+        let text = buffer.map_or("the machine's default".to_owned(), |b| format!("{b} bytes"));
+        outcome.facts.insert("receive buffer".to_owned(), text);
+        Ok(outcome)
     }
 }
 

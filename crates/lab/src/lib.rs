@@ -14,6 +14,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))] // a test that cannot go on panics
 
+mod asymmetry;
 pub mod cell;
 pub mod chart;
 pub mod classify;

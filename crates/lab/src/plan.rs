@@ -25,7 +25,7 @@ pub mod expectation;
 pub mod figure;
 
 use crate::cell::Cell;
-pub use expectation::{Claim, Expectation, Published, Rule, Selection, Take};
+pub use expectation::{Asserted, Claim, Expectation, Gain, Published, Rule, Selection, Take};
 pub use figure::{Figure, Shape, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,6 +33,7 @@ use std::path::Path;
 /// Plans that come with the program.
 const EMBEDDED: &[(&str, &str)] = &[
     ("experiments/agreement.toml", include_str!("../../../experiments/agreement.toml")),
+    ("experiments/asymmetric.toml", include_str!("../../../experiments/asymmetric.toml")),
     ("experiments/demo.toml", include_str!("../../../experiments/demo.toml")),
     ("experiments/island.toml", include_str!("../../../experiments/island.toml")),
     ("experiments/thin-client.toml", include_str!("../../../experiments/thin-client.toml")),
@@ -51,7 +52,7 @@ pub struct Plan {
     pub replays: String,
     /// Which engines can run it, the default first.
     pub engines: Vec<String>,
-    /// What each run yields.
+    /// What each run yields, where its part says nothing else.
     pub measure: Measure,
     /// The axis whose values are compared run by run: these are made side by side.
     pub paired: String,
@@ -92,6 +93,8 @@ pub struct Part {
     pub title: String,
     /// What it shows, in sentences.
     pub about: String,
+    /// What its runs yield, if that is not what the plan says.
+    pub measure: Option<Measure>,
     /// What varies.
     pub grids: Vec<Grid>,
     /// What `--quick` leaves; without it the part is left out.
@@ -219,6 +222,13 @@ impl Plan {
             }
         }
         cells
+    }
+
+    /// What the runs of a part yield.
+    #[must_use]
+    pub fn measure_of(&self, part: &str) -> &Measure {
+        let own = self.part(part).and_then(|part| part.measure.as_ref());
+        own.unwrap_or(&self.measure)
     }
 
     /// The part of this name.

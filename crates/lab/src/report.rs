@@ -42,7 +42,9 @@ pub fn write(plan: &Plan, folder: &Path) -> io::Result<Written> {
     let summary = summary::summary(&kept.identity, &evaluation, &kept.rows);
     replace(&folder.join("summary.json"), &(serde_json::to_string_pretty(&summary)? + "\n"))?;
     let mut csv = Vec::new();
-    summary::csv(&kept.rows, &plan.measure.unit, &mut csv)?;
+    // one column for values of several units names none of them
+    let one = plan.parts.iter().all(|part| part.measure.is_none());
+    summary::csv(&kept.rows, if one { &plan.measure.unit } else { "" }, &mut csv)?;
     replace(&folder.join("rows.csv"), &String::from_utf8_lossy(&csv))?;
     for figure in &plan.figures {
         let panels = figures::panels(figure, plan, &evaluation.cells);

@@ -3,9 +3,12 @@
 //! What tells programs apart, copying and parsing, is not in it: every relay is the same one, which
 //! reads a request, opens the next connection, and hands on what comes back.
 
+mod asymmetric;
 mod island;
+mod set_up;
 mod thin_client;
 
+use crate::asymmetry;
 use crate::cell::Cell;
 use crate::engine::{Calibration, Engine, EngineError, Outcome};
 use ekiden_simulator::observer::Observer;
@@ -43,6 +46,10 @@ impl Engine for Simulated {
                  hold",
             ),
             fact(
+                "ACKs",
+                "packets like any other: they wait in queues, take the time of their bytes, and are dropped",
+            ),
+            fact(
                 "super-packets",
                 "where super-packets are lost, senders hand over at most 44 segments or a third of the \
                  window at once, and a link loses or delivers them together; where nothing is lost, at \
@@ -58,6 +65,10 @@ impl Engine for Simulated {
     fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
         if has_thin_clients(cell) {
             thin_client::run(cell, repetition, seed)
+        } else if set_up::is_meant(cell) {
+            set_up::run(cell)
+        } else if asymmetry::is_meant(cell) {
+            asymmetric::run(cell, seed)
         } else {
             island::run(cell, seed)
         }
@@ -93,6 +104,10 @@ pub fn record<O: Observer>(
     }
     if has_thin_clients(cell) {
         thin_client::record(cell, seed, observer)
+    } else if set_up::is_meant(cell) {
+        set_up::record(cell, observer)
+    } else if asymmetry::is_meant(cell) {
+        asymmetric::record(cell, seed, observer)
     } else {
         island::record(cell, seed, observer)
     }

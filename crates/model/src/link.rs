@@ -17,6 +17,7 @@
 //! Laws (tests in `link/laws.rs`): a saturated link delivers its rate at every delay; an empty link
 //! delays one packet by size/rate + propagation; packets in = delivered + dropped + lost + inside.
 
+mod acknowledgement;
 #[cfg(test)]
 mod cases;
 mod fifo;
@@ -30,6 +31,7 @@ mod schedule;
 mod serialiser;
 mod text;
 
+pub use acknowledgement::is_acknowledgement;
 pub use fifo::{Fifo, Verdict};
 pub use fq_codel::FqCodelConfig;
 pub use loss::{GilbertElliott, Loss, LossUnit};

@@ -16,6 +16,8 @@ pub enum Body {
     Data(Segment),
     /// An acknowledgement.
     Ack(Acknowledgement),
+    /// Cross traffic, of no connection.
+    Plain,
 }
 
 /// A packet.

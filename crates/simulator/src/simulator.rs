@@ -5,6 +5,7 @@ mod handshakes;
 #[cfg(test)]
 mod laws;
 mod packets;
+mod streams;
 
 use crate::carrier::Carrier;
 use crate::chain::Chain;
@@ -19,6 +20,9 @@ use ekiden_model::tcp::{ReceiverSnapshot, SenderSnapshot};
 use ekiden_model::units::Time;
 use ekiden_record::fingerprint::Fingerprint;
 use std::fmt;
+use streams::Running;
+
+pub use streams::CrossTraffic;
 
 /// What happens; the number says to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,8 @@ enum Event {
     Open(u32),
     /// The next write of a script.
     Write(u32),
+    /// The next packet of cross traffic.
+    Stream(u32),
 }
 
 impl Event {
@@ -46,6 +52,7 @@ impl Event {
             Self::Receiver(number) => (4, number),
             Self::Open(number) => (5, number),
             Self::Write(number) => (6, number),
+            Self::Stream(number) => (7, number),
         };
         (kind << 32) | number as u64
     }
@@ -152,6 +159,7 @@ pub struct Simulator<O> {
     connections: Vec<Connection>,
     flows: Vec<Flow>,
     chains: Vec<Chain>,
+    streams: Vec<Running>,
     totals: Totals,
     all: Fingerprint,
     results: Results,
@@ -172,6 +180,7 @@ impl<O: Observer> Simulator<O> {
             connections: Vec::new(),
             flows: Vec::new(),
             chains: Vec::new(),
+            streams: Vec::new(),
             totals: Totals::default(),
             all: Fingerprint::new(),
             results: Results::default(),
@@ -254,6 +263,7 @@ impl<O: Observer> Simulator<O> {
             Event::Receiver(flow) => self.on_receiver_event(now, flow),
             Event::Open(connection) => self.on_open_event(now, connection),
             Event::Write(flow) => self.on_write_event(now, flow),
+            Event::Stream(stream) => self.on_stream_event(now, stream),
         }
     }
 

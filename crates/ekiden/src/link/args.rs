@@ -51,7 +51,7 @@ pub struct LinkArgs {
     /// How much may wait: 100ms, 50packets, 64KiB, unlimited
     #[arg(long, value_name = "LENGTH", value_parser = read::<QueueLength>)]
     pub queue: Option<QueueLength>,
-    /// Who of those goes first: droptail, priority (by DSCP), fq-codel
+    /// Who of those goes first: droptail, priority (by DSCP), ack-first, fq-codel
     #[arg(long, value_name = "NAME", value_parser = read::<QueueKind>)]
     pub discipline: Option<QueueKind>,
     /// Bytes that framing adds to each packet (Ethernet: 14, 18 or 38)

@@ -59,6 +59,10 @@ pub struct HostPlan {
     /// Congestion control of what it sends, set on its routes; the machine's own default if not said.
     #[serde(default)]
     pub congestion: Option<String>,
+    /// Whether it acknowledges every segment at once, set on its routes; as the kernel sees fit if not
+    /// said.
+    #[serde(default)]
+    pub quickack: Option<bool>,
     /// Settings of its own, by their dotted names.
     #[serde(default)]
     pub sysctls: BTreeMap<String, String>,

@@ -35,7 +35,7 @@ fn next_hops(hosts: &[Host], to: usize) -> Vec<Option<usize>> {
     through
 }
 
-/// Sets all routes, with each machine's congestion control.
+/// Sets all routes, with each machine's congestion control and way to acknowledge.
 pub(super) fn set(plan: &TopologyPlan, hosts: &[Host]) -> Result<(), BuildError> {
     let netlinks = hosts.iter().map(Host::netlink).collect::<Result<Vec<_>, _>>()?;
     let add = |at: usize, device: usize, to: IpAddr, on_link: bool| {
@@ -48,12 +48,14 @@ pub(super) fn set(plan: &TopologyPlan, hosts: &[Host]) -> Result<(), BuildError>
             IpAddr::V4(_) => end_v4(device.link, 1 - device.end).into(),
             IpAddr::V6(_) => end_v6(device.link, 1 - device.end).into(),
         };
-        let congestion = plan.hosts.get(at).and_then(|plan| plan.congestion.clone());
+        let own = plan.hosts.get(at);
+        let congestion = own.and_then(|plan| plan.congestion.clone());
+        let quickack = own.and_then(|plan| plan.quickack);
         netlinks[at].route(&Route {
             destination: (to, if to.is_ipv4() { 32 } else { 128 }),
             via: (!on_link).then_some(across),
             dev: device.name.clone(),
-            metrics: RouteMetrics { congestion, ..RouteMetrics::default() },
+            metrics: RouteMetrics { congestion, quickack, ..RouteMetrics::default() },
         })
     };
     // the far end of each link first: the other routes lead over it

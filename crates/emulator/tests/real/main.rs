@@ -2,6 +2,7 @@
 //! one thread alone when it enters them: `cargo test -p ekiden-emulator --test real -- [NAME …]`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod acknowledgements;
 mod fidelity;
 mod network;
 mod replay;
@@ -24,6 +25,9 @@ const TESTS: &[Test] = &[
     ("every_mtu", network::every_mtu),
     ("congestion_control_by_route", network::congestion_control_by_route),
     ("marks_instead_of_drops", network::marks_instead_of_drops),
+    ("acknowledgements_go_first", acknowledgements::go_first),
+    ("acknowledgements_wait_their_turn", acknowledgements::wait_their_turn_otherwise),
+    ("acknowledgements_by_route", acknowledgements::each_segment_by_route),
     ("processes_in_order", network::processes_in_order),
     ("a_process_that_fails_is_told", network::a_process_that_fails_is_told),
     ("a_stall_taints", fidelity::a_stall_taints),

@@ -32,8 +32,8 @@ pub(super) fn medians(plan: &Plan, evaluation: &Evaluation) -> String {
     if values.is_empty() {
         return String::new();
     }
-    let mut text =
-        format!("{}, {}: medians\n\n{:<12}", plan.measure.name, plan.measure.unit, across.title);
+    let measure = plan.measure_of(&figure.of.part);
+    let mut text = format!("{}, {}: medians\n\n{:<12}", measure.name, measure.unit, across.title);
     for name in &names {
         let _infallible = write!(text, "{:>12}", shown(series, name));
     }

@@ -199,14 +199,15 @@ fn summary(
     outcome: &Outcome,
     files: &[Written<'_>],
 ) -> String {
+    let measure = plan.measure_of(&cell.part);
     let mut text = format!("{}\n", cell.key());
     let _infallible = writeln!(text, "repetition {}, seed {}", asked.repetition, asked.seed);
     let _infallible = writeln!(
         text,
         "{}: {} {}",
-        plan.measure.name,
+        measure.name,
         crate::evaluation::Short(outcome.value),
-        plan.measure.unit
+        measure.unit
     );
     for file in files {
         let (count, bytes) = (file.count, Bytes::new(file.bytes));
@@ -234,7 +235,7 @@ fn document(
         .collect();
     let document = json!({
         "experiment": plan.name, "cell": cell, "repetition": asked.repetition, "seed": asked.seed,
-        "value": outcome.value, "unit": plan.measure.unit, "fingerprint": fingerprint(outcome),
+        "value": outcome.value, "unit": plan.measure_of(&cell.part).unit, "fingerprint": fingerprint(outcome),
         "files": files,
     });
     format!("{document:#}\n")

@@ -1,10 +1,13 @@
 //! What arithmetic says of a download over legs (ALGORITHMS §C.3): handshakes, slow start and a full
 //! window where nothing is lost; under loss the slowest leg's response function besides.
 //!
+//! Of a thin uplink it is the model of ACKs (ALGORITHMS §D.2).
+//!
 //! It knows no queue, no time-out and no recovery: it stands beside what was measured, and judges
 //! nothing. Where loss is by super-packet it says nothing.
 
 use super::{CellResult, expected};
+use crate::asymmetry;
 use crate::cell::Cell;
 use crate::path;
 use crate::plan::Expectation;
@@ -17,6 +20,9 @@ use ekiden_model::units::{Bytes, Rate, Span};
 /// cells that are no download over legs.
 #[must_use]
 pub fn of_cell(cell: &Cell) -> Option<f64> {
+    if asymmetry::is_meant(cell) {
+        return asymmetry::expected(cell);
+    }
     let legs = path::legs(cell).ok()?;
     let rate: Rate = cell.value("rate").ok()?;
     let file: Bytes = cell.value("file").ok()?;

@@ -1,6 +1,6 @@
 //! One figure from many cells, as a plan's expectation says.
 
-use super::CellResult;
+use super::{CellResult, monotone};
 use crate::plan::{Expectation, Selection, Take};
 use crate::statistics::bootstrap::{self, Interval};
 use crate::statistics::{geometric_mean, median};
@@ -36,6 +36,12 @@ pub fn figure(expectation: &Expectation, cells: &[CellResult], seed: u64) -> Opt
     if chosen.is_empty() || !complete {
         return None;
     }
+    if let Take::HalfWay(along) = &expectation.take {
+        let lines = monotone::groups(&expectation.of, along, cells);
+        // several lines have no one place
+        let [line] = lines.values().collect::<Vec<_>>()[..] else { return None };
+        return half_way(line).map(|value| Found { value, interval: None });
+    }
     let figures: Option<Vec<Found>> = chosen
         .iter()
         .map(|result| match &expectation.against {
@@ -51,7 +57,9 @@ pub fn figure(expectation: &Expectation, cells: &[CellResult], seed: u64) -> Opt
     let extreme =
         |order: fn(&&Found, &&Found) -> std::cmp::Ordering| figures.iter().max_by(order).copied();
     match expectation.take {
-        Take::Mean => Some(Found { value: geometric_mean(&values)?, interval: None }),
+        Take::Mean | Take::HalfWay(_) => {
+            Some(Found { value: geometric_mean(&values)?, interval: None })
+        }
         Take::Lowest => extreme(|a, b| b.value.total_cmp(&a.value)),
         Take::Highest => extreme(|a, b| a.value.total_cmp(&b.value)),
     }
@@ -72,6 +80,15 @@ pub fn lack(of: &Selection, figure: Option<&str>, cells: &[CellResult]) -> Optio
     }
     let known: Vec<&str> = known.into_iter().collect();
     Some(format!("not measured: there is no figure «{name}»; there are: {}", known.join(", ")))
+}
+
+/// Where a line first falls to half of its first value; `None` if it never does.
+fn half_way(line: &[(f64, f64)]) -> Option<f64> {
+    let half = line.first()?.1 / 2.0;
+    line.windows(2).find_map(|pair| {
+        let (&[(x, high), (next, low)] | &[(x, high), (next, low), ..]) = pair else { return None };
+        (high > half && low <= half).then(|| x + (next - x) * (high - half) / (high - low))
+    })
 }
 
 fn of_cell(result: &CellResult, figure: Option<&str>, seed: u64) -> Option<Found> {
@@ -111,4 +128,44 @@ fn ratio(
     };
     let groups = [values(result)?, values(other)?];
     Some(Found { value: figure(&groups)?, interval: bootstrap::interval(&groups, seed, figure) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::gain::tests::jammed;
+
+    #[test]
+    fn half_way_is_where_the_line_crosses_it() {
+        assert_eq!(half_way(&[(0.0, 400.0), (50.0, 300.0), (100.0, 100.0)]), Some(75.0));
+        assert_eq!(half_way(&[(0.0, 400.0), (50.0, 300.0)]), None);
+        assert_eq!(half_way(&[(0.0, 400.0), (50.0, 200.0), (100.0, 200.0)]), Some(50.0));
+        assert_eq!(half_way(&[]), None);
+    }
+
+    #[test]
+    fn a_knee_is_one_line_s() {
+        let cells = jammed(&[
+            ("10 Mbit/s", "1500", "0 %", 400.0),
+            ("10 Mbit/s", "1500", "100 %", 0.0),
+            ("50 Mbit/s", "1500", "0 %", 400.0),
+            ("50 Mbit/s", "1500", "100 %", 100.0),
+        ]);
+        let of = |uplinks: &[&str]| Expectation {
+            of: Selection {
+                part: "jam".into(),
+                cells: [("uplink".to_owned(), uplinks.iter().map(|u| (*u).to_owned()).collect())]
+                    .into(),
+            },
+            against: None,
+            figure: None,
+            take: Take::HalfWay("jam".into()),
+            low: None,
+            high: None,
+        };
+        let found = |uplinks: &[&str]| figure(&of(uplinks), &cells, 1).map(|found| found.value);
+        assert_eq!(found(&["10 Mbit/s"]), Some(50.0));
+        assert!(found(&["50 Mbit/s"]).is_some_and(|at| (at - 200.0 / 3.0).abs() < 1e-9));
+        assert_eq!(found(&["10 Mbit/s", "50 Mbit/s"]), None);
+    }
 }

@@ -107,7 +107,7 @@ pub fn summary(identity: &Identity, evaluation: &Evaluation, rows: &[Row]) -> Su
     }
 }
 
-/// Every run, one a line, as CSV.
+/// Every run, one a line, as CSV; `unit` is that of all values, empty where they have several.
 ///
 /// # Errors
 /// The writer's.
@@ -122,7 +122,10 @@ pub fn csv(rows: &[Row], unit: &str, to: impl io::Write) -> io::Result<()> {
         outcomes().flat_map(|o| o.figures.keys().map(String::as_str)).collect();
     let facts: BTreeSet<&str> =
         outcomes().flat_map(|o| o.facts.keys().map(String::as_str)).collect();
-    let value = format!("value_{}", unit.to_lowercase().replace('/', "_per_"));
+    let value = match unit {
+        "" => "value".to_owned(),
+        unit => format!("value_{}", unit.to_lowercase().replace('/', "_per_")),
+    };
     let mut head = vec!["part"];
     head.extend(&axes);
     head.extend([

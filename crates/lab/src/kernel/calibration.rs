@@ -1,5 +1,6 @@
 //! How far the links are from what they were asked to be, on this machine and now.
 
+use super::window::Packets;
 use crate::engine::{Calibration, EngineError};
 use ekiden_emulator::settings::Settings;
 use ekiden_emulator::topology::{Host, HostPlan, LinkPlan, MTU, Topology, TopologyPlan};
@@ -25,12 +26,13 @@ const SLOT: Duration = Duration::from_millis(100);
 /// Two hosts and a link of [`DELAY`] each way.
 pub(super) fn two_hosts(
     rate: Rate,
-    super_packets: bool,
+    packets: Packets,
     sysctls: &BTreeMap<String, String>,
 ) -> Result<Topology, EngineError> {
+    let Packets { mtu, together } = packets;
     let settings = Settings { delay: Some(DELAY), rate: Some(rate), ..Settings::default() };
     let config = settings
-        .config(MTU, super_packets, 1, Path::new("."))
+        .config(mtu, together, 1, Path::new("."))
         .map_err(|error| EngineError(error.to_string()))?;
     let host = |name: &str| HostPlan {
         name: name.to_owned(),
@@ -42,9 +44,9 @@ pub(super) fn two_hosts(
         links: vec![LinkPlan {
             name: "link".to_owned(),
             between: ["near".to_owned(), "far".to_owned()],
-            mtu: MTU,
-            super_packets,
-            one_by_one: false,
+            mtu,
+            super_packets: together,
+            one_by_one: !together,
             forward: config.clone(),
             backward: config,
         }],
@@ -63,7 +65,8 @@ pub(super) fn host<'a>(topology: &'a Topology, name: &str) -> Result<&'a Host, E
 /// # Errors
 /// Nothing came through.
 pub(super) fn links() -> Result<Calibration, EngineError> {
-    let topology = two_hosts(RATE, false, &BTreeMap::new())?;
+    let packets = Packets { mtu: MTU, together: false };
+    let topology = two_hosts(RATE, packets, &BTreeMap::new())?;
     let (near, far) = (host(&topology, "near")?, host(&topology, "far")?);
     let failed = |error: io::Error| EngineError(format!("probing the link: {error}"));
     let bind = |host: &Host| -> Result<UdpSocket, EngineError> {

@@ -59,6 +59,7 @@ pub(super) fn of(cell: &Cell, seed: u64, window: Option<u64>) -> Result<Network,
         name: name.clone(),
         router: false,
         congestion: Some(congestion.clone()),
+        quickack: None,
         sysctls: sysctls.clone(),
     };
     let hosts = names.iter().map(host).collect();
@@ -110,7 +111,8 @@ fn link(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan;
+    use crate::kernel::asymmetric;
+    use crate::{asymmetry, plan};
 
     fn cell(change: &[(&str, &str)]) -> Cell {
         let base = [
@@ -160,7 +162,13 @@ mod tests {
             for (cell, _) in plan
                 .cells(&plan::Choice { engine: Some("kernel".to_owned()), ..Default::default() })
             {
-                of(&cell, 1, Some(1)).unwrap().plan.check().unwrap();
+                let made = if asymmetry::is_meant(&cell) {
+                    let thin = asymmetry::Thin::of(&cell).unwrap();
+                    asymmetric::network(&cell, &thin, thin.downlink, 1, Some(1))
+                } else {
+                    of(&cell, 1, Some(1))
+                };
+                made.unwrap().plan.check().unwrap();
             }
         }
     }

@@ -6,6 +6,7 @@ use super::transfer::{self, Transfer};
 use crate::cell::Cell;
 use crate::engine::EngineError;
 use crate::peers::{Peer, Place, Start, dante, ekiden, nginx, squid};
+use ekiden_emulator::report::LinkReport;
 use ekiden_emulator::topology::{Host, Topology};
 use ekiden_linux::netns::{self, Netns};
 use ekiden_model::units::Span;
@@ -83,6 +84,13 @@ impl SetUp {
         }
         let congestion = used.join(", ");
         Ok(Self { relays, server, topology, super_packets: network.super_packets, congestion })
+    }
+
+    /// Ends it all and says what the links did, the client's first.
+    pub(super) fn finish(self) -> Result<Vec<LinkReport>, EngineError> {
+        let Self { relays, server, topology, .. } = self;
+        drop((relays, server));
+        topology.finish().map_err(|error| EngineError(format!("the links: {error}")))
     }
 
     /// Fetches a file on the client.

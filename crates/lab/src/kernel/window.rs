@@ -21,6 +21,15 @@ const RATE: Rate = Rate::from_bits_per_second(1_000_000_000);
 /// Long enough for the window to open.
 const LASTS: Duration = Duration::from_millis(1500);
 
+/// The packets that a window is filled with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Packets {
+    /// The largest, as an IP packet.
+    pub(super) mtu: u32,
+    /// As super-packets of many, or one by one.
+    pub(super) together: bool,
+}
+
 /// A buffer and the window that it makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Window {
@@ -30,28 +39,28 @@ pub(super) struct Window {
     pub(super) effective: u64,
 }
 
-/// The buffer that makes a window of `wanted` bytes: tried once at half, and set right by what came.
+/// The buffer that makes a window of `wanted` bytes of such packets: tried once at half, and set right by what came.
 ///
 /// # Errors
 /// The transfer failed.
-pub(super) fn buffer_for(wanted: u64) -> Result<Window, EngineError> {
+pub(super) fn buffer_for(wanted: u64, packets: Packets) -> Result<Window, EngineError> {
     let mut buffer = wanted * 2;
-    let mut effective = measure(buffer)?;
+    let mut effective = measure(buffer, packets)?;
     for _ in 0..2 {
         let off = effective.abs_diff(wanted) as f64 / wanted as f64;
         if effective == 0 || off < 0.01 {
             break;
         }
         buffer = (u128::from(buffer) * u128::from(wanted) / u128::from(effective)) as u64;
-        effective = measure(buffer)?;
+        effective = measure(buffer, packets)?;
     }
     Ok(Window { buffer, effective })
 }
 
 /// The largest window that a sender is offered by a receiver with this buffer.
-fn measure(buffer: u64) -> Result<u64, EngineError> {
+fn measure(buffer: u64, packets: Packets) -> Result<u64, EngineError> {
     let rmem = ("net.ipv4.tcp_rmem".to_owned(), format!("4096 {buffer} {buffer}"));
-    let topology = two_hosts(RATE, true, &BTreeMap::from([rmem]))?;
+    let topology = two_hosts(RATE, packets, &BTreeMap::from([rmem]))?;
     let (near, far) = (host(&topology, "near")?, host(&topology, "far")?);
     let failed = |error: io::Error| EngineError(format!("measuring a window: {error}"));
     let entered = |error: ekiden_emulator::topology::BuildError| EngineError(error.to_string());

@@ -22,6 +22,8 @@ pub enum Kind {
     Word(&'static [&'static str]),
     /// A size, or this word.
     BytesOr(&'static str),
+    /// A plain number, or this word.
+    NumberOr(&'static str),
 }
 
 /// Something that a plan may fix or vary.
@@ -115,6 +117,60 @@ pub static AXES: &[Axis] = &[
         "no fast retransmission of what was sent before the last loss",
     ),
     axis("clock", "clock", Kind::Word(&["exact", "10 ms"]), "in what round trips are measured"),
+    axis("downlink", "downlink", Kind::Rate, "of the thin link, towards the client"),
+    axis(
+        "uplink",
+        "uplink",
+        Kind::Rate,
+        "of the thin link, from the client; where it is not said, it is looked for",
+    ),
+    axis("mtu", "MTU", Kind::Number, "largest IP packet on the thin link"),
+    axis(
+        "lan-mtu",
+        "MTU of the ends",
+        Kind::Number,
+        "largest IP packet between a relay and who stands beside it",
+    ),
+    axis(
+        "acks",
+        "segments per ACK",
+        Kind::NumberOr("study"),
+        "how many segments the receiver acknowledges at once; «study»: 2 of MTU 1500 and 1 of MTU 9000 in the simulator, whatever it does by itself on the kernel",
+    ),
+    axis(
+        "offload",
+        "offload",
+        Kind::Word(&["off", "on"]),
+        "whether the kernel's hosts cut and join packets in batches",
+    ),
+    axis("slots", "slots", Kind::Number, "packets that each queue of the thin link holds"),
+    axis("framing", "framing", Kind::Number, "bytes that the uplink counts beside each IP packet"),
+    axis(
+        "up-queue",
+        "uplink's queue",
+        Kind::Word(&["droptail", "ack-first"]),
+        "who goes first in it",
+    ),
+    axis(
+        "jam",
+        "jam",
+        Kind::Share,
+        "of the uplink's rate, as the uplink counts, that other packets take",
+    ),
+    axis(
+        "jam-shape",
+        "jam comes",
+        Kind::Word(&["steady", "bursts"]),
+        "evenly, or all of it in every other 10 ms",
+    ),
+    axis("jam-packet", "jam's packets", Kind::Number, "bytes of each as an IP packet"),
+    axis("initial-rto", "first time-out", Kind::Span, "of a SYN"),
+    axis(
+        "handshake-loss",
+        "handshake loss",
+        Kind::Share,
+        "of SYNs and of their answers, each; nothing else is lost",
+    ),
 ];
 
 /// The axis of this name.
@@ -154,6 +210,12 @@ impl Axis {
             Kind::BytesOr(word) => {
                 of::<Bytes>(text).map_err(|error| format!("{error}, nor «{word}»"))
             }
+            Kind::NumberOr(word) if text == word => Ok(text.to_owned()),
+            Kind::NumberOr(word) => {
+                let number: f64 =
+                    text.parse().map_err(|_| format!("«{text}» is no number, nor «{word}»"))?;
+                Ok(number.to_string())
+            }
             Kind::Word(words) if words.contains(&text) => Ok(text.to_owned()),
             Kind::Word(words) => Err(format!("«{text}» is none of {}", words.join(", "))),
         }
@@ -163,7 +225,7 @@ impl Axis {
     #[must_use]
     pub fn number(&self, text: &str) -> Option<f64> {
         match self.kind {
-            Kind::Number => text.parse().ok(),
+            Kind::Number | Kind::NumberOr(_) => text.parse().ok(),
             Kind::Span => Some(text.parse::<Span>().ok()?.as_nanos() as f64 / 1e6),
             Kind::Bytes | Kind::BytesOr(_) => {
                 Some(text.parse::<Bytes>().ok()?.as_u64() as f64 / f64::from(1 << 20))
@@ -178,7 +240,7 @@ impl Axis {
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self.kind {
-            Kind::Number | Kind::Word(_) => "",
+            Kind::Number | Kind::NumberOr(_) | Kind::Word(_) => "",
             Kind::Span => "ms",
             Kind::Bytes | Kind::BytesOr(_) => "MiB",
             Kind::Rate => "Mbit/s",
@@ -210,6 +272,9 @@ mod tests {
         assert_eq!(canonical("window", "defaults"), Ok("defaults".to_owned()));
         assert_eq!(canonical("relays", "4.0"), Ok("4".to_owned()));
         assert_eq!(canonical("loss", "0.4%"), Ok("0.4 %".to_owned()));
+        assert_eq!(canonical("acks", "2.0"), Ok("2".to_owned()));
+        assert_eq!(canonical("acks", "study"), Ok("study".to_owned()));
+        assert!(canonical("acks", "studied").unwrap_err().contains("study"));
         assert!(canonical("peer", "squib").unwrap_err().contains("squid"));
     }
 

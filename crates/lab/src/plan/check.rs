@@ -3,12 +3,12 @@
 
 use super::axis;
 use super::draft::{
-    ClaimDraft, ExpectationDraft, FigureDraft, OrderDraft, PartDraft, PlanDraft, PublishedDraft,
-    SelectionDraft, Settings, ShapeDraft, TableDraft, TakeDraft,
+    AssertedDraft, ClaimDraft, ExpectationDraft, FigureDraft, GainDraft, OrderDraft, PartDraft,
+    PlanDraft, PublishedDraft, SelectionDraft, Settings, ShapeDraft, TableDraft, TakeDraft,
 };
 use super::{
-    Claim, Expectation, Figure, Grid, Measure, Part, Plan, PlanError, Published, Quick, Rule,
-    Selection, Shape, Table, Take, similar,
+    Asserted, Claim, Expectation, Figure, Gain, Grid, Measure, Part, Plan, PlanError, Published,
+    Quick, Rule, Selection, Shape, Table, Take, similar,
 };
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,6 +120,7 @@ impl Source<'_> {
             name: draft.name.into_inner(),
             title: draft.title,
             about: draft.about,
+            measure: draft.measure.map(|own| Measure { name: own.name, unit: own.unit }),
             grids,
             quick: quick.transpose()?,
         })
@@ -161,21 +162,62 @@ impl Source<'_> {
         Ok(Expectation {
             of: self.selection(&draft.of, parts)?,
             against: against.transpose()?,
-            take: match draft.take {
-                TakeDraft::Mean => Take::Mean,
-                TakeDraft::Lowest => Take::Lowest,
-                TakeDraft::Highest => Take::Highest,
-            },
+            take: self.take(draft)?,
             figure: draft.figure.clone(),
             low: draft.low,
             high: draft.high,
         })
     }
 
-    fn published(&self, draft: PublishedDraft, parts: &[Part]) -> Result<Published, PlanError> {
-        let PublishedDraft { of, against, figure, take, low, high, .. } = draft;
-        let expectation = ExpectationDraft { of, against, figure, take, low, high };
-        if draft.asserted && low.is_none() && high.is_none() {
+    fn take(&self, draft: &ExpectationDraft) -> Result<Take, PlanError> {
+        Ok(match (draft.take, &draft.along) {
+            (TakeDraft::HalfWay, Some(along)) => Take::HalfWay(self.axis(along)?.name.to_owned()),
+            (TakeDraft::HalfWay, None) => {
+                let what = "half-way along which axis? say along = \"…\"";
+                return Err(self.error(&draft.of.part.span(), what));
+            }
+            (_, Some(along)) => {
+                let what = "only take = \"half-way\" goes along an axis";
+                return Err(self.error(&along.span(), what));
+            }
+            (TakeDraft::Mean, None) => Take::Mean,
+            (TakeDraft::Lowest, None) => Take::Lowest,
+            (TakeDraft::Highest, None) => Take::Highest,
+        })
+    }
+
+    /// Where something is asserted; each engine must be one of the plan's.
+    fn asserted(
+        &self,
+        draft: AssertedDraft,
+        place: &Range<usize>,
+        known: &[String],
+    ) -> Result<Asserted, PlanError> {
+        match draft {
+            AssertedDraft::Everywhere(yes) => Ok(Asserted::Everywhere(yes)),
+            AssertedDraft::On(engines) => match engines.iter().find(|name| !known.contains(name)) {
+                None => Ok(Asserted::On(engines)),
+                Some(wrong) => {
+                    let what = format!(
+                        "asserted on «{wrong}», which is none of this plan's engines: {}",
+                        known.join(", ")
+                    );
+                    Err(self.error(place, what))
+                }
+            },
+        }
+    }
+
+    fn published(
+        &self,
+        draft: PublishedDraft,
+        parts: &[Part],
+        engines: &[String],
+    ) -> Result<Published, PlanError> {
+        let PublishedDraft { of, against, figure, take, along, low, high, .. } = draft;
+        let expectation = ExpectationDraft { of, against, figure, take, along, low, high };
+        let asserted = self.asserted(draft.asserted, &draft.name.span(), engines)?;
+        if asserted != Asserted::Everywhere(false) && low.is_none() && high.is_none() {
             let what = "what is asserted needs low or high; or say asserted = false";
             return Err(self.error(&draft.name.span(), what));
         }
@@ -185,15 +227,22 @@ impl Source<'_> {
             unit: draft.unit,
             conditions: draft.conditions,
             source: draft.source,
-            asserted: draft.asserted,
+            asserted,
             expectation: self.expectation(&expectation, parts)?,
         })
     }
 
-    fn claim(&self, draft: ClaimDraft, parts: &[Part], paired: &str) -> Result<Claim, PlanError> {
+    fn claim(
+        &self,
+        draft: ClaimDraft,
+        parts: &[Part],
+        (paired, engines): (&str, &[String]),
+    ) -> Result<Claim, PlanError> {
         let span = draft.text.span();
-        let rule = match (draft.beside, draft.placement, draft.figure, draft.order) {
-            (Some(beside), None, None, None) => {
+        let asserted = self.asserted(draft.asserted, &span, engines)?;
+        let ClaimDraft { beside, placement, figure, order, falls, gain, .. } = draft;
+        let rule = match (beside, placement, figure, order, falls, gain) {
+            (Some(beside), None, None, None, None, None) => {
                 let axis = axis::named(paired);
                 let peer = |name: Spanned<String>| {
                     let known = axis.map_or(Ok(String::new()), |a| a.canonical(name.get_ref()));
@@ -207,19 +256,42 @@ impl Source<'_> {
                     no_interval_below: beside.no_interval_below,
                 }
             }
-            (None, Some(placement), None, None) => Rule::Placement {
+            (None, Some(placement), None, None, None, None) => Rule::Placement {
                 of: self.selection(&placement.of, parts)?,
                 within: placement.within,
             },
-            (None, None, Some(figure), None) => Rule::Figure(self.expectation(&figure, parts)?),
-            (None, None, None, Some(order)) => self.order(order, parts)?,
+            (None, None, Some(figure), None, None, None) => {
+                Rule::Figure(self.expectation(&figure, parts)?)
+            }
+            (None, None, None, Some(order), None, None) => self.order(order, parts)?,
+            (None, None, None, None, Some(falls), None) => Rule::Falls {
+                of: self.selection(&falls.of, parts)?,
+                along: self.axis(&falls.along)?.name.to_owned(),
+                slack: falls.slack,
+            },
+            (None, None, None, None, None, Some(gain)) => Rule::Gain(self.gain(&gain, parts)?),
             _ => {
-                let what =
-                    "a claim is decided by one of «beside», «placement», «figure» and «order»";
+                let what = "a claim is decided by one of «beside», «placement», «figure», «order», \
+                            «falls» and «gain»";
                 return Err(self.error(&span, what));
             }
         };
-        Ok(Claim { text: draft.text.into_inner(), asserted: draft.asserted, rule })
+        Ok(Claim { text: draft.text.into_inner(), asserted, rule })
+    }
+
+    fn gain(&self, draft: &GainDraft, parts: &[Part]) -> Result<Gain, PlanError> {
+        let values = |[axis, a, b]: &[Spanned<String>; 3]| {
+            let known = self.axis(axis)?;
+            let value = |text: &Spanned<String>| {
+                known.canonical(text.get_ref()).map_err(|why| self.error(&text.span(), why))
+            };
+            Ok([known.name.to_owned(), value(a)?, value(b)?])
+        };
+        Ok(Gain {
+            of: self.selection(&draft.of, parts)?,
+            from: values(&draft.from)?,
+            more: values(&draft.more)?,
+        })
     }
 
     fn order(&self, draft: OrderDraft, parts: &[Part]) -> Result<Rule, PlanError> {
@@ -296,8 +368,10 @@ pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {
     }
     let paired = source.axis(&draft.paired)?.name;
     let together = draft.together.iter().map(|name| Ok(source.axis(name)?.name.to_owned()));
-    let published = draft.published.into_iter().map(|row| source.published(row, &parts));
-    let claims = draft.claim.into_iter().map(|claim| source.claim(claim, &parts, paired));
+    let engines = &draft.engines;
+    let published = draft.published.into_iter().map(|row| source.published(row, &parts, engines));
+    let claims =
+        draft.claim.into_iter().map(|claim| source.claim(claim, &parts, (paired, engines)));
     let figures = draft.figure.into_iter().map(|figure| source.figure(figure, &parts));
     let tables = draft.table.into_iter().map(|table| source.table(table, &parts));
     let (published, claims, figures, tables) = (

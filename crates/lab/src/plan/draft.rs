@@ -48,6 +48,7 @@ pub(super) struct PartDraft {
     pub(super) title: String,
     #[serde(default)]
     pub(super) about: String,
+    pub(super) measure: Option<MeasureDraft>,
     pub(super) repetitions: u32,
     #[serde(default)]
     pub(super) fixed: Settings,
@@ -87,6 +88,21 @@ pub(super) enum TakeDraft {
     Mean,
     Lowest,
     Highest,
+    HalfWay,
+}
+
+/// `true`, `false`, or the engines on which it is.
+#[derive(Debug, Deserialize, Clone)]
+#[serde(untagged)]
+pub(super) enum AssertedDraft {
+    Everywhere(bool),
+    On(Vec<String>),
+}
+
+impl Default for AssertedDraft {
+    fn default() -> Self {
+        Self::Everywhere(true)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,13 +113,14 @@ pub(super) struct PublishedDraft {
     pub(super) unit: String,
     pub(super) conditions: String,
     pub(super) source: String,
-    #[serde(default = "yes")]
-    pub(super) asserted: bool,
+    #[serde(default)]
+    pub(super) asserted: AssertedDraft,
     pub(super) of: SelectionDraft,
     pub(super) against: Option<SelectionDraft>,
     pub(super) figure: Option<String>,
     #[serde(default)]
     pub(super) take: TakeDraft,
+    pub(super) along: Option<Spanned<String>>,
     pub(super) low: Option<f64>,
     pub(super) high: Option<f64>,
 }
@@ -112,12 +129,32 @@ pub(super) struct PublishedDraft {
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimDraft {
     pub(super) text: Spanned<String>,
-    #[serde(default = "yes")]
-    pub(super) asserted: bool,
+    #[serde(default)]
+    pub(super) asserted: AssertedDraft,
     pub(super) beside: Option<BesideDraft>,
     pub(super) placement: Option<PlacementDraft>,
     pub(super) figure: Option<ExpectationDraft>,
     pub(super) order: Option<OrderDraft>,
+    pub(super) falls: Option<FallsDraft>,
+    pub(super) gain: Option<GainDraft>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FallsDraft {
+    pub(super) of: SelectionDraft,
+    pub(super) along: Spanned<String>,
+    pub(super) slack: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GainDraft {
+    pub(super) of: SelectionDraft,
+    /// Axis, value, the one below it.
+    pub(super) from: [Spanned<String>; 3],
+    /// Axis, where it is more, where it is less.
+    pub(super) more: [Spanned<String>; 3],
 }
 
 #[derive(Debug, Deserialize)]
@@ -153,6 +190,7 @@ pub(super) struct ExpectationDraft {
     pub(super) figure: Option<String>,
     #[serde(default)]
     pub(super) take: TakeDraft,
+    pub(super) along: Option<Spanned<String>>,
     pub(super) low: Option<f64>,
     pub(super) high: Option<f64>,
 }
@@ -192,8 +230,4 @@ pub(super) struct FigureDraft {
     pub(super) of: SelectionDraft,
     #[serde(default)]
     pub(super) log: bool,
-}
-
-fn yes() -> bool {
-    true
 }

@@ -12,7 +12,7 @@ pub struct Selection {
 }
 
 /// How one figure comes from several cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Take {
     /// The geometric mean of their medians; of one cell, its median.
     Mean,
@@ -20,6 +20,40 @@ pub enum Take {
     Lowest,
     /// The cell with the highest median.
     Highest,
+    /// Where along an axis of numbers, from its lowest value up, the medians fall to half of the first,
+    /// by linear interpolation, in the axis's unit.
+    HalfWay(String),
+}
+
+/// Where something must hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asserted {
+    /// On every engine, or reported only.
+    Everywhere(bool),
+    /// On these engines, and reported on others.
+    On(Vec<String>),
+}
+
+impl Asserted {
+    /// Whether it must hold on this engine.
+    #[must_use]
+    pub fn on(&self, engine: &str) -> bool {
+        match self {
+            Self::Everywhere(yes) => *yes,
+            Self::On(engines) => engines.iter().any(|name| name == engine),
+        }
+    }
+}
+
+/// What one value of an axis gives over another, and where that should be larger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gain {
+    /// Whose cells.
+    pub of: Selection,
+    /// Axis, the value that gains, and the one that it is compared with.
+    pub from: [String; 3],
+    /// Axis, the value where it gains more, and the one where it gains less.
+    pub more: [String; 3],
 }
 
 /// A figure computed from cells, and the range it should lie in.
@@ -53,8 +87,8 @@ pub struct Published {
     pub conditions: String,
     /// Where it stands.
     pub source: String,
-    /// Whether it must hold, or is only reported.
-    pub asserted: bool,
+    /// Where it must hold and is not only reported.
+    pub asserted: Asserted,
     /// What is computed.
     pub expectation: Expectation,
 }
@@ -64,8 +98,8 @@ pub struct Published {
 pub struct Claim {
     /// In words.
     pub text: String,
-    /// Whether it must hold, or is only reported.
-    pub asserted: bool,
+    /// Where it must hold and is not only reported.
+    pub asserted: Asserted,
     /// How it is decided.
     pub rule: Rule,
 }
@@ -93,6 +127,17 @@ pub enum Rule {
     },
     /// A figure lies in a range.
     Figure(Expectation),
+    /// The value never rises along an axis of numbers, in any group of cells that are alike otherwise.
+    Falls {
+        /// Whose cells.
+        of: Selection,
+        /// Which axis.
+        along: String,
+        /// What is no rise yet, as a share of the highest value of the group.
+        slack: f64,
+    },
+    /// What one value of an axis gains is larger at one place than at another.
+    Gain(Gain),
     /// A figure falls from each value of an axis to the next.
     Order {
         /// Whose cells: one for each value of the axis.

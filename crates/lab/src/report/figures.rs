@@ -104,17 +104,17 @@ fn panel(
             interval: result.interval.map(|i| (i.low, i.high)),
         });
     }
-    let series = series.into_iter().map(|(place, mut points)| {
+    let series = series.into_iter().enumerate().map(|(nth, (place, mut points))| {
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        let style = if place.rank < 6.0 { place.rank as usize } else { 5 };
-        Series { name: shown(by, &place.text), style, points }
+        Series { name: shown(by, &place.text), style: style(by, &place.text, nth), points }
     });
+    let measure = plan.measure_of(&figure.of.part);
     let unit =
         if lines && !x.unit().is_empty() { format!(", {}", x.unit()) } else { String::new() };
     Panel {
         title: title.to_owned(),
         x_title: format!("{}{unit}", x.title),
-        y_title: format!("{}, {}", plan.measure.name, plan.measure.unit),
+        y_title: format!("{}, {}", measure.name, measure.unit),
         kind: if lines { Kind::Lines } else { Kind::Bars },
         log: figure.log,
         ticks: xs
@@ -132,6 +132,16 @@ fn panel(
     }
 }
 
+/// The colour and mark of a series: a word keeps its own in all figures, numbers go by their place among
+/// each other.
+pub(super) fn style(by: &Axis, value: &str, nth: usize) -> usize {
+    const NUMBERS: [usize; 6] = [5, 3, 4, 2, 1, 0];
+    match by.kind {
+        axis::Kind::Word(_) => (by.rank(value) as usize).min(5),
+        _ => NUMBERS[nth % NUMBERS.len()],
+    }
+}
+
 /// A value as a person reads it.
 #[must_use]
 pub fn shown(axis: &Axis, value: &str) -> String {
@@ -140,6 +150,14 @@ pub fn shown(axis: &Axis, value: &str) -> String {
         ("congestion", "reno") => "New Reno".to_owned(),
         ("congestion", word @ ("cubic" | "bbr")) => word.to_uppercase(),
         ("lossy", word) => word.replace('-', " "),
+        ("mtu" | "lan-mtu", number) => {
+            match number.split_at_checked(number.len().saturating_sub(3)) {
+                Some((thousands, rest)) if !thousands.is_empty() => format!("{thousands},{rest} B"),
+                _ => format!("{number} B"),
+            }
+        }
+        ("up-queue", "droptail") => "FIFO".to_owned(),
+        ("up-queue", "ack-first") => "ACKs first".to_owned(),
         _ => value.to_owned(),
     }
 }

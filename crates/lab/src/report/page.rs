@@ -52,7 +52,7 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
         evaluation
             .rows
             .iter()
-            .filter(|row| row.holds == wanted && (wanted.is_some() || row.row.asserted))
+            .filter(|row| row.holds == wanted && (wanted.is_some() || row.asserted))
             .count()
     };
     let (yes, no, none) = (counted(Some(true)), counted(Some(false)), counted(None));
@@ -152,11 +152,11 @@ fn claims(evaluation: &Evaluation) -> String {
         return out;
     }
     out.push_str("<ul class=\"claims\">");
-    for Decided { claim, holds, evidence } in &evaluation.claims {
+    for Decided { claim, asserted, holds, evidence } in &evaluation.claims {
         let verdict = match holds {
             Some(true) => "<span class=\"verdict yes\">✓ holds</span>",
             Some(false) => "<span class=\"verdict no\">✗ does not hold</span>",
-            None if claim.asserted => "<span class=\"verdict none\">not measured</span>",
+            None if *asserted => "<span class=\"verdict none\">not measured</span>",
             None => "<span class=\"verdict none\">reported</span>",
         };
         add(
@@ -193,12 +193,13 @@ fn parts(plan: &Plan, evaluation: &Evaluation, out: &mut String) {
         for figure in plan.figures.iter().filter(|figure| figure.of.part == part.name) {
             draw(figure, plan, evaluation, out);
         }
+        let measure = plan.measure_of(&part.name);
         add(
             out,
             format_args!(
                 "<details><summary>All cells: {}, {}</summary>{}</details>",
-                escape(&plan.measure.name),
-                escape(&plan.measure.unit),
+                escape(&measure.name),
+                escape(&measure.unit),
                 cells::table(part, plan, evaluation)
             ),
         );

@@ -1,7 +1,7 @@
 //! One page for all engines that ran an experiment: published, as each engine has it, and the closed
 //! form; and where two engines differ, cell by cell.
 
-use super::figures::shown;
+use super::figures::{shown, style};
 use crate::chart::scale::label;
 use crate::chart::{self, Kind, Panel, Point, Series, escape};
 use crate::evaluation::{CellResult, Evaluation, Short, closed_form};
@@ -104,7 +104,7 @@ pub fn page(plan: &Plan, engines: &[Ran<'_>]) -> String {
     for line in lines(plan, engines) {
         let _infallible = write!(out, "<tr>{}</tr>", row("td", &line.words()));
     }
-    out.push_str("</tbody></table></div><p class=\"muted\">The closed form counts handshakes, slow start, the window and the mean window under loss; it has no queue and no time-out. A dash: not measured, or out of the formulas' reach (BBR, loss by super-packet).</p>");
+    out.push_str("</tbody></table></div><p class=\"muted\">The closed form counts handshakes, slow start, the window and the mean window under loss; it has no queue and no time-out; of a thin uplink it is the model of ACKs. A dash: not measured, or out of the formulas' reach (BBR, loss by super-packet).</p>");
     for (n, one) in engines.iter().enumerate() {
         for other in engines.iter().skip(n + 1) {
             scatter(plan, *one, *other, &mut out);
@@ -134,8 +134,8 @@ fn scatter(plan: &Plan, (x, one): Ran<'_>, (y, other): Ran<'_>, out: &mut String
     let mut series: BTreeMap<String, Series> = BTreeMap::new();
     for (result, median) in &common {
         let value = result.cell.values.get(&plan.paired).map_or("", String::as_str);
-        let rank = paired.map_or(0.0, |axis| axis.rank(value));
-        let style = if rank < 6.0 { rank as usize } else { 5 };
+        let nth = series.keys().position(|known| known == value).unwrap_or(series.len());
+        let style = paired.map_or(0, |axis| style(axis, value, nth));
         let name = paired.map_or_else(|| value.to_owned(), |axis| shown(axis, value));
         let new = || Series { name, style, points: Vec::new() };
         let point = Point { x: result.median, y: *median, interval: None };

@@ -1,7 +1,7 @@
 use super::*;
 use ekiden_model::tcp::Sender;
 use ekiden_model::units::Time;
-use ekiden_simulator::observer::{Delivery, Trouble};
+use ekiden_simulator::observer::{Delivery, Departure, Trouble};
 
 fn cell(values: &[(&str, &str)]) -> Cell {
     let values = values.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
@@ -46,12 +46,17 @@ fn thin_clients(scenario: &str) -> Cell {
 #[derive(Debug, Default)]
 struct Told {
     delivered: u64,
+    departed: u64,
     timeouts: Vec<(u32, Time)>,
 }
 
 impl Observer for Told {
     fn delivered(&mut self, _: &Delivery) {
         self.delivered += 1;
+    }
+
+    fn departed(&mut self, _: &Departure<'_>) {
+        self.departed += 1;
     }
 
     fn troubled(&mut self, at: Time, flow: u32, _: u8, trouble: Trouble, _: &Sender) {
@@ -121,4 +126,102 @@ fn the_first_run_without_remedies_has_a_time_line() {
     // no other repetition, and no other scenario, has one
     assert!(Simulated.run(&cell, 1, 1).unwrap().series.is_empty());
     assert!(Simulated.run(&thin_clients("P"), 0, 1).unwrap().series.is_empty());
+}
+
+/// A thin uplink under 100 Mbit/s, changed.
+fn thin(change: &[(&str, &str)]) -> Cell {
+    let mut all = cell(&[
+        ("downlink", "100 Mbit/s"),
+        ("mtu", "1500"),
+        ("acks", "study"),
+        ("relays", "0"),
+        ("layout", "ends"),
+        ("lan-mtu", "1500"),
+        ("rate", "1 Gbit/s"),
+        ("rtt", "0.2 ms"),
+        ("loss", "0 %"),
+        ("lossy", "even"),
+        ("slots", "50"),
+        ("framing", "14"),
+        ("up-queue", "droptail"),
+        ("window", "64 KiB"),
+        ("congestion", "reno"),
+        ("cut", "300 ms"),
+    ]);
+    all.values.extend(change.iter().map(|(a, v)| ((*a).to_owned(), (*v).to_owned())));
+    all
+}
+
+fn run(change: &[(&str, &str)]) -> Outcome {
+    Simulated.run(&thin(change), 0, 1).unwrap()
+}
+
+#[test]
+fn the_needed_uplink_is_95_of_100_of_what_the_model_of_acks_says() {
+    for (mtu, acks, model) in [("1500", "2", 2.2), ("1500", "1", 4.4), ("9000", "1", 0.733)] {
+        let outcome = run(&[("mtu", mtu), ("acks", acks)]);
+        let ratio = outcome.value / model;
+        assert!((ratio - 0.95).abs() < 0.02, "{mtu}, {acks}: {ratio}");
+        let (asked, seen) = (acks.parse::<f64>().unwrap(), outcome.figures["segments_per_ack"]);
+        assert!((seen / asked - 1.0).abs() < 0.03, "{mtu}, {acks}: {seen}");
+        // 52 bytes each, and 66 of 52 with framing
+        let framed = outcome.figures["ack_mbit"] / outcome.figures["ack_ip_mbit"];
+        assert!((framed - 66.0 / 52.0).abs() < 1e-6, "{framed}");
+    }
+}
+
+#[test]
+fn relays_thin_acks_by_what_they_send_and_not_by_being_there() {
+    // a second, in which the start weighs little
+    let relays = [("relays", "2"), ("peer", "ekiden"), ("cut", "1 s")];
+    let needed = |more: &[(&str, &str)]| run(&[&relays[..], more].concat()).value;
+    let same = needed(&[]);
+    assert!((same / 2.09 - 1.0).abs() < 0.05, "{same}");
+    let jumbo = needed(&[("mtu", "9000")]);
+    assert!((jumbo / 0.70 - 1.0).abs() < 0.05, "{jumbo}");
+    let fewer = needed(&[("acks", "4")]);
+    assert!((fewer / 1.05 - 1.0).abs() < 0.05, "{fewer}");
+}
+
+#[test]
+fn a_jam_takes_from_the_acks_unless_they_go_first() {
+    let fast = [("downlink", "1 Gbit/s"), ("uplink", "10 Mbit/s"), ("jam-packet", "1500")];
+    let steady = [("jam-shape", "steady")];
+    let goodput = |more: &[(&str, &str)]| run(&[&fast[..], &steady, more].concat()).value;
+    let free = goodput(&[("jam", "0 %")]);
+    let half = goodput(&[("jam", "50 %")]);
+    let full = goodput(&[("jam", "100 %")]);
+    // of 10 Mbit/s, 1,000 needs 22
+    assert!((free / 439.0 - 1.0).abs() < 0.03, "{free}");
+    assert!((half / free - 0.5).abs() < 0.05, "{half} of {free}");
+    assert!(full < 0.1 * free, "{full}");
+    let first = goodput(&[("jam", "100 %"), ("up-queue", "ack-first")]);
+    assert!(first > 0.6 * free, "{first}");
+}
+
+#[test]
+fn a_lost_handshake_costs_what_the_formula_says() {
+    let short = [("uplink", "100 Mbit/s"), ("file", "64 KiB"), ("initial-rto", "1 s")];
+    let mean = |loss: &str| run(&[&short[..], &[("handshake-loss", loss)]].concat());
+    assert_eq!(mean("0 %").figures["extra_ms"], 0.0);
+    for loss in ["5 %", "10 %"] {
+        let figures = mean(loss).figures;
+        let (extra, model) = (figures["extra_ms"], figures["extra_model_ms"]);
+        // after a repeated SYN the first window is one segment, which takes some milliseconds more
+        assert!((extra / model - 1.0).abs() < 0.02, "{loss}: {extra} for {model}");
+    }
+}
+
+#[test]
+fn a_thin_uplink_is_recorded_as_it_ran() {
+    for change in [&[][..], &[("uplink", "1 Mbit/s")]] {
+        let cell = thin(change);
+        let (recorded, told) = record(&cell, 1, |sights| {
+            assert!(sights.watched.is_some());
+            Ok(Told::default())
+        })
+        .unwrap();
+        assert_eq!(recorded, Simulated.run(&cell, 0, 1).unwrap());
+        assert!(told.departed > 100);
+    }
 }

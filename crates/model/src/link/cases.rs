@@ -67,6 +67,18 @@ fn strict_priority_sends_the_lowest_class_first() {
 }
 
 #[test]
+fn acknowledgements_overtake_all_but_what_is_being_sent() {
+    let bound = Bound::Packets(2);
+    let mut link = Link::new(&config(Discipline::AckFirst(bound), 1_000_000), Time::ZERO);
+    // the jam fills its own room of two, and leaves the acknowledgements theirs
+    for (id, class) in [(0, 1), (1, 1), (2, 7), (3, 1), (4, 0), (5, 0), (6, 0)] {
+        link.offer(Time::ZERO, Packet { class, ..packet(id, 1000) });
+    }
+    let order: Vec<_> = drain(&mut link).iter().map(|d| d.packet.id).collect();
+    assert_eq!(order, [0, 4, 5, 1, 2]);
+}
+
+#[test]
 fn fq_codel_keeps_a_thin_flow_from_waiting_behind_a_fat_one() {
     let wait = |discipline| {
         let mut link = Link::new(&config(discipline, 10_000_000), Time::ZERO);

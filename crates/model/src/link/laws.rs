@@ -16,7 +16,8 @@ fn disciplines() -> impl Strategy<Value = Discipline> {
     ];
     prop_oneof![
         bound.clone().prop_map(Discipline::DropTail),
-        bound.prop_map(Discipline::Priority),
+        bound.clone().prop_map(Discipline::Priority),
+        bound.prop_map(Discipline::AckFirst),
         (1_u32..8, 1_u64..30, 1_000_u64..40_000, any::<bool>()).prop_map(
             |(flows, limit, memory, ecn)| {
                 // a short target, so that CoDel drops within a case
@@ -246,6 +247,7 @@ fn within_bounds(config: &Config, link: &Link) {
     let (bound, classes) = match &config.discipline {
         Discipline::DropTail(bound) => (*bound, 1),
         Discipline::Priority(bound) => (*bound, 8),
+        Discipline::AckFirst(bound) => (*bound, 2),
         Discipline::FqCodel(fq) => {
             assert!(s.queued <= fq.limit && s.queued_bytes <= fq.memory.as_u64());
             return;
@@ -263,6 +265,7 @@ fn order(config: &Config, packet: &Packet) -> u64 {
     match config.discipline {
         Discipline::DropTail(_) => 0,
         Discipline::Priority(_) => packet.class.min(7).into(),
+        Discipline::AckFirst(_) => packet.class.min(1).into(),
         Discipline::FqCodel(_) => packet.flow,
     }
 }
@@ -420,7 +423,9 @@ proptest! {
     fn without_events_it_is_the_same_link(config in configs(), bound in disciplines(), rate in rates(), arrivals in arrivals()) {
         let discipline = match bound {
             Discipline::FqCodel(_) => Discipline::DropTail(Bound::Unlimited),
-            Discipline::DropTail(bound) | Discipline::Priority(bound) => Discipline::DropTail(bound),
+            Discipline::DropTail(bound) | Discipline::Priority(bound) | Discipline::AckFirst(bound) => {
+                Discipline::DropTail(bound)
+            }
         };
         let serialiser = if config.serialiser == Serialiser::Infinite { Serialiser::Infinite } else { rate };
         let config = Config { discipline, serialiser, schedule: Vec::new(), schedule_period: None, ..config };

@@ -1,4 +1,4 @@
-//! Who waits where, and how much: drop-tail, strict priority, FQ-CoDel.
+//! Who waits where, and how much: drop-tail, strict priority, acknowledgements first, FQ-CoDel.
 
 use super::fq_codel::{FqCodel, FqCodelConfig};
 use super::{Packet, Waiting};
@@ -25,6 +25,10 @@ pub enum Discipline {
     /// The lowest class first. Each class has the bound for itself, so that one cannot fill another's
     /// room; within a class first in, first out.
     Priority(Bound),
+    /// Bare TCP acknowledgements (class 0) before all else, so that a jammed uplink does not hold up what
+    /// comes down (RFC 3449 §5.4.1). The two have the bound each. A packet that is being sent is not
+    /// interrupted: an acknowledgement waits for one at most.
+    AckFirst(Bound),
     /// RFC 8290.
     FqCodel(FqCodelConfig),
 }
@@ -46,6 +50,9 @@ impl Queue {
             }
             Discipline::Priority(bound) => {
                 Self::Classes { bound: *bound, by_class: alloc::vec![Fifo::default(); CLASSES] }
+            }
+            Discipline::AckFirst(bound) => {
+                Self::Classes { bound: *bound, by_class: alloc::vec![Fifo::default(); 2] }
             }
             Discipline::FqCodel(config) => Self::FqCodel(FqCodel::new(config.clone())),
         }

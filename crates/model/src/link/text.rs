@@ -3,7 +3,7 @@
 //! | what | forms |
 //! |---|---|
 //! | [`QueueLength`] | `100ms`, `50packets`, `64KiB`, `unlimited` |
-//! | [`QueueKind`] | `droptail`, `priority`, `fq-codel` |
+//! | [`QueueKind`] | `droptail`, `priority`, `ack-first`, `fq-codel` |
 //! | [`Serialiser`] | `2 Mbit/s`, `unlimited`, `trace(5, 10, 12)` (milliseconds) |
 //! | [`Loss`] | `none`, `0.1%`, `gilbert(1%, 10%)`, `gilbert(1%, 10%, good 0%, bad 80%)`, `packets(3, 17)`; all but the last with ` per super-packet` |
 //! | [`LossUnit`] | `packet`, `super-packet`, `train(65535 B, 1 ms)` |
@@ -122,6 +122,8 @@ pub enum QueueKind {
     DropTail,
     /// [`Discipline::Priority`].
     Priority,
+    /// [`Discipline::AckFirst`].
+    AckFirst,
     /// [`Discipline::FqCodel`].
     FqCodel,
 }
@@ -135,6 +137,7 @@ impl QueueKind {
         match self {
             Self::DropTail => Discipline::DropTail(bound),
             Self::Priority => Discipline::Priority(bound),
+            Self::AckFirst => Discipline::AckFirst(bound),
             Self::FqCodel => Discipline::FqCodel(match bound {
                 Bound::Unlimited => {
                     FqCodelConfig { limit: u64::MAX, memory: Bytes::new(u64::MAX), ..rfc }
@@ -152,9 +155,10 @@ impl FromStr for QueueKind {
         match text.trim() {
             "droptail" => Ok(Self::DropTail),
             "priority" => Ok(Self::Priority),
+            "ack-first" => Ok(Self::AckFirst),
             "fq-codel" => Ok(Self::FqCodel),
             _ => {
-                let examples = "«droptail», «priority» or «fq-codel»";
+                let examples = "«droptail», «priority», «ack-first» or «fq-codel»";
                 Err(wrong(text, "a queue's discipline", "the name is not known", examples))
             }
         }
@@ -166,6 +170,7 @@ impl Display for QueueKind {
         f.pad(match self {
             Self::DropTail => "droptail",
             Self::Priority => "priority",
+            Self::AckFirst => "ack-first",
             Self::FqCodel => "fq-codel",
         })
     }

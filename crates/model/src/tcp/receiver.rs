@@ -172,7 +172,10 @@ impl Receiver {
         self.read = self.read.saturating_add(bytes).min(self.next);
         // a window is told when that is worth a packet (RFC 1122 §4.2.3.3)
         let opened = self.edge().saturating_sub(self.told);
-        let worth = u64::from(self.config.mss).saturating_mul(2).min(self.config.buffer / 2).max(1);
+        // … and no more often than arrivals are acknowledged
+        let segments = u64::from(self.config.acknowledging.every.max(2));
+        let worth =
+            u64::from(self.config.mss).saturating_mul(segments).min(self.config.buffer / 2).max(1);
         self.due |= opened >= worth;
     }
 

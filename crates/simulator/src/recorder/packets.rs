@@ -111,7 +111,7 @@ impl Seen {
                 blocks.iter_mut().zip(pairs).for_each(|(to, pair)| *to = pair);
                 return all.len();
             }
-            Body::Syn | Body::SynAck | Body::Established => {}
+            Body::Syn | Body::SynAck | Body::Established | Body::Plain => {}
         }
         0
     }
@@ -149,6 +149,7 @@ impl Seen {
             Body::Ack(ack) => {
                 SegmentView { acknowledged: Some(ack.ack), window: ack.window, ..view }
             }
+            Body::Plain => view,
             Body::Established => SegmentView { sequence: 0, acknowledged: Some(0), ..view },
             Body::Syn | Body::SynAck => SegmentView {
                 syn: opens,

@@ -240,6 +240,7 @@ impl<O: Observer> Simulator<O> {
         let connection = match packet.body {
             Body::Data(_) | Body::Ack(_) => flow(packet.owner).map(|flow| flow.connection),
             Body::Syn | Body::SynAck | Body::Established => Some(packet.owner),
+            Body::Plain => None,
         };
         let Some(number) = connection else { return };
         let Some(connection) = self.connections.get(number as usize) else { return };
@@ -256,7 +257,7 @@ impl<O: Observer> Simulator<O> {
                 Body::Data(_) => of_opener,
                 Body::Ack(_) => !of_opener,
                 Body::Syn | Body::Established => true,
-                Body::SynAck => false,
+                Body::SynAck | Body::Plain => false,
             },
             connection: number,
             ends: [connection.config.opener, connection.config.acceptor],
@@ -275,6 +276,7 @@ impl<O: Observer> Simulator<O> {
             Body::Syn => self.on_syn(now, packet.owner),
             Body::SynAck => self.on_syn_ack(now, packet.owner),
             Body::Established => self.on_established(now, packet.owner),
+            Body::Plain => {}
         }
     }
 

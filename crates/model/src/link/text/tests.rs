@@ -91,7 +91,8 @@ fn reads_what_a_person_would_write() {
     assert_eq!("1 packet".parse(), Ok(QueueLength::Packets(1)));
     assert_eq!("64KiB".parse(), Ok(QueueLength::Bytes(Bytes::kib(64))));
     assert_eq!("unlimited".parse(), Ok(QueueLength::Unlimited));
-    for kind in [QueueKind::DropTail, QueueKind::Priority, QueueKind::FqCodel] {
+    let kinds = [QueueKind::DropTail, QueueKind::Priority, QueueKind::AckFirst, QueueKind::FqCodel];
+    for kind in kinds {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
     for (text, printed) in [

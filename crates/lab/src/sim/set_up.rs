@@ -1,0 +1,137 @@
+//! What lost handshakes cost a short download (ALGORITHMS D.5): the mean over how many attempts fail,
+//! each simulated once and weighed by its probability, so that nothing is left to chance.
+
+use super::asymmetric;
+use crate::asymmetry::{HEADER, Thin};
+use crate::cell::Cell;
+use crate::engine::{EngineError, Outcome};
+use crate::sim::Sights;
+use ekiden_model::formula::handshake_delay;
+use ekiden_model::link::{Config, Loss};
+use ekiden_model::tcp::OpeningConfig;
+use ekiden_model::units::{Bytes, Rate, Share, Span, Time};
+use ekiden_simulator::chain::{ChainConfig, ChainResult};
+use ekiden_simulator::connection::ConnectionConfig;
+use ekiden_simulator::observer::Observer;
+use ekiden_simulator::recorder::packets::Side;
+use ekiden_simulator::simulator::{BuildError, Direction, Simulator};
+use ekiden_simulator::topology::Topology;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// More failures in a row than this are left out: at 10 % loss one handshake in 10¹⁵.
+const MOST: u32 = 20;
+
+/// Whether a cell is about handshakes.
+pub(super) fn is_meant(cell: &Cell) -> bool {
+    cell.values.contains_key("initial-rto")
+}
+
+/// A cell's run.
+///
+/// # Errors
+/// The cell lacks a value.
+pub(super) fn run(cell: &Cell) -> Result<Outcome, EngineError> {
+    let share: Share = cell.value("handshake-loss")?;
+    let q = share.as_parts_per_billion() as f64 / 1e9;
+    let fails = 1.0 - (1.0 - q) * (1.0 - q);
+    let (mut mean, mut until_first, mut without) = (0.0, 0.0, 0.0);
+    for failures in 0..=MOST {
+        let (result, ()) = download(cell, failures, |_| Ok(()))?;
+        let milliseconds = |at: Option<Time>| at.map_or(f64::NAN, |at| at.as_nanos() as f64 / 1e6);
+        let weight = fails.powi(failures as i32) * (1.0 - fails);
+        mean += weight * milliseconds(result.finished);
+        until_first += weight * milliseconds(result.first_byte);
+        if failures == 0 {
+            without = milliseconds(result.finished);
+        }
+        if fails == 0.0 {
+            break;
+        }
+    }
+    let first: Span = cell.value("initial-rto")?;
+    let mut outcome = Outcome { value: mean, ..Outcome::default() };
+    let figures = [
+        ("first_byte_ms", until_first),
+        ("without_loss_ms", without),
+        ("extra_ms", mean - without),
+        ("extra_model_ms", handshake_delay(q, first, 1) * 1e3),
+        ("extra_model_two_syns_ms", handshake_delay(q, first, 2) * 1e3),
+        ("times_without_loss", mean / without),
+        ("wait_percent", fails * 100.0),
+    ];
+    outcome.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+    Ok(outcome)
+}
+
+/// The download whose first attempt fails, beside an observer.
+///
+/// # Errors
+/// As [`run`], and the observer's.
+pub(super) fn record<O: Observer>(
+    cell: &Cell,
+    observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
+) -> Result<(Outcome, O), EngineError> {
+    let outcome = run(cell)?;
+    let (_, observer) = download(cell, 1, observer)?;
+    Ok((outcome, observer))
+}
+
+/// A download whose first attempts fail: by a lost SYN, then by a lost answer, and so on in turn.
+fn download<O: Observer>(
+    cell: &Cell,
+    failures: u32,
+    observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
+) -> Result<(ChainResult, O), EngineError> {
+    let thin = Thin::of(cell)?;
+    let uplink: Rate = cell.value("uplink")?;
+    let mut topology = Topology::new();
+    let (client, server) = (topology.host(), topology.host());
+    let [syns, answers] = lost(failures);
+    let up = Config { loss: Loss::Listed(Arc::new(syns)), ..thin.up(uplink) };
+    let down = Config { loss: Loss::Listed(Arc::new(answers)), ..thin.down() };
+    let [up, _] = topology.link(client, server, up, down);
+    let observer = observer(&Sights { watched: Some(up), sender: Side::Acceptor, kinds: &[] })?;
+    let mut simulator = Simulator::new(topology, observer);
+    let failed = |error: BuildError| EngineError::during("building the network")(&error);
+    let opening = OpeningConfig {
+        initial: cell.value("initial-rto")?,
+        most: Span::from_secs(1 << 30), // the formula's time-out doubles without end
+        again: MOST,
+    };
+    let connection = simulator
+        .connect(ConnectionConfig {
+            opener: client,
+            acceptor: server,
+            start: Time::ZERO,
+            opening,
+            three_way: true,
+            handshake_bytes: HEADER + 8,
+        })
+        .map_err(failed)?;
+    for direction in [Direction::FromOpener, Direction::ToOpener] {
+        let flow = asymmetric::flow(cell, thin.mtu, thin.every)?;
+        simulator.flow(connection, direction, flow).map_err(failed)?;
+    }
+    let response = cell.value::<Bytes>("file")?.as_u64();
+    let chain = ChainConfig { connections: vec![connection], request: 100, response, held: 0 };
+    let chain = simulator.chain(chain).map_err(failed)?;
+    simulator.run(Time::NEVER);
+    Ok((simulator.result(chain).unwrap_or_default(), simulator.observer))
+}
+
+/// Which of the packets up and down are lost, by their numbers, so that so many attempts fail.
+fn lost(failures: u32) -> [BTreeSet<u64>; 2] {
+    let mut lost = [BTreeSet::new(), BTreeSet::new()];
+    let mut answers = 0;
+    for attempt in 0..u64::from(failures) {
+        // a SYN that comes is answered
+        if attempt % 2 == 0 {
+            lost[0].insert(attempt);
+        } else {
+            lost[1].insert(answers);
+            answers += 1;
+        }
+    }
+    lost
+}
