@@ -15,7 +15,8 @@
 //! programs did in certain years.
 //!
 //! Missing: urgent data, simultaneous open, FIN (streams end by being delivered), Eifel detection,
-//! adaptation of RACK's reordering window to DSACKs.
+//! adaptation of RACK's reordering window to DSACKs,
+//! its restraint after a timeout (RFC 8985 §6.3: here all that is outstanding is taken for lost then).
 
 mod board;
 mod counting;
@@ -173,8 +174,8 @@ pub struct Counting {
     /// After a timeout or a recovery, duplicates of what was sent before it start no other (RFC 6582
     /// §3.2 step 2: «careful»; ns-2: `bugFix_`).
     pub careful: bool,
-    /// … unless the acknowledgement before moved by at most three segments and the window is above one
-    /// (RFC 6582 §4.1; ns-2: `bugfix_ack_`).
+    /// … unless the acknowledgement before moved by at most four segments and the window is above one
+    /// (RFC 6582 §4.1).
     pub ack_heuristic: bool,
     /// A partial acknowledgement takes what it acknowledges from the inflated window (RFC 6582 step 3);
     /// without, all of the inflation.

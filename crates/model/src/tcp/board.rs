@@ -66,6 +66,9 @@ struct Rack {
     rtt: Span,
     least: Option<Span>,
     reordering: bool,
+    /// The foremost before the acknowledgement that is being taken in: what it brings together was not
+    /// reordered, in whichever order it tells of it.
+    before: u64,
     deadline: Option<Time>,
 }
 
@@ -129,6 +132,7 @@ impl Board {
     /// Takes in an acknowledgement.
     pub(super) fn on_ack(&mut self, now: Time, ack: &Acknowledgement) -> News {
         let mut news = News::default();
+        self.rack.before = self.foremost;
         for (nth, block) in ack.blocks.as_slice().iter().enumerate() {
             if block.start < ack.ack {
                 // RFC 2883: only the first block reports a duplicate
@@ -203,6 +207,7 @@ impl Board {
             self.waiting -= 1;
         }
         news.delivered += len;
+        self.foremost = self.foremost.max(segment.end);
         let took = now.since(segment.at);
         if segment.repeated {
             // which of the two arrived is not known; the later cannot have been quicker than any
@@ -213,9 +218,8 @@ impl Board {
             news.original = true;
             news.sample = news.sample.max(Some(segment.at));
             self.rack.least = Some(self.rack.least.map_or(took, |least| least.min(took)));
-            self.rack.reordering |= segment.end < self.foremost;
+            self.rack.reordering |= segment.end < self.rack.before;
         }
-        self.foremost = self.foremost.max(segment.end);
         if self.rack.newest.is_none_or(|newest| (segment.at, segment.end) > newest) {
             self.rack.newest = Some((segment.at, segment.end));
             self.rack.rtt = took;

@@ -3,6 +3,10 @@
 
 use super::{Counting, DUPLICATES, Reason, Variant};
 
+/// Segments by which the acknowledgement before may have moved where a retransmission is thought to have
+/// been lost (RFC 6582 §4.1).
+const HEURISTIC: u64 = 4;
+
 /// What the sender has to do about an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -114,7 +118,7 @@ impl Duplicates {
     fn may_enter(&self, una: u64, window: f64) -> bool {
         let past = self.recover.is_none_or(|recover| una > recover);
         let heuristic = self.config.ack_heuristic && window > 1.0;
-        past || !self.config.careful || (heuristic && self.moved <= u64::from(DUPLICATES))
+        past || !self.config.careful || (heuristic && self.moved <= HEURISTIC)
     }
 
     /// An acknowledgement that moves to `ack` by so many segments.

@@ -52,6 +52,8 @@ pub struct Sender {
     reduced_until: u64,
     tell: bool,
     spurious: Spurious,
+    /// The first outstanding byte when the timer fired last.
+    timed_out: Option<u64>,
     count: Counters,
 }
 
@@ -91,13 +93,15 @@ impl Sender {
             reduced_until: 0,
             tell: false,
             spurious: Spurious::No,
+            timed_out: None,
             count: Counters::default(),
             config: config.clone(),
         }
     }
 
     /// The handshake is done: the peer offers `window` bytes; a SYN sent at `sent` was answered now, if
-    /// that is a sample; `repeated` if a SYN or its answer was lost (RFC 5681 §3.1: one segment then).
+    /// that is a sample; `repeated` if a SYN or its answer was lost (RFC 5681 §3.1: one segment then; RFC
+    /// 6298 (5.7): 3 s for it where no sample is known).
     pub fn on_open(&mut self, now: Time, window: u64, sent: Option<Time>, repeated: bool) {
         self.peer_window = window;
         if let Some(sent) = sent {
@@ -105,6 +109,7 @@ impl Sender {
         }
         if repeated {
             self.control.cap(1.0);
+            self.rto.on_lost_syn();
         }
     }
 
@@ -156,7 +161,7 @@ impl Sender {
         }
         let segment = match self.engine {
             Engine::Duplicates(_) => self.next_by_counting(),
-            Engine::Board(_) => self.next_by_board(now),
+            Engine::Board(_) => self.next_by_board(),
             Engine::Piping(_) => self.next_by_piping(),
         }?;
         self.on_sent(now, &segment);
@@ -173,10 +178,12 @@ impl Sender {
     /// A time that was asked for has come (an earlier call does nothing).
     pub fn on_deadline(&mut self, now: Time) {
         self.held &= self.paced > now;
-        if self.timer <= now {
-            self.on_timeout(now);
-        } else if self.engine.deadline() <= now {
+        // a probe that is due with the timer goes in its place (RFC 8985 §7.2)
+        let engine = self.engine.deadline();
+        if engine <= now && engine <= self.timer {
             self.on_selective_deadline(now);
+        } else if self.timer <= now {
+            self.on_timeout(now);
         }
     }
 
@@ -319,6 +326,10 @@ impl Sender {
             self.paced = self.paced.max(now) + self.gap(pacing, segment.len);
         }
         self.engine.on_sent(now, segment, fresh);
+        if segment.reason == Reason::New {
+            // the flight goes on: a probe counts from its last segment
+            self.schedule_probe(now);
+        }
     }
 
     /// How long a segment of this size keeps the next one back.
@@ -337,7 +348,9 @@ impl Sender {
             return;
         }
         self.count.timeouts += 1;
-        let again = self.engine.timed_out() && self.config.repeated_timeout_keeps_threshold;
+        let again =
+            self.timed_out == Some(self.una) && self.config.repeated_timeout_keeps_threshold;
+        self.timed_out = Some(self.una);
         let f_rto = !self.engine.recovering() && self.engine.f_rto();
         self.spurious = if f_rto { Spurious::First } else { Spurious::No };
         self.engine.on_timeout(self.max);
@@ -351,6 +364,13 @@ impl Sender {
         }
         // nothing keeps the first one back
         self.paced = now;
+    }
+
+    /// Whether something new could be sent now but for the congestion window.
+    fn has_new(&self) -> bool {
+        let len = (self.end - self.max).min(self.mss);
+        let whole = len == self.mss || !self.config.nagle;
+        len > 0 && whole && self.max + len <= self.una + self.peer_window
     }
 
     /// The last timeout was spurious: what was outstanding was only late.
@@ -369,7 +389,7 @@ impl Sender {
             Offload::Third(most) => (most, false),
             Offload::Millisecond(most) => (most, true),
         };
-        let window = self.control.window();
+        let window = self.control.window().min(self.segments(self.peer_window));
         let third = ((window / 3.0) as u64).clamp(1, most.max(1).into());
         let smoothed = self.rto.smoothed().filter(|_| timed);
         let in_time = smoothed.map_or(third, |smoothed| {

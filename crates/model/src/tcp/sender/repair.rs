@@ -205,8 +205,8 @@ impl Sender {
             Spurious::No => {}
             _ if past => self.spurious = Spurious::No,
             Spurious::First => {
-                // new data instead of old, if there is any
-                if self.max < self.end {
+                // new data instead of old, if any may go (RFC 5682 step 2b)
+                if self.has_new() {
                     self.spurious = Spurious::Second(2);
                     self.next = self.max;
                 } else {
@@ -267,15 +267,23 @@ impl Sender {
         if duplicates.budget == 0 {
             return None;
         }
-        let limit = match &mut self.spurious {
+        let limit = match self.spurious {
             Spurious::Second(0) => return None,
             // two segments beyond what is outstanding, whatever the window (RFC 5682 step 2b)
-            Spurious::Second(left) => {
-                *left -= 1;
-                u64::MAX
-            }
+            Spurious::Second(_) => u64::MAX,
             _ => self.una + (window + duplicates.extra()) * self.mss,
         };
-        self.cut(limit)
+        self.cut_and_count(limit)
+    }
+
+    /// As [`Sender::cut`]; what F-RTO sends is counted.
+    pub(super) fn cut_and_count(&mut self, limit: u64) -> Option<Segment> {
+        let segment = self.cut(limit);
+        if let Spurious::Second(left) = &mut self.spurious
+            && segment.is_some()
+        {
+            *left -= 1;
+        }
+        segment
     }
 }

@@ -9,6 +9,8 @@ use crate::units::{Span, Time};
 
 /// How long a lone segment's acknowledgement may be delayed (RFC 8985 §7.2: WCDelAckT).
 const DELAYED: Span = Span::from_millis(200);
+/// Silence before a probe while no round trip is known (RFC 8985 §7.2).
+const UNMEASURED: Span = Span::from_secs(1);
 
 impl Sender {
     fn selecting(&mut self) -> Option<&mut Selecting> {
@@ -73,7 +75,7 @@ impl Sender {
         match self.spurious {
             Spurious::No => {}
             _ if original => self.on_spurious(now),
-            Spurious::First if advanced && self.max < self.end => {
+            Spurious::First if advanced && self.has_new() => {
                 self.spurious = Spurious::Second(2);
             }
             Spurious::First if !advanced => {}
@@ -123,11 +125,12 @@ impl Sender {
             selecting.probe = Time::NEVER;
             selecting.send_probe = true;
             self.count.probes += 1;
+            self.arm(now);
         }
     }
 
     /// RFC 8985 §7.2: while nothing is known to be missing, one probe after two round trips of silence.
-    fn schedule_probe(&mut self, now: Time) {
+    pub(super) fn schedule_probe(&mut self, now: Time) {
         let outstanding = self.max - self.una;
         let smoothed = self.rto.smoothed();
         let (mss, timer) = (self.mss, self.timer);
@@ -135,9 +138,10 @@ impl Sender {
         let quiet = selecting.recover.is_none() && !selecting.board.has_holes();
         let wanted = selecting.config.tail_probe && quiet && selecting.probing.is_none();
         selecting.probe = Time::NEVER;
-        if let Some(smoothed) = smoothed.filter(|_| wanted && outstanding > 0) {
+        if wanted && outstanding > 0 {
             let lone = if outstanding <= mss { DELAYED } else { Span::ZERO };
-            selecting.probe = (now + smoothed.saturating_mul(2) + lone).min(timer);
+            let silence = smoothed.map_or(UNMEASURED, |smoothed| smoothed.saturating_mul(2) + lone);
+            selecting.probe = (now + silence).min(timer);
         }
     }
 
@@ -158,7 +162,7 @@ impl Sender {
         }
     }
 
-    fn probe(&mut self, now: Time) -> Option<Segment> {
+    fn probe(&mut self) -> Option<Segment> {
         let edge = self.una + self.peer_window;
         let fresh = (self.end - self.next).min(self.mss);
         let segment = if fresh > 0 && self.next + fresh <= edge {
@@ -169,14 +173,13 @@ impl Sender {
             Segment { start: last.start, len, reason: Reason::Probe, reduced: false }
         };
         let end = self.max.max(segment.end());
-        self.arm(now);
         self.selecting()?.probing = Some((end, segment.reason == Reason::Probe));
         Some(segment)
     }
 
-    pub(super) fn next_by_board(&mut self, now: Time) -> Option<Segment> {
+    pub(super) fn next_by_board(&mut self) -> Option<Segment> {
         if core::mem::take(&mut self.selecting()?.send_probe) {
-            return self.probe(now);
+            return self.probe();
         }
         let window = self.control.window() as u64 * self.mss;
         let outstanding = self.max - self.una;
@@ -199,19 +202,11 @@ impl Sender {
             let len = lost.len() as u32;
             return Some(Segment { start: lost.start, len, reason, reduced: false });
         }
-        let limit = match &mut self.spurious {
+        let limit = match self.spurious {
             Spurious::Second(0) => return None,
-            Spurious::Second(left) => {
-                *left -= 1;
-                u64::MAX
-            }
+            Spurious::Second(_) => u64::MAX,
             _ => self.next + room,
         };
-        let segment = self.cut(limit);
-        if segment.is_some() {
-            // the flight goes on: a probe counts from its last segment
-            self.schedule_probe(now);
-        }
-        segment
+        self.cut_and_count(limit)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::script::run;
 use super::selective;
+use crate::units::Span;
 
 #[test]
 fn three_segments_above_mean_a_loss() {
@@ -169,6 +170,54 @@ fn a_lost_tail_is_probed() {
         500 ack 1 sack 4
         > 1s 2s             // half of four
         = timeouts 0 recoveries 1
+    ",
+    );
+}
+
+#[test]
+fn a_probe_goes_in_place_of_a_timeout() {
+    // RFC 8985 §7.2: PTO is at most what is left of the RTO, and §8: it restarts that
+    let mut config = selective(|s| s.tail_probe = true);
+    config.rto.minimum = Span::from_millis(200);
+    run(
+        &config,
+        "
+        0 write 1
+        > 0
+        = next 1000         // no round trip is known: 1 s, as the RTO
+        100 ack 1
+        200 write 1
+        > 1
+        = next 500          // 2 × 100 + 200 is more than an RTO of 100 + 4 × 50
+        500 timer
+        > 1l
+        = timeouts 0 next 800
+        800 timer
+        > 1t
+        = timeouts 1
+    ",
+    );
+}
+
+#[test]
+fn what_one_acknowledgement_brings_was_not_reordered() {
+    // RFC 8985 §6.2 step 3: in the order of the segments, whatever the order of the blocks
+    let config = selective(|s| {
+        s.rack = true;
+        s.limited_transmit = false;
+    });
+    run(
+        &config,
+        "
+        0 write 1
+        > 0
+        100 ack 1
+        200 write 5
+        > 1-5
+        300 ack 2 sack 3    // 1 was acknowledged late, with what came after the loss
+        301 ack 2 sack 3-4
+        302 ack 2 sack 3-5  // three: no reordering window
+        > 2s
     ",
     );
 }

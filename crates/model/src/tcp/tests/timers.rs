@@ -4,7 +4,8 @@ use super::super::Pacing;
 use super::super::preset::Flavour;
 use super::plain;
 use super::script::run;
-use crate::units::Span;
+use crate::tcp::Sender;
+use crate::units::{Span, Time};
 
 #[test]
 fn the_timer_runs_while_something_is_outstanding() {
@@ -118,4 +119,16 @@ fn segments_are_spread_over_the_round_trip() {
         > 11
     ",
     );
+}
+
+#[test]
+fn after_a_lost_syn_the_first_data_waits_three_seconds() {
+    // RFC 6298 (5.7), and RFC 5681 §3.1: one segment
+    let config = plain(Flavour::NewReno);
+    let mut sender = Sender::new(&config, Time::ZERO);
+    sender.on_open(Time::ZERO, 1_000_000, None, true);
+    sender.on_write(Time::ZERO, 10_000);
+    assert!(sender.poll(Time::ZERO).is_some());
+    assert!(sender.poll(Time::ZERO).is_none());
+    assert_eq!(sender.deadline(), Time::ZERO + Span::from_secs(3));
 }
