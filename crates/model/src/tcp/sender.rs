@@ -204,6 +204,12 @@ impl Sender {
         self.config.buffer.saturating_sub(self.end - self.una)
     }
 
+    /// The send buffer has another size. What was written stays: with less than that there is no room until
+    /// enough of it is acknowledged.
+    pub const fn set_buffer(&mut self, bytes: u64) {
+        self.config.buffer = bytes;
+    }
+
     /// What there is to see.
     #[must_use]
     pub fn snapshot(&self) -> SenderSnapshot {

@@ -76,7 +76,7 @@ pub struct Page {
 impl Surge {
     /// SURGE's own parameters (ALGORITHMS A.8's table).
     #[must_use]
-    pub const fn surge() -> Self {
+    pub const fn published() -> Self {
         let sizes =
             Sizes { mu: 9.357, sigma: 1.318, tail: 0.07, from: 133e3, alpha: 1.1, most: 1e8 };
         Self {
@@ -102,7 +102,7 @@ impl Surge {
             references: 1.33,
             inactive: (1.0, 1.4, Span::from_secs(60)),
             session: Session::Pages { mean: 3.86, shape: 9.46 },
-            ..Self::surge()
+            ..Self::published()
         }
     }
 
@@ -217,12 +217,12 @@ mod tests {
 
     #[test]
     fn documents_are_as_large_as_said() {
-        for sizes in [Surge::surge().main, Surge::clusters().main, Surge::clusters().embedded] {
+        for sizes in [Surge::published().main, Surge::clusters().main, Surge::clusters().embedded] {
             // without the last decade of the tail, whose few draws are half of the mean
             let sizes = Sizes { most: 1e6, from: sizes.from.min(1e6), ..sizes };
             near(mean(|rng| sizes.draw(rng).as_u64() as f64), sizes.mean(), 0.02);
         }
-        let sizes = Surge::surge().main;
+        let sizes = Surge::published().main;
         // e^(9.357 + 1.318²/2) = 27.6 kB of the body, 23.7 kB when cut; and 7 % of 777 kB
         near(sizes.mean(), 76.4e3, 0.001);
         let large = mean(|rng| f64::from(sizes.draw(rng).as_u64() >= 133_000));
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn pages_are_whole() {
         let mut rng = Rng::new(1);
-        for surge in [Surge::surge(), Surge::clusters()] {
+        for surge in [Surge::published(), Surge::clusters()] {
             let mut references = 0;
             for _ in 0..20_000 {
                 let page = surge.page(&mut rng);
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn the_same_on_every_machine() {
         let mut rng = Rng::new(1);
-        let page = Surge::surge().page(&mut rng);
+        let page = Surge::published().page(&mut rng);
         let sizes: Vec<_> = page.documents.iter().map(|size| size.as_u64()).collect();
         assert_eq!((sizes, page.inactive.as_nanos()), (std::vec![11_414, 249], 5_403_234_503));
     }
