@@ -14,6 +14,7 @@ pub mod events;
 pub mod flow;
 pub mod observer;
 mod packet;
+pub mod proxy;
 pub mod random;
 pub mod recorder;
 pub mod simulator;

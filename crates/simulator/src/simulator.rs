@@ -5,6 +5,7 @@ mod handshakes;
 #[cfg(test)]
 mod laws;
 mod packets;
+mod proxies;
 
 use crate::carrier::Carrier;
 use crate::chain::Chain;
@@ -13,6 +14,7 @@ use crate::events::Events;
 use crate::flow::{ENDLESS, Flow, FlowConfig, Source};
 use crate::observer::Observer;
 use crate::packet::Arena;
+use crate::proxy::Proxy;
 use crate::topology::{Node, Topology, Way};
 use ekiden_model::link::Snapshot;
 use ekiden_model::tcp::{ReceiverSnapshot, SenderSnapshot};
@@ -35,6 +37,8 @@ enum Event {
     Open(u32),
     /// The next write of a script.
     Write(u32),
+    /// A client of the proxy's, or the proxy itself, wanted to be called.
+    Proxy(u32),
 }
 
 impl Event {
@@ -46,6 +50,7 @@ impl Event {
             Self::Receiver(number) => (4, number),
             Self::Open(number) => (5, number),
             Self::Write(number) => (6, number),
+            Self::Proxy(number) => (7, number),
         };
         (kind << 32) | number as u64
     }
@@ -152,6 +157,9 @@ pub struct Simulator<O> {
     connections: Vec<Connection>,
     flows: Vec<Flow>,
     chains: Vec<Chain>,
+    /// Connections that are closed, whose numbers are free.
+    closed: Vec<u32>,
+    proxy: Option<Box<Proxy>>,
     totals: Totals,
     all: Fingerprint,
     results: Results,
@@ -172,6 +180,8 @@ impl<O: Observer> Simulator<O> {
             connections: Vec::new(),
             flows: Vec::new(),
             chains: Vec::new(),
+            closed: Vec::new(),
+            proxy: None,
             totals: Totals::default(),
             all: Fingerprint::new(),
             results: Results::default(),
@@ -254,6 +264,7 @@ impl<O: Observer> Simulator<O> {
             Event::Receiver(flow) => self.on_receiver_event(now, flow),
             Event::Open(connection) => self.on_open_event(now, connection),
             Event::Write(flow) => self.on_write_event(now, flow),
+            Event::Proxy(number) => self.on_proxy_event(now, number),
         }
     }
 

@@ -204,6 +204,12 @@ impl Sender {
         self.config.buffer.saturating_sub(self.end - self.una)
     }
 
+    /// Bytes in the send buffer: written and not acknowledged.
+    #[must_use]
+    pub const fn queued(&self) -> u64 {
+        self.end - self.una
+    }
+
     /// The send buffer has another size. What was written stays: with less than that there is no room until
     /// enough of it is acknowledged.
     pub const fn set_buffer(&mut self, bytes: u64) {

@@ -31,6 +31,7 @@ impl<O: Observer> Simulator<O> {
             let packet = Packet {
                 body: Body::Data(segment),
                 owner: number,
+                epoch: flow.epoch,
                 bytes: segment.len + segments * flow.config.header,
                 segments: segments as u16,
                 next: flow.data_route,
@@ -101,6 +102,7 @@ impl<O: Observer> Simulator<O> {
             let packet = Packet {
                 body: Body::Ack(ack),
                 owner: number,
+                epoch: flow.epoch,
                 bytes: flow.ack_bytes(&ack),
                 segments: 1,
                 next: flow.ack_route,
@@ -266,6 +268,9 @@ impl<O: Observer> Simulator<O> {
     }
 
     fn receive(&mut self, now: Time, packet: &Packet) {
+        if self.is_late(packet) {
+            return;
+        }
         if O::PACKETS {
             self.tell_passing(now, packet, true);
         }
@@ -303,6 +308,7 @@ impl<O: Observer> Simulator<O> {
             }
             flow.unread += come;
             self.on_in_order(now, number);
+            self.tell_proxy_of_bytes(now, number);
         }
         self.answer(now, number);
     }
@@ -317,5 +323,6 @@ impl<O: Observer> Simulator<O> {
         self.observer.acknowledged(now, number, &flow.sender);
         self.send(now, number);
         self.on_room(now, number);
+        self.tell_proxy_of_room(now, number);
     }
 }
