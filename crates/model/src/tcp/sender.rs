@@ -1,6 +1,7 @@
 //! The sending side of one direction.
 
 mod config;
+mod persist;
 mod piped;
 mod repair;
 mod selective;
@@ -11,6 +12,7 @@ use super::{Acknowledgement, Reason, Segment};
 use crate::congestion::{Ack, Congestion, Control};
 use crate::rto::Rto;
 use crate::units::{Span, Time};
+use persist::Persist;
 use repair::Engine;
 
 /// The sending side of a stream: what to send, and when.
@@ -52,6 +54,8 @@ pub struct Sender {
     reduced_until: u64,
     tell: bool,
     spurious: Spurious,
+    /// While the peer's window is too small for anything; `None` before the handshake is done.
+    persist: Option<Persist>,
     count: Counters,
 }
 
@@ -91,6 +95,7 @@ impl Sender {
             reduced_until: 0,
             tell: false,
             spurious: Spurious::No,
+            persist: None,
             count: Counters::default(),
             config: config.clone(),
         }
@@ -100,6 +105,7 @@ impl Sender {
     /// that is a sample; `repeated` if a SYN or its answer was lost (RFC 5681 §3.1: one segment then).
     pub fn on_open(&mut self, now: Time, window: u64, sent: Option<Time>, repeated: bool) {
         self.peer_window = window;
+        self.persist = Some(Persist::default());
         if let Some(sent) = sent {
             self.rto.on_sample(sent, now);
         }
@@ -158,7 +164,8 @@ impl Sender {
             Engine::Duplicates(_) => self.next_by_counting(),
             Engine::Board(_) => self.next_by_board(now),
             Engine::Piping(_) => self.next_by_piping(),
-        }?;
+        };
+        let segment = self.or_probe(now, segment)?;
         self.on_sent(now, &segment);
         Some(segment)
     }
@@ -167,7 +174,8 @@ impl Sender {
     #[must_use]
     pub fn deadline(&self) -> Time {
         let paced = if self.held && self.una < self.end { self.paced } else { Time::NEVER };
-        self.timer.min(self.engine.deadline()).min(paced)
+        let persist = self.persist.map_or(Time::NEVER, |persist| persist.deadline());
+        self.timer.min(self.engine.deadline()).min(paced).min(persist)
     }
 
     /// A time that was asked for has come (an earlier call does nothing).

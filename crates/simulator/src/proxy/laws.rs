@@ -79,7 +79,7 @@ fn every_scheme_serves_and_keeps_to_its_limits() {
             assert!(result.most_open == 20, "{scheme:?} {result:?}");
             let evicted = result.idle.unwrap().evicted;
             assert_eq!(evicted > 0, scheme.admission().evict, "{scheme:?}");
-assert!(result.ticks >= 60, "{scheme:?}: each second, and when newcomers hurry");
+            assert!(result.ticks >= 60, "{scheme:?}: each second, and when newcomers hurry");
         }
     }
 }
