@@ -35,6 +35,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("experiments/agreement.toml", include_str!("../../../experiments/agreement.toml")),
     ("experiments/demo.toml", include_str!("../../../experiments/demo.toml")),
     ("experiments/island.toml", include_str!("../../../experiments/island.toml")),
+    ("experiments/proxy-pressure.toml", include_str!("../../../experiments/proxy-pressure.toml")),
     ("experiments/thin-client.toml", include_str!("../../../experiments/thin-client.toml")),
 ];
 

@@ -4,6 +4,7 @@
 //! reads a request, opens the next connection, and hands on what comes back.
 
 mod island;
+mod proxy_pressure;
 mod thin_client;
 
 use crate::cell::Cell;
@@ -43,6 +44,12 @@ impl Engine for Simulated {
                  hold",
             ),
             fact(
+                "the proxy under pressure",
+                "TCP as ns-2.1b9 had it (NewReno, shortest time-out 1 s), a persistent connection keeps its \
+                 window; ends other than the proxy's have 4 MiB; links hold 1,000 packets and lose by chance \
+                 alone; FINs are not sent: who is closed hears of it half a round trip later",
+            ),
+            fact(
                 "super-packets",
                 "where super-packets are lost, senders hand over at most 44 segments or a third of the \
                  window at once, and a link loses or delivers them together; where nothing is lost, at \
@@ -58,6 +65,8 @@ impl Engine for Simulated {
     fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
         if has_thin_clients(cell) {
             thin_client::run(cell, repetition, seed)
+        } else if proxy_pressure::is_meant(cell) {
+            proxy_pressure::run(cell, seed)
         } else {
             island::run(cell, seed)
         }
@@ -93,6 +102,8 @@ pub fn record<O: Observer>(
     }
     if has_thin_clients(cell) {
         thin_client::record(cell, seed, observer)
+    } else if proxy_pressure::is_meant(cell) {
+        proxy_pressure::record(cell, seed, observer)
     } else {
         island::record(cell, seed, observer)
     }

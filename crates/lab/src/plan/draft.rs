@@ -164,6 +164,7 @@ pub(super) enum ShapeDraft {
     Bars,
     Ccdf,
     Timeline,
+    Sizes,
 }
 
 #[derive(Debug, Deserialize)]
