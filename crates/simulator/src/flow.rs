@@ -43,6 +43,8 @@ pub enum Source {
     Script(Vec<Scripted>),
     /// Whatever an application of the simulator writes.
     Application,
+    /// As much as the send buffer takes, at any time.
+    Filled,
 }
 
 /// A write of a script.

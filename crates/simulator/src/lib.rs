@@ -9,6 +9,7 @@ mod carrier;
 pub mod chain;
 pub mod connection;
 pub mod delays;
+pub mod downloads;
 pub mod dumbbell;
 pub mod events;
 pub mod flow;

@@ -235,7 +235,7 @@ impl<O: Observer> Simulator<O> {
                     self.events.push(first.at.max(now), Event::Write(number));
                 }
             }
-            Source::Application => {}
+            Source::Application | Source::Filled => {}
         }
         self.flows.push(flow);
         Ok(number)

@@ -118,8 +118,8 @@ pub static AXES: &[Axis] = &[
     axis(
         "scheme",
         "scheme",
-        Kind::Word(&["1", "2", "3", "4"]),
-        "seed 2's: fixed buffers; E2-ATBT; and idle connections closed; and their buffers halved",
+        Kind::Word(&["1", "2", "3", "4", "fixed 64 KiB", "kernel", "E-ATBT"]),
+        "seed 2's: fixed buffers; E2-ATBT; and idle connections closed; and their buffers halved. Of downloads: how their send buffers come about",
     ),
     axis("clients", "clients", Kind::Number, "people at browsers behind the proxy"),
     axis(

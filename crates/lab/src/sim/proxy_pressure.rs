@@ -5,14 +5,17 @@ use crate::engine::{EngineError, Outcome};
 use crate::sim::Sights;
 use ekiden_model::buffers::Scheme;
 use ekiden_model::tcp::preset::Era;
-use ekiden_model::units::{Span, Time};
+use ekiden_model::units::{Bytes, Span, Time};
 use ekiden_model::workload::surge::Surge;
+use ekiden_simulator::downloads::{self, Buffers, DownloadsConfig};
 use ekiden_simulator::observer::Observer;
 use ekiden_simulator::proxy::{self, CLASSES, Knowledge, ProxyConfig, ProxyResult};
 use ekiden_simulator::recorder::packets::Side;
 
 /// How long the study looks.
 const DURATION: Span = Span::from_secs(300);
+/// How long many downloads are looked at.
+const LONG: Span = Span::from_secs(20);
 /// What counts as a small document and as a large one (ALGORITHMS A.2, A6 and A7), bytes.
 const SMALL: u64 = 10_000;
 const LARGE: u64 = 100_000;
@@ -39,6 +42,11 @@ pub(super) fn record<O: Observer>(
     seed: u64,
     observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
 ) -> Result<(Outcome, O), EngineError> {
+    let nothing_in_sight = Sights { watched: None, sender: Side::Opener, kinds: &[] };
+    if let Some(buffers) = buffers(cell.text("scheme")?) {
+        // a thousand connections are looked at from outside: there is nothing to record packet by packet
+        return Ok((downloads(cell, seed, buffers)?, observer(&nothing_in_sight)?));
+    }
     let config = config(cell, seed)?;
     // no link of the many is the bottleneck; clients open, and answers come from the other side
     let observer = observer(&Sights { watched: None, sender: Side::Acceptor, kinds: &[] })?;
@@ -115,4 +123,35 @@ fn outcome(result: &ProxyResult, config: &ProxyConfig) -> Outcome {
     outcome.histograms.insert("documents".to_owned(), counts);
     outcome.histograms.insert("microseconds".to_owned(), times);
     outcome
+}
+
+/// How send buffers come about, in a cell of many downloads.
+fn buffers(scheme: &str) -> Option<Buffers> {
+    match scheme {
+        "fixed 64 KiB" => Some(Buffers::Fixed(Bytes::kib(64))),
+        "kernel" => Some(Buffers::Kernel),
+        "E-ATBT" => Some(Buffers::Shared),
+        _ => None,
+    }
+}
+
+/// Many downloads from one machine.
+fn downloads(cell: &Cell, seed: u64, buffers: Buffers) -> Result<Outcome, EngineError> {
+    let memory: Bytes = cell.value("pool")?;
+    let downloads = cell.value("clients")?;
+    let config = DownloadsConfig { seed, downloads, memory, buffers };
+    let built = EngineError::during("building the network");
+    let result = downloads::run(&config, LONG).map_err(|error| built(&error))?;
+    let mut outcome = Outcome { value: result.bytes as f64 / 1e6, ..Outcome::default() };
+    let share = |bytes: u64| bytes as f64 / memory.as_u64() as f64;
+    let goodput = result.bytes as f64 * 8.0 / 1e6 / LONG.as_secs() as f64;
+    for (name, value) in [
+        ("goodput_mbit", goodput),
+        ("granted_of_pool", share(result.most_granted)),
+        ("queued_of_pool", share(result.most_queued)),
+    ] {
+        outcome.figures.insert(name.to_owned(), value);
+    }
+    outcome.facts.insert("fingerprint".to_owned(), format!("{:016x}", result.fingerprint));
+    Ok(outcome)
 }

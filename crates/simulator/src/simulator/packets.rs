@@ -13,6 +13,13 @@ use ekiden_model::units::{Span, Time};
 impl<O: Observer> Simulator<O> {
     /// Lets a flow's sender send what it may, and asks when it wants to be called again.
     pub(super) fn send(&mut self, now: Time, number: u32) {
+        if let Some(flow) = self.flows.get_mut(number as usize)
+            && matches!(flow.config.source, Source::Filled)
+            && flow.sender.writable() > 0
+        {
+            let room = flow.sender.writable();
+            flow.sender.on_write(now, room);
+        }
         while let Some(flow) = self.flows.get_mut(number as usize) {
             let before = flow.sender.sent();
             let Some(segment) = flow.sender.poll(now) else { break };
@@ -303,7 +310,7 @@ impl<O: Observer> Simulator<O> {
             });
             let come = received.to - received.from;
             // an application's writes are not followed one by one; what of them is in order is
-            if come > 0 && matches!(flow.config.source, Source::Application) {
+            if come > 0 && matches!(flow.config.source, Source::Application | Source::Filled) {
                 results.add([now.as_nanos(), 1 << 62 | u64::from(number) << 32 | come]);
             }
             flow.unread += come;

@@ -172,6 +172,12 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
+    /// A filled flow has another send buffer, and is filled anew.
+    pub(crate) fn refill(&mut self, now: Time, flow: u32, size: Bytes) {
+        self.set_send_buffer(flow, size);
+        self.send(now, flow);
+    }
+
     /// Which connection a flow belongs to.
     pub(crate) fn connection_of(&self, flow: u32) -> Option<u32> {
         self.flows.get(flow as usize).map(|flow| flow.connection)
