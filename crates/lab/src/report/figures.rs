@@ -141,7 +141,7 @@ pub fn shown(axis: &Axis, value: &str) -> String {
         ("peer", "none") => "un-split".to_owned(),
         ("congestion", "reno") => "New Reno".to_owned(),
         ("congestion", word @ ("cubic" | "bbr")) => word.to_uppercase(),
-        ("scheme", "1" | "2" | "3" | "4") => format!("scheme ({value})"),
+        ("scheme", "1" | "2" | "3" | "4") => format!("({value})"),
         ("lossy", word) => word.replace('-', " "),
         _ => value.to_owned(),
     }
