@@ -113,7 +113,7 @@ pub fn run(config: &DownloadsConfig, until: Span) -> Result<DownloadsResult, Bui
     let mut result = DownloadsResult::default();
     let mut now = Time::ZERO;
     while now < Time::ZERO + until {
-        now = now + LOOK;
+        now += LOOK;
         net.run(now);
         tuning.look(&mut net, now);
         result.most_granted = result.most_granted.max(tuning.sizes.iter().sum());
