@@ -143,8 +143,6 @@ impl Proxy {
         let (Some(leg), Some(wish)) = (self.leg_mut(number), wish) else { return };
         leg.taken = leg.asked;
         leg.answering = true;
-        // the last bytes of the answer before may not be acknowledged yet
-        leg.origin = Origin::None;
         leg.refused = false;
         if matches!(leg.stand, Stand::Idle(_)) {
             self.reuse(net, now, Pool::Client(number));

@@ -1,8 +1,11 @@
 //! What holds of every run with a proxy, after every event.
 
 use super::*;
+use crate::connection::ConnectionConfig;
 use crate::proxy::leg::{Peer, Stand};
 use crate::simulator::Simulator;
+use crate::topology::Topology;
+use ekiden_model::link::Config;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -94,6 +97,39 @@ fn places_are_used_again() {
     let opened = net.proxy_result().unwrap().opened;
     assert!(opened > 5 * before as u64, "{opened} connections opened, {before} places");
     assert!(net.places() <= before + 8, "{before} places became {}", net.places());
+}
+
+#[test]
+fn what_is_on_its_way_for_a_closed_connection_is_nobodys() {
+    let mut topology = Topology::new();
+    let [a, b] = [topology.host(), topology.host()];
+    let link = Config { delay: Span::from_millis(50), ..Config::default() };
+    topology.link(a, b, link.clone(), link);
+    let mut net = Simulator::new(topology, ());
+    let routes = net.routes(a, b).unwrap();
+    let begin = |net: &mut Simulator<()>, now| {
+        let config = ConnectionConfig {
+            opener: a,
+            acceptor: b,
+            start: Time::NEVER,
+            opening: Era::Ns21b9.opening(),
+            three_way: true,
+            handshake_bytes: 48,
+        };
+        net.begin(now, config, routes, [set_up::flow(Era::Ns21b9), set_up::flow(Era::Ns21b9)])
+    };
+    let (first, [up, _]) = begin(&mut net, Time::ZERO);
+    let at = |ms| Time::ZERO + Span::from_millis(ms);
+    net.run(at(200));
+    net.put(at(200), up, 2_000);
+    net.end(at(200), first);
+    let (second, flows) = begin(&mut net, at(200));
+    assert_eq!((second, flows[0]), (first, up), "its number is used again");
+    net.run(at(5_000));
+    assert_eq!(net.come(up), 0, "what was written before the end");
+    net.put(at(5_000), up, 700);
+    net.run(at(9_000));
+    assert_eq!((net.come(up), net.acknowledged(up), net.places()), (700, 700, 1));
 }
 
 #[test]

@@ -175,7 +175,7 @@ const fn sizes(era: Era) -> (u32, u32) {
     }
 }
 
-fn flow(era: Era) -> FlowConfig {
+pub(super) fn flow(era: Era) -> FlowConfig {
     let linux = era == Era::Linux;
     let (mss, header) = sizes(era);
     let flavour = if linux { Flavour::Sack } else { Flavour::NewReno };

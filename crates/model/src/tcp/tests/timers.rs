@@ -131,7 +131,7 @@ fn a_window_that_is_too_small_is_probed() {
     assert_eq!((sender.poll(at(0)), sender.deadline()), (None, at(1_000)));
     sender.on_deadline(at(999));
     assert_eq!(sender.poll(at(999)), None);
-    let mut probe = |sender: &mut Sender, ms, ack, window| {
+    let probe = |sender: &mut Sender, ms, ack, window| {
         sender.on_deadline(at(ms));
         let segment = sender.poll(at(ms)).unwrap();
         assert_eq!(sender.poll(at(ms)), None, "one at a time");
