@@ -36,6 +36,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("experiments/asymmetric.toml", include_str!("../../../experiments/asymmetric.toml")),
     ("experiments/demo.toml", include_str!("../../../experiments/demo.toml")),
     ("experiments/island.toml", include_str!("../../../experiments/island.toml")),
+    ("experiments/proxy-pressure.toml", include_str!("../../../experiments/proxy-pressure.toml")),
     ("experiments/thin-client.toml", include_str!("../../../experiments/thin-client.toml")),
 ];
 

@@ -5,6 +5,7 @@
 
 mod asymmetric;
 mod island;
+mod proxy_pressure;
 mod set_up;
 mod thin_client;
 
@@ -50,6 +51,12 @@ impl Engine for Simulated {
                 "packets like any other: they wait in queues, take the time of their bytes, and are dropped",
             ),
             fact(
+                "the proxy under pressure",
+                "TCP as ns-2.1b9 had it (NewReno, shortest time-out 1 s), a persistent connection keeps its \
+                 window; ends other than the proxy's have 4 MiB; links hold 1,000 packets and lose by chance \
+                 alone; FINs are not sent: who is closed hears of it half a round trip later",
+            ),
+            fact(
                 "super-packets",
                 "where super-packets are lost, senders hand over at most 44 segments or a third of the \
                  window at once, and a link loses or delivers them together; where nothing is lost, at \
@@ -69,6 +76,8 @@ impl Engine for Simulated {
             set_up::run(cell)
         } else if asymmetry::is_meant(cell) {
             asymmetric::run(cell, seed)
+        } else if proxy_pressure::is_meant(cell) {
+            proxy_pressure::run(cell, seed)
         } else {
             island::run(cell, seed)
         }
@@ -108,6 +117,8 @@ pub fn record<O: Observer>(
         set_up::record(cell, observer)
     } else if asymmetry::is_meant(cell) {
         asymmetric::record(cell, seed, observer)
+    } else if proxy_pressure::is_meant(cell) {
+        proxy_pressure::record(cell, seed, observer)
     } else {
         island::record(cell, seed, observer)
     }

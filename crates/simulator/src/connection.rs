@@ -34,6 +34,10 @@ pub(crate) struct Connection {
     pub(crate) answered: Option<(Time, u32)>,
     pub(crate) open: [bool; 2],
     pub(crate) chain: Option<u32>,
+    /// How many had its number before.
+    pub(crate) epoch: u32,
+    /// Of the proxy's study.
+    pub(crate) proxied: bool,
 }
 
 impl Connection {
@@ -47,6 +51,8 @@ impl Connection {
             answered: None,
             open: [false; 2],
             chain: None,
+            epoch: 0,
+            proxied: false,
         }
     }
 }

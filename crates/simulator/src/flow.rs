@@ -43,6 +43,8 @@ pub enum Source {
     Script(Vec<Scripted>),
     /// Whatever an application of the simulator writes.
     Application,
+    /// As much as the send buffer takes, at any time.
+    Filled,
 }
 
 /// A write of a script.
@@ -77,6 +79,10 @@ pub(crate) struct Flow {
     pub(crate) receiver_event: Time,
     /// Of a chain of relays.
     pub(crate) chain: Option<u32>,
+    /// How many connections had its number before.
+    pub(crate) epoch: u32,
+    /// Of the proxy's study.
+    pub(crate) proxied: bool,
     /// Bytes in order that nobody has taken yet.
     pub(crate) unread: u64,
     /// Payload has come.
@@ -99,6 +105,8 @@ impl Flow {
             sender_event: Time::NEVER,
             receiver_event: Time::NEVER,
             chain: None,
+            epoch: 0,
+            proxied: false,
             unread: 0,
             established: false,
             timestamps,

@@ -26,6 +26,8 @@ pub(crate) struct Packet {
     pub(crate) body: Body,
     /// A flow for payload and acknowledgements, a connection for handshakes.
     pub(crate) owner: u32,
+    /// Of which owner of that number: what comes for one that is closed is nobody's.
+    pub(crate) epoch: u32,
     /// Length of the IP packet.
     pub(crate) bytes: u32,
     /// Packets on the wire that it stands for: more than 1 for a super-packet.

@@ -5,6 +5,7 @@ mod handshakes;
 #[cfg(test)]
 mod laws;
 mod packets;
+mod proxies;
 mod streams;
 
 use crate::carrier::Carrier;
@@ -14,6 +15,7 @@ use crate::events::Events;
 use crate::flow::{ENDLESS, Flow, FlowConfig, Source};
 use crate::observer::Observer;
 use crate::packet::Arena;
+use crate::proxy::Proxy;
 use crate::topology::{Node, Topology, Way};
 use ekiden_model::link::Snapshot;
 use ekiden_model::tcp::{ReceiverSnapshot, SenderSnapshot};
@@ -41,6 +43,8 @@ enum Event {
     Write(u32),
     /// The next packet of cross traffic.
     Stream(u32),
+    /// A client of the proxy's, or the proxy itself, wanted to be called.
+    Proxy(u32),
 }
 
 impl Event {
@@ -53,6 +57,7 @@ impl Event {
             Self::Open(number) => (5, number),
             Self::Write(number) => (6, number),
             Self::Stream(number) => (7, number),
+            Self::Proxy(number) => (8, number),
         };
         (kind << 32) | number as u64
     }
@@ -160,6 +165,9 @@ pub struct Simulator<O> {
     flows: Vec<Flow>,
     chains: Vec<Chain>,
     streams: Vec<Running>,
+    /// Connections that are closed, whose numbers are free.
+    closed: Vec<u32>,
+    proxy: Option<Box<Proxy>>,
     totals: Totals,
     all: Fingerprint,
     results: Results,
@@ -181,6 +189,8 @@ impl<O: Observer> Simulator<O> {
             flows: Vec::new(),
             chains: Vec::new(),
             streams: Vec::new(),
+            closed: Vec::new(),
+            proxy: None,
             totals: Totals::default(),
             all: Fingerprint::new(),
             results: Results::default(),
@@ -234,7 +244,7 @@ impl<O: Observer> Simulator<O> {
                     self.events.push(first.at.max(now), Event::Write(number));
                 }
             }
-            Source::Application => {}
+            Source::Application | Source::Filled => {}
         }
         self.flows.push(flow);
         Ok(number)
@@ -264,6 +274,7 @@ impl<O: Observer> Simulator<O> {
             Event::Open(connection) => self.on_open_event(now, connection),
             Event::Write(flow) => self.on_write_event(now, flow),
             Event::Stream(stream) => self.on_stream_event(now, stream),
+            Event::Proxy(number) => self.on_proxy_event(now, number),
         }
     }
 

@@ -7,19 +7,21 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
+use ekiden_model::buffers::Scheme;
 use ekiden_model::congestion::{Algorithm, CubicConfig};
 use ekiden_model::link::{
     Bound, Change, Config, Discipline, FqCodelConfig, GilbertElliott, Loss, LossUnit, Serialiser,
 };
 use ekiden_model::tcp::preset::{Era, Flavour};
 use ekiden_model::tcp::{Acknowledging, ReceiverConfig};
-use ekiden_model::units::{Rate, Share, Span, Time};
+use ekiden_model::units::{Bytes, Rate, Share, Span, Time};
 use ekiden_model::workload::thin_client::{ThinClient, generate};
 use ekiden_simulator::bulk::{self, BulkConfig};
 use ekiden_simulator::chain::ChainConfig;
 use ekiden_simulator::connection::ConnectionConfig;
 use ekiden_simulator::dumbbell::{Dumbbell, DumbbellConfig};
 use ekiden_simulator::flow::{FlowConfig, Scripted, Source};
+use ekiden_simulator::proxy::{self, Knowledge, ProxyConfig};
 use ekiden_simulator::random::Substreams;
 use ekiden_simulator::simulator::{Direction, Simulator};
 use ekiden_simulator::topology::{Node, Topology};
@@ -31,7 +33,7 @@ const HEADER: u32 = 52;
 /// A name, and what runs it to its two fingerprints.
 type Scenario = (&'static str, fn() -> [u64; 2]);
 
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 11] = [
     ("bulk, Reno of ns-2.35", || bulk(Flavour::Reno, Era::Ns235)),
     ("bulk, NewReno of ns-2.35", || bulk(Flavour::NewReno, Era::Ns235)),
     ("bulk, SACK of ns-2.35", || bulk(Flavour::Sack, Era::Ns235)),
@@ -41,6 +43,8 @@ const SCENARIOS: [Scenario; 9] = [
     ("thin clients, FQ-CoDel", || thin_clients(Discipline::FqCodel(FqCodelConfig::default()))),
     ("island, three legs, independent loss", || island(independent())),
     ("island, three legs, bursts of loss and a changing rate", || island(in_bursts())),
+    ("proxy, scheme 4, paths known", || proxy(Era::Ns21b9, Knowledge::Perfect)),
+    ("proxy, scheme 4, paths estimated, Linux", || proxy(Era::Linux, Knowledge::Estimated)),
 ];
 
 fn mbit(n: u64) -> Rate {
@@ -107,6 +111,18 @@ fn island(leg: Config) -> [u64; 2] {
     let chain = simulator.chain(config).unwrap();
     simulator.run(Time::ZERO + Span::from_secs(120));
     assert_eq!(simulator.result(chain).unwrap().bytes, 8 << 20, "the download came to its end");
+    simulator.fingerprints()
+}
+
+/// A crowd before a proxy with few places.
+fn proxy(era: Era, knowledge: Knowledge) -> [u64; 2] {
+    let study = ProxyConfig::study(Scheme::Shrinking, 60, 5);
+    let config =
+        ProxyConfig { most_connections: 40, pool: Bytes::kib(40 * 16), era, knowledge, ..study };
+    let mut simulator = proxy::build(&config, ()).unwrap();
+    simulator.run(Time::ZERO + Span::from_secs(30));
+    let result = simulator.proxy_result().unwrap();
+    assert!(result.answered > 100 && result.idle.unwrap().evicted > 10, "it is crowded");
     simulator.fingerprints()
 }
 

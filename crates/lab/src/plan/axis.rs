@@ -171,6 +171,30 @@ pub static AXES: &[Axis] = &[
         Kind::Share,
         "of SYNs and of their answers, each; nothing else is lost",
     ),
+    axis(
+        "scheme",
+        "scheme",
+        Kind::Word(&["1", "2", "3", "4", "fixed 64 KiB", "kernel", "E-ATBT"]),
+        "seed 2's: fixed buffers; E2-ATBT; and idle connections closed; and their buffers halved. Of downloads: how their send buffers come about",
+    ),
+    axis("clients", "clients", Kind::Number, "people at browsers behind the proxy"),
+    axis(
+        "knowledge",
+        "paths are",
+        Kind::Word(&["perfect", "estimated"]),
+        "whether the proxy knows loss and round trip of each path, or estimates them",
+    ),
+    axis(
+        "patience",
+        "patience",
+        Kind::Word(&["10 s", "30 s", "never"]),
+        "after how long somebody who waits for a connection is refused",
+    ),
+    axis("persist", "kept idle", Kind::Span, "how long an idle connection is kept"),
+    axis("halving", "halving", Kind::Span, "how often scheme 4 halves idle connections' buffers"),
+    axis("pool", "pool", Kind::Bytes, "all buffers of the proxy together"),
+    axis("period", "period", Kind::Span, "between two ticks of the proxy"),
+    axis("web", "workload", Kind::Word(&["surge", "clusters"]), "what is asked for"),
 ];
 
 /// The axis of this name.

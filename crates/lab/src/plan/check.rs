@@ -307,6 +307,11 @@ impl Source<'_> {
 
     fn figure(&self, draft: FigureDraft, parts: &[Part]) -> Result<Figure, PlanError> {
         let axis = |name: &Spanned<String>| self.axis(name).map(|axis| axis.name.to_owned());
+        if matches!(draft.shape, ShapeDraft::Sizes) && (draft.x.is_some() || draft.series.is_none())
+        {
+            let what = "sizes have series, and document sizes across: no x";
+            return Err(self.error(&draft.name.span(), what));
+        }
         let has_axes = matches!(draft.shape, ShapeDraft::Lines | ShapeDraft::Bars);
         if has_axes != (draft.x.is_some() && draft.series.is_some()) {
             let what = "lines and bars have x and series; ccdf and timeline have axes of their own";
@@ -327,6 +332,7 @@ impl Source<'_> {
                 ShapeDraft::Bars => Shape::Bars,
                 ShapeDraft::Ccdf => Shape::Ccdf,
                 ShapeDraft::Timeline => Shape::Timeline,
+                ShapeDraft::Sizes => Shape::Sizes,
             },
             log: draft.log,
         })

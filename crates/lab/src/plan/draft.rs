@@ -202,6 +202,7 @@ pub(super) enum ShapeDraft {
     Bars,
     Ccdf,
     Timeline,
+    Sizes,
 }
 
 #[derive(Debug, Deserialize)]

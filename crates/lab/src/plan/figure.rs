@@ -37,6 +37,9 @@ pub enum Shape {
     Ccdf,
     /// What a cell's first repetition kept over time, stacked, as seed 0's Fig. 6 is.
     Timeline,
+    /// Mean response times over the size of what was asked for, both logarithmic, as seed 2's figures
+    /// are: a curve for each cell, its repetitions summed.
+    Sizes,
 }
 
 /// A table: a line for each combination of some axes' values, a column for each figure.

@@ -1,6 +1,7 @@
 //! From a plan's figure to panels.
 
 mod distribution;
+mod sizes;
 mod time;
 
 use crate::chart::{Kind, Panel, Point, Series};
@@ -18,6 +19,7 @@ pub fn panels(figure: &Figure, plan: &Plan, cells: &[CellResult]) -> Vec<Panel> 
             return chosen.first().map_or_else(Vec::new, |cell| distribution::panels(cell));
         }
         Shape::Timeline => return chosen.first().map_or_else(Vec::new, |cell| time::panels(cell)),
+        Shape::Sizes => return sizes::panels(figure, &chosen),
         Shape::Lines | Shape::Bars => {}
     }
     let (Some(x), Some(series)) = (axis::named(&figure.x), axis::named(&figure.series)) else {
@@ -149,6 +151,7 @@ pub fn shown(axis: &Axis, value: &str) -> String {
         ("peer", "none") => "un-split".to_owned(),
         ("congestion", "reno") => "New Reno".to_owned(),
         ("congestion", word @ ("cubic" | "bbr")) => word.to_uppercase(),
+        ("scheme", "1" | "2" | "3" | "4") => format!("({value})"),
         ("lossy", word) => word.replace('-', " "),
         ("mtu" | "lan-mtu", number) => {
             match number.split_at_checked(number.len().saturating_sub(3)) {

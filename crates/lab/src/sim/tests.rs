@@ -42,6 +42,23 @@ fn thin_clients(scenario: &str) -> Cell {
     ])
 }
 
+fn proxy(scheme: &str, change: (&str, &str)) -> Cell {
+    let mut cell = cell(&[
+        ("scheme", scheme),
+        ("clients", "20"),
+        ("knowledge", "perfect"),
+        ("patience", "never"),
+        ("persist", "15 s"),
+        ("halving", "1 s"),
+        ("pool", "256 KiB"),
+        ("period", "1 s"),
+        ("web", "surge"),
+        ("era", "ns-2.1b9"),
+    ]);
+    cell.values.insert(change.0.into(), change.1.into());
+    cell
+}
+
 /// Counts what it is told.
 #[derive(Debug, Default)]
 struct Told {
@@ -68,7 +85,8 @@ impl Observer for Told {
 
 #[test]
 fn a_recorded_run_is_the_run() {
-    for cell in [island("none", "0"), island("squid", "2"), thin_clients("approach 2")] {
+    let proxy = proxy("3", ("clients", "10"));
+    for cell in [island("none", "0"), island("squid", "2"), thin_clients("approach 2"), proxy] {
         let run = Simulated.run(&cell, 0, 7).unwrap();
         let (recorded, _) = record(&cell, 7, |_| Ok(Told::default())).unwrap();
         assert_eq!(recorded, run);
@@ -224,4 +242,33 @@ fn a_thin_uplink_is_recorded_as_it_ran() {
         assert_eq!(recorded, Simulated.run(&cell, 0, 1).unwrap());
         assert!(told.departed > 100);
     }
+}
+
+#[test]
+fn every_setting_of_the_proxy_does_something() {
+    let print = |cell: &Cell| Simulated.run(cell, 0, 1).unwrap().facts["fingerprint"].clone();
+    let plain = print(&proxy("4", ("era", "ns-2.1b9")));
+    for change in [
+        ("scheme", "1"),
+        ("clients", "21"),
+        ("knowledge", "estimated"),
+        ("persist", "5 s"),
+        ("halving", "5 s"),
+        ("pool", "512 KiB"),
+        ("period", "5 s"),
+        ("web", "clusters"),
+        ("era", "linux"),
+    ] {
+        assert_ne!(print(&proxy("4", change)), plain, "{change:?}");
+    }
+    // nobody waits among so few; where many do, patience ends for some
+    let crowd = |patience| {
+        let mut cell = proxy("1", ("clients", "230"));
+        cell.values.insert("patience".into(), patience);
+        Simulated.run(&cell, 0, 1).unwrap()
+    };
+    let [refusing, patient] = ["10 s", "never"].map(|patience| crowd(patience.into()).figures);
+    assert!(refusing["refused"] > 0.0 && patient["refused"] == 0.0);
+    let wrong = Simulated.run(&proxy("5", ("clients", "2")), 0, 1).unwrap_err().0;
+    assert!(wrong.contains("1, 2, 3 and 4"), "{wrong}");
 }

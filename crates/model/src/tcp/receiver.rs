@@ -170,6 +170,17 @@ impl Receiver {
     /// The application has read so many bytes.
     pub fn on_read(&mut self, bytes: u64) {
         self.read = self.read.saturating_add(bytes).min(self.next);
+        self.tell_if_worth();
+    }
+
+    /// The receive buffer has another size. What was offered stays offered (RFC 9293 §3.8.6): a smaller one
+    /// shows as that is used up.
+    pub fn set_buffer(&mut self, bytes: u64) {
+        self.config.buffer = bytes;
+        self.tell_if_worth();
+    }
+
+    fn tell_if_worth(&mut self) {
         // a window is told when that is worth a packet (RFC 1122 §4.2.3.3)
         let opened = self.edge().saturating_sub(self.told);
         // … and no more often than arrivals are acknowledged

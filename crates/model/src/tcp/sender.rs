@@ -1,6 +1,7 @@
 //! The sending side of one direction.
 
 mod config;
+mod persist;
 mod piped;
 mod repair;
 mod selective;
@@ -11,6 +12,7 @@ use super::{Acknowledgement, Reason, Segment};
 use crate::congestion::{Ack, Congestion, Control};
 use crate::rto::Rto;
 use crate::units::{Span, Time};
+use persist::Persist;
 use repair::Engine;
 
 /// The sending side of a stream: what to send, and when.
@@ -54,6 +56,8 @@ pub struct Sender {
     spurious: Spurious,
     /// The first outstanding byte when the timer fired last.
     timed_out: Option<u64>,
+    /// While the peer's window is too small for anything; `None` before the handshake is done.
+    persist: Option<Persist>,
     count: Counters,
 }
 
@@ -94,6 +98,7 @@ impl Sender {
             tell: false,
             spurious: Spurious::No,
             timed_out: None,
+            persist: None,
             count: Counters::default(),
             config: config.clone(),
         }
@@ -104,6 +109,7 @@ impl Sender {
     /// 6298 (5.7): 3 s for it where no sample is known).
     pub fn on_open(&mut self, now: Time, window: u64, sent: Option<Time>, repeated: bool) {
         self.peer_window = window;
+        self.persist = Some(Persist::default());
         if let Some(sent) = sent {
             self.rto.on_sample(sent, now);
         }
@@ -163,7 +169,8 @@ impl Sender {
             Engine::Duplicates(_) => self.next_by_counting(),
             Engine::Board(_) => self.next_by_board(),
             Engine::Piping(_) => self.next_by_piping(),
-        }?;
+        };
+        let segment = self.or_probe(now, segment)?;
         self.on_sent(now, &segment);
         Some(segment)
     }
@@ -172,7 +179,8 @@ impl Sender {
     #[must_use]
     pub fn deadline(&self) -> Time {
         let paced = if self.held && self.una < self.end { self.paced } else { Time::NEVER };
-        self.timer.min(self.engine.deadline()).min(paced)
+        let persist = self.persist.map_or(Time::NEVER, |persist| persist.deadline());
+        self.timer.min(self.engine.deadline()).min(paced).min(persist)
     }
 
     /// A time that was asked for has come (an earlier call does nothing).
@@ -209,6 +217,18 @@ impl Sender {
     #[must_use]
     pub const fn writable(&self) -> u64 {
         self.config.buffer.saturating_sub(self.end - self.una)
+    }
+
+    /// Bytes in the send buffer: written and not acknowledged.
+    #[must_use]
+    pub const fn queued(&self) -> u64 {
+        self.end - self.una
+    }
+
+    /// The send buffer has another size. What was written stays: with less than that there is no room until
+    /// enough of it is acknowledged.
+    pub const fn set_buffer(&mut self, bytes: u64) {
+        self.config.buffer = bytes;
     }
 
     /// What there is to see.

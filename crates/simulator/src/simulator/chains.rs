@@ -136,7 +136,7 @@ impl<O: Observer> Simulator<O> {
     }
 
     /// An application writes.
-    fn write(&mut self, now: Time, number: u32, bytes: u64) {
+    pub(super) fn write(&mut self, now: Time, number: u32, bytes: u64) {
         if let Some(flow) = self.flows.get_mut(number as usize) {
             flow.sender.on_write(now, bytes);
             self.send(now, number);

@@ -25,7 +25,7 @@ impl<O: Observer> Simulator<O> {
         self.launch_bare(now, number, Body::Syn);
     }
 
-    fn launch_bare(&mut self, now: Time, owner: u32, body: Body) {
+    pub(super) fn launch_bare(&mut self, now: Time, owner: u32, body: Body) {
         let Some(connection) = self.connections.get(owner as usize) else { return };
         let bytes = connection.config.handshake_bytes;
         let next = if matches!(body, Body::SynAck) { connection.back } else { connection.there };
@@ -33,6 +33,7 @@ impl<O: Observer> Simulator<O> {
         let packet = Packet {
             body,
             owner,
+            epoch: connection.epoch,
             bytes,
             segments: 1,
             next,
@@ -47,6 +48,9 @@ impl<O: Observer> Simulator<O> {
     }
 
     pub(super) fn on_syn(&mut self, now: Time, number: u32) {
+        if !self.is_answered(now, number) {
+            return;
+        }
         let Some(connection) = self.connections.get_mut(number as usize) else { return };
         let before = connection.answered.map_or(0, |(_, times)| times);
         connection.answered = Some((now, before + 1));
@@ -70,6 +74,7 @@ impl<O: Observer> Simulator<O> {
             self.open_flow(now, flow, sent, repeated);
         }
         self.on_connected(now, number);
+        self.tell_proxy_of_connection(now, number);
     }
 
     /// The opener's answer to the answer, or payload in its place.

@@ -13,6 +13,13 @@ use ekiden_model::units::{Span, Time};
 impl<O: Observer> Simulator<O> {
     /// Lets a flow's sender send what it may, and asks when it wants to be called again.
     pub(super) fn send(&mut self, now: Time, number: u32) {
+        if let Some(flow) = self.flows.get_mut(number as usize)
+            && matches!(flow.config.source, Source::Filled)
+            && flow.sender.writable() > 0
+        {
+            let room = flow.sender.writable();
+            flow.sender.on_write(now, room);
+        }
         while let Some(flow) = self.flows.get_mut(number as usize) {
             let before = flow.sender.sent();
             let Some(segment) = flow.sender.poll(now) else { break };
@@ -31,6 +38,7 @@ impl<O: Observer> Simulator<O> {
             let packet = Packet {
                 body: Body::Data(segment),
                 owner: number,
+                epoch: flow.epoch,
                 bytes: segment.len + segments * flow.config.header,
                 segments: segments as u16,
                 next: flow.data_route,
@@ -101,6 +109,7 @@ impl<O: Observer> Simulator<O> {
             let packet = Packet {
                 body: Body::Ack(ack),
                 owner: number,
+                epoch: flow.epoch,
                 bytes: flow.ack_bytes(&ack),
                 segments: 1,
                 next: flow.ack_route,
@@ -267,6 +276,9 @@ impl<O: Observer> Simulator<O> {
     }
 
     fn receive(&mut self, now: Time, packet: &Packet) {
+        if self.is_late(packet) {
+            return;
+        }
         if O::PACKETS {
             self.tell_passing(now, packet, true);
         }
@@ -300,11 +312,12 @@ impl<O: Observer> Simulator<O> {
             });
             let come = received.to - received.from;
             // an application's writes are not followed one by one; what of them is in order is
-            if come > 0 && matches!(flow.config.source, Source::Application) {
+            if come > 0 && matches!(flow.config.source, Source::Application | Source::Filled) {
                 results.add([now.as_nanos(), 1 << 62 | u64::from(number) << 32 | come]);
             }
             flow.unread += come;
             self.on_in_order(now, number);
+            self.tell_proxy_of_bytes(now, number);
         }
         self.answer(now, number);
     }
@@ -319,5 +332,6 @@ impl<O: Observer> Simulator<O> {
         self.observer.acknowledged(now, number, &flow.sender);
         self.send(now, number);
         self.on_room(now, number);
+        self.tell_proxy_of_room(now, number);
     }
 }

@@ -60,6 +60,7 @@ impl<O: Observer> Simulator<O> {
             body: Body::Plain,
             // flows and connections are numbered from 0
             owner: u32::MAX - number,
+            epoch: 0,
             bytes: config.bytes,
             segments: 1,
             next: *route,

@@ -23,6 +23,8 @@ struct World {
     /// Of 100: lost, and late.
     loss: u64,
     late: u64,
+    /// Of 100 steps: the receiver's buffer has another size, of two segments to its first 64.
+    resized: u64,
 }
 
 impl World {
@@ -66,13 +68,19 @@ fn deliver(config: &SenderConfig, every: u32, segments: u64, mut world: World) -
         sender.on_write(world.now, some);
         written += some;
     }
+    let mut edge = 0;
     for _ in 0..200_000 {
+        if world.resized > 0 && world.rng.below(100) < world.resized {
+            receiver.set_buffer(2_000 + world.rng.below(62_001));
+        }
         while let Some(segment) = sender.poll(world.now) {
             assert!(segment.len >= 1 && segment.len <= config.mss);
             assert!(segment.end() <= wanted && segment.end() > sender.acknowledged());
             world.launch(Flying::Data(segment, world.now));
         }
         while let Some(ack) = receiver.poll() {
+            assert!(ack.ack + ack.window >= edge, "what was offered is taken back");
+            edge = ack.ack + ack.window;
             world.launch(Flying::Ack(ack));
         }
         if sender.acknowledged() == wanted {
@@ -119,11 +127,26 @@ fn configs() -> Vec<SenderConfig> {
 }
 
 fn world(seed: u64, loss: u64, late: u64) -> World {
-    World { now: Time::ZERO, flying: Vec::new(), sequence: 0, rng: Rng::new(seed), loss, late }
+    World {
+        now: Time::ZERO,
+        flying: Vec::new(),
+        sequence: 0,
+        rng: Rng::new(seed),
+        loss,
+        late,
+        resized: 0,
+    }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_size_the_receive_buffer_has(seed: u64, loss in 0_u64..20, resized in 1_u64..30) {
+        for config in configs() {
+            deliver(&config, 2, 60, World { resized, ..world(seed, loss, 0) });
+        }
+    }
 
     #[test]
     fn the_stream_arrives_whole(seed: u64, loss in 0_u64..40, late in 0_u64..50, every in 1_u32..4) {

@@ -117,3 +117,26 @@ fn marks_are_echoed_until_they_are_answered() {
     assert_eq!(echo(1, false, false), Some(true));
     assert_eq!(echo(2, false, true), Some(false));
 }
+
+#[test]
+fn a_smaller_buffer_takes_nothing_back() {
+    let mut receiver = receiver(|c| c.read_at_once = false);
+    let told = |receiver: &mut Receiver| {
+        let ack = receiver.acknowledge();
+        (ack.ack / 1000, ack.window / 1000)
+    };
+    assert_eq!(told(&mut receiver), (0, 20));
+    receiver.set_buffer(5_000);
+    assert_eq!(told(&mut receiver), (0, 20));
+    take(&mut receiver, 0, 0, 10);
+    assert_eq!(told(&mut receiver), (10, 10));
+    receiver.on_read(10_000);
+    // as it would have been: the edge stays until the buffer reaches beyond it
+    assert_eq!(told(&mut receiver), (10, 10));
+    take(&mut receiver, 1, 10, 18);
+    receiver.on_read(8_000);
+    assert_eq!(told(&mut receiver), (18, 5));
+    // and a larger one is told at once
+    receiver.set_buffer(30_000);
+    assert_eq!(receiver.poll().map(|ack| ack.window), Some(30_000));
+}

@@ -1,10 +1,9 @@
 //! The retransmission timer (RFC 6298 §5), idle times, pacing.
 
-use super::super::Pacing;
 use super::super::preset::Flavour;
+use super::super::{Acknowledgement, Pacing, Sender};
 use super::plain;
 use super::script::run;
-use crate::tcp::Sender;
 use crate::units::{Span, Time};
 
 #[test]
@@ -131,4 +130,30 @@ fn after_a_lost_syn_the_first_data_waits_three_seconds() {
     assert!(sender.poll(Time::ZERO).is_some());
     assert!(sender.poll(Time::ZERO).is_none());
     assert_eq!(sender.deadline(), Time::ZERO + Span::from_secs(3));
+}
+
+#[test]
+fn a_window_that_is_too_small_is_probed() {
+    // RFC 9293 §3.8.6.1: after a time-out, then at twice the distance each
+    let at = |ms| Time::ZERO + Span::from_millis(ms);
+    let mut sender = Sender::new(&plain(Flavour::NewReno), at(0));
+    sender.on_write(at(0), 5_000);
+    assert_eq!((sender.poll(at(0)), sender.deadline()), (None, Time::NEVER), "no handshake yet");
+    sender.on_open(at(0), 300, None, false);
+    assert_eq!((sender.poll(at(0)), sender.deadline()), (None, at(1_000)));
+    sender.on_deadline(at(999));
+    assert_eq!(sender.poll(at(999)), None);
+    let probe = |sender: &mut Sender, ms, ack, window| {
+        sender.on_deadline(at(ms));
+        let segment = sender.poll(at(ms)).unwrap();
+        assert_eq!(sender.poll(at(ms)), None, "one at a time");
+        sender.on_ack(at(ms), &Acknowledgement { ack, window, ..Acknowledgement::default() });
+        (segment.start, segment.len)
+    };
+    assert_eq!(probe(&mut sender, 1_000, 300, 0), (0, 300), "what the window takes");
+    assert_eq!((sender.poll(at(1_000)), sender.deadline()), (None, at(3_000)));
+    assert_eq!(probe(&mut sender, 3_000, 301, 0), (300, 1), "a byte of what waits");
+    assert_eq!((sender.poll(at(3_000)), sender.deadline()), (None, at(7_000)));
+    assert_eq!(probe(&mut sender, 7_000, 302, 1_000), (301, 1));
+    assert_eq!(sender.poll(at(7_000)).map(|segment| segment.len), Some(1_000), "it is open");
 }
