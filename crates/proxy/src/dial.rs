@@ -4,6 +4,7 @@
 use crate::access::Denied;
 use crate::destination::Host;
 use crate::failure::{Failure, Kind};
+use crate::means::Means;
 use crate::world::{NamedLeg, World};
 use ekiden_linux::answer::{Outcomes, Stage};
 use ekiden_linux::clock;
@@ -11,6 +12,7 @@ use ekiden_model::happy_eyeballs::{Config, HappyEyeballs};
 use ekiden_model::units::Time;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -20,6 +22,8 @@ use tokio::task::JoinSet;
 pub(crate) struct Dialed {
     pub(crate) stream: Arc<TcpStream>,
     pub(crate) outcomes: Outcomes,
+    /// Whether its receive buffer was asked for in the handshake and is to be given back.
+    pub(crate) announced: bool,
 }
 
 /// Connects to `host`, at an address that `allowed` allows.
@@ -39,7 +43,7 @@ pub(crate) async fn dial(
             Host::Address(address) => {
                 let address = SocketAddr::new(*address, port);
                 check(world, leg, address, &allowed)?;
-                attempt(leg, address).await.map_err(|error| failed(address, &error))
+                attempt(&world.means, leg, address).await.map_err(|error| failed(address, &error))
             }
             // in a box: most of the time an address is given or the name is cached, and this is large
             Host::Name(name) => Box::pin(race(world, name, port, leg, &allowed)).await,
@@ -97,11 +101,12 @@ fn is_local(ip: IpAddr) -> bool {
 }
 
 /// One attempt.
-async fn attempt(leg: &NamedLeg, address: SocketAddr) -> io::Result<Dialed> {
+async fn attempt(means: &Means, leg: &NamedLeg, address: SocketAddr) -> io::Result<Dialed> {
     let (socket, outcomes) =
         leg.leg.socket.new_stream_socket(address.is_ipv6(), Stage::Connecting)?;
+    let announced = means.resources.announce(socket.as_fd(), &leg.leg);
     let stream = TcpSocket::from_std_stream(socket.into()).connect(address).await?;
-    Ok(Dialed { stream: Arc::new(stream), outcomes })
+    Ok(Dialed { stream: Arc::new(stream), outcomes, announced })
 }
 
 enum Event {
@@ -157,9 +162,9 @@ async fn race(
     loop {
         let now = clock::now();
         while let Some(address) = race.next(now) {
-            let leg = Arc::clone(leg);
+            let (means, leg) = (Arc::clone(&world.means), Arc::clone(leg));
             let address = SocketAddr::new(address, port);
-            attempts.spawn(async move { (address, attempt(&leg, address).await) });
+            attempts.spawn(async move { (address, attempt(&means, &leg, address).await) });
         }
         if race.is_exhausted() && attempts.is_empty() {
             let nothing = || Failure::new(Kind::NoName, format!("{name} has no address"));

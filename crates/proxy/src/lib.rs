@@ -17,6 +17,7 @@ mod pump;
 mod registry;
 mod relay;
 mod resolve;
+mod resources;
 mod seldom;
 mod server;
 mod session;

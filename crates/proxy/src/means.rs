@@ -1,5 +1,6 @@
 //! What all connections share to move bytes: pipes, and memory for bytes that cannot be written yet.
 
+use crate::resources::Resources;
 use crate::settings::{Budgets, Movement as Setting};
 use crate::status::BudgetStatus;
 use ekiden_linux::splice::PipePool;
@@ -26,6 +27,7 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
 #[derive(Debug)]
 pub(crate) struct Means {
     pub(crate) pipes: PipePool,
+    pub(crate) resources: Arc<Resources>,
     memory: Budget,
     movement: Setting,
     /// Distinguishes the directions' random sequences.
@@ -33,9 +35,14 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    pub(crate) fn new(budgets: &Budgets, movement: Setting) -> Arc<Self> {
+    pub(crate) fn new(
+        budgets: &Budgets,
+        movement: Setting,
+        resources: Arc<Resources>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             pipes: PipePool::new(budgets.pipes, budgets.pipe_size.as_usize()),
+            resources,
             memory: Budget::new(budgets.memory.as_u64()),
             movement,
             directions: AtomicU64::new(0),

@@ -1,5 +1,6 @@
 //! Every live connection, so that it can be looked at and ended.
 
+use crate::resources::Resources;
 use crate::status::{ConnectionStatus, LegStatus, OptionStatus};
 use crate::world::NamedLeg;
 use ekiden_linux::answer::{Answer, Outcomes};
@@ -7,11 +8,11 @@ use ekiden_linux::clock;
 use ekiden_linux::socket;
 use ekiden_linux::tcp_info::TcpInfo;
 use ekiden_model::traffic::{Bursts, Class};
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -61,11 +62,12 @@ pub(crate) struct Totals {
 }
 
 /// The live connections, by number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
     next: AtomicU64,
     live: Mutex<BTreeMap<u64, Arc<Entry>>>,
     pub(crate) totals: Totals,
+    pub(crate) resources: Arc<Resources>,
 }
 
 /// A live connection's place in the register; leaving the scope strikes it out.
@@ -88,6 +90,12 @@ pub(crate) struct Entry {
     bytes_down: AtomicU64,
     bytes_spliced: AtomicU64,
     detail: Mutex<Detail>,
+    /// Numbers of the client's and the upstream leg as their buffers are managed; 0 for none.
+    pub(crate) legs: [AtomicU64; 2],
+    /// It was closed to make room for another.
+    pub(crate) evicted: AtomicBool,
+    /// A tunnel that counts as idle.
+    pub(crate) silent: AtomicBool,
     pub(crate) task: OnceLock<AbortHandle>,
 }
 
@@ -110,6 +118,11 @@ pub(crate) struct SeenLeg {
 }
 
 impl Registry {
+    pub(crate) fn new(resources: Arc<Resources>) -> Self {
+        let (next, live) = (AtomicU64::new(0), Mutex::default());
+        Self { next, live, totals: Totals::default(), resources }
+    }
+
     pub(crate) fn enter(self: &Arc<Self>, client: SocketAddr) -> Registered {
         let now = clock::now();
         let entry = Arc::new(Entry {
@@ -130,6 +143,9 @@ impl Registry {
                 client: None,
                 upstream: None,
             }),
+            legs: [AtomicU64::new(0), AtomicU64::new(0)],
+            evicted: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             task: OnceLock::new(),
         });
         self.totals.accepted.fetch_add(1, Relaxed);
@@ -149,6 +165,21 @@ impl Registry {
             entry.task.get().inspect(|task| task.abort());
         }
         live.len()
+    }
+
+    /// Tunnels on which nothing moved for so long, and that are not known to be silent yet.
+    pub(crate) fn silent(&self, span: Span) -> Vec<Arc<Entry>> {
+        let now = clock::now();
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        let is_silent = |entry: &Arc<Entry>| {
+            entry.is_tunnel() && now.since(locked(&entry.detail).last) >= span
+        };
+        live.into_iter().filter(is_silent).collect()
+    }
+
+    /// One of them, by its number.
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Entry>> {
+        locked(&self.live).get(&id).cloned()
     }
 
     /// Every live connection, oldest first.
@@ -180,9 +211,14 @@ impl Registered {
                 counter.fetch_add(n, Relaxed);
             }
         }
-        let mut detail = locked(&entry.detail);
-        detail.last = now;
-        detail.bursts.on_moved(now, up + down);
+        {
+            let mut detail = locked(&entry.detail);
+            detail.last = now;
+            detail.bursts.on_moved(now, up + down);
+        }
+        if entry.silent.load(Relaxed) {
+            self.registry.resources.tunnel_moved(entry);
+        }
     }
 
     /// A request or tunnel begins.
@@ -237,6 +273,27 @@ impl Registered {
 }
 
 impl Entry {
+    /// Whether it is a tunnel of CONNECT or SOCKS that is open in both directions.
+    fn is_tunnel(&self) -> bool {
+        let protocol = self.protocol.load(Relaxed);
+        let tunnels = [Protocol::Connect, Protocol::Socks5, Protocol::Socks4a];
+        self.state.load(Relaxed) == State::Relaying as u8
+            && !self.silent.load(Relaxed)
+            && tunnels.iter().any(|tunnel| *tunnel as u8 == protocol)
+    }
+
+    /// The sockets of its legs that are open.
+    pub(crate) fn streams(&self) -> Vec<Arc<TcpStream>> {
+        let detail = locked(&self.detail);
+        let legs = [&detail.client, &detail.upstream].into_iter().flatten();
+        legs.filter_map(|leg| leg.stream.upgrade()).collect()
+    }
+
+    /// The numbers of both legs.
+    pub(crate) fn leg_numbers(&self) -> [u64; 2] {
+        [self.legs[0].load(Relaxed), self.legs[1].load(Relaxed)]
+    }
+
     /// Cut off in the middle, neither end must take it for the end of the stream.
     fn reset_on_close(&self) {
         let detail = locked(&self.detail);
@@ -247,7 +304,7 @@ impl Entry {
         }
     }
 
-    fn status(&self) -> ConnectionStatus {
+    pub(crate) fn status(&self) -> ConnectionStatus {
         let now = clock::now();
         let name = |names: &[&str], index: &AtomicU8| {
             names

@@ -7,7 +7,7 @@ use crate::failure::{Failure, Kind};
 use crate::means::Means;
 use crate::registry::locked;
 use crate::resolve::Resolver;
-use crate::settings::{Leg, Settings, Upstream};
+use crate::settings::{Leg, Settings, Upstream, UpstreamProtocol};
 use crate::status::UpstreamStatus;
 use ekiden_linux::clock;
 use ekiden_model::failover::{Config, Health};
@@ -151,6 +151,16 @@ impl Route {
 }
 
 impl Chain {
+    /// The names of its upstream proxies.
+    pub(crate) fn names(&self) -> Arc<[String]> {
+        self.hops.iter().map(|hop| hop.name.clone()).collect()
+    }
+
+    /// Whether requests go to an HTTP proxy at its end, in absolute form.
+    pub(crate) fn asks_proxy(&self) -> bool {
+        self.hops.last().is_some_and(|hop| hop.upstream.protocol == UpstreamProtocol::Http)
+    }
+
     fn rests(&self, now: Time) -> bool {
         let between =
             locked(&self.between).as_ref().is_some_and(|health| !health.is_available(now));

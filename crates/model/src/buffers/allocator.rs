@@ -72,6 +72,12 @@ impl<T: Throughput> Allocator<T> {
         }
     }
 
+    /// The settings in force.
+    #[must_use]
+    pub const fn config(&self) -> &Config<T> {
+        &self.config
+    }
+
     /// Other settings, which count at a tick that is due at once.
     pub fn set_config(&mut self, now: Time, config: Config<T>) {
         self.config = config;
