@@ -1,7 +1,7 @@
 //! Every live connection, so that it can be looked at and ended.
 
 use crate::resources::Resources;
-use crate::status::{ConnectionStatus, LegStatus, OptionStatus};
+use crate::status::{ConnectionStatus, Explanation, LegExplanation, LegStatus, OptionStatus};
 use crate::world::NamedLeg;
 use ekiden_linux::answer::{Answer, Outcomes};
 use ekiden_linux::clock;
@@ -105,6 +105,8 @@ struct Detail {
     last: Time,
     destination: Option<String>,
     through: Arc<[String]>,
+    /// Why it goes this way.
+    route: Option<Arc<str>>,
     client: Option<SeenLeg>,
     upstream: Option<SeenLeg>,
 }
@@ -140,6 +142,7 @@ impl Registry {
                 last: now,
                 destination: None,
                 through: Arc::new([]),
+                route: None,
                 client: None,
                 upstream: None,
             }),
@@ -253,6 +256,10 @@ impl Registered {
         detail.upstream = leg;
     }
 
+    pub(crate) fn set_route(&self, why: &Arc<str>) {
+        locked(&self.entry.detail).route = Some(Arc::clone(why));
+    }
+
     pub(crate) fn count_refused(&self) {
         self.registry.totals.refused.fetch_add(1, Relaxed);
     }
@@ -287,6 +294,39 @@ impl Entry {
         let detail = locked(&self.detail);
         let legs = [&detail.client, &detail.upstream].into_iter().flatten();
         legs.filter_map(|leg| leg.stream.upgrade()).collect()
+    }
+
+    /// Everything there is to say about it.
+    pub(crate) fn explain(&self, resources: &Resources) -> Explanation {
+        let connection = self.status();
+        let class = match connection.class.as_str() {
+            "interactive" => "interactive: its bursts are of 64 KiB at most",
+            "bulk" => "bulk: its last burst was of more than 64 KiB",
+            _ => "not known: nothing has moved yet",
+        };
+        let way = match connection.through.as_slice() {
+            [] => "direct".to_owned(),
+            hops => format!("through {}", hops.join(" > ")),
+        };
+        let route = match &locked(&self.detail).route {
+            Some(why) => format!("{way}: {why}"),
+            None => "none yet: no request was read".to_owned(),
+        };
+        let idle = if self.silent.load(Relaxed) {
+            "a silent tunnel, which may be closed to make room"
+        } else if connection.state == STATES[State::Idle as usize] {
+            "between two requests, and may be closed to make room"
+        } else {
+            "in use, and never closed to make room"
+        };
+        let [client, upstream] = self.leg_numbers();
+        let legs = connection.legs.iter().map(|leg| LegExplanation {
+            side: leg.side.clone(),
+            buffers: resources.explain(if leg.side == "client" { client } else { upstream }),
+        });
+        let legs = legs.collect();
+        let (class, idle) = (class.to_owned(), idle.to_owned());
+        Explanation { connection, class, route, idle, legs }
     }
 
     /// The numbers of both legs.

@@ -7,7 +7,7 @@ use crate::resources::{BEAT, Newcomer, Place, Resources};
 use crate::seldom::Seldom;
 use crate::session::{Session, serve};
 use crate::settings::{Leg, Settings};
-use crate::status::{BudgetStatus, Status, Totals};
+use crate::status::{BudgetStatus, Explanation, Status, Totals};
 use crate::world::World;
 use ekiden_linux::answer::{Answer, Outcomes, Stage};
 use ekiden_linux::key::Key;
@@ -248,6 +248,13 @@ impl Handle {
         self.inner.status()
     }
 
+    /// Everything about one live connection, by its number; `None` when there is none of that number.
+    #[must_use]
+    pub fn explain(&self, connection: u64) -> Option<Explanation> {
+        let entry = self.inner.registry.find(connection)?;
+        Some(entry.explain(&self.inner.means.resources))
+    }
+
     /// Cuts every live connection off, and says how many there were.
     pub fn cut(&self) -> u64 {
         self.inner.registry.cut_all() as u64
@@ -406,6 +413,7 @@ impl Inner {
             limit: self.limit,
         };
         let [pipes, memory] = self.means.status();
+        let (buffers, idle, pressure) = self.means.resources.status();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: world.settings.name.clone(),
@@ -423,6 +431,9 @@ impl Inner {
                 bytes_down: totals.bytes_down.load(Relaxed),
             },
             budgets: vec![connections, pipes, memory],
+            buffers,
+            idle,
+            pressure,
             upstreams: world.upstream_status(),
             connections: self.registry.status(),
         }

@@ -151,6 +151,7 @@ impl Session {
         managed: &Managed,
     ) {
         self.registered.set_upstream_leg(Arc::clone(through), Some(seen.clone()));
+        self.registered.set_route(&route.why);
         self.registered.entry.legs[1].store(managed.id, Relaxed);
         // a kept-alive connection may come back from another route
         if !self.registered.has_client_leg(&route.client_leg) {

@@ -44,6 +44,8 @@ pub(crate) struct Chain {
 #[derive(Debug)]
 pub(crate) struct Route {
     to: Vec<crate::settings::Pattern>,
+    /// Why destinations go this way, in words.
+    pub(crate) why: Arc<str>,
     chains: Vec<Chain>,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) client_leg: Arc<NamedLeg>,
@@ -95,13 +97,14 @@ impl World {
             hops.get(name).cloned().ok_or_else(|| format!("there is no upstream «{name}»"))
         };
         let mut routes = Vec::new();
-        for route in &settings.routes {
+        for (nth, route) in settings.routes.iter().enumerate() {
             let chain = |names: &Vec<String>| {
                 let hops = names.iter().map(hop).collect::<Result<Vec<_>, _>>()?;
                 Ok::<_, String>(Chain { hops, ..Chain::default() })
             };
             routes.push(Arc::new(Route {
                 to: route.to.clone(),
+                why: format!("[[route]] number {} is the first that matches", nth + 1).into(),
                 chains: route.through.iter().map(chain).collect::<Result<_, _>>()?,
                 leg: leg(&route.leg)?,
                 client_leg: leg(&route.client_leg)?,
@@ -110,6 +113,7 @@ impl World {
         let client_leg = leg("client")?;
         let otherwise = Arc::new(Route {
             to: vec![],
+            why: "no [[route]] matches".into(),
             chains: vec![Chain::default()],
             leg: leg("direct")?,
             client_leg: Arc::clone(&client_leg),
