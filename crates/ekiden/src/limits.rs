@@ -21,7 +21,10 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool) {
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let pipes = u64::from(settings.budgets.pipes) * 2;
-    let (connections, lowered) = fit(limit, pipes, settings.budgets.connections);
+    // who waits has a descriptor, too, and may not take those of who is in
+    let waiting = u64::from(settings.pressure.waiting).min(limit / 8);
+    settings.pressure.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+    let (connections, lowered) = fit(limit, pipes + waiting, settings.budgets.connections);
     if lowered {
         let text = format!(
             "{connections} connections at once instead of {}: the descriptor limit is {limit}, \

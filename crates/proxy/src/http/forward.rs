@@ -13,6 +13,7 @@ use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
 use crate::incoming::{Incoming, close_gently};
 use crate::registry::{Protocol, State};
+use crate::resources::watch;
 use crate::session::{LogEntry, Session, Tunnel, within};
 use std::io;
 
@@ -42,13 +43,22 @@ pub(crate) async fn serve(session: &Session, mut incoming: Incoming) -> Option<T
         if incoming.bytes().is_empty() {
             let limit = session.world.settings.timeouts.keep_alive;
             session.resources().park(&session.registered.entry);
-            let spoke = session.unless_stopping(within(limit, incoming.fill(usize::MAX))).await;
+            // nothing is read before it counts as active: whoever looks whether it has spoken sees it
+            let spoke = async {
+                watch(&session.client).await;
+                Ok(())
+            };
+            let spoke = session.unless_stopping(within(limit, spoke)).await;
             // closed for somebody else: nothing that comes now may be carried out, nobody could be told
             if !session.resources().resume(&session.registered.entry) {
                 return None;
             }
             match spoke {
-                Some(Ok(n)) if n > 0 => {}
+                Some(Ok(())) => {}
+                _ => return None,
+            }
+            match incoming.fill(usize::MAX).await {
+                Ok(n) if n > 0 => {}
                 _ => return None,
             }
         }

@@ -116,7 +116,7 @@ impl Resources {
         let mut after = After::default();
         {
             let state = &mut *locked(&self.state);
-            if let Some(origin) = self.put(state, origin, key, &mut after) {
+            if let Some(origin) = self.put(state, origin, key) {
                 after.dropped.push(origin);
             }
             state.serve(&mut after);
@@ -130,7 +130,6 @@ impl Resources {
         state: &mut State,
         origin: Kept,
         key: PoolKey,
-        after: &mut After,
     ) -> Option<Kept> {
         let limits = state.settings.pool;
         let of_key = state.pooled.get(&key).copied().unwrap_or(0);
@@ -139,8 +138,8 @@ impl Resources {
             return Some(origin);
         }
         state.level();
-        // the freshest of all idle ones takes the place of the longest idle
-        if state.pressure.low() && !(state.settings.evicts() && state.evict(1, after) > 0) {
+        // nobody is closed for what is merely kept
+        if state.pressure.low() {
             return Some(origin);
         }
         let (stream, leg) = (Arc::clone(origin.stream()), origin.managed.id);
@@ -150,6 +149,7 @@ impl Resources {
         *state.pooled.entry(key).or_default() += 1;
         let (resources, idle) = (Arc::downgrade(self), limits.idle);
         let task = tokio::spawn(async move {
+            // what it says unasked makes it of no more use, just as its end does
             let ended = watch(&stream);
             let _ = tokio::time::timeout(idle.into(), ended).await;
             drop(stream);
@@ -203,8 +203,8 @@ impl Resources {
     }
 }
 
-/// Until the other side ends or says something: either way it is of no more use.
-async fn watch(stream: &TcpStream) {
+/// Until bytes can be read, or the other side has ended. Nothing is taken out.
+pub(crate) async fn watch(stream: &TcpStream) {
     loop {
         // what was read before may have left it «readable»
         if stream.readable().await.is_err() || !would_block(stream) {
