@@ -62,9 +62,10 @@ pub async fn status(socket: Option<&Path>) -> Result<(Status, Bytes), AskError> 
     let what = "/v1/status";
     match ask(socket, what).await? {
         (Some(status), body) => Ok((status, body)),
-        (None, _) => {
-            Err(AskError::Answer(socket.map(Path::to_owned).unwrap_or_default(), "HTTP status 404".into()))
-        }
+        (None, _) => Err(AskError::Answer(
+            socket.map(Path::to_owned).unwrap_or_default(),
+            "HTTP status 404".into(),
+        )),
     }
 }
 

@@ -165,9 +165,8 @@ impl Control {
     /// Answers until the task is ended.
     pub fn answer(&mut self, ask: Ask, explain: Explain) -> Option<tokio::task::JoinHandle<()>> {
         let listener = self.listener.take()?;
-        let connection = Router::new()
-            .route("/v1/connections/{id}", get(connection))
-            .with_state(explain);
+        let connection =
+            Router::new().route("/v1/connections/{id}", get(connection)).with_state(explain);
         let router =
             Router::new().route("/v1/status", get(status)).with_state(ask).merge(connection);
         Some(tokio::spawn(async move {

@@ -78,7 +78,8 @@ fn kernel(leg: &LegStatus) -> String {
 
 /// One buffer: what it has, by whom, what it could use and why.
 fn line(buffer: &GrantStatus, leg: Option<&LegStatus>) -> String {
-    let now = leg.map(|leg| if buffer.side == "send" { leg.send_buffer } else { leg.receive_buffer });
+    let now =
+        leg.map(|leg| if buffer.side == "send" { leg.send_buffer } else { leg.receive_buffer });
     let mut out = format!(
         "  {} buffer: {}, {}\n",
         clean(&buffer.side),

@@ -99,7 +99,10 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     say_listening(&mut listening, handle.status().listen);
     let mut answering = None;
     if let Some(control) = &mut control {
-        info!("control socket {}, for `ekiden status`, `explain` and `top`", control.path().display());
+        info!(
+            "control socket {}, for `ekiden status`, `explain` and `top`",
+            control.path().display()
+        );
         let handle = handle.clone();
         let explaining = handle.clone();
         answering = control.answer(

@@ -118,7 +118,11 @@ fn resources(status: &Status) -> String {
         )),
     }
     if let Some(refusal) = &buffers.refusal {
-        out.push_str(&format!("  {} less than asked; {}\n", count(buffers.refused, "time"), clean(refusal)));
+        out.push_str(&format!(
+            "  {} less than asked; {}\n",
+            count(buffers.refused, "time"),
+            clean(refusal)
+        ));
     }
     out.push_str(&format!(
         "idle: {}, {} pooled, {}; {} used again\n",

@@ -225,13 +225,34 @@ mod tests {
         assert!(memory(client.as_fd()).unwrap().send_buffer > 8_192);
     }
 
+    /// So no clamp is needed to shrink one.
+    #[test]
+    fn a_smaller_receive_buffer_narrows_the_window_of_a_live_socket() {
+        let (mut client, mut server) = pair();
+        let mut bytes = vec![0; 4_096];
+        let mut window = |server: &mut TcpStream, size| {
+            set(server.as_fd(), Side::Receive, size).unwrap();
+            for _ in 0..256 {
+                client.write_all(&bytes).unwrap();
+                server.read_exact(&mut bytes).unwrap();
+            }
+            TcpInfo::read(server.as_fd()).unwrap().rcv_wnd
+        };
+        // Linux 6.2 and later say how wide it is
+        let wide = window(&mut server, 1 << 20);
+        let narrow = window(&mut server, 16_384);
+        assert!(
+            narrow.is_none() || (narrow < wide && narrow < Some(16_384)),
+            "{wide:?} {narrow:?}"
+        );
+    }
+
     #[test]
     fn queues_are_seen() {
         let (mut client, server) = pair();
         client.set_nonblocking(true).unwrap();
         while client.write(&[0; 65_536]).is_ok() {}
-        let (ours, theirs) =
-            (memory(client.as_fd()).unwrap(), memory(server.as_fd()).unwrap());
+        let (ours, theirs) = (memory(client.as_fd()).unwrap(), memory(server.as_fd()).unwrap());
         assert!(ours.used(Side::Send) > 0 && theirs.used(Side::Receive) > 0, "{ours:?} {theirs:?}");
         assert!(memory(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
     }

@@ -78,7 +78,8 @@ fn group_memory(groups: &str, read: impl Fn(&str) -> Option<String>) -> Option<U
             let used = current.saturating_sub(cache);
             // as shares, without dividing
             let tighter = tightest.is_none_or(|(other_used, other_most)| {
-                u128::from(used) * u128::from(other_most) > u128::from(other_used) * u128::from(most)
+                u128::from(used) * u128::from(other_most)
+                    > u128::from(other_used) * u128::from(most)
             });
             if tighter {
                 tightest = Some((used, most));
@@ -128,7 +129,8 @@ mod tests {
 
     #[test]
     fn pages_of_tcp_stand_behind_their_word() {
-        let text = "sockets: used 15\nTCP: inuse 1 orphan 2 tw 0 alloc 3 mem 86\nUDP: inuse 0 mem 7\n";
+        let text =
+            "sockets: used 15\nTCP: inuse 1 orphan 2 tw 0 alloc 3 mem 86\nUDP: inuse 0 mem 7\n";
         assert_eq!(tcp_pages(text), Some(86));
         assert_eq!(tcp_pages("UDP: inuse 0 mem 7\n"), None);
     }

@@ -174,9 +174,8 @@ impl Registry {
     pub(crate) fn silent(&self, span: Span) -> Vec<Arc<Entry>> {
         let now = clock::now();
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
-        let is_silent = |entry: &Arc<Entry>| {
-            entry.is_tunnel() && now.since(locked(&entry.detail).last) >= span
-        };
+        let is_silent =
+            |entry: &Arc<Entry>| entry.is_tunnel() && now.since(locked(&entry.detail).last) >= span;
         live.into_iter().filter(is_silent).collect()
     }
 

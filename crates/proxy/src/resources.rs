@@ -30,9 +30,7 @@ use ekiden_linux::buffers::Limits;
 use ekiden_linux::{clock, usage};
 use ekiden_model::buffers::{Allocator, Change, Config, Enough, Policy, Scheme, Side};
 use ekiden_model::idle::{Config as IdleConfig, Handle, Pool, Register};
-use ekiden_model::pressure::{
-    Admission, AdmissionConfig, Pressure, Resource, Verdict, Watermarks,
-};
+use ekiden_model::pressure::{Admission, AdmissionConfig, Pressure, Resource, Verdict, Watermarks};
 use ekiden_model::units::{Bytes, Share, Span, Time};
 use idle::Parked;
 use leg::Leg;
@@ -357,7 +355,10 @@ impl Resources {
                 state.count(&mut after);
                 let allocator = &mut state.allocator;
                 state.register.shrink(now, |_, parked| {
-                    parked.legs().into_iter().fold(false, |again, id| allocator.on_shrink(id) | again)
+                    parked
+                        .legs()
+                        .into_iter()
+                        .fold(false, |again, id| allocator.on_shrink(id) | again)
                 });
             }
             state.choose_mode(now);
@@ -407,10 +408,15 @@ impl State {
             *towards.entry(to).or_default() += 1;
         }
         let used = towards.into_values().max().unwrap_or(0);
-        told(self, Resource::Ports, usage::local_ports().map(|n| usage::Usage { used, most: Some(n) }));
+        told(
+            self,
+            Resource::Ports,
+            usage::local_ports().map(|n| usage::Usage { used, most: Some(n) }),
+        );
         self.level();
         // connections are counted one by one, when somebody comes
-        let short = self.pressure.shortage().filter(|short| short.resource != Resource::Connections);
+        let short =
+            self.pressure.shortage().filter(|short| short.resource != Resource::Connections);
         if let Some(short) = short.filter(|_| self.settings.evicts()) {
             let open = self.legs.len() as u64;
             self.evict(short.connections(open), after);
@@ -421,7 +427,8 @@ impl State {
     fn serve(&mut self, after: &mut After) {
         loop {
             self.level();
-            let Some((newcomer, verdict)) = self.admission.next(&self.pressure, self.register.len())
+            let Some((newcomer, verdict)) =
+                self.admission.next(&self.pressure, self.register.len())
             else {
                 return;
             };

@@ -10,8 +10,8 @@ use crate::http::exchange::Upgraded;
 use crate::http::{forward, reply};
 use crate::incoming::{Incoming, close_gently, write_all};
 use crate::registry::{Protocol, Registered, SeenLeg, State};
-use crate::resources::{Managed, Resources};
 use crate::relay::{Ended, Side, relay};
+use crate::resources::{Managed, Resources};
 use crate::seldom::Seldom;
 use crate::socks_door;
 use crate::world::{Route, World, limits};
@@ -115,11 +115,7 @@ impl Session {
     }
 
     /// Opens the way to `to`, and lays the route's profile over the client's leg.
-    pub(crate) async fn open(
-        &self,
-        to: &Destination,
-        purpose: Purpose,
-    ) -> Result<Way, Failure> {
+    pub(crate) async fn open(&self, to: &Destination, purpose: Purpose) -> Result<Way, Failure> {
         let route = Arc::clone(self.world.route(to));
         let opened = open(&self.world, &route, self.decider(), to, purpose).await?;
         let seen =
@@ -168,12 +164,7 @@ impl Session {
     }
 
     /// The tunnel over what was opened.
-    pub(crate) fn tunnel_over(
-        &self,
-        way: Way,
-        early_up: Vec<u8>,
-        mut entry: LogEntry,
-    ) -> Tunnel {
+    pub(crate) fn tunnel_over(&self, way: Way, early_up: Vec<u8>, mut entry: LogEntry) -> Tunnel {
         let Way { opened, managed, route, .. } = way;
         entry.through = opened.through;
         Tunnel {

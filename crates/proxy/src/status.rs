@@ -6,8 +6,8 @@
 mod resources;
 
 pub use resources::{
-    BuffersStatus, EvictedStatus, Explanation, GrantStatus, IdleStatus, LegExplanation, LevelStatus,
-    PressureStatus,
+    BuffersStatus, EvictedStatus, Explanation, GrantStatus, IdleStatus, LegExplanation,
+    LevelStatus, PressureStatus,
 };
 
 use crate::settings::UpstreamProtocol;

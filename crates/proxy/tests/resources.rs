@@ -370,7 +370,12 @@ fn buffers_are_what_was_granted_and_within_the_budget() {
             });
         }
         let sum: u64 = kernel_sizes(&relay).iter().map(|(send, receive)| send + receive).sum();
-        assert!(sum <= budget.as_u64(), "{sum} of {budget}: {:?} {:?}", kernel_sizes(&relay), relay.status().buffers);
+        assert!(
+            sum <= budget.as_u64(),
+            "{sum} of {budget}: {:?} {:?}",
+            kernel_sizes(&relay),
+            relay.status().buffers
+        );
     }
     let status = relay.status();
     assert_eq!(status.buffers.mode, "shared out");
@@ -415,7 +420,10 @@ fn the_kernel_has_its_buffers_back_when_there_is_enough_for_all() {
         assert!(client.exactly(bytes.len()) == bytes);
     });
     let after = kernel_sizes(&relay);
-    assert!(after.iter().zip(&before).any(|(after, before)| after.0 > before.0), "{before:?} {after:?}");
+    assert!(
+        after.iter().zip(&before).any(|(after, before)| after.0 > before.0),
+        "{before:?} {after:?}"
+    );
 }
 
 #[test]

@@ -331,7 +331,11 @@ fn legs(reader: &mut Reader<'_>, draft: &Draft) {
 fn resources(reader: &mut Reader<'_>, draft: &Draft) {
     let (buffers, pressure) = (&draft.buffers, &draft.pressure);
     if pressure.low > pressure.high {
-        reader.error("pressure.low", "`low` is above `high`", "low = \"90 %\" with high = \"95 %\"");
+        reader.error(
+            "pressure.low",
+            "`low` is above `high`",
+            "low = \"90 %\" with high = \"95 %\"",
+        );
     }
     if buffers.initial > buffers.ceiling {
         reader.error("buffers.initial", "`initial` is larger than `ceiling`", "");

@@ -4,7 +4,8 @@
 
 use super::value::{Field, Value};
 use ekiden_proxy::settings::{
-    Access, AccessLog, Budgets, Buffers, Dns, Leg, Movement, Pattern, Pool, Pressure, Route, Timeouts,
+    Access, AccessLog, Budgets, Buffers, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
+    Timeouts,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;

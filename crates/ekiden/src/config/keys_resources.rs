@@ -62,4 +62,3 @@ pub(super) static POOL: &[Key<Pool>] = keys! { Pool;
     idle = idle: Kind::Span(MS, HOUR), None,
         "How long one is kept.", "Longer than the server's own patience, and requests meet closed connections.", "Servers known to keep theirs longer.";
 };
-

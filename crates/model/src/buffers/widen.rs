@@ -88,7 +88,8 @@ impl Widening {
         }
         let grown = |new: Span, old: Span| new.as_nanos().saturating_sub(old.as_nanos());
         let busy = grown(looked.busy, last.busy);
-        let stopped = grown(looked.limited, last.limited).saturating_mul(STOPPED) > busy && busy > 0;
+        let stopped =
+            grown(looked.limited, last.limited).saturating_mul(STOPPED) > busy && busy > 0;
         let received = u128::from(looked.received.saturating_sub(last.received));
         let round_trip = received * u128::from(looked.rtt.as_nanos()) / u128::from(elapsed);
         let round_trip = u64::try_from(round_trip).unwrap_or(u64::MAX);
@@ -152,7 +153,8 @@ mod tests {
         let mut received = 0;
         for second in 0..20 {
             let look = Looked { received, ..receiving(second, size) };
-            if let [None, Some(Widen::To(to))] = widening.on_look(at(second), look, TUNED, 64 * MIB) {
+            if let [None, Some(Widen::To(to))] = widening.on_look(at(second), look, TUNED, 64 * MIB)
+            {
                 size = to.as_u64();
             }
             received += (size / 2 * 10 / 6).min(25_000_000);

@@ -167,8 +167,7 @@ impl Origin {
             let destination = (!chain.asks_proxy()).then(|| to.clone());
             let through = chain.names();
             for client in [Some(session.registered.entry.id), None] {
-                let key =
-                    PoolKey::new(route, Arc::clone(&through), destination.clone(), client);
+                let key = PoolKey::new(route, Arc::clone(&through), destination.clone(), client);
                 while let Some(origin) = session.resources().take(key.clone()) {
                     if !origin.is_silent() {
                         continue;

@@ -207,11 +207,7 @@ pub(super) struct Plan {
     pub(super) path: String,
 }
 
-async fn forward(
-    session: &Session,
-    incoming: &mut Incoming,
-    mut plan: Plan,
-) -> Next {
+async fn forward(session: &Session, incoming: &mut Incoming, mut plan: Plan) -> Next {
     let path = plan.path.split('?').next().unwrap_or_default();
     let url = format!("http://{}{path}", plan.authority);
     let method = Some(plan.request.method.clone());

@@ -11,8 +11,8 @@ use ekiden_model::idle::{Handle, Pool};
 use ekiden_model::pressure::Resource;
 use ekiden_model::units::Time;
 use std::net::Shutdown;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -125,12 +125,7 @@ impl Resources {
     }
 
     /// Answers the connection when it cannot be kept.
-    fn put(
-        self: &Arc<Self>,
-        state: &mut State,
-        origin: Kept,
-        key: PoolKey,
-    ) -> Option<Kept> {
+    fn put(self: &Arc<Self>, state: &mut State, origin: Kept, key: PoolKey) -> Option<Kept> {
         let limits = state.settings.pool;
         let of_key = state.pooled.get(&key).copied().unwrap_or(0);
         let total = state.watchers.len() as u64;

@@ -4,7 +4,9 @@ use crate::settings;
 use ekiden_linux::buffers::{self, Limits, Memory};
 use ekiden_linux::socket;
 use ekiden_linux::tcp_info::TcpInfo;
-use ekiden_model::buffers::{CUBIC, Change, Facts, Grant, Looked, Open, RENO, Side, Widen, Widening};
+use ekiden_model::buffers::{
+    CUBIC, Change, Facts, Grant, Looked, Open, RENO, Side, Widen, Widening,
+};
 use ekiden_model::units::{Bytes, Span, Time};
 use std::io;
 use std::net::SocketAddr;

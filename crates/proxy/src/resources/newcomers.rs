@@ -157,7 +157,9 @@ async fn say_busy(stream: &TcpStream, name: &str, retry_after: Span) -> io::Resu
                 write_all(stream, &[5, 1, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
             }
             Some(4) => write_all(stream, &[0, 91, 0, 0, 0, 0, 0, 0]).await?,
-            Some(_) => write_all(stream, &reply::busy(name, retry_after, first == b"HEAD ")).await?,
+            Some(_) => {
+                write_all(stream, &reply::busy(name, retry_after, first == b"HEAD ")).await?
+            }
         }
         Ok(())
     };

@@ -7,7 +7,7 @@ use crate::status::{
     BuffersStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus, PressureStatus,
 };
 use ekiden_linux::clock;
-use ekiden_model::buffers::{Enough, Row, Scheme, Side};
+use ekiden_model::buffers::{Enough, Limit, Row, Scheme, Side, Why};
 use ekiden_model::pressure::Resource;
 use ekiden_model::units::Bytes;
 
@@ -24,6 +24,16 @@ impl Resources {
         let state = &*locked(&self.state);
         let rows = state.allocator.explain(leg);
         Side::ALL.into_iter().filter_map(|side| state.grant(leg, side, &rows)).collect()
+    }
+}
+
+/// In words; the partner's number is a leg's, which nobody outside knows.
+fn why(why: &Why) -> String {
+    match why {
+        Why::Rate { limit: Limit::Partner(leg), .. } => {
+            why.to_string().replace(&format!("connection {leg}"), "the other leg")
+        }
+        _ => why.to_string(),
     }
 }
 
@@ -71,7 +81,10 @@ impl State {
             explicit: sides(|leg, side| leg.given(side).is_some()),
             widened: sides(leg::Leg::is_widened),
             refused: self.counts.refused,
-            refusal: self.counts.last_refused.map(|refused| self.refusal(refused.side, refused.given)),
+            refusal: self
+                .counts
+                .last_refused
+                .map(|refused| self.refusal(refused.side, refused.given)),
         }
     }
 
@@ -97,9 +110,10 @@ impl State {
                 Parked::Origin { .. } => &mut pooled,
             } += 1;
         }
-        let oldest = self.register.head().map(|(_, _, since)| {
-            clock::now().since(since).as_millis() as f64 / 1e3
-        });
+        let oldest = self
+            .register
+            .head()
+            .map(|(_, _, since)| clock::now().since(since).as_millis() as f64 / 1e3);
         IdleStatus {
             clients,
             tunnels,
@@ -138,7 +152,7 @@ impl State {
         let given = leg.given(side);
         let why = match row {
             None => "the leg's own profile sets this buffer".to_owned(),
-            Some(row) => row.why.to_string(),
+            Some(row) => why(&row.why),
         };
         let how = match (given, leg.is_widened(side)) {
             _ if !leg.is_shared(side) => "set by the leg's profile",
