@@ -77,12 +77,12 @@ pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> Open {
     Open {
         gamma,
         send: options.send_buffer.is_none(),
-        receive: options.receive_buffer.is_none(),
+        receive: may_announce(profile),
         ..Open::default()
     }
 }
 
-/// Whether the handshake of such a leg may announce a wider window than its buffer.
+/// Whether a leg's profile leaves its receive buffer and window to us.
 pub(super) const fn may_announce(profile: &settings::Leg) -> bool {
     profile.socket.receive_buffer.is_none() && profile.socket.window_clamp.is_none()
 }
