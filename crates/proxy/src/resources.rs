@@ -102,7 +102,7 @@ struct State {
     /// Connections in the pool, by key.
     pooled: HashMap<PoolKey, u32>,
     /// Those who notice that a pooled connection ends, by its number.
-    watchers: HashMap<u64, idle::Watcher>,
+    watchers: BTreeMap<u64, idle::Watcher>,
     /// Clients and tunnels in the register, by the client's connection.
     parked: BTreeMap<u64, Handle>,
     counts: Counts,
@@ -235,7 +235,7 @@ impl Resources {
             legs: BTreeMap::new(),
             clients: 0,
             pooled: HashMap::new(),
-            watchers: HashMap::new(),
+            watchers: BTreeMap::new(),
             parked: BTreeMap::new(),
             counts: Counts::default(),
             numbers: 0,

@@ -396,7 +396,7 @@ fn the_kernel_has_its_buffers_back_when_there_is_enough_for_all() {
     let budget = Bytes::new((send + receive) * 5 / 2);
     let relay = Relay::with(|settings| settings.buffers.budget = Some(budget));
     let origin = Origin::new();
-    let mut open = || {
+    let open = || {
         let mut client = relay.client();
         client.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.name));
         let server = origin.accept();

@@ -163,7 +163,7 @@ async fn say_busy(stream: &TcpStream, name: &str, retry_after: Span) -> io::Resu
         }
         Ok(())
     };
-    tokio::time::timeout(FOR_A_WORD, speaking).await.unwrap_or_else(|_| Ok(()))?;
+    tokio::time::timeout(FOR_A_WORD, speaking).await.unwrap_or(Ok(()))?;
     close_gently(stream).await;
     Ok(())
 }
