@@ -247,6 +247,7 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     }
     fixed.level.set(&reading.draft.log);
     let mut settings = loaded.reading.settings;
+    limits::waiting(&mut settings);
     if loaded.reading.draft.top.name.is_none() {
         settings.name.clone_from(&fixed.drawn);
     }
