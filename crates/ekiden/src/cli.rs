@@ -59,6 +59,11 @@ pub enum Command {
         after_help = "Keys: r sorts by rate, b by bytes, a by age, i by idle time; the same again turns the order;\nq or Esc quits."
     )]
     Top(Top),
+    /// Why a connection has its class, way and buffers
+    #[command(
+        after_help = "Example:\n  ekiden explain 17        # numbers are in `ekiden status`\n\nThe document's schema is docs/schema/explain.json."
+    )]
+    Explain(Explain),
     /// Run a command, or a shell, behind an emulated link
     #[command(after_help = link::args::HELP)]
     Link(Box<link::args::LinkArgs>),
@@ -177,6 +182,20 @@ pub struct Doctor {
 /// `ekiden status`.
 #[derive(Debug, Args)]
 pub struct Status {
+    /// Print the daemon's document as it is
+    #[arg(long)]
+    pub json: bool,
+    /// Control socket of the daemon
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+/// `ekiden explain`.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// The connection's number, as `ekiden status` shows it
+    #[arg(value_name = "CONNECTION")]
+    pub connection: u64,
     /// Print the daemon's document as it is
     #[arg(long)]
     pub json: bool,

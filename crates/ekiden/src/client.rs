@@ -1,7 +1,7 @@
-//! The other end of the control socket, for `status` and `top`.
+//! The other end of the control socket, for `status`, `top` and `explain`.
 
 use crate::control;
-use ekiden_proxy::status::Status;
+use ekiden_proxy::status::{Explanation, Status};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -59,6 +59,32 @@ impl std::error::Error for AskError {}
 /// # Errors
 /// When nobody answers, or not as expected within 5 s.
 pub async fn status(socket: Option<&Path>) -> Result<(Status, Bytes), AskError> {
+    let what = "/v1/status";
+    match ask(socket, what).await? {
+        (Some(status), body) => Ok((status, body)),
+        (None, _) => Err(AskError::Answer(
+            socket.map(Path::to_owned).unwrap_or_default(),
+            "HTTP status 404".into(),
+        )),
+    }
+}
+
+/// Asks about one connection; `None` when there is none of this number. As [`status`].
+///
+/// # Errors
+/// As [`status`].
+pub async fn explain(
+    socket: Option<&Path>,
+    connection: u64,
+) -> Result<(Option<Explanation>, Bytes), AskError> {
+    ask(socket, &format!("/v1/connections/{connection}")).await
+}
+
+/// `None` when the daemon has nothing of this path.
+async fn ask<T: serde::de::DeserializeOwned>(
+    socket: Option<&Path>,
+    what: &str,
+) -> Result<(Option<T>, Bytes), AskError> {
     let places = socket.map_or_else(control::places, |path| vec![path.to_owned()]);
     let mut denied = None;
     for path in &places {
@@ -72,30 +98,34 @@ pub async fn status(socket: Option<&Path>) -> Result<(Status, Bytes), AskError> 
             }
         };
         let wrong = |why: String| AskError::Answer(path.clone(), why);
-        let body = tokio::time::timeout(PATIENCE, get(stream))
+        let body = tokio::time::timeout(PATIENCE, get(stream, what))
             .await
             .map_err(|_| wrong(format!("nothing within {} s", PATIENCE.as_secs())))?
             .map_err(wrong)?;
-        let status = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
-        return Ok((status, body));
+        let Some(body) = body else { return Ok((None, Bytes::new())) };
+        let document = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
+        return Ok((Some(document), body));
     }
     Err(denied.map_or(AskError::Nobody(places), AskError::Denied))
 }
 
-async fn get(stream: UnixStream) -> Result<Bytes, String> {
+async fn get(stream: UnixStream, what: &str) -> Result<Option<Bytes>, String> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
     let driver = tokio::spawn(connection);
-    let request = hyper::Request::get("/v1/status")
+    let request = hyper::Request::get(what)
         .header("host", "ekiden")
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
     let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    if response.status() == hyper::StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
     if !response.status().is_success() {
         return Err(format!("HTTP status {}", response.status()));
     }
     let body = Limited::new(response.into_body(), LONGEST).collect().await;
     driver.abort();
-    body.map(http_body_util::Collected::to_bytes).map_err(|error| error.to_string())
+    body.map(|body| Some(body.to_bytes())).map_err(|error| error.to_string())
 }

@@ -1,9 +1,10 @@
 //! The control socket: HTTP/1.1 and JSON over a Unix socket that only its owner may open.
 
-use axum::extract::State;
+use axum::extract::{Path as Part, State};
+use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use ekiden_proxy::status::Status;
+use ekiden_proxy::status::{Explanation, Status};
 use rustix::fs::Mode;
 use std::fmt;
 use std::fs;
@@ -17,6 +18,9 @@ use tokio::net::UnixListener;
 
 /// How the status is asked for.
 pub type Ask = Arc<dyn Fn() -> Status + Send + Sync>;
+
+/// How one connection is asked about, by its number.
+pub type Explain = Arc<dyn Fn(u64) -> Option<Explanation> + Send + Sync>;
 
 /// The control socket cannot be made.
 #[derive(Debug)]
@@ -159,9 +163,12 @@ impl Control {
     }
 
     /// Answers until the task is ended.
-    pub fn answer(&mut self, ask: Ask) -> Option<tokio::task::JoinHandle<()>> {
+    pub fn answer(&mut self, ask: Ask, explain: Explain) -> Option<tokio::task::JoinHandle<()>> {
         let listener = self.listener.take()?;
-        let router = Router::new().route("/v1/status", get(status)).with_state(ask);
+        let connection =
+            Router::new().route("/v1/connections/{id}", get(connection)).with_state(explain);
+        let router =
+            Router::new().route("/v1/status", get(status)).with_state(ask).merge(connection);
         Some(tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "the control socket answers no more");
@@ -172,6 +179,15 @@ impl Control {
 
 async fn status(State(ask): State<Ask>) -> Json<Status> {
     Json(ask())
+}
+
+/// The number is taken as it is written: another answer than «no such connection» would help nobody.
+async fn connection(
+    State(explain): State<Explain>,
+    Part(id): Part<String>,
+) -> Result<Json<Explanation>, StatusCode> {
+    let found = id.parse().ok().and_then(|id| explain(id));
+    found.map(Json).ok_or(StatusCode::NOT_FOUND)
 }
 
 impl Drop for Control {
@@ -195,7 +211,12 @@ mod tests {
         let path = dir.path().join("e.sock");
         let mut control = Control::bind(&path).unwrap();
         assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let task = control.answer(Arc::new(crate::status::sample)).unwrap();
+        let task = control
+            .answer(Arc::new(crate::status::sample), Arc::new(crate::explain::sample_of_seven))
+            .unwrap();
+        let (explanation, _) = crate::client::explain(Some(&path), 7).await.unwrap();
+        assert_eq!(explanation.unwrap().connection.id, 7);
+        assert!(crate::client::explain(Some(&path), 8).await.unwrap().0.is_none());
         let status = crate::client::status(Some(&path)).await.unwrap();
         assert_eq!(status.0.name, "ekiden-5d41a0c7");
         // a live one is not replaced

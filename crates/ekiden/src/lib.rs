@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 pub mod doctor;
 pub mod exit;
+pub mod explain;
 pub mod lab;
 mod limits;
 pub mod link;
@@ -37,6 +38,7 @@ pub fn run() -> ExitCode {
         Command::Doctor(args) => examine(args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Link(args) => link::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {

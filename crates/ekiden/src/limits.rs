@@ -21,7 +21,8 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool) {
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let pipes = u64::from(settings.budgets.pipes) * 2;
-    let (connections, lowered) = fit(limit, pipes, settings.budgets.connections);
+    let waiting = u64::from(waiting(settings));
+    let (connections, lowered) = fit(limit, pipes + waiting, settings.budgets.connections);
     if lowered {
         let text = format!(
             "{connections} connections at once instead of {}: the descriptor limit is {limit}, \
@@ -40,6 +41,15 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool) {
             "descriptor limit {limit}: enough for {connections} connections and {pipes} ends of pipes"
         );
     }
+}
+
+/// Lowers `pressure.waiting` to what the descriptor limit allows: who waits has a descriptor, too, and may
+/// not take those of who is in.
+pub(crate) fn waiting(settings: &mut Settings) -> u32 {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let most = u32::try_from(limit / 8).unwrap_or(u32::MAX);
+    settings.pressure.waiting = settings.pressure.waiting.min(most);
+    settings.pressure.waiting
 }
 
 /// Connections that fit, two descriptors each, and whether that is fewer than wanted.

@@ -99,9 +99,16 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     say_listening(&mut listening, handle.status().listen);
     let mut answering = None;
     if let Some(control) = &mut control {
-        info!("control socket {}, for `ekiden status` and `ekiden top`", control.path().display());
+        info!(
+            "control socket {}, for `ekiden status`, `explain` and `top`",
+            control.path().display()
+        );
         let handle = handle.clone();
-        answering = control.answer(Arc::new(move || handle.status()));
+        let explaining = handle.clone();
+        answering = control.answer(
+            Arc::new(move || handle.status()),
+            Arc::new(move |connection| explaining.explain(connection)),
+        );
     }
     tell_systemd(&[NotifyState::Ready]);
     while signals.reload_or_stop().await == Asked::Reload {
@@ -240,6 +247,7 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     }
     fixed.level.set(&reading.draft.log);
     let mut settings = loaded.reading.settings;
+    limits::waiting(&mut settings);
     if loaded.reading.draft.top.name.is_none() {
         settings.name.clone_from(&fixed.drawn);
     }

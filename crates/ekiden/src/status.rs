@@ -68,6 +68,7 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         let rows = status.budgets.iter().map(row).collect();
         out.push_str(&table(head, rows, &[false, true, true, true], width));
     }
+    out.push_str(&resources(status));
     if !status.upstreams.is_empty() {
         let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();
         let row = |u: &ekiden_proxy::status::UpstreamStatus| {
@@ -144,6 +145,72 @@ fn leg_row(leg: &ProfileStatus) -> Vec<String> {
         mtu(leg.path.usual_mtu),
         mtu(leg.path.smallest_mtu),
     ]
+}
+
+/// Buffers, idle connections and pressure, a line each; what is not there is not told.
+fn resources(status: &Status) -> String {
+    let (buffers, idle, pressure) = (&status.buffers, &status.idle, &status.pressure);
+    let mut out = String::from("\n");
+    match buffers.budget {
+        Some(budget) => out.push_str(&format!(
+            "buffers: {} of {} given out, {} wanted, {} short; {} of {} explicit ({})\n",
+            size(buffers.granted),
+            size(budget),
+            size(buffers.demand),
+            size(buffers.shortage),
+            buffers.explicit,
+            count(buffers.shared, "buffer"),
+            clean(&buffers.mode),
+        )),
+        None => out.push_str(&format!(
+            "buffers: no budget; {} explicit, {} widened\n",
+            count(buffers.explicit, "buffer"),
+            buffers.widened
+        )),
+    }
+    if let Some(refusal) = &buffers.refusal {
+        out.push_str(&format!(
+            "  {} less than asked; {}\n",
+            count(buffers.refused, "time"),
+            clean(refusal)
+        ));
+    }
+    out.push_str(&format!(
+        "idle: {}, {} pooled, {}; {} used again\n",
+        count(idle.clients, "client"),
+        idle.pooled,
+        count(idle.tunnels, "silent tunnel"),
+        idle.reused
+    ));
+    let evicted: Vec<String> = pressure
+        .evicted
+        .iter()
+        .map(|one| format!("{} for {}", one.count, clean(&one.resource)))
+        .collect();
+    out.push_str(&format!(
+        "pressure: {}; {} closed to make room; {} waiting, {} waited, {} told to come again\n",
+        low(status),
+        if evicted.is_empty() { "none".to_owned() } else { evicted.join(", ") },
+        pressure.waiting,
+        pressure.waited,
+        pressure.refused
+    ));
+    out
+}
+
+/// What is low, with figures.
+fn low(status: &Status) -> String {
+    let low: Vec<String> = status
+        .pressure
+        .levels
+        .iter()
+        .filter(|level| level.low)
+        .map(|level| {
+            let limit = level.limit.map_or_else(dash, |limit| limit.to_string());
+            format!("{} low ({} of {limit})", clean(&level.resource), level.used)
+        })
+        .collect();
+    if low.is_empty() { "nothing low".to_owned() } else { low.join(", ") }
 }
 
 /// A column: head, whether it is a number, and how soon it is left out where there is no room (0: never).

@@ -6,6 +6,7 @@
 
 pub mod answer;
 pub mod apply;
+pub mod buffers;
 pub mod clock;
 pub mod facts;
 pub mod forwarding;
@@ -27,3 +28,4 @@ mod sockopt;
 pub mod splice;
 pub mod sysctl;
 pub mod tcp_info;
+pub mod usage;

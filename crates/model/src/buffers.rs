@@ -14,6 +14,7 @@
 //! on_idle(id)                nobody uses it; on_active(now, id) when somebody does again: answers as on_open
 //! on_shrink(id)              idle::Register::shrink says so: half of what it had, until it answers false
 //! on_close(id)
+//! on_limit(side, most)       the system gives no buffer more than so much
 //! deadline()                 wake up then and apply what on_deadline(now) answers, in its order
 //! ```
 //! The tick in which all of it belongs together, so that what idle connections free is given out at once:
@@ -23,7 +24,8 @@
 //! allocator.on_deadline(…)   then apply the changes
 //! ```
 //! A buffer's bytes here are payload; what an operating system counts on top (Linux doubles `SO_SNDBUF`
-//! and counts its packet headers) the driver adds. A change to less than what is queued does no harm:
+//! and counts its packet headers) the driver adds. [`Widening`] stands beside: it says where a buffer that
+//! the kernel tunes is to be larger than its tuning goes. A change to less than what is queued does no harm:
 //! nothing more fits until it has drained.
 
 mod allocation;
@@ -40,6 +42,7 @@ mod scheme;
 mod snapshot;
 mod throughput;
 mod utilisation;
+mod widen;
 
 pub use allocation::{Claim, Excess, UNIT, allocate, distribute};
 pub use allocator::{Allocator, Relay};
@@ -50,6 +53,7 @@ pub use scheme::Scheme;
 pub use snapshot::{Row, Snapshot};
 pub use throughput::Throughput;
 pub use utilisation::{ReceiveUse, SendUse};
+pub use widen::{Looked, Widen, Widening};
 
 use crate::formula::Equation;
 use crate::units::{Bytes, Span};

@@ -32,6 +32,8 @@ pub(crate) struct Opened {
     pub(crate) stream: Arc<TcpStream>,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) outcomes: Outcomes,
+    /// As of what was dialled.
+    pub(crate) announced: bool,
     /// The chain's names.
     pub(crate) through: Arc<[String]>,
     /// What the far end has said already.
@@ -75,12 +77,13 @@ async fn open_chain(
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
-        let Dialed { stream, outcomes } =
+        let Dialed { stream, outcomes, announced } =
             dial(world, &to.host, to.port, &route.leg, allowed).await?;
         return Ok(Opened {
             stream,
             leg: Arc::clone(&route.leg),
             outcomes,
+            announced,
             through: Arc::new([]),
             early: Vec::new(),
             asks_proxy: None,
@@ -91,7 +94,7 @@ async fn open_chain(
     // hops are the operator's choice: no rule applies to them
     let at = first.destination()?;
     let dialed = dial(world, &at.host, at.port, &first.leg, |_| Ok(())).await;
-    let Dialed { stream, outcomes } = dialed.map_err(|failure| {
+    let Dialed { stream, outcomes, announced } = dialed.map_err(|failure| {
         first.on_failure(&failure);
         // the client has never heard of that address
         Failure { text: format!("upstream «{}»: {}", first.name, failure.text), ..failure }
@@ -120,7 +123,8 @@ async fn open_chain(
         stream,
         leg: Arc::clone(&first.leg),
         outcomes,
-        through: chain.hops.iter().map(|hop| hop.name.clone()).collect(),
+        announced,
+        through: chain.names(),
         early: incoming.take(),
         asks_proxy,
     })

@@ -21,6 +21,8 @@ use tokio::task::JoinSet;
 pub(crate) struct Dialed {
     pub(crate) stream: Arc<TcpStream>,
     pub(crate) outcomes: Outcomes,
+    /// Whether its receive buffer was asked for in the handshake and is to be given back.
+    pub(crate) announced: bool,
 }
 
 /// Connects to `host`, at an address that `allowed` allows.

@@ -19,6 +19,7 @@ mod pump;
 mod registry;
 mod relay;
 mod resolve;
+mod resources;
 mod seen_leg;
 mod seldom;
 mod server;

@@ -1,5 +1,6 @@
 //! What all connections share: room for themselves, pipes, memory for bytes that cannot be written yet.
 
+use crate::resources::Resources;
 use crate::settings::{Budgets, Movement as Setting};
 use crate::status::BudgetStatus;
 use ekiden_linux::splice::PipePool;
@@ -31,11 +32,11 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
 #[derive(Debug)]
 pub(crate) struct Means {
     pub(crate) pipes: PipePool,
-    /// A permit for each client's connection, and for each socket that waits beside the first of an
-    /// opening.
+    /// A permit for each socket that waits beside the first of an opening.
     pub(crate) room: Arc<Semaphore>,
     /// Before all legs' extra SYNs.
     pub(crate) guard: Mutex<Guard>,
+    pub(crate) resources: Arc<Resources>,
     memory: Budget,
     movement: Setting,
     /// Distinguishes the directions' random sequences.
@@ -43,11 +44,16 @@ pub(crate) struct Means {
 }
 
 impl Means {
-    pub(crate) fn new(budgets: &Budgets, movement: Setting) -> Arc<Self> {
+    pub(crate) fn new(
+        budgets: &Budgets,
+        movement: Setting,
+        resources: Arc<Resources>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             pipes: PipePool::new(budgets.pipes, budgets.pipe_size.as_usize()),
             room: Arc::new(Semaphore::new(budgets.connections as usize)),
             guard: Mutex::new(Guard::new(GUARDED)),
+            resources,
             memory: Budget::new(budgets.memory.as_u64()),
             movement,
             directions: AtomicU64::new(0),

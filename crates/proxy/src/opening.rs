@@ -34,8 +34,10 @@ struct Waiting {
     copy: Copy,
     since: Time,
     outcomes: Outcomes,
+    /// Its receive buffer was asked for, so that the handshake announces a window scale to match.
+    announced: bool,
     connecting: Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>,
-    /// Copies beside the first take the place of a connection, so that descriptors suffice for both.
+    /// Copies beside the first are counted, so that descriptors suffice for all.
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -62,7 +64,7 @@ pub(crate) async fn open(
                     || means.grant(now, address.ip(), leg.known.loss(address.ip())))
         }) {
             match step {
-                Step::Start(copy) => match connect(leg, address, copy, place.take()) {
+                Step::Start(copy) => match connect(means, leg, address, copy, place.take()) {
                     Ok(more) => {
                         leg.known.on_started(copy.kind);
                         waiting.push(more);
@@ -107,6 +109,7 @@ fn is_answer(kind: Kind, error: &io::Error) -> bool {
 }
 
 fn connect(
+    means: &Means,
     leg: &NamedLeg,
     address: SocketAddr,
     copy: Copy,
@@ -121,9 +124,10 @@ fn connect(
         }
         _ => leg.leg.socket.new_stream_socket(ipv6, Stage::Connecting)?,
     };
+    let announced = means.resources.announce(socket.as_fd(), &leg.leg);
     let socket = TcpSocket::from_std_stream(socket.into());
     let connecting = Box::pin(socket.connect(address));
-    Ok(Waiting { copy, since: clock::now(), outcomes, connecting, _place: place })
+    Ok(Waiting { copy, since: clock::now(), outcomes, announced, connecting, _place: place })
 }
 
 /// The first copy that came to something, in the order in which they were sent.
@@ -160,12 +164,15 @@ fn established(leg: &NamedLeg, address: SocketAddr, winner: &Waiting, stream: Tc
             SocketOptions { user_timeout: leg.leg.socket.user_timeout, ..SocketOptions::default() };
         outcomes.add(late.apply(stream.as_fd(), Stage::Connecting));
     }
-    Dialed { stream: Arc::new(stream), outcomes }
+    Dialed { stream: Arc::new(stream), outcomes, announced: winner.announced }
 }
 
 impl Means {
-    /// Room for one more descriptor or two, if there is any.
+    /// Room for one more descriptor, if nothing is short and nobody waits for it.
     fn place(&self) -> Option<OwnedSemaphorePermit> {
+        if !self.resources.has_spare() {
+            return None;
+        }
         Arc::clone(&self.room).try_acquire_owned().ok()
     }
 

@@ -1,7 +1,8 @@
 //! Every live connection, so that it can be looked at and ended.
 
+use crate::resources::Resources;
 use crate::seen_leg::SeenLeg;
-use crate::status::ConnectionStatus;
+use crate::status::{ConnectionStatus, Explanation, LegExplanation};
 use crate::world::NamedLeg;
 use ekiden_linux::clock;
 use ekiden_linux::socket;
@@ -10,8 +11,9 @@ use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 /// What a client speaks.
@@ -59,11 +61,12 @@ pub(crate) struct Totals {
 }
 
 /// The live connections, by number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
     next: AtomicU64,
     live: Mutex<BTreeMap<u64, Arc<Entry>>>,
     pub(crate) totals: Totals,
+    pub(crate) resources: Arc<Resources>,
 }
 
 /// A live connection's place in the register; leaving the scope strikes it out.
@@ -95,6 +98,12 @@ pub(crate) struct Entry {
     bytes_down: AtomicU64,
     bytes_spliced: AtomicU64,
     detail: Mutex<Detail>,
+    /// Numbers of the client's and the upstream leg as their buffers are managed; 0 for none.
+    pub(crate) legs: [AtomicU64; 2],
+    /// It was closed to make room for another.
+    pub(crate) evicted: AtomicBool,
+    /// A tunnel that counts as idle.
+    pub(crate) silent: AtomicBool,
     pub(crate) task: OnceLock<AbortHandle>,
 }
 
@@ -104,11 +113,18 @@ struct Detail {
     last: Time,
     destination: Option<String>,
     through: Arc<[String]>,
+    /// Why it goes this way.
+    route: Option<Arc<str>>,
     client: Option<SeenLeg>,
     upstream: Option<SeenLeg>,
 }
 
 impl Registry {
+    pub(crate) fn new(resources: Arc<Resources>) -> Self {
+        let (next, live) = (AtomicU64::new(0), Mutex::default());
+        Self { next, live, totals: Totals::default(), resources }
+    }
+
     pub(crate) fn enter(self: &Arc<Self>, client: SocketAddr) -> Registered {
         let now = clock::now();
         let entry = Arc::new(Entry {
@@ -126,9 +142,13 @@ impl Registry {
                 last: now,
                 destination: None,
                 through: Arc::new([]),
+                route: None,
                 client: None,
                 upstream: None,
             }),
+            legs: [AtomicU64::new(0), AtomicU64::new(0)],
+            evicted: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
             task: OnceLock::new(),
         });
         self.totals.accepted.fetch_add(1, Relaxed);
@@ -164,6 +184,20 @@ impl Registry {
         }
     }
 
+    /// Tunnels on which nothing moved for so long, and that are not known to be silent yet.
+    pub(crate) fn silent(&self, span: Span) -> Vec<Arc<Entry>> {
+        let now = clock::now();
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        let is_silent =
+            |entry: &Arc<Entry>| entry.is_tunnel() && now.since(locked(&entry.detail).last) >= span;
+        live.into_iter().filter(is_silent).collect()
+    }
+
+    /// One of them, by its number.
+    pub(crate) fn find(&self, id: u64) -> Option<Arc<Entry>> {
+        locked(&self.live).get(&id).cloned()
+    }
+
     /// Every live connection, oldest first.
     pub(crate) fn status(&self) -> Vec<ConnectionStatus> {
         // the register is locked for the copying of pointers alone; the kernel is asked afterwards
@@ -193,9 +227,14 @@ impl Registered {
                 counter.fetch_add(n, Relaxed);
             }
         }
-        let mut detail = locked(&entry.detail);
-        detail.last = now;
-        detail.bursts.on_moved(now, up + down);
+        {
+            let mut detail = locked(&entry.detail);
+            detail.last = now;
+            detail.bursts.on_moved(now, up + down);
+        }
+        if entry.silent.load(Relaxed) {
+            self.registry.resources.tunnel_moved(entry);
+        }
     }
 
     /// A request or tunnel begins.
@@ -228,6 +267,10 @@ impl Registered {
         let mut detail = locked(&self.entry.detail);
         detail.through = through;
         detail.upstream = leg;
+    }
+
+    pub(crate) fn set_route(&self, why: &Arc<str>) {
+        locked(&self.entry.detail).route = Some(Arc::clone(why));
     }
 
     pub(crate) fn count_refused(&self) {
@@ -266,6 +309,60 @@ impl Detail {
 }
 
 impl Entry {
+    /// Whether it is a tunnel of CONNECT or SOCKS that is open in both directions.
+    fn is_tunnel(&self) -> bool {
+        let protocol = self.protocol.load(Relaxed);
+        let tunnels = [Protocol::Connect, Protocol::Socks5, Protocol::Socks4a];
+        self.state.load(Relaxed) == State::Relaying as u8
+            && !self.silent.load(Relaxed)
+            && tunnels.iter().any(|tunnel| *tunnel as u8 == protocol)
+    }
+
+    /// The sockets of its legs that are open.
+    pub(crate) fn streams(&self) -> Vec<Arc<TcpStream>> {
+        let detail = locked(&self.detail);
+        let legs = [&detail.client, &detail.upstream].into_iter().flatten();
+        legs.filter_map(|leg| leg.stream.upgrade()).collect()
+    }
+
+    /// Everything there is to say about it.
+    pub(crate) fn explain(&self, resources: &Resources) -> Explanation {
+        let connection = self.status();
+        let class = match connection.class.as_str() {
+            "interactive" => "interactive: its bursts are of 64 KiB at most",
+            "bulk" => "bulk: its last burst was of more than 64 KiB",
+            _ => "not known: nothing has moved yet",
+        };
+        let way = match connection.through.as_slice() {
+            [] => "direct".to_owned(),
+            hops => format!("through {}", hops.join(" > ")),
+        };
+        let route = match &locked(&self.detail).route {
+            Some(why) => format!("{way}: {why}"),
+            None => "none yet: no request was read".to_owned(),
+        };
+        let idle = if self.silent.load(Relaxed) {
+            "a silent tunnel, which may be closed to make room"
+        } else if connection.state == STATES[State::Idle as usize] {
+            "between two requests, and may be closed to make room"
+        } else {
+            "in use, and never closed to make room"
+        };
+        let [client, upstream] = self.leg_numbers();
+        let legs = connection.legs.iter().map(|leg| LegExplanation {
+            side: leg.side.clone(),
+            buffers: resources.explain(if leg.side == "client" { client } else { upstream }),
+        });
+        let legs = legs.collect();
+        let (class, idle) = (class.to_owned(), idle.to_owned());
+        Explanation { connection, class, route, idle, legs }
+    }
+
+    /// The numbers of both legs.
+    pub(crate) fn leg_numbers(&self) -> [u64; 2] {
+        [self.legs[0].load(Relaxed), self.legs[1].load(Relaxed)]
+    }
+
     /// Cut off in the middle, neither end must take it for the end of the stream.
     fn reset_on_close(&self) {
         let detail = locked(&self.detail);
@@ -276,7 +373,7 @@ impl Entry {
         }
     }
 
-    fn status(&self) -> ConnectionStatus {
+    pub(crate) fn status(&self) -> ConnectionStatus {
         let now = clock::now();
         let name = |names: &[&str], index: &AtomicU8| {
             names

@@ -3,10 +3,11 @@
 use crate::access_log::AccessLog;
 use crate::means::Means;
 use crate::registry::{Registry, locked};
+use crate::resources::{BEAT, Newcomer, Place, Resources};
 use crate::seldom::Seldom;
 use crate::session::{Session, serve};
 use crate::settings::{Leg, Settings};
-use crate::status::{BudgetStatus, Status, Totals};
+use crate::status::{BudgetStatus, Explanation, Status, Totals};
 use crate::world::World;
 use ekiden_linux::answer::{Answer, Outcomes, Stage};
 use ekiden_linux::key::Key;
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -68,7 +69,8 @@ pub struct Stopped {
 #[derive(Debug)]
 pub struct Server {
     inner: Arc<Inner>,
-    tidying: JoinHandle<()>,
+    /// What it does beside serving: tidying up, the beat, letting in those who waited.
+    chores: [JoinHandle<()>; 3],
 }
 
 /// A way to look at a running relay.
@@ -78,7 +80,8 @@ pub struct Handle {
 }
 
 /// A listening socket and its address.
-type Bound = (SocketAddr, TcpListener);
+/// Whether it announces wide windows, which those it accepts inherit, stands with it.
+type Bound = (SocketAddr, TcpListener, bool);
 
 /// The listening sockets and the tasks that accept on them, by address.
 type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
@@ -109,14 +112,16 @@ impl Server {
     /// [`StartError`]; then nothing is left listening.
     pub fn start(settings: Arc<Settings>) -> Result<Self, StartError> {
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
-        let means = Means::new(&settings.budgets, settings.relay.movement);
-        let (listeners, settings) = bind(settings, &BTreeMap::new())?;
+        let (resources, turns) = Resources::new(&settings);
+        let movement = settings.relay.movement;
+        let means = Means::new(&settings.budgets, movement, Arc::clone(&resources));
+        let (listeners, settings) = bind(settings, &BTreeMap::new(), &resources)?;
         let limit = settings.budgets.connections;
         let world = World::new(settings, Arc::clone(&means), None).map_err(StartError::Settings)?;
         let inner = Arc::new(Inner {
             world: RwLock::new(Arc::new(world)),
             log: Arc::new(log),
-            registry: Arc::default(),
+            registry: Arc::new(Registry::new(resources)),
             means,
             limit: limit.into(),
             peak: AtomicU64::new(0),
@@ -128,12 +133,17 @@ impl Server {
             reloads: AtomicU64::new(0),
         });
         inner.accept_on(listeners);
-        let tidying = tokio::spawn(tidy(Arc::clone(&inner.registry)));
-        Ok(Self { inner, tidying })
+        let chores = [
+            tokio::spawn(tidy(Arc::clone(&inner.registry))),
+            tokio::spawn(beat(Arc::clone(&inner.registry))),
+            tokio::spawn(Arc::clone(&inner).let_in(turns)),
+        ];
+        Ok(Self { inner, chores })
     }
 
-    /// Takes a new configuration: new connections use it, live ones keep theirs. Budgets are those of
-    /// the start.
+    /// Takes a new configuration: new connections use it, live ones keep theirs; buffers, pressure and
+    /// pool change at once, and connections in the pool are not used any more. Budgets are those of the
+    /// start.
     ///
     /// # Errors
     /// [`StartError`]; then everything stays as it was.
@@ -141,7 +151,7 @@ impl Server {
         let inner = &self.inner;
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let mut running = locked(&inner.listeners);
-        let (listeners, settings) = bind(settings, &running)?;
+        let (listeners, settings) = bind(settings, &running, &inner.means.resources)?;
         let before = inner.world();
         let world = World::new(Arc::clone(&settings), Arc::clone(&inner.means), Some(&before))
             .map_err(StartError::Settings)?;
@@ -160,6 +170,7 @@ impl Server {
         drop(running);
         *inner.world.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(world);
         inner.log.become_other(log);
+        inner.means.resources.reload(&settings);
         inner.accept_on(listeners);
         inner.reloads.fetch_add(1, Relaxed);
         Ok(())
@@ -172,6 +183,7 @@ impl Server {
         // before idle ones are told, or those that end at once would not be counted
         let begun = inner.registry.len() as u64;
         inner.stopping.send_replace(true);
+        inner.means.resources.stop();
         let wait = async {
             while inner.registry.len() > 0 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -200,7 +212,8 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.inner.stop_listening();
-        self.tidying.abort();
+        self.inner.means.resources.stop();
+        self.chores.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -219,11 +232,28 @@ async fn tidy(registry: Arc<Registry>) {
     }
 }
 
+/// Looks at legs and shares out buffers, ten times a second.
+async fn beat(registry: Arc<Registry>) {
+    let mut tenth = tokio::time::interval(BEAT.into());
+    tenth.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tenth.tick().await;
+        registry.resources.beat(|silence| registry.silent(silence));
+    }
+}
+
 impl Handle {
     /// One look.
     #[must_use]
     pub fn status(&self) -> Status {
         self.inner.status()
+    }
+
+    /// Everything about one live connection, by its number; `None` when there is none of that number.
+    #[must_use]
+    pub fn explain(&self, connection: u64) -> Option<Explanation> {
+        let entry = self.inner.registry.find(connection)?;
+        Some(entry.explain(&self.inner.means.resources))
     }
 
     /// Cuts every live connection off, and says how many there were.
@@ -237,6 +267,7 @@ impl Handle {
 fn bind(
     settings: Arc<Settings>,
     running: &Listeners,
+    resources: &Resources,
 ) -> Result<(Vec<Bound>, Arc<Settings>), StartError> {
     let client = settings.legs.get("client").cloned().unwrap_or_default();
     let mut listeners = Vec::new();
@@ -246,10 +277,10 @@ fn bind(
             addresses.push(address);
             continue;
         }
-        let bound = listen(&client, address);
-        let (address, listener) = bound.map_err(|error| StartError::Listen { address, error })?;
-        addresses.push(address);
-        listeners.push((address, listener));
+        let bound = listen(&client, address, resources);
+        let bound = bound.map_err(|error| StartError::Listen { address, error })?;
+        addresses.push(bound.0);
+        listeners.push(bound);
     }
     let settings = match addresses == settings.listen {
         true => settings,
@@ -258,18 +289,19 @@ fn bind(
     Ok((listeners, settings))
 }
 
-fn listen(client: &Leg, address: SocketAddr) -> io::Result<Bound> {
+fn listen(client: &Leg, address: SocketAddr, resources: &Resources) -> io::Result<Bound> {
     let (socket, outcomes) =
         client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+    let announced = resources.announce(socket.as_fd(), client);
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     let listener = TcpListener::from_std(socket.into())?;
     say_refused(address, &outcomes, client);
-    Ok((listener.local_addr()?, listener))
+    Ok((listener.local_addr()?, listener, announced))
 }
 
 /// Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn.
@@ -292,9 +324,9 @@ impl Inner {
 
     fn accept_on(self: &Arc<Self>, listeners: Vec<Bound>) {
         let mut running = locked(&self.listeners);
-        for (address, listener) in listeners {
+        for (address, listener, announced) in listeners {
             let listener = Arc::new(listener);
-            let task = tokio::spawn(Arc::clone(self).accept(Arc::clone(&listener)));
+            let task = tokio::spawn(Arc::clone(self).accept(Arc::clone(&listener), announced));
             running.insert(address, (listener, task));
         }
     }
@@ -304,24 +336,8 @@ impl Inner {
         listeners.into_values().for_each(|(_, task)| task.abort());
     }
 
-    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
+    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>, announced: bool) {
         loop {
-            // no room, no accepting: newcomers wait in the kernel's queue
-            let permit = match Arc::clone(&self.means.room).try_acquire_owned() {
-                Ok(permit) => permit,
-                Err(_) => {
-                    if self.no_room.is_due() {
-                        tracing::warn!(
-                            limit = self.limit,
-                            "the budget of connections is spent; newcomers wait until one ends"
-                        );
-                    }
-                    match Arc::clone(&self.means.room).acquire_owned().await {
-                        Ok(permit) => permit,
-                        Err(_) => return,
-                    }
-                }
-            };
             let (stream, address) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -329,23 +345,49 @@ impl Inner {
                     continue;
                 }
             };
-            self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
-            let session = Session {
-                world: self.world(),
-                registered: self.registry.enter(address),
-                client: Arc::new(stream),
-                address,
-                log: Arc::clone(&self.log),
-                stopping: self.stopping.subscribe(),
-            };
-            let entry = Arc::clone(&session.registered.entry);
-            let task = tokio::spawn(async move {
-                serve(session).await;
-                drop(permit);
-            });
-            // set once, here
-            let _ = entry.task.set(task.abort_handle());
+            let newcomer = Newcomer { stream: Arc::new(stream), address };
+            match self.means.resources.arrive(&newcomer, announced) {
+                Some(place) => self.begin(newcomer, place),
+                None if self.no_room.is_due() => tracing::warn!(
+                    limit = self.limit,
+                    "there is no room for another connection; newcomers wait in turn or are refused"
+                ),
+                None => {}
+            }
         }
+    }
+
+    /// Begins with those whose turn it is.
+    async fn let_in(self: Arc<Self>, mut turns: mpsc::UnboundedReceiver<(Newcomer, Place)>) {
+        while let Some((newcomer, place)) = turns.recv().await {
+            self.begin(newcomer, place);
+        }
+    }
+
+    fn begin(&self, newcomer: Newcomer, place: Place) {
+        let Newcomer { stream, address } = newcomer;
+        self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
+        let world = self.world();
+        let managed = self.means.resources.manage(&stream, &world.client_leg.leg, None, false);
+        let registered = self.registry.enter(address);
+        let entry = Arc::clone(&registered.entry);
+        entry.legs[0].store(managed.id, Relaxed);
+        place.belongs_to(&entry);
+        let session = Session {
+            world,
+            registered,
+            client: stream,
+            managed,
+            address,
+            log: Arc::clone(&self.log),
+            stopping: self.stopping.subscribe(),
+        };
+        let task = tokio::spawn(async move {
+            serve(session).await;
+            drop(place);
+        });
+        // set once, here
+        let _ = entry.task.set(task.abort_handle());
     }
 
     async fn on_accept_error(&self, error: &io::Error) {
@@ -372,6 +414,7 @@ impl Inner {
             limit: self.limit,
         };
         let [pipes, memory] = self.means.status();
+        let (buffers, idle, pressure) = self.means.resources.status();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: world.settings.name.clone(),
@@ -389,6 +432,9 @@ impl Inner {
                 bytes_down: totals.bytes_down.load(Relaxed),
             },
             budgets: vec![connections, pipes, memory],
+            buffers,
+            idle,
+            pressure,
             upstreams: world.upstream_status(),
             legs: world.leg_status(),
             connections: self.registry.status(),

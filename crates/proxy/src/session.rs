@@ -11,6 +11,7 @@ use crate::http::{forward, reply};
 use crate::incoming::{Incoming, close_gently, write_all};
 use crate::registry::{Protocol, Registered, State};
 use crate::relay::{Ended, Side, relay};
+use crate::resources::{Managed, Resources};
 use crate::seen_leg::SeenLeg;
 use crate::seldom::Seldom;
 use crate::socks_door;
@@ -24,6 +25,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -32,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) world: Arc<World>,
     pub(crate) registered: Registered,
     pub(crate) client: Arc<TcpStream>,
+    /// The client's leg.
+    pub(crate) managed: Managed,
     pub(crate) address: SocketAddr,
     pub(crate) log: Arc<AccessLog>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -40,10 +44,19 @@ pub(crate) struct Session {
 /// A tunnel that is open at both ends.
 pub(crate) struct Tunnel {
     pub(crate) upstream: Arc<TcpStream>,
+    pub(crate) managed: Managed,
     pub(crate) early_up: Vec<u8>,
     pub(crate) early_down: Vec<u8>,
     pub(crate) limits: Limits,
     pub(crate) entry: LogEntry,
+}
+
+/// A way to a destination that was opened.
+pub(crate) struct Way {
+    pub(crate) opened: Opened,
+    pub(crate) seen: SeenLeg,
+    pub(crate) managed: Managed,
+    pub(crate) route: Arc<Route>,
 }
 
 /// What the access log will say of a request that is under way.
@@ -103,22 +116,18 @@ impl Session {
     }
 
     /// Opens the way to `to`, and lays the route's profile over the client's leg.
-    pub(crate) async fn open(
-        &self,
-        to: &Destination,
-        purpose: Purpose,
-    ) -> Result<(Opened, Arc<Route>), Failure> {
+    pub(crate) async fn open(&self, to: &Destination, purpose: Purpose) -> Result<Way, Failure> {
         let route = Arc::clone(self.world.route(to));
         let opened = open(&self.world, &route, self.decider(), to, purpose).await?;
-        let leg =
+        let seen =
             SeenLeg::new(&opened.stream, Arc::clone(&opened.leg), vec![opened.outcomes.clone()]);
-        self.registered.set_upstream_leg(Arc::clone(&opened.through), Some(leg));
-        // a kept-alive connection may come back from another route
-        if !self.registered.has_client_leg(&route.client_leg) {
-            let leg = Arc::clone(&route.client_leg);
-            let outcomes = leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
-            self.registered.set_client_leg(SeenLeg::new(&self.client, leg, vec![outcomes]));
-        }
+        let managed = self.resources().manage(
+            &opened.stream,
+            &opened.leg.leg,
+            opened.stream.peer_addr().ok(),
+            opened.announced,
+        );
+        self.go_by(&route, &opened.through, &seen, &managed);
         tracing::debug!(
             connection = self.registered.entry.id,
             client = %self.address,
@@ -127,20 +136,41 @@ impl Session {
             leg = %opened.leg.name,
             "open"
         );
-        Ok((opened, route))
+        Ok(Way { opened, seen, managed, route })
+    }
+
+    /// What the connection is from now on: its upstream leg, and the route's profile over the client's.
+    pub(crate) fn go_by(
+        &self,
+        route: &Route,
+        through: &Arc<[String]>,
+        seen: &SeenLeg,
+        managed: &Managed,
+    ) {
+        self.registered.set_upstream_leg(Arc::clone(through), Some(seen.clone()));
+        self.registered.set_route(&route.why);
+        self.registered.entry.legs[1].store(managed.id, Relaxed);
+        // a kept-alive connection may come back from another route
+        if !self.registered.has_client_leg(&route.client_leg) {
+            let leg = Arc::clone(&route.client_leg);
+            let outcomes = leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
+            self.managed.become_other(&self.client, &leg.leg);
+            self.registered.set_client_leg(SeenLeg::new(&self.client, leg, vec![outcomes]));
+        }
+        self.resources().pair(self.managed.id, managed.id);
+    }
+
+    pub(crate) fn resources(&self) -> &Arc<Resources> {
+        &self.world.means.resources
     }
 
     /// The tunnel over what was opened.
-    pub(crate) fn tunnel_over(
-        &self,
-        opened: Opened,
-        route: &Route,
-        early_up: Vec<u8>,
-        mut entry: LogEntry,
-    ) -> Tunnel {
+    pub(crate) fn tunnel_over(&self, way: Way, early_up: Vec<u8>, mut entry: LogEntry) -> Tunnel {
+        let Way { opened, managed, route, .. } = way;
         entry.through = opened.through;
         Tunnel {
             upstream: opened.stream,
+            managed,
             early_up,
             early_down: opened.early,
             limits: limits(&route.client_leg.leg, &opened.leg.leg),
@@ -150,18 +180,22 @@ impl Session {
 
     /// The tunnel over a connection that switched protocols.
     pub(crate) fn upgraded(&self, upgraded: Upgraded, entry: LogEntry) -> Tunnel {
-        let Upgraded { mut origin, early_up, limits } = upgraded;
+        let Upgraded { mut origin, managed, early_up, limits } = upgraded;
         let early_down = origin.take();
-        Tunnel { upstream: origin.stream, early_up, early_down, limits, entry }
+        Tunnel { upstream: origin.stream, managed, early_up, early_down, limits, entry }
     }
 
     async fn tunnel(&self, tunnel: Tunnel) {
-        let Tunnel { upstream, early_up, early_down, limits, entry } = tunnel;
+        // its leg is managed to the end
+        let Tunnel { upstream, managed: _managed, early_up, early_down, limits, entry } = tunnel;
         let client = Arc::clone(&self.client);
         let means = &self.world.means;
         let ended =
             relay(client, upstream, early_up, early_down, limits, &self.registered, means).await;
         let result = match &ended {
+            Ended::Closed if self.registered.entry.evicted.load(Relaxed) => {
+                "silent, and closed to make room".to_owned()
+            }
             Ended::Closed => "closed".to_owned(),
             Ended::Reset(Side::Client, error) => format!("the client's connection broke: {error}"),
             Ended::Reset(Side::Upstream, error) => {
@@ -275,6 +309,7 @@ impl Session {
     pub(crate) fn set_idle(&self) {
         self.registered.set_state(State::Idle);
         self.registered.set_upstream_leg(Arc::new([]), None);
+        self.registered.entry.legs[1].store(0, Relaxed);
     }
 }
 

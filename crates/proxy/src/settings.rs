@@ -2,6 +2,10 @@
 //! `ekiden` makes one of these from arguments and a configuration; a reload makes another, and
 //! connections that are already running keep the one they began with.
 
+mod resources;
+
+pub use resources::{Buffers, Pool, Pressure};
+
 use ekiden_linux::options::SocketOptions;
 use ekiden_model::units::{Bytes, Span};
 use ipnet::IpNet;
@@ -36,6 +40,12 @@ pub struct Settings {
     pub dns: Dns,
     /// How bytes are moved.
     pub relay: Relay,
+    /// Socket buffers.
+    pub buffers: Buffers,
+    /// When newcomers are more than there is room for.
+    pub pressure: Pressure,
+    /// Connections kept for the next request.
+    pub pool: Pool,
     /// The access log.
     pub access_log: AccessLog,
 }
@@ -199,7 +209,8 @@ pub struct Timeouts {
 /// How much may be spent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budgets {
-    /// Client connections at once; at the limit no more are accepted until one ends. Default 20,000,
+    /// Connections at once: a client's, together with what it leads to, and each one that is pooled. At
+    /// the limit the longest idle is closed for a newcomer, which waits where none is. Default 20,000,
     /// and never more than the descriptor limit allows.
     pub connections: u32,
     /// Bytes of one request or response head. Default 64 KiB.
@@ -356,6 +367,9 @@ impl Default for Settings {
             budgets: Budgets::default(),
             dns: Dns::default(),
             relay: Relay { movement: Movement::Auto },
+            buffers: Buffers::default(),
+            pressure: Pressure::default(),
+            pool: Pool::default(),
             access_log: AccessLog::Off,
         }
     }

@@ -29,12 +29,12 @@ pub(crate) async fn socks5(session: &Session, mut incoming: Incoming) -> Option<
     };
     let mut entry = session.begin(Protocol::Socks5, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel).await {
-        Ok((opened, route)) => {
-            let bound = opened.stream.local_addr().unwrap_or_else(|_| unspecified());
+        Ok(way) => {
+            let bound = way.opened.stream.local_addr().unwrap_or_else(|_| unspecified());
             let answer = socks::write_reply(Reply::Succeeded, bound);
             session.answer(&answer).await.ok()?;
             entry.status = Some(0);
-            Some(session.tunnel_over(opened, &route, incoming.take(), entry))
+            Some(session.tunnel_over(way, incoming.take(), entry))
         }
         Err(failure) => {
             let reply = failure.socks();
@@ -120,10 +120,10 @@ pub(crate) async fn socks4(session: &Session, mut incoming: Incoming) -> Option<
     };
     let mut entry = session.begin(Protocol::Socks4a, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel).await {
-        Ok((opened, route)) => {
+        Ok(way) => {
             session.answer(&socks::write_socks4_reply(true)).await.ok()?;
             entry.status = Some(90);
-            Some(session.tunnel_over(opened, &route, incoming.take(), entry))
+            Some(session.tunnel_over(way, incoming.take(), entry))
         }
         Err(failure) => {
             entry.status = Some(91);

@@ -3,6 +3,13 @@
 //! Sizes are in bytes, times in microseconds or seconds as the field's name says, rates in bits per
 //! second. Fields are only ever added.
 
+mod resources;
+
+pub use resources::{
+    BuffersStatus, EvictedStatus, Explanation, GrantStatus, IdleStatus, LegExplanation,
+    LevelStatus, PressureStatus,
+};
+
 use crate::settings::UpstreamProtocol;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,6 +36,15 @@ pub struct Status {
     pub totals: Totals,
     /// What is spent of what may be.
     pub budgets: Vec<BudgetStatus>,
+    /// Socket buffers.
+    #[serde(default)]
+    pub buffers: BuffersStatus,
+    /// Idle connections.
+    #[serde(default)]
+    pub idle: IdleStatus,
+    /// What may run out, and what was done about it.
+    #[serde(default)]
+    pub pressure: PressureStatus,
     /// Upstream proxies and whether they answer.
     pub upstreams: Vec<UpstreamStatus>,
     /// Leg profiles by name, and what was learnt on them.

@@ -8,7 +8,7 @@ use crate::known::Known;
 use crate::means::Means;
 use crate::registry::locked;
 use crate::resolve::Resolver;
-use crate::settings::{Leg, Settings, Upstream};
+use crate::settings::{Leg, Settings, Upstream, UpstreamProtocol};
 use crate::status::{ProfileStatus, UpstreamStatus};
 use ekiden_linux::clock;
 use ekiden_model::failover::{Config, Health};
@@ -47,6 +47,8 @@ pub(crate) struct Chain {
 #[derive(Debug)]
 pub(crate) struct Route {
     to: Vec<crate::settings::Pattern>,
+    /// Why destinations go this way, in words.
+    pub(crate) why: Arc<str>,
     chains: Vec<Chain>,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) client_leg: Arc<NamedLeg>,
@@ -99,13 +101,14 @@ impl World {
             hops.get(name).cloned().ok_or_else(|| format!("there is no upstream «{name}»"))
         };
         let mut routes = Vec::new();
-        for route in &settings.routes {
+        for (nth, route) in settings.routes.iter().enumerate() {
             let chain = |names: &Vec<String>| {
                 let hops = names.iter().map(hop).collect::<Result<Vec<_>, _>>()?;
                 Ok::<_, String>(Chain { hops, ..Chain::default() })
             };
             routes.push(Arc::new(Route {
                 to: route.to.clone(),
+                why: format!("[[route]] number {} is the first that matches", nth + 1).into(),
                 chains: route.through.iter().map(chain).collect::<Result<_, _>>()?,
                 leg: leg(&route.leg)?,
                 client_leg: leg(&route.client_leg)?,
@@ -114,6 +117,7 @@ impl World {
         let client_leg = leg("client")?;
         let otherwise = Arc::new(Route {
             to: vec![],
+            why: "no [[route]] matches".into(),
             chains: vec![Chain::default()],
             leg: leg("direct")?,
             client_leg: Arc::clone(&client_leg),
@@ -181,6 +185,16 @@ impl Route {
 }
 
 impl Chain {
+    /// The names of its upstream proxies.
+    pub(crate) fn names(&self) -> Arc<[String]> {
+        self.hops.iter().map(|hop| hop.name.clone()).collect()
+    }
+
+    /// Whether requests go to an HTTP proxy at its end, in absolute form.
+    pub(crate) fn asks_proxy(&self) -> bool {
+        self.hops.last().is_some_and(|hop| hop.upstream.protocol == UpstreamProtocol::Http)
+    }
+
     fn rests(&self, now: Time) -> bool {
         let between =
             locked(&self.between).as_ref().is_some_and(|health| !health.is_available(now));

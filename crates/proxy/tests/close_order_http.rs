@@ -285,7 +285,10 @@ fn what_is_complete_arrives_and_what_is_cut_never_looks_complete() {
             (3, UpstreamProtocol::Socks5),
         ] {
             let before = descriptors();
-            let row = Row::start(n, protocol, &settings(movement));
+            let mut settings = settings(movement);
+            // a connection that is kept ends soon, so that its end can be waited for
+            settings.pool.idle = ekiden_model::units::Span::from_millis(50);
+            let row = Row::start(n, protocol, &settings);
             let front = row.front();
             let cell = |case| std::panic::catch_unwind(|| play(case, front)).map_err(drop);
             let seen = cases().into_iter().map(cell).collect();

@@ -6,6 +6,11 @@ mod http_common;
 use ekiden_model::units::Span;
 use http_common::{Origin, Relay, field, get, ok, request};
 
+/// A relay that keeps connections to origins for a moment.
+fn forgetful() -> Relay {
+    Relay::with(|settings| settings.pool.idle = Span::from_millis(100))
+}
+
 #[test]
 fn requests_to_one_origin_share_a_connection() {
     let (relay, origin) = (Relay::new(), Origin::new());
@@ -28,7 +33,7 @@ fn requests_to_one_origin_share_a_connection() {
 
 #[test]
 fn another_origin_gets_another_connection() {
-    let (relay, one, two) = (Relay::new(), Origin::new(), Origin::new());
+    let (relay, one, two) = (forgetful(), Origin::new(), Origin::new());
     let mut client = relay.client();
     client.send(get(&one, "/", ""));
     let mut first = one.accept();
@@ -42,7 +47,7 @@ fn another_origin_gets_another_connection() {
     second.send(ok("2"));
     client.head();
     assert_eq!(client.exactly(1), b"2");
-    // the first is no longer needed
+    // the first is no longer needed, and its time is over
     first.is_gone();
 }
 
@@ -131,7 +136,7 @@ fn a_post_on_a_stale_connection_is_not_sent_again() {
 
 #[test]
 fn connections_that_say_close_are_closed() {
-    let (relay, origin) = (Relay::new(), Origin::new());
+    let (relay, origin) = (forgetful(), Origin::new());
     // the client says so
     let mut client = relay.client();
     client.send(get(&origin, "/", "Connection: close\r\n"));
@@ -218,7 +223,7 @@ fn a_quiet_spell_between_requests_is_no_silence_within_one() {
 
 #[test]
 fn a_half_closed_client_gets_its_answer() {
-    let (relay, origin) = (Relay::new(), Origin::new());
+    let (relay, origin) = (forgetful(), Origin::new());
     let mut client = relay.client();
     client.send(get(&origin, "/", ""));
     client.finish();

@@ -6,6 +6,7 @@ use super::problem::Severity::{self, Error, Warning};
 use super::reader::Reader;
 use super::value::Value;
 use super::{similar, url};
+use ekiden_model::buffers::Scheme;
 use ekiden_proxy::settings::{HostPattern, Pattern};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,6 +83,7 @@ pub(super) fn check(
     if draft.dns.min_ttl > draft.dns.max_ttl {
         reader.error("dns.min_ttl", "`min_ttl` is longer than `max_ttl`", "");
     }
+    resources(reader, draft);
     listen(reader, draft, file_listens);
     urls
 }
@@ -321,6 +323,43 @@ fn legs(reader: &mut Reader<'_>, draft: &Draft) {
                 &format!("leg.{name}"),
                 "keep-alive probes are set and not switched on",
                 "set keepalive_idle",
+            );
+        }
+    }
+}
+
+fn resources(reader: &mut Reader<'_>, draft: &Draft) {
+    let (buffers, pressure) = (&draft.buffers, &draft.pressure);
+    if pressure.low > pressure.high {
+        reader.error(
+            "pressure.low",
+            "`low` is above `high`",
+            "low = \"90 %\" with high = \"95 %\"",
+        );
+    }
+    if buffers.initial > buffers.ceiling {
+        reader.error("buffers.initial", "`initial` is larger than `ceiling`", "");
+    }
+    if buffers.budget.is_some_and(|budget| budget < buffers.initial) {
+        reader.error("buffers.budget", "`budget` is smaller than the first buffer, `initial`", "");
+    }
+    // without it `equation` would do nothing at all
+    if buffers.scheme == Scheme::Buffers && buffers.budget.is_none() {
+        reader.report(
+            Warning,
+            "buffers.scheme",
+            "`equation` has nothing to share out: there is no `budget`, so the kernel tunes",
+            "set `budget`, such as \"64 MiB\"",
+        );
+    }
+    if draft.pool.per_destination > draft.pool.connections && draft.pool.connections > 0 {
+        let default = ekiden_proxy::settings::Pool::default();
+        if draft.pool.per_destination != default.per_destination {
+            reader.report(
+                Warning,
+                "pool.per_destination",
+                "`per_destination` is more than the pool's `connections`",
+                "",
             );
         }
     }

@@ -4,7 +4,8 @@
 
 use super::value::{Field, Value};
 use ekiden_proxy::settings::{
-    Access, AccessLog, Budgets, Dns, Leg, Movement, Pattern, Route, Timeouts,
+    Access, AccessLog, Budgets, Buffers, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
+    Timeouts,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -24,6 +25,9 @@ pub struct Draft {
     pub budgets: Budgets,
     pub dns: Dns,
     pub relay: RelayDraft,
+    pub buffers: Buffers,
+    pub pressure: Pressure,
+    pub pool: Pool,
     pub log: Log,
 }
 

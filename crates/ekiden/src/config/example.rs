@@ -6,6 +6,7 @@ use super::draft::{Draft, LegDraft};
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
 use super::keys_leg::LEG;
+use super::keys_resources::{BUFFERS, POOL, PRESSURE};
 
 const WIDTH: usize = 100;
 
@@ -85,6 +86,15 @@ pub fn example() -> String {
     out.head("Relaying", "How bytes are moved between two legs.");
     out.line("#[relay]");
     out.keys(RELAY, &draft.relay);
+    out.head("Buffers", "Socket buffers of all connections. `ekiden status` says what is given out, `ekiden explain CONNECTION` why one has what it has. A leg's own send_buffer and receive_buffer stay what they are.");
+    out.line("#[buffers]");
+    out.keys(BUFFERS, &draft.buffers);
+    out.head("Pressure", "What happens when connections, descriptors, memory or ports run out: idle connections are closed, the longest idle first; then newcomers wait in turn; then they are told to come again.");
+    out.line("#[pressure]");
+    out.keys(PRESSURE, &draft.pressure);
+    out.head("Pool", "Connections to origins and HTTP proxies, kept for the next request.");
+    out.line("#[pool]");
+    out.keys(POOL, &draft.pool);
     out.head("Logs", "To standard error; no log ever holds a password.");
     out.line("#[log]");
     out.keys(LOG, &draft.log);

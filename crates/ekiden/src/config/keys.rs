@@ -141,7 +141,7 @@ pub(super) static TIMEOUTS: &[Key<Timeouts>] = keys! { Timeouts;
 /// `[budgets]`.
 pub(super) static BUDGETS: &[Key<Budgets>] = keys! { Budgets;
     connections = connections: Kind::Number(1, 10_000_000), None,
-        "Client connections at once; at the limit no more are accepted until one ends. Never more than the descriptor limit allows.",
+        "Connections at once: a client's together with what it leads to, and each one that is pooled. At the limit the longest idle gives way to a newcomer. Never more than the descriptor limit allows.",
         "Two descriptors and the kernel's socket memory each.", "Large sites, together with the descriptor limit.";
     head = head: Kind::Size(Bytes::kib(1), Bytes::mib(16)), None,
         "Bytes of one request or response head.", "Memory a client may take before anything is known of it.",

@@ -2,7 +2,7 @@
 
 use super::pattern;
 use super::value::{Value, print_span};
-use ekiden_model::units::{Bytes, Rate, Span, UnitError};
+use ekiden_model::units::{Bytes, Rate, Share, Span, UnitError};
 use std::fmt::Display;
 use std::str::FromStr;
 use toml_edit::Value as Toml;
@@ -19,6 +19,8 @@ pub(super) enum Kind {
     Size(Bytes, Bytes),
     /// A rate; at least this.
     Rate(Rate),
+    /// A part of a whole within these bounds.
+    Share(Share, Share),
     /// A whole number within these bounds.
     Number(u64, u64),
     /// `true` or `false`.
@@ -68,6 +70,7 @@ impl Kind {
             }
             Self::Size(low, high) => format!("a size, {low} to {high}"),
             Self::Rate(low) => format!("a rate, at least {low}"),
+            Self::Share(low, high) => format!("a share, {low} to {high}"),
             Self::Number(low, high) => format!("a number, {low} to {high}"),
             Self::Switch => "true or false".to_owned(),
             Self::Text(what, _) => (*what).to_owned(),
@@ -89,6 +92,7 @@ impl Kind {
             Self::Span(..) => "\"40 ms\"",
             Self::Size(..) => "\"8 MiB\"",
             Self::Rate(_) => "\"25 Mbit/s\"",
+            Self::Share(..) => "\"95 %\"",
             Self::Number(..) => "42",
             Self::Switch => "true",
             Self::Text(..) | Self::Words(..) | Self::Choice(_) => "\"word\"",
@@ -108,6 +112,7 @@ impl Kind {
             Self::Rate(low) => {
                 quantity(toml, low, &Rate::from_bits_per_second(u64::MAX)).map(Value::Rate)
             }
+            Self::Share(low, high) => quantity(toml, low, high).map(Value::Share),
             Self::Number(low, high) => number(toml, *low, *high).map(Value::Number),
             Self::Switch => toml.as_bool().map(Value::Switch).ok_or_else(|| self.not(toml)),
             Self::Text(_, check) => self.text(toml, *check).map(Value::Text),
@@ -240,6 +245,10 @@ impl Quantity for Span {
 impl Quantity for Bytes {
     const WHAT: &'static str = "a size";
     const EXAMPLE: &'static str = "\"8 MiB\"";
+}
+impl Quantity for Share {
+    const WHAT: &'static str = "a share";
+    const EXAMPLE: &'static str = "\"95 %\"";
 }
 impl Quantity for Rate {
     const WHAT: &'static str = "a rate";

@@ -10,6 +10,7 @@ mod example;
 mod key;
 mod keys;
 mod keys_leg;
+mod keys_resources;
 mod kind;
 mod load;
 pub mod pattern;
@@ -248,6 +249,9 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
         budgets: draft.budgets,
         dns: draft.dns.clone(),
         relay: Relay { movement: draft.relay.movement },
+        buffers: draft.buffers,
+        pressure: draft.pressure,
+        pool: draft.pool,
         access_log: draft.log.access.clone(),
     }
 }

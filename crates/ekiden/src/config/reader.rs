@@ -4,6 +4,7 @@ use super::draft::Draft;
 use super::key::Key;
 use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
 use super::keys_leg::LEG;
+use super::keys_resources::{BUFFERS, POOL, PRESSURE};
 use super::pattern::shorten;
 use super::place::Source;
 use super::problem::{Problems, Severity};
@@ -18,8 +19,10 @@ const MOST_ENTRIES: usize = 10_000;
 const MOST_LEGS: usize = 256;
 
 /// The names of tables, at the top.
-pub(super) const TABLES: &[&str] =
-    &["leg", "upstream", "route", "rule", "access", "timeouts", "budgets", "dns", "relay", "log"];
+pub(super) const TABLES: &[&str] = &[
+    "leg", "upstream", "route", "rule", "access", "timeouts", "budgets", "dns", "relay", "buffers",
+    "pressure", "pool", "log",
+];
 
 /// A key that was set, and to what.
 pub(super) type Set<T> = (&'static Key<T>, Value);
@@ -109,6 +112,9 @@ impl<'a> Reader<'a> {
         self.single(root, "budgets", BUDGETS, &mut draft.budgets);
         self.single(root, "dns", DNS, &mut draft.dns);
         self.single(root, "relay", RELAY, &mut draft.relay);
+        self.single(root, "buffers", BUFFERS, &mut draft.buffers);
+        self.single(root, "pressure", PRESSURE, &mut draft.pressure);
+        self.single(root, "pool", POOL, &mut draft.pool);
         self.single(root, "log", LOG, &mut draft.log);
     }
 
@@ -315,6 +321,9 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
         ("budgets", has(BUDGETS, name)),
         ("dns", has(DNS, name)),
         ("relay", has(RELAY, name)),
+        ("buffers", has(BUFFERS, name)),
+        ("pressure", has(PRESSURE, name)),
+        ("pool", has(POOL, name)),
         ("log", has(LOG, name)),
         ("leg.NAME", has(LEG, name)),
     ];

@@ -3,6 +3,7 @@
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
 use super::keys_leg::LEG;
+use super::keys_resources::{BUFFERS, POOL, PRESSURE};
 use super::value::Value;
 use super::{Origin, Reading};
 use serde_json::{Map, json};
@@ -88,6 +89,9 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     from.table("budgets".to_owned(), "[budgets]".to_owned(), BUDGETS, &draft.budgets);
     from.table("dns".to_owned(), "[dns]".to_owned(), DNS, &draft.dns);
     from.table("relay".to_owned(), "[relay]".to_owned(), RELAY, &draft.relay);
+    from.table("buffers".to_owned(), "[buffers]".to_owned(), BUFFERS, &draft.buffers);
+    from.table("pressure".to_owned(), "[pressure]".to_owned(), PRESSURE, &draft.pressure);
+    from.table("pool".to_owned(), "[pool]".to_owned(), POOL, &draft.pool);
     from.table("log".to_owned(), "[log]".to_owned(), LOG, &draft.log);
     tables
 }

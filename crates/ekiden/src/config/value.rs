@@ -1,7 +1,8 @@
 //! A value of a configuration, between its TOML and the field of the settings it belongs to.
 
 use super::pattern;
-use ekiden_model::units::{Bytes, Rate, Span};
+use ekiden_model::buffers::{Excess, Scheme};
+use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_proxy::settings::{AccessLog, Family, InitialRto, Movement, Pattern};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +19,8 @@ pub(super) enum Value {
     Size(Bytes),
     /// A rate.
     Rate(Rate),
+    /// A part of a whole.
+    Share(Share),
     /// A number.
     Number(u64),
     /// True or false.
@@ -47,6 +50,7 @@ impl Value {
             Self::Span(span) => quote(&print_span(*span)),
             Self::Size(size) => quote(&size.to_string()),
             Self::Rate(rate) => quote(&rate.to_string()),
+            Self::Share(share) => quote(&share.to_string()),
             Self::Number(number) => number.to_string(),
             Self::Switch(on) => on.to_string(),
             Self::Text(text) => quote(text),
@@ -143,6 +147,7 @@ fields! {
     Span: Span(Some, |v: &Span| *v);
     Bytes: Size(Some, |v: &Bytes| *v);
     Rate: Rate(Some, |v: &Rate| *v);
+    Share: Share(Some, |v: &Share| *v);
     bool: Switch(Some, |v: &bool| *v);
     u8: Number(|n| u8::try_from(n).ok(), |v: &u8| u64::from(*v));
     u16: Number(|n| u16::try_from(n).ok(), |v: &u16| u64::from(*v));
@@ -156,6 +161,8 @@ fields! {
     Vec<SocketAddr>: Sockets(Some, Vec::clone);
     Family: Text(|text: String| family(&text), |v: &Family| print_family(*v).to_owned());
     InitialRto: Text(|text: String| initial_rto(&text), |v: &InitialRto| print_initial_rto(*v).to_owned());
+    Scheme: Text(|text: String| one_of(SCHEMES, &Scheme::ALL, &text), |v: &Scheme| word_of(SCHEMES, &Scheme::ALL, v));
+    Excess: Text(|text: String| one_of(EXCESSES, &EXCESS, &text), |v: &Excess| word_of(EXCESSES, &EXCESS, v));
     Movement: Text(|text: String| movement(&text).ok(), |v: &Movement| print_movement(*v));
     AccessLog: Text(|text: String| access_log(&text).ok(), print_access_log);
 }
@@ -204,6 +211,24 @@ fn print_initial_rto(rto: InitialRto) -> &'static str {
         InitialRto::Cached => "cached",
         InitialRto::Kernel => "kernel",
     }
+}
+
+/// The words for [`Scheme`], the study's 1 to 4.
+pub(super) const SCHEMES: &[&str] = &["fixed", "equation", "evict", "shrink"];
+
+/// The words for [`Excess`].
+pub(super) const EXCESSES: &[&str] = &["proportional", "equal"];
+const EXCESS: [Excess; 2] = [Excess::Proportional, Excess::Equal];
+
+/// The value that a word stands for.
+fn one_of<T: Copy>(words: &[&str], values: &[T], text: &str) -> Option<T> {
+    let index = words.iter().position(|word| *word == text)?;
+    values.get(index).copied()
+}
+
+fn word_of<T: PartialEq>(words: &[&str], values: &[T], value: &T) -> String {
+    let index = values.iter().position(|one| one == value);
+    index.and_then(|index| words.get(index)).map_or_else(String::new, ToString::to_string)
 }
 
 /// Reads `auto`, `splice`, `copy` or `random:SEED`.

@@ -5,7 +5,7 @@ use super::connection::{Buffer, Connection};
 use super::demand::{Side, Why};
 use super::grant::{Change, Grant, Step, settle};
 use super::snapshot::{Row, Snapshot};
-use super::{Claim, Config, Enough, Facts, Open, Policy, Throughput, distribute};
+use super::{Claim, Config, Enough, Facts, Open, Policy, Throughput, UNIT, distribute};
 use crate::formula::Equation;
 use crate::units::{Bytes, Rate, Span, Time};
 use alloc::collections::BTreeMap;
@@ -38,6 +38,8 @@ pub struct Allocator<T = Equation> {
     granted: u64,
     demand: u64,
     short: bool,
+    /// What the system gives a send buffer and a receive buffer at most.
+    most: [u64; 2],
     period_end: Time,
     next: Time,
 }
@@ -64,15 +66,28 @@ impl<T: Throughput> Allocator<T> {
             granted: 0,
             demand: 0,
             short: false,
+            most: [u64::MAX; 2],
             period_end: next,
             next,
         }
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub const fn config(&self) -> &Config<T> {
+        &self.config
     }
 
     /// Other settings, which count at a tick that is due at once.
     pub fn set_config(&mut self, now: Time, config: Config<T>) {
         self.config = config;
         self.next = now;
+    }
+
+    /// The system gives no buffer of this side more than `most`, as a driver finds by asking for more: no
+    /// more is asked for, from the next tick on, and what it cannot have goes to others.
+    pub fn on_limit(&mut self, side: Side, most: Bytes) {
+        self.most[side as usize] = most.as_u64().max(UNIT);
     }
 
     /// A connection, by a number that is its own as long as it is open. Answers what its buffers are to
@@ -320,7 +335,8 @@ impl<T: Throughput> Allocator<T> {
         let mut asked = Vec::with_capacity(self.buffers as usize);
         for (id, connection) in &self.connections {
             for (side, buffer) in connection.buffers() {
-                let (ceiling, segment) = (self.config.ceiling.as_u64(), connection.mss());
+                let ceiling = self.config.ceiling.as_u64().min(self.most[side as usize]);
+                let segment = connection.mss();
                 let floor = segment.saturating_mul(self.config.floor_segments).min(ceiling);
                 let (demand, floor, why) = if let Policy::Fixed(size) = self.config.policy {
                     (size.as_u64(), 0, Why::Fixed)

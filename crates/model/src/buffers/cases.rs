@@ -319,3 +319,19 @@ fn a_receive_buffer_in_the_sender_s_way_doubles() {
     // 9,000 unread and 15,000 coming in 25 KiB: doubled, beside what the higher rate asks
     assert_eq!(demands(&allocator), [2 * 40_000]);
 }
+
+#[test]
+fn what_the_system_does_not_give_is_not_asked_for() {
+    let mut allocator = explicit(Bytes::mib(64));
+    allocator.on_open(at(0), 1, Open { receive: false, ..Open::default() });
+    allocator.on_facts(at(100), 1, &path(100));
+    allocator.on_deadline(at(1_000));
+    let before = demands(&allocator)[0];
+    assert!(before > 16_384, "{before}");
+    allocator.on_limit(Side::Receive, Bytes::new(1_024));
+    allocator.on_deadline(at(2_000));
+    assert_eq!(demands(&allocator)[0], before, "the other side's limit");
+    allocator.on_limit(Side::Send, Bytes::kib(16));
+    allocator.on_deadline(at(3_000));
+    assert_eq!(grants(&allocator), [Some(16_384)]);
+}

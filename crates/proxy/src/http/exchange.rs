@@ -4,7 +4,7 @@ use super::BadMessage;
 use super::body::{self, Body};
 use super::fields;
 use super::forward::{Plan, client_keeps_alive, head_limits, wants_upgrade};
-use super::head::{Response, Version, read_response};
+use super::head::{Field, Response, Version, read_response};
 use super::rewrite::{request_head, response_head};
 use super::transfer::{Sending, chunks_down, pump_down, upload};
 use crate::chain::{Opened, Purpose};
@@ -12,8 +12,10 @@ use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
 use crate::incoming::{Incoming, write_all};
 use crate::registry::State;
+use crate::seen_leg::SeenLeg;
 use crate::relay::wait_until_sent;
-use crate::session::{LogEntry, Session};
+use crate::resources::{Kept, Managed, PoolKey};
+use crate::session::{LogEntry, Session, Way};
 use crate::world::{Hop, NamedLeg, Route, limits};
 use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::Limits;
@@ -23,10 +25,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::io::Interest;
+use tokio::net::TcpStream;
 
 /// A connection to the origin server or the last proxy, which may serve more than one request.
+#[derive(Debug)]
 pub(crate) struct Origin {
     incoming: Incoming,
+    seen: SeenLeg,
+    pub(crate) managed: Managed,
     /// The destination it leads to; `None` when it leads to a proxy that is asked in absolute form.
     destination: Option<Destination>,
     asks_proxy: Option<Arc<Hop>>,
@@ -34,12 +40,14 @@ pub(crate) struct Origin {
     leg: Arc<NamedLeg>,
     through: Arc<[String]>,
     reused: bool,
+    /// It is this client's alone: it has shown who it is for the connection and not for the request.
+    own: bool,
 }
 
 /// How a request went.
 pub(super) enum Exchange {
     /// The response is with the client.
-    Done { keep_client: bool, origin: Option<Box<Origin>> },
+    Done { keep_client: bool },
     /// The server switched protocols.
     Upgraded(Box<Upgraded>),
     /// It broke off when the response had begun, or the client went away; in words.
@@ -49,6 +57,7 @@ pub(super) enum Exchange {
 /// A connection that speaks something else from now on.
 pub(crate) struct Upgraded {
     pub(crate) origin: Incoming,
+    pub(crate) managed: Managed,
     pub(crate) early_up: Vec<u8>,
     pub(crate) limits: Limits,
 }
@@ -72,21 +81,18 @@ pub(super) async fn exchange(
     client: &mut Incoming,
     plan: &Plan,
     body: Body,
-    kept: Option<Box<Origin>>,
     entry: &mut LogEntry,
 ) -> Result<Exchange, Failure> {
-    let mut kept = kept.filter(|origin| origin.serves(session, &plan.destination));
+    let mut kept = Origin::kept(session, &plan.destination);
     loop {
         let mut origin = match kept.take() {
             Some(origin) => {
-                // another destination through the same proxy is judged anew
-                if origin.destination.is_none() {
-                    session.decider().named(&plan.destination)?;
-                }
+                session.go_by(&origin.route, &origin.through, &origin.seen, &origin.managed);
                 origin
             }
             None => Box::new(Origin::open(session, &plan.destination).await?),
         };
+        origin.own |= authenticates_connection(&plan.request.fields, "authorization");
         entry.through = Arc::clone(&origin.through);
         session.registered.set_state(State::Relaying);
         let head = request_head(session, plan, body, origin.asks_proxy.as_deref())?;
@@ -97,13 +103,18 @@ pub(super) async fn exchange(
         match result {
             Ok(Outcome::Response { keep_client, keep_origin }) => {
                 origin.reused = true;
-                let origin = (keep_origin && keep_client).then_some(origin);
-                return Ok(Exchange::Done { keep_client, origin });
+                if keep_origin {
+                    let client = session.registered.entry.id;
+                    let key = origin.key(client);
+                    session.resources().keep(origin, key);
+                }
+                return Ok(Exchange::Done { keep_client });
             }
             Ok(Outcome::Upgraded) => {
                 let limits = limits(&origin.route.client_leg.leg, &origin.leg.leg);
+                let Origin { incoming, managed, .. } = *origin;
                 let upgraded =
-                    Upgraded { origin: origin.incoming, early_up: client.take(), limits };
+                    Upgraded { origin: incoming, managed, early_up: client.take(), limits };
                 return Ok(Exchange::Upgraded(Box::new(upgraded)));
             }
             Err(Trouble::Stale) if replayable => {}
@@ -133,29 +144,83 @@ pub(super) async fn exchange(
 
 impl Origin {
     async fn open(session: &Session, to: &Destination) -> Result<Self, Failure> {
-        let (Opened { stream, leg, through, early, asks_proxy, .. }, route) =
-            session.open(to, Purpose::Forward).await?;
+        let Way { opened, seen, managed, route } = session.open(to, Purpose::Forward).await?;
+        let Opened { stream, leg, through, early, asks_proxy, .. } = opened;
         Ok(Self {
             incoming: Incoming::new(stream, early),
+            seen,
+            managed,
             destination: asks_proxy.is_none().then(|| to.clone()),
             asks_proxy,
             route,
             leg,
             through,
             reused: false,
+            own: false,
         })
     }
 
-    /// Whether a request to `to` may go over this connection: same place, same way, still open, and
-    /// silent, since bytes nobody asked for would be taken for the answer.
-    fn serves(&self, session: &Session, to: &Destination) -> bool {
-        let same_way = Arc::ptr_eq(&self.route, session.world.route(to));
-        let same_place = self.destination.as_ref().is_none_or(|destination| destination == to);
-        let mut byte = [0];
-        let silent = self.incoming.bytes().is_empty()
-            && matches!(self.incoming.stream.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        same_way && same_place && silent
+    /// A connection that was kept and may serve a request to `to`: the same way, a place this client may
+    /// go to, still open and silent.
+    fn kept(session: &Session, to: &Destination) -> Option<Kept> {
+        let route = session.world.route(to);
+        for chain in route.in_order() {
+            let destination = (!chain.asks_proxy()).then(|| to.clone());
+            let through = chain.names();
+            for client in [Some(session.registered.entry.id), None] {
+                let key = PoolKey::new(route, Arc::clone(&through), destination.clone(), client);
+                while let Some(origin) = session.resources().take(key.clone()) {
+                    if !origin.is_silent() {
+                        continue;
+                    }
+                    if origin.may_serve(session, to) {
+                        return Some(origin);
+                    }
+                    // another client's, at an address this one may not go to
+                    session.resources().keep(origin, key.clone());
+                    break;
+                }
+            }
+        }
+        None
     }
+
+    /// Where it is kept, after a request of this client.
+    fn key(&self, client: u64) -> PoolKey {
+        let own = self.own.then_some(client);
+        PoolKey::new(&self.route, Arc::clone(&self.through), self.destination.clone(), own)
+    }
+
+    pub(crate) const fn stream(&self) -> &Arc<TcpStream> {
+        &self.incoming.stream
+    }
+
+    /// Whether the rules let this client go where it leads; a new connection is judged in the same way.
+    fn may_serve(&self, session: &Session, to: &Destination) -> bool {
+        let decider = session.decider();
+        if !self.through.is_empty() {
+            return decider.named(to).is_ok();
+        }
+        let peer = self.incoming.stream.peer_addr();
+        decider.unresolved(to).is_ok()
+            && peer.is_ok_and(|peer| decider.address(to, peer.ip()).is_ok())
+    }
+
+    /// Whether it is open, and nothing was said that nobody asked for: it would be taken for the answer.
+    fn is_silent(&self) -> bool {
+        let mut byte = [0];
+        self.incoming.bytes().is_empty()
+            && matches!(self.incoming.stream.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
+/// Whether a field names a scheme by which a connection, and not a request, shows who it is (RFC 4559
+/// §6; NTLM does the same).
+fn authenticates_connection(fields: &[Field], name: &str) -> bool {
+    fields::values(fields, name).any(|value| {
+        let scheme = value.split(|byte| matches!(byte, b' ' | b',')).next().unwrap_or_default();
+        [&b"ntlm"[..], b"negotiate"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+    })
 }
 
 fn is_idempotent(method: &str) -> bool {
@@ -378,6 +443,7 @@ async fn final_response(
     response: &Response,
 ) -> Result<Outcome, Trouble> {
     let body = body::of_response(&plan.request.method, response)?;
+    origin.own |= authenticates_connection(&response.fields, "www-authenticate");
     // an HTTP/1.0 client gets chunked bodies plain, up to the end of the connection
     let until_close = match body {
         Body::UntilClose => true,

@@ -3,7 +3,7 @@
 
 use super::BadMessage;
 use super::body::{self, Body};
-use super::exchange::{Exchange, Origin, exchange};
+use super::exchange::{Exchange, exchange};
 use super::fields;
 use super::head::{Limits, Request, Version, read_request};
 use super::reply;
@@ -13,13 +13,14 @@ use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
 use crate::incoming::{Incoming, close_gently};
 use crate::registry::{Protocol, State};
+use crate::resources::watch;
 use crate::session::{LogEntry, Session, Tunnel, within};
 use std::io;
 
 /// What comes after a request.
 enum Next {
-    /// Another request, on an upstream connection that may be kept for it.
-    Request(Option<Box<Origin>>),
+    /// Another request.
+    Request,
     /// The end of the connection.
     Close,
     /// A tunnel.
@@ -29,12 +30,11 @@ enum Next {
 /// Serves requests until the connection ends or becomes a tunnel. Its future is small: what a
 /// request needs is in a box that is gone between requests.
 pub(crate) async fn serve(session: &Session, mut incoming: Incoming) -> Option<Tunnel> {
-    let mut kept = None;
     loop {
-        match Box::pin(one(session, &mut incoming, kept.take())).await {
+        match Box::pin(one(session, &mut incoming)).await {
             Next::Tunnel(tunnel) => return Some(tunnel),
             Next::Close => return None,
-            Next::Request(origin) => kept = origin,
+            Next::Request => {}
         }
         session.set_idle();
         if session.is_stopping() {
@@ -42,8 +42,23 @@ pub(crate) async fn serve(session: &Session, mut incoming: Incoming) -> Option<T
         }
         if incoming.bytes().is_empty() {
             let limit = session.world.settings.timeouts.keep_alive;
-            match session.unless_stopping(within(limit, incoming.fill(usize::MAX))).await {
-                Some(Ok(n)) if n > 0 => {}
+            session.resources().park(&session.registered.entry);
+            // nothing is read before it counts as active: whoever looks whether it has spoken sees it
+            let spoke = async {
+                watch(&session.client).await;
+                Ok(())
+            };
+            let spoke = session.unless_stopping(within(limit, spoke)).await;
+            // closed for somebody else: nothing that comes now may be carried out, nobody could be told
+            if !session.resources().resume(&session.registered.entry) {
+                return None;
+            }
+            match spoke {
+                Some(Ok(())) => {}
+                _ => return None,
+            }
+            match incoming.fill(usize::MAX).await {
+                Ok(n) if n > 0 => {}
                 _ => return None,
             }
         }
@@ -52,7 +67,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: Incoming) -> Option<T
 }
 
 /// One request.
-async fn one(session: &Session, incoming: &mut Incoming, kept: Option<Box<Origin>>) -> Next {
+async fn one(session: &Session, incoming: &mut Incoming) -> Next {
     session.registered.set_protocol(Protocol::Http);
     let request = match read_head(session, incoming).await {
         Ok(Ok(request)) => request,
@@ -83,7 +98,7 @@ async fn one(session: &Session, incoming: &mut Incoming, kept: Option<Box<Origin
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
             let plan = Plan { request, destination, authority, path };
-            forward(session, incoming, plan, kept).await
+            forward(session, incoming, plan).await
         }
         Err(bad) => {
             let mut entry = session.nothing(Protocol::Http);
@@ -158,12 +173,12 @@ async fn connect(
         return refuse(session, &mut entry, &failure, None).await;
     }
     match session.open(to, Purpose::Tunnel).await {
-        Ok((opened, route)) => {
+        Ok(way) => {
             if session.answer(reply::connected(request.version)).await.is_err() {
                 return Next::Close;
             }
             entry.status = Some(200);
-            Next::Tunnel(session.tunnel_over(opened, &route, incoming.take(), entry))
+            Next::Tunnel(session.tunnel_over(way, incoming.take(), entry))
         }
         Err(failure) => refuse(session, &mut entry, &failure, None).await,
     }
@@ -192,12 +207,7 @@ pub(super) struct Plan {
     pub(super) path: String,
 }
 
-async fn forward(
-    session: &Session,
-    incoming: &mut Incoming,
-    mut plan: Plan,
-    kept: Option<Box<Origin>>,
-) -> Next {
+async fn forward(session: &Session, incoming: &mut Incoming, mut plan: Plan) -> Next {
     let path = plan.path.split('?').next().unwrap_or_default();
     let url = format!("http://{}{path}", plan.authority);
     let method = Some(plan.request.method.clone());
@@ -218,10 +228,10 @@ async fn forward(
         Ok(false) => return answer_options(session, &mut entry).await,
         Err(bad) => return refuse(session, &mut entry, &bad.into(), Some(&plan.request)).await,
     }
-    match exchange(session, incoming, &plan, body, kept, &mut entry).await {
-        Ok(Exchange::Done { keep_client, origin }) => {
+    match exchange(session, incoming, &plan, body, &mut entry).await {
+        Ok(Exchange::Done { keep_client }) => {
             session.log(&entry, "done");
-            if keep_client { Next::Request(origin) } else { end(session).await }
+            if keep_client { Next::Request } else { end(session).await }
         }
         Ok(Exchange::Upgraded(tunnel)) => Next::Tunnel(session.upgraded(*tunnel, entry)),
         Ok(Exchange::Broken(why)) => {

@@ -1,6 +1,7 @@
 //! Answers of the relay itself: what happened, whose side it was on, what to try.
 
 use super::head::Version;
+use ekiden_model::units::Span;
 
 /// The reason phrases of the statuses this relay answers with.
 #[must_use]
@@ -46,6 +47,17 @@ pub fn refusal(status: u16, name: &str, text: &str, keep_alive: bool, head_only:
         bytes.extend(body.as_bytes());
     }
     bytes
+}
+
+/// The answer to one for whom there is no room; it may come again after so long, in whole seconds (RFC 9110
+/// §10.2.3).
+#[must_use]
+pub(crate) fn busy(name: &str, retry_after: Span, head_only: bool) -> Vec<u8> {
+    let seconds = retry_after.as_nanos().div_ceil(1_000_000_000).max(1);
+    let text = format!("all connections are at work; try again in {seconds} s");
+    let refusal = refusal(503, name, &text, false, head_only);
+    let field = format!("\r\nRetry-After: {seconds}\r\nConnection:");
+    String::from_utf8_lossy(&refusal).replacen("\r\nConnection:", &field, 1).into_bytes()
 }
 
 /// The error type in `Proxy-Status` (RFC 9209 §2.3).

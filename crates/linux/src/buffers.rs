@@ -1,0 +1,308 @@
+//! The buffers of a live socket: set, raised beyond the system's limits where that is permitted, and
+//! given back to the kernel's auto-tuning. Sizes are in bytes as the kernel counts them, `rb` and `tb` of
+//! `ss -tm`: packet headers included, and twice the number that `setsockopt` is passed.
+
+use crate::sockopt::{self, Errno};
+use crate::sysctl;
+use ekiden_model::buffers::Side;
+use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+// include/uapi/linux/sock_diag.h: places in what SO_MEMINFO answers, and what SO_BUF_LOCK holds
+const RECEIVE_USED: usize = 0;
+const RECEIVE_BUFFER: usize = 1;
+const SEND_BUFFER: usize = 3;
+const SEND_USED: usize = 5;
+const SEND_LOCK: c_int = 1;
+const RECEIVE_LOCK: c_int = 2;
+
+/// What a socket's buffers are, and what stands in them, bytes (`SO_MEMINFO`, Linux 4.12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// `SO_SNDBUF`.
+    pub send_buffer: u32,
+    /// Written and not yet acknowledged.
+    pub send_used: u32,
+    /// `SO_RCVBUF`.
+    pub receive_buffer: u32,
+    /// Received and not yet read.
+    pub receive_used: u32,
+}
+
+impl Memory {
+    /// The size of one of the two.
+    #[must_use]
+    pub const fn size(&self, side: Side) -> u32 {
+        match side {
+            Side::Send => self.send_buffer,
+            Side::Receive => self.receive_buffer,
+        }
+    }
+
+    /// What stands in one of the two.
+    #[must_use]
+    pub const fn used(&self, side: Side) -> u32 {
+        match side {
+            Side::Send => self.send_used,
+            Side::Receive => self.receive_used,
+        }
+    }
+}
+
+/// Looks at both buffers, in one system call.
+///
+/// # Errors
+/// When `fd` is not a socket, or the kernel is older than Linux 4.12.
+pub fn memory(fd: BorrowedFd<'_>) -> io::Result<Memory> {
+    let mut bytes = [0; 16 * size_of::<u32>()];
+    let length =
+        sockopt::get_bytes(fd, SOL_SOCKET, libc::SO_MEMINFO, &mut bytes).map_err(os_error)?;
+    let at = |place: usize| {
+        let from = place * size_of::<u32>();
+        let found = bytes.get(..length).and_then(|filled| filled.get(from..));
+        found.and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_ne_bytes(*word))
+    };
+    Ok(Memory {
+        send_buffer: at(SEND_BUFFER),
+        send_used: at(SEND_USED),
+        receive_buffer: at(RECEIVE_BUFFER),
+        receive_used: at(RECEIVE_USED),
+    })
+}
+
+/// Gives a buffer a size that the kernel leaves alone, and answers what it has now: at most
+/// `net.core.wmem_max` or `rmem_max` doubled without CAP_NET_ADMIN, at least the kernel's own least (4.5
+/// KiB, 2.25 KiB). On a live socket a smaller receive buffer narrows the window as it is used up; what
+/// was advertised stays so; a larger one widens it as data comes. Odd sizes are rounded up.
+///
+/// # Errors
+/// Only when `fd` is not a socket.
+pub fn set(fd: BorrowedFd<'_>, side: Side, bytes: u64) -> io::Result<u32> {
+    let given = resize(fd, side, bytes)?;
+    if side == Side::Receive {
+        // Linux (measured on 6.18) moves the window's clamp with its own tuning alone, so the window would
+        // stay what that came to; at the size of the buffer it is in nobody's way. Multipath TCP has none.
+        let clamp = c_int::try_from(given).unwrap_or(c_int::MAX);
+        let _ = sockopt::set_int(fd, IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, clamp);
+    }
+    Ok(given)
+}
+
+fn resize(fd: BorrowedFd<'_>, side: Side, bytes: u64) -> io::Result<u32> {
+    let half = c_int::try_from(bytes.div_ceil(2)).unwrap_or(c_int::MAX).min(c_int::MAX / 2);
+    let (plain, force) = names(side);
+    sockopt::set_int(fd, SOL_SOCKET, force, half)
+        .or_else(|_| sockopt::set_int(fd, SOL_SOCKET, plain, half))
+        .and_then(|()| size(fd, side))
+        .map_err(os_error)
+}
+
+/// Gives a buffer back to the kernel's auto-tuning (`SO_BUF_LOCK`, Linux 5.14), at `bytes` to begin
+/// with, or as it is; answers what it has then. Auto-tuning only ever enlarges.
+///
+/// # Errors
+/// When `fd` is not a socket or the kernel too old; then it keeps its size.
+pub fn release(fd: BorrowedFd<'_>, side: Side, bytes: Option<u64>) -> io::Result<u32> {
+    if let Some(bytes) = bytes {
+        set(fd, side, bytes)?;
+    }
+    let own = match side {
+        Side::Send => SEND_LOCK,
+        Side::Receive => RECEIVE_LOCK,
+    };
+    let name = libc::SO_BUF_LOCK;
+    sockopt::get_int(fd, SOL_SOCKET, name)
+        .and_then(|locks| sockopt::set_int(fd, SOL_SOCKET, name, locks & !own))
+        .and_then(|()| size(fd, side))
+        .map_err(os_error)
+}
+
+/// Before `connect` or `listen`: lets the handshake announce a window scale that fits a receive buffer of
+/// so many bytes, by asking for that buffer. [`release`] is to follow when the connection stands.
+///
+/// # Errors
+/// Only when `fd` is not a socket.
+pub fn announce(fd: BorrowedFd<'_>, bytes: u64) -> io::Result<u32> {
+    // without the clamp, by which the handshake would go
+    resize(fd, Side::Receive, bytes)
+}
+
+/// The system's limits of one side, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// What a new socket has (`tcp_wmem`, `tcp_rmem`, the second number).
+    pub first: u64,
+    /// What auto-tuning reaches (the third).
+    pub tuned: u64,
+    /// The most that is granted without CAP_NET_ADMIN: `wmem_max` or `rmem_max`, doubled.
+    pub unprivileged: u64,
+}
+
+impl Limits {
+    /// As the kernel's settings say now; where they cannot be read, as Linux comes.
+    #[must_use]
+    pub fn of(side: Side) -> Self {
+        let (tuning, most, first, tuned) = match side {
+            Side::Send => ("net.ipv4.tcp_wmem", "net.core.wmem_max", 16_384, 4_194_304),
+            Side::Receive => ("net.ipv4.tcp_rmem", "net.core.rmem_max", 131_072, 6_291_456),
+        };
+        let text = sysctl::read(tuning).unwrap_or_default();
+        let nth = |n: usize| text.split_whitespace().nth(n).and_then(|text| text.parse().ok());
+        Self {
+            first: nth(1).unwrap_or(first),
+            tuned: nth(2).unwrap_or(tuned),
+            unprivileged: sysctl::number(most).unwrap_or(212_992).saturating_mul(2),
+        }
+    }
+}
+
+const fn names(side: Side) -> (c_int, c_int) {
+    match side {
+        Side::Send => (libc::SO_SNDBUF, libc::SO_SNDBUFFORCE),
+        Side::Receive => (libc::SO_RCVBUF, libc::SO_RCVBUFFORCE),
+    }
+}
+
+fn size(fd: BorrowedFd<'_>, side: Side) -> Result<u32, Errno> {
+    sockopt::get_int(fd, SOL_SOCKET, names(side).0).map(|size| u32::try_from(size).unwrap_or(0))
+}
+
+fn os_error(errno: Errno) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::facts::Capabilities;
+    use crate::tcp_info::TcpInfo;
+    use socket2::{Domain, Socket, Type};
+    use std::io::{Read, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    fn locks(stream: &TcpStream) -> c_int {
+        sockopt::get_int(stream.as_fd(), SOL_SOCKET, libc::SO_BUF_LOCK).unwrap()
+    }
+
+    #[test]
+    fn a_size_that_is_set_is_the_size_there_is() {
+        let (client, _server) = pair();
+        for side in Side::ALL {
+            for bytes in [16_384, 65_536, 40_000] {
+                assert_eq!(u64::from(set(client.as_fd(), side, bytes).unwrap()), bytes);
+                assert_eq!(u64::from(memory(client.as_fd()).unwrap().size(side)), bytes);
+            }
+            let least = set(client.as_fd(), side, 2).unwrap();
+            assert!((2_000..6_000).contains(&least), "the kernel has a least size: {least}");
+        }
+        assert_eq!(locks(&client), SEND_LOCK | RECEIVE_LOCK);
+    }
+
+    #[test]
+    fn each_side_is_given_back_for_itself() {
+        let (client, _server) = pair();
+        for side in Side::ALL {
+            set(client.as_fd(), side, 8_192).unwrap();
+        }
+        assert_eq!(release(client.as_fd(), Side::Send, Some(16_384)).unwrap(), 16_384);
+        assert_eq!(locks(&client), RECEIVE_LOCK);
+        assert_eq!(release(client.as_fd(), Side::Receive, None).unwrap(), 8_192);
+        assert_eq!(locks(&client), 0);
+    }
+
+    #[test]
+    fn what_was_given_back_is_tuned_again() {
+        let (mut client, mut server) = pair();
+        set(client.as_fd(), Side::Send, 8_192).unwrap();
+        release(client.as_fd(), Side::Send, None).unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut left = 8 << 20;
+            let mut bytes = vec![0; 1 << 16];
+            while left > 0 {
+                left -= server.read(&mut bytes).unwrap();
+            }
+        });
+        client.write_all(&vec![7; 8 << 20]).unwrap();
+        reader.join().unwrap();
+        assert!(memory(client.as_fd()).unwrap().send_buffer > 8_192);
+    }
+
+    #[test]
+    fn the_window_of_a_live_socket_follows_its_buffer() {
+        let (mut client, mut server) = pair();
+        let mut bytes = vec![0; 4_096];
+        let mut window = |server: &mut TcpStream, size| {
+            set(server.as_fd(), Side::Receive, size).unwrap();
+            for _ in 0..2_048 {
+                client.write_all(&bytes).unwrap();
+                server.read_exact(&mut bytes).unwrap();
+            }
+            TcpInfo::read(server.as_fd()).unwrap().rcv_wnd
+        };
+        let narrow = window(&mut server, 16_384);
+        let wide = window(&mut server, 4 << 20);
+        let again = window(&mut server, 16_384);
+        // Linux 6.2 and later say how wide it is
+        if let (Some(narrow), Some(wide), Some(again)) = (narrow, wide, again) {
+            assert!(narrow < 16_384 && again < 16_384, "{narrow} {wide} {again}");
+            assert!(wide > 65_536, "{narrow} {wide} {again}");
+        }
+    }
+
+    #[test]
+    fn queues_are_seen() {
+        let (mut client, server) = pair();
+        client.set_nonblocking(true).unwrap();
+        while client.write(&[0; 65_536]).is_ok() {}
+        let (ours, theirs) = (memory(client.as_fd()).unwrap(), memory(server.as_fd()).unwrap());
+        assert!(ours.used(Side::Send) > 0 && theirs.used(Side::Receive) > 0, "{ours:?} {theirs:?}");
+        assert!(memory(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
+    }
+
+    #[test]
+    fn privilege_raises_beyond_the_limits() {
+        let (client, _server) = pair();
+        let limits = Limits::of(Side::Send);
+        let wanted = limits.unprivileged.max(limits.tuned) * 2;
+        let got = u64::from(set(client.as_fd(), Side::Send, wanted).unwrap());
+        if Capabilities::of_this_process().net_admin {
+            assert_eq!(got, wanted);
+        } else {
+            assert_eq!(got, limits.unprivileged);
+        }
+        assert!(limits.first >= 4_096 && limits.tuned >= limits.first);
+    }
+
+    /// The scale outlives the buffer that it was chosen for, and the kernel tunes all the same.
+    #[test]
+    fn a_wide_window_is_announced() {
+        if !Capabilities::of_this_process().net_admin {
+            eprintln!("SKIPPED: a receive buffer beyond the limits needs CAP_NET_ADMIN");
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        announce(listener.as_fd(), 256 << 20).unwrap();
+        let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        announce(client.as_fd(), 256 << 20).unwrap();
+        let to: SocketAddr = listener.local_addr().unwrap();
+        client.connect(&to.into()).unwrap();
+        let server = listener.accept().unwrap().0;
+        let client = TcpStream::from(client);
+        for stream in [&client, &server] {
+            assert_eq!(release(stream.as_fd(), Side::Receive, Some(131_072)).unwrap(), 131_072);
+            let info = TcpInfo::read(stream.as_fd()).unwrap();
+            assert!(info.rcv_wscale >= 11, "{}", info.rcv_wscale);
+            assert_eq!(locks(stream), 0);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Where the kernel's auto-tuning comes to its end and the path wants more: a buffer that stands in the
+//! way is doubled, one that was doubled in vain is given back.
+//!
+//! The equation is not asked. It says what a Reno-like sender would reach at the loss there is, and where
+//! nothing is lost that is far less than CUBIC or BBR do reach; here the counters of the kernel say
+//! outright what the buffer stopped. Sizes are whatever the driver counts in, its kernel's bytes.
+
+use super::Side;
+use crate::units::{Bytes, Span, Time};
+
+/// The part of its busy time for which a sender is stopped by its buffer before that may grow: a
+/// twentieth (ALGORITHMS §A.5).
+const STOPPED: u64 = 20;
+/// A receiver's window stands in the way from half of it on, being what arrives within a round trip:
+/// looks are seldom, and memory is only taken once it is filled.
+const FILLED: u64 = 2;
+/// Less than such a part used: doubled in vain. A quarter, so as not to undo what was just doubled, and
+/// half of that again.
+const LITTLE: u64 = 8;
+/// After so many looks in a row of little use a buffer is given back: half a minute of looks each second.
+const PATIENCE: u8 = 30;
+
+/// One look at both buffers of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Looked {
+    /// The send buffer's size.
+    pub send_size: u64,
+    /// What stands in it.
+    pub send_used: u64,
+    /// Time with data outstanding, since the start (`tcpi_busy_time`).
+    pub busy: Span,
+    /// Of that, stopped by the send buffer (`tcpi_sndbuf_limited`); zero where it is not told.
+    pub limited: Span,
+    /// The receive buffer's size.
+    pub receive_size: u64,
+    /// What stands in it unread.
+    pub receive_used: u64,
+    /// The window advertised, payload bytes (`tcpi_rcv_wnd`), or half of the size where it is not told.
+    pub window: u64,
+    /// Payload bytes received since the start.
+    pub received: u64,
+    /// The round-trip time as the receiver sees it; zero before there is one.
+    pub rtt: Span,
+}
+
+/// What is to be done with a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Widen {
+    /// It is to have so many bytes.
+    To(Bytes),
+    /// The kernel may have it back.
+    Back,
+}
+
+/// One connection's two buffers. Told of looks, each second or so, while the kernel tunes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Widening {
+    last: Option<(Time, Looked)>,
+    widened: [bool; 2],
+    little: [u8; 2],
+}
+
+impl Widening {
+    /// Whether this buffer is wider than the kernel would make it.
+    #[must_use]
+    pub const fn is_widened(&self, side: Side) -> bool {
+        self.widened[side as usize]
+    }
+
+    /// The kernel, or somebody else, has both buffers again.
+    pub fn on_given_back(&mut self) {
+        *self = Self::default();
+    }
+
+    /// A look: what is to be done, the send buffer first. `tuned` is how far auto-tuning goes on each side,
+    /// and `ceiling` how far this does.
+    pub fn on_look(
+        &mut self,
+        now: Time,
+        looked: Looked,
+        tuned: [u64; 2],
+        ceiling: u64,
+    ) -> [Option<Widen>; 2] {
+        let Some((before, last)) = self.last.replace((now, looked)) else { return [None; 2] };
+        let elapsed = now.since(before).as_nanos();
+        if elapsed == 0 {
+            return [None; 2];
+        }
+        let grown = |new: Span, old: Span| new.as_nanos().saturating_sub(old.as_nanos());
+        let busy = grown(looked.busy, last.busy);
+        let stopped =
+            grown(looked.limited, last.limited).saturating_mul(STOPPED) > busy && busy > 0;
+        let received = u128::from(looked.received.saturating_sub(last.received));
+        let round_trip = received * u128::from(looked.rtt.as_nanos()) / u128::from(elapsed);
+        let round_trip = u64::try_from(round_trip).unwrap_or(u64::MAX);
+        // what is unread stands in the way itself, and a larger buffer would only fill as well
+        let read = looked.receive_used < looked.receive_size / 4;
+        let filled = read && looked.window > 0 && round_trip >= looked.window / FILLED;
+        let sides = [
+            (looked.send_size, stopped, looked.send_used),
+            (looked.receive_size, filled, round_trip.max(looked.receive_used)),
+        ];
+        let mut answer = [None; 2];
+        for (nth, (size, in_the_way, used)) in sides.into_iter().enumerate() {
+            let widened = self.widened[nth];
+            if in_the_way && (widened || size >= tuned[nth]) {
+                self.little[nth] = 0;
+                let wider = size.saturating_mul(2).min(ceiling);
+                if wider > size {
+                    self.widened[nth] = true;
+                    answer[nth] = Some(Widen::To(Bytes::new(wider)));
+                }
+            } else if widened {
+                self.little[nth] = if used < size / LITTLE { self.little[nth] + 1 } else { 0 };
+                if self.little[nth] == PATIENCE {
+                    (self.widened[nth], self.little[nth]) = (false, 0);
+                    answer[nth] = Some(Widen::Back);
+                }
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+    const TUNED: [u64; 2] = [4 * MIB, 6 * MIB];
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Span::from_secs(seconds)
+    }
+
+    /// A receiver of 200 Mbit/s × 600 ms whose window is half of its buffer.
+    fn receiving(second: u64, size: u64) -> Looked {
+        let rate = (size / 2 * 10 / 6).min(25_000_000);
+        Looked {
+            receive_size: size,
+            window: size / 2,
+            received: second * rate,
+            rtt: Span::from_millis(600),
+            ..Looked::default()
+        }
+    }
+
+    #[test]
+    fn a_window_in_the_way_of_a_long_path_is_doubled_until_it_is_not() {
+        let mut widening = Widening::default();
+        let mut size = 6 * MIB;
+        let mut received = 0;
+        for second in 0..20 {
+            let look = Looked { received, ..receiving(second, size) };
+            if let [None, Some(Widen::To(to))] = widening.on_look(at(second), look, TUNED, 64 * MIB)
+            {
+                size = to.as_u64();
+            }
+            received += (size / 2 * 10 / 6).min(25_000_000);
+        }
+        // 15 MB in flight, less than half of the window
+        assert_eq!(size, 64 * MIB);
+        assert!(widening.is_widened(Side::Receive) && !widening.is_widened(Side::Send));
+    }
+
+    #[test]
+    fn the_kernel_s_own_tuning_is_waited_for() {
+        let mut widening = Widening::default();
+        for second in 0..10 {
+            let look = receiving(second, 3 * MIB);
+            assert_eq!(widening.on_look(at(second), look, TUNED, 64 * MIB), [None; 2]);
+        }
+    }
+
+    #[test]
+    fn a_sender_stopped_by_its_buffer_has_more_and_one_stopped_by_its_path_has_not() {
+        for (limited_ms, wider) in [(60, true), (40, false)] {
+            let mut widening = Widening::default();
+            let look = |second: u64| Looked {
+                send_size: 4 * MIB,
+                busy: Span::from_secs(second),
+                limited: Span::from_millis(second * limited_ms),
+                ..Looked::default()
+            };
+            widening.on_look(at(1), look(1), TUNED, 64 * MIB);
+            let [send, _] = widening.on_look(at(2), look(2), TUNED, 64 * MIB);
+            assert_eq!(send, wider.then_some(Widen::To(Bytes::mib(8))), "{limited_ms} ms a second");
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_is_not_helped_by_memory() {
+        let mut widening = Widening::default();
+        for second in 0..5 {
+            let look = Looked { receive_used: 5 * MIB, ..receiving(second, 6 * MIB) };
+            assert_eq!(widening.on_look(at(second), look, TUNED, 64 * MIB), [None; 2]);
+        }
+    }
+
+    #[test]
+    fn what_is_little_used_for_half_a_minute_is_given_back() {
+        let mut widening = Widening::default();
+        widening.on_look(at(0), receiving(0, 6 * MIB), TUNED, 64 * MIB);
+        let [_, wider] = widening.on_look(at(1), receiving(1, 6 * MIB), TUNED, 64 * MIB);
+        assert_eq!(wider, Some(Widen::To(Bytes::mib(12))));
+        let quiet = Looked { received: receiving(1, 6 * MIB).received, ..receiving(0, 12 * MIB) };
+        let back = (2..100).find(|second| {
+            widening.on_look(at(*second), quiet, TUNED, 64 * MIB) == [None, Some(Widen::Back)]
+        });
+        assert_eq!(back, Some(1 + u64::from(PATIENCE)));
+        assert!(!widening.is_widened(Side::Receive));
+    }
+
+    proptest! {
+        #[test]
+        fn never_beyond_the_ceiling_and_never_smaller(
+            looks in proptest::collection::vec(any::<[u32; 8]>(), 0..60),
+            ceiling in 1_u64..1 << 30,
+        ) {
+            let mut widening = Widening::default();
+            for (second, [a, b, c, d, e, f, g, h]) in looks.into_iter().enumerate() {
+                let look = Looked {
+                    send_size: a.into(), send_used: b.into(),
+                    busy: Span::from_micros(c.into()), limited: Span::from_micros(d.into()),
+                    receive_size: e.into(), receive_used: f.into(),
+                    window: (e / 2).into(), received: g.into(), rtt: Span::from_micros(h.into()),
+                };
+                let sizes = [look.send_size, look.receive_size];
+                let answer = widening.on_look(at(second as u64), look, TUNED, ceiling);
+                for (size, step) in sizes.into_iter().zip(answer) {
+                    if let Some(Widen::To(to)) = step {
+                        prop_assert!(to.as_u64() > size && to.as_u64() <= ceiling);
+                    }
+                }
+            }
+        }
+    }
+}

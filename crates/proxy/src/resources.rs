@@ -1,0 +1,567 @@
+//! Buffers, idle connections, room: the driver of `model`'s allocator, idle register, pressure and
+//! admission, and the one place where a connection is closed for another's sake.
+//!
+//! ```text
+//! arrive()       a client: in at once, in after an idle one was closed, or it waits its turn
+//! manage()       a leg: its buffers are shared out until the answer is dropped
+//! park()         a client between two requests; resume() when it speaks, which says whether it was closed
+//! keep()/take()  a connection to an origin, between two requests
+//! beat()         every 100 ms: a tenth of all legs is looked at; the tick, when it is due
+//! ```
+//! **An idle connection is closed only while its sockets hold nothing unread**: bytes that came in the
+//! moment it was chosen make it active, and the next one is chosen. A client's request that is still on
+//! its way meets a closed connection; clients repeat it (RFC 9112 §9.3.1). Tunnels are ended for reading
+//! alone, so that what is within the relay still arrives.
+//!
+//! One lock guards it all. It is never held while somebody is waited for, nor while a leg is dropped,
+//! which takes it again: that is what [`After`] is for.
+
+mod idle;
+mod leg;
+mod newcomers;
+mod report;
+
+pub(crate) use idle::{Kept, PoolKey, watch};
+pub(crate) use newcomers::{Newcomer, Place};
+
+use crate::registry::{Entry, locked};
+use crate::settings::{Leg as Profile, Settings};
+use ekiden_linux::buffers::Limits;
+use ekiden_linux::{clock, usage};
+use ekiden_model::buffers::{Allocator, Change, Config, Enough, Policy, Scheme, Side};
+use ekiden_model::idle::{Config as IdleConfig, Handle, Pool, Register};
+use ekiden_model::pressure::{Admission, AdmissionConfig, Pressure, Resource, Verdict, Watermarks};
+use ekiden_model::units::{Bytes, Share, Span, Time};
+use idle::Parked;
+use leg::Leg;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::RandomState;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// Each leg is looked at once in so many beats, ten of them a second.
+const BEATS: u64 = 10;
+
+/// Between two beats.
+pub(crate) const BEAT: Span = Span::from_millis(100);
+
+/// How often what may run out is counted, and idle ones closed for it.
+const COUNTED: Span = Span::from_secs(1);
+
+/// An idle buffer's least size in payload bytes: the kernel gives a send buffer no less than 4.5 KiB
+/// (SOCK_MIN_SNDBUF), 2,304 of them payload.
+const IDLE_LEAST: Bytes = Bytes::kib(3);
+
+/// How soon the allocator wants to decide again when a newcomer found the budget given out.
+const HURRY: Span = Span::from_millis(10);
+
+/// Deciding takes about half a microsecond a leg; so much a leg between two decisions made for newcomers
+/// keeps a crowd of them to a twentieth of a processor.
+const APART: Span = Span::from_micros(10);
+
+/// What is shared out of a budget: the kernel gives no leg less than 6.75 KiB, and a 32nd part is for those
+/// who come between two decisions and have no more.
+const fn shared_out(budget: Bytes) -> Bytes {
+    Bytes::new(budget.as_u64() - budget.as_u64() / 32)
+}
+
+/// With room for all the pool is as good as endless.
+const ENDLESS: Bytes = Bytes::new(1 << 60);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    state: Mutex<State>,
+    /// Numbers of legs.
+    next: AtomicU64,
+    /// Whether a receive buffer for the handshake's window scale is granted and of use.
+    announces: AtomicBool,
+    /// Those whose turn it is, for the server to begin with.
+    admitted: mpsc::UnboundedSender<(Newcomer, Place)>,
+}
+
+#[derive(Debug)]
+struct State {
+    settings: Setup,
+    /// This relay's name, for those who are turned away.
+    name: Arc<str>,
+    /// The kernel's, of sending and receiving, as they were at the start.
+    limits: [Limits; 2],
+    allocator: Allocator,
+    register: Register<Pool<u64, PoolKey>, Parked, RandomState>,
+    pressure: Pressure,
+    admission: Admission<Newcomer>,
+    legs: BTreeMap<u64, Leg>,
+    /// Clients that are in.
+    clients: u64,
+    /// Connections in the pool, by key.
+    pooled: HashMap<PoolKey, u32>,
+    /// Those who notice that a pooled connection ends, by its number.
+    watchers: BTreeMap<u64, idle::Watcher>,
+    /// Clients and tunnels in the register, by the client's connection.
+    parked: BTreeMap<u64, Handle>,
+    counts: Counts,
+    /// Of pooled connections.
+    numbers: u64,
+    beats: u64,
+    counted: Time,
+    /// When sizes were last decided before their time.
+    hurried: Time,
+}
+
+/// What is asked of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Setup {
+    buffers: crate::settings::Buffers,
+    pressure: crate::settings::Pressure,
+    pool: crate::settings::Pool,
+    connections: u64,
+}
+
+/// Since the start.
+#[derive(Debug, Default, Clone, Copy)]
+struct Counts {
+    /// Closed to make room, by what was low.
+    evicted: [u64; 5],
+    /// Chosen to be closed when bytes had just come, and so kept.
+    spoke: u64,
+    /// Pooled connections used again, and those whose time was over or which the other side closed.
+    reused: u64,
+    expired: u64,
+    /// Refused after they had waited, or since too many waited.
+    turned_away: u64,
+    /// Sizes that the kernel did not give in full.
+    refused: u64,
+    last_refused: Option<leg::Refused>,
+}
+
+/// What is to be done when the lock is free again.
+#[derive(Debug, Default)]
+struct After {
+    admitted: Vec<Newcomer>,
+    /// Closed by being dropped.
+    dropped: Vec<Kept>,
+    watchers: Vec<AbortHandle>,
+}
+
+/// A leg whose buffers are shared out as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Managed {
+    pub(crate) id: u64,
+    resources: Arc<Resources>,
+}
+
+impl Setup {
+    fn of(settings: &Settings) -> Self {
+        Self {
+            buffers: settings.buffers,
+            pressure: settings.pressure,
+            pool: settings.pool,
+            connections: settings.budgets.connections.into(),
+        }
+    }
+
+    fn evicts(&self) -> bool {
+        self.buffers.scheme >= Scheme::Connections
+    }
+
+    /// Of the allocator; `automatic` says whether the kernel is left to tune while there is enough.
+    fn allocator(&self, automatic: bool) -> Config {
+        let buffers = &self.buffers;
+        let policy = match buffers.scheme {
+            Scheme::Conventional => Policy::Fixed(leg::payload(buffers.initial)),
+            _ => Policy::Shared,
+        };
+        Config {
+            policy,
+            enough: if automatic { Enough::Automatic } else { Enough::Demand },
+            excess: buffers.excess,
+            period: buffers.tick,
+            initial: leg::payload(buffers.initial.min(buffers.ceiling)),
+            ceiling: leg::payload(buffers.ceiling),
+            floor_segments: buffers.floor.into(),
+            idle_least: IDLE_LEAST,
+            ..Config::new(buffers.budget.map_or(ENDLESS, |budget| leg::payload(shared_out(budget))))
+        }
+    }
+
+    fn idle(&self) -> IdleConfig {
+        let shrinks = self.buffers.scheme == Scheme::Shrinking;
+        // who keeps an idle connection keeps its time as well
+        IdleConfig { persist: Span::MAX, halve_every: shrinks.then_some(Span::from_secs(1)) }
+    }
+
+    fn admission(&self) -> AdmissionConfig {
+        AdmissionConfig {
+            evict: self.evicts(),
+            most_waiting: self.pressure.waiting as usize,
+            patience: self.pressure.patience,
+        }
+    }
+
+    fn pressure(&self) -> Pressure {
+        let marks = Watermarks { high: self.pressure.high, low: self.pressure.low };
+        let mut pressure = Pressure::new(marks);
+        pressure.set_watermarks(Resource::Connections, WHEN_FULL);
+        pressure
+    }
+}
+
+/// Connections are counted one by one, so no slack is needed: as many idle ones are kept as fit.
+const WHEN_FULL: Watermarks = Watermarks { high: Share::ALL, low: Share::ALL };
+
+impl Resources {
+    /// Nothing open yet; and where those come out who waited.
+    pub(crate) fn new(
+        settings: &Settings,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<(Newcomer, Place)>) {
+        let (admitted, turns) = mpsc::unbounded_channel();
+        let setup = Setup::of(settings);
+        let limits = Side::ALL.map(Limits::of);
+        let now = clock::now();
+        let state = State {
+            settings: setup,
+            name: settings.name.as_str().into(),
+            limits,
+            allocator: Allocator::new(setup.allocator(setup.buffers.budget.is_none()), now),
+            register: Register::new(setup.idle(), RandomState::new()),
+            pressure: setup.pressure(),
+            admission: Admission::new(setup.admission()),
+            legs: BTreeMap::new(),
+            clients: 0,
+            pooled: HashMap::new(),
+            watchers: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            counts: Counts::default(),
+            numbers: 0,
+            beats: 0,
+            counted: Time::ZERO,
+            hurried: Time::ZERO,
+        };
+        let resources = Self {
+            state: Mutex::new(state),
+            next: AtomicU64::new(0),
+            announces: AtomicBool::new(Self::scale_is_short(&limits, &setup)),
+            admitted,
+        };
+        (Arc::new(resources), turns)
+    }
+
+    /// Whether there is room for a socket that could be done without: nothing is short, and nobody waits.
+    pub(crate) fn has_spare(&self) -> bool {
+        let state = &mut *locked(&self.state);
+        state.level();
+        !state.pressure.low() && state.admission.waiting() == 0
+    }
+
+    /// Whether the handshake would announce a scale too small for the largest buffer: Linux goes by the
+    /// larger of `tcp_rmem` and `rmem_max` (tcp_select_initial_window).
+    fn scale_is_short(limits: &[Limits; 2], setup: &Setup) -> bool {
+        let receive = limits[Side::Receive as usize];
+        setup.buffers.ceiling.as_u64() / 2 > receive.tuned.max(receive.unprivileged / 2)
+    }
+
+    /// Other settings from now on. How many connections there may be stays as it was at the start.
+    pub(crate) fn reload(&self, settings: &Settings) {
+        let now = clock::now();
+        let state = &mut *locked(&self.state);
+        state.name = settings.name.as_str().into();
+        let connections = state.settings.connections;
+        let setup = Setup { connections, ..Setup::of(settings) };
+        if setup == state.settings {
+            return;
+        }
+        state.settings = setup;
+        let marks = Watermarks { high: setup.pressure.high, low: setup.pressure.low };
+        for resource in Resource::ALL.into_iter().filter(|one| *one != Resource::Connections) {
+            state.pressure.set_watermarks(resource, marks);
+        }
+        state.register.set_config(setup.idle());
+        state.admission.set_config(setup.admission());
+        let automatic = state.is_automatic(setup.buffers.budget.is_none());
+        state.allocator.set_config(now, setup.allocator(automatic));
+        self.announces.store(Self::scale_is_short(&state.limits, &setup), Relaxed);
+    }
+
+    /// Before a socket connects or listens: lets its handshake announce a window that may become wide.
+    /// Answers whether its receive buffer is to be given back afterwards.
+    pub(crate) fn announce(&self, socket: BorrowedFd<'_>, profile: &Profile) -> bool {
+        if !self.announces.load(Relaxed) || !leg::may_announce(profile) {
+            return false;
+        }
+        let ceiling = locked(&self.state).settings.buffers.ceiling;
+        let granted = leg::announce(socket, ceiling.as_u64());
+        if !matches!(granted, Ok(true)) {
+            // without the privilege it would be in vain each time
+            self.announces.store(false, Relaxed);
+        }
+        granted.is_ok()
+    }
+
+    /// Begins to share out a leg's buffers; `to` where it leads, `None` of a client's.
+    pub(crate) fn manage(
+        self: &Arc<Self>,
+        stream: &Arc<TcpStream>,
+        profile: &Profile,
+        to: Option<SocketAddr>,
+        announced: bool,
+    ) -> Managed {
+        let id = self.next.fetch_add(1, Relaxed) + 1;
+        let open = leg::open(stream, profile);
+        let mut leg = Leg::new(stream, to, &open, announced);
+        let now = clock::now();
+        let state = &mut *locked(&self.state);
+        leg.settle(&state.limits);
+        state.legs.insert(id, leg);
+        state.choose_mode(now);
+        let changes = state.allocator.on_open(now, id, open);
+        state.apply(changes);
+        state.hurry(now);
+        Managed { id, resources: Arc::clone(self) }
+    }
+
+    /// What one of the two legs receives the other sends, from now on.
+    pub(crate) fn pair(&self, one: u64, other: u64) {
+        locked(&self.state).allocator.on_pair(one, other);
+    }
+
+    /// A tenth of the legs is looked at; and what is due is done.
+    pub(crate) fn beat(self: &Arc<Self>, silent: impl FnOnce(Span) -> Vec<Arc<Entry>>) {
+        let (looks, silence) = {
+            let state = &mut *locked(&self.state);
+            state.beats += 1;
+            let turn = state.beats % BEATS;
+            let in_turn = |(id, leg): (&u64, &Leg)| {
+                (id % BEATS == turn && !leg.idle).then(|| (*id, leg.stream().clone()))
+            };
+            let looks: Vec<_> = state.legs.iter().filter_map(in_turn).collect();
+            (looks, state.settings.pressure.silent_tunnel.filter(|_| turn == 0))
+        };
+        // the kernel is asked without the lock
+        let seen: Vec<_> =
+            looks.iter().filter_map(|(id, stream)| Some((*id, leg::look(stream)?))).collect();
+        let silent = silence.map(silent).unwrap_or_default();
+        let now = clock::now();
+        let mut after = After::default();
+        let timed_out = {
+            let state = &mut *locked(&self.state);
+            for (id, seen) in &seen {
+                state.allocator.on_facts(now, *id, &seen.facts());
+                state.widen(now, *id, seen);
+            }
+            for entry in silent {
+                state.park_tunnel(now, entry);
+            }
+            if now >= state.counted + COUNTED {
+                state.counted = now;
+                state.count(&mut after);
+                let allocator = &mut state.allocator;
+                state.register.shrink(now, |_, parked| {
+                    parked
+                        .legs()
+                        .into_iter()
+                        .fold(false, |again, id| allocator.on_shrink(id) | again)
+                });
+            }
+            state.choose_mode(now);
+            if now >= state.allocator.deadline() {
+                let changes = state.allocator.on_deadline(now);
+                state.apply(changes);
+            }
+            let mut timed_out = Vec::new();
+            while let Some(newcomer) = state.admission.on_deadline(now) {
+                state.counts.turned_away += 1;
+                timed_out.push(newcomer);
+            }
+            state.serve(&mut after);
+            timed_out
+        };
+        for newcomer in timed_out {
+            self.turn_away(newcomer);
+        }
+        after.run(self);
+    }
+}
+
+impl State {
+    /// How many places are taken; told before every question to pressure or admission.
+    fn level(&mut self) {
+        // each pooled connection has its watcher
+        let used = self.clients + self.watchers.len() as u64;
+        self.pressure.on_level(Resource::Connections, used, Some(self.settings.connections));
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Counts what may run out, and closes idle connections while something is low.
+    fn count(&mut self, after: &mut After) {
+        let told = |state: &mut Self, resource, usage: Option<usage::Usage>| {
+            let (used, most) = usage.map_or((0, None), |usage| (usage.used, usage.most));
+            state.pressure.on_level(resource, used, most);
+        };
+        told(self, Resource::Descriptors, usage::descriptors());
+        told(self, Resource::SocketMemory, usage::socket_memory());
+        told(self, Resource::OwnMemory, usage::own_memory());
+        let mut towards: HashMap<SocketAddr, u64> = HashMap::new();
+        for to in self.legs.values().filter_map(|leg| leg.to) {
+            *towards.entry(to).or_default() += 1;
+        }
+        let used = towards.into_values().max().unwrap_or(0);
+        told(
+            self,
+            Resource::Ports,
+            usage::local_ports().map(|n| usage::Usage { used, most: Some(n) }),
+        );
+        self.level();
+        // connections are counted one by one, when somebody comes
+        let short =
+            self.pressure.shortage().filter(|short| short.resource != Resource::Connections);
+        if let Some(short) = short.filter(|_| self.settings.evicts()) {
+            let open = self.legs.len() as u64;
+            self.evict(short.connections(open), after);
+        }
+    }
+
+    /// Lets in those who wait, as far as there is room.
+    fn serve(&mut self, after: &mut After) {
+        loop {
+            self.level();
+            let Some((newcomer, verdict)) =
+                self.admission.next(&self.pressure, self.register.len())
+            else {
+                return;
+            };
+            if newcomer.is_gone() {
+                continue;
+            }
+            if let Verdict::Evict(n) = verdict {
+                // if all of them spoke in this moment it comes in all the same: it was promised
+                self.evict(n, after);
+            }
+            self.clients += 1;
+            after.admitted.push(newcomer);
+        }
+    }
+
+    /// While the kernel's tuning cannot take more than the budget, it is left to it; otherwise sizes are
+    /// explicit. A tenth less before it is left to it again.
+    fn is_automatic(&self, now_automatic: bool) -> bool {
+        let Some(budget) = self.settings.buffers.budget else { return true };
+        let both = self.limits[0].tuned.saturating_add(self.limits[1].tuned);
+        let worst = (self.legs.len() as u64).saturating_mul(both);
+        let budget = budget.as_u64();
+        worst <= if now_automatic { budget } else { budget - budget / 10 }
+    }
+
+    fn choose_mode(&mut self, now: Time) {
+        if self.settings.buffers.budget.is_none() {
+            return;
+        }
+        let before = self.allocator.config().enough == Enough::Automatic;
+        let automatic = self.is_automatic(before);
+        if automatic == before {
+            return;
+        }
+        self.allocator.set_config(now, self.settings.allocator(automatic));
+        let changes = self.allocator.on_deadline(now);
+        self.apply(changes);
+    }
+
+    /// A newcomer that found the budget given out has next to nothing. It is not to wait for the tick; but
+    /// of a crowd only the first is so lucky.
+    fn hurry(&mut self, now: Time) {
+        let due = self.allocator.deadline();
+        let apart = APART.saturating_mul(self.legs.len() as u64);
+        if due <= now + HURRY && now >= self.hurried + apart {
+            self.hurried = now;
+            let changes = self.allocator.on_deadline(due);
+            self.apply(changes);
+        }
+    }
+
+    /// Lets a leg's buffers grow where only the kernel's limit stands in the way.
+    fn widen(&mut self, now: Time, id: u64, seen: &leg::Seen) {
+        let buffers = self.settings.buffers;
+        // sizes that were decided here are not widened, and with a budget the equation rules
+        if buffers.scheme == Scheme::Conventional || buffers.budget.is_some() {
+            return;
+        }
+        let memory = self.pressure.snapshot()[Resource::SocketMemory as usize];
+        let Some(leg) = self.legs.get_mut(&id) else { return };
+        let ceiling = buffers.ceiling.as_u64();
+        let refused = leg.widen(now, seen, &self.limits, ceiling, |_| !memory.low);
+        self.note(refused);
+    }
+
+    /// Applies sizes in their order, and remembers what the kernel did not give.
+    fn apply(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            let leg = self.legs.get_mut(&change.id);
+            let refused = leg.and_then(|leg| leg.apply(change, &self.limits));
+            self.note(refused);
+        }
+    }
+
+    fn note(&mut self, refused: Option<leg::Refused>) {
+        let Some(refused) = refused else { return };
+        self.counts.refused += 1;
+        self.counts.last_refused = Some(refused);
+        let given = leg::payload(Bytes::new(refused.given.into()));
+        self.allocator.on_limit(refused.side, given);
+    }
+}
+
+impl After {
+    fn run(self, resources: &Arc<Resources>) {
+        self.watchers.iter().for_each(AbortHandle::abort);
+        drop(self.dropped);
+        for newcomer in self.admitted {
+            let place = Place::taken(resources);
+            // nobody takes them any more when the server is gone, and then they are closed
+            let _ = resources.admitted.send((newcomer, place));
+        }
+    }
+}
+
+impl Managed {
+    /// The leg's profile is another one now.
+    pub(crate) fn become_other(&self, stream: &TcpStream, profile: &Profile) {
+        let (now, open) = (clock::now(), leg::open(stream, profile));
+        let state = &mut *locked(&self.resources.state);
+        if let Some(leg) = state.legs.get_mut(&self.id) {
+            leg.become_other(&open);
+        }
+        let changes = state.allocator.on_open(now, self.id, open);
+        state.apply(changes);
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        let state = &mut *locked(&self.resources.state);
+        state.legs.remove(&self.id);
+        state.allocator.on_close(self.id);
+    }
+}
+
+impl Resources {
+    /// Nothing is kept any more: pooled connections are closed, those who wait are sent away.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        let mut after = After::default();
+        {
+            let state = &mut *locked(&self.state);
+            state.settings.pool.connections = 0;
+            while state.admission.on_deadline(Time::NEVER).is_some() {}
+            state.empty_pool(&mut after);
+        }
+        after.run(self);
+    }
+}

@@ -1,0 +1,276 @@
+//! One leg whose buffers are managed: looked at, given sizes, given back.
+
+use crate::settings;
+use ekiden_linux::buffers::{self, Limits, Memory};
+use ekiden_linux::socket;
+use ekiden_linux::tcp_info::TcpInfo;
+use ekiden_model::buffers::{
+    CUBIC, Change, Facts, Grant, Looked, Open, RENO, Side, Widen, Widening,
+};
+use ekiden_model::units::{Bytes, Span, Time};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Weak};
+use tokio::net::TcpStream;
+
+/// The kernel counts two bytes of buffer for one of payload, and doubles what it is passed.
+const OVERHEAD: u64 = 2;
+
+/// A size as the kernel counts, of a grant in payload bytes.
+pub(super) const fn counted(payload: Bytes) -> Bytes {
+    Bytes::new(payload.as_u64().saturating_mul(OVERHEAD))
+}
+
+/// Payload bytes of a size as the kernel counts.
+pub(super) const fn payload(counted: Bytes) -> Bytes {
+    Bytes::new(counted.as_u64() / OVERHEAD)
+}
+
+/// What the manager keeps of one leg. It does not keep the socket open.
+#[derive(Debug)]
+pub(super) struct Leg {
+    stream: Weak<TcpStream>,
+    /// Where a connection was made to from here; `None` of a client's.
+    pub(super) to: Option<SocketAddr>,
+    /// Whether nobody uses it; then it is not looked at.
+    pub(super) idle: bool,
+    /// Which of its buffers are shared out, the leg's profile leaving them to us.
+    shared: [bool; 2],
+    /// The size that was asked for and the one there is, where it is explicit.
+    given: [Option<(u64, u32)>; 2],
+    widening: Widening,
+    /// Whether a receive buffer was asked for in the handshake and is to be given back.
+    announced: bool,
+}
+
+/// What one look saw.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    info: TcpInfo,
+    memory: Memory,
+}
+
+/// A size that the kernel did not give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) side: Side,
+    pub(super) given: u32,
+}
+
+/// A look at a leg's socket, two system calls; `None` once it is closed.
+pub(super) fn look(stream: &Weak<TcpStream>) -> Option<Seen> {
+    let stream = stream.upgrade()?;
+    let info = TcpInfo::read(stream.as_fd()).ok()?;
+    Some(Seen { info, memory: buffers::memory(stream.as_fd()).ok()? })
+}
+
+/// How a profile's leg is opened: what it sets itself stays its own.
+pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> Open {
+    let gamma = match socket::congestion(stream.as_fd()).unwrap_or_default().as_str() {
+        "cubic" => CUBIC,
+        // its window is twice what it measures
+        "bbr" => 2.0,
+        _ => RENO,
+    };
+    let options = &profile.socket;
+    Open {
+        gamma,
+        send: options.send_buffer.is_none(),
+        receive: may_announce(profile),
+        ..Open::default()
+    }
+}
+
+/// Whether a leg's profile leaves its receive buffer and window to us.
+pub(super) const fn may_announce(profile: &settings::Leg) -> bool {
+    profile.socket.receive_buffer.is_none() && profile.socket.window_clamp.is_none()
+}
+
+impl Leg {
+    pub(super) fn new(
+        stream: &Arc<TcpStream>,
+        to: Option<SocketAddr>,
+        open: &Open,
+        announced: bool,
+    ) -> Self {
+        Self {
+            stream: Arc::downgrade(stream),
+            to,
+            idle: false,
+            shared: [open.send, open.receive],
+            given: [None; 2],
+            widening: Widening::default(),
+            announced,
+        }
+    }
+
+    /// The profile is another one now: what that sets is its own.
+    pub(super) fn become_other(&mut self, open: &Open) {
+        self.shared = [open.send, open.receive];
+        self.given = [None; 2];
+        self.widening.on_given_back();
+    }
+
+    pub(super) const fn stream(&self) -> &Weak<TcpStream> {
+        &self.stream
+    }
+
+    /// What this side was asked to have and has, where that is explicit.
+    pub(super) const fn given(&self, side: Side) -> Option<(u64, u32)> {
+        self.given[side as usize]
+    }
+
+    pub(super) const fn is_shared(&self, side: Side) -> bool {
+        self.shared[side as usize]
+    }
+
+    pub(super) const fn is_widened(&self, side: Side) -> bool {
+        self.widening.is_widened(side)
+    }
+
+    /// The receive buffer that was asked for in the handshake is the kernel's again.
+    pub(super) fn settle(&mut self, limits: &[Limits; 2]) {
+        if std::mem::take(&mut self.announced)
+            && let Some(stream) = self.stream.upgrade()
+        {
+            give_back(&stream, limits);
+        }
+    }
+
+    /// Gives a buffer what was decided.
+    pub(super) fn apply(&mut self, change: Change, limits: &[Limits; 2]) -> Option<Refused> {
+        let Change { side, grant, .. } = change;
+        match grant {
+            Grant::Bytes(bytes) => self.set(side, counted(bytes).as_u64()),
+            Grant::Automatic => {
+                // never smaller by being given back: what is queued may need it
+                let now = self.given[side as usize].take()?.1;
+                let size = limits[side as usize].first.max(u64::from(now));
+                self.release(side, size);
+                None
+            }
+        }
+    }
+
+    /// Lets a buffer grow beyond the kernel's tuning where that stands in the way, or gives it back.
+    /// Answers what it may have then, all of it counted; `room` says whether so much more is there.
+    pub(super) fn widen(
+        &mut self,
+        now: Time,
+        seen: &Seen,
+        limits: &[Limits; 2],
+        ceiling: u64,
+        mut room: impl FnMut(u64) -> bool,
+    ) -> Option<Refused> {
+        let looked = seen.looked();
+        let tuned = [limits[0].tuned, limits[1].tuned];
+        let steps = self.widening.on_look(now, looked, tuned, ceiling);
+        let mut refused = None;
+        for (side, step) in Side::ALL.into_iter().zip(steps) {
+            if !self.is_shared(side) {
+                continue;
+            }
+            let size = u64::from(seen.memory.size(side));
+            match step {
+                Some(Widen::To(to)) if room(to.as_u64() - size) => {
+                    refused = self.set(side, to.as_u64()).or(refused);
+                }
+                Some(Widen::Back) => {
+                    self.given[side as usize] = None;
+                    self.release(side, limits[side as usize].first);
+                }
+                _ => {}
+            }
+        }
+        refused
+    }
+
+    /// Nobody uses it: what was widened is given back.
+    pub(super) fn rest(&mut self, limits: &[Limits; 2]) {
+        self.idle = true;
+        for side in Side::ALL {
+            if self.widening.is_widened(side) {
+                self.given[side as usize] = None;
+                self.release(side, limits[side as usize].first);
+            }
+        }
+        self.widening.on_given_back();
+    }
+
+    fn set(&mut self, side: Side, bytes: u64) -> Option<Refused> {
+        let stream = self.stream.upgrade()?;
+        let given = buffers::set(stream.as_fd(), side, bytes).ok()?;
+        self.given[side as usize] = Some((bytes, given));
+        (u64::from(given) < bytes).then_some(Refused { side, given })
+    }
+
+    fn release(&self, side: Side, bytes: u64) {
+        if let Some(stream) = self.stream.upgrade()
+            && let Err(error) = buffers::release(stream.as_fd(), side, Some(bytes))
+        {
+            // before Linux 5.14: it stays at the first size
+            tracing::debug!(%error, "a {side} buffer cannot be given back to the kernel");
+        }
+    }
+}
+
+impl Seen {
+    /// As the allocator is told: in payload bytes.
+    pub(super) fn facts(&self) -> Facts {
+        let Self { info, memory } = self;
+        let micros = |n: u32| Span::from_micros(n.into());
+        let unread = u64::from(memory.used(Side::Receive)) / OVERHEAD;
+        Facts {
+            rtt: micros(info.rtt),
+            rto: micros(info.rto),
+            backoff: info.backoff.into(),
+            mss: info.snd_mss.into(),
+            send_window: info.snd_wnd.map(u64::from),
+            segments_sent: info.data_segs_out.unwrap_or_default().into(),
+            retransmitted: info.total_retrans.into(),
+            spurious: info.dsack_dups.unwrap_or_default().into(),
+            busy: Span::from_micros(info.busy_time.unwrap_or_default()),
+            buffer_limited: info.sndbuf_limited.map(Span::from_micros),
+            bytes_received: info.bytes_received.unwrap_or_default(),
+            queued: u64::from(memory.used(Side::Send)) / OVERHEAD,
+            unread,
+            // a pump reads at once unless its sink is full
+            held_back: unread > 0,
+        }
+    }
+
+    fn looked(&self) -> Looked {
+        let Self { info, memory } = self;
+        let half = memory.size(Side::Receive) / 2;
+        // the receiver's own estimate, where data comes in and nothing goes out to measure by
+        let rtt = if info.rcv_rtt > 0 { info.rcv_rtt } else { info.rtt };
+        Looked {
+            send_size: memory.size(Side::Send).into(),
+            send_used: memory.used(Side::Send).into(),
+            busy: Span::from_micros(info.busy_time.unwrap_or_default()),
+            limited: Span::from_micros(info.sndbuf_limited.unwrap_or_default()),
+            receive_size: memory.size(Side::Receive).into(),
+            receive_used: memory.used(Side::Receive).into(),
+            window: info.rcv_wnd.filter(|window| *window > 0).unwrap_or(half).into(),
+            received: info.bytes_received.unwrap_or_default(),
+            rtt: Span::from_micros(rtt.into()),
+        }
+    }
+}
+
+/// Gives the receive buffer that was asked for in the handshake back, as a new connection has it.
+pub(super) fn give_back(stream: &TcpStream, limits: &[Limits; 2]) {
+    let first = limits[Side::Receive as usize].first;
+    if let Err(error) = buffers::release(stream.as_fd(), Side::Receive, Some(first)) {
+        tracing::debug!(%error, "a receive buffer cannot be given back to the kernel");
+    }
+}
+
+/// Before the handshake, lets it announce a window for so large a buffer; whether the system does.
+///
+/// # Errors
+/// Only when it is not a socket.
+pub(super) fn announce(socket: std::os::fd::BorrowedFd<'_>, bytes: u64) -> io::Result<bool> {
+    Ok(u64::from(buffers::announce(socket, bytes)?) >= bytes)
+}

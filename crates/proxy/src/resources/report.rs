@@ -1,0 +1,174 @@
+//! What there is to see of it all.
+
+use super::idle::Parked;
+use super::{Resources, Setup, State, leg};
+use crate::registry::locked;
+use crate::status::{
+    BuffersStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus, PressureStatus,
+};
+use ekiden_linux::clock;
+use ekiden_model::buffers::{Enough, Limit, Row, Scheme, Side, Why};
+use ekiden_model::pressure::Resource;
+use ekiden_model::units::Bytes;
+
+impl Resources {
+    /// Buffers, idle connections, pressure.
+    pub(crate) fn status(&self) -> (BuffersStatus, IdleStatus, PressureStatus) {
+        let state = &mut *locked(&self.state);
+        state.level();
+        (state.buffers_status(), state.idle_status(), state.pressure_status())
+    }
+
+    /// The buffers of a leg: demand, grant, what the kernel gave, and why.
+    pub(crate) fn explain(&self, leg: u64) -> Vec<GrantStatus> {
+        let state = &*locked(&self.state);
+        let rows = state.allocator.explain(leg);
+        Side::ALL.into_iter().filter_map(|side| state.grant(leg, side, &rows)).collect()
+    }
+}
+
+/// In words; the partner's number is a leg's, which nobody outside knows.
+fn why(why: &Why) -> String {
+    match why {
+        Why::Rate { limit: Limit::Partner(leg), .. } => {
+            why.to_string().replace(&format!("connection {leg}"), "the other leg")
+        }
+        _ => why.to_string(),
+    }
+}
+
+/// The word of a scheme in the configuration.
+#[must_use]
+pub(crate) const fn scheme_name(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Conventional => "fixed",
+        Scheme::Buffers => "equation",
+        Scheme::Connections => "evict",
+        Scheme::Shrinking => "shrink",
+    }
+}
+
+impl Setup {
+    /// Who decides on sizes.
+    fn mode(&self, explicit: bool) -> &'static str {
+        match (self.buffers.scheme, explicit) {
+            (Scheme::Conventional, _) => "fixed",
+            (_, true) => "shared out",
+            (_, false) => "kernel",
+        }
+    }
+}
+
+impl State {
+    fn buffers_status(&self) -> BuffersStatus {
+        let told = self.allocator.snapshot();
+        let counted = |bytes: Bytes| leg::counted(bytes).as_u64();
+        let budget = self.settings.buffers.budget;
+        let sides = |is: fn(&leg::Leg, Side) -> bool| {
+            let legs = self.legs.values().flat_map(|leg| Side::ALL.map(|side| is(leg, side)));
+            legs.filter(|is| *is).count() as u64
+        };
+        let explicit = self.allocator.config().enough == Enough::Demand || told.short;
+        BuffersStatus {
+            scheme: scheme_name(self.settings.buffers.scheme).to_owned(),
+            mode: self.settings.mode(explicit).to_owned(),
+            budget: budget.map(Bytes::as_u64),
+            granted: counted(told.granted),
+            demand: counted(told.demand),
+            shortage: budget.map_or(0, |_| counted(told.shortage)),
+            queued: counted(told.queued),
+            shared: told.buffers.len() as u64,
+            explicit: sides(|leg, side| leg.given(side).is_some()),
+            widened: sides(leg::Leg::is_widened),
+            refused: self.counts.refused,
+            refusal: self
+                .counts
+                .last_refused
+                .map(|refused| self.refusal(refused.side, refused.given)),
+        }
+    }
+
+    /// Why the kernel gave less, and what would mend it.
+    fn refusal(&self, side: Side, given: u32) -> String {
+        let name = match side {
+            Side::Send => "net.core.wmem_max",
+            Side::Receive => "net.core.rmem_max",
+        };
+        let most = Bytes::new(self.limits[side as usize].unprivileged);
+        format!(
+            "a {side} buffer was cut to {}: {name} allows {most} without CAP_NET_ADMIN",
+            Bytes::new(given.into())
+        )
+    }
+
+    fn idle_status(&self) -> IdleStatus {
+        let (mut clients, mut tunnels, mut pooled) = (0, 0, 0);
+        for (_, parked, _) in self.register.iter() {
+            *match parked {
+                Parked::Client { .. } => &mut clients,
+                Parked::Tunnel { .. } => &mut tunnels,
+                Parked::Origin { .. } => &mut pooled,
+            } += 1;
+        }
+        let oldest = self
+            .register
+            .head()
+            .map(|(_, _, since)| clock::now().since(since).as_millis() as f64 / 1e3);
+        IdleStatus {
+            clients,
+            tunnels,
+            pooled,
+            oldest_seconds: oldest,
+            reused: self.counts.reused,
+            expired: self.counts.expired,
+        }
+    }
+
+    fn pressure_status(&self) -> PressureStatus {
+        let level = |level: &ekiden_model::pressure::Level| LevelStatus {
+            resource: level.resource.to_string(),
+            used: level.used,
+            limit: level.max,
+            low: level.low,
+        };
+        let evicted = Resource::ALL.into_iter().filter_map(|resource| {
+            let count = self.counts.evicted[resource as usize];
+            (count > 0).then(|| EvictedStatus { resource: resource.to_string(), count })
+        });
+        let admission = self.admission.snapshot();
+        PressureStatus {
+            levels: self.pressure.snapshot().iter().map(level).collect(),
+            evicted: evicted.collect(),
+            spoke: self.counts.spoke,
+            waiting: admission.waiting as u64,
+            waited: admission.waited,
+            refused: self.counts.turned_away,
+        }
+    }
+
+    fn grant(&self, id: u64, side: Side, rows: &[Row]) -> Option<GrantStatus> {
+        let leg = self.legs.get(&id)?;
+        let row = rows.iter().find(|row| row.side == side);
+        let given = leg.given(side);
+        let why = match row {
+            None => "the leg's own profile sets this buffer".to_owned(),
+            Some(row) => why(&row.why),
+        };
+        let how = match (given, leg.is_widened(side)) {
+            _ if !leg.is_shared(side) => "set by the leg's profile",
+            (_, true) => "widened beyond the kernel's tuning, which stood in the way",
+            (Some(_), _) => "given out of the budget",
+            (None, _) => "tuned by the kernel",
+        };
+        let refused = given.filter(|(asked, given)| u64::from(*given) < *asked);
+        Some(GrantStatus {
+            side: side.to_string(),
+            demand: row.map(|row| leg::counted(row.demand).as_u64()),
+            grant: given.map(|(asked, _)| asked),
+            given: given.map(|(_, given)| given.into()),
+            how: how.to_owned(),
+            why,
+            refused: refused.map(|(_, given)| self.refusal(side, given)),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! What is said of buffers, idle connections and pressure, and of one connection. Sizes of buffers are in
+//! bytes as the kernel counts them: `rb` and `tb` of `ss -tm`.
+
+use super::ConnectionStatus;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Socket buffers.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct BuffersStatus {
+    /// `fixed`, `equation`, `evict` or `shrink`.
+    pub scheme: String,
+    /// Who decides on sizes now: `kernel`, `shared out` (of the budget, by need), `fixed`.
+    pub mode: String,
+    /// What all buffers together may have; absent without a budget.
+    pub budget: Option<u64>,
+    /// Given out explicitly.
+    pub granted: u64,
+    /// What all could make use of, as of the last tick.
+    pub demand: u64,
+    /// Of that, what the budget does not hold.
+    pub shortage: u64,
+    /// What stands in the buffers.
+    pub queued: u64,
+    /// Buffers that are shared out.
+    pub shared: u64,
+    /// Of those, the ones with an explicit size.
+    pub explicit: u64,
+    /// Of those, the ones made wider than the kernel would have.
+    pub widened: u64,
+    /// Sizes that the kernel did not give in full.
+    pub refused: u64,
+    /// The last of them, in words.
+    pub refusal: Option<String>,
+}
+
+/// Idle connections.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct IdleStatus {
+    /// Clients between two requests.
+    pub clients: u64,
+    /// Silent tunnels that may be closed to make room.
+    pub tunnels: u64,
+    /// Connections to origins and proxies, kept for the next request.
+    pub pooled: u64,
+    /// How long the longest idle one is idle, seconds.
+    pub oldest_seconds: Option<f64>,
+    /// Pooled connections that served another request.
+    pub reused: u64,
+    /// Pooled connections whose time was over, or that the other side closed.
+    pub expired: u64,
+}
+
+/// What may run out, and what was done about it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PressureStatus {
+    /// How each resource stands.
+    pub levels: Vec<LevelStatus>,
+    /// Idle connections closed to make room, by what was low.
+    pub evicted: Vec<EvictedStatus>,
+    /// Idle connections that spoke in the moment they were to be closed, and so were not.
+    pub spoke: u64,
+    /// Newcomers that wait now.
+    pub waiting: u64,
+    /// Newcomers that had to wait.
+    pub waited: u64,
+    /// Newcomers that were refused, after waiting or because too many waited.
+    pub refused: u64,
+}
+
+/// How one resource stands.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LevelStatus {
+    /// `descriptors`, `socket memory` (pages), `memory` (bytes), `connections`, `local ports`.
+    pub resource: String,
+    /// In use.
+    pub used: u64,
+    /// The most that can be; absent when unlimited or not known.
+    pub limit: Option<u64>,
+    /// Whether it is low.
+    pub low: bool,
+}
+
+/// Idle connections that were closed because a resource was low.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct EvictedStatus {
+    /// As in the levels.
+    pub resource: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// One buffer of one leg.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct GrantStatus {
+    /// `send` or `receive`.
+    pub side: String,
+    /// What it could make use of; absent where the leg's profile sets it.
+    pub demand: Option<u64>,
+    /// What it was given; absent where the kernel tunes it.
+    pub grant: Option<u64>,
+    /// What the kernel made of that.
+    pub given: Option<u64>,
+    /// Who decides on its size, in words.
+    pub how: String,
+    /// Where the demand comes from, in words.
+    pub why: String,
+    /// Why the kernel gave less, and what would mend it.
+    pub refused: Option<String>,
+}
+
+/// What `ekiden explain` says of one connection.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct Explanation {
+    /// The connection and the kernel's figures.
+    pub connection: ConnectionStatus,
+    /// Why it is of its class, in words.
+    pub class: String,
+    /// Which way it goes and why, in words.
+    pub route: String,
+    /// Whether it counts as idle and may be closed to make room, in words.
+    pub idle: String,
+    /// The legs' buffers, the client's first.
+    pub legs: Vec<LegExplanation>,
+}
+
+/// The buffers of one leg.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+pub struct LegExplanation {
+    /// `client` or `upstream`.
+    pub side: String,
+    /// Sending and receiving.
+    pub buffers: Vec<GrantStatus>,
+}
