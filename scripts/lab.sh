@@ -25,6 +25,7 @@ kept() {
 }
 
 target/release/ekiden lab run thin-client --out "$1"
+target/release/ekiden lab run proxy-pressure --out "$1"
 target/release/ekiden lab run island --engine sim --out "$1"
 target/release/ekiden lab run island --out "$1"
 if [ "$(id -u)" = 0 ]; then

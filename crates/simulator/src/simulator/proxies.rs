@@ -220,13 +220,15 @@ impl<O: Observer> Simulator<O> {
     }
 
     pub(super) fn tell_proxy_of_bytes(&mut self, now: Time, number: u32) {
-        if self.flows.get(number as usize).is_some_and(|flow| flow.proxied) {
+        if self.proxy.is_some() && self.flows.get(number as usize).is_some_and(|flow| flow.proxied)
+        {
             self.with_proxy(|proxy, net| proxy.on_bytes(net, now, number));
         }
     }
 
     pub(super) fn tell_proxy_of_room(&mut self, now: Time, number: u32) {
-        if self.flows.get(number as usize).is_some_and(|flow| flow.proxied) {
+        if self.proxy.is_some() && self.flows.get(number as usize).is_some_and(|flow| flow.proxied)
+        {
             self.with_proxy(|proxy, net| proxy.on_room(net, now, number));
         }
     }
