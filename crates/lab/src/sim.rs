@@ -31,6 +31,10 @@ impl Engine for Simulated {
         available_parallelism().map_or(1, usize::from)
     }
 
+    fn is_deterministic(&self) -> bool {
+        true
+    }
+
     fn lacks(&self, cell: &Cell) -> Option<&'static str> {
         let congestion = cell.values.get("congestion").map(String::as_str);
         (congestion == Some("bbr")).then_some("BBR is not in the simulator")

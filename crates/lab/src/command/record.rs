@@ -75,6 +75,7 @@ pub fn record(asked: &Record) -> Result<Answer, String> {
     let seed = order::seed_of(&plan, &cell, asked.repetition, asked.seed);
     let ran = sim::record(&cell, seed, |sights| recorders(asked, sights));
     let (outcome, (rows, packets)) = ran.map_err(|error| error.to_string())?;
+    let outcome = outcome.checked().map_err(|error| error.to_string())?;
     let mut files = Vec::new();
     if let (Some(rows), Some(path)) = (rows, &asked.packets) {
         files.push(written("rows", path, rows.finish())?);

@@ -304,7 +304,7 @@ fn fidelity(kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     add(
         out,
         format_args!(
-            "<h3>Fidelity</h3><p>{} attempts took {took}; {failed} failed and were tried again. Of the {values} values used, \
+            "<h3>Fidelity</h3><p>{} attempts took {took}; {failed} failed. Of the {values} values used, \
          {noisy} come from links that were late now and then (noisy) and {tainted} from links that did not keep their time \
          (tainted, marked † in the tables).</p>",
             kept.rows.len()
