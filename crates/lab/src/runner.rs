@@ -222,9 +222,8 @@ fn work(engine: &mut dyn Engine, shared: &Mutex<Shared>, stop: &AtomicBool, watc
         let mut tainted = false;
         for attempt in 0..attempts {
             let begin = Instant::now();
-            let result = engine
-                .run(&task.cell, task.repetition, task.seed)
-                .and_then(Outcome::checked);
+            let result =
+                engine.run(&task.cell, task.repetition, task.seed).and_then(Outcome::checked);
             let interrupted = stop.load(Ordering::Relaxed) && result.is_err();
             if interrupted {
                 lock().tasks.push_front(task);
