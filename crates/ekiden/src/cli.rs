@@ -236,7 +236,7 @@ pub enum LabCommand {
         #[arg(value_name = "CAPTURE")]
         capture: PathBuf,
         /// The side whose data counts [default: who answered the handshake, else the lower port]
-        #[arg(long, value_name = "ADDRESS[:PORT]")]
+        #[arg(long, value_name = "ADDRESS[:PORT]|:PORT")]
         server: Option<ServerAddress>,
         /// A longer pause begins a new flow [default: 6.309573 ms, which is 10^-2.2 s]
         #[arg(long, value_name = "TIME", default_value_t = THRESHOLD, hide_default_value = true)]

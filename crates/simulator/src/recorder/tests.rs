@@ -170,10 +170,10 @@ fn a_server_may_open() {
         simulator.run(Time::ZERO + Span::from_millis(100));
         simulator.observer.finish().unwrap().0
     };
-    // of the first packet, the opener's: 10.0.0.x from 40,000 if it serves, else from 49,152 on
+    // of the first packet, the opener's SYN: not to be fragmented, 64 hops, TCP; then the port
     let port = |file: &[u8]| {
-        let at = file.windows(4).position(|four| four == [0x45, 0, 0, 40]).unwrap();
-        u16::from_be_bytes([file[at + 20], file[at + 21]])
+        let at = file.windows(4).position(|four| four == [0x40, 0, 64, 6]).unwrap();
+        u16::from_be_bytes([file[at + 14], file[at + 15]])
     };
     assert_eq!(port(&capture(Side::Opener)), 40_000);
     assert!(port(&capture(Side::Acceptor)) >= 49_152);
