@@ -300,6 +300,7 @@ fn published(evaluation: &Evaluation) -> String {
             (Some(true), _) => "holds",
             (Some(false), _) => "DOES NOT HOLD",
             (None, Some(_)) if !judged.is_asked => NOT_ASKED,
+            (None, Some(_)) if judged.is_too_few => "reported: too few runs",
             (None, Some(_)) => "reported",
             (None, None) => "not measured",
         };

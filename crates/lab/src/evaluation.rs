@@ -73,6 +73,8 @@ pub struct Judged {
     pub asserted: bool,
     /// Whether this engine is asked for it; another one is, otherwise.
     pub is_asked: bool,
+    /// Whether it is not, since its cells were run too seldom.
+    pub is_too_few: bool,
     /// Its 95 % interval, where it comes from one cell.
     pub interval: Option<Interval>,
     /// Whether it lies in its range; `None` when not asserted or not measured.
@@ -265,7 +267,12 @@ fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
 }
 
 fn judge(row: &Published, cells: &[CellResult], seed: u64, engine: &str) -> Judged {
-    let asserted = row.asserted.on(engine);
+    let seldom = |result: &CellResult| {
+        result.cell.is_in(&row.expectation.of)
+            && result.runs.len() < row.repetitions_at_least as usize
+    };
+    let is_too_few = row.asserted.on(engine) && cells.iter().any(seldom);
+    let asserted = row.asserted.on(engine) && !is_too_few;
     let found = expected::figure(&row.expectation, cells, seed);
     let measured = found.as_ref().map(|found| found.value);
     let within = measured.map(|value| row.expectation.is_met(value));
@@ -274,6 +281,7 @@ fn judge(row: &Published, cells: &[CellResult], seed: u64, engine: &str) -> Judg
         row: row.clone(),
         measured,
         asserted,
+        is_too_few,
         is_asked: row.asserted.concerns(engine),
         interval: found.and_then(|found| found.interval),
         holds: within.filter(|_| asserted),

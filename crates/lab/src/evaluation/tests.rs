@@ -210,6 +210,20 @@ fn a_figure_that_no_cell_has_is_told_with_those_there_are() {
 }
 
 #[test]
+fn of_too_few_runs_a_row_is_reported_alone() {
+    let text = include_str!("../runner/sample.toml");
+    let judged = |least: u32| {
+        let wanted = format!("low = 1000\nrepetitions_at_least = {least}");
+        let plan = plan::parse("sample.toml", &text.replace("low = 200\nhigh = 400", &wanted));
+        evaluate(&plan.unwrap(), &kept(rows())).rows.remove(0)
+    };
+    let of_three = judged(3);
+    assert_eq!((of_three.holds, of_three.is_too_few), (Some(false), false));
+    let of_four = judged(4);
+    assert_eq!((of_four.holds, of_four.is_too_few, of_four.within), (None, true, Some(false)));
+}
+
+#[test]
 fn a_figure_that_no_run_has_lets_the_whole_fail() {
     let text = include_str!("../runner/sample.toml");
     let parsed = |changed: &str| plan::parse("sample.toml", changed).unwrap();

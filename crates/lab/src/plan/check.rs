@@ -232,6 +232,7 @@ impl Source<'_> {
             conditions: draft.conditions,
             source: draft.source,
             asserted,
+            repetitions_at_least: draft.repetitions_at_least,
             expectation: self.expectation(&expectation, parts)?,
         })
     }

@@ -95,6 +95,8 @@ pub struct Published {
     pub source: String,
     /// Where it must hold and is not only reported.
     pub asserted: Asserted,
+    /// It is only reported of fewer runs than this of any of its cells: chance would decide.
+    pub repetitions_at_least: u32,
     /// What is computed.
     pub expectation: Expectation,
 }

@@ -145,6 +145,9 @@ fn verdict_of(judged: &Judged) -> &'static str {
         (Some(true), ..) => "<span class=\"verdict yes\">✓ holds</span>",
         (Some(false), ..) => "<span class=\"verdict no\">✗ does not hold</span>",
         (None, _, Some(_)) if !judged.is_asked => NOT_ASKED,
+        (None, _, Some(_)) if judged.is_too_few => {
+            "<span class=\"verdict none\">reported; too few runs</span>"
+        }
         (None, _, None) => "<span class=\"verdict none\">not measured</span>",
         (None, Some(true), _) => "<span class=\"verdict none\">reported; would hold</span>",
         (None, Some(false), _) => "<span class=\"verdict none\">reported; would not</span>",
