@@ -2,7 +2,7 @@
 
 use crate::config::{Overrides, pattern};
 use crate::link;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use ekiden_lab::classify::ServerAddress;
 use ekiden_model::units::Span;
 use ekiden_model::workload::flows::THRESHOLD;
@@ -255,7 +255,7 @@ pub enum LabCommand {
         #[arg(value_name = "CAPTURE")]
         capture: PathBuf,
         /// The side whose data counts [default: who answered the handshake, else the lower port]
-        #[arg(long, value_name = "ADDRESS[:PORT]")]
+        #[arg(long, value_name = "ADDRESS[:PORT]|:PORT")]
         server: Option<ServerAddress>,
         /// A longer pause begins a new flow [default: 6.309573 ms, which is 10^-2.2 s]
         #[arg(long, value_name = "TIME", default_value_t = THRESHOLD, hide_default_value = true)]
@@ -284,6 +284,7 @@ const RECORD_HELP: &str = "Examples:\n  \
 
 /// `ekiden lab record`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("output").args(["packets", "pcap"]).required(true).multiple(true)))]
 pub struct LabRecord {
     /// An experiment of `ekiden lab list`, or the path of a plan
     #[arg(value_name = "NAME")]
@@ -301,7 +302,7 @@ pub struct LabRecord {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub seed: u64,
     /// Rows of segments and writes go here, as Parquet
-    #[arg(long, value_name = "FILE", required_unless_present = "pcap")]
+    #[arg(long, value_name = "FILE")]
     pub packets: Option<PathBuf>,
     /// A capture of headers goes here, as pcapng
     #[arg(long, value_name = "FILE")]

@@ -24,6 +24,7 @@ use ekiden_model::units::Span;
 use ekiden_model::workload::flows::{Summary, THRESHOLD};
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// How to look at a capture.
@@ -58,6 +59,8 @@ pub struct Found {
     pub repeated: u64,
     /// Packets with more than 1500 bytes of payload: captured before a device cut them.
     pub uncut: u64,
+    /// Where no server sent any: the first side that sent data without being taken for a server.
+    pub not_counted: Option<SocketAddr>,
     /// Of the flows.
     pub summary: Summary,
 }
@@ -106,17 +109,26 @@ pub enum ClassifyError {
 }
 
 fn nothing(found: &Found) -> String {
-    let Found { packets, tcp, undecided, others, .. } = found;
+    let Found { packets, tcp, undecided, others, not_counted, .. } = found;
     let hint = if *undecided > 0 {
-        "which side is the server cannot be told, --server ADDRESS says it"
+        "which side is the server cannot be told"
     } else if *others > 0 {
         "no connection has the address of --server"
     } else if *tcp > 0 {
-        "the server's side sent no data: --server ADDRESS, if it is the other side"
+        "the side that was taken for the server sent none"
     } else {
         "capture where the clients' TCP connections pass, without a filter that leaves them out"
     };
-    format!("there is no data from a server in {packets} packets, {tcp} of them TCP; {hint}")
+    let mut text =
+        format!("there is no data from a server in {packets} packets, {tcp} of them TCP; {hint}");
+    if let Some(sent) = not_counted {
+        text += &format!(
+            "; {sent} sent data: if that is a server, say --server {sent}, or --server :{} for all \
+             at this port",
+            sent.port()
+        );
+    }
+    text
 }
 
 /// Reads a capture and classifies the data of its servers.
@@ -138,6 +150,7 @@ pub fn classify(input: impl Read, options: &Options) -> Result<Found, ClassifyEr
     if found.summary.flows() == 0 {
         return Err(ClassifyError::NoData(Box::new(found)));
     }
+    found.not_counted = None;
     Ok(found)
 }
 

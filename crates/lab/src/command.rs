@@ -266,6 +266,9 @@ fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) ->
     };
     text += &claims(&written.evaluation);
     text.extend(written.evaluation.tables.iter().map(|table| table.text()));
+    for unknown in &written.evaluation.unknown {
+        let _infallible = writeln!(text, "\nUNKNOWN FIGURE: {unknown}");
+    }
     let seconds = words(written.summary.seconds);
     let _infallible =
         writeln!(text, "\n{} cells, all runs together {seconds}.", written.evaluation.cells.len());
@@ -286,6 +289,9 @@ fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) ->
     Answer { text, fine }
 }
 
+/// The verdict on what another engine has to show.
+const NOT_ASKED: &str = "not asked of this engine";
+
 /// Published beside measured.
 fn published(evaluation: &Evaluation) -> String {
     let mut lines = vec![["", "published", "measured", "unit", ""].map(str::to_owned)];
@@ -293,6 +299,8 @@ fn published(evaluation: &Evaluation) -> String {
         let verdict = match (judged.holds, judged.measured) {
             (Some(true), _) => "holds",
             (Some(false), _) => "DOES NOT HOLD",
+            (None, Some(_)) if !judged.is_asked => NOT_ASKED,
+            (None, Some(_)) if judged.is_too_few => "reported: too few runs",
             (None, Some(_)) => "reported",
             (None, None) => "not measured",
         };
@@ -325,6 +333,8 @@ fn claims(evaluation: &Evaluation) -> String {
         let verdict = match decided.holds {
             Some(true) => "holds",
             Some(false) => "DOES NOT HOLD",
+            None if !decided.is_asked => NOT_ASKED,
+            None if !decided.asserted => "reported",
             None => "open",
         };
         let _infallible =

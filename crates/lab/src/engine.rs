@@ -21,6 +21,12 @@ pub trait Engine {
         1
     }
 
+    /// Whether equal cells and seeds give equal outcomes: then no second try can end otherwise, and
+    /// there is nothing to calibrate.
+    fn is_deterministic(&self) -> bool {
+        false
+    }
+
     /// Why it cannot run this cell, if it cannot: it is left out.
     fn lacks(&self, _cell: &Cell) -> Option<&'static str> {
         None
@@ -102,6 +108,33 @@ pub struct Outcome {
     /// Why not clean.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
+}
+
+impl Outcome {
+    /// The outcome, if all of it are numbers: rows cannot hold another, and nothing can be said of one.
+    ///
+    /// # Errors
+    /// The first of its figures that is none, by its name.
+    pub fn checked(self) -> Result<Self, EngineError> {
+        let of_series = |(name, values): (&String, &Vec<[f64; 2]>)| {
+            let wrong = values.iter().flatten().find(|value| !value.is_finite());
+            wrong.map(|value| (name.clone(), *value))
+        };
+        let wrong = (!self.value.is_finite())
+            .then(|| ("the measured value".to_owned(), self.value))
+            .or_else(|| {
+                let wrong = self.figures.iter().find(|(_, value)| !value.is_finite());
+                wrong.map(|(name, value)| (format!("figure «{name}»"), *value))
+            })
+            .or_else(|| self.series.iter().find_map(of_series));
+        match wrong {
+            None => Ok(self),
+            Some((name, value)) => Err(EngineError(format!(
+                "{name} came out as {value}, which is no number: something in this cell leaves nothing \
+                 to measure, such as a time or a size of next to nothing"
+            ))),
+        }
+    }
 }
 
 /// Why an engine cannot do what it is asked.

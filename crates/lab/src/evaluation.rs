@@ -12,7 +12,7 @@ pub mod tables;
 
 use crate::cell::Cell;
 use crate::engine::Fidelity;
-use crate::plan::{Claim, Plan, Published, Rule, Table};
+use crate::plan::{Claim, Plan, Published, Rule, Selection, Table};
 use crate::runner::journal::{Kept, Row};
 use crate::statistics::bootstrap::{self, Interval};
 use crate::statistics::paired::{self, Beside, Runs};
@@ -71,6 +71,10 @@ pub struct Judged {
     pub measured: Option<f64>,
     /// Whether it must hold on this engine.
     pub asserted: bool,
+    /// Whether this engine is asked for it; another one is, otherwise.
+    pub is_asked: bool,
+    /// Whether it is not, since its cells were run too seldom.
+    pub is_too_few: bool,
     /// Its 95 % interval, where it comes from one cell.
     pub interval: Option<Interval>,
     /// Whether it lies in its range; `None` when not asserted or not measured.
@@ -88,6 +92,8 @@ pub struct Decided {
     pub claim: Claim,
     /// Whether it must hold on this engine.
     pub asserted: bool,
+    /// Whether this engine is asked for it; another one is, otherwise.
+    pub is_asked: bool,
     /// `None` when not asserted or not measured.
     pub holds: Option<bool>,
     /// In numbers.
@@ -124,14 +130,18 @@ pub struct Evaluation {
     pub lacking: BTreeMap<String, usize>,
     /// Cells of which every attempt failed, with the last reason.
     pub failed: Vec<(Cell, String)>,
+    /// Where the plan asks for a figure that no run has: whose it is, and which there are.
+    pub unknown: Vec<String>,
 }
 
 impl Evaluation {
-    /// Whether nothing that is asserted and was measured fails.
+    /// Whether nothing that is asserted and was measured fails, and the plan asks for no figure that
+    /// there is not.
     #[must_use]
     pub fn holds(&self) -> bool {
         let rows = self.rows.iter().map(|row| row.holds);
-        rows.chain(self.claims.iter().map(|claim| claim.holds)).all(|holds| holds != Some(false))
+        let mut all = rows.chain(self.claims.iter().map(|claim| claim.holds));
+        all.all(|holds| holds != Some(false)) && self.unknown.is_empty()
     }
 }
 
@@ -167,12 +177,45 @@ pub fn evaluate(plan: &Plan, kept: &Kept) -> Evaluation {
     let claims = plan.claims.iter().map(|claim| {
         let (holds, evidence) = decide(claim, plan, &cells, seed, &mut compared);
         let asserted = claim.asserted.on(engine);
-        Decided { claim: claim.clone(), asserted, holds: holds.filter(|_| asserted), evidence }
+        let (claim, is_asked) = (claim.clone(), claim.asserted.concerns(engine));
+        Decided { claim, asserted, is_asked, holds: holds.filter(|_| asserted), evidence }
     });
     let claims = claims.collect();
     let fill = |table: &Table| tables::fill(table, &cells, &plan.measure_of(&table.of.part).name);
     let tables = plan.tables.iter().map(fill).collect();
-    Evaluation { cells, rows: judged, claims, compared, tables, missing, lacking, failed }
+    let unknown = unknown(plan, &cells, engine);
+    Evaluation { cells, rows: judged, claims, compared, tables, missing, lacking, failed, unknown }
+}
+
+/// Figures that the plan asks for on this engine and that none of its runs has, where cells of the
+/// question were run: a misspelt name would otherwise be a dash for ever.
+fn unknown(plan: &Plan, cells: &[CellResult], engine: &str) -> Vec<String> {
+    let mut asked: Vec<(String, &Selection, &str)> = Vec::new();
+    for row in plan.published.iter().filter(|row| row.asserted.concerns(engine)) {
+        if let Some(figure) = &row.expectation.figure {
+            asked.push((format!("published «{}»", row.name), &row.expectation.of, figure));
+        }
+    }
+    for claim in plan.claims.iter().filter(|claim| claim.asserted.concerns(engine)) {
+        let (of, figure) = match &claim.rule {
+            Rule::Figure(expectation) => (&expectation.of, &expectation.figure),
+            Rule::Order { of, figure, .. } => (of, figure),
+            _ => continue,
+        };
+        if let Some(figure) = figure {
+            asked.push((format!("claim «{}»", claim.text), of, figure));
+        }
+    }
+    for table in &plan.tables {
+        let columns = table.columns.iter().filter(|column| *column != tables::VALUE);
+        asked.extend(columns.map(|name| (format!("table «{}»", table.name), &table.of, &**name)));
+    }
+    let nowhere = |name: &str| !cells.iter().any(|result| result.figures.contains_key(name));
+    let told =
+        asked.into_iter().filter(|(.., name)| nowhere(name)).filter_map(|(whose, of, name)| {
+            expected::lack(of, Some(name), cells).map(|lack| format!("{whose}: {lack}"))
+        });
+    told.collect()
 }
 
 fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
@@ -224,7 +267,12 @@ fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
 }
 
 fn judge(row: &Published, cells: &[CellResult], seed: u64, engine: &str) -> Judged {
-    let asserted = row.asserted.on(engine);
+    let seldom = |result: &CellResult| {
+        result.cell.is_in(&row.expectation.of)
+            && result.runs.len() < row.repetitions_at_least as usize
+    };
+    let is_too_few = row.asserted.on(engine) && cells.iter().any(seldom);
+    let asserted = row.asserted.on(engine) && !is_too_few;
     let found = expected::figure(&row.expectation, cells, seed);
     let measured = found.as_ref().map(|found| found.value);
     let within = measured.map(|value| row.expectation.is_met(value));
@@ -233,6 +281,8 @@ fn judge(row: &Published, cells: &[CellResult], seed: u64, engine: &str) -> Judg
         row: row.clone(),
         measured,
         asserted,
+        is_too_few,
+        is_asked: row.asserted.concerns(engine),
         interval: found.and_then(|found| found.interval),
         holds: within.filter(|_| asserted),
         within: within.filter(|_| bounded),

@@ -5,14 +5,14 @@
 //! batch.run(engines, watch)            calibrates, then runs; every run is on disk before the next
 //! ```
 //! A run that fails is kept with its reason and tried again, a run on links that did not keep their
-//! time likewise, both [`ATTEMPTS`] times at most; nothing is dropped. An interrupted batch goes on
-//! where it stopped.
+//! time likewise, both [`ATTEMPTS`] times at most, and once where every try would be the same; nothing is
+//! dropped. An interrupted batch goes on where it stopped.
 
 pub mod journal;
 pub mod order;
 pub mod progress;
 
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, Outcome};
 use crate::machine::Machine;
 use crate::plan::{Choice, Plan};
 use journal::{Begin, Identity, Journal, Row};
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Attempts at one repetition in one start of a batch.
+/// Attempts at one repetition in one start of a batch, by an engine whose tries differ.
 pub const ATTEMPTS: u32 = 3;
 
 /// How a batch is to be run.
@@ -76,7 +76,7 @@ pub struct Done {
     pub made: usize,
     /// Runs that were kept from before.
     pub kept: usize,
-    /// Repetitions given up after [`ATTEMPTS`] failures.
+    /// Repetitions of which every attempt failed.
     pub given_up: usize,
     /// Repetitions of which every attempt was on links that did not keep their time.
     pub tainted: usize,
@@ -173,7 +173,9 @@ impl Batch {
         let Some(first) = engines.first_mut() else {
             return Err(BatchError::Nothing("there is no engine to run it".to_owned()));
         };
-        watch.says("calibrating the links");
+        if !first.is_deterministic() {
+            watch.says("calibrating the links");
+        }
         let calibration = first.calibrate()?;
         let refusals = calibration.refusals();
         if !refusals.is_empty() {
@@ -211,15 +213,17 @@ impl Batch {
 
 /// Takes tasks until there is none, or Ctrl-C, or a row cannot be kept.
 fn work(engine: &mut dyn Engine, shared: &Mutex<Shared>, stop: &AtomicBool, watch: &dyn Watch) {
+    let attempts = if engine.is_deterministic() { 1 } else { ATTEMPTS };
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     while !stop.load(Ordering::Relaxed) {
         // a statement of its own, so that the lock is given back at its end
         let task = lock().tasks.pop_front();
         let Some(task) = task else { return };
         let mut tainted = false;
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..attempts {
             let begin = Instant::now();
-            let result = engine.run(&task.cell, task.repetition, task.seed);
+            let result =
+                engine.run(&task.cell, task.repetition, task.seed).and_then(Outcome::checked);
             let interrupted = stop.load(Ordering::Relaxed) && result.is_err();
             if interrupted {
                 lock().tasks.push_front(task);
@@ -247,7 +251,7 @@ fn work(engine: &mut dyn Engine, shared: &Mutex<Shared>, stop: &AtomicBool, watc
             }
             shared.done.made += 1;
             tainted |= row.outcome.is_some();
-            let last = row.is_good() || attempt + 1 == ATTEMPTS || stop.load(Ordering::Relaxed);
+            let last = row.is_good() || attempt + 1 == attempts || stop.load(Ordering::Relaxed);
             watch.ran(&row, last);
             if last {
                 if !row.is_good() && tainted {

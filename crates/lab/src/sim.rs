@@ -19,17 +19,24 @@ use ekiden_simulator::trace::Kind;
 use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 
+/// As in `--engine`.
+pub const NAME: &str = "sim";
+
 /// Runs cells in the simulator.
 #[derive(Debug, Default)]
 pub struct Simulated;
 
 impl Engine for Simulated {
     fn name(&self) -> &'static str {
-        "sim"
+        NAME
     }
 
     fn most_jobs(&self) -> usize {
         available_parallelism().map_or(1, usize::from)
+    }
+
+    fn is_deterministic(&self) -> bool {
+        true
     }
 
     fn lacks(&self, cell: &Cell) -> Option<&'static str> {
@@ -93,8 +100,10 @@ fn has_thin_clients(cell: &Cell) -> bool {
 pub struct Sights {
     /// The link whose queue is of interest: the bottleneck; of a path in legs, the server's own.
     pub watched: Option<Way>,
-    /// The side that sends most.
-    pub sender: Side,
+    /// The side that serves, which is also the one that sends most.
+    pub server: Side,
+    /// How many flows there are, those of handshakes and requests too.
+    pub flows: u32,
     /// What the kinds of writes are called, from 0.
     pub kinds: &'static [Kind],
 }

@@ -21,8 +21,6 @@ pub struct ChainConfig {
 /// What came of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChainResult {
-    /// When the first connection was begun.
-    pub begun: Option<Time>,
     /// When the first byte of the answer came.
     pub first_byte: Option<Time>,
     /// When the last one did.

@@ -12,6 +12,8 @@
 pub mod packets;
 pub mod rows;
 
+use crate::trace::Direction;
+use packets::Side;
 use std::collections::BTreeSet;
 
 /// The flows that are written down.
@@ -33,6 +35,12 @@ impl Flows {
             Self::These(flows) => flows.contains(&flow),
         }
     }
+}
+
+/// Which way a packet goes, of a connection that this side serves. It may be the opener: the study's
+/// servers open connections to their clients.
+fn direction(from_opener: bool, server: Side) -> Direction {
+    if from_opener == (server == Side::Opener) { Direction::ToClient } else { Direction::ToServer }
 }
 
 /// The element of this number, the ones before it made where they are not there yet.

@@ -86,10 +86,10 @@ pub enum Kind {
 /// Which way, of a connection's two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
-    /// From the side that opened the connection.
+    /// From the client, which mostly is who opened the connection.
     #[default]
     ToServer,
-    /// To it.
+    /// From the server.
     ToClient,
 }
 

@@ -65,7 +65,7 @@ fn assert_read(simulator: Simulator<Packets<Vec<u8>>>, flows: u32, until: Span) 
 }
 
 fn packets(flows: Flows, side: Side) -> Packets<Vec<u8>> {
-    Packets::new(Vec::new(), side, flows, "seed 1").unwrap()
+    Packets::new(Vec::new(), side, Side::Acceptor, flows, "seed 1").unwrap()
 }
 
 #[test]

@@ -36,19 +36,30 @@ pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
         );
     }
     for series in &panel.series {
-        let path: Vec<String> = series
-            .points
-            .iter()
-            .map(|p| format!("{:.1},{:.1}", x_of(p.x), area.y_of(p.y)))
-            .collect();
-        put(
-            out,
-            format_args!(
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"var(--s{})\" stroke-width=\"1.8\" stroke-dasharray=\"{}\"/>",
-                path.join(" "),
-                series.style,
-                DASHES.get((series.style + 3) % 4).unwrap_or(&"")
-            ),
-        );
+        for run in series.points.chunk_by(|a, b| b.x - a.x <= panel.gap) {
+            if let [only] = run {
+                put(
+                    out,
+                    format_args!(
+                        "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"1.5\" fill=\"var(--s{})\"/>",
+                        x_of(only.x),
+                        area.y_of(only.y),
+                        series.style
+                    ),
+                );
+                continue;
+            }
+            let path: Vec<String> =
+                run.iter().map(|p| format!("{:.1},{:.1}", x_of(p.x), area.y_of(p.y))).collect();
+            put(
+                out,
+                format_args!(
+                    "<polyline points=\"{}\" fill=\"none\" stroke=\"var(--s{})\" stroke-width=\"1.8\" stroke-dasharray=\"{}\"/>",
+                    path.join(" "),
+                    series.style,
+                    DASHES.get((series.style + 3) % 4).unwrap_or(&"")
+                ),
+            );
+        }
     }
 }

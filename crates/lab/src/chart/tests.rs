@@ -17,6 +17,7 @@ fn panel(kind: Kind) -> Panel {
         series: vec![series("un-split", 0, &[49.0]), series("ekiden", 3, &[50.0, 92.0, 191.0])],
         reach: None,
         marks: Vec::new(),
+        gap: f64::INFINITY,
         wide: false,
     }
 }
@@ -48,6 +49,21 @@ fn bars_have_whiskers_and_a_legend() {
     let svg = panel(Kind::Bars).svg();
     assert_eq!(svg.matches("class=\"w\"").count(), 4);
     insta::assert_snapshot!(structure(&svg));
+}
+
+#[test]
+fn a_curve_is_broken_where_nothing_is_known() {
+    let lines = |gap: f64| {
+        let mut panel = Panel { gap, ..panel(Kind::Curves) };
+        panel.series = vec![series("RTO", 1, &[50.0, 92.0, 191.0, 80.0])];
+        panel.series[0].points[2].x = 4.0;
+        panel.series[0].points[3].x = 9.0;
+        let svg = panel.svg();
+        (svg.matches("<polyline").count(), svg.matches("<circle").count())
+    };
+    assert_eq!(lines(f64::INFINITY), (1, 0));
+    assert_eq!(lines(2.5), (1, 2));
+    assert_eq!(lines(0.5), (0, 4));
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// The address of the side whose data counts, with or without a port.
+/// The address of the side whose data counts, with or without a port; or a port at any address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerAddress {
-    address: IpAddr,
+    address: Option<IpAddr>,
     port: Option<u16>,
 }
 
@@ -20,18 +20,22 @@ impl FromStr for ServerAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Ok(address) = text.parse() {
-            return Ok(Self { address, port: None });
+            return Ok(Self { address: Some(address), port: None });
+        }
+        if let Some(port) = text.strip_prefix(':').and_then(|port| port.parse().ok()) {
+            return Ok(Self { address: None, port: Some(port) });
         }
         let whole: SocketAddr = text
             .parse()
-            .map_err(|_| "write it like 192.0.2.1, 192.0.2.1:3389 or [2001:db8::1]:3389")?;
-        Ok(Self { address: whole.ip(), port: Some(whole.port()) })
+            .map_err(|_| "write it like 192.0.2.1, 192.0.2.1:3389, [2001:db8::1]:3389 or :3389")?;
+        Ok(Self { address: Some(whole.ip()), port: Some(whole.port()) })
     }
 }
 
 impl ServerAddress {
     fn is(&self, other: SocketAddr) -> bool {
-        self.address == other.ip() && self.port.is_none_or(|port| port == other.port())
+        self.address.is_none_or(|address| address == other.ip())
+            && self.port.is_none_or(|port| port == other.port())
     }
 }
 
@@ -82,8 +86,11 @@ impl Connections {
             connection.is_of(segment);
             before.count(&mut self.found);
         }
-        let Server::Is(server) = connection.server else { return };
-        if segment.payload == 0 || segment.from != server {
+        if segment.payload == 0 {
+            return;
+        }
+        if connection.server != Server::Is(segment.from) {
+            self.found.not_counted.get_or_insert(segment.from);
             return;
         }
         let new = connection.on_data(segment);

@@ -182,7 +182,7 @@ impl Document {
             (
                 self.undecided,
                 "connection",
-                "left out: which side is the server? --server ADDRESS says it",
+                "left out: which side is the server? --server ADDRESS or :PORT says it",
             ),
             (self.others, "connection", "left out: neither side has the address of --server"),
             (

@@ -202,6 +202,21 @@ fn what_is_generated_is_found_again() {
     assert_eq!((found.connections, found.repeated, found.uncut), (1, repeated, 0));
 }
 
+/// Where the server opened, as in the simulator's thin clients, the message has the words that help.
+#[test]
+fn a_server_that_opened_is_named() {
+    let (client, server) = ((49_152, 40_000), (40_000, 49_152));
+    let file = pcapng(&[
+        (0, over_ipv4(server, 0, SYN, 0)),
+        (1, over_ipv4(client, 0, SYN | ACK, 0)),
+        (5, over_ipv4(server, 1, ACK, 10)),
+    ]);
+    let told = refused(&file);
+    assert!(told.contains("40000 sent data") && told.contains("--server :40000"), "{told}");
+    let options = Options { server: Some(":40000".parse().unwrap()), ..Options::default() };
+    assert_eq!(classify(&file[..], &options).unwrap().summary.interactive.bytes, 10);
+}
+
 #[test]
 fn the_server_is_found_by_handshake_then_port_then_name() {
     // the server has the higher port, and only its SYN-ACK says so
@@ -215,7 +230,11 @@ fn the_server_is_found_by_handshake_then_port_then_name() {
     let even = ports(700, 700);
     let undecided = pcapng(&[(0, even(1, ACK, 10))]);
     let told = refused(&undecided);
-    assert!(told.contains("cannot be told") && told.contains("--server"), "{told}");
+    assert!(told.contains("cannot be told"), "{told}");
+    assert!(
+        told.contains("192.0.2.1:700 sent data") || told.contains("192.0.2.2:700 sent data"),
+        "{told}"
+    );
     // a name goes before everything
     let named = |server: &str, file: &[u8]| {
         let options = Options { server: Some(server.parse().unwrap()), ..Options::default() };
@@ -224,8 +243,12 @@ fn the_server_is_found_by_handshake_then_port_then_name() {
     let file = pcapng(&session(over_ipv4, |packet| packet));
     assert_eq!(named("192.0.2.1", &file).unwrap(), 220);
     assert_eq!(named("192.0.2.2:50000", &file).unwrap(), 35);
+    assert_eq!(named(":50000", &file).unwrap(), 35);
     let told = named("192.0.2.2:3389", &file).unwrap_err().to_string();
     assert!(told.contains("no connection has the address"), "{told}");
+    for wrong in [":", ":0x", ":70000"] {
+        assert!(wrong.parse::<ServerAddress>().is_err(), "{wrong}");
+    }
     assert!("192.0.2".parse::<ServerAddress>().unwrap_err().contains("[2001:db8::1]:3389"));
 }
 

@@ -71,10 +71,28 @@ struct Written<'a> {
 /// In words: what happened, where, what to try.
 pub fn record(asked: &Record) -> Result<Answer, String> {
     let plan = plan::find(&asked.experiment).map_err(|error| error.to_string())?;
+    if !plan.engines.iter().any(|engine| engine == sim::NAME) {
+        return Err(format!(
+            "experiment «{}» runs on {} alone, and runs of the simulator are what can be recorded; \
+             `ekiden lab list` says which experiments run on {}",
+            plan.name,
+            plan.engines.join(", "),
+            sim::NAME
+        ));
+    }
+    if let (Some(packets), Some(pcap)) = (&asked.packets, &asked.pcap)
+        && are_one_file(packets, pcap)
+    {
+        return Err(format!(
+            "--packets and --pcap are both {}, and would overwrite each other; give them two names",
+            pcap.display()
+        ));
+    }
     let cell = the_cell(&plan, asked)?;
     let seed = order::seed_of(&plan, &cell, asked.repetition, asked.seed);
     let ran = sim::record(&cell, seed, |sights| recorders(asked, sights));
     let (outcome, (rows, packets)) = ran.map_err(|error| error.to_string())?;
+    let outcome = outcome.checked().map_err(|error| error.to_string())?;
     let mut files = Vec::new();
     if let (Some(rows), Some(path)) = (rows, &asked.packets) {
         files.push(written("rows", path, rows.finish())?);
@@ -90,9 +108,23 @@ pub fn record(asked: &Record) -> Result<Answer, String> {
     Ok(Answer { text, fine: true })
 }
 
+/// Whether two paths are one regular file, or will be; a device such as `/dev/null` takes both.
+fn are_one_file(one: &Path, other: &Path) -> bool {
+    // what is not there yet is its folder and a name
+    let whole = |path: &Path| {
+        path.canonicalize().ok().or_else(|| {
+            let absolute = std::path::absolute(path).ok()?;
+            Some(absolute.parent()?.canonicalize().ok()?.join(absolute.file_name()?))
+        })
+    };
+    let device = one.metadata().is_ok_and(|known| !known.is_file());
+    !device && whole(one).is_some_and(|path| Some(path) == whole(other))
+}
+
 /// The one cell that is meant.
 fn the_cell(plan: &Plan, asked: &Record) -> Result<Cell, String> {
-    let choice = Choice { only: asked.only.clone(), ..Choice::default() };
+    let engine = Some(sim::NAME.to_owned());
+    let choice = Choice { only: asked.only.clone(), engine, ..Choice::default() };
     check_choice(plan, &choice)?;
     let mut cells: Vec<Cell> = plan.cells(&choice).into_iter().map(|(cell, _)| cell).collect();
     for pair in &asked.cell {
@@ -150,18 +182,28 @@ fn recorders(asked: &Record, sights: &Sights) -> Result<Recorders, EngineError> 
         [] => Flows::All,
         some => Flows::These(some.iter().copied().collect()),
     };
-    let other = match sights.sender {
+    let missing: Vec<String> =
+        asked.flows.iter().filter(|flow| **flow >= sights.flows).map(u32::to_string).collect();
+    if !missing.is_empty() {
+        return Err(EngineError(format!(
+            "--flows: there is no flow {}; this run has {}, numbered from 0",
+            missing.join(", "),
+            sights.flows
+        )));
+    }
+    let other = match sights.server {
         Side::Opener => Side::Acceptor,
         Side::Acceptor => Side::Opener,
     };
-    let side = if asked.at == At::Sender { sights.sender } else { other };
+    let side = if asked.at == At::Sender { sights.server } else { other };
     let comment = &asked.command;
     let rows = asked.packets.as_deref().map(|path| {
-        let rows = |to| Rows::new(to, flows(), sights.watched, sights.kinds, comment);
+        let rows =
+            |to| Rows::new(to, flows(), sights.server, sights.watched, sights.kinds, comment);
         create(path).and_then(rows).map_err(|error| EngineError(told(path, &error)))
     });
     let packets = asked.pcap.as_deref().map(|path| {
-        let packets = |to| Packets::new(to, side, flows(), comment);
+        let packets = |to| Packets::new(to, side, sights.server, flows(), comment);
         create(path).and_then(packets).map_err(|error| EngineError(told(path, &error)))
     });
     Ok((rows.transpose()?, packets.transpose()?))

@@ -68,7 +68,7 @@ pub(super) fn fill(table: &Table, cells: &[CellResult], measure: &str) -> Filled
 }
 
 /// The column that is the outcome's value and none of its further figures.
-const VALUE: &str = "value";
+pub(super) const VALUE: &str = "value";
 
 impl Line {
     /// As written: labels, then figures.

@@ -210,6 +210,45 @@ fn a_figure_that_no_cell_has_is_told_with_those_there_are() {
 }
 
 #[test]
+fn of_too_few_runs_a_row_is_reported_alone() {
+    let text = include_str!("../runner/sample.toml");
+    let judged = |least: u32| {
+        let wanted = format!("low = 1000\nrepetitions_at_least = {least}");
+        let plan = plan::parse("sample.toml", &text.replace("low = 200\nhigh = 400", &wanted));
+        evaluate(&plan.unwrap(), &kept(rows())).rows.remove(0)
+    };
+    let of_three = judged(3);
+    assert_eq!((of_three.holds, of_three.is_too_few), (Some(false), false));
+    let of_four = judged(4);
+    assert_eq!((of_four.holds, of_four.is_too_few, of_four.within), (None, true, Some(false)));
+}
+
+#[test]
+fn a_figure_that_no_run_has_lets_the_whole_fail() {
+    let text = include_str!("../runner/sample.toml");
+    let parsed = |changed: &str| plan::parse("sample.toml", changed).unwrap();
+    let row = |more: &str| {
+        let plan = parsed(&text.replace("low = 200\nhigh = 400", &format!("low = 1\n{more}")));
+        evaluate(&plan, &kept(rows()))
+    };
+    let fine = row("figure = \"connect_ms\"");
+    assert!(fine.unknown.is_empty() && fine.holds());
+    let wrong = row("figure = \"conect_ms\"");
+    assert!(!wrong.holds());
+    let [said] = wrong.unknown.as_slice() else { panic!("{:?}", wrong.unknown) };
+    assert!(said.contains("published «squid, 4 relays»") && said.contains("connect_ms"), "{said}");
+    // of an engine that is not asked, nothing is known
+    let others = text.replace("engines = [\"made-up\"]", "engines = [\"made-up\", \"other\"]");
+    let wanted = "low = 1\nasserted = [\"other\"]\nfigure = \"conect_ms\"";
+    let plan = parsed(&others.replace("low = 200\nhigh = 400", wanted));
+    assert!(evaluate(&plan, &kept(rows())).holds());
+    let table = "[[table]]\nname = \"t\"\ntitle = \"T\"\nof = { part = \"row\" }\nrows = \"relays\"\n\
+                 columns = [\"value\", \"conect_ms\"]\n";
+    let wrong = evaluate(&parsed(&format!("{text}\n{table}")), &kept(rows()));
+    assert!(!wrong.holds() && wrong.unknown[0].contains("table «t»"), "{:?}", wrong.unknown);
+}
+
+#[test]
 fn what_the_engine_lacks_is_not_missing() {
     let mut kept = kept(rows());
     let cell = kept.rows[0].cell.clone();

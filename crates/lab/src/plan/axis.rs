@@ -8,8 +8,10 @@ use std::str::FromStr;
 /// A kind of value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A plain number.
-    Number,
+    /// A whole number.
+    Whole,
+    /// One of these numbers.
+    Among(&'static [&'static str]),
     /// A length of time, drawn in milliseconds.
     Span,
     /// A size, drawn in MiB.
@@ -22,9 +24,18 @@ pub enum Kind {
     Word(&'static [&'static str]),
     /// A size, or this word.
     BytesOr(&'static str),
-    /// A plain number, or this word.
-    NumberOr(&'static str),
+    /// A whole number, or this word.
+    WholeOr(&'static str),
 }
+
+/// The least and the most that an axis takes, as they are written in plans; an empty one is no bound.
+type Range = (&'static str, &'static str);
+
+const ANY: Range = ("", "");
+/// A packet of 1,500 bytes takes 12 s at this rate: slower ones bring nothing within a cut of 20 s.
+const LEAST_RATE: Range = ("1 kbit/s", "");
+/// As of every emulated link, and as the length field of an IP packet.
+const MTU: Range = ("576", "65535");
 
 /// Something that a plan may fix or vary.
 #[derive(Debug)]
@@ -35,12 +46,22 @@ pub struct Axis {
     pub title: &'static str,
     /// What its values are.
     pub kind: Kind,
+    /// The least and the most of them; nothing where there is no bound. Beyond it a run would yield
+    /// nothing, or not end.
+    pub range: Range,
     /// What it does.
     pub about: &'static str,
 }
 
 const fn axis(name: &'static str, title: &'static str, kind: Kind, about: &'static str) -> Axis {
-    Axis { name, title, kind, about }
+    Axis { name, title, kind, range: ANY, about }
+}
+
+impl Axis {
+    const fn within(mut self, range: Range) -> Self {
+        self.range = range;
+        self
+    }
 }
 
 /// All of them.
@@ -52,11 +73,11 @@ pub static AXES: &[Axis] = &[
         "which program relays",
     ),
     axis("layout", "layout", Kind::Word(&["direct", "row", "ends", "one"]), "where relays stand"),
-    axis("relays", "relays in a row", Kind::Number, "how many relays the path is cut by"),
+    axis("relays", "relays in a row", Kind::Whole, "how many relays the path is cut by").within(("0", "100")),
     axis("at", "position of the relay", Kind::Share, "share of the round trip before the relay"),
-    axis("file", "file", Kind::Bytes, "what is downloaded"),
+    axis("file", "file", Kind::Bytes, "what is downloaded").within(("1 B", "")),
     axis("rtt", "round trip", Kind::Span, "of the whole path, unloaded"),
-    axis("rate", "link rate", Kind::Rate, "of each link, both directions"),
+    axis("rate", "link rate", Kind::Rate, "of each link, both directions").within(LEAST_RATE),
     axis("queue", "queue", Kind::Span, "each link's queue, as time at its rate"),
     axis("loss", "loss", Kind::Share, "of the whole path, each direction"),
     axis(
@@ -72,13 +93,14 @@ pub static AXES: &[Axis] = &[
         Kind::Word(&["reno", "cubic", "bbr", "westwood"]),
         "of the senders",
     ),
-    axis("window", "window", Kind::BytesOr("defaults"), "effective window of each connection"),
+    // below one segment nothing is ever sent
+    axis("window", "window", Kind::BytesOr("defaults"), "effective window of each connection").within(("1460 B", "")),
     axis(
         "cut",
         "cut",
         Kind::Span,
         "a transfer that takes longer is ended and counted by its bytes",
-    ),
+    ).within(("1 ms", "")),
     axis(
         "scenario",
         "scenario",
@@ -106,10 +128,12 @@ pub static AXES: &[Axis] = &[
         "whose habits the senders have",
     ),
     axis("traffic", "traffic", Kind::Word(&["intranet", "internet"]), "which of the study's two"),
-    axis("burstiness", "σ of the pauses", Kind::Number, "of the logarithm of pauses between flows"),
-    axis("pairs", "pairs", Kind::Number, "of a server and a client, all at once"),
-    axis("minimum-rto", "minimum RTO", Kind::Span, "no retransmission time-out is shorter"),
-    axis("segments", "receiver's window", Kind::Number, "in segments of 1,460 bytes"),
+    // the mean that keeps the study's flows is known for these (ALGORITHMS B.4)
+    axis("burstiness", "σ of the pauses", Kind::Among(&["1.5", "2", "2.4"]), "of the logarithm of pauses between flows"),
+    axis("pairs", "pairs", Kind::Whole, "of a server and a client, all at once").within(("1", "10000")),
+    axis("minimum-rto", "minimum RTO", Kind::Span, "no retransmission time-out is shorter").within(("1 ms", "")),
+    // the most that a window shifted by 7 bits can say, 65,535 · 2⁷ bytes
+    axis("segments", "receiver's window", Kind::Whole, "in segments of 1,460 bytes").within(("1", "5745")),
     axis(
         "careful",
         "careful",
@@ -117,34 +141,34 @@ pub static AXES: &[Axis] = &[
         "no fast retransmission of what was sent before the last loss",
     ),
     axis("clock", "clock", Kind::Word(&["exact", "10 ms"]), "in what round trips are measured"),
-    axis("downlink", "downlink", Kind::Rate, "of the thin link, towards the client"),
+    axis("downlink", "downlink", Kind::Rate, "of the thin link, towards the client").within(LEAST_RATE),
     axis(
         "uplink",
         "uplink",
         Kind::Rate,
         "of the thin link, from the client; where it is not said, it is looked for",
-    ),
-    axis("mtu", "MTU", Kind::Number, "largest IP packet on the thin link"),
+    ).within(LEAST_RATE),
+    axis("mtu", "MTU", Kind::Whole, "largest IP packet on the thin link").within(MTU),
     axis(
         "lan-mtu",
         "MTU of the ends",
-        Kind::Number,
+        Kind::Whole,
         "largest IP packet between a relay and who stands beside it",
-    ),
+    ).within(MTU),
     axis(
         "acks",
         "segments per ACK",
-        Kind::NumberOr("study"),
+        Kind::WholeOr("study"),
         "how many segments the receiver acknowledges at once; «study»: 2 of MTU 1500 and 1 of MTU 9000 in the simulator, whatever it does by itself on the kernel",
-    ),
+    ).within(("1", "255")),
     axis(
         "offload",
         "offload",
         Kind::Word(&["off", "on"]),
         "whether the kernel's hosts cut and join packets in batches",
     ),
-    axis("slots", "slots", Kind::Number, "packets that each queue of the thin link holds"),
-    axis("framing", "framing", Kind::Number, "bytes that the uplink counts beside each IP packet"),
+    axis("slots", "slots", Kind::Whole, "packets that each queue of the thin link holds").within(("1", "1000000")),
+    axis("framing", "framing", Kind::Whole, "bytes that the uplink counts beside each IP packet").within(("0", "1000")),
     axis(
         "up-queue",
         "uplink's queue",
@@ -163,21 +187,22 @@ pub static AXES: &[Axis] = &[
         Kind::Word(&["steady", "bursts"]),
         "evenly, or all of it in every other 10 ms",
     ),
-    axis("jam-packet", "jam's packets", Kind::Number, "bytes of each as an IP packet"),
-    axis("initial-rto", "first time-out", Kind::Span, "of a SYN"),
+    axis("jam-packet", "jam's packets", Kind::Whole, "bytes of each as an IP packet").within(("64", "9000")),
+    axis("initial-rto", "first time-out", Kind::Span, "of a SYN").within(("1 ms", "")),
+    // above 1 - √½ waits double faster than they become rare, and their mean has no end
     axis(
         "handshake-loss",
         "handshake loss",
         Kind::Share,
         "of SYNs and of their answers, each; nothing else is lost",
-    ),
+    ).within(("0 %", "29 %")),
     axis(
         "scheme",
         "scheme",
         Kind::Word(&["1", "2", "3", "4", "fixed 64 KiB", "kernel", "E-ATBT"]),
         "seed 2's: fixed buffers; E2-ATBT; and idle connections closed; and their buffers halved. Of downloads: how their send buffers come about",
     ),
-    axis("clients", "clients", Kind::Number, "people at browsers behind the proxy"),
+    axis("clients", "clients", Kind::Whole, "people at browsers behind the proxy").within(("1", "10000")),
     axis(
         "knowledge",
         "paths are",
@@ -193,7 +218,7 @@ pub static AXES: &[Axis] = &[
     axis("persist", "kept idle", Kind::Span, "how long an idle connection is kept"),
     axis("halving", "halving", Kind::Span, "how often scheme 4 halves idle connections' buffers"),
     axis("pool", "pool", Kind::Bytes, "all buffers of the proxy together"),
-    axis("period", "period", Kind::Span, "between two ticks of the proxy"),
+    axis("period", "period", Kind::Span, "between two ticks of the proxy").within(("1 ms", "")),
     axis("web", "workload", Kind::Word(&["surge", "clusters"]), "what is asked for"),
 ];
 
@@ -221,10 +246,12 @@ impl Axis {
         {
             text.parse::<T>().map(|v| v.to_string()).map_err(|error| error.to_string())
         }
-        match self.kind {
-            Kind::Number => {
-                let number: f64 = text.parse().map_err(|_| format!("«{text}» is no number"))?;
-                Ok(number.to_string())
+        let written = match self.kind {
+            Kind::Whole => whole(text).ok_or_else(|| format!("«{text}» is no whole number")),
+            Kind::Among(numbers) => {
+                let same = |one: &&&str| one.parse().ok() == text.parse::<f64>().ok();
+                let found = numbers.iter().find(same).map(|one| (*one).to_owned());
+                found.ok_or_else(|| format!("«{text}» is none of {}", numbers.join(", ")))
             }
             Kind::Span => of::<Span>(text),
             Kind::Bytes => of::<Bytes>(text),
@@ -234,22 +261,29 @@ impl Axis {
             Kind::BytesOr(word) => {
                 of::<Bytes>(text).map_err(|error| format!("{error}, nor «{word}»"))
             }
-            Kind::NumberOr(word) if text == word => Ok(text.to_owned()),
-            Kind::NumberOr(word) => {
-                let number: f64 =
-                    text.parse().map_err(|_| format!("«{text}» is no number, nor «{word}»"))?;
-                Ok(number.to_string())
+            Kind::WholeOr(word) if text == word => Ok(text.to_owned()),
+            Kind::WholeOr(word) => {
+                whole(text).ok_or_else(|| format!("«{text}» is no whole number, nor «{word}»"))
             }
             Kind::Word(words) if words.contains(&text) => Ok(text.to_owned()),
             Kind::Word(words) => Err(format!("«{text}» is none of {}", words.join(", "))),
+        }?;
+        let number = self.number(&written);
+        let (least, most) = self.range;
+        if number.zip(self.number(least)).is_some_and(|(number, least)| number < least) {
+            return Err(format!("«{text}» is too little; it is {least} at least"));
         }
+        if number.zip(self.number(most)).is_some_and(|(number, most)| number > most) {
+            return Err(format!("«{text}» is too much; it is {most} at most"));
+        }
+        Ok(written)
     }
 
     /// The value as a number to draw, in [`Self::unit`]; `None` of a word.
     #[must_use]
     pub fn number(&self, text: &str) -> Option<f64> {
         match self.kind {
-            Kind::Number | Kind::NumberOr(_) => text.parse().ok(),
+            Kind::Whole | Kind::WholeOr(_) | Kind::Among(_) => text.parse().ok(),
             Kind::Span => Some(text.parse::<Span>().ok()?.as_nanos() as f64 / 1e6),
             Kind::Bytes | Kind::BytesOr(_) => {
                 Some(text.parse::<Bytes>().ok()?.as_u64() as f64 / f64::from(1 << 20))
@@ -264,7 +298,7 @@ impl Axis {
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self.kind {
-            Kind::Number | Kind::NumberOr(_) | Kind::Word(_) => "",
+            Kind::Whole | Kind::WholeOr(_) | Kind::Among(_) | Kind::Word(_) => "",
             Kind::Span => "ms",
             Kind::Bytes | Kind::BytesOr(_) => "MiB",
             Kind::Rate => "Mbit/s",
@@ -284,6 +318,12 @@ impl Axis {
     }
 }
 
+/// A whole number as it is written, `4` for `4.0`.
+fn whole(text: &str) -> Option<String> {
+    let number: f64 = text.parse().ok()?;
+    (number.is_finite() && number.fract() == 0.0).then(|| number.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,6 +340,46 @@ mod tests {
         assert_eq!(canonical("acks", "study"), Ok("study".to_owned()));
         assert!(canonical("acks", "studied").unwrap_err().contains("study"));
         assert!(canonical("peer", "squib").unwrap_err().contains("squid"));
+    }
+
+    #[test]
+    fn what_would_yield_nothing_is_refused() {
+        let told = |axis: &str, text| named(axis).unwrap().canonical(text).unwrap_err();
+        for (axis, text, wanted) in [
+            ("pairs", "0", "1 at least"),
+            ("pairs", "2.5", "no whole number"),
+            ("pairs", "NaN", "no whole number"),
+            ("relays", "-1", "0 at least"),
+            ("relays", "1e9", "100 at most"),
+            ("segments", "0", "1 at least"),
+            ("segments", "6000", "5745 at most"),
+            ("rate", "1 bit/s", "1 kbit/s at least"),
+            ("file", "0 B", "1 B at least"),
+            ("window", "1 KiB", "1460 B at least"),
+            ("cut", "0 s", "1 ms at least"),
+            ("acks", "0", "1 at least"),
+            ("acks", "1.5", "no whole number, nor «study»"),
+            ("burstiness", "1.7", "none of 1.5, 2, 2.4"),
+            ("mtu", "100", "576 at least"),
+            ("handshake-loss", "50 %", "29 % at most"),
+        ] {
+            let told = told(axis, text);
+            assert!(told.contains(wanted) && told.contains(text), "{axis}: {told}");
+        }
+        assert_eq!(named("burstiness").unwrap().canonical("2.0"), Ok("2".to_owned()));
+        assert_eq!(named("window").unwrap().canonical("defaults"), Ok("defaults".to_owned()));
+    }
+
+    /// A bound that cannot be read would be none.
+    #[test]
+    fn every_bound_is_a_value_of_its_axis() {
+        for axis in AXES {
+            for bound in [axis.range.0, axis.range.1].into_iter().filter(|bound| !bound.is_empty())
+            {
+                assert_eq!(axis.canonical(bound), Ok(bound.to_owned()), "{}", axis.name);
+                assert!(axis.number(bound).is_some());
+            }
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::{
     Asserted, Claim, Expectation, Figure, Gain, Grid, Measure, Part, Plan, PlanError, Published,
     Quick, Rule, Selection, Shape, Table, Take, similar,
 };
+use ekiden_model::units::Bytes;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -103,6 +104,9 @@ impl Source<'_> {
         for grid in draft.grid {
             let mut values = base.clone();
             values.extend(self.settings(&grid.vary)?);
+            if let Some(what) = closed_window(&values) {
+                return Err(self.error(&draft.name.span(), what));
+            }
             let repetitions = grid.repetitions.unwrap_or(draft.repetitions);
             if repetitions == 0 {
                 let what = "a grid is run at least once: repetitions = 1 or more";
@@ -228,6 +232,7 @@ impl Source<'_> {
             conditions: draft.conditions,
             source: draft.source,
             asserted,
+            repetitions_at_least: draft.repetitions_at_least,
             expectation: self.expectation(&expectation, parts)?,
         })
     }
@@ -356,6 +361,17 @@ impl Source<'_> {
             columns: draft.columns,
         })
     }
+}
+
+/// Says so where a receiver's window holds no segment of the grid's largest packets: nothing is sent then.
+fn closed_window(values: &Values) -> Option<String> {
+    let all = |name: &str| values.get(name).into_iter().flatten();
+    let windows = all("window").filter_map(|text| Some((text.parse::<Bytes>().ok()?, text)));
+    let (least, text) = windows.min_by_key(|(window, _)| *window)?;
+    let mtu = all("mtu").filter_map(|text| text.parse::<u64>().ok()).max()?;
+    (least.as_u64() < mtu).then(|| {
+        format!("window: «{text}» holds no packet of mtu = {mtu}, so that nothing is sent; a larger window, or a smaller mtu")
+    })
 }
 
 pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {

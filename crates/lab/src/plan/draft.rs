@@ -115,6 +115,8 @@ pub(super) struct PublishedDraft {
     pub(super) source: String,
     #[serde(default)]
     pub(super) asserted: AssertedDraft,
+    #[serde(default)]
+    pub(super) repetitions_at_least: u32,
     pub(super) of: SelectionDraft,
     pub(super) against: Option<SelectionDraft>,
     pub(super) figure: Option<String>,

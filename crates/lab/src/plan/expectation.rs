@@ -43,6 +43,12 @@ impl Asserted {
             Self::On(engines) => engines.iter().any(|name| name == engine),
         }
     }
+
+    /// Whether this engine is asked at all: one that a list of engines leaves out is not.
+    #[must_use]
+    pub fn concerns(&self, engine: &str) -> bool {
+        matches!(self, Self::Everywhere(_)) || self.on(engine)
+    }
 }
 
 /// What one value of an axis gives over another, and where that should be larger.
@@ -89,6 +95,8 @@ pub struct Published {
     pub source: String,
     /// Where it must hold and is not only reported.
     pub asserted: Asserted,
+    /// It is only reported of fewer runs than this of any of its cells: chance would decide.
+    pub repetitions_at_least: u32,
     /// What is computed.
     pub expectation: Expectation,
 }

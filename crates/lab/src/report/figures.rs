@@ -130,6 +130,7 @@ fn panel(
         series: series.collect(),
         reach: None,
         marks: Vec::new(),
+        gap: f64::INFINITY,
         wide: false,
     }
 }

@@ -78,6 +78,9 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
         }
         answer.push('.');
     }
+    for unknown in &evaluation.unknown {
+        answer += &format!("<br><b>Unknown figure</b>: {}.", escape(unknown));
+    }
     for (why, count) in &evaluation.lacking {
         answer += &format!("<br>{count} cells are left out: {}.", escape(why));
     }
@@ -135,10 +138,16 @@ fn published(evaluation: &Evaluation, out: &mut String) {
     out.push_str("</tbody></table></div>");
 }
 
+const NOT_ASKED: &str = "<span class=\"verdict none\">not asked of this engine</span>";
+
 fn verdict_of(judged: &Judged) -> &'static str {
     match (judged.holds, judged.within, judged.measured) {
         (Some(true), ..) => "<span class=\"verdict yes\">✓ holds</span>",
         (Some(false), ..) => "<span class=\"verdict no\">✗ does not hold</span>",
+        (None, _, Some(_)) if !judged.is_asked => NOT_ASKED,
+        (None, _, Some(_)) if judged.is_too_few => {
+            "<span class=\"verdict none\">reported; too few runs</span>"
+        }
         (None, _, None) => "<span class=\"verdict none\">not measured</span>",
         (None, Some(true), _) => "<span class=\"verdict none\">reported; would hold</span>",
         (None, Some(false), _) => "<span class=\"verdict none\">reported; would not</span>",
@@ -152,10 +161,11 @@ fn claims(evaluation: &Evaluation) -> String {
         return out;
     }
     out.push_str("<ul class=\"claims\">");
-    for Decided { claim, asserted, holds, evidence } in &evaluation.claims {
+    for Decided { claim, asserted, is_asked, holds, evidence } in &evaluation.claims {
         let verdict = match holds {
             Some(true) => "<span class=\"verdict yes\">✓ holds</span>",
             Some(false) => "<span class=\"verdict no\">✗ does not hold</span>",
+            None if !is_asked => NOT_ASKED,
             None if *asserted => "<span class=\"verdict none\">not measured</span>",
             None => "<span class=\"verdict none\">reported</span>",
         };
@@ -304,7 +314,7 @@ fn fidelity(kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     add(
         out,
         format_args!(
-            "<h3>Fidelity</h3><p>{} attempts took {took}; {failed} failed and were tried again. Of the {values} values used, \
+            "<h3>Fidelity</h3><p>{} attempts took {took}; {failed} failed. Of the {values} values used, \
          {noisy} come from links that were late now and then (noisy) and {tainted} from links that did not keep their time \
          (tainted, marked † in the tables).</p>",
             kept.rows.len()

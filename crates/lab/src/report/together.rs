@@ -157,6 +157,7 @@ fn scatter(plan: &Plan, (x, one): Ran<'_>, (y, other): Ran<'_>, out: &mut String
             values().fold(f64::NEG_INFINITY, f64::max),
         )),
         marks: Vec::new(),
+        gap: f64::INFINITY,
         wide: false,
     };
     let _infallible = write!(

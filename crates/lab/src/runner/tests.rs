@@ -11,6 +11,8 @@ struct MadeUp {
     calls: usize,
     fail: fn(usize) -> bool,
     taint: fn(usize) -> bool,
+    value: f64,
+    deterministic: bool,
     stop_at: usize,
     stop: Arc<AtomicBool>,
 }
@@ -23,6 +25,8 @@ impl MadeUp {
             calls: 0,
             fail: never,
             taint: never,
+            value: 10.0,
+            deterministic: false,
             stop_at: usize::MAX,
             stop: Arc::default(),
         }
@@ -32,6 +36,10 @@ impl MadeUp {
 impl Engine for MadeUp {
     fn name(&self) -> &'static str {
         "made-up"
+    }
+
+    fn is_deterministic(&self) -> bool {
+        self.deterministic
     }
 
     fn facts(&mut self) -> BTreeMap<String, String> {
@@ -53,7 +61,7 @@ impl Engine for MadeUp {
         }
         let taint = (self.taint)(self.calls);
         let fidelity = if taint { Fidelity::Tainted } else { Fidelity::Clean };
-        Ok(Outcome { value: 10.0, fidelity, ..Outcome::default() })
+        Ok(Outcome { value: self.value, fidelity, ..Outcome::default() })
     }
 }
 
@@ -114,6 +122,55 @@ fn what_always_fails_is_given_up_and_tried_again_at_the_next_start() {
     assert_eq!((done.made, done.given_up), (12, 4));
     let done = run(folder.path(), MadeUp::new()).unwrap();
     assert_eq!((done.made, done.given_up), (4, 0));
+}
+
+#[test]
+fn what_would_fail_again_in_the_same_way_is_not_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = MadeUp { fail: |_| true, deterministic: true, ..MadeUp::new() };
+    let done = run(folder.path(), engine).unwrap();
+    assert_eq!((done.made, done.given_up), (4, 4));
+}
+
+#[test]
+fn a_value_that_is_no_number_is_a_failure_and_can_be_read_back() {
+    for value in [f64::NAN, f64::INFINITY] {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = MadeUp { value, deterministic: true, ..MadeUp::new() };
+        let done = run(folder.path(), engine).unwrap();
+        assert_eq!((done.made, done.given_up), (4, 4));
+        let kept = journal::read(folder.path()).unwrap().unwrap();
+        assert_eq!((kept.rows.len(), kept.unreadable), (4, 0));
+        let said = kept.rows[0].failure.clone().unwrap();
+        assert!(said.contains("the measured value") && said.contains("no number"), "{said}");
+    }
+    let figures = [("first_byte_ms".to_owned(), f64::NAN)].into();
+    let said = Outcome { figures, ..Outcome::default() }.checked().unwrap_err().to_string();
+    assert!(said.contains("figure «first_byte_ms»"), "{said}");
+    let series = [("srtt_ms".to_owned(), vec![[0.0, f64::NAN]])].into();
+    assert!(Outcome { series, ..Outcome::default() }.checked().is_err());
+}
+
+/// Remembers what was said.
+#[derive(Default)]
+struct Said(Mutex<Vec<String>>);
+
+impl Watch for Said {
+    fn says(&self, what: &str) {
+        self.0.lock().unwrap().push(what.to_owned());
+    }
+}
+
+#[test]
+fn calibrating_is_said_where_it_is_done() {
+    for (deterministic, times) in [(false, 1), (true, 0)] {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = MadeUp { deterministic, ..MadeUp::new() };
+        let batch = Batch::open(&plan(), options(folder.path(), &engine.stop), &engine).unwrap();
+        let said = Said::default();
+        batch.run(&mut [Box::new(engine)], &said).unwrap();
+        assert_eq!(said.0.lock().unwrap().len(), times);
+    }
 }
 
 #[test]

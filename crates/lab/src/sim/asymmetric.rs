@@ -101,7 +101,8 @@ fn download<O: Observer>(
             watched = Some(up);
         }
     }
-    let observer = observer(&Sights { watched, sender: Side::Acceptor, kinds: &[] })?;
+    let flows = 2 * legs.len() as u32;
+    let observer = observer(&Sights { watched, server: Side::Acceptor, flows, kinds: &[] })?;
     let counting = Counting { connection: thin_at as u32, ..Counting::default() };
     let mut simulator = Simulator::new(topology, (counting, observer));
     if let Some((stream, bytes)) = asymmetry::jam(cell, uplink, streams.of("jam", 0).next_u64())?

@@ -84,7 +84,8 @@ fn download<O: Observer>(
         watched = Some(from_server);
     }
     // a client opens what the server's bytes come back on
-    let observer = observer(&Sights { watched, sender: Side::Acceptor, kinds: &[] })?;
+    let flows = 2 * legs.len() as u32;
+    let observer = observer(&Sights { watched, server: Side::Acceptor, flows, kinds: &[] })?;
     let mut simulator = Simulator::new(topology, observer);
     let chain = chain(&mut simulator, &flow(cell)?, &nodes, size);
     let chain = chain.map_err(|error| built(&error))?;

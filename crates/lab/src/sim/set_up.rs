@@ -91,7 +91,8 @@ fn download<O: Observer>(
     let up = Config { loss: Loss::Listed(Arc::new(syns)), ..thin.up(uplink) };
     let down = Config { loss: Loss::Listed(Arc::new(answers)), ..thin.down() };
     let [up, _] = topology.link(client, server, up, down);
-    let observer = observer(&Sights { watched: Some(up), sender: Side::Acceptor, kinds: &[] })?;
+    let watched = Some(up);
+    let observer = observer(&Sights { watched, server: Side::Acceptor, flows: 2, kinds: &[] })?;
     let mut simulator = Simulator::new(topology, observer);
     let failed = |error: BuildError| EngineError::during("building the network")(&error);
     let opening = OpeningConfig {

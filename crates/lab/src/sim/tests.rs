@@ -108,7 +108,7 @@ fn a_recorder_is_told_where_to_look() {
     assert_eq!(record(&island("squid", "2"), 1, look).unwrap_err().0, "enough");
     let sights = seen.unwrap();
     // three links of two directions; the last one leads from the server
-    assert_eq!((sights.watched, sights.sender), (Some(Way(5)), Side::Acceptor));
+    assert_eq!((sights.watched, sights.server, sights.flows), (Some(Way(5)), Side::Acceptor, 6));
     let mut cell = island("none", "0");
     cell.values.insert("congestion".into(), "bbr".into());
     let told = record(&cell, 1, |_| Ok(())).unwrap_err().0;

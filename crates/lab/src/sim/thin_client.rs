@@ -93,7 +93,9 @@ impl Study {
         let mut simulator = self.build(|bottleneck| {
             // the study's servers send to clients, and their agents of one way open connections
             let watched = Some(bottleneck);
-            let observer = observer(&Sights { watched, sender: Side::Opener, kinds: KINDS })?;
+            let flows = (self.traces.len() * self.scenario.lanes().len()) as u32;
+            let server = Side::Opener;
+            let observer = observer(&Sights { watched, server, flows, kinds: KINDS })?;
             Ok((Watched::default(), observer))
         })?;
         simulator.run(self.until);

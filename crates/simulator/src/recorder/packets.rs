@@ -1,9 +1,8 @@
 //! The packets of a run as a capture at the hosts of one side.
 
-use super::{Flows, at};
+use super::{Flows, at, direction};
 use crate::flow::FlowConfig;
 use crate::observer::{Body, Observer, Passing};
-use crate::trace::Direction;
 use crate::trace::capture::{Capture, SegmentView};
 use ekiden_model::tcp::{MOST_BLOCKS, Sampling};
 use ekiden_model::units::Time;
@@ -28,6 +27,7 @@ pub struct Packets<W> {
     capture: Capture<W>,
     interface: u32,
     side: Side,
+    server: Side,
     flows: Flows,
     /// By connection.
     seen: Vec<Seen>,
@@ -48,18 +48,28 @@ struct Seen {
 }
 
 impl<W: Write> Packets<W> {
-    /// Begins a capture of these flows; of a connection with a flow of these, all is written. `comment`
-    /// says what produced it.
+    /// Begins a capture of these flows at the hosts of `side`; of a connection with a flow of these, all
+    /// is written. `server` is the side that serves, which has the lower port; `comment` says what produced
+    /// it.
     ///
     /// # Errors
     /// The writer's.
-    pub fn new(to: W, side: Side, flows: Flows, comment: &str) -> io::Result<Self> {
+    pub fn new(to: W, side: Side, server: Side, flows: Flows, comment: &str) -> io::Result<Self> {
         let mut capture = Capture::new(to, comment)?;
         let interface = capture.interface(match side {
             Side::Opener => "opener",
             Side::Acceptor => "acceptor",
         })?;
-        Ok(Self { capture, interface, side, flows, seen: Vec::new(), written: 0, error: None })
+        Ok(Self {
+            capture,
+            interface,
+            side,
+            server,
+            flows,
+            seen: Vec::new(),
+            written: 0,
+            error: None,
+        })
     }
 
     /// The writer, and how many packets were written.
@@ -88,7 +98,7 @@ impl<W: Write> Observer for Packets<W> {
         let Some(seen) = at(&mut self.seen, passing.connection) else { return };
         let mut blocks = [(0, 0); MOST_BLOCKS];
         let count = seen.note(passing, &mut blocks);
-        let view = seen.view(passing, blocks.get(..count).unwrap_or_default());
+        let view = seen.view(passing, self.server, blocks.get(..count).unwrap_or_default());
         match self.capture.packet(passing.at, self.interface, &view) {
             Ok(()) => self.written += 1,
             Err(error) => self.error = Some(error),
@@ -116,7 +126,12 @@ impl Seen {
         0
     }
 
-    fn view<'a>(&mut self, passing: &Passing<'_>, sack: &'a [(u64, u64)]) -> SegmentView<'a> {
+    fn view<'a>(
+        &mut self,
+        passing: &Passing<'_>,
+        server: Side,
+        sack: &'a [(u64, u64)],
+    ) -> SegmentView<'a> {
         let own = usize::from(!passing.from_opener);
         let [from, to] = if passing.from_opener { [0, 1] } else { [1, 0] };
         // who sends this packet receives the other flow, if there is one
@@ -133,7 +148,7 @@ impl Seen {
             from: passing.ends[from].0,
             to: passing.ends[to].0,
             flow: passing.connection,
-            direction: if passing.from_opener { Direction::ToServer } else { Direction::ToClient },
+            direction: direction(passing.from_opener, server),
             sequence: self.next[own],
             acknowledged: Some(self.acknowledged[1 - own]),
             window: self.window[1 - own].unwrap_or(first),

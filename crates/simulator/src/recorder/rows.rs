@@ -1,6 +1,7 @@
 //! Every segment and every write as a row: see [`PacketRow`].
 
-use super::{Flows, at};
+use super::packets::Side;
+use super::{Flows, at, direction};
 use crate::observer::{Body, Delivery, Departure, Loss, Observer, Passing};
 use crate::topology::Way;
 use crate::trace::columns::Table;
@@ -16,6 +17,7 @@ use std::io::{self, Write};
 pub struct Rows<W: Write + Send> {
     table: Table<W, PacketRow>,
     flows: Flows,
+    server: Side,
     watched: Option<Way>,
     kinds: &'static [Kind],
     /// By flow.
@@ -36,7 +38,7 @@ struct Known {
 }
 
 impl<W: Write + Send> Rows<W> {
-    /// Begins a table of these flows; `watched` is the link whose queue stands in the rows, `kinds` are
+    /// Begins a table of these flows; `server` is the side of every connection that serves; `watched` is the link whose queue stands in the rows, `kinds` are
     /// the names of the application's kinds of writes, from 0, and `comment` says what produced it.
     ///
     /// # Errors
@@ -44,6 +46,7 @@ impl<W: Write + Send> Rows<W> {
     pub fn new(
         to: W,
         flows: Flows,
+        server: Side,
         watched: Option<Way>,
         kinds: &'static [Kind],
         comment: &str,
@@ -51,6 +54,7 @@ impl<W: Write + Send> Rows<W> {
         Ok(Self {
             table: Table::new(to, PacketRow::COLUMNS, comment)?,
             flows,
+            server,
             watched,
             kinds,
             known: Vec::new(),
@@ -138,8 +142,7 @@ impl<W: Write + Send> Observer for Rows<W> {
         let Some((flow, _)) = of.filter(|(flow, _)| self.flows.has(*flow)) else { return };
         self.waiting = passing.waiting;
         if let Some(known) = at(&mut self.known, flow) {
-            known.direction =
-                if passing.from_opener { Direction::ToServer } else { Direction::ToClient };
+            known.direction = direction(passing.from_opener, self.server);
         }
         let event = if passing.arrives { Event::Arrived } else { Event::Sent };
         let row = self.row(event, passing.at, flow, passing.kind);

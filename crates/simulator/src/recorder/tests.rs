@@ -34,8 +34,12 @@ impl Observer for Lost {
 }
 
 fn recorded(config: &BulkConfig, flows: Flows) -> (Vec<Row>, Simulator<Lost>) {
+    recorded_of(config, flows, Side::Acceptor)
+}
+
+fn recorded_of(config: &BulkConfig, flows: Flows, server: Side) -> (Vec<Row>, Simulator<Lost>) {
     let (bare, way) = bulk::build(config, Lost::default()).unwrap();
-    let rows = Rows::new(Vec::new(), flows, Some(way), &[Kind::Bulk], "seed 1").unwrap();
+    let rows = Rows::new(Vec::new(), flows, server, Some(way), &[Kind::Bulk], "seed 1").unwrap();
     let (mut simulator, _) = bulk::build(config, rows).unwrap();
     simulator.run(Time::ZERO + UNTIL);
     let prints = simulator.fingerprints();
@@ -151,6 +155,30 @@ fn other_flows_are_left_out() {
     assert!(rows.iter().all(|row| word(row, "direction") == "to server"));
 }
 
+/// Who opens is the server of some: the rows say what is true, and the capture's ports do.
+#[test]
+fn a_server_may_open() {
+    let (rows, _) = recorded_of(&config(), Flows::These([1].into()), Side::Opener);
+    for event in ["sent", "arrived", "lost", "delivered"] {
+        let of_event = of(&rows, event);
+        assert!(!of_event.is_empty());
+        assert!(of_event.iter().all(|row| word(row, "direction") == "to client"), "{event}");
+    }
+    let capture = |server| {
+        let packets = Packets::new(Vec::new(), Side::Opener, server, Flows::All, "").unwrap();
+        let (mut simulator, _) = bulk::build(&config(), packets).unwrap();
+        simulator.run(Time::ZERO + Span::from_millis(100));
+        simulator.observer.finish().unwrap().0
+    };
+    // of the first packet, the opener's SYN: not to be fragmented, 64 hops, TCP; then the port
+    let port = |file: &[u8]| {
+        let at = file.windows(4).position(|four| four == [0x40, 0, 64, 6]).unwrap();
+        u16::from_be_bytes([file[at + 14], file[at + 15]])
+    };
+    assert_eq!(port(&capture(Side::Opener)), 40_000);
+    assert!(port(&capture(Side::Acceptor)) >= 49_152);
+}
+
 /// A disc that is full after so many bytes.
 #[derive(Debug)]
 struct Disc(usize);
@@ -170,8 +198,8 @@ impl Write for Disc {
 fn a_full_disc_is_told_in_the_end_and_changes_nothing() {
     let (mut bare, _) = bulk::build(&config(), ()).unwrap();
     bare.run(Time::ZERO + UNTIL);
-    let rows = Rows::new(Disc(5_000), Flows::All, None, &[], "").unwrap();
-    let packets = Packets::new(Disc(5_000), Side::Opener, Flows::All, "").unwrap();
+    let rows = Rows::new(Disc(5_000), Flows::All, Side::Acceptor, None, &[], "").unwrap();
+    let packets = Packets::new(Disc(5_000), Side::Opener, Side::Acceptor, Flows::All, "").unwrap();
     let (mut simulator, _) = bulk::build(&config(), (Some(rows), Some(packets))).unwrap();
     simulator.run(Time::ZERO + UNTIL);
     assert_eq!(simulator.fingerprints(), bare.fingerprints());

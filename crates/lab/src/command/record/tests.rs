@@ -86,6 +86,30 @@ fn files_hold_what_is_said() {
 }
 
 #[test]
+fn what_would_ruin_or_miss_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| Some(folder.path().join(name));
+    let tiny = asked(&["relays=1", "file=1MiB"]);
+    let same = Record { packets: path("run"), pcap: path("./run"), ..tiny.clone() };
+    let told = record(&same).unwrap_err();
+    assert!(told.contains("overwrite each other"), "{told}");
+    std::fs::write(folder.path().join("one"), "kept").unwrap();
+    std::os::unix::fs::symlink("one", folder.path().join("link")).unwrap();
+    let linked = Record { packets: path("one"), pcap: path("link"), ..tiny.clone() };
+    assert!(record(&linked).is_err());
+    assert_eq!(std::fs::read_to_string(folder.path().join("one")).unwrap(), "kept");
+    let null = Some(PathBuf::from("/dev/null"));
+    assert!(record(&Record { packets: null.clone(), pcap: null, ..tiny.clone() }).is_ok());
+    let flows = Record { packets: path("rows"), flows: vec![0, 4, 9999], ..tiny.clone() };
+    let told = record(&flows).unwrap_err();
+    assert!(told.contains("no flow 4, 9999") && told.contains("has 4"), "{told}");
+    assert!(!folder.path().join("rows").exists());
+    let demo = Record { experiment: "demo".into(), only: vec![], ..tiny };
+    let told = record(&demo).unwrap_err();
+    assert!(told.contains("runs on kernel alone"), "{told}");
+}
+
+#[test]
 fn which_cell_is_meant_has_to_be_said() {
     let told = |asked: &Record| record(asked).unwrap_err().replace(PLAN, "tiny.toml");
     let told = [

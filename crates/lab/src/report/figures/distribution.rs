@@ -49,6 +49,7 @@ fn panel(cell: &CellResult, title: &str, kinds: &[&str], kind: Option<&str>) -> 
         series: series.collect(),
         reach: Some((LEAST, 1.0)),
         marks: Vec::new(),
+        gap: f64::INFINITY,
         wide: false,
     }
 }

@@ -14,6 +14,9 @@ const ROWS: [Row; 3] = [
     ("queueing delay", "ms", false, &[("queue_ms", "router", 2)]),
 ];
 
+/// Nobody knows what stands between samples that are further apart than this, in seconds.
+const GAP: f64 = 1.0;
+
 /// The panels; none of a cell that kept nothing.
 pub(super) fn panels(cell: &CellResult) -> Vec<Panel> {
     let kept = |name: &str| cell.series.get(name).map_or(&[][..], Vec::as_slice);
@@ -45,6 +48,7 @@ pub(super) fn panels(cell: &CellResult) -> Vec<Panel> {
             .collect(),
         reach: None,
         marks: marks.clone(),
+        gap: GAP,
         wide: true,
     };
     ROWS.iter().map(row).collect()
