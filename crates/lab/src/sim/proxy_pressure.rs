@@ -42,14 +42,16 @@ pub(super) fn record<O: Observer>(
     seed: u64,
     observer: impl FnOnce(&Sights) -> Result<O, EngineError>,
 ) -> Result<(Outcome, O), EngineError> {
-    let nothing_in_sight = Sights { watched: None, sender: Side::Opener, kinds: &[] };
+    let nothing_in_sight = Sights { watched: None, server: Side::Acceptor, flows: 0, kinds: &[] };
     if let Some(buffers) = buffers(cell.text("scheme")?) {
         // a thousand connections are looked at from outside: there is nothing to record packet by packet
         return Ok((downloads(cell, seed, buffers)?, observer(&nothing_in_sight)?));
     }
     let config = config(cell, seed)?;
     // no link of the many is the bottleneck; clients open, and answers come from the other side
-    let observer = observer(&Sights { watched: None, sender: Side::Acceptor, kinds: &[] })?;
+    // and connections come and go: how many flows there will be is not known
+    let sights = Sights { watched: None, server: Side::Acceptor, flows: u32::MAX, kinds: &[] };
+    let observer = observer(&sights)?;
     let built = EngineError::during("building the network");
     let mut net = proxy::build(&config, observer).map_err(|error| built(&error))?;
     net.run(Time::ZERO + DURATION);

@@ -36,6 +36,7 @@ pub(super) fn panels(figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
         y_title: "mean response time, s".to_owned(),
         kind: Kind::Curves,
         log: true,
+        gap: f64::INFINITY,
         ticks: DECADES.zip(NAMES).map(|(n, name)| (f64::from(n), name.to_owned())).collect(),
         series: cells
             .into_iter()
