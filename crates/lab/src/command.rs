@@ -355,6 +355,21 @@ mod tests {
     }
 
     #[test]
+    fn what_another_engine_has_to_show_is_not_asked() {
+        let text = include_str!("runner/sample.toml");
+        let both = text.replace("[\"made-up\"]", "[\"made-up\", \"other\"]");
+        let row = "low = 200\nhigh = 400\n";
+        let claim = "text = \"ekiden is at least as fast as the faster of squid and dante\"\n";
+        let of_other = |part: &str| format!("{part}asserted = [\"other\"]\n");
+        let both = both.replace(row, &of_other(row)).replace(claim, &of_other(claim));
+        let plan = plan::parse("sample.toml", &both).unwrap();
+        let evaluation = evaluate(&plan, &tests::kept(tests::rows()));
+        assert!(published(&evaluation).contains("not asked of this engine"));
+        assert!(claims(&evaluation).starts_with("\nnot asked of this engine: ekiden"));
+        assert!(evaluation.holds());
+    }
+
+    #[test]
     fn what_is_there_is_listed() {
         let text = list(false).unwrap().text;
         assert!(text.contains("\nisland  ") && text.contains("with --quick"), "{text}");

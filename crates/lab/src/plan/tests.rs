@@ -18,6 +18,17 @@ fn every_embedded_plan_is_read_and_has_quick_cells() {
     }
 }
 
+/// In the simulator all relays are one, so that nothing beside another program can be asked of it.
+#[test]
+fn no_relay_is_set_beside_another_in_the_simulator() {
+    for plan in all().unwrap() {
+        let beside = |claim: &&Claim| matches!(claim.rule, Rule::Beside { .. });
+        for claim in plan.claims.iter().filter(beside) {
+            assert!(!claim.asserted.concerns("sim"), "{}: {}", plan.name, claim.text);
+        }
+    }
+}
+
 #[test]
 fn a_plan_is_the_union_of_its_grids() {
     let plan = parse("sample.toml", SAMPLE).unwrap();
