@@ -84,7 +84,7 @@ pub struct Panel {
     pub reach: Option<(f64, f64)>,
     /// Places on the x axis where something happened, for curves.
     pub marks: Vec<f64>,
-    /// Curves are broken where nothing is known for longer than this along the x axis.
+    /// Curves are broken where there is no sample for longer than this along the x axis.
     pub gap: f64,
     /// Twice as wide and less high: panels of this kind stand one below the other.
     pub wide: bool,

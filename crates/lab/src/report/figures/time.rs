@@ -14,7 +14,7 @@ const ROWS: [Row; 3] = [
     ("queueing delay", "ms", false, &[("queue_ms", "router", 2)]),
 ];
 
-/// Nobody knows what stands between samples that are further apart than this, in seconds.
+/// Between samples further apart than this, in seconds, a line would tell of values that never were.
 const GAP: f64 = 1.0;
 
 /// The panels; none of a cell that kept nothing.
