@@ -14,10 +14,11 @@ pub struct Reclaim {
 const CROWD: usize = 256;
 
 impl Reclaim {
-    /// Told once a second of the live connections: whether to give memory back now, since fewer than
-    /// half of the crowd are left.
-    pub fn on_tick(&mut self, live: usize) -> bool {
-        self.peak = self.peak.max(live);
+    /// Told once a second of the live connections, and of the most there were at once since the last time
+    /// (a crowd may come and go in between): whether to give memory back now, since fewer than half of the
+    /// crowd are left.
+    pub fn on_tick(&mut self, live: usize, most: usize) -> bool {
+        self.peak = self.peak.max(most).max(live);
         let over = self.peak >= CROWD && live <= self.peak / 2;
         if over {
             self.peak = live;
@@ -34,9 +35,17 @@ mod tests {
     fn once_for_each_crowd_that_left() {
         let mut reclaim = Reclaim::default();
         let asked = [10, 0, 300, 1000, 600, 501, 500, 400, 250, 249, 100, 0]
-            .map(|live| reclaim.on_tick(live));
+            .map(|live| reclaim.on_tick(live, live));
         let at: std::vec::Vec<_> = (0..asked.len()).filter(|at| asked[*at]).collect();
         // 500 is half of 1000, 250 half of 500; below a crowd nothing is asked any more
         assert_eq!(at, [6, 8]);
+    }
+
+    #[test]
+    fn a_crowd_between_two_ticks_is_seen() {
+        let mut reclaim = Reclaim::default();
+        assert!(!reclaim.on_tick(10, 10));
+        assert!(reclaim.on_tick(20, 1_000));
+        assert!(!reclaim.on_tick(0, 20));
     }
 }

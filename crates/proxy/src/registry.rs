@@ -11,7 +11,7 @@ use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -65,6 +65,8 @@ pub(crate) struct Totals {
 pub(crate) struct Registry {
     next: AtomicU64,
     live: Mutex<BTreeMap<u64, Arc<Entry>>>,
+    /// The most at once since this was asked last.
+    most: AtomicUsize,
     pub(crate) totals: Totals,
     pub(crate) resources: Arc<Resources>,
 }
@@ -122,7 +124,7 @@ struct Detail {
 impl Registry {
     pub(crate) fn new(resources: Arc<Resources>) -> Self {
         let (next, live) = (AtomicU64::new(0), Mutex::default());
-        Self { next, live, totals: Totals::default(), resources }
+        Self { next, live, most: AtomicUsize::new(0), totals: Totals::default(), resources }
     }
 
     pub(crate) fn enter(self: &Arc<Self>, client: SocketAddr) -> Registered {
@@ -152,8 +154,16 @@ impl Registry {
             task: OnceLock::new(),
         });
         self.totals.accepted.fetch_add(1, Relaxed);
-        locked(&self.live).insert(entry.id, Arc::clone(&entry));
+        let mut live = locked(&self.live);
+        live.insert(entry.id, Arc::clone(&entry));
+        self.most.fetch_max(live.len(), Relaxed);
+        drop(live);
         Registered { entry, registry: Arc::clone(self) }
+    }
+
+    /// The most connections at once since this was asked last.
+    pub(crate) fn take_most(&self) -> usize {
+        self.most.swap(0, Relaxed)
     }
 
     pub(crate) fn len(&self) -> usize {

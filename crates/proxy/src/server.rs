@@ -225,7 +225,7 @@ async fn tidy(registry: Arc<Registry>) {
     loop {
         second.tick().await;
         registry.look_at_paths();
-        if reclaim.on_tick(registry.len()) {
+        if reclaim.on_tick(registry.len(), registry.take_most()) {
             // not in the way of those who are left
             let _ = tokio::task::spawn_blocking(memory::release).await;
         }
