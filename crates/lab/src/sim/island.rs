@@ -5,7 +5,7 @@ use crate::engine::{EngineError, Outcome};
 use crate::path::{self, Leg};
 use crate::sim::Sights;
 use ekiden_model::congestion::{Algorithm, SlowStart};
-use ekiden_model::link::{Bound, Config, Discipline, Loss, LossUnit, Serialiser};
+use ekiden_model::link::{Config, Discipline, Loss, LossUnit, QueueLength, Serialiser};
 use ekiden_model::tcp::preset::{Era, Flavour};
 use ekiden_model::tcp::{Acknowledging, Offload, ReceiverConfig, SenderConfig};
 use ekiden_model::units::{Bytes, Rate, Share, Span, Time};
@@ -181,8 +181,9 @@ fn sender(cell: &Cell) -> Result<SenderConfig, EngineError> {
 fn link(cell: &Cell, leg: &Leg, seed: u64) -> Result<Config, EngineError> {
     let rate: Rate = cell.value("rate")?;
     let queue: Span = cell.value("queue")?;
-    let waiting = u128::from(rate.as_bytes_per_second()) * u128::from(queue.as_nanos());
-    let bytes = Bytes::new(u64::try_from(waiting / 1_000_000_000).unwrap_or(u64::MAX));
+    let serialiser = Serialiser::Rate(rate);
+    let bound = QueueLength::Time(queue).bound(&serialiser);
+    let bound = bound.map_err(|error| cell.error("queue", &error.to_string()))?;
     let share = Share::from_parts_per_billion((leg.loss * 1e9).round() as u64)
         .ok_or_else(|| cell.error("loss", "it is more than everything"))?;
     let unit = match cell.text("unit")? {
@@ -190,8 +191,8 @@ fn link(cell: &Cell, leg: &Leg, seed: u64) -> Result<Config, EngineError> {
         _ => LossUnit::Packet,
     };
     Ok(Config {
-        discipline: Discipline::DropTail(Bound::Bytes(bytes)),
-        serialiser: Serialiser::Rate(rate),
+        discipline: Discipline::DropTail(bound),
+        serialiser,
         delay: Span::from_nanos(leg.rtt.as_nanos() / 2),
         loss: if share == Share::NONE { Loss::None } else { Loss::Independent(share, unit) },
         seed,
