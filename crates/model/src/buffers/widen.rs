@@ -4,6 +4,9 @@
 //! The equation is not asked. It says what a Reno-like sender would reach at the loss there is, and where
 //! nothing is lost that is far less than CUBIC or BBR do reach; here the counters of the kernel say
 //! outright what the buffer stopped. Sizes are whatever the driver counts in, its kernel's bytes.
+//!
+//! The path's own round trip decides, without the queues on it. A short path with a queue stops at its
+//! buffer, too, whatever that is; more would only stand in the queue, or be lost there.
 
 use super::Side;
 use crate::units::{Bytes, Span, Time};
@@ -11,9 +14,12 @@ use crate::units::{Bytes, Span, Time};
 /// The part of its busy time for which a sender is stopped by its buffer before that may grow: a
 /// twentieth (ALGORITHMS §A.5).
 const STOPPED: u64 = 20;
-/// A receiver's window stands in the way from half of it on, being what arrives within a round trip:
-/// looks are seldom, and memory is only taken once it is filled.
+/// A buffer stands in the way from half of it on, being what moves within the path's own round trip:
+/// looks are seldom, and memory is only taken once it is filled. Below half, more than half of what is
+/// under way stands in queues already.
 const FILLED: u64 = 2;
+/// The kernel's send buffer holds half its size in payload.
+const OVERHEAD: u64 = 2;
 /// Less than such a part used: doubled in vain. A quarter, so as not to undo what was just doubled, and
 /// half of that again.
 const LITTLE: u64 = 8;
@@ -31,6 +37,8 @@ pub struct Looked {
     pub busy: Span,
     /// Of that, stopped by the send buffer (`tcpi_sndbuf_limited`); zero where it is not told.
     pub limited: Span,
+    /// Payload bytes that have arrived since the start (`tcpi_bytes_acked`).
+    pub sent: u64,
     /// The receive buffer's size.
     pub receive_size: u64,
     /// What stands in it unread.
@@ -39,8 +47,11 @@ pub struct Looked {
     pub window: u64,
     /// Payload bytes received since the start.
     pub received: u64,
-    /// The round-trip time as the receiver sees it; zero before there is one.
+    /// The round-trip time as the receiver sees it, queues included; zero before there is one.
     pub rtt: Span,
+    /// The path's own: the shortest lately (`tcpi_min_rtt`); zero where it is not told, and then `rtt`
+    /// stands for it.
+    pub path: Span,
 }
 
 /// What is to be done with a buffer.
@@ -88,14 +99,20 @@ impl Widening {
         }
         let grown = |new: Span, old: Span| new.as_nanos().saturating_sub(old.as_nanos());
         let busy = grown(looked.busy, last.busy);
-        let stopped =
-            grown(looked.limited, last.limited).saturating_mul(STOPPED) > busy && busy > 0;
-        let received = u128::from(looked.received.saturating_sub(last.received));
-        let round_trip = received * u128::from(looked.rtt.as_nanos()) / u128::from(elapsed);
-        let round_trip = u64::try_from(round_trip).unwrap_or(u64::MAX);
+        let within = |moved: u64, round_trip: Span| {
+            let bytes = u128::from(moved) * u128::from(round_trip.as_nanos()) / u128::from(elapsed);
+            u64::try_from(bytes).unwrap_or(u64::MAX)
+        };
+        let path = if looked.path == Span::ZERO { looked.rtt } else { looked.path };
+        let sent = looked.sent.saturating_sub(last.sent);
+        let received = looked.received.saturating_sub(last.received);
+        let stopped = busy > 0
+            && grown(looked.limited, last.limited).saturating_mul(STOPPED) > busy
+            && within(sent, path) >= looked.send_size / OVERHEAD / FILLED;
+        let round_trip = within(received, looked.rtt);
         // what is unread stands in the way itself, and a larger buffer would only fill as well
         let read = looked.receive_used < looked.receive_size / 4;
-        let filled = read && looked.window > 0 && round_trip >= looked.window / FILLED;
+        let filled = read && looked.window > 0 && within(received, path) >= looked.window / FILLED;
         let sides = [
             (looked.send_size, stopped, looked.send_used),
             (looked.receive_size, filled, round_trip.max(looked.receive_used)),
@@ -179,6 +196,8 @@ mod tests {
             let mut widening = Widening::default();
             let look = |second: u64| Looked {
                 send_size: 4 * MIB,
+                sent: second * 4 * MIB,
+                path: Span::from_millis(300),
                 busy: Span::from_secs(second),
                 limited: Span::from_millis(second * limited_ms),
                 ..Looked::default()
@@ -186,6 +205,29 @@ mod tests {
             widening.on_look(at(1), look(1), TUNED, 64 * MIB);
             let [send, _] = widening.on_look(at(2), look(2), TUNED, 64 * MIB);
             assert_eq!(send, wider.then_some(Widen::To(Bytes::mib(8))), "{limited_ms} ms a second");
+        }
+    }
+
+    #[test]
+    fn a_short_path_with_a_queue_is_not_given_more_to_queue() {
+        // 100 Mbit/s over 0.25 ms: a window of 64 KiB stands in the queue, 5 ms of it, and fills the link
+        let mut widening = Widening::default();
+        let tuned = [128 << 10; 2];
+        for (second, path) in [(0, 250), (1, 250), (2, 5_000)] {
+            let look = Looked {
+                send_size: 128 << 10,
+                sent: second * 12_000_000,
+                busy: Span::from_secs(second),
+                limited: Span::from_millis(second * 900),
+                receive_size: 128 << 10,
+                window: 64 << 10,
+                received: second * 12_000_000,
+                rtt: Span::from_micros(5_000),
+                path: Span::from_micros(path),
+                ..Looked::default()
+            };
+            let wider = widening.on_look(at(second), look, tuned, 64 * MIB);
+            assert_eq!(wider.map(|step| step.is_some()), [path == 5_000; 2], "{path} us");
         }
     }
 
@@ -215,16 +257,17 @@ mod tests {
     proptest! {
         #[test]
         fn never_beyond_the_ceiling_and_never_smaller(
-            looks in proptest::collection::vec(any::<[u32; 8]>(), 0..60),
+            looks in proptest::collection::vec(any::<[u32; 10]>(), 0..60),
             ceiling in 1_u64..1 << 30,
         ) {
             let mut widening = Widening::default();
-            for (second, [a, b, c, d, e, f, g, h]) in looks.into_iter().enumerate() {
+            for (second, [a, b, c, d, e, f, g, h, i, j]) in looks.into_iter().enumerate() {
                 let look = Looked {
                     send_size: a.into(), send_used: b.into(),
                     busy: Span::from_micros(c.into()), limited: Span::from_micros(d.into()),
                     receive_size: e.into(), receive_used: f.into(),
                     window: (e / 2).into(), received: g.into(), rtt: Span::from_micros(h.into()),
+                    sent: i.into(), path: Span::from_micros(j.into()),
                 };
                 let sizes = [look.send_size, look.receive_size];
                 let answer = widening.on_look(at(second as u64), look, TUNED, ceiling);

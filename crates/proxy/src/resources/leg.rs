@@ -250,11 +250,13 @@ impl Seen {
             send_used: memory.used(Side::Send).into(),
             busy: Span::from_micros(info.busy_time.unwrap_or_default()),
             limited: Span::from_micros(info.sndbuf_limited.unwrap_or_default()),
+            sent: info.bytes_acked.unwrap_or_default(),
             receive_size: memory.size(Side::Receive).into(),
             receive_used: memory.used(Side::Receive).into(),
             window: info.rcv_wnd.filter(|window| *window > 0).unwrap_or(half).into(),
             received: info.bytes_received.unwrap_or_default(),
             rtt: Span::from_micros(rtt.into()),
+            path: Span::from_micros(info.min_rtt_us().unwrap_or_default().into()),
         }
     }
 }
