@@ -239,6 +239,9 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     if reading.draft.budgets != fixed.draft.budgets {
         warn!("[budgets] has changed: that needs a restart");
     }
+    if reading.draft.cache != fixed.draft.cache {
+        warn!("[cache] has changed: that needs a restart");
+    }
     if reading.draft.relay.movement != fixed.draft.relay.movement {
         warn!("`relay.movement` has changed: that needs a restart");
     }

@@ -2,7 +2,7 @@
 
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
-use ekiden_proxy::status::{ConnectionStatus, LegStatus, ProfileStatus, Status};
+use ekiden_proxy::status::{CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status};
 use std::io::IsTerminal as _;
 
 /// Asks the daemon and prints. Returns the exit code.
@@ -195,7 +195,28 @@ fn resources(status: &Status) -> String {
         pressure.waited,
         pressure.refused
     ));
+    if let Some(cache) = &status.cache {
+        out.push_str(&cache_line(cache));
+    }
     out
+}
+
+fn cache_line(cache: &CacheStatus) -> String {
+    let disk =
+        cache.disk_limit.map_or_else(String::new, |disk| format!(" and {} of disk", size(disk)));
+    format!(
+        "cache: {}{} of {}{disk}; {}, {} in all; {} gone on, {} passed by; {} validated, {} stored, {} taken away\n",
+        if cache.open { "" } else { "not open yet; " },
+        size(cache.memory),
+        size(cache.memory_limit),
+        count(cache.hits, "hit"),
+        size(cache.bytes),
+        cache.misses,
+        cache.bypassed,
+        cache.validated,
+        cache.stored,
+        cache.removed,
+    )
 }
 
 /// What is low, with figures.

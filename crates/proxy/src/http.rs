@@ -5,11 +5,13 @@
 //! not a whole HTTP library: `docs/decisions/0002-http.md`.
 
 pub mod body;
+mod cached;
 pub mod chunked;
 pub(crate) mod exchange;
 pub mod fields;
 pub(crate) mod forward;
 pub mod head;
+pub(crate) mod origin;
 pub mod reply;
 mod rewrite;
 pub mod target;

@@ -6,6 +6,7 @@
 
 pub mod access;
 mod access_log;
+mod cache;
 mod chain;
 pub mod destination;
 mod dial;

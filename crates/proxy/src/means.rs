@@ -1,5 +1,6 @@
 //! What all connections share: room for themselves, pipes, memory for bytes that cannot be written yet.
 
+use crate::cache::Cache;
 use crate::resources::Resources;
 use crate::settings::{Budgets, Movement as Setting};
 use crate::status::BudgetStatus;
@@ -37,6 +38,8 @@ pub(crate) struct Means {
     /// Before all legs' extra SYNs.
     pub(crate) guard: Mutex<Guard>,
     pub(crate) resources: Arc<Resources>,
+    /// The HTTP cache, if there is to be one.
+    pub(crate) cache: Option<Arc<Cache>>,
     memory: Budget,
     movement: Setting,
     /// Distinguishes the directions' random sequences.
@@ -48,12 +51,14 @@ impl Means {
         budgets: &Budgets,
         movement: Setting,
         resources: Arc<Resources>,
+        cache: Option<Arc<Cache>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             pipes: PipePool::new(budgets.pipes, budgets.pipe_size.as_usize()),
             room: Arc::new(Semaphore::new(budgets.connections as usize)),
             guard: Mutex::new(Guard::new(GUARDED)),
             resources,
+            cache,
             memory: Budget::new(budgets.memory.as_u64()),
             movement,
             directions: AtomicU64::new(0),

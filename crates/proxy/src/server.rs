@@ -1,6 +1,7 @@
 //! The relay as a whole: listening, accepting, reloading, stopping.
 
 use crate::access_log::AccessLog;
+use crate::cache::Cache;
 use crate::means::Means;
 use crate::registry::{Registry, locked};
 use crate::resources::{BEAT, Newcomer, Place, Resources};
@@ -114,7 +115,8 @@ impl Server {
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let (resources, turns) = Resources::new(&settings);
         let movement = settings.relay.movement;
-        let means = Means::new(&settings.budgets, movement, Arc::clone(&resources));
+        let cache = Cache::open(&settings.cache).map_err(StartError::Settings)?;
+        let means = Means::new(&settings.budgets, movement, Arc::clone(&resources), cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new(), &resources)?;
         let limit = settings.budgets.connections;
         let world = World::new(settings, Arc::clone(&means), None).map_err(StartError::Settings)?;
@@ -142,8 +144,8 @@ impl Server {
     }
 
     /// Takes a new configuration: new connections use it, live ones keep theirs; buffers, pressure and
-    /// pool change at once, and connections in the pool are not used any more. Budgets are those of the
-    /// start.
+    /// pool change at once, and connections in the pool are not used any more. Budgets and the cache are
+    /// those of the start.
     ///
     /// # Errors
     /// [`StartError`]; then everything stays as it was.
@@ -193,6 +195,9 @@ impl Server {
             Ok(()) => 0,
             Err(_) => inner.registry.cut_all() as u64,
         };
+        if let Some(cache) = &inner.means.cache {
+            cache.close().await;
+        }
         Stopped { finished: begun.saturating_sub(cut), cut }
     }
 
@@ -435,6 +440,7 @@ impl Inner {
             buffers,
             idle,
             pressure,
+            cache: self.means.cache.as_ref().map(|cache| cache.status()),
             upstreams: world.upstream_status(),
             legs: world.leg_status(),
             connections: self.registry.status(),

@@ -22,7 +22,7 @@ use ekiden_model::lifetime::{Expired, Limits};
 use ekiden_model::units::{Span, Time};
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -98,6 +98,15 @@ pub(crate) async fn serve(session: Session) {
 impl Session {
     pub(crate) fn decider(&self) -> Decider<'_> {
         self.world.settings.access.decider(self.address.ip())
+    }
+
+    /// Whether the rules let this client reach `to` where that is at `address`, or wherever a proxy finds it.
+    pub(crate) fn may_reach(&self, to: &Destination, address: Option<IpAddr>) -> bool {
+        let decider = self.decider();
+        match address {
+            None => decider.named(to).is_ok(),
+            Some(address) => decider.unresolved(to).is_ok() && decider.address(to, address).is_ok(),
+        }
     }
 
     /// Reads the first bytes and leads to the door they ask for.

@@ -4,7 +4,7 @@
 
 mod resources;
 
-pub use resources::{Buffers, Pool, Pressure};
+pub use resources::{Buffers, Cache, Pool, Pressure};
 
 use ekiden_linux::options::SocketOptions;
 use ekiden_model::units::{Bytes, Span};
@@ -46,6 +46,8 @@ pub struct Settings {
     pub pressure: Pressure,
     /// Connections kept for the next request.
     pub pool: Pool,
+    /// The HTTP cache.
+    pub cache: Cache,
     /// The access log.
     pub access_log: AccessLog,
 }
@@ -370,6 +372,7 @@ impl Default for Settings {
             buffers: Buffers::default(),
             pressure: Pressure::default(),
             pool: Pool::default(),
+            cache: Cache::default(),
             access_log: AccessLog::Off,
         }
     }

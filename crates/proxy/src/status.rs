@@ -6,8 +6,8 @@
 mod resources;
 
 pub use resources::{
-    BuffersStatus, EvictedStatus, Explanation, GrantStatus, IdleStatus, LegExplanation,
-    LevelStatus, PressureStatus,
+    BuffersStatus, CacheStatus, EvictedStatus, Explanation, GrantStatus, IdleStatus,
+    LegExplanation, LevelStatus, PressureStatus,
 };
 
 use crate::settings::UpstreamProtocol;
@@ -45,6 +45,9 @@ pub struct Status {
     /// What may run out, and what was done about it.
     #[serde(default)]
     pub pressure: PressureStatus,
+    /// The HTTP cache; absent where there is none.
+    #[serde(default)]
+    pub cache: Option<CacheStatus>,
     /// Upstream proxies and whether they answer.
     pub upstreams: Vec<UpstreamStatus>,
     /// Leg profiles by name, and what was learnt on them.

@@ -49,6 +49,8 @@ pub(crate) struct Route {
     to: Vec<crate::settings::Pattern>,
     /// Why destinations go this way, in words.
     pub(crate) why: Arc<str>,
+    /// What the cache keeps apart: the ways of this route, by name.
+    pub(crate) scope: Arc<str>,
     chains: Vec<Chain>,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) client_leg: Arc<NamedLeg>,
@@ -109,6 +111,7 @@ impl World {
             routes.push(Arc::new(Route {
                 to: route.to.clone(),
                 why: format!("[[route]] number {} is the first that matches", nth + 1).into(),
+                scope: scope(&route.leg, &route.through),
                 chains: route.through.iter().map(chain).collect::<Result<_, _>>()?,
                 leg: leg(&route.leg)?,
                 client_leg: leg(&route.client_leg)?,
@@ -118,6 +121,7 @@ impl World {
         let otherwise = Arc::new(Route {
             to: vec![],
             why: "no [[route]] matches".into(),
+            scope: scope("direct", &[Vec::new()]),
             chains: vec![Chain::default()],
             leg: leg("direct")?,
             client_leg: Arc::clone(&client_leg),
@@ -150,6 +154,12 @@ impl World {
     pub(crate) fn upstream_status(&self) -> Vec<UpstreamStatus> {
         self.hops.values().map(|hop| hop.status()).collect()
     }
+}
+
+/// The ways of a route in one line.
+fn scope(leg: &str, through: &[Vec<String>]) -> Arc<str> {
+    let chains: Vec<String> = through.iter().map(|chain| chain.join(" > ")).collect();
+    format!("{leg}: {}", chains.join(", ")).into()
 }
 
 impl NamedLeg {

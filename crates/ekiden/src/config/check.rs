@@ -7,7 +7,7 @@ use super::reader::Reader;
 use super::value::Value;
 use super::{similar, url};
 use ekiden_model::buffers::Scheme;
-use ekiden_proxy::settings::{HostPattern, Pattern};
+use ekiden_proxy::settings::{Cache, HostPattern, Pattern};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -352,6 +352,7 @@ fn resources(reader: &mut Reader<'_>, draft: &Draft) {
             "set `budget`, such as \"64 MiB\"",
         );
     }
+    cache(reader, &draft.cache);
     if draft.pool.per_destination > draft.pool.connections && draft.pool.connections > 0 {
         let default = ekiden_proxy::settings::Pool::default();
         if draft.pool.per_destination != default.per_destination {
@@ -362,6 +363,39 @@ fn resources(reader: &mut Reader<'_>, draft: &Draft) {
                 "",
             );
         }
+    }
+}
+
+/// Disk without a place, a place without disk, bodies that fit nowhere.
+fn cache(reader: &mut Reader<'_>, cache: &Cache) {
+    if cache.memory.is_none() && (cache.disk.is_some() || cache.directory.is_some()) {
+        reader.report(
+            Warning,
+            "cache",
+            "without `memory` there is no cache",
+            "memory = \"64 MiB\"",
+        );
+    }
+    match (cache.disk, &cache.directory) {
+        (Some(_), None) => reader.error(
+            "cache.disk",
+            "`disk` needs a `directory`",
+            "directory = \"/var/cache/ekiden\"",
+        ),
+        (None, Some(_)) => reader.report(
+            Warning,
+            "cache.directory",
+            "without `disk` nothing is kept there",
+            "disk = \"10 GiB\"",
+        ),
+        _ => {}
+    }
+    if cache.memory.is_some_and(|memory| cache.largest > memory) {
+        reader.error("cache.largest", "`largest` is more than all of `memory`", "");
+    }
+    // a block of the disk is a little more than the largest body, and one alone is no cache
+    if cache.disk.is_some_and(|disk| disk.as_u64() < 8 * cache.largest.as_u64()) {
+        reader.error("cache.disk", "`disk` is less than eight bodies of `largest`", "");
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::value::{Field, Value};
 use ekiden_proxy::settings::{
-    Access, AccessLog, Budgets, Buffers, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
+    Access, AccessLog, Budgets, Buffers, Cache, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
     Timeouts,
 };
 use ipnet::IpNet;
@@ -28,6 +28,7 @@ pub struct Draft {
     pub buffers: Buffers,
     pub pressure: Pressure,
     pub pool: Pool,
+    pub cache: Cache,
     pub log: Log,
 }
 

@@ -6,7 +6,7 @@ use super::draft::{Draft, LegDraft};
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
 use super::keys_leg::LEG;
-use super::keys_resources::{BUFFERS, POOL, PRESSURE};
+use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 
 const WIDTH: usize = 100;
 
@@ -95,6 +95,9 @@ pub fn example() -> String {
     out.head("Pool", "Connections to origins and HTTP proxies, kept for the next request.");
     out.line("#[pool]");
     out.keys(POOL, &draft.pool);
+    out.head("Cache", "Responses to plain http:// requests, kept for whoever asks next. Off unless it is given memory: most of the web is encrypted and cannot be kept here, and what can is remembered.");
+    out.line("#[cache]");
+    out.keys(CACHE, &draft.cache);
     out.head("Logs", "To standard error; no log ever holds a password.");
     out.line("#[log]");
     out.keys(LOG, &draft.log);

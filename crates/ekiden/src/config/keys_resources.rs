@@ -1,11 +1,11 @@
-//! Keys of what connections may take: `[buffers]`, `[pressure]`, `[pool]`.
+//! Keys of what may be taken: `[buffers]`, `[pressure]`, `[pool]`, `[cache]`.
 
 use super::key::{Key, keys};
 use super::keys::{HOUR, MS};
-use super::kind::Kind;
+use super::kind::{Kind, absolute_path};
 use super::value::{EXCESSES, SCHEMES};
 use ekiden_model::units::{Bytes, Share, Span};
-use ekiden_proxy::settings::{Buffers, Pool, Pressure};
+use ekiden_proxy::settings::{Buffers, Cache, Pool, Pressure};
 
 const GIB: u64 = 1 << 10;
 
@@ -61,4 +61,21 @@ pub(super) static POOL: &[Key<Pool>] = keys! { Pool;
         "Of those, to one destination by one way.", "As connections.", "Sites in front of few servers: more.";
     idle = idle: Kind::Span(MS, HOUR), None,
         "How long one is kept.", "Longer than the server's own patience, and requests meet closed connections.", "Servers known to keep theirs longer.";
+};
+
+/// `[cache]`.
+pub(super) static CACHE: &[Key<Cache>] = keys! { Cache;
+    memory = memory: Kind::Size(Bytes::mib(1), Bytes::mib(64 * GIB)), Some("off"),
+        "What the HTTP cache (RFC 9111, shared by all clients) keeps in memory. It sees plain http:// requests alone; those with Authorization, Cookie or Range pass it by, and responses with Set-Cookie are not kept. Answers say `Cache-Status`. Taken at the start.",
+        "That memory, and what clients read without encryption stays here for a while.",
+        "Sites that fetch the same plain HTTP again and again: package mirrors, updates.";
+    disk = disk: Kind::Size(Bytes::mib(64), Bytes::mib(1024 * GIB)), Some("none"),
+        "What it keeps on disk beside, over restarts too. Taken at the start.",
+        "That much of the disk, in `directory`.", "Slow links, large packages.";
+    directory = directory: Kind::Text("an absolute path", absolute_path), Some("none"),
+        "Where on disk: a folder of its own, which is made.",
+        "Whoever can read it reads what was fetched.", "Whoever sets `disk`.";
+    largest = largest: Kind::Size(Bytes::kib(1), Bytes::mib(GIB)), None,
+        "The largest body that is kept. A body on its way into the cache also counts against budgets.memory, and is not kept where that is used up.",
+        "Few large bodies push out many small ones.", "Package mirrors: \"64 MiB\", with a larger budgets.memory.";
 };

@@ -252,6 +252,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
         buffers: draft.buffers,
         pressure: draft.pressure,
         pool: draft.pool,
+        cache: draft.cache.clone(),
         access_log: draft.log.access.clone(),
     }
 }

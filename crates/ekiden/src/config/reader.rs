@@ -4,7 +4,7 @@ use super::draft::Draft;
 use super::key::Key;
 use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
 use super::keys_leg::LEG;
-use super::keys_resources::{BUFFERS, POOL, PRESSURE};
+use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::pattern::shorten;
 use super::place::Source;
 use super::problem::{Problems, Severity};
@@ -21,7 +21,7 @@ const MOST_LEGS: usize = 256;
 /// The names of tables, at the top.
 pub(super) const TABLES: &[&str] = &[
     "leg", "upstream", "route", "rule", "access", "timeouts", "budgets", "dns", "relay", "buffers",
-    "pressure", "pool", "log",
+    "pressure", "pool", "cache", "log",
 ];
 
 /// A key that was set, and to what.
@@ -115,6 +115,7 @@ impl<'a> Reader<'a> {
         self.single(root, "buffers", BUFFERS, &mut draft.buffers);
         self.single(root, "pressure", PRESSURE, &mut draft.pressure);
         self.single(root, "pool", POOL, &mut draft.pool);
+        self.single(root, "cache", CACHE, &mut draft.cache);
         self.single(root, "log", LOG, &mut draft.log);
     }
 
@@ -324,6 +325,7 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
         ("buffers", has(BUFFERS, name)),
         ("pressure", has(PRESSURE, name)),
         ("pool", has(POOL, name)),
+        ("cache", has(CACHE, name)),
         ("log", has(LOG, name)),
         ("leg.NAME", has(LEG, name)),
     ];

@@ -1,22 +1,22 @@
-//! One request and its response: heads rewritten, bodies moved, both at the same time.
+//! One request and its response: heads rewritten, bodies moved, both at the same time; and what the cache
+//! keeps of it.
 
 use super::BadMessage;
 use super::body::{self, Body};
+use super::cached::{self, send};
 use super::fields;
 use super::forward::{Plan, client_keeps_alive, head_limits, wants_upgrade};
-use super::head::{Field, Response, Version, read_response};
+use super::head::{Response, Version, read_response};
+use super::origin::{Origin, authenticates_connection};
 use super::rewrite::{request_head, response_head};
-use super::transfer::{Sending, chunks_down, pump_down, upload};
-use crate::chain::{Opened, Purpose};
-use crate::destination::Destination;
+use super::transfer::{Sending, chunks_down, copied_down, pump_down, upload};
 use crate::failure::{Failure, Kind};
 use crate::incoming::{Incoming, write_all};
 use crate::registry::State;
 use crate::relay::wait_until_sent;
-use crate::resources::{Kept, Managed, PoolKey};
-use crate::seen_leg::SeenLeg;
-use crate::session::{LogEntry, Session, Way};
-use crate::world::{Hop, NamedLeg, Route, limits};
+use crate::resources::Managed;
+use crate::session::{LogEntry, Session};
+use crate::world::limits;
 use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::Limits;
 use ekiden_model::units::{Span, Time};
@@ -25,24 +25,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
-
-/// A connection to the origin server or the last proxy, which may serve more than one request.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    incoming: Incoming,
-    seen: SeenLeg,
-    pub(crate) managed: Managed,
-    /// The destination it leads to; `None` when it leads to a proxy that is asked in absolute form.
-    destination: Option<Destination>,
-    asks_proxy: Option<Arc<Hop>>,
-    route: Arc<Route>,
-    leg: Arc<NamedLeg>,
-    through: Arc<[String]>,
-    reused: bool,
-    /// It is this client's alone: it has shown who it is for the connection and not for the request.
-    own: bool,
-}
 
 /// How a request went.
 pub(super) enum Exchange {
@@ -140,87 +122,6 @@ pub(super) async fn exchange(
             }
         }
     }
-}
-
-impl Origin {
-    async fn open(session: &Session, to: &Destination) -> Result<Self, Failure> {
-        let Way { opened, seen, managed, route } = session.open(to, Purpose::Forward).await?;
-        let Opened { stream, leg, through, early, asks_proxy, .. } = opened;
-        Ok(Self {
-            incoming: Incoming::new(stream, early),
-            seen,
-            managed,
-            destination: asks_proxy.is_none().then(|| to.clone()),
-            asks_proxy,
-            route,
-            leg,
-            through,
-            reused: false,
-            own: false,
-        })
-    }
-
-    /// A connection that was kept and may serve a request to `to`: the same way, a place this client may
-    /// go to, still open and silent.
-    fn kept(session: &Session, to: &Destination) -> Option<Kept> {
-        let route = session.world.route(to);
-        for chain in route.in_order() {
-            let destination = (!chain.asks_proxy()).then(|| to.clone());
-            let through = chain.names();
-            for client in [Some(session.registered.entry.id), None] {
-                let key = PoolKey::new(route, Arc::clone(&through), destination.clone(), client);
-                while let Some(origin) = session.resources().take(key.clone()) {
-                    if !origin.is_silent() {
-                        continue;
-                    }
-                    if origin.may_serve(session, to) {
-                        return Some(origin);
-                    }
-                    // another client's, at an address this one may not go to
-                    session.resources().keep(origin, key.clone());
-                    break;
-                }
-            }
-        }
-        None
-    }
-
-    /// Where it is kept, after a request of this client.
-    fn key(&self, client: u64) -> PoolKey {
-        let own = self.own.then_some(client);
-        PoolKey::new(&self.route, Arc::clone(&self.through), self.destination.clone(), own)
-    }
-
-    pub(crate) const fn stream(&self) -> &Arc<TcpStream> {
-        &self.incoming.stream
-    }
-
-    /// Whether the rules let this client go where it leads; a new connection is judged in the same way.
-    fn may_serve(&self, session: &Session, to: &Destination) -> bool {
-        let decider = session.decider();
-        if !self.through.is_empty() {
-            return decider.named(to).is_ok();
-        }
-        let peer = self.incoming.stream.peer_addr();
-        decider.unresolved(to).is_ok()
-            && peer.is_ok_and(|peer| decider.address(to, peer.ip()).is_ok())
-    }
-
-    /// Whether it is open, and nothing was said that nobody asked for: it would be taken for the answer.
-    fn is_silent(&self) -> bool {
-        let mut byte = [0];
-        self.incoming.bytes().is_empty()
-            && matches!(self.incoming.stream.try_read(&mut byte), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
-    }
-}
-
-/// Whether a field names a scheme by which a connection, and not a request, shows who it is (RFC 4559
-/// §6; NTLM does the same).
-fn authenticates_connection(fields: &[Field], name: &str) -> bool {
-    fields::values(fields, name).any(|value| {
-        let scheme = value.split(|byte| matches!(byte, b' ' | b',')).next().unwrap_or_default();
-        [&b"ntlm"[..], b"negotiate"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
-    })
 }
 
 fn is_idempotent(method: &str) -> bool {
@@ -457,20 +358,36 @@ async fn final_response(
         && !session.is_stopping();
     let keep_origin =
         fields::keeps_alive(response.version, &response.fields) && body != Body::UntilClose;
-    let connection = match (keep_client, plan.request.version) {
-        (false, _) => Some("close"),
-        (true, Version::Http10) => Some("keep-alive"),
-        (true, Version::Http11) => None,
-    };
-    let head = response_head(session, response, body, plan.request.version, connection)?;
+    if let Some(visit) = &plan.visit {
+        visit.on_response(&plan.request, response);
+        if response.status == 304
+            && let Some(hit) = visit.on_not_modified(&plan.request, response)
+        {
+            let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
+            send(session, &plan.request, &hit, keep_client).await.map_err(Trouble::Broken)?;
+            let clean = origin.incoming.bytes().is_empty();
+            return Ok(Outcome::Response { keep_client, keep_origin: keep_origin && clean });
+        }
+    }
+    let mut copy = plan.visit.as_ref().and_then(|visit| visit.copy(response, body));
+    let connection = cached::connection(keep_client, plan.request.version);
+    let said = cached::passed(session, plan, response, copy.is_some());
+    let head = response_head(session, &said, body, plan.request.version, connection)?;
     to_client(session, &head).await?;
-    let moved = match body {
-        Body::None => Ok(()),
-        Body::Length(n) => pump_down(session, &mut origin.incoming, Some(n)).await,
-        Body::UntilClose => pump_down(session, &mut origin.incoming, None).await,
-        Body::Chunked => chunks_down(session, &mut origin.incoming, plan.request.version).await,
+    let from = &mut origin.incoming;
+    let moved = match (body, &mut copy) {
+        (Body::None, _) => Ok(()),
+        (Body::Length(n), Some(copy)) => copied_down(session, from, n, copy).await,
+        (Body::Length(n), None) => pump_down(session, from, Some(n)).await,
+        (Body::UntilClose, _) => pump_down(session, from, None).await,
+        (Body::Chunked, copy) => {
+            chunks_down(session, from, plan.request.version, copy.as_mut()).await
+        }
     };
     moved.map_err(Trouble::Broken)?;
+    if let (Some(visit), Some(copy)) = (&plan.visit, copy) {
+        visit.keep(response, copy, origin.address());
+    }
     let clean = origin.incoming.bytes().is_empty();
     Ok(Outcome::Response { keep_client, keep_origin: keep_origin && clean })
 }

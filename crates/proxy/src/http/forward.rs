@@ -3,11 +3,13 @@
 
 use super::BadMessage;
 use super::body::{self, Body};
+use super::cached;
 use super::exchange::{Exchange, exchange};
 use super::fields;
 use super::head::{Limits, Request, Version, read_request};
 use super::reply;
 use super::target::{self, Target};
+use crate::cache::{Found, Hit, Visit};
 use crate::chain::Purpose;
 use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
@@ -97,7 +99,7 @@ async fn one(session: &Session, incoming: &mut Incoming) -> Next {
     match target::of_request(&request) {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
-            let plan = Plan { request, destination, authority, path };
+            let plan = Plan { request, destination, authority, path, visit: None };
             forward(session, incoming, plan).await
         }
         Err(bad) => {
@@ -205,6 +207,8 @@ pub(super) struct Plan {
     pub(super) authority: String,
     /// Its target in origin form.
     pub(super) path: String,
+    /// On its way past the cache, if there is one.
+    pub(super) visit: Option<Box<Visit>>,
 }
 
 async fn forward(session: &Session, incoming: &mut Incoming, mut plan: Plan) -> Next {
@@ -228,6 +232,17 @@ async fn forward(session: &Session, incoming: &mut Incoming, mut plan: Plan) -> 
         Ok(false) => return answer_options(session, &mut entry).await,
         Err(bad) => return refuse(session, &mut entry, &bad.into(), Some(&plan.request)).await,
     }
+    if let Some(cache) = &session.world.means.cache {
+        match cached::consult(session, cache, &plan, body).await {
+            Found::Pass(visit) => plan.visit = Some(visit),
+            Found::Nothing => {
+                let text = "the client wants a stored response or none, and none is stored";
+                let nothing = Failure::new(Kind::Malformed(504), text);
+                return refuse(session, &mut entry, &nothing, Some(&plan.request)).await;
+            }
+            Found::Hit(hit) => return answer_from_cache(session, &mut entry, &plan, &hit).await,
+        }
+    }
     match exchange(session, incoming, &plan, body, &mut entry).await {
         Ok(Exchange::Done { keep_client }) => {
             session.log(&entry, "done");
@@ -240,6 +255,28 @@ async fn forward(session: &Session, incoming: &mut Incoming, mut plan: Plan) -> 
             Next::Close
         }
         Err(failure) => refuse(session, &mut entry, &failure, Some(&plan.request)).await,
+    }
+}
+
+async fn answer_from_cache(
+    session: &Session,
+    entry: &mut LogEntry,
+    plan: &Plan,
+    hit: &Hit,
+) -> Next {
+    session.registered.set_state(State::Relaying);
+    entry.status = Some(if hit.client_has_it { 304 } else { hit.stored.status });
+    let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
+    match cached::send(session, &plan.request, hit, keep_client).await {
+        Ok(()) => {
+            session.log(entry, "from the cache");
+            if keep_client { Next::Request } else { end(session).await }
+        }
+        Err(why) => {
+            session.registered.count_failed();
+            session.log(entry, &why);
+            Next::Close
+        }
     }
 }
 

@@ -38,6 +38,9 @@ pub(super) fn request_head(
             write_one(&mut head, &field.name, &field.value);
         }
     }
+    for condition in plan.visit.iter().flat_map(|visit| visit.conditions()) {
+        write_one(&mut head, &condition.name, &condition.value);
+    }
     match body {
         Body::Length(n) => write_one(&mut head, "Content-Length", n.to_string().as_bytes()),
         Body::Chunked => write_one(&mut head, "Transfer-Encoding", b"chunked"),

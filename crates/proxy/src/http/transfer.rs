@@ -6,6 +6,7 @@ use super::body::Body;
 use super::chunked::{Chunked, Output};
 use super::forward::head_limits;
 use super::head::Version;
+use crate::cache::Copy;
 use crate::incoming::{Incoming, write_all};
 use crate::pump::{Broken, Moved, Pump};
 use crate::session::Session;
@@ -53,7 +54,7 @@ pub(super) async fn upload(
             let mut out = Vec::new();
             while !chunked.is_done() {
                 if client.bytes().is_empty() {
-                    match client.fill(CHUNKED_AT_ONCE).await {
+                    match client.fill(AT_ONCE).await {
                         Ok(0) => return Err(Sending::Client(io::ErrorKind::UnexpectedEof.into())),
                         Ok(_) => {}
                         Err(error) => return Err(Sending::Client(error)),
@@ -71,8 +72,8 @@ pub(super) async fn upload(
     }
 }
 
-/// Bytes of a chunked body read at a time; they and their copy are in memory while they are moved.
-const CHUNKED_AT_ONCE: usize = 16 * 1024;
+/// Bytes of a body read at a time where they are looked at; they and their copy are in memory while they are moved.
+const AT_ONCE: usize = 16 * 1024;
 
 /// Moves all of a pump's bytes, counting them.
 async fn move_all(session: &Session, mut pump: Pump, up: bool) -> Result<(), Broken> {
@@ -107,39 +108,71 @@ pub(super) async fn pump_down(
     })
 }
 
-/// The response's body, in chunks.
+/// The response's body of `length`, which is kept beside.
+pub(super) async fn copied_down(
+    session: &Session,
+    origin: &mut Incoming,
+    length: u64,
+    copy: &mut Copy,
+) -> Result<(), String> {
+    let mut left = length;
+    while left > 0 {
+        if origin.bytes().is_empty() {
+            more(origin).await?;
+        }
+        let bytes = origin.take_first(left);
+        left -= bytes.len() as u64;
+        down(session, &bytes, bytes.len()).await?;
+        copy.push(&session.world.means, &bytes);
+    }
+    Ok(())
+}
+
+/// Waits for more of a response's body.
+async fn more(origin: &mut Incoming) -> Result<(), String> {
+    match origin.fill(AT_ONCE).await {
+        Ok(0) => Err("the server closed the connection within the response".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("the server's connection broke in the response: {error}")),
+    }
+}
+
+/// Sends bytes to the client, of which so many are payload.
+async fn down(session: &Session, bytes: &[u8], payload: usize) -> Result<(), String> {
+    write_all(&session.client, bytes)
+        .await
+        .map_err(|error| format!("the client's connection broke: {error}"))?;
+    session.registered.moved(clock::now(), 0, payload as u64, 0);
+    Ok(())
+}
+
+/// The response's body, in chunks; the plain bytes are kept beside.
 pub(super) async fn chunks_down(
     session: &Session,
     origin: &mut Incoming,
     version: Version,
+    mut copy: Option<&mut Copy>,
 ) -> Result<(), String> {
+    let mut plain = Chunked::new(Output::Plain, head_limits(session));
     let output = if version == Version::Http10 { Output::Plain } else { Output::Chunks };
     let mut chunked = Chunked::new(output, head_limits(session));
     let mut out = Vec::new();
     while !chunked.is_done() {
         if origin.bytes().is_empty() {
-            match origin.fill(CHUNKED_AT_ONCE).await {
-                Ok(0) => {
-                    return Err(
-                        "the server closed the connection within a chunked response".to_owned()
-                    );
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    return Err(format!("the server's connection broke in the response: {error}"));
-                }
-            }
+            more(origin).await?;
         }
         let before = chunked.bytes();
         let used = chunked
             .read(origin.bytes(), &mut out)
             .map_err(|bad| format!("the server's response is malformed: {bad}"))?;
+        if let Some(copy) = &mut copy {
+            let mut bytes = Vec::new();
+            plain.read(&origin.bytes()[..used], &mut bytes).map_err(|bad| bad.to_string())?;
+            copy.push(&session.world.means, &bytes);
+        }
         origin.consume(used);
-        write_all(&session.client, &out)
-            .await
-            .map_err(|error| format!("the client's connection broke: {error}"))?;
+        down(session, &out, (chunked.bytes() - before) as usize).await?;
         out.clear();
-        session.registered.moved(clock::now(), 0, chunked.bytes() - before, 0);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use super::{After, Resources, State};
 use crate::destination::Destination;
-use crate::http::exchange::Origin;
+use crate::http::origin::Origin;
 use crate::registry::{Entry, locked};
 use crate::world::Route;
 use ekiden_linux::clock;

@@ -1,7 +1,8 @@
-//! What connections may take of what runs out: socket buffers, places, and the pool of idle ones.
+//! What may be taken of what runs out: socket buffers, places, the pool of idle connections, the cache.
 
 use ekiden_model::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Share, Span};
+use std::path::PathBuf;
 
 /// Socket buffers. All sizes are as the kernel counts them (`rb` and `tb` of `ss -tm`), packet headers
 /// included: twice the payload they hold.
@@ -51,6 +52,25 @@ pub struct Pool {
     pub per_destination: u32,
     /// How long one is kept. Default 15 s, well below the patience of common servers.
     pub idle: Span,
+}
+
+/// The HTTP cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    /// What is kept in memory, heads and bookkeeping included. Default `None`: no cache.
+    pub memory: Option<Bytes>,
+    /// What is kept on disk beside. Default `None`: nothing.
+    pub disk: Option<Bytes>,
+    /// Where. A folder of its own.
+    pub directory: Option<PathBuf>,
+    /// The largest body that is kept. Default 4 MiB.
+    pub largest: Bytes,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self { memory: None, disk: None, directory: None, largest: Bytes::mib(4) }
+    }
 }
 
 impl Default for Buffers {

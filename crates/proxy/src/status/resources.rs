@@ -90,6 +90,35 @@ pub struct EvictedStatus {
     pub count: u64,
 }
 
+/// The HTTP cache. Counters are since the start.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+pub struct CacheStatus {
+    /// Whether it is in use: until what is on disk has been looked through, requests pass it by.
+    pub open: bool,
+    /// Bytes in memory.
+    pub memory: u64,
+    /// The most of them.
+    pub memory_limit: u64,
+    /// The most bytes on disk; absent where there is no disk.
+    pub disk_limit: Option<u64>,
+    /// Entries in memory.
+    pub entries: u64,
+    /// Requests that were answered from it.
+    pub hits: u64,
+    /// Requests that it could have answered and that went to the origin.
+    pub misses: u64,
+    /// Requests that do not concern it: other methods, credentials, parts.
+    pub bypassed: u64,
+    /// Stored responses that the origin said are still true.
+    pub validated: u64,
+    /// Responses stored.
+    pub stored: u64,
+    /// Responses taken away because a request changed what they tell of.
+    pub removed: u64,
+    /// Bytes of bodies sent from it.
+    pub bytes: u64,
+}
+
 /// One buffer of one leg.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct GrantStatus {

@@ -1,0 +1,423 @@
+//! The HTTP cache (RFC 9111), shared by all clients; off unless it is given memory.
+//!
+//! ```text
+//! consult   a request comes: the answer, or a visit that goes with it to the origin
+//! Visit     what the answer of the origin is kept under, or makes fresh, or takes away
+//! ```
+//! Requests with credentials pass it by. What came by one route is not given to a client of another; and who
+//! may not go to the address that a response came from is not given it either.
+
+mod copy;
+mod entry;
+mod rules;
+
+pub(crate) use copy::Copy;
+pub(crate) use entry::Stored;
+pub(crate) use rules::Forward;
+
+use crate::http::body::Body;
+use crate::http::fields::values;
+use crate::http::head::{Field, Request, Response};
+use crate::settings;
+use crate::status::CacheStatus;
+use entry::{Entry, Varies};
+use foyer::{
+    BlockEngineConfig, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
+    HybridCachePolicy,
+};
+use http::request;
+use http_cache_semantics::{AfterResponse, BeforeRequest};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The cache of one relay.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    settings: settings::Cache,
+    /// Empty until it is open: what is on disk is looked through first, and meanwhile requests pass by.
+    store: OnceLock<HybridCache<String, Entry>>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    bypassed: AtomicU64,
+    validated: AtomicU64,
+    stored: AtomicU64,
+    removed: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What a look came to.
+pub(crate) enum Found {
+    /// A fresh response.
+    Hit(Hit),
+    /// The request goes on, and what becomes of it is told to this.
+    Pass(Box<Visit>),
+    /// The client wants what is stored or nothing, and nothing is.
+    Nothing,
+}
+
+/// A response that may be used.
+pub(crate) struct Hit {
+    pub(crate) stored: Arc<Stored>,
+    /// Seconds; for `Age`.
+    pub(crate) age: u64,
+    /// `Cache-Status`, behind the relay's name.
+    pub(crate) said: String,
+    /// The client has it already: a 304 will do.
+    pub(crate) client_has_it: bool,
+}
+
+/// A request on its way past the cache.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    cache: Arc<Cache>,
+    url: String,
+    key: String,
+    forward: Forward,
+    asked: SystemTime,
+    /// As the calculations see it; `None` where nothing is to be stored.
+    request: Option<request::Parts>,
+    /// What is stored and must be validated, and the key it stands under.
+    stale: Option<(String, Arc<Stored>)>,
+    /// What the relay asks on its own, to validate it.
+    conditions: Vec<Field>,
+}
+
+impl Cache {
+    /// The cache that the settings want, if they want one. It opens in the background.
+    ///
+    /// # Errors
+    /// In words, where its folder cannot be used.
+    pub(crate) fn open(settings: &settings::Cache) -> Result<Option<Arc<Self>>, String> {
+        let Some(memory) = settings.memory else { return Ok(None) };
+        if let Some(folder) = disk_of(settings).map(|(folder, _)| folder) {
+            let made = std::fs::create_dir_all(folder).and_then(|()| tempfile_in(folder));
+            made.map_err(|error| {
+                format!("the cache cannot use {}: {error}; see cache.directory", folder.display())
+            })?;
+        }
+        let counts = Counts::default();
+        let cache = Arc::new(Self { settings: settings.clone(), store: OnceLock::new(), counts });
+        let opening = Arc::clone(&cache);
+        tokio::spawn(async move {
+            match build(&opening.settings, memory.as_usize()).await {
+                // set once, here
+                Ok(store) => drop(opening.store.set(store)),
+                Err(error) => {
+                    tracing::error!(%error, "the cache does not open; requests pass it by")
+                }
+            }
+        });
+        Ok(Some(cache))
+    }
+
+    /// Writes what is not on disk yet.
+    pub(crate) async fn close(&self) {
+        if let Some(store) = self.store.get()
+            && let Err(error) = store.close().await
+        {
+            tracing::warn!(%error, "the cache is not all on disk");
+        }
+    }
+
+    /// The largest body that is kept.
+    pub(crate) const fn largest(&self) -> u64 {
+        self.settings.largest.as_u64()
+    }
+
+    /// Looks for a response to a request for `url`, asked by a route of this `scope`. `permitted` says of a
+    /// stored response whether this client may have it.
+    pub(crate) async fn consult(
+        self: &Arc<Self>,
+        scope: &str,
+        url: String,
+        request: &Request,
+        body: Body,
+        permitted: impl Fn(&Stored) -> bool,
+    ) -> Found {
+        let key = format!("{scope}\n{url}");
+        let asked = SystemTime::now();
+        let mut visit = Box::new(Visit {
+            cache: Arc::clone(self),
+            url,
+            key,
+            forward: Forward::Bypass,
+            asked,
+            request: None,
+            stale: None,
+            conditions: Vec::new(),
+        });
+        let parts = match rules::concerns(request, body) {
+            Ok(()) if self.store.get().is_some() => rules::request_parts(&visit.url, request),
+            Ok(()) => None,
+            Err(forward) => {
+                visit.forward = forward;
+                None
+            }
+        };
+        let Some(parts) = parts else {
+            self.counts.bypassed.fetch_add(1, Relaxed);
+            return Found::Pass(visit);
+        };
+        let found = match self.find(&visit.key, &parts).await {
+            Ok((_, stored)) if !permitted(&stored) => Err(Forward::Bypass),
+            other => other,
+        };
+        match found {
+            Ok((key, stored)) => match stored.policy.before_request(&parts, asked) {
+                BeforeRequest::Fresh(_) => {
+                    self.counts.hits.fetch_add(1, Relaxed);
+                    return Found::Hit(self.hit(stored, request, asked, None));
+                }
+                BeforeRequest::Stale { request: asking, .. } => {
+                    let stale = stored.policy.is_stale(asked);
+                    visit.forward = if stale { Forward::Stale } else { Forward::Request };
+                    // a HEAD brings no body to keep, and who has a copy compares with that one
+                    if request.method == "GET" && !rules::is_conditional(request) {
+                        visit.conditions = conditions(&asking);
+                    }
+                    visit.stale = Some((key, stored));
+                }
+            },
+            Err(forward) => visit.forward = forward,
+        }
+        if rules::only_if_cached(request) {
+            return Found::Nothing;
+        }
+        self.counts.misses.fetch_add(1, Relaxed);
+        visit.request = (request.method == "GET").then_some(parts);
+        Found::Pass(visit)
+    }
+
+    /// The stored response that a request selects, with its key.
+    async fn find(
+        &self,
+        key: &str,
+        request: &request::Parts,
+    ) -> Result<(String, Arc<Stored>), Forward> {
+        let first = self.get(key).await.ok_or(Forward::UriMiss)?;
+        let varies = match first {
+            Entry::Response(stored) => return Ok((key.to_owned(), stored)),
+            Entry::Varies(varies) => varies,
+        };
+        let key = varies.key(key, request);
+        match self.get(&key).await {
+            Some(Entry::Response(stored)) => Ok((key, stored)),
+            _ => Err(Forward::VaryMiss),
+        }
+    }
+
+    async fn get(&self, key: &str) -> Option<Entry> {
+        match self.store.get()?.get(key).await {
+            Ok(entry) => entry.map(|entry| entry.value().clone()),
+            Err(error) => {
+                tracing::debug!(%error, "an entry of the cache cannot be read");
+                None
+            }
+        }
+    }
+
+    fn hit(
+        &self,
+        stored: Arc<Stored>,
+        request: &Request,
+        now: SystemTime,
+        forward: Option<Forward>,
+    ) -> Hit {
+        self.counts.bytes.fetch_add(stored.body.len() as u64, Relaxed);
+        let ttl = stored.policy.time_to_live(now).as_secs();
+        let said = match forward {
+            None => format!("hit; ttl={ttl}"),
+            Some(forward) => format!("fwd={}; fwd-status=304; stored; ttl={ttl}", forward.token()),
+        };
+        let tags = (stored.field("etag"), stored.field("last-modified"));
+        let client_has_it = stored.status == 200 && rules::client_has_it(request, tags.0, tags.1);
+        Hit { age: stored.policy.age(now).as_secs(), said, client_has_it, stored }
+    }
+
+    /// One look.
+    pub(crate) fn status(&self) -> CacheStatus {
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let memory = self.store.get().map(HybridCache::memory);
+        CacheStatus {
+            open: memory.is_some(),
+            memory: memory.map_or(0, |memory| memory.usage() as u64),
+            memory_limit: self.settings.memory.unwrap_or_default().as_u64(),
+            disk_limit: disk_of(&self.settings).map(|(_, size)| size as u64),
+            entries: memory.map_or(0, |memory| memory.entries() as u64),
+            hits: count(&self.counts.hits),
+            misses: count(&self.counts.misses),
+            bypassed: count(&self.counts.bypassed),
+            validated: count(&self.counts.validated),
+            stored: count(&self.counts.stored),
+            removed: count(&self.counts.removed),
+            bytes: count(&self.counts.bytes),
+        }
+    }
+}
+
+/// Where on disk, and how much.
+fn disk_of(settings: &settings::Cache) -> Option<(&Path, usize)> {
+    Some((settings.directory.as_deref()?, settings.disk?.as_usize()))
+}
+
+/// Whether files can be made there.
+fn tempfile_in(folder: &Path) -> std::io::Result<()> {
+    let probe = folder.join(format!(".ekiden-{}", std::process::id()));
+    std::fs::write(&probe, b"")?;
+    std::fs::remove_file(&probe)
+}
+
+async fn build(
+    settings: &settings::Cache,
+    memory: usize,
+) -> foyer::Result<HybridCache<String, Entry>> {
+    let builder = HybridCacheBuilder::new()
+        .with_name("http")
+        // so that little is lost with the process
+        .with_policy(HybridCachePolicy::WriteOnInsertion)
+        .memory(memory)
+        // each shard has its part of the memory, and the largest body is to fit
+        .with_shards(1)
+        .with_weighter(|key: &String, entry: &Entry| key.len() + entry.size())
+        .storage();
+    let Some((folder, size)) = disk_of(settings) else { return builder.build().await };
+    let device = FsDeviceBuilder::new(folder).with_capacity(size).build()?;
+    // a block is the most that one entry takes, and what is given up at once
+    let block = settings.largest.as_usize() + (1 << 20);
+    let engine = BlockEngineConfig::new(device)
+        .with_block_size(block.max(4 << 20))
+        .with_buffer_pool_size(2 * block)
+        // what was taken away must not come back with the next start
+        .with_tombstone_log(true);
+    builder.with_engine_config(engine).build().await
+}
+
+/// The preconditions by which what is stored is validated.
+fn conditions(asking: &request::Parts) -> Vec<Field> {
+    let names = [("if-none-match", "If-None-Match"), ("if-modified-since", "If-Modified-Since")];
+    let field = |(name, written): (&str, &str)| {
+        let value = asking.headers.get(name)?.as_bytes().to_vec();
+        Some(Field { name: written.to_owned(), value })
+    };
+    names.into_iter().filter_map(field).collect()
+}
+
+impl Varies {
+    /// Of what a request of these fields selects.
+    fn key(&self, url: &str, request: &request::Parts) -> String {
+        let mut key = format!("{url}\n{:x}", self.mark);
+        for name in &self.names {
+            let value = request.headers.get(name).map_or(&b""[..], |value| value.as_bytes());
+            key.push_str(&format!("\n{name}: {}", value.escape_ascii()));
+        }
+        key
+    }
+}
+
+impl Visit {
+    /// What the relay asks on its own.
+    pub(crate) fn conditions(&self) -> &[Field] {
+        &self.conditions
+    }
+
+    /// What `Cache-Status` says of a response that passes, behind the relay's name.
+    pub(crate) fn said(&self, status: u16, kept: bool) -> String {
+        let mut said = format!("fwd={}", self.forward.token());
+        if !self.conditions.is_empty() {
+            said.push_str(&format!("; fwd-status={status}"));
+        }
+        if kept {
+            said.push_str("; stored");
+        }
+        said
+    }
+
+    /// A place for the body of a response that may be stored.
+    pub(crate) fn copy(&self, response: &Response, body: Body) -> Option<Copy> {
+        let request = self.request.as_ref()?;
+        let length = match body {
+            Body::None => Some(0),
+            Body::Length(n) => Some(n),
+            Body::Chunked => None,
+            // nobody knows whether it is all
+            Body::UntilClose => return None,
+        };
+        if length.is_some_and(|n| n > self.cache.largest()) {
+            return None;
+        }
+        let policy = rules::policy(request, response, self.asked, SystemTime::now())?;
+        Some(Copy::new(policy, self.cache.largest()))
+    }
+
+    /// Keeps a response whose body is all there.
+    pub(crate) fn keep(&self, response: &Response, copy: Copy, from: Option<IpAddr>) {
+        let (Some(store), Some(request)) = (self.cache.store.get(), &self.request) else { return };
+        let Some((policy, body)) = copy.finish() else { return };
+        let Some(names) = rules::varies_by(response) else { return };
+        let Some(stored) = Stored::new(policy, response, from, body) else { return };
+        let entry = Entry::Response(Arc::new(stored));
+        if names.is_empty() {
+            store.insert(self.key.clone(), entry);
+        } else {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            // what was selected by the same fields stays findable
+            let varies = match store.memory().get(&self.key).map(|e| e.value().clone()) {
+                Some(Entry::Varies(varies)) if varies.names == names => varies,
+                _ => Arc::new(Varies { names, mark: since.as_nanos() as u64 }),
+            };
+            store.insert(varies.key(&self.key, request), entry);
+            store.insert(self.key.clone(), Entry::Varies(varies));
+        }
+        self.cache.counts.stored.fetch_add(1, Relaxed);
+    }
+
+    /// The stored response, made fresh by a 304; for the client, where it was the relay that asked.
+    pub(crate) fn on_not_modified(&self, request: &Request, response: &Response) -> Option<Hit> {
+        let (key, stored) = self.stale.as_ref()?;
+        let (store, parts) = (self.cache.store.get()?, self.request.as_ref()?);
+        let now = SystemTime::now();
+        let answer = rules::response_parts(response, self.asked, now)?;
+        let AfterResponse::NotModified(policy, _) =
+            stored.policy.after_response(parts, &answer, now)
+        else {
+            return None;
+        };
+        let fresh = Arc::new(stored.freshened(policy, response)?);
+        store.insert(key.clone(), Entry::Response(Arc::clone(&fresh)));
+        self.cache.counts.validated.fetch_add(1, Relaxed);
+        let asked_by_us = !self.conditions.is_empty();
+        asked_by_us.then(|| self.cache.hit(fresh, request, now, Some(self.forward)))
+    }
+
+    /// What a response takes away: that of a method that changes things has made what is stored for its URL
+    /// untrue (RFC 9111 §4.4).
+    pub(crate) fn on_response(&self, request: &Request, response: &Response) {
+        let safe = matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE");
+        if safe || !(200..400).contains(&response.status) {
+            return;
+        }
+        if let Some(store) = self.cache.store.get() {
+            store.remove(&self.key);
+            self.cache.counts.removed.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// `Cache-Status` of a response (RFC 9211), behind what others have said.
+pub(crate) fn cache_status(name: &str, said: &str, fields: &mut Vec<Field>) {
+    let mut value = values(fields, "cache-status").collect::<Vec<_>>().join(&b", "[..]);
+    fields.retain(|field| !field.name.eq_ignore_ascii_case("cache-status"));
+    if !value.is_empty() {
+        value.extend(b", ");
+    }
+    value.extend(format!("\"{name}\"; {said}").as_bytes());
+    fields.push(Field { name: "Cache-Status".to_owned(), value });
+}

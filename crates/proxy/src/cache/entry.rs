@@ -1,0 +1,242 @@
+//! What is kept of a response, in memory and on disk.
+
+use crate::http::fields::end_to_end;
+use crate::http::head::{Field, Response, Version};
+use bytes::Bytes;
+use foyer::Code;
+use http_cache_semantics::CachePolicy;
+use serde::{Deserialize, Serialize};
+use std::io::{Error, ErrorKind, Read, Write};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Changes with what stands on disk: entries of another format are passed over.
+const FORMAT: u8 = 1;
+
+/// What stands under a key.
+#[derive(Debug, Clone)]
+pub(super) enum Entry {
+    /// Responses differ by these request fields; each stands under a key of its own.
+    Varies(Arc<Varies>),
+    /// A response.
+    Response(Arc<Stored>),
+}
+
+/// The request fields that a URL's responses differ by (RFC 9111 §4.1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Varies {
+    /// In lower case, in order, each once.
+    pub(super) names: Vec<String>,
+    /// Part of the responses' keys: once this entry is gone, nobody finds them again.
+    pub(super) mark: u64,
+}
+
+/// A stored response.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Stored {
+    /// How long it is fresh, for which requests, and how it is validated.
+    pub(super) policy: CachePolicy,
+    pub(crate) status: u16,
+    pub(crate) reason: Vec<u8>,
+    http10: bool,
+    fields: Vec<(String, Vec<u8>)>,
+    /// Where it came from; `None` where an upstream proxy was asked for it.
+    pub(crate) address: Option<IpAddr>,
+    #[serde(skip)]
+    pub(crate) body: Bytes,
+}
+
+impl Stored {
+    /// A response with its whole body; `None` where its head cannot be passed on.
+    pub(super) fn new(
+        policy: CachePolicy,
+        response: &Response,
+        address: Option<IpAddr>,
+        body: Bytes,
+    ) -> Option<Self> {
+        let fields = end_to_end(&response.fields).ok()?.into_iter().filter(is_kept);
+        Some(Self {
+            policy,
+            status: response.status,
+            reason: response.reason.clone(),
+            http10: response.version == Version::Http10,
+            fields: fields.map(|field| (field.name, field.value)).collect(),
+            address,
+            body,
+        })
+    }
+
+    /// The same after a 304 whose fields are newer (RFC 9111 §3.2).
+    pub(super) fn freshened(&self, policy: CachePolicy, answer: &Response) -> Option<Self> {
+        let newer = end_to_end(&answer.fields).ok()?;
+        let newer: Vec<_> = newer.into_iter().filter(is_kept).filter(|f| !is_of_body(f)).collect();
+        let older = self
+            .fields
+            .iter()
+            .filter(|(name, _)| !newer.iter().any(|field| field.name.eq_ignore_ascii_case(name)));
+        let fields = older.cloned().chain(newer.iter().map(|f| (f.name.clone(), f.value.clone())));
+        Some(Self { policy, fields: fields.collect(), ..self.clone() })
+    }
+
+    pub(crate) const fn version(&self) -> Version {
+        if self.http10 { Version::Http10 } else { Version::Http11 }
+    }
+
+    /// Its fields, without `Age` and `Content-Length`, which are said anew.
+    pub(crate) fn fields(&self) -> Vec<Field> {
+        let field =
+            |(name, value): &(String, Vec<u8>)| Field { name: name.clone(), value: value.clone() };
+        self.fields.iter().map(field).collect()
+    }
+
+    /// The value of a field that stands once.
+    pub(super) fn field(&self, name: &str) -> Option<&[u8]> {
+        self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
+    }
+}
+
+fn is_kept(field: &Field) -> bool {
+    !["age", "content-length", "trailer"].iter().any(|name| field.name.eq_ignore_ascii_case(name))
+}
+
+/// What belongs to the body that is there, whatever a 304 says.
+fn is_of_body(field: &Field) -> bool {
+    let names = ["content-encoding", "content-range", "content-type"];
+    names.iter().any(|name| field.name.eq_ignore_ascii_case(name))
+}
+
+impl Entry {
+    /// Bytes of memory, about.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Varies(varies) => 64 + varies.names.iter().map(String::len).sum::<usize>(),
+            // the policy holds the fields a second time, normalised
+            Self::Response(stored) => {
+                let fields = stored.fields.iter().map(|(n, v)| n.len() + v.len() + 64);
+                1024 + 2 * fields.sum::<usize>() + stored.body.len()
+            }
+        }
+    }
+}
+
+impl Code for Entry {
+    fn encode(&self, writer: &mut impl Write) -> foyer::Result<()> {
+        let (kind, head, body) = match self {
+            Self::Varies(varies) => (0, serde_json::to_vec(&**varies), &[][..]),
+            Self::Response(stored) => (1, serde_json::to_vec(&**stored), &stored.body[..]),
+        };
+        let write = || {
+            let head = head.map_err(Error::other)?;
+            writer.write_all(&[FORMAT, kind])?;
+            writer.write_all(&(head.len() as u32).to_le_bytes())?;
+            writer.write_all(&(body.len() as u64).to_le_bytes())?;
+            writer.write_all(&head)?;
+            writer.write_all(body)
+        };
+        write().map_err(foyer::Error::io_error)
+    }
+
+    fn decode(reader: &mut impl Read) -> foyer::Result<Self> {
+        let mut read = || {
+            let mut start = [0; 14];
+            reader.read_exact(&mut start)?;
+            let [format, kind, sizes @ ..] = start;
+            let (head, body) = sizes.split_at(4);
+            let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
+            if format != FORMAT || kind > 1 {
+                return Err(Error::from(ErrorKind::InvalidData));
+            }
+            let head = exactly(reader, number(head))?;
+            let body = exactly(reader, number(body))?;
+            if kind == 0 {
+                return Ok(Self::Varies(Arc::new(serde_json::from_slice(&head)?)));
+            }
+            let stored: Stored = serde_json::from_slice(&head)?;
+            Ok(Self::Response(Arc::new(Stored { body: body.into(), ..stored })))
+        };
+        read().map_err(foyer::Error::io_error)
+    }
+
+    fn estimated_size(&self) -> usize {
+        // names and values are written as numbers, up to four characters a byte
+        match self {
+            Self::Varies(_) => 4 * self.size(),
+            Self::Response(stored) => 4 * (self.size() - stored.body.len()) + stored.body.len(),
+        }
+    }
+}
+
+/// So many bytes; memory is taken as they come, whatever the number says.
+fn exactly(reader: &mut impl Read, n: u64) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(n).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 == n { Ok(bytes) } else { Err(ErrorKind::UnexpectedEof.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stored() -> Stored {
+        let response = Response {
+            status: 200,
+            reason: b"OK".into(),
+            version: Version::Http11,
+            fields: [("ETag", "\"a\""), ("X-Odd", "caf\u{e9}"), ("Age", "3"), ("Connection", "x")]
+                .map(|(name, value)| Field { name: name.into(), value: value.into() })
+                .into(),
+        };
+        let policy = CachePolicy::new(&http::Request::new(()), &http::Response::new(()));
+        Stored::new(policy, &response, Some([192, 0, 2, 1].into()), Bytes::from_static(b"body"))
+            .unwrap()
+    }
+
+    fn written(entry: &Entry) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        entry.encode(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn an_entry_comes_back_from_disk_as_it_was() {
+        let stored = stored();
+        let bytes = written(&Entry::Response(Arc::new(stored.clone())));
+        let Entry::Response(back) = Entry::decode(&mut &bytes[..]).unwrap() else { panic!() };
+        assert_eq!(back.fields(), stored.fields());
+        assert_eq!((back.status, &back.body, back.address), (200, &stored.body, stored.address));
+        assert_eq!(back.field("etag"), Some(&b"\"a\""[..]));
+        assert!(back.field("age").is_none() && back.field("connection").is_none());
+        let varies = Varies { names: vec!["accept".into()], mark: 7 };
+        let bytes = written(&Entry::Varies(Arc::new(varies.clone())));
+        let Entry::Varies(back) = Entry::decode(&mut &bytes[..]).unwrap() else { panic!() };
+        assert_eq!(*back, varies);
+    }
+
+    #[test]
+    fn what_is_newer_takes_the_place_of_what_is_older() {
+        let fields = [("etag", "\"a\""), ("X-New", "1"), ("Content-Type", "text/html")];
+        let answer = Response {
+            status: 304,
+            reason: Vec::new(),
+            version: Version::Http11,
+            fields: fields.map(|(n, v)| Field { name: n.into(), value: v.into() }).into(),
+        };
+        let old = stored();
+        let new = old.freshened(old.policy.clone(), &answer).unwrap();
+        let names: Vec<_> = new.fields().into_iter().map(|field| field.name).collect();
+        assert_eq!(names, ["X-Odd", "etag", "X-New"]);
+        assert_eq!(new.body, old.body);
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_entry_is_an_error(at in 0_usize..400, byte: u8, cut in 0_usize..400) {
+            let mut bytes = written(&Entry::Response(Arc::new(stored())));
+            if let Some(b) = bytes.get_mut(at) { *b = byte; }
+            let _ = Entry::decode(&mut &bytes[..]);
+            bytes.truncate(cut.min(bytes.len()));
+            let _ = Entry::decode(&mut &bytes[..]);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! What may be kept and used again (RFC 9111). The calculations are `http-cache-semantics`'s; what it
+//! does not do is done here, before it sees a message: fields that stand several times are one list,
+//! dates of all three forms are one form, directives are in lower case, and `Age` is the response's age on
+//! arrival (§4.2.3), within bounds.
+
+use crate::http::body::Body;
+use crate::http::fields::{elements, has, values};
+use crate::http::head::{Field, Request, Response};
+use http::header::{AGE, CACHE_CONTROL, DATE, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode, Uri, request, response};
+use http_cache_semantics::{CacheOptions, CachePolicy};
+use std::time::{Duration, SystemTime};
+
+/// Ages beyond it are as good as it (RFC 9111 §1.2.2).
+const OLDEST: u64 = 1 << 31;
+
+/// Why a request goes on to the origin (RFC 9211 §2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forward {
+    /// It is none that the cache handles.
+    Bypass,
+    /// Its method has no response that could be stored.
+    Method,
+    /// Nothing is stored for the URL.
+    UriMiss,
+    /// What is stored was selected by other request fields.
+    VaryMiss,
+    /// What is stored is fresh, and the client wants it checked.
+    Request,
+    /// What is stored must be validated.
+    Stale,
+}
+
+impl Forward {
+    /// The parameter's value.
+    pub(super) const fn token(self) -> &'static str {
+        match self {
+            Self::Bypass => "bypass",
+            Self::Method => "method",
+            Self::UriMiss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Request => "request",
+            Self::Stale => "stale",
+        }
+    }
+}
+
+/// Whether a request concerns the cache at all.
+pub(super) fn concerns(request: &Request, body: Body) -> Result<(), Forward> {
+    if !matches!(request.method.as_str(), "GET" | "HEAD") {
+        return Err(Forward::Method);
+    }
+    // with credentials a response may be this client's alone, whatever the server forgot to say; parts and
+    // preconditions are the origin's to judge
+    const NOT_OURS: [&str; 8] = [
+        "authorization",
+        "cookie",
+        "range",
+        "if-range",
+        "if-match",
+        "if-unmodified-since",
+        "upgrade",
+        "expect",
+    ];
+    let ours = NOT_OURS.iter().all(|name| values(&request.fields, name).next().is_none());
+    if ours && body == Body::None { Ok(()) } else { Err(Forward::Bypass) }
+}
+
+/// Whether the client wants what is stored or nothing (RFC 9111 §5.2.1.7).
+pub(super) fn only_if_cached(request: &Request) -> bool {
+    has(&request.fields, "cache-control", "only-if-cached")
+}
+
+/// Whether the client has a copy of its own that it wants compared.
+pub(super) fn is_conditional(request: &Request) -> bool {
+    ["if-none-match", "if-modified-since"]
+        .iter()
+        .any(|name| values(&request.fields, name).next().is_some())
+}
+
+/// A request as the calculations see it; a HEAD is answered from what a GET brought. `None` where it is
+/// beyond them.
+pub(super) fn request_parts(url: &str, request: &Request) -> Option<request::Parts> {
+    let (mut parts, ()) = http::Request::new(()).into_parts();
+    parts.method = Method::GET;
+    parts.uri = url.parse::<Uri>().ok()?;
+    parts.headers = normalised(&request.fields)?;
+    // it is the URL's
+    parts.headers.remove(HOST);
+    Some(parts)
+}
+
+/// A request of which only what matters for later requests is kept: what its response varies by.
+fn essential(request: &request::Parts, vary: &[String]) -> request::Parts {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &request.headers {
+        let selects = vary.iter().any(|field| name.as_str() == field);
+        if selects || name.as_str() == "cache-control" || name.as_str() == "pragma" {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+    let (mut parts, ()) = http::Request::new(()).into_parts();
+    (parts.method, parts.uri, parts.headers) =
+        (request.method.clone(), request.uri.clone(), headers);
+    parts
+}
+
+/// A response as the calculations see it, asked for and arrived at these times.
+pub(super) fn response_parts(
+    response: &Response,
+    asked: SystemTime,
+    arrived: SystemTime,
+) -> Option<response::Parts> {
+    let mut headers = normalised(&response.fields)?;
+    let seconds = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
+    // RFC 9111 §5.1: of several the first counts, and what is no number counts as nothing
+    let told = seconds(AGE).and_then(|text| text.split(',').next()?.trim().parse::<u64>().ok());
+    let delay = arrived.duration_since(asked).unwrap_or_default().as_secs();
+    let date = seconds(DATE).and_then(|text| httpdate::parse_http_date(text).ok());
+    let apparent = date.and_then(|date| arrived.duration_since(date).ok()).unwrap_or_default();
+    let age = told.unwrap_or_default().min(OLDEST).saturating_add(delay);
+    let age = age.max(apparent.as_secs()).min(OLDEST);
+    headers.insert(AGE, HeaderValue::from(age));
+    let (mut parts, ()) = http::Response::new(()).into_parts();
+    (parts.status, parts.headers) = (StatusCode::from_u16(response.status).ok()?, headers);
+    Some(parts)
+}
+
+/// The fields, each name once.
+fn normalised(fields: &[Field]) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    for field in fields {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        if headers.contains_key(&name) {
+            continue;
+        }
+        let all: Vec<&[u8]> = values(fields, &field.name).collect();
+        let mut value = all.join(&b", "[..]);
+        if name == CACHE_CONTROL {
+            value.make_ascii_lowercase();
+        } else if name == DATE || name == EXPIRES || name.as_str() == "last-modified" {
+            value = one_form(value);
+        }
+        headers.insert(name, HeaderValue::from_bytes(&value).ok()?);
+    }
+    Some(headers)
+}
+
+/// A date in the one form that the calculations read (RFC 9110 §5.6.7); anything else as it is, which
+/// they take for the past.
+fn one_form(value: Vec<u8>) -> Vec<u8> {
+    let parsed = std::str::from_utf8(&value).ok().map(httpdate::parse_http_date);
+    match parsed {
+        Some(Ok(date)) => httpdate::fmt_http_date(date).into_bytes(),
+        _ => value,
+    }
+}
+
+/// The request fields that a response differs by, in lower case, in order, each once; `None` where no
+/// field says it (`*`).
+pub(super) fn varies_by(response: &Response) -> Option<Vec<String>> {
+    let mut names: Vec<String> = elements(&response.fields, "vary")
+        .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
+        .collect();
+    names.sort();
+    names.dedup();
+    (!names.iter().any(|name| name == "*")).then_some(names)
+}
+
+/// The rules of a response that may be stored.
+pub(super) fn policy(
+    request: &request::Parts,
+    response: &Response,
+    asked: SystemTime,
+    arrived: SystemTime,
+) -> Option<CachePolicy> {
+    let vary = varies_by(response)?;
+    let set_cookie = values(&response.fields, "set-cookie").next().is_some();
+    if set_cookie || response.status == 206 {
+        return None;
+    }
+    let parts = response_parts(response, asked, arrived)?;
+    let request = essential(request, &vary);
+    let policy = CachePolicy::new_options(&request, &parts, arrived, CacheOptions::default());
+    // what is neither fresh for a while nor can be validated is of no use
+    let useful = policy.time_to_live(arrived) > Duration::ZERO
+        || ["etag", "last-modified"].iter().any(|name| parts.headers.contains_key(*name));
+    (policy.is_storable() && useful).then_some(policy)
+}
+
+/// Whether the copy that a client has is the stored one (RFC 9111 §4.3.2).
+pub(super) fn client_has_it(
+    request: &Request,
+    tag: Option<&[u8]>,
+    modified: Option<&[u8]>,
+) -> bool {
+    let mut tags = elements(&request.fields, "if-none-match").peekable();
+    if tags.peek().is_some() {
+        let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
+        return tags.any(|t| t == b"*" || tag.is_some_and(|tag| opaque(t) == opaque(tag)));
+    }
+    let date = |value: &[u8]| httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok();
+    let since = values(&request.fields, "if-modified-since").next().and_then(date);
+    matches!((since, modified.and_then(date)), (Some(since), Some(at)) if at <= since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::head::{Limits, read_request, read_response};
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits { bytes: 10_000, fields: 100 };
+
+    fn request(head: &str) -> Request {
+        let text = format!("GET http://a/ HTTP/1.1\r\nHost: a\r\n{head}\r\n");
+        read_request(text.as_bytes(), LIMITS).unwrap().unwrap().0
+    }
+
+    fn response(head: &str) -> Response {
+        let text = format!("HTTP/1.1 200 OK\r\n{head}\r\n");
+        read_response(text.as_bytes(), LIMITS).unwrap().unwrap().0
+    }
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)
+    }
+
+    fn fresh_for(head: &str) -> Option<u64> {
+        let request = request_parts("http://a/", &request("")).unwrap();
+        let policy = policy(&request, &response(head), now(), now())?;
+        Some(policy.time_to_live(now()).as_secs())
+    }
+
+    #[test]
+    fn freshness() {
+        for (head, seconds) in [
+            ("Cache-Control: max-age=100\r\n", Some(100)),
+            ("CACHE-CONTROL: MAX-AGE=100\r\n", Some(100)),
+            ("Cache-Control: max-age=\"100\"\r\n", Some(100)),
+            ("Cache-Control: s-maxage=7, max-age=100\r\n", Some(7)),
+            ("Cache-Control: public\r\nCache-Control: max-age=9\r\n", Some(9)),
+            ("Cache-Control: max-age=100\r\nAge: 30\r\n", Some(70)),
+            ("Cache-Control: max-age=100\r\nAge: 30, 40\r\n", Some(70)),
+            ("Cache-Control: max-age=100\r\nAge: soon\r\n", Some(100)),
+            ("Cache-Control: max-age=100\r\nAge: 99999999999999999999\r\n", Some(100)),
+            ("Cache-Control: max-age=100\r\nAge: 18446744073709551615\r\nETag: \"a\"\r\n", Some(0)),
+            // its own clock says that it is a minute old
+            ("Cache-Control: max-age=100\r\nDate: Wed, 18 May 2033 03:32:20 GMT\r\n", Some(40)),
+            (
+                "Expires: Wed, 18 May 2033 03:34:20 GMT\r\nDate: Wed, 18 May 2033 03:33:20 GMT\r\n",
+                Some(60),
+            ),
+            (
+                "Expires: Wednesday, 18-May-33 03:34:20 GMT\r\nDate: Wed May 18 03:33:20 2033\r\n",
+                Some(60),
+            ),
+            ("Expires: 0\r\n", None),
+            ("Expires: 0\r\nETag: \"a\"\r\n", Some(0)),
+            // a tenth of the time since it was changed (RFC 9111 §4.2.2)
+            (
+                "Date: Wed, 18 May 2033 03:33:20 GMT\r\nLast-Modified: Wed, 18 May 2033 03:16:40 GMT\r\n",
+                Some(100),
+            ),
+            ("", None),
+            ("Cache-Control: no-store, max-age=9\r\n", None),
+            ("Cache-Control: No-Store, max-age=9\r\n", None),
+            ("Cache-Control: private, max-age=9\r\n", None),
+            ("Cache-Control: private=\"x\", max-age=9\r\n", None),
+            ("Cache-Control: no-cache, max-age=9\r\nETag: \"a\"\r\n", Some(0)),
+            ("Cache-Control: max-age=9\r\nSet-Cookie: a=b\r\n", None),
+            ("Cache-Control: max-age=9\r\nVary: *\r\n", None),
+            ("Cache-Control: max-age=9\r\nVary: Accept\r\nVary: *\r\n", None),
+            ("Cache-Control: max-age=9, max-age=10\r\nETag: \"a\"\r\n", Some(9)),
+            ("Cache-Control: max-age=-1\r\nETag: \"a\"\r\n", Some(0)),
+            ("Cache-Control: max-age=1.5\r\nETag: \"a\"\r\n", Some(0)),
+            ("Cache-Control: max-age=99999999999\r\n", Some(99_999_999_999)),
+        ] {
+            assert_eq!(fresh_for(head), seconds, "{head}");
+        }
+    }
+
+    #[test]
+    fn requests_that_do_not_concern_it() {
+        assert_eq!(concerns(&request(""), Body::None), Ok(()));
+        let mut post = request("");
+        post.method = "POST".into();
+        assert_eq!(concerns(&post, Body::None), Err(Forward::Method));
+        for head in ["Authorization: Basic eA==", "Cookie: a=b", "Range: bytes=0-1", "If-Match: *"]
+        {
+            let request = request(&format!("{head}\r\n"));
+            assert_eq!(concerns(&request, Body::None), Err(Forward::Bypass), "{head}");
+        }
+        assert_eq!(concerns(&request(""), Body::Length(1)), Err(Forward::Bypass));
+    }
+
+    #[test]
+    fn a_client_s_own_copy() {
+        let tag = Some(&b"\"a\""[..]);
+        let at = Some(&b"Wed, 18 May 2033 03:33:20 GMT"[..]);
+        for (head, has) in [
+            ("If-None-Match: \"a\"", true),
+            ("If-None-Match: W/\"a\"", true),
+            ("If-None-Match: \"b\", \"a\"", true),
+            ("If-None-Match: *", true),
+            ("If-None-Match: \"b\"\r\nIf-Modified-Since: Wed, 18 May 2033 03:33:20 GMT", false),
+            ("If-Modified-Since: Wed, 18 May 2033 03:33:20 GMT", true),
+            ("If-Modified-Since: Wed, 18 May 2033 03:33:19 GMT", false),
+            ("If-Modified-Since: yesterday", false),
+            ("Accept: */*", false),
+        ] {
+            let request = request(&format!("{head}\r\n"));
+            assert_eq!(client_has_it(&request, tag, at), has, "{head}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_server_or_a_client_says_ends_the_process(
+            values in proptest::collection::vec((0_usize..12, "[ -~\u{e9}]{0,40}"), 0..8),
+            asks in proptest::collection::vec((0_usize..6, "[ -~]{0,30}"), 0..4),
+            later in 0_u64..1 << 32,
+        ) {
+            const SAID: [&str; 12] = ["Cache-Control", "Age", "Expires", "Date", "Last-Modified", "ETag",
+                "Vary", "Pragma", "Warning", "Connection", "Set-Cookie", "Content-Length"];
+            const ASKED: [&str; 6] = ["Cache-Control", "Pragma", "If-None-Match", "If-Modified-Since", "Accept", "Connection"];
+            let field = |name: &str, value: &str| Field { name: name.into(), value: value.trim().into() };
+            let mut response = response("Cache-Control: max-age=60\r\n");
+            response.fields.extend(values.iter().map(|(nth, value)| field(SAID[*nth], value)));
+            let mut request = request("");
+            request.fields.extend(asks.iter().map(|(nth, value)| field(ASKED[*nth], value)));
+            let Some(parts) = request_parts("http://a/", &request) else { return Ok(()) };
+            if let Some(policy) = policy(&parts, &response, now(), now()) {
+                let then = now() + Duration::from_secs(later);
+                let _ = policy.before_request(&parts, then);
+                let _ = (policy.age(then), policy.time_to_live(then));
+                if let Some(answer) = response_parts(&response, then, then) {
+                    let _ = policy.after_response(&parts, &answer, then);
+                }
+            }
+        }
+    }
+}
