@@ -54,7 +54,7 @@ fn filter(level: &str) -> EnvFilter {
     let plain = if level == "trace" {
         level.to_owned()
     } else {
-        format!("{level},hyper=warn,hickory=error")
+        format!("{level},hyper=warn,hickory=error,foyer=warn,foyer_storage=warn,foyer_memory=warn")
     };
     EnvFilter::new(asked.unwrap_or(plain))
 }

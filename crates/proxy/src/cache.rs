@@ -26,7 +26,7 @@ use foyer::{
     HybridCachePolicy,
 };
 use http::request;
-use http_cache_semantics::{AfterResponse, BeforeRequest};
+use http_cache_semantics::BeforeRequest;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -379,21 +379,32 @@ impl Visit {
         self.cache.counts.stored.fetch_add(1, Relaxed);
     }
 
-    /// The stored response, made fresh by a 304; for the client, where it was the relay that asked.
+    /// The stored response, made fresh by a 304; for the client, where it was the relay that asked. Asked with
+    /// one response's validators, a 304 is about that one, whatever it says or leaves out.
     pub(crate) fn on_not_modified(&self, request: &Request, response: &Response) -> Option<Hit> {
         let (key, stored) = self.stale.as_ref()?;
         let (store, parts) = (self.cache.store.get()?, self.request.as_ref()?);
-        let now = SystemTime::now();
-        let answer = rules::response_parts(response, self.asked, now)?;
-        let AfterResponse::NotModified(policy, _) =
-            stored.policy.after_response(parts, &answer, now)
-        else {
-            return None;
-        };
-        let fresh = Arc::new(stored.freshened(policy, response)?);
-        store.insert(key.clone(), Entry::Response(Arc::clone(&fresh)));
-        self.cache.counts.validated.fetch_add(1, Relaxed);
         let asked_by_us = !self.conditions.is_empty();
+        let tags = (stored.field("etag"), stored.field("last-modified"));
+        if !asked_by_us && !rules::is_about(response, tags.0, tags.1) {
+            return None;
+        }
+        let now = SystemTime::now();
+        let head = stored.updated_by(response)?;
+        self.cache.counts.validated.fetch_add(1, Relaxed);
+        let fresh = match rules::policy(parts, &head, self.asked, now) {
+            Some(policy) => {
+                let body = stored.body.clone();
+                let fresh = Arc::new(Stored::new(policy, &head, stored.address, body)?);
+                store.insert(key.clone(), Entry::Response(Arc::clone(&fresh)));
+                fresh
+            }
+            // true for this once, and not to be kept any more
+            None => {
+                store.remove(key);
+                Arc::clone(stored)
+            }
+        };
         asked_by_us.then(|| self.cache.hit(fresh, request, now, Some(self.forward)))
     }
 

@@ -344,6 +344,23 @@ fn a_response_stays_while_it_is_still_true() {
 }
 
 #[test]
+fn a_304_that_names_no_validator_is_about_what_was_asked() {
+    let (relay, origin) = (relay(), Origin::new());
+    let stale = "Cache-Control: max-age=0\r\nETag: \"a\"\r\n";
+    through(&relay, &origin, "GET", "/a", "", &answer("200 OK", stale, "body"));
+    for (fields, body) in
+        [("", "body"), ("ETag: \"b\"\r\n", "body"), ("Cache-Control: no-store\r\n", "body")]
+    {
+        let bare = format!("HTTP/1.1 304 -\r\n{fields}Connection: close\r\n\r\n");
+        let (_, got_it) = through(&relay, &origin, "GET", "/a", "", &bare);
+        assert_eq!((got_it.status(), got_it.body.as_str()), ("200", body), "{fields}");
+    }
+    // the last said that nothing is to be kept
+    let (head, _) = through(&relay, &origin, "GET", "/a", "", &answer("200 OK", "", "new"));
+    assert!(!head.contains("If-None-Match"), "{head}");
+}
+
+#[test]
 fn a_response_that_is_no_longer_true_is_replaced() {
     let (relay, origin) = (relay(), Origin::new());
     let said = |age: u32, tag: &str| format!("Cache-Control: max-age={age}\r\nETag: \"{tag}\"\r\n");
