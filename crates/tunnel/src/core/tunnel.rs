@@ -23,6 +23,9 @@ const COPY_FROM: Span = Span::from_millis(40);
 /// two stay well below a second round trip, and further apart than a burst of losses where that is
 /// possible (ALGORITHMS E.2: up to 19 packets, 57 ms at 4 Mbit/s).
 const COPY_AFTER: (Span, Span) = (Span::from_millis(5), Span::from_millis(40));
+/// Where more is lost than this a second copy follows, as long after the first. At 5 % one of 400 pairs is
+/// lost, and each holds up the keystrokes of a round trip after it.
+const COPY_AGAIN: f64 = 0.005;
 /// Flows that a peer opened and that were not seen yet, below the last that was.
 const MISSING: usize = 8_192;
 /// Memory that a flow holds whose bytes nobody takes is wanted back after so long.
@@ -66,7 +69,8 @@ pub(super) struct Tunnel {
     /// Beyond the peer's last flow that was seen, and those below it that were not.
     peer_next: u64,
     missing: BTreeSet<u64>,
-    copies: VecDeque<Copy>,
+    /// First and second copies, each in order.
+    copies: [VecDeque<Copy>; 2],
     /// What our hellos said a new flow may be sent.
     promised: u64,
     /// What the peer said in its hello, once it has.
@@ -125,7 +129,7 @@ impl Tunnel {
             next_flow: if opener { 2 } else { 1 },
             peer_next: if opener { 1 } else { 2 },
             missing: BTreeSet::new(),
-            copies: VecDeque::new(),
+            copies: [VecDeque::new(), VecDeque::new()],
             promised: 0,
             greeting: None,
             total_sent: 0,
@@ -753,9 +757,13 @@ impl Tunnel {
     fn copy(&mut self, now: Time, bytes: Bytes) {
         let Some(rtt) = self.rtt().filter(|rtt| *rtt >= COPY_FROM) else { return };
         let after = Span::from_nanos(rtt.as_nanos() / 16).clamp(COPY_AFTER.0, COPY_AFTER.1);
-        // in order, though the round trip changes
-        let due = self.copies.back().map_or(now + after, |last| last.due.max(now + after));
-        self.copies.push_back(Copy { due, bytes });
+        let again = self.hold.snapshot().loss > COPY_AGAIN;
+        for (queue, nth) in self.copies.iter_mut().zip(1..=1 + u64::from(again)) {
+            let due = now + after.saturating_mul(nth);
+            // in order, though the round trip changes
+            let due = queue.back().map_or(due, |last: &Copy| last.due.max(due));
+            queue.push_back(Copy { due, bytes: bytes.clone() });
+        }
     }
 
     // ---- what leaves
@@ -783,22 +791,33 @@ impl Tunnel {
     /// When to ask for the next datagram, and to tell lanes the time.
     pub(super) fn deadline(&mut self, now: Time) -> Time {
         let slot = if self.wants_to_send(now) { self.pacer.next(now) } else { Time::NEVER };
-        let copy = self.copies.front().map_or(Time::NEVER, |copy| copy.due);
+        let copies = self.copies.iter().filter_map(|queue| queue.front());
+        let copy = copies.map(|copy| copy.due).min().unwrap_or(Time::NEVER);
         slot.min(copy.max(self.pacer.next(now)))
     }
 
     fn wants_to_send(&self, now: Time) -> bool {
         self.lanes.iter().flatten().any(|lane| lane.busy)
-            || self.copies.front().is_some_and(|copy| copy.due <= now)
+            || self.copies.iter().filter_map(|queue| queue.front()).any(|copy| copy.due <= now)
             || self.may_send_new() && self.scheduler.snapshot().waiting != [0; 2]
+            || self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0
     }
 
     /// Whether new bytes may be sent: the peer has room for them, and the path too.
     fn may_send_new(&self) -> bool {
-        let ready = self.lanes.iter().flatten().any(|lane| lane.connected);
-        ready
-            && self.total_sent < self.total_limit
+        self.peer_has_room()
             && self.in_flight + self.mtu() <= self.hold.in_flight_cap().as_u64()
+    }
+
+    /// The same for what is interactive: it may go an eighth beyond what may be under way. What is lost and
+    /// not yet known to be must not stop a keystroke.
+    fn may_send_interactive(&self) -> bool {
+        let cap = self.hold.in_flight_cap().as_u64();
+        self.peer_has_room() && self.in_flight + self.mtu() <= cap + cap / 8 + 4 * self.mtu()
+    }
+
+    fn peer_has_room(&self) -> bool {
+        self.total_sent < self.total_limit && self.lanes.iter().flatten().any(|lane| lane.connected)
     }
 
     fn mtu(&self) -> u64 {
@@ -807,12 +826,14 @@ impl Tunnel {
     }
 
     fn send_due_copies(&mut self, now: Time) {
-        while let Some(copy) = self.copies.pop_front_if(|copy| copy.due <= now) {
-            let Some(lane) = self.lanes[0].as_mut().filter(|lane| lane.connected) else { continue };
-            let length = copy.bytes.len() as u64;
-            if lane.send_datagram(copy.bytes) {
-                self.counts.copies += 1;
-                self.counts.copied += length;
+        for queue in &mut self.copies {
+            while let Some(copy) = queue.pop_front_if(|copy| copy.due <= now) {
+                let Some(lane) = self.lanes[0].as_mut().filter(|lane| lane.connected) else { continue };
+                let length = copy.bytes.len() as u64;
+                if lane.send_datagram(copy.bytes) {
+                    self.counts.copies += 1;
+                    self.counts.copied += length;
+                }
             }
         }
     }
@@ -820,7 +841,11 @@ impl Tunnel {
     /// Writes one packet's worth of whoever is next, and sends it. With `interactive` only where something
     /// interactive waits.
     fn turn(&mut self, now: Time, clock: Instant, buf: &mut Vec<u8>, interactive: bool) -> Option<Out> {
-        if !self.may_send_new() || (interactive && self.scheduler.snapshot().waiting[0] == 0) {
+        let may = match interactive {
+            true => self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0,
+            false => self.may_send_new(),
+        };
+        if !may {
             return None;
         }
         let left = self.total_limit - self.total_sent;
@@ -904,7 +929,7 @@ impl Tunnel {
     #[cfg(test)]
     pub(super) fn assert_balanced(&self) {
         assert!(self.given_up.is_empty(), "{:?}", self.given_up);
-        assert!(self.flows.is_empty() && self.turns.is_empty());
+        assert!(self.flows.is_empty() && self.turns.is_empty(), "{:?}", self.flows);
         let snapshot = self.scheduler.snapshot();
         assert_eq!((snapshot.flows, snapshot.households, snapshot.waiting), (0, 0, [0, 0]));
     }

@@ -210,7 +210,7 @@ fn credit_comes_back_whatever_becomes_of_flows() {
         if nth % 3 == 0 {
             world.ends[NEAR].finish(world.now, flow, End::Fin);
         }
-        world.run_for(Span::from_millis(40 + nth % 50));
+        world.run_for(Span::from_millis(70 + nth % 50));
         world.accept();
         let there = world.twin(flow, FAR);
         if nth % 2 == 0 {
@@ -226,6 +226,14 @@ fn credit_comes_back_whatever_becomes_of_flows() {
         }
     }
     world.run_for(Span::from_secs(3));
+    // who is told of an end takes it
+    for nth in 0..150 {
+        for end in [NEAR, FAR] {
+            let flow = FlowId { tunnel: world.tunnel[end].unwrap(), flow: 2 + 2 * nth };
+            world.read(end, flow);
+        }
+    }
+    world.run_for(Span::from_secs(1));
     world.ends[NEAR].assert_balanced();
     world.ends[FAR].assert_balanced();
     let flow = open(&mut world);

@@ -60,7 +60,7 @@ fn the_rate_is_held_and_a_keystroke_does_not_wait() {
             share * 100.0,
             echo.as_millis()
         );
-        assert!(share > 0.85, "{loss} %: {share}");
-        assert!(echo < Span::from_millis(900), "{loss} %: {echo}");
+        assert!(share > 0.93, "{loss} %: {share}");
+        assert!(echo < Span::from_millis(750), "{loss} %: {echo}");
     }
 }
