@@ -35,8 +35,8 @@ mod tests;
 mod tunnel;
 
 pub use crate::trust::Fingerprint;
-pub use config::{Invited, Limits, Peer, Terms};
 pub(crate) use config::text as rate_text;
+pub use config::{Invited, Limits, Peer, Terms};
 pub use flow::End;
 
 use crate::frame::{Frame, Hello, Target};
@@ -326,10 +326,10 @@ impl Endpoint {
             let window = quic_window(&self.limits).into_inner();
             config.transport_config(Arc::new(transport(&self.limits, &ear, window)));
             // the name goes into nothing: the fingerprint is what is checked
-            let (handle, connection) = self
-                .quinn
-                .connect(clock, config, to, "relay.ekiden")
-                .map_err(|error| CannotConnect(format!("cannot begin a tunnel to {to}: {error}")))?;
+            let (handle, connection) =
+                self.quinn.connect(clock, config, to, "relay.ekiden").map_err(|error| {
+                    CannotConnect(format!("cannot begin a tunnel to {to}: {error}"))
+                })?;
             tunnel.lanes[nth] = Some(Lane::new(handle, connection, ear));
             handles.push(handle);
         }
@@ -484,7 +484,8 @@ impl Endpoint {
     /// Takes note of what happened inside a connection.
     fn settle(&mut self, now: Time, handle: ConnectionHandle) {
         // one by one: what the endpoint answers is for the connection again
-        while let Some(event) = self.lane(handle).and_then(|lane| lane.quinn.poll_endpoint_events()) {
+        while let Some(event) = self.lane(handle).and_then(|lane| lane.quinn.poll_endpoint_events())
+        {
             let drained = event.is_drained();
             let answer = self.quinn.handle_event(handle, event);
             let Some(lane) = self.lane(handle) else { break };
@@ -578,7 +579,9 @@ impl Endpoint {
                 id
             }
         };
-        let Some(Stranger { mut lane, early, .. }) = self.strangers.remove(&handle.0) else { return };
+        let Some(Stranger { mut lane, early, .. }) = self.strangers.remove(&handle.0) else {
+            return;
+        };
         lane.quinn.set_receive_window(quic_window(&self.limits));
         lane.busy = true;
         self.lanes.insert(handle.0, (id, nth));

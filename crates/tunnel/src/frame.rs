@@ -208,7 +208,9 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
         kind::DATA => {
             let offset = number(&mut body)?;
             let bytes = body.split_to(body.len());
-            if bytes.is_empty() || offset.checked_add(bytes.len() as u64).is_none_or(|end| end > MOST) {
+            if bytes.is_empty()
+                || offset.checked_add(bytes.len() as u64).is_none_or(|end| end > MOST)
+            {
                 return Err(bad);
             }
             Frame::Data { offset, bytes }

@@ -9,6 +9,7 @@
 //! This crate never resolves names, connects to destinations or knows routes: the proxy does.
 
 pub mod core;
+pub mod driver;
 
 pub mod frame;
 pub mod reason;

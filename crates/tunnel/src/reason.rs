@@ -65,7 +65,10 @@ impl Reason {
     /// From the wire.
     #[must_use]
     pub fn from_code(code: u64) -> Self {
-        KNOWN.iter().find(|(known, ..)| *known == code).map_or(Self::Other(code), |(_, reason, _)| *reason)
+        KNOWN
+            .iter()
+            .find(|(known, ..)| *known == code)
+            .map_or(Self::Other(code), |(_, reason, _)| *reason)
     }
 }
 

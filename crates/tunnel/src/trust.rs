@@ -65,6 +65,26 @@ impl<'de> serde::Deserialize<'de> for Fingerprint {
     }
 }
 
+impl From<[u8; 32]> for Fingerprint {
+    fn from(hash: [u8; 32]) -> Self {
+        Self(hash)
+    }
+}
+
+/// An invitation's secret from its text in the store.
+///
+/// # Errors
+/// It is none.
+pub fn decode(secret: &str) -> Result<[u8; 32], BadToken> {
+    bytes(secret)
+}
+
+/// And back.
+#[must_use]
+pub fn encode(secret: &[u8; 32]) -> String {
+    URL_SAFE_NO_PAD.encode(secret)
+}
+
 /// 32 bytes from base64url.
 fn bytes(text: &str) -> Result<[u8; 32], BadToken> {
     let decoded = URL_SAFE_NO_PAD.decode(text).map_err(|_| BadToken::Damaged)?;

@@ -159,7 +159,9 @@ impl Sending {
         let wanted = bytes as usize;
         match self.queue.front_mut() {
             Some(first) if first.len() > wanted => return first.split_to(wanted),
-            Some(first) if first.len() == wanted => return self.queue.pop_front().unwrap_or_default(),
+            Some(first) if first.len() == wanted => {
+                return self.queue.pop_front().unwrap_or_default();
+            }
             _ => {}
         }
         let mut taken = BytesMut::with_capacity(wanted);

@@ -218,8 +218,9 @@ impl Tunnel {
     /// too: at 5 % and a thousand packets a round trip every eighth round trip has a packet lost three times.
     fn window(&self) -> u64 {
         let rtt = self.rtt().unwrap_or(Span::from_millis(100)) + Span::from_millis(100);
-        let bytes = u128::from(self.terms.receive.as_bytes_per_second()) * u128::from(rtt.as_nanos()) * 6
-            / 1_000_000_000;
+        let bytes =
+            u128::from(self.terms.receive.as_bytes_per_second()) * u128::from(rtt.as_nanos()) * 6
+                / 1_000_000_000;
         let most = (self.limits.memory.as_u64() / 2).max(64 * 1024);
         u64::try_from(bytes).unwrap_or(u64::MAX).clamp((256 * 1024).min(most), most)
     }
@@ -241,7 +242,8 @@ impl Tunnel {
             match fate {
                 Fate::Arrived(_, sent) => {
                     let rtt = sent.map(|sent| clock.saturating_duration_since(sent).as_nanos());
-                    let rtt = rtt.map(|nanos| Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+                    let rtt =
+                        rtt.map(|nanos| Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
                     self.hold.on_acked(now, told, rtt);
                 }
                 Fate::Lost(_) => self.hold.on_lost(now, told),
@@ -260,7 +262,8 @@ impl Tunnel {
             }
             Heard::Frame(id, frame) => {
                 let lane = self.lanes[nth].as_mut();
-                let about = lane.and_then(|lane| lane.about(id)).map_or(About::Unknown, |about| *about);
+                let about =
+                    lane.and_then(|lane| lane.about(id)).map_or(About::Unknown, |about| *about);
                 let after = self.on_frame(now, nth, about, frame, Some(id));
                 if let Some(about) = self.lanes[nth].as_mut().and_then(|lane| lane.about(id)) {
                     *about = after;
@@ -302,7 +305,9 @@ impl Tunnel {
             (About::Flow(flow), Frame::Refused { reason, words }) => {
                 self.on_answer(now, flow, Err((reason, words)));
             }
-            (_, frame) => self.fail(format!("the peer said {} where it has no meaning", name(&frame))),
+            (_, frame) => {
+                self.fail(format!("the peer said {} where it has no meaning", name(&frame)))
+            }
         }
         about
     }
@@ -355,7 +360,11 @@ impl Tunnel {
             return self.refuse(now, id, reason, words);
         }
         self.enter(now, id, false, target.clone(), account.clone());
-        self.events.push_back(Event::Incoming { flow: FlowId { tunnel: self.id, flow: id }, target, account });
+        self.events.push_back(Event::Incoming {
+            flow: FlowId { tunnel: self.id, flow: id },
+            target,
+            account,
+        });
     }
 
     fn enter(&mut self, now: Time, id: u64, ours: bool, target: Target, account: Bytes) {
@@ -419,10 +428,16 @@ impl Tunnel {
         if left > memory / 4 {
             return;
         }
-        let stalled = self.flows.iter().filter(|(_, flow)| now.since(flow.receiving.taken_at) > STALLED);
+        let stalled =
+            self.flows.iter().filter(|(_, flow)| now.since(flow.receiving.taken_at) > STALLED);
         let worst = stalled.max_by_key(|(_, flow)| flow.receiving.assembly.held());
         if let Some((&id, _)) = worst {
-            self.abort(now, id, Reason::Stalled, "its bytes were not taken and others wait".to_owned());
+            self.abort(
+                now,
+                id,
+                Reason::Stalled,
+                "its bytes were not taken and others wait".to_owned(),
+            );
             self.events.push_back(Event::Flow(FlowId { tunnel: self.id, flow: id }));
         }
     }
@@ -498,7 +513,12 @@ impl Tunnel {
     // ---- what flows want
 
     /// A new flow.
-    pub(super) fn open(&mut self, now: Time, target: Target, account: Bytes) -> Result<FlowId, Reason> {
+    pub(super) fn open(
+        &mut self,
+        now: Time,
+        target: Target,
+        account: Bytes,
+    ) -> Result<FlowId, Reason> {
         if !self.up {
             return Err(Reason::TunnelLost);
         }
@@ -684,7 +704,9 @@ impl Tunnel {
         };
         let mut bytes = BytesMut::new();
         for nth in [nth, 1 - nth] {
-            let Some(lane) = self.lanes[nth].as_mut().filter(|lane| lane.connected) else { continue };
+            let Some(lane) = self.lanes[nth].as_mut().filter(|lane| lane.connected) else {
+                continue;
+            };
             let stream = match flow.sending.streams[nth] {
                 Some(stream) => stream,
                 None => {
@@ -716,7 +738,8 @@ impl Tunnel {
             // after a half-close its streams are over
             flow.sending.streams = [None; 2];
         }
-        let nth = usize::from(flow.sending.streams[0].is_none() && flow.sending.streams[1].is_some());
+        let nth =
+            usize::from(flow.sending.streams[0].is_none() && flow.sending.streams[1].is_some());
         self.say(now, id, nth, std::slice::from_ref(frame), false);
         self.finish_streams(id);
     }
@@ -805,8 +828,7 @@ impl Tunnel {
 
     /// Whether new bytes may be sent: the peer has room for them, and the path too.
     fn may_send_new(&self) -> bool {
-        self.peer_has_room()
-            && self.in_flight + self.mtu() <= self.hold.in_flight_cap().as_u64()
+        self.peer_has_room() && self.in_flight + self.mtu() <= self.hold.in_flight_cap().as_u64()
     }
 
     /// The same for what is interactive: it may go an eighth beyond what may be under way. What is lost and
@@ -828,7 +850,9 @@ impl Tunnel {
     fn send_due_copies(&mut self, now: Time) {
         for queue in &mut self.copies {
             while let Some(copy) = queue.pop_front_if(|copy| copy.due <= now) {
-                let Some(lane) = self.lanes[0].as_mut().filter(|lane| lane.connected) else { continue };
+                let Some(lane) = self.lanes[0].as_mut().filter(|lane| lane.connected) else {
+                    continue;
+                };
                 let length = copy.bytes.len() as u64;
                 if lane.send_datagram(copy.bytes) {
                     self.counts.copies += 1;
@@ -840,7 +864,13 @@ impl Tunnel {
 
     /// Writes one packet's worth of whoever is next, and sends it. With `interactive` only where something
     /// interactive waits.
-    fn turn(&mut self, now: Time, clock: Instant, buf: &mut Vec<u8>, interactive: bool) -> Option<Out> {
+    fn turn(
+        &mut self,
+        now: Time,
+        clock: Instant,
+        buf: &mut Vec<u8>,
+        interactive: bool,
+    ) -> Option<Out> {
         let may = match interactive {
             true => self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0,
             false => self.may_send_new(),
@@ -869,7 +899,13 @@ impl Tunnel {
         self.poll_lane(now, clock, nth, buf).or_else(|| self.poll_lane(now, clock, 1 - nth, buf))
     }
 
-    fn poll_lane(&mut self, now: Time, clock: Instant, nth: usize, buf: &mut Vec<u8>) -> Option<Out> {
+    fn poll_lane(
+        &mut self,
+        now: Time,
+        clock: Instant,
+        nth: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Out> {
         let lane = self.lanes[nth].as_mut().filter(|lane| lane.busy)?;
         let polled = lane.poll_transmit(clock, buf)?;
         let wire = units::Bytes::new(polled.size as u64 + overhead(polled.to));

@@ -39,8 +39,11 @@ fn frame() -> impl Strategy<Value = Frame> {
         number().prop_map(Frame::Attach),
         (0..MOST / 2, bytes(1..9000)).prop_map(|(offset, bytes)| Frame::Data { offset, bytes }),
         number().prop_map(Frame::Fin),
-        (number(), reason_strategy(), words())
-            .prop_map(|(offset, reason, words)| Frame::Reset { offset, reason, words }),
+        (number(), reason_strategy(), words()).prop_map(|(offset, reason, words)| Frame::Reset {
+            offset,
+            reason,
+            words
+        }),
         Just(Frame::Opened),
         (reason_strategy(), words()).prop_map(|(reason, words)| Frame::Refused { reason, words }),
         (number(), number()).prop_map(|(flow, limit)| Frame::Credit { flow, limit }),

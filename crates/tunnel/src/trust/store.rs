@@ -218,7 +218,8 @@ impl Store {
         let made = builder.recursive(true).mode(0o700).create(&self.directory);
         made.map_err(|error| StoreError::File { path: self.directory.clone(), error })?;
         let path = self.directory.join("lock");
-        let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let open =
+            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
         let locked = open.and_then(|file| {
             flock(&file, FlockOperation::LockExclusive)?;
             Ok(file)
@@ -244,8 +245,12 @@ impl Store {
         let write = || {
             let mut text = serde_json::to_vec_pretty(value)?;
             text.push(b'\n');
-            let mut file =
-                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;
+            let mut file = OpenOptions::new()
+                .create(true)
+                .truncate(true)
+                .write(true)
+                .mode(0o600)
+                .open(&new)?;
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&new, &path)?;

@@ -26,7 +26,9 @@ pub struct Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("fingerprint", &self.fingerprint()).finish_non_exhaustive()
+        f.debug_struct("Credentials")
+            .field("fingerprint", &self.fingerprint())
+            .finish_non_exhaustive()
     }
 }
 
@@ -95,7 +97,10 @@ impl Credentials {
     }
 
     /// To the relay with this fingerprint and nobody else.
-    pub(crate) fn client(&self, peer: Fingerprint) -> Result<Arc<dyn crypto::ClientConfig>, BadCredentials> {
+    pub(crate) fn client(
+        &self,
+        peer: Fingerprint,
+    ) -> Result<Arc<dyn crypto::ClientConfig>, BadCredentials> {
         let algorithms = self.provider.signature_verification_algorithms;
         let mut client = rustls::ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?

@@ -1,9 +1,10 @@
 //! An invitation as one line of text.
 
-use super::{Fingerprint, bytes};
-use ekiden_model::units::Rate;
+use super::{Fingerprint, Kind, Relay, bytes, encode};
+use crate::core::Terms;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ekiden_model::units::Rate;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -38,6 +39,19 @@ pub enum BadToken {
     Damaged,
 }
 
+impl Token {
+    /// The relay that invited us, under a name of our own.
+    #[must_use]
+    pub fn relay(&self, name: String) -> Relay {
+        let kind = Kind::Joined {
+            fingerprint: self.fingerprint,
+            address: self.address.clone(),
+            secret: encode(&self.secret),
+        };
+        Relay { name, kind, terms: Terms { send: self.send, receive: self.receive } }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct Text {
     a: String,
@@ -54,7 +68,7 @@ impl fmt::Display for Token {
         let text = Text {
             a: self.address.clone(),
             f: self.fingerprint,
-            s: URL_SAFE_NO_PAD.encode(self.secret),
+            s: encode(&self.secret),
             u: self.send,
             d: self.receive,
         };

@@ -23,7 +23,10 @@ fn transfer(world: &mut World, from: usize, flow: FlowId, bytes: u64) -> Span {
         assert_eq!(got, pattern(read, got.len()), "bytes are wrong from {read} on");
         read += got.len() as u64;
         assert!(matches!(state, Read::Blocked), "{state:?}");
-        assert!(world.now.since(begun) < Span::from_secs(600), "{read} of {bytes} after ten minutes");
+        assert!(
+            world.now.since(begun) < Span::from_secs(600),
+            "{read} of {bytes} after ten minutes"
+        );
     }
     world.now.since(begun)
 }

@@ -51,7 +51,8 @@ fn load(path: &Path, seconds: u64) -> (f64, Span, Snapshot) {
 #[test]
 fn the_rate_is_held_and_a_keystroke_does_not_wait() {
     for loss in [0.0, 1.0, 5.0] {
-        let path = Path { rates: [2.0, 20.0], rtt: Span::from_millis(600), loss, ..Path::default() };
+        let path =
+            Path { rates: [2.0, 20.0], rtt: Span::from_millis(600), loss, ..Path::default() };
         let (goodput, echo, seen) = load(&path, 40);
         let ceiling = 20.0 * (1.0 - loss / 100.0) * 0.965;
         let share = goodput / ceiling;

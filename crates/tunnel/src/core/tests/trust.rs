@@ -25,7 +25,8 @@ fn an_invitation_is_good_for_one_relay() {
     let terms = Terms { send: super::world::mbit(1.0), receive: super::world::mbit(1.0) };
     let other = Credentials::generate().unwrap();
     assert_ne!(peer, other.fingerprint());
-    world.ends[NEAR] = Endpoint::new(other, Limits::default(), false, world.ends[NEAR].origin, None);
+    world.ends[NEAR] =
+        Endpoint::new(other, Limits::default(), false, world.ends[NEAR].origin, None);
     let to = world.addresses[FAR];
     let secret = Bytes::from_static(SECRET);
     world.ends[NEAR].connect(world.now, to, far, secret, terms, 5).unwrap();
@@ -80,7 +81,8 @@ fn a_relay_that_was_restarted_is_noticed_at_once() {
     let mut world = World::up(&Path::default());
     world.run_for(Span::from_secs(3));
     let credentials = world.ends[FAR].credentials.clone();
-    world.ends[FAR] = Endpoint::new(credentials, Limits::default(), true, world.ends[FAR].origin, None);
+    world.ends[FAR] =
+        Endpoint::new(credentials, Limits::default(), true, world.ends[FAR].origin, None);
     world.events[NEAR].clear();
     let flow = world.flow(80);
     world.ends[NEAR].write(world.now, flow, pattern(0, 100_000));

@@ -47,10 +47,16 @@ impl Path {
         let bdp = self.rates[nth] * 1e6 / 8.0 * self.rtt.as_nanos() as f64 / 1e9;
         let loss = Share::from_parts_per_billion((self.loss * 1e7) as u64).unwrap();
         Config {
-            discipline: Discipline::DropTail(Bound::Bytes(units::Bytes::new(bdp.max(30_000.0) as u64))),
+            discipline: Discipline::DropTail(Bound::Bytes(units::Bytes::new(
+                bdp.max(30_000.0) as u64
+            ))),
             serialiser: Serialiser::Rate(mbit(self.rates[nth])),
             delay: Span::from_nanos(self.rtt.as_nanos() / 2),
-            loss: if loss == Share::NONE { Loss::None } else { Loss::Independent(loss, LossUnit::Packet) },
+            loss: if loss == Share::NONE {
+                Loss::None
+            } else {
+                Loss::Independent(loss, LossUnit::Packet)
+            },
             jitter: self.jitter,
             reorder: self.jitter > Span::ZERO,
             seed: self.seed * 2 + nth as u64,
