@@ -39,7 +39,7 @@ pub(crate) use config::text as rate_text;
 pub use config::{Invited, Limits, Peer, Terms};
 pub use flow::End;
 
-use crate::frame::{Frame, Hello, Target};
+use crate::frame::{Frame, Hello, Opening};
 use crate::reason::Reason;
 use crate::trust::{Credentials, fingerprint};
 use bytes::{Bytes, BytesMut};
@@ -102,10 +102,8 @@ pub enum Event {
     Incoming {
         /// Which.
         flow: FlowId,
-        /// Where it is to go.
-        target: Target,
-        /// Whose it is, as far as the peer says.
-        account: Bytes,
+        /// What it is to be.
+        opening: Opening,
     },
     /// Something about a flow changed: its answer, bytes to take, room to write, its end.
     Flow(FlowId),
@@ -633,10 +631,9 @@ impl Endpoint {
         &mut self,
         now: Time,
         tunnel: TunnelId,
-        target: Target,
-        account: Bytes,
+        opening: Opening,
     ) -> Result<FlowId, Reason> {
-        self.tunnels.get_mut(&tunnel).ok_or(Reason::TunnelLost)?.open(now, target, account)
+        self.tunnels.get_mut(&tunnel).ok_or(Reason::TunnelLost)?.open(now, opening)
     }
 
     /// Answers that the destination of an incoming flow was reached.

@@ -76,8 +76,18 @@ pub struct Hello {
 pub struct Open {
     /// Its number: even when the tunnel's opener opens it, odd otherwise; never used again.
     pub flow: u64,
-    /// Whose it is, where the near relay knows accounts; empty otherwise.
+    /// What it is to be.
+    pub opening: Opening,
+}
+
+/// What a flow is to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// Whose it is, as the near relay numbers those who share the tunnel; at most [`WORDS`] bytes, and
+    /// empty where it does not tell them apart. Flows of one account take turns with those of another.
     pub account: Bytes,
+    /// Through how many tunnels it has come already.
+    pub hops: u8,
     /// Where it goes.
     pub target: Target,
 }
@@ -199,10 +209,11 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
         kind::OPEN => {
             let flow = number(&mut body)?;
             let account = text(&mut body, WORDS, cut, bad)?;
+            let hops = body.try_get_u8().map_err(|_| cut)?;
             let target = target(&mut body, cut, bad)?;
             // an option for the flow may follow
             body.clear();
-            Frame::Open(Open { flow, account, target })
+            Frame::Open(Open { flow, opening: Opening { account, hops, target } })
         }
         kind::ATTACH => Frame::Attach(number(&mut body)?),
         kind::DATA => {
@@ -307,8 +318,10 @@ impl Frame {
             }
             Self::Open(open) => {
                 put(&mut body, open.flow);
-                put_text(&mut body, &open.account);
-                match &open.target.host {
+                let Opening { account, hops, target } = &open.opening;
+                put_text(&mut body, account);
+                body.put_u8(*hops);
+                match &target.host {
                     Host::Address(IpAddr::V4(address)) => {
                         body.put_u8(4);
                         body.put_slice(&address.octets());
@@ -322,7 +335,7 @@ impl Frame {
                         put_text(&mut body, name.as_bytes());
                     }
                 }
-                body.put_u16(open.target.port);
+                body.put_u16(target.port);
                 kind::OPEN
             }
             Self::Attach(flow) => {

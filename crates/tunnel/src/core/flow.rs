@@ -1,7 +1,7 @@
 //! One flow at one end: what waits to be sent, what has come, how each direction ends.
 
 use super::assembly::Assembly;
-use crate::frame::Target;
+use crate::frame::Opening;
 use crate::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
 use ekiden_model::scheduler::{Flow as Turns, Household, Lane};
@@ -32,8 +32,7 @@ pub enum End {
 pub(super) struct Flow {
     /// Opened at this end.
     pub(super) ours: bool,
-    pub(super) target: Target,
-    pub(super) account: Bytes,
+    pub(super) opening: Opening,
     /// The destination's answer: for the opener once it has come, for the other once it was given.
     pub(super) answer: Option<Result<(), (Reason, String)>>,
     pub(super) household: Household,
@@ -82,15 +81,13 @@ impl Flow {
     pub(super) fn new(
         now: Time,
         ours: bool,
-        target: Target,
-        account: Bytes,
+        opening: Opening,
         (household, turns): (Household, Turns),
         (limit, granted): (u64, u64),
     ) -> Self {
         Self {
             ours,
-            target,
-            account,
+            opening,
             answer: None,
             household,
             turns,
@@ -206,8 +203,9 @@ mod tests {
         let household = scheduler.join(1);
         let turns = scheduler.open(household, Lane::Interactive).unwrap();
         let host = crate::frame::Host::Name("example.org".to_owned());
-        let target = Target { host, port: 80 };
-        Flow::new(Time::ZERO, true, target, Bytes::new(), (household, turns), (1_000, 1_000))
+        let target = crate::frame::Target { host, port: 80 };
+        let opening = Opening { account: Bytes::new(), hops: 0, target };
+        Flow::new(Time::ZERO, true, opening, (household, turns), (1_000, 1_000))
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::controller::Fate;
 use super::flow::{End, Flow, WAITING};
 use super::lane::{About, Heard, Lane, Polled};
 use super::{Event, Fingerprint, FlowId, Out, Read, Snapshot, TunnelId};
-use crate::frame::{self, Frame, Hello, Open, Target};
+use crate::frame::{self, Frame, Hello, Open, Opening};
 use crate::reason::Reason;
 use bytes::{Bytes, BytesMut};
 use ekiden_model::pacing::Pacer;
@@ -338,7 +338,7 @@ impl Tunnel {
     }
 
     fn on_open(&mut self, now: Time, open: Open) {
-        let Open { flow: id, account, target } = open;
+        let Open { flow: id, opening } = open;
         if (id % 2 == 0) == self.opener {
             return self.fail("the peer opened a flow with one of our numbers".to_owned());
         }
@@ -356,27 +356,26 @@ impl Tunnel {
         if self.flows.len() >= self.limits.flows {
             let reason = Reason::Exhausted;
             let words = format!("the relay has {} flows of this tunnel already", self.flows.len());
-            self.enter(now, id, false, target, account);
+            self.enter(now, id, false, opening);
             return self.refuse(now, id, reason, words);
         }
-        self.enter(now, id, false, target.clone(), account.clone());
-        self.events.push_back(Event::Incoming {
-            flow: FlowId { tunnel: self.id, flow: id },
-            target,
-            account,
-        });
+        self.enter(now, id, false, opening.clone());
+        let flow = FlowId { tunnel: self.id, flow: id };
+        self.events.push_back(Event::Incoming { flow, opening });
     }
 
-    fn enter(&mut self, now: Time, id: u64, ours: bool, target: Target, account: Bytes) {
-        let household =
-            *self.households.entry(account.clone()).or_insert_with(|| self.scheduler.join(1));
+    fn enter(&mut self, now: Time, id: u64, ours: bool, opening: Opening) {
+        let household = *self
+            .households
+            .entry(opening.account.clone())
+            .or_insert_with(|| self.scheduler.join(1));
         let Some(turns) = self.scheduler.open(household, scheduler::Lane::Interactive) else {
             return self.fail("a household is gone whose flow begins".to_owned());
         };
         let limit = self.greeting.as_ref().map_or(0, |hello| hello.window);
         let window = self.window();
         let limits = (limit, window.max(self.promised));
-        let flow = Flow::new(now, ours, target, account, (household, turns), limits);
+        let flow = Flow::new(now, ours, opening, (household, turns), limits);
         self.turns.insert(turns, id);
         self.flows.insert(id, flow);
         // what hello promised may be less than what the path has turned out to need
@@ -486,10 +485,9 @@ impl Tunnel {
         if flow.answer.is_some() {
             return;
         }
-        let refused = answer.is_err();
-        flow.answer = Some(answer);
-        if refused {
-            flow.receiving.end = Some((0, End::Fin));
+        flow.answer = Some(answer.clone());
+        if let Err((reason, words)) = answer {
+            flow.receiving.end = Some((0, End::Reset(reason, words)));
             let last = Frame::Reset {
                 offset: flow.sending.sent,
                 reason: Reason::Closed,
@@ -513,12 +511,7 @@ impl Tunnel {
     // ---- what flows want
 
     /// A new flow.
-    pub(super) fn open(
-        &mut self,
-        now: Time,
-        target: Target,
-        account: Bytes,
-    ) -> Result<FlowId, Reason> {
+    pub(super) fn open(&mut self, now: Time, opening: Opening) -> Result<FlowId, Reason> {
         if !self.up {
             return Err(Reason::TunnelLost);
         }
@@ -527,7 +520,7 @@ impl Tunnel {
         }
         let id = self.next_flow;
         self.next_flow += 2;
-        self.enter(now, id, true, target, account);
+        self.enter(now, id, true, opening);
         // at once, and its copy: who opens a flow waits for it
         self.say(now, id, 0, &[], true);
         if self.flows.get(&id).is_some_and(|flow| flow.sending.streams == [None; 2]) {
@@ -656,7 +649,7 @@ impl Tunnel {
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);
         if self.scheduler.leave(flow.household) {
-            self.households.remove(&flow.account);
+            self.households.remove(&flow.opening.account);
         }
     }
 
@@ -695,11 +688,7 @@ impl Tunnel {
     fn say(&mut self, now: Time, id: u64, nth: usize, frames: &[Frame], copy: bool) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let header = match (flow.ours, &flow.answer) {
-            (true, None) => Frame::Open(Open {
-                flow: id,
-                account: flow.account.clone(),
-                target: flow.target.clone(),
-            }),
+            (true, None) => Frame::Open(Open { flow: id, opening: flow.opening.clone() }),
             _ => Frame::Attach(id),
         };
         let mut bytes = BytesMut::new();

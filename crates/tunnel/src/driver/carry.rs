@@ -77,8 +77,13 @@ impl Flow {
         self.shared.with(|core| core.refuse(now, self.id, reason, words));
     }
 
-    /// Carries bytes between the flow and a connection until both directions have ended or one breaks.
-    pub async fn carry(mut self, stream: TcpStream) -> Ended {
+    /// Carries bytes between the flow and a connection until both directions have ended or one breaks. A
+    /// break at the other end becomes a reset of the connection; `before` is told of it first.
+    pub async fn carry(
+        mut self,
+        stream: TcpStream,
+        before: impl FnOnce(Reason, &str) + Send,
+    ) -> Ended {
         let mut carrier = Carrier {
             flow: &self,
             stream: &stream,
@@ -89,7 +94,8 @@ impl Flow {
         };
         let ended = carrier.run().await;
         self.left = true;
-        if let Ended::There(..) = ended {
+        if let Ended::There(reason, words) = &ended {
+            before(*reason, words);
             drained(&stream).await;
             let _ = socket::abort(stream.as_fd());
         }

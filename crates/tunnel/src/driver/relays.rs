@@ -3,7 +3,7 @@
 
 use super::{Driver, Flow, PacingError, locked};
 use crate::core::{Endpoint, Event, Fingerprint, FlowId, Limits, Snapshot, Terms, TunnelId};
-use crate::frame::Target;
+use crate::frame::Opening;
 use crate::reason::Reason;
 use crate::trust::{self, Credentials, Kind, Relay, Store, StoreError};
 use bytes::Bytes;
@@ -35,12 +35,10 @@ pub struct Settings {
 pub struct Incoming {
     /// It.
     pub flow: Flow,
-    /// Where it is to go.
-    pub target: Target,
+    /// What it is to be.
+    pub opening: Opening,
     /// What the relay that opened it is called here.
     pub relay: String,
-    /// Whose it is, as far as that relay says.
-    pub account: Bytes,
 }
 
 /// Why tunnels could not be begun.
@@ -196,8 +194,7 @@ impl Relays {
     pub async fn open(
         &self,
         name: &str,
-        target: Target,
-        account: Bytes,
+        opening: Opening,
         patience: Span,
     ) -> Result<Flow, OpenError> {
         let error = |reason, words| OpenError { reason, words };
@@ -217,7 +214,7 @@ impl Relays {
             return Err(error(Reason::TunnelLost, words));
         };
         let now = clock::now();
-        let opened = driver.with(|core| core.open(now, tunnel, target, account));
+        let opened = driver.with(|core| core.open(now, tunnel, opening));
         let id = opened.map_err(|reason| error(reason, format!("tunnel «{name}»: {reason}")))?;
         Ok(driver.flow(id))
     }
@@ -347,9 +344,7 @@ impl Inner {
                     }
                 }
                 Event::Joined { peer, invitation } => self.on_joined(peer, invitation),
-                Event::Incoming { flow, target, account } => {
-                    self.on_incoming(driver, flow, target, account);
-                }
+                Event::Incoming { flow, opening } => self.on_incoming(driver, flow, opening),
                 Event::Flow(_) => {}
             }
         }
@@ -420,7 +415,7 @@ impl Inner {
         }
     }
 
-    fn on_incoming(&self, driver: &Driver, id: FlowId, target: Target, account: Bytes) {
+    fn on_incoming(&self, driver: &Driver, id: FlowId, opening: Opening) {
         let flow = driver.flow(id);
         let relay = {
             let known = locked(&self.known);
@@ -432,7 +427,7 @@ impl Inner {
             known.values().find(this).map(|known| known.relay.name.clone())
         };
         let relay = relay.unwrap_or_else(|| "?".to_owned());
-        if let Err(error) = self.incoming.try_send(Incoming { flow, target, relay, account }) {
+        if let Err(error) = self.incoming.try_send(Incoming { flow, opening, relay }) {
             let incoming = match error {
                 mpsc::error::TrySendError::Full(incoming)
                 | mpsc::error::TrySendError::Closed(incoming) => incoming,

@@ -34,8 +34,11 @@ fn frame() -> impl Strategy<Value = Frame> {
                 Frame::Hello(Hello { version, lane, session, receive, window, total, secret })
             }
         ),
-        (number(), bytes(0..513), target_strategy())
-            .prop_map(|(flow, account, target)| Frame::Open(Open { flow, account, target })),
+        (number(), bytes(0..513), any::<u8>(), target_strategy()).prop_map(
+            |(flow, account, hops, target)| {
+                Frame::Open(Open { flow, opening: Opening { account, hops, target } })
+            }
+        ),
         number().prop_map(Frame::Attach),
         (0..MOST / 2, bytes(1..9000)).prop_map(|(offset, bytes)| Frame::Data { offset, bytes }),
         number().prop_map(Frame::Fin),
@@ -105,8 +108,8 @@ fn what_is_no_frame_is_refused() {
     assert_eq!(bad(&[0x03, 0x80, 0x01, 0, 0]), BadFrame::TooLong(0x1_0000));
     assert_eq!(bad(&[0x03, 2, 1, 1]), BadFrame::Length(3), "a byte left over");
     assert_eq!(bad(&[0x04, 1, 0]), BadFrame::Value(4), "no bytes");
-    assert_eq!(bad(&[0x02, 6, 0, 0, 4, 1, 2, 3]), BadFrame::Length(2), "a cut address");
-    assert_eq!(bad(&[0x02, 9, 0, 0, 4, 1, 2, 3, 4, 0, 0]), BadFrame::Value(2), "port 0");
+    assert_eq!(bad(&[0x02, 7, 0, 0, 0, 4, 1, 2, 3]), BadFrame::Length(2), "a cut address");
+    assert_eq!(bad(&[0x02, 10, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0]), BadFrame::Value(2), "port 0");
 }
 
 #[test]

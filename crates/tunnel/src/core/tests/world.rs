@@ -1,7 +1,7 @@
 //! Two ends, two directions, and a queue of what is to be looked at next.
 
 use crate::core::*;
-use crate::frame::Host;
+use crate::frame::{Host, Target};
 use ekiden_model::link::{Bound, Config, Discipline, Link, Loss, LossUnit, Packet, Serialiser};
 use ekiden_model::units::{self, Share};
 use std::collections::BTreeMap;
@@ -202,16 +202,17 @@ impl World {
         let tunnel = self.tunnel[NEAR].unwrap();
         let host = Host::Name("example.org".to_owned());
         let target = Target { host, port };
-        self.ends[NEAR].open(self.now, tunnel, target, Bytes::new()).unwrap()
+        let opening = Opening { account: Bytes::new(), hops: 0, target };
+        self.ends[NEAR].open(self.now, tunnel, opening).unwrap()
     }
 
     /// Accepts all that has come in at FAR, and says which.
     pub(super) fn accept(&mut self) -> Vec<(FlowId, Target)> {
         let mut accepted = Vec::new();
         for event in std::mem::take(&mut self.events[FAR]) {
-            if let Event::Incoming { flow, target, .. } = event {
+            if let Event::Incoming { flow, opening } = event {
                 self.ends[FAR].accept(self.now, flow);
-                accepted.push((flow, target));
+                accepted.push((flow, opening.target));
             }
         }
         accepted

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::driver::Ended;
-use crate::frame::Host;
+use crate::frame::{Host, Target};
 use crate::trust::{Token, hash};
 use ekiden_model::units::Rate;
 use sha2::{Digest, Sha256};
@@ -48,8 +48,9 @@ fn pair(rate: Rate) -> Pair {
     Pair { _folder: folder, near, far, incoming, stores }
 }
 
-fn target(port: u16) -> Target {
-    Target { host: Host::Name("example.org".to_owned()), port }
+fn opening(port: u16) -> Opening {
+    let target = Target { host: Host::Name("example.org".to_owned()), port };
+    Opening { account: Bytes::new(), hops: 0, target }
 }
 
 /// Two ends of a TCP connection.
@@ -64,14 +65,19 @@ const PATIENCE: Span = Span::from_secs(10);
 
 /// An open flow, as TCP connections at both ends.
 async fn flow(pair: &mut Pair) -> (TcpStream, TcpStream, JoinHandle<Ended>, JoinHandle<Ended>) {
-    let flow = pair.near.open("far", target(80), Bytes::new(), PATIENCE).await.unwrap();
+    let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
     let incoming = pair.incoming.recv().await.unwrap();
-    assert_eq!((incoming.target, incoming.relay.as_str()), (target(80), "near"));
+    assert_eq!((&incoming.opening, incoming.relay.as_str()), (&opening(80), "near"));
     incoming.flow.accept();
     flow.answered().await.unwrap();
     let (client, near) = connection().await;
     let (far, server) = connection().await;
-    (client, server, tokio::spawn(flow.carry(near)), tokio::spawn(incoming.flow.carry(far)))
+    (
+        client,
+        server,
+        tokio::spawn(flow.carry(near, |_, _| ())),
+        tokio::spawn(incoming.flow.carry(far, |_, _| ())),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -121,12 +127,12 @@ async fn a_reset_goes_through_after_what_was_said_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_told() {
     let mut pair = pair(mbit(100));
-    let flow = pair.near.open("far", target(81), Bytes::new(), PATIENCE).await.unwrap();
+    let flow = pair.near.open("far", opening(81), PATIENCE).await.unwrap();
     let incoming = pair.incoming.recv().await.unwrap();
     incoming.flow.refuse(Reason::NoName, "example.org has no address".to_owned());
     let refused = flow.answered().await.unwrap_err();
     assert_eq!(refused, (Reason::NoName, "example.org has no address".to_owned()));
-    let unknown = pair.near.open("moon", target(1), Bytes::new(), PATIENCE).await.unwrap_err();
+    let unknown = pair.near.open("moon", opening(1), PATIENCE).await.unwrap_err();
     assert!(unknown.words.contains("«moon»"), "{unknown}");
 }
 
@@ -146,7 +152,7 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
     assert!(client.read(&mut [0; 9]).await.is_err(), "the connection here was reset");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let far = Relays::start(settings, sender).unwrap();
-    let flow = pair.near.open("far", target(80), Bytes::new(), PATIENCE).await.unwrap();
+    let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
     pair.incoming.recv().await.unwrap().flow.accept();
     flow.answered().await.unwrap();
     // and now it is revoked
@@ -157,8 +163,7 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
         }
     };
     tokio::time::timeout(Duration::from_secs(5), gone).await.unwrap();
-    let error =
-        pair.near.open("far", target(80), Bytes::new(), Span::from_secs(2)).await.unwrap_err();
+    let error = pair.near.open("far", opening(80), Span::from_secs(2)).await.unwrap_err();
     assert!(
         error.words.contains("revoked") || error.words.contains("does not know yours"),
         "{error}"
