@@ -15,6 +15,7 @@ use crate::registry::State;
 use crate::relay::wait_until_sent;
 use crate::resources::{Kept, Managed, PoolKey};
 use crate::seen_leg::SeenLeg;
+use crate::tunnels::FarAnswer;
 use crate::session::{LogEntry, Session, Way};
 use crate::world::{Hop, NamedLeg, Route, limits};
 use ekiden_linux::{clock, socket};
@@ -36,6 +37,8 @@ pub(crate) struct Origin {
     /// The destination it leads to; `None` when it leads to a proxy that is asked in absolute form.
     destination: Option<Destination>,
     asks_proxy: Option<Arc<Hop>>,
+    /// What the relay at the other end of a tunnel says of it.
+    answer: Option<Arc<FarAnswer>>,
     route: Arc<Route>,
     leg: Arc<NamedLeg>,
     through: Arc<[String]>,
@@ -128,7 +131,9 @@ pub(super) async fn exchange(
             Err(Trouble::Failed(failure)) => {
                 // the server must not take what it got of the request for the whole
                 let _ = socket::abort(origin.incoming.stream.as_fd());
-                return Err(failure);
+                // what became of the connection beyond a tunnel is known there
+                let there = origin.answer.as_ref().and_then(|answer| answer.failure());
+                return Err(there.unwrap_or(failure));
             }
             Err(Trouble::Broken(why)) => {
                 // what arrived goes out first; then both sides learn that it was not the end
@@ -145,13 +150,14 @@ pub(super) async fn exchange(
 impl Origin {
     async fn open(session: &Session, to: &Destination) -> Result<Self, Failure> {
         let Way { opened, seen, managed, route } = session.open(to, Purpose::Forward).await?;
-        let Opened { stream, leg, through, early, asks_proxy, .. } = opened;
+        let Opened { stream, leg, through, early, asks_proxy, answer, .. } = opened;
         Ok(Self {
             incoming: Incoming::new(stream, early),
             seen,
             managed,
             destination: asks_proxy.is_none().then(|| to.clone()),
             asks_proxy,
+            answer,
             route,
             leg,
             through,
