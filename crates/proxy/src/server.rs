@@ -374,10 +374,8 @@ impl Inner {
     /// Begins with tunnels where some are wanted and there are none yet; they stay to the end.
     fn begin_tunnels(self: &Arc<Self>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let settings = Arc::clone(&self.world().settings);
-        let through =
-            |upstream: &Upstream| upstream.protocol == UpstreamProtocol::Tunnel;
-        let wanted =
-            !settings.tunnel.listen.is_empty() || settings.upstreams.values().any(through);
+        let through = |upstream: &Upstream| upstream.protocol == UpstreamProtocol::Tunnel;
+        let wanted = !settings.tunnel.listen.is_empty() || settings.upstreams.values().any(through);
         if !wanted || self.means.tunnels().is_some() {
             return Ok(());
         }

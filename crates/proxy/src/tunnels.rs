@@ -240,7 +240,10 @@ impl From<driver::TunnelStatus> for TunnelStatus {
             relay: status.name,
             up: seen.is_some(),
             joined: status.joined,
-            address: seen.as_ref().and_then(|seen| seen.address).map(|at: SocketAddr| at.to_string()),
+            address: seen
+                .as_ref()
+                .and_then(|seen| seen.address)
+                .map(|at: SocketAddr| at.to_string()),
             last_error: status.last_error,
             allotted: number(|seen| seen.allotted.as_bits_per_second()),
             receives: number(|seen| seen.receive.as_bits_per_second()),
@@ -278,7 +281,10 @@ mod tests {
             assert_eq!(refused("far", reason(kind), "words").kind, kind);
         }
         let failure = refused("far", reason(Kind::Denied), "a rule refuses x:1");
-        assert_eq!((failure.status(), failure.text.as_str()), (502, "relay «far»: a rule refuses x:1"));
+        assert_eq!(
+            (failure.status(), failure.text.as_str()),
+            (502, "relay «far»: a rule refuses x:1")
+        );
         assert_eq!(refused("far", Reason::TimedOut, "").status(), 504);
     }
 }

@@ -5,7 +5,7 @@
 use super::value::{Field, Value};
 use ekiden_proxy::settings::{
     Access, AccessLog, Budgets, Buffers, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
-    Timeouts,
+    Timeouts, Tunnel,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -28,6 +28,7 @@ pub struct Draft {
     pub buffers: Buffers,
     pub pressure: Pressure,
     pub pool: Pool,
+    pub tunnel: Tunnel,
     pub log: Log,
 }
 
