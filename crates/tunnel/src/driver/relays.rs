@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// What the tunnels of a relay are made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +87,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A tunnel that was up so long was no failure: the next attempt comes at once.
 const LASTING: Duration = Duration::from_secs(10);
+/// Addresses of a relay that are tried, and how long after each other.
+const MOST_ADDRESSES: usize = 4;
+const APART: Duration = Duration::from_millis(250);
 /// How often is looked whether what is known has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -438,6 +441,7 @@ impl Inner {
 
     /// Keeps a tunnel to a relay that invited us.
     async fn connect(self: Arc<Self>, joined: Joined) {
+        let joined = Arc::new(joined);
         let mut pause = PAUSE;
         loop {
             let begun = Instant::now();
@@ -457,11 +461,39 @@ impl Inner {
         }
     }
 
-    async fn connect_once(&self, joined: &Joined) -> Result<String, String> {
+    /// One tunnel, from its beginning to its end; why it ended, or why there was none.
+    async fn connect_once(self: &Arc<Self>, joined: &Arc<Joined>) -> Result<String, String> {
         let resolved = tokio::net::lookup_host(&joined.address).await;
-        let mut addresses =
+        let addresses =
             resolved.map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?;
-        let to = addresses.next().ok_or_else(|| format!("{} has no address", joined.address))?;
+        // all of them, each a little after the one before, as RFC 8305 does for TCP; the first that
+        // answers is kept
+        let mut attempts = JoinSet::new();
+        for (nth, to) in (0..).zip(addresses.take(MOST_ADDRESSES)) {
+            let (inner, joined) = (Arc::clone(self), Arc::clone(joined));
+            attempts.spawn(async move {
+                tokio::time::sleep(APART * nth).await;
+                inner.attempt(&joined, to).await
+            });
+        }
+        let mut why = format!("{} has no address", joined.address);
+        while let Some(attempt) = attempts.join_next().await {
+            match attempt {
+                Ok(Ok(Attempt { driver, events, tunnel, peer })) => {
+                    attempts.shutdown().await;
+                    self.on_up(&driver, tunnel, peer, Some(&joined.name));
+                    let reason = self.attend(&driver, events, Some(&joined.name)).await;
+                    return Ok(reason.unwrap_or_else(|| "its thread ended".to_owned()));
+                }
+                Ok(Err(reason)) => why = reason,
+                Err(error) => why = format!("the attempt ended: {error}"),
+            }
+        }
+        Err(why)
+    }
+
+    /// A tunnel to one address, until it is up.
+    async fn attempt(&self, joined: &Joined, to: SocketAddr) -> Result<Attempt, String> {
         let any: SocketAddr = match to.is_ipv6() {
             true => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
             false => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -469,9 +501,8 @@ impl Inner {
         let socket = datagram::open(any).map_err(|error| format!("no UDP socket: {error}"))?;
         let limits = limits_on(self.settings.limits, Some(to));
         let core = Endpoint::new(self.credentials.clone(), limits, false, self.origin, None);
-        let (driver, events) = Driver::start(core, socket, self.settings.dscp)
+        let (driver, mut events) = Driver::start(core, socket, self.settings.dscp)
             .map_err(|error| format!("no thread for the tunnel: {error}"))?;
-        let driver = Arc::new(driver);
         let session = trust::random::<8>().map_err(|error| error.to_string())?;
         let secret = trust::decode(&joined.secret).map_err(|error| error.to_string())?;
         let now: Time = clock::now();
@@ -481,9 +512,26 @@ impl Inner {
             core.connect(now, to, joined.fingerprint, secret, joined.terms, session)
         });
         begun.map_err(|error| error.to_string())?;
-        let reason = self.attend(&driver, events, Some(&joined.name)).await;
-        Ok(reason.unwrap_or_else(|| "its thread ended".to_owned()))
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Up { tunnel, peer } => {
+                    return Ok(Attempt { driver: Arc::new(driver), events, tunnel, peer });
+                }
+                Event::Down { reason, .. } => return Err(format!("{to}: {reason}")),
+                Event::Joined { .. } | Event::Incoming { .. } | Event::Flow(_) => {}
+            }
+        }
+        Err("its thread ended".to_owned())
     }
+}
+
+/// A tunnel that has come up.
+#[derive(Debug)]
+struct Attempt {
+    driver: Arc<Driver>,
+    events: mpsc::UnboundedReceiver<Event>,
+    tunnel: TunnelId,
+    peer: Fingerprint,
 }
 
 /// A relay that invited us.
