@@ -203,6 +203,9 @@ impl Server {
             Ok(()) => 0,
             Err(_) => inner.registry.cut_all() as u64,
         };
+        if let Some(tunnels) = inner.means.tunnels() {
+            tunnels.close().await;
+        }
         Stopped { finished: begun.saturating_sub(cut), cut }
     }
 
@@ -383,6 +386,7 @@ impl Inner {
         // set once: a reload is one at a time
         let _ = self.means.tunnels.set(tunnels);
         let (inner, mut stopping) = (Arc::clone(self), self.stopping.subscribe());
+        // flows are connections: none are taken in while the relay stops
         tokio::spawn(async move {
             tokio::select! {
                 () = inner.take_in(incoming) => {}

@@ -143,6 +143,11 @@ impl Tunnels {
         self.plug.pair().await
     }
 
+    /// Tells the relays at the other ends that this one stops.
+    pub(crate) async fn close(&self) {
+        self.relays.close().await;
+    }
+
     pub(crate) fn status(&self) -> Vec<TunnelStatus> {
         self.relays.status().into_iter().map(TunnelStatus::from).collect()
     }

@@ -87,6 +87,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A tunnel that was up so long was no failure: the next attempt comes at once.
 const LASTING: Duration = Duration::from_secs(10);
+/// How long saying goodbye may take.
+const GOODBYE: Duration = Duration::from_millis(50);
 /// Addresses of a relay that are tried, and how long after each other.
 const MOST_ADDRESSES: usize = 4;
 const APART: Duration = Duration::from_millis(250);
@@ -222,10 +224,19 @@ impl Relays {
         Ok(driver.flow(id))
     }
 
-    /// Whether a relay of that name is known.
-    #[must_use]
-    pub fn knows(&self, name: &str) -> bool {
-        locked(&self.inner.known).contains_key(name)
+    /// Tells the relays at the other ends that this one stops. Nothing comes up again afterwards.
+    pub async fn close(&self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        let known = std::mem::take(&mut *locked(&self.inner.known));
+        let drivers = known.values().filter_map(|known| known.ready.borrow().clone());
+        let drivers: Vec<_> = drivers.map(|ready| ready.driver).collect();
+        drop(known);
+        for driver in drivers.iter().chain(&self.inner.listening) {
+            driver.shared.stop.store(true, std::sync::atomic::Ordering::Release);
+            driver.shared.ring();
+        }
+        // each thread says goodbye as soon as it runs
+        tokio::time::sleep(GOODBYE).await;
     }
 
     /// Every relay that is known.
