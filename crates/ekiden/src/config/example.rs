@@ -59,7 +59,7 @@ pub fn example() -> String {
         "to = [\"10.0.0.0/8\", \"*.home.example\"]",
         "through = [\"direct\"]",
         "[[route]]",
-        "through = [\"near > capital\", \"capital\", \"direct\"]",
+        "through = [\"island\", \"near > capital\", \"capital\", \"direct\"]",
     ]);
 
     out.head("Access", "Who may come in and where they may go; the first rule that matches decides. Clients on loopback that no rule matches are allowed, all others refused. To listen beyond loopback, one rule at least must name its clients.");
