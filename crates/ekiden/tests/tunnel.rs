@@ -82,8 +82,7 @@ impl Daemon {
 
     fn tunnel_is_up(&self) -> bool {
         let status = self.status().unwrap();
-        let up = status["tunnels"].as_array().unwrap().iter().any(|tunnel| tunnel["up"] == true);
-        up
+        status["tunnels"].as_array().unwrap().iter().any(|tunnel| tunnel["up"] == true)
     }
 }
 

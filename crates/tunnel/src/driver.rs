@@ -17,7 +17,7 @@ use crate::core::{Endpoint, Event, FlowId, TunnelId};
 use crate::reason::Reason;
 use ekiden_linux::clock;
 use rustix::event::{EventfdFlags, eventfd};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
@@ -30,7 +30,7 @@ use tokio::sync::{Notify, mpsc};
 struct Shared {
     core: Mutex<Endpoint>,
     /// Who waits for news of a flow.
-    waiting: Mutex<HashMap<FlowId, Arc<Notify>>>,
+    waiting: Mutex<BTreeMap<FlowId, Arc<Notify>>>,
     /// Rung when the thread sleeps and something changed.
     bell: OwnedFd,
     asleep: AtomicBool,

@@ -140,7 +140,7 @@ impl Sending {
     }
 
     /// More of what waits may be sent than the scheduler knows of; it knows now.
-    pub(super) fn to_offer(&mut self) -> u64 {
+    pub(super) fn offer_more(&mut self) -> u64 {
         let sendable = self.queued.min(self.limit.saturating_sub(self.sent));
         let more = sendable.saturating_sub(self.offered);
         self.offered += more;
@@ -213,12 +213,12 @@ mod tests {
         let mut sending = flow().sending;
         sending.push(Bytes::from(vec![1; 600]));
         sending.push(Bytes::from(vec![2; 900]));
-        assert_eq!(sending.to_offer(), 1_000);
-        assert_eq!(sending.to_offer(), 0);
+        assert_eq!(sending.offer_more(), 1_000);
+        assert_eq!(sending.offer_more(), 0);
         let taken = sending.take(700);
         assert_eq!((taken[599], taken[600], taken.len()), (1, 2, 700));
         sending.limit = 1_200;
-        assert_eq!(sending.to_offer(), 200);
+        assert_eq!(sending.offer_more(), 200);
         assert_eq!((sending.sent, sending.queued, sending.offered), (700, 800, 500));
     }
 

@@ -26,6 +26,8 @@ const COPY_AFTER: (Span, Span) = (Span::from_millis(5), Span::from_millis(40));
 /// Where more is lost than this a second copy follows, as long after the first. At 5 % one of 400 pairs is
 /// lost, and each holds up the keystrokes of a round trip after it.
 const COPY_AGAIN: f64 = 0.005;
+/// What is lost is counted over so many packets; rate holding does not count where little is sent.
+const LATELY: f64 = 400.0;
 /// Flows that a peer opened and that were not seen yet, below the last that was.
 const MISSING: usize = 8_192;
 /// Memory that a flow holds whose bytes nobody takes is wanted back after so long.
@@ -82,6 +84,8 @@ pub(super) struct Tunnel {
     released: u64,
     total_granted: u64,
     in_flight: u64,
+    /// The share of packets lost, over the last few hundred.
+    lately: f64,
     pub(super) events: VecDeque<Event>,
     /// Why it cannot go on.
     pub(super) broken: Option<String>,
@@ -137,6 +141,8 @@ impl Tunnel {
             released: 0,
             total_granted: limits.memory.as_u64(),
             in_flight: 0,
+            // some, until it is known better
+            lately: 4.0 * COPY_AGAIN,
             events: VecDeque::new(),
             broken: None,
             up: false,
@@ -234,7 +240,9 @@ impl Tunnel {
         for fate in fates {
             let (Fate::Arrived(told, _) | Fate::Lost(told)) = fate;
             self.in_flight = self.in_flight.saturating_sub(told.bytes.as_u64());
-            self.counts.lost += u64::from(matches!(fate, Fate::Lost(_)));
+            let lost = matches!(fate, Fate::Lost(_));
+            self.counts.lost += u64::from(lost);
+            self.lately += (f64::from(u8::from(lost)) - self.lately) / LATELY;
             if told.epoch >> EPOCH_BITS != self.agreement {
                 continue;
             }
@@ -669,7 +677,7 @@ impl Tunnel {
     /// Tells the scheduler of what may be sent.
     fn offer(&mut self, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let more = flow.sending.to_offer();
+        let more = flow.sending.offer_more();
         if more > 0 {
             self.scheduler.on_waiting(flow.turns, units::Bytes::new(more));
         }
@@ -769,7 +777,7 @@ impl Tunnel {
     fn copy(&mut self, now: Time, bytes: Bytes) {
         let Some(rtt) = self.rtt().filter(|rtt| *rtt >= COPY_FROM) else { return };
         let after = Span::from_nanos(rtt.as_nanos() / 16).clamp(COPY_AFTER.0, COPY_AFTER.1);
-        let again = self.hold.snapshot().loss > COPY_AGAIN;
+        let again = self.lately > COPY_AGAIN;
         for (queue, nth) in self.copies.iter_mut().zip(1..=1 + u64::from(again)) {
             let due = now + after.saturating_mul(nth);
             // in order, though the round trip changes

@@ -118,11 +118,11 @@ struct Carrier<'a> {
 impl Carrier<'_> {
     async fn run(&mut self) -> Ended {
         loop {
-            let mut moved = match self.from_flow() {
+            let mut moved = match self.bring() {
                 Ok(moved) => moved,
                 Err(ended) => return ended,
             };
-            let room = match self.to_flow() {
+            let room = match self.carry_off() {
                 Ok((more, room)) => {
                     moved |= more;
                     room
@@ -154,7 +154,7 @@ impl Carrier<'_> {
     }
 
     /// From the flow to the connection; whether anything moved.
-    fn from_flow(&mut self) -> Result<bool, Ended> {
+    fn bring(&mut self) -> Result<bool, Ended> {
         let mut moved = false;
         if self.waiting.is_empty() {
             let now = clock::now();
@@ -189,7 +189,7 @@ impl Carrier<'_> {
     }
 
     /// From the connection to the flow; whether anything moved, and how much more may.
-    fn to_flow(&mut self) -> Result<(bool, usize), Ended> {
+    fn carry_off(&mut self) -> Result<(bool, usize), Ended> {
         if self.went_all {
             return Ok((false, 0));
         }

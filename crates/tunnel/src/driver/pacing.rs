@@ -29,7 +29,7 @@ impl PacingError {
     /// Upper edge of a class.
     fn edge(nth: usize) -> Span {
         let whole = 1_000_u64 << (nth / 2);
-        Span::from_nanos(if nth % 2 == 0 { whole } else { whole * 1_414 / 1_000 })
+        Span::from_nanos(if nth.is_multiple_of(2) { whole } else { whole * 1_414 / 1_000 })
     }
 
     /// How many there were.
