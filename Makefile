@@ -51,4 +51,4 @@ lab: build peers
 	@sh scripts/lab.sh $(RESULTS)
 
 fuzz:
-	@for target in http_request http_response chunked socks config destination link_text capture acknowledgement; do sh fuzz/run.sh $$target $(SECONDS) || exit 1; done
+	@for target in http_request http_response chunked socks config destination link_text capture acknowledgement tunnel_frames; do sh fuzz/run.sh $$target $(SECONDS) || exit 1; done

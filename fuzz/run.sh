@@ -8,7 +8,7 @@
 # both ignored by git; fuzz/seeds/TARGET is where every run begins. The log ends with the figures.
 set -eu
 cd "$(dirname "$0")"
-targets="http_request http_response chunked socks config destination link_text capture acknowledgement"
+targets="http_request http_response chunked socks config destination link_text capture acknowledgement tunnel_frames"
 target=${1:-}
 seconds=${2:-600}
 case " $targets " in

@@ -4,8 +4,9 @@ use crate::config::{Overrides, pattern};
 use crate::link;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use ekiden_lab::classify::ServerAddress;
-use ekiden_model::units::Span;
+use ekiden_model::units::{Rate, Span};
 use ekiden_model::workload::flows::THRESHOLD;
+use ekiden_tunnel::trust::Token;
 use ipnet::IpNet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -64,6 +65,9 @@ pub enum Command {
         after_help = "Example:\n  ekiden explain 17        # numbers are in `ekiden status`\n\nThe document's schema is docs/schema/explain.json."
     )]
     Explain(Explain),
+    /// Tunnels to other relays: one invites, the other joins
+    #[command(subcommand)]
+    Relay(RelayCommand),
     /// Run a command, or a shell, behind an emulated link
     #[command(after_help = link::args::HELP)]
     Link(Box<link::args::LinkArgs>),
@@ -160,6 +164,89 @@ pub enum ConfigCommand {
     /// A configuration to begin with: every key with its documentation, commented out at its default
     #[command(after_help = "Example:\n  ekiden config example > config.toml")]
     Example,
+}
+
+/// `ekiden relay …`.
+#[derive(Debug, Subcommand)]
+pub enum RelayCommand {
+    /// Make an invitation for another relay, and write it to standard output
+    #[command(
+        after_help = "Example:\n  ekiden relay invite --name ship --address relay.example:4433 --send '4 Mbit/s' --receive '800 kbit/s'\n\nWhoever has the invitation may use it, once. A running daemon takes it over within a second; it must\nlisten for tunnels: [tunnel] listen = [\"0.0.0.0:4433\"]."
+    )]
+    Invite {
+        /// What the other relay is called here
+        #[arg(long, value_parser = relay_name)]
+        name: String,
+        /// Where the other relay reaches this one, over UDP
+        #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
+        address: String,
+        /// What this relay may send to the other, on the IP wire
+        #[arg(long, value_name = "RATE")]
+        send: Rate,
+        /// What the other relay may send to this one
+        #[arg(long, value_name = "RATE")]
+        receive: Rate,
+        /// Which configuration.
+        #[command(flatten)]
+        config: StateArgs,
+    },
+    /// Accept an invitation
+    #[command(
+        after_help = "Example:\n  ekiden relay join ekiden1-… --name capital\n\nThen, in the configuration:\n  [upstream.capital]\n  url = \"tunnel://capital\"\n  [[route]]\n  through = [\"capital\"]"
+    )]
+    Join {
+        /// The line that `ekiden relay invite` printed
+        token: Token,
+        /// What the other relay is called here
+        #[arg(long, value_parser = relay_name)]
+        name: String,
+        /// What this relay may send, if less than the invitation says
+        #[arg(long, value_name = "RATE")]
+        send: Option<Rate>,
+        /// What this relay wants to receive, if less than the invitation says
+        #[arg(long, value_name = "RATE")]
+        receive: Option<Rate>,
+        /// Which configuration.
+        #[command(flatten)]
+        config: StateArgs,
+    },
+    /// The relays that are known
+    List {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+        /// Which configuration.
+        #[command(flatten)]
+        config: StateArgs,
+    },
+    /// Forget a relay; a tunnel to or from it ends within a second
+    Revoke {
+        /// What it is called here
+        name: String,
+        /// Which configuration.
+        #[command(flatten)]
+        config: StateArgs,
+    },
+}
+
+/// Which configuration says where relays are kept.
+#[derive(Debug, Args)]
+pub struct StateArgs {
+    /// Configuration file whose [tunnel] says where relays are kept [default: the one `serve` would use]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+fn relay_name(text: &str) -> Result<String, String> {
+    crate::config::name(text).map(|()| text.to_owned())
+}
+
+fn host_port(text: &str) -> Result<String, String> {
+    let wanted = "a host and a port, such as relay.example:4433 or [2001:db8::1]:4433";
+    let (host, port) = text.rsplit_once(':').ok_or(wanted)?;
+    let port = port.parse::<u16>().ok().filter(|port| *port != 0);
+    let host = ekiden_proxy::destination::Host::parse(host);
+    if port.is_none() || host.is_err() { Err(wanted.to_owned()) } else { Ok(text.to_owned()) }
 }
 
 /// `ekiden doctor`.

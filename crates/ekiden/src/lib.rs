@@ -14,7 +14,9 @@ mod limits;
 pub mod link;
 pub mod logging;
 mod print;
+mod relay;
 pub mod serve;
+mod state;
 pub mod status;
 pub mod top;
 
@@ -39,6 +41,7 @@ pub fn run() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Relay(command) => relay::run(command),
         Command::Link(args) => link::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {

@@ -5,7 +5,7 @@ use crate::config::{self, Draft, Loaded, Overrides};
 use crate::control::{self, Control};
 use crate::logging::{self, Level};
 use crate::print::warn as print;
-use crate::{cli, exit, limits};
+use crate::{cli, exit, limits, state};
 use ekiden_proxy::settings::{AccessLog, Settings};
 use ekiden_proxy::{Server, StartError};
 use sd_notify::NotifyState;
@@ -89,6 +89,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             error!("{error}");
             return match error {
                 StartError::Listen { .. } => exit::UNAVAILABLE,
+                StartError::Tunnels(_) => exit::UNAVAILABLE,
                 StartError::AccessLog(_) => exit::CANNOT_CREATE,
                 StartError::Settings(_) => exit::CONFIGURATION,
             };
@@ -180,6 +181,12 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     if fixed.draft.top.control == config::Control::Auto {
         settings.control = Some(control::default_path());
     }
+    if settings.tunnel.state.is_none() {
+        settings.tunnel.state = state::directory();
+    }
+    for address in &settings.tunnel.listen {
+        info!("listening for tunnels on UDP {address}");
+    }
     info!("name in Via: {}", settings.name);
     limits::say_kernel();
     let asked = loaded.reading.origins.contains_key("budgets.connections");
@@ -242,6 +249,9 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     if reading.draft.cache != fixed.draft.cache {
         warn!("[cache] has changed: that needs a restart");
     }
+    if reading.draft.tunnel != fixed.draft.tunnel {
+        warn!("[tunnel] has changed: that needs a restart");
+    }
     if reading.draft.relay.movement != fixed.draft.relay.movement {
         warn!("`relay.movement` has changed: that needs a restart");
     }
@@ -253,6 +263,9 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     limits::waiting(&mut settings);
     if loaded.reading.draft.top.name.is_none() {
         settings.name.clone_from(&fixed.drawn);
+    }
+    if settings.tunnel.state.is_none() {
+        settings.tunnel.state = state::directory();
     }
     Some(settings)
 }

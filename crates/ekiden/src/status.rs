@@ -2,7 +2,9 @@
 
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
-use ekiden_proxy::status::{CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status};
+use ekiden_proxy::status::{
+    CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus,
+};
 use std::io::IsTerminal as _;
 
 /// Asks the daemon and prints. Returns the exit code.
@@ -87,6 +89,7 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         let rows = status.upstreams.iter().map(row).collect();
         out.push_str(&table(head, rows, &[false; 4], width));
     }
+    out.push_str(&tunnels(&status.tunnels, width));
     out.push_str(&legs(&status.legs, width));
     let mut out = wrap(&out, width);
     if status.connections.is_empty() {
@@ -95,6 +98,42 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&connections(&status.connections, width));
     }
     out
+}
+
+/// Tunnels to other relays. Rates and bytes are what is sent; what is received the other relay tells.
+fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
+    if tunnels.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "TUNNEL", "STATE", "RATE", "OF", "RTT", "QUEUE", "LOST", "WAITING", "FLOWS", "SENT",
+        "RECEIVED",
+    ];
+    let row = |t: &TunnelStatus| {
+        let state = match (t.up, &t.last_error) {
+            (true, _) => "up".to_owned(),
+            (false, Some(error)) => format!("down: {}", clean(error)),
+            (false, None) if t.joined => "connecting".to_owned(),
+            (false, None) => "has not come yet".to_owned(),
+        };
+        let shown = |text: String| if t.up { text } else { "-".to_owned() };
+        let lost = t.packets_lost as f64 * 100.0 / t.packets.max(1) as f64;
+        vec![
+            clean(&t.relay),
+            state,
+            shown(rate(t.rate)),
+            shown(rate(t.allotted)),
+            shown(format!("{:.1} ms", t.rtt_us / 1e3)),
+            shown(format!("{:.1} ms", t.queue_us / 1e3)),
+            shown(format!("{lost:.2} %")),
+            shown(size(t.waiting)),
+            shown(t.flows.to_string()),
+            shown(size(t.bytes_sent)),
+            shown(size(t.bytes_received)),
+        ]
+    };
+    let right = [false, false, true, true, true, true, true, true, true, true, true];
+    table(head.map(str::to_owned).to_vec(), tunnels.iter().map(row).collect(), &right, width)
 }
 
 /// The legs over which anything went, and what stands out on them.

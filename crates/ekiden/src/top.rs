@@ -185,6 +185,19 @@ impl View {
         let budgets: Vec<_> = status.budgets.iter().map(budget).collect();
         let resting = status.upstreams.iter().filter(|u| !u.available).count();
         let total: u64 = self.rates.values().sum();
+        let tunnel = |t: &ekiden_proxy::status::TunnelStatus| match t.up {
+            true => format!(
+                "tunnel {} {} of {}, {:.0} ms, {} waiting, {} flows",
+                clean(&t.relay),
+                rate(t.rate),
+                rate(t.allotted),
+                t.rtt_us / 1e3,
+                size(t.waiting),
+                t.flows
+            ),
+            false => format!("tunnel {} down", clean(&t.relay)),
+        };
+        let tunnels: Vec<_> = status.tunnels.iter().map(tunnel).collect();
         let lines = vec![
             Line::from(format!(
                 "{}  up {}  {} connections  {}  upstreams {} ({resting} resting)",
@@ -195,6 +208,7 @@ impl View {
                 status.upstreams.len(),
             )),
             Line::from(budgets.join("  ")),
+            Line::from(tunnels.join("   ")),
         ];
         frame.render_widget(Paragraph::new(lines), head);
         let shown = columns(body.width);

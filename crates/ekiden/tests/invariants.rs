@@ -50,7 +50,8 @@ fn dependencies_point_one_way() {
         ("ekiden-record", &["ekiden-model"]),
         ("ekiden-linux", &["ekiden-model"]),
         ("ekiden-simulator", &["ekiden-model", "ekiden-record"]),
-        ("ekiden-proxy", &["ekiden-model", "ekiden-linux"]),
+        ("ekiden-tunnel", &["ekiden-model", "ekiden-linux"]),
+        ("ekiden-proxy", &["ekiden-model", "ekiden-linux", "ekiden-tunnel"]),
         ("ekiden-emulator", &["ekiden-model", "ekiden-linux", "ekiden-record"]),
         (
             "ekiden-lab",
@@ -70,6 +71,7 @@ fn dependencies_point_one_way() {
                 "ekiden-record",
                 "ekiden-simulator",
                 "ekiden-proxy",
+                "ekiden-tunnel",
                 "ekiden-emulator",
                 "ekiden-lab",
                 "ekiden-simulator",

@@ -8,6 +8,7 @@ pub mod answer;
 pub mod apply;
 pub mod buffers;
 pub mod clock;
+pub mod datagram;
 pub mod facts;
 pub mod forwarding;
 pub mod key;

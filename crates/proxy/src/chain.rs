@@ -9,11 +9,13 @@ use crate::http::head::{Limits, read_response};
 use crate::incoming::{Incoming, write_all};
 use crate::settings::{Credentials, UpstreamProtocol};
 use crate::socks::{self, METHOD_NONE, METHOD_PASSWORD};
+use crate::tunnels::{Asked, Dug, FarAnswer};
 use crate::world::{Chain, Hop, NamedLeg, Route, World};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ekiden_linux::answer::Outcomes;
+use ekiden_linux::answer::{Outcomes, Stage};
 use std::future::Future;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
@@ -40,6 +42,15 @@ pub(crate) struct Opened {
     pub(crate) early: Vec<u8>,
     /// The HTTP proxy at the end, when requests go to it in absolute form.
     pub(crate) asks_proxy: Option<Arc<Hop>>,
+    /// What the relay at the other end of a tunnel says of it.
+    pub(crate) answer: Option<Arc<FarAnswer>>,
+}
+
+/// Who goes where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traveller<'a> {
+    pub(crate) decider: Decider<'a>,
+    pub(crate) asked: Asked<'a>,
 }
 
 /// Opens a connection along `route`.
@@ -49,13 +60,12 @@ pub(crate) struct Opened {
 pub(crate) async fn open(
     world: &World,
     route: &Route,
-    decider: Decider<'_>,
-    to: &Destination,
+    traveller: Traveller<'_>,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
     let mut last = None;
     for chain in route.in_order() {
-        match open_chain(world, route, chain, decider, to, purpose).await {
+        match open_chain(world, route, chain, traveller, purpose).await {
             Ok(opened) => return Ok(opened),
             Err(failure) if matches!(failure.kind, Kind::Denied | Kind::Loop | Kind::Exhausted) => {
                 return Err(failure);
@@ -70,10 +80,10 @@ async fn open_chain(
     world: &World,
     route: &Route,
     chain: &Chain,
-    decider: Decider<'_>,
-    to: &Destination,
+    traveller: Traveller<'_>,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
+    let Traveller { decider, asked: Asked { to, .. } } = traveller;
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
@@ -87,18 +97,36 @@ async fn open_chain(
             through: Arc::new([]),
             early: Vec::new(),
             asks_proxy: None,
+            answer: None,
         });
     };
     // the name is resolved at the far end, so it is judged as it is named
     decider.named(to)?;
+    if first.upstream.protocol == UpstreamProtocol::Tunnel {
+        return open_through_tunnel(world, chain, first, rest, traveller, purpose).await;
+    }
     // hops are the operator's choice: no rule applies to them
     let at = first.destination()?;
     let dialed = dial(world, &at.host, at.port, &first.leg, |_| Ok(())).await;
-    let Dialed { stream, outcomes, announced } = dialed.map_err(|failure| {
+    let dialed = dialed.map_err(|failure| {
         first.on_failure(&failure);
         // the client has never heard of that address
         Failure { text: format!("upstream «{}»: {}", first.name, failure.text), ..failure }
     })?;
+    finish(world, chain, first, rest, dialed, to, purpose).await
+}
+
+/// Asks each hop for the next, from `first`, to which `dialed` leads.
+async fn finish(
+    world: &World,
+    chain: &Chain,
+    first: &Arc<Hop>,
+    rest: &[Arc<Hop>],
+    dialed: Dialed,
+    to: &Destination,
+    purpose: Purpose,
+) -> Result<Opened, Failure> {
+    let Dialed { stream, outcomes, announced } = dialed;
     let mut incoming = Incoming::new(Arc::clone(&stream), Vec::new());
     let mut hop = first;
     for next in rest {
@@ -127,7 +155,65 @@ async fn open_chain(
         through: chain.names(),
         early: incoming.take(),
         asks_proxy,
+        answer: None,
     })
+}
+
+/// A chain whose nearest hop is a tunnel: the other relay connects to the next hop, or to the destination.
+async fn open_through_tunnel(
+    world: &World,
+    chain: &Chain,
+    first: &Arc<Hop>,
+    rest: &[Arc<Hop>],
+    traveller: Traveller<'_>,
+    purpose: Purpose,
+) -> Result<Opened, Failure> {
+    let relay = &first.upstream.host;
+    let tunnels = world.means.tunnels().ok_or_else(|| {
+        Failure::new(Kind::Unreachable, format!("the tunnel to relay «{relay}» has not begun"))
+    })?;
+    let next = rest.first().map(|next| next.destination()).transpose()?;
+    let asked = Asked { to: next.as_ref().unwrap_or(traveller.asked.to), ..traveller.asked };
+    // a request may follow at once: what becomes of it also says what became of the connection
+    let wait = purpose == Purpose::Tunnel || next.is_some();
+    let patience = first.leg.leg.connect_timeout;
+    let limit = world.settings.timeouts.handshake;
+    let opening = tunnels.open(relay, asked, patience, wait);
+    let opened = tokio::time::timeout((patience + limit).into(), opening).await;
+    let opened = opened.unwrap_or_else(|_| {
+        let text = format!("relay «{relay}» did not answer within {limit}");
+        Err(Failure::new(Kind::TimedOut, text))
+    });
+    let Dug { stream, answer } = opened.inspect_err(|failure| match failure.kind {
+        // the tunnel itself
+        Kind::Unreachable => first.on_failure(failure),
+        _ => first.on_success(),
+    })?;
+    let outcomes = first.leg.leg.socket.apply(stream.as_fd(), Stage::Accepted);
+    let dialed = Dialed { stream, outcomes, announced: false };
+    let opened = match rest.split_first() {
+        Some((second, rest)) => {
+            finish(world, chain, second, rest, dialed, traveller.asked.to, purpose).await?
+        }
+        None => {
+            if wait {
+                first.on_success();
+                chain.on_success();
+            }
+            let Dialed { stream, outcomes, announced } = dialed;
+            Opened {
+                stream,
+                leg: Arc::clone(&first.leg),
+                outcomes,
+                announced,
+                through: chain.names(),
+                early: Vec::new(),
+                asks_proxy: None,
+                answer: None,
+            }
+        }
+    };
+    Ok(Opened { leg: Arc::clone(&first.leg), answer: Some(answer), ..opened })
 }
 
 /// Asks `hop`, at the end of what is connected so far, for a tunnel to `to`.
@@ -146,6 +232,11 @@ async fn ask(
         match hop.upstream.protocol {
             UpstreamProtocol::Http => ask_http(world, hop, incoming, to, limits).await,
             UpstreamProtocol::Socks5 => ask_socks5(hop, incoming, to).await,
+            // the configuration is refused before it comes to this
+            UpstreamProtocol::Tunnel => Err(Failure::new(
+                Kind::Unreachable,
+                format!("tunnel «{}» can only be the first of a chain", hop.name),
+            )),
         }
     };
     let result = tokio::time::timeout(limit.into(), asked).await.unwrap_or_else(|_| {

@@ -29,6 +29,8 @@ pub mod settings;
 pub mod socks;
 mod socks_door;
 pub mod status;
+mod tunnel_door;
+mod tunnels;
 mod world;
 
 pub use server::{Handle, Server, StartError, Stopped};

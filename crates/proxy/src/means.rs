@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::resources::Resources;
 use crate::settings::{Budgets, Movement as Setting};
 use crate::status::BudgetStatus;
+use crate::tunnels::Tunnels;
 use ekiden_linux::splice::PipePool;
 use ekiden_model::budget::Budget;
 use ekiden_model::movement::{Choice, Movement, Way};
@@ -11,7 +12,7 @@ use ekiden_model::opening::Guard;
 use ekiden_model::rng::Rng;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::Semaphore;
 
 /// Bytes read at a time when copying. Each thread has one buffer of this size; a connection has none.
@@ -40,6 +41,8 @@ pub(crate) struct Means {
     pub(crate) resources: Arc<Resources>,
     /// The HTTP cache, if there is to be one.
     pub(crate) cache: Option<Arc<Cache>>,
+    /// To other relays, once some are wanted.
+    pub(crate) tunnels: OnceLock<Tunnels>,
     memory: Budget,
     movement: Setting,
     /// Distinguishes the directions' random sequences.
@@ -59,10 +62,15 @@ impl Means {
             guard: Mutex::new(Guard::new(GUARDED)),
             resources,
             cache,
+            tunnels: OnceLock::new(),
             memory: Budget::new(budgets.memory.as_u64()),
             movement,
             directions: AtomicU64::new(0),
         })
+    }
+
+    pub(crate) fn tunnels(&self) -> Option<&Tunnels> {
+        self.tunnels.get()
     }
 
     /// The way of moving bytes for a new direction.

@@ -25,9 +25,10 @@ pub(crate) enum Protocol {
     Connect,
     Socks5,
     Socks4a,
+    Tunnel,
 }
 
-const PROTOCOLS: [&str; 5] = ["new", "http", "connect", "socks5", "socks4a"];
+const PROTOCOLS: [&str; 6] = ["new", "http", "connect", "socks5", "socks4a", "tunnel"];
 
 impl Protocol {
     pub(crate) const fn name(self) -> &'static str {

@@ -2,19 +2,22 @@
 
 use crate::access_log::AccessLog;
 use crate::cache::Cache;
+use crate::failure::Failure;
 use crate::means::Means;
 use crate::registry::{Registry, locked};
 use crate::resources::{BEAT, Newcomer, Place, Resources};
 use crate::seldom::Seldom;
 use crate::session::{Session, serve};
-use crate::settings::{Leg, Settings};
+use crate::settings::{Leg, Settings, Upstream, UpstreamProtocol};
 use crate::status::{BudgetStatus, Explanation, Status, Totals};
+use crate::tunnels::{Arrival, Tunnels, reason};
 use crate::world::World;
 use ekiden_linux::answer::{Answer, Outcomes, Stage};
 use ekiden_linux::key::Key;
 use ekiden_linux::{clock, memory};
 use ekiden_model::reclaim::Reclaim;
 use ekiden_model::units::{Span, Time};
+use ekiden_tunnel::driver::Incoming;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -41,6 +44,9 @@ pub enum StartError {
     /// The access log cannot be opened.
     #[error("cannot open the access log: {0}")]
     AccessLog(io::Error),
+    /// Tunnels to other relays cannot begin.
+    #[error("{0}")]
+    Tunnels(Box<dyn std::error::Error + Send + Sync>),
     /// The settings contradict themselves.
     #[error("{0}")]
     Settings(String),
@@ -134,6 +140,7 @@ impl Server {
             started: clock::now(),
             reloads: AtomicU64::new(0),
         });
+        inner.begin_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);
         let chores = [
             tokio::spawn(tidy(Arc::clone(&inner.registry))),
@@ -171,6 +178,9 @@ impl Server {
         });
         drop(running);
         *inner.world.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(world);
+        if let Err(error) = inner.begin_tunnels() {
+            tracing::error!("{error}; there are no tunnels until the next reload");
+        }
         inner.log.become_other(log);
         inner.means.resources.reload(&settings);
         inner.accept_on(listeners);
@@ -197,6 +207,9 @@ impl Server {
         };
         if let Some(cache) = &inner.means.cache {
             cache.close().await;
+        }
+        if let Some(tunnels) = inner.means.tunnels() {
+            tunnels.close().await;
         }
         Stopped { finished: begun.saturating_sub(cut), cut }
     }
@@ -350,14 +363,62 @@ impl Inner {
                     continue;
                 }
             };
-            let newcomer = Newcomer { stream: Arc::new(stream), address };
-            match self.means.resources.arrive(&newcomer, announced) {
-                Some(place) => self.begin(newcomer, place),
-                None if self.no_room.is_due() => tracing::warn!(
-                    limit = self.limit,
-                    "there is no room for another connection; newcomers wait in turn or are refused"
-                ),
-                None => {}
+            let newcomer = Newcomer { stream: Arc::new(stream), address, arrival: None };
+            self.arrive(newcomer, announced);
+        }
+    }
+
+    fn arrive(&self, newcomer: Newcomer, announced: bool) {
+        match self.means.resources.arrive(&newcomer, announced) {
+            Some(place) => self.begin(newcomer, place),
+            None if self.no_room.is_due() => tracing::warn!(
+                limit = self.limit,
+                "there is no room for another connection; newcomers wait in turn or are refused"
+            ),
+            None => {}
+        }
+    }
+
+    /// Begins with tunnels where some are wanted and there are none yet; they stay to the end.
+    fn begin_tunnels(self: &Arc<Self>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let settings = Arc::clone(&self.world().settings);
+        let through = |upstream: &Upstream| upstream.protocol == UpstreamProtocol::Tunnel;
+        let wanted = !settings.tunnel.listen.is_empty() || settings.upstreams.values().any(through);
+        if !wanted || self.means.tunnels().is_some() {
+            return Ok(());
+        }
+        let (tunnels, incoming) = Tunnels::start(&settings)?;
+        // set once: a reload is one at a time
+        let _ = self.means.tunnels.set(tunnels);
+        let (inner, mut stopping) = (Arc::clone(self), self.stopping.subscribe());
+        // flows are connections: none are taken in while the relay stops
+        tokio::spawn(async move {
+            tokio::select! {
+                () = inner.take_in(incoming) => {}
+                _ = stopping.wait_for(|stopping| *stopping) => {}
+            }
+        });
+        Ok(())
+    }
+
+    /// Begins with what comes out of tunnels.
+    async fn take_in(&self, mut incoming: mpsc::Receiver<Incoming>) {
+        while let Some(incoming) = incoming.recv().await {
+            let Some(tunnels) = self.means.tunnels() else { return };
+            match tunnels.pair().await {
+                Ok((outside, inside)) => {
+                    let Ok(address) = inside.local_addr() else { continue };
+                    let newcomer = Newcomer {
+                        stream: Arc::new(outside),
+                        address,
+                        arrival: Some(Arrival::new(incoming, inside)),
+                    };
+                    self.arrive(newcomer, false);
+                }
+                Err(error) => {
+                    let failure = Failure::io("cannot take a flow out of a tunnel", &error);
+                    incoming.flow.refuse(reason(failure.kind), failure.text);
+                }
             }
         }
     }
@@ -370,7 +431,7 @@ impl Inner {
     }
 
     fn begin(&self, newcomer: Newcomer, place: Place) {
-        let Newcomer { stream, address } = newcomer;
+        let Newcomer { stream, address, arrival } = newcomer;
         self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
         let world = self.world();
         let managed = self.means.resources.manage(&stream, &world.client_leg.leg, None, false);
@@ -384,6 +445,8 @@ impl Inner {
             client: stream,
             managed,
             address,
+            hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
+            arrival,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
         };
@@ -442,6 +505,7 @@ impl Inner {
             pressure,
             cache: self.means.cache.as_ref().map(|cache| cache.status()),
             upstreams: world.upstream_status(),
+            tunnels: self.means.tunnels().map_or_else(Vec::new, Tunnels::status),
             legs: world.leg_status(),
             connections: self.registry.status(),
         }

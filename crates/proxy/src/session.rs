@@ -3,7 +3,7 @@
 
 use crate::access::Decider;
 use crate::access_log::{AccessLog, Record, timestamp};
-use crate::chain::{Opened, Purpose, open};
+use crate::chain::{Opened, Purpose, Traveller, open};
 use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::http::exchange::Upgraded;
@@ -15,6 +15,8 @@ use crate::resources::{Managed, Resources};
 use crate::seen_leg::SeenLeg;
 use crate::seldom::Seldom;
 use crate::socks_door;
+use crate::tunnel_door;
+use crate::tunnels::{Arrival, Asked};
 use crate::world::{Route, World, limits};
 use ekiden_linux::answer::Stage;
 use ekiden_linux::clock;
@@ -37,6 +39,10 @@ pub(crate) struct Session {
     /// The client's leg.
     pub(crate) managed: Managed,
     pub(crate) address: SocketAddr,
+    /// The flow it is the outer end of, where it came out of a tunnel.
+    pub(crate) arrival: Option<Arc<Arrival>>,
+    /// Through how many tunnels it has come.
+    pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -111,6 +117,9 @@ impl Session {
 
     /// Reads the first bytes and leads to the door they ask for.
     async fn front_door(&self) -> Option<Tunnel> {
+        if let Some(arrival) = &self.arrival {
+            return Box::pin(tunnel_door::serve(self, arrival)).await;
+        }
         let mut incoming = Incoming::new(Arc::clone(&self.client), Vec::new());
         let limit = self.world.settings.timeouts.first_byte;
         match self.unless_stopping(within(limit, incoming.fill(usize::MAX))).await {
@@ -124,10 +133,16 @@ impl Session {
         }
     }
 
+    /// Who goes to `to`.
+    fn traveller<'a>(&'a self, to: &'a Destination) -> Traveller<'a> {
+        let client = self.address.ip();
+        Traveller { decider: self.decider(), asked: Asked { to, client, hops: self.hops } }
+    }
+
     /// Opens the way to `to`, and lays the route's profile over the client's leg.
     pub(crate) async fn open(&self, to: &Destination, purpose: Purpose) -> Result<Way, Failure> {
         let route = Arc::clone(self.world.route(to));
-        let opened = open(&self.world, &route, self.decider(), to, purpose).await?;
+        let opened = open(&self.world, &route, self.traveller(to), purpose).await?;
         let seen =
             SeenLeg::new(&opened.stream, Arc::clone(&opened.leg), vec![opened.outcomes.clone()]);
         let managed = self.resources().manage(

@@ -3,8 +3,10 @@
 //! connections that are already running keep the one they began with.
 
 mod resources;
+mod tunnel;
 
 pub use resources::{Buffers, Cache, Pool, Pressure};
+pub use tunnel::Tunnel;
 
 use ekiden_linux::options::SocketOptions;
 use ekiden_model::units::{Bytes, Span};
@@ -48,6 +50,8 @@ pub struct Settings {
     pub pool: Pool,
     /// The HTTP cache.
     pub cache: Cache,
+    /// Tunnels to other relays.
+    pub tunnel: Tunnel,
     /// The access log.
     pub access_log: AccessLog,
 }
@@ -87,9 +91,9 @@ pub enum InitialRto {
 pub struct Upstream {
     /// What it speaks.
     pub protocol: UpstreamProtocol,
-    /// Its host name or address.
+    /// Its host name or address; for a tunnel, the name of the relay at its other end.
     pub host: String,
-    /// Its port.
+    /// Its port; 0 for a tunnel.
     pub port: u16,
     /// User and password for it, if it asks.
     pub credentials: Option<Credentials>,
@@ -107,6 +111,8 @@ pub enum UpstreamProtocol {
     Http,
     /// SOCKS5 (RFC 1928), with RFC 1929 user/password.
     Socks5,
+    /// It is another ekiden, at the other end of a tunnel.
+    Tunnel,
 }
 
 /// A user name and password. Never printed: `Debug` shows the user alone.
@@ -373,6 +379,7 @@ impl Default for Settings {
             pressure: Pressure::default(),
             pool: Pool::default(),
             cache: Cache::default(),
+            tunnel: Tunnel::default(),
             access_log: AccessLog::Off,
         }
     }

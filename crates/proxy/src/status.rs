@@ -50,6 +50,9 @@ pub struct Status {
     pub cache: Option<CacheStatus>,
     /// Upstream proxies and whether they answer.
     pub upstreams: Vec<UpstreamStatus>,
+    /// Tunnels to other relays.
+    #[serde(default)]
+    pub tunnels: Vec<TunnelStatus>,
     /// Leg profiles by name, and what was learnt on them.
     #[serde(default)]
     pub legs: Vec<ProfileStatus>,
@@ -104,6 +107,65 @@ pub struct UpstreamStatus {
     pub retry_in_seconds: Option<f64>,
     /// The last failure, in words.
     pub last_error: Option<String>,
+}
+
+/// Another relay that is known, and the tunnel to it. What is sent is meant where nothing else is said.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub struct TunnelStatus {
+    /// What the relay is called here.
+    pub relay: String,
+    /// Whether there is a tunnel.
+    pub up: bool,
+    /// Whether it invited us, and not we it.
+    pub joined: bool,
+    /// Where it is.
+    pub address: Option<String>,
+    /// Why there is no tunnel, or why the one before was lost.
+    pub last_error: Option<String>,
+    /// What may be sent, as agreed, bits per second on the IP wire.
+    pub allotted: u64,
+    /// What this relay wants to receive, bits per second.
+    pub receives: u64,
+    /// What is held now, bits per second.
+    pub rate: u64,
+    /// What the line is believed to give, bits per second, where that is less than what is allotted.
+    pub line: Option<u64>,
+    /// Smoothed round-trip time, microseconds.
+    pub rtt_us: f64,
+    /// Waiting on the way beyond the path's own delay, by the last look, microseconds.
+    pub queue_us: f64,
+    /// Losses held to be the path's own, 0 to 1.
+    pub path_loss: f64,
+    /// Datagrams sent.
+    pub packets: u64,
+    /// Of those, taken for lost.
+    pub packets_lost: u64,
+    /// Bytes sent, with all headers from IP on.
+    pub bytes_on_the_wire: u64,
+    /// Bytes under way.
+    pub in_flight: u64,
+    /// Bytes of flows that wait here for their turn.
+    pub waiting: u64,
+    /// Bytes received and not taken by their connections yet.
+    pub held: u64,
+    /// Payload bytes sent, each once.
+    pub bytes_sent: u64,
+    /// Payload bytes received, each once.
+    pub bytes_received: u64,
+    /// Copies of interactive bursts sent.
+    pub copies: u64,
+    /// Bytes of those.
+    pub bytes_copied: u64,
+    /// Payload bytes received that had come before.
+    pub bytes_twice: u64,
+    /// Flows now.
+    pub flows: u64,
+    /// The largest IP packet sent, bytes.
+    pub mtu: u64,
+    /// How late a datagram left that had a time to leave at: half of them no later, microseconds.
+    pub pacing_error_p50_us: Option<f64>,
+    /// And 99 of 100.
+    pub pacing_error_p99_us: Option<f64>,
 }
 
 /// A leg profile: what all connections over it have taught. Kept over reloads as long as the leg goes the
@@ -169,7 +231,7 @@ pub struct OpeningStatus {
 pub struct ConnectionStatus {
     /// Number of the connection since the start.
     pub id: u64,
-    /// `http`, `connect`, `socks5`, `socks4a`; `new` before anything was read.
+    /// `http`, `connect`, `socks5`, `socks4a`, `tunnel` (out of another relay's tunnel); `new` before anything was read.
     pub protocol: String,
     /// `reading`, `connecting`, `relaying`, `half-closed`, `idle` (kept alive between requests), `closing`.
     pub state: String,

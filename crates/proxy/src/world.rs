@@ -106,6 +106,13 @@ impl World {
         for (nth, route) in settings.routes.iter().enumerate() {
             let chain = |names: &Vec<String>| {
                 let hops = names.iter().map(hop).collect::<Result<Vec<_>, _>>()?;
+                let later = |hop: &&Arc<Hop>| hop.upstream.protocol == UpstreamProtocol::Tunnel;
+                if let Some(hop) = hops.iter().skip(1).find(later) {
+                    return Err(format!(
+                        "upstream «{}» is a tunnel and can only be the first of a chain",
+                        hop.name
+                    ));
+                }
                 Ok::<_, String>(Chain { hops, ..Chain::default() })
             };
             routes.push(Arc::new(Route {
@@ -266,7 +273,10 @@ impl Hop {
         UpstreamStatus {
             name: self.name.clone(),
             protocol: self.upstream.protocol,
-            address: format!("{}:{}", self.upstream.host, self.upstream.port),
+            address: match self.upstream.protocol {
+                UpstreamProtocol::Tunnel => format!("tunnel to {}", self.upstream.host),
+                _ => format!("{}:{}", self.upstream.host, self.upstream.port),
+            },
             available,
             failures: health.0.failures(),
             retry_in_seconds: (!available).then_some(retry),

@@ -7,7 +7,7 @@ use super::reader::Reader;
 use super::value::Value;
 use super::{similar, url};
 use ekiden_model::buffers::Scheme;
-use ekiden_proxy::settings::{Cache, HostPattern, Pattern};
+use ekiden_proxy::settings::{Cache, HostPattern, Pattern, UpstreamProtocol};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +78,7 @@ pub(super) fn check(
 ) -> BTreeMap<String, url::UpstreamUrl> {
     let urls = upstreams(reader, draft);
     routes(reader, draft);
+    tunnels(reader, draft, &urls);
     rules(reader, draft);
     legs(reader, draft);
     if draft.dns.min_ttl > draft.dns.max_ttl {
@@ -86,6 +87,23 @@ pub(super) fn check(
     resources(reader, draft);
     listen(reader, draft, file_listens);
     urls
+}
+
+/// A tunnel begins at this relay, so nothing can stand before it in a chain.
+fn tunnels(reader: &mut Reader<'_>, draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) {
+    let is_tunnel =
+        |name: &String| urls.get(name).is_some_and(|url| url.protocol == UpstreamProtocol::Tunnel);
+    for (index, route) in draft.routes.iter().enumerate() {
+        for (number, chain) in route.through.iter().enumerate() {
+            if let Some(name) = chain.iter().skip(1).find(|name| is_tunnel(name)) {
+                reader.error(
+                    &format!("route[{index}].through[{number}]"),
+                    format!("upstream `{name}` is a tunnel and can only be the first of a chain"),
+                    "the relay at its other end has routes of its own, which may go through other tunnels",
+                );
+            }
+        }
+    }
 }
 
 fn leg_exists(reader: &mut Reader<'_>, draft: &Draft, path: &str, name: &str) {
@@ -127,13 +145,13 @@ fn upstreams(reader: &mut Reader<'_>, draft: &Draft) -> BTreeMap<String, url::Up
                 reader.error(
                     &path,
                     format!("upstream `{name}` has no `url`"),
-                    "such as url = \"http://host:3128\" or \"socks5://host:1080\"",
+                    "such as url = \"http://host:3128\", \"socks5://host:1080\" or \"tunnel://name\"",
                 );
             } else {
                 reader.error(
                     &url_path,
                     "`url` is empty or no text",
-                    "such as \"http://host:3128\" or \"socks5://host:1080\"",
+                    "such as \"http://host:3128\", \"socks5://host:1080\" or \"tunnel://name\"",
                 );
             }
             continue;

@@ -5,7 +5,7 @@
 use super::value::{Field, Value};
 use ekiden_proxy::settings::{
     Access, AccessLog, Budgets, Buffers, Cache, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
-    Timeouts,
+    Timeouts, Tunnel,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -29,6 +29,7 @@ pub struct Draft {
     pub pressure: Pressure,
     pub pool: Pool,
     pub cache: Cache,
+    pub tunnel: Tunnel,
     pub log: Log,
 }
 

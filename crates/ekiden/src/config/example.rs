@@ -7,6 +7,7 @@ use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tunnel::TUNNEL;
 
 const WIDTH: usize = 100;
 
@@ -36,7 +37,7 @@ pub fn example() -> String {
         "pace = \"25 Mbit/s\"",
     ]);
 
-    out.head("Upstream proxies", "Other ekidens, squid, dante: anything that speaks HTTP CONNECT or SOCKS5. A route names them.");
+    out.head("Upstream proxies", "Other ekidens, squid, dante: anything that speaks HTTP CONNECT or SOCKS5; and relays at the other end of a tunnel. A route names them.");
     out.documented(UPSTREAM);
     out.examples(&[
         "[upstream.near]",
@@ -44,6 +45,8 @@ pub fn example() -> String {
         "leg = \"long\"",
         "[upstream.capital]",
         "url = \"socks5://192.0.2.7:1080\"",
+        "[upstream.island]",
+        "url = \"tunnel://island\"",
     ]);
 
     out.head(
@@ -56,7 +59,7 @@ pub fn example() -> String {
         "to = [\"10.0.0.0/8\", \"*.home.example\"]",
         "through = [\"direct\"]",
         "[[route]]",
-        "through = [\"near > capital\", \"capital\", \"direct\"]",
+        "through = [\"island\", \"near > capital\", \"capital\", \"direct\"]",
     ]);
 
     out.head("Access", "Who may come in and where they may go; the first rule that matches decides. Clients on loopback that no rule matches are allowed, all others refused. To listen beyond loopback, one rule at least must name its clients.");
@@ -98,6 +101,9 @@ pub fn example() -> String {
     out.head("Cache", "Responses to plain http:// requests, kept for whoever asks next. Off unless it is given memory: most of the web is encrypted and cannot be kept here, and what can is remembered.");
     out.line("#[cache]");
     out.keys(CACHE, &draft.cache);
+    out.head("Tunnels", "Legs to another ekiden over UDP: a held rate whatever is lost, interactive first. One relay invites (`ekiden relay invite`), the other joins (`ekiden relay join TOKEN`); then an upstream with url = \"tunnel://NAME\" goes there. Changes here need a restart; invitations do not.");
+    out.line("#[tunnel]");
+    out.keys(TUNNEL, &draft.tunnel);
     out.head("Logs", "To standard error; no log ever holds a password.");
     out.line("#[log]");
     out.keys(LOG, &draft.log);

@@ -18,8 +18,11 @@ pub(super) fn some_name(text: &str) -> Result<(), String> {
     if text.is_empty() { Ok(()) } else { name(text) }
 }
 
-/// Checks the name of a leg or an upstream.
-pub(super) fn name(text: &str) -> Result<(), String> {
+/// Checks the name of a leg, an upstream or a relay: 1 to 63 letters, digits, `-` and `_`.
+///
+/// # Errors
+/// In words.
+pub fn name(text: &str) -> Result<(), String> {
     let fine = !text.is_empty()
         && text.len() <= 63
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
@@ -68,8 +71,8 @@ pub(super) static TOP: &[Key<Top>] = keys! { Top;
 
 /// `[upstream.NAME]`.
 pub(super) static UPSTREAM: &[Key<UpstreamDraft>] = keys! { UpstreamDraft;
-    url = url: Kind::Text("a URL such as \"http://user@host:3128\" or \"socks5://host:1080\"", |_| Ok(())), Some(""),
-        "The upstream proxy: `http://` or `socks5://`, user and password if it asks, host, port. Needed.",
+    url = url: Kind::Text("a URL such as \"http://user@host:3128\", \"socks5://host:1080\" or \"tunnel://name\"", |_| Ok(())), Some(""),
+        "The upstream proxy: `http://` or `socks5://`, user and password if it asks, host, port; or `tunnel://` and the name of a relay of `ekiden relay list`, which can only be the first of a chain. Needed.",
         "A password here is read by whoever reads the file; see password_file.", "-";
     leg = leg: Kind::Text("the name of a leg", name), None,
         "The leg profile of connections to it.", "None.", "Whoever tunes the way to it.";

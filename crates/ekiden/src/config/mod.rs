@@ -11,6 +11,7 @@ mod key;
 mod keys;
 mod keys_leg;
 mod keys_resources;
+mod keys_tunnel;
 mod kind;
 mod load;
 pub mod pattern;
@@ -24,6 +25,7 @@ mod value;
 
 pub use draft::{Control, Draft, Log};
 pub use example::example;
+pub use keys::name;
 pub use load::{Loaded, find, load};
 pub use place::Place;
 pub use problem::{Problem, Severity, render_all};
@@ -253,6 +255,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
         pressure: draft.pressure,
         pool: draft.pool,
         cache: draft.cache.clone(),
+        tunnel: draft.tunnel.clone(),
         access_log: draft.log.access.clone(),
     }
 }

@@ -5,6 +5,7 @@ use super::key::Key;
 use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tunnel::TUNNEL;
 use super::pattern::shorten;
 use super::place::Source;
 use super::problem::{Problems, Severity};
@@ -21,7 +22,7 @@ const MOST_LEGS: usize = 256;
 /// The names of tables, at the top.
 pub(super) const TABLES: &[&str] = &[
     "leg", "upstream", "route", "rule", "access", "timeouts", "budgets", "dns", "relay", "buffers",
-    "pressure", "pool", "cache", "log",
+    "pressure", "pool", "cache", "tunnel", "log",
 ];
 
 /// A key that was set, and to what.
@@ -116,6 +117,7 @@ impl<'a> Reader<'a> {
         self.single(root, "pressure", PRESSURE, &mut draft.pressure);
         self.single(root, "pool", POOL, &mut draft.pool);
         self.single(root, "cache", CACHE, &mut draft.cache);
+        self.single(root, "tunnel", TUNNEL, &mut draft.tunnel);
         self.single(root, "log", LOG, &mut draft.log);
     }
 

@@ -4,6 +4,7 @@ use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tunnel::TUNNEL;
 use super::value::Value;
 use super::{Origin, Reading};
 use serde_json::{Map, json};
@@ -93,6 +94,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     from.table("pressure".to_owned(), "[pressure]".to_owned(), PRESSURE, &draft.pressure);
     from.table("pool".to_owned(), "[pool]".to_owned(), POOL, &draft.pool);
     from.table("cache".to_owned(), "[cache]".to_owned(), CACHE, &draft.cache);
+    from.table("tunnel".to_owned(), "[tunnel]".to_owned(), TUNNEL, &draft.tunnel);
     from.table("log".to_owned(), "[log]".to_owned(), LOG, &draft.log);
     tables
 }

@@ -4,6 +4,8 @@ use super::pattern;
 use ekiden_proxy::destination::Host;
 use ekiden_proxy::settings::{Credentials, UpstreamProtocol};
 
+const SCHEMES: &str = "an upstream's URL begins with `http://`, `socks5://` or `tunnel://`";
+
 /// What a URL says of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct UpstreamUrl {
@@ -17,13 +19,12 @@ pub(super) struct UpstreamUrl {
     pub user: Option<(String, Option<String>)>,
 }
 
-/// Reads `http://user:pass@host:3128` or `socks5://host:1080`.
+/// Reads `http://user:pass@host:3128`, `socks5://host:1080` or `tunnel://name`.
 ///
 /// # Errors
 /// In words; they never repeat the user or the password.
 pub(super) fn read(text: &str) -> Result<UpstreamUrl, String> {
-    let (scheme, rest) =
-        text.split_once("://").ok_or("an upstream's URL begins with `http://` or `socks5://`")?;
+    let (scheme, rest) = text.split_once("://").ok_or(SCHEMES)?;
     let protocol = match scheme.to_ascii_lowercase().as_str() {
         "http" => UpstreamProtocol::Http,
         "socks5" | "socks5h" => UpstreamProtocol::Socks5,
@@ -33,7 +34,20 @@ pub(super) fn read(text: &str) -> Result<UpstreamUrl, String> {
         "socks4" | "socks4a" | "socks" => {
             return Err("of SOCKS, upstreams speak version 5: `socks5://`".to_owned());
         }
-        _ => return Err("an upstream's URL begins with `http://` or `socks5://`".to_owned()),
+        "tunnel" => {
+            let host = rest.strip_suffix('/').unwrap_or(rest);
+            super::keys::name(host).map_err(|why| {
+                format!("`tunnel://` is followed by a name of `ekiden relay list`: {why}")
+            })?;
+            let host = host.to_owned();
+            return Ok(UpstreamUrl {
+                protocol: UpstreamProtocol::Tunnel,
+                host,
+                port: 0,
+                user: None,
+            });
+        }
+        _ => return Err(SCHEMES.to_owned()),
     };
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     if rest.contains(['/', '?', '#']) {
@@ -77,6 +91,7 @@ impl UpstreamUrl {
         let scheme = match self.protocol {
             UpstreamProtocol::Http => "http",
             UpstreamProtocol::Socks5 => "socks5",
+            UpstreamProtocol::Tunnel => return format!("tunnel://{}", self.host),
         };
         let user = match &self.user {
             None => String::new(),
@@ -145,6 +160,9 @@ mod tests {
             Some(("u@x".into(), "p:q".into()))
         );
         assert_eq!(url.masked(), "http://u%40x:***@proxy.example:3128");
+        let tunnel = read("tunnel://Island-2").unwrap();
+        assert_eq!(tunnel.masked(), "tunnel://Island-2");
+        assert!(read("tunnel://user@island:1").is_err());
         assert_eq!(read("socks5://[::1]:1080").map(|u| u.host), Ok("::1".to_owned()));
     }
 

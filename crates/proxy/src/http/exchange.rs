@@ -110,7 +110,9 @@ pub(super) async fn exchange(
             Err(Trouble::Failed(failure)) => {
                 // the server must not take what it got of the request for the whole
                 let _ = socket::abort(origin.incoming.stream.as_fd());
-                return Err(failure);
+                // what became of the connection beyond a tunnel is known there
+                let there = origin.answer.as_ref().and_then(|answer| answer.failure());
+                return Err(there.unwrap_or(failure));
             }
             Err(Trouble::Broken(why)) => {
                 // what arrived goes out first; then both sides learn that it was not the end

@@ -9,6 +9,7 @@ use crate::incoming::Incoming;
 use crate::resources::{Kept, Managed, PoolKey};
 use crate::seen_leg::SeenLeg;
 use crate::session::{Session, Way};
+use crate::tunnels::FarAnswer;
 use crate::world::{Hop, NamedLeg, Route};
 use std::io;
 use std::net::IpAddr;
@@ -24,6 +25,8 @@ pub(crate) struct Origin {
     /// The destination it leads to; `None` when it leads to a proxy that is asked in absolute form.
     destination: Option<Destination>,
     pub(super) asks_proxy: Option<Arc<Hop>>,
+    /// What the relay at the other end of a tunnel says of it.
+    pub(super) answer: Option<Arc<FarAnswer>>,
     pub(super) route: Arc<Route>,
     pub(super) leg: Arc<NamedLeg>,
     pub(super) through: Arc<[String]>,
@@ -35,13 +38,14 @@ pub(crate) struct Origin {
 impl Origin {
     pub(super) async fn open(session: &Session, to: &Destination) -> Result<Self, Failure> {
         let Way { opened, seen, managed, route } = session.open(to, Purpose::Forward).await?;
-        let Opened { stream, leg, through, early, asks_proxy, .. } = opened;
+        let Opened { stream, leg, through, early, asks_proxy, answer, .. } = opened;
         Ok(Self {
             incoming: Incoming::new(stream, early),
             seen,
             managed,
             destination: asks_proxy.is_none().then(|| to.clone()),
             asks_proxy,
+            answer,
             route,
             leg,
             through,

@@ -5,6 +5,7 @@ use super::{After, Resources, leg};
 use crate::http::reply;
 use crate::incoming::{close_gently, write_all};
 use crate::registry::{Entry, locked};
+use crate::tunnels::Arrival;
 use ekiden_linux::clock;
 use ekiden_model::pressure::Verdict;
 use ekiden_model::units::Span;
@@ -20,6 +21,8 @@ use tokio::net::TcpStream;
 pub(crate) struct Newcomer {
     pub(crate) stream: Arc<TcpStream>,
     pub(crate) address: SocketAddr,
+    /// The flow it is the outer end of, where it came out of a tunnel.
+    pub(crate) arrival: Option<Arc<Arrival>>,
 }
 
 /// A client's place among all; its end is room for another.
@@ -128,6 +131,9 @@ impl Resources {
     }
 
     fn refuse(&self, newcomer: Newcomer, retry_after: Span) {
+        if let Some(arrival) = newcomer.arrival {
+            return arrival.refuse();
+        }
         if REFUSALS.fetch_add(1, Relaxed) >= MOST_REFUSALS {
             REFUSALS.fetch_sub(1, Relaxed);
             return;

@@ -1,0 +1,225 @@
+//! Two daemons with a tunnel between them, as their operators set it up; and curl.
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const EKIDEN: &str = env!("CARGO_BIN_EXE_ekiden");
+
+/// A daemon in a directory of its own.
+struct Daemon {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "it never came to be");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn directory(config: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config.replace("DIR", &dir.path().display().to_string());
+    fs::write(dir.path().join("c.toml"), config).unwrap();
+    dir
+}
+
+/// A command that ends by itself, with the directory's configuration.
+fn ask(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(EKIDEN);
+    command.args(args).env("XDG_RUNTIME_DIR", dir).env_remove("EKIDEN_LOG");
+    if args[0] == "relay" {
+        command.arg("--config").arg(dir.join("c.toml"));
+    }
+    command.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+impl Daemon {
+    fn start(dir: tempfile::TempDir) -> Self {
+        let log = fs::File::create(dir.path().join("log")).unwrap();
+        let child = Command::new(EKIDEN)
+            .args(["serve", "--listen", "127.0.0.1:0", "--config"])
+            .arg(dir.path().join("c.toml"))
+            .env("XDG_RUNTIME_DIR", dir.path())
+            .env_remove("EKIDEN_LOG")
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let daemon = Self { child, dir };
+        eventually(|| daemon.status());
+        daemon
+    }
+
+    fn status(&self) -> Option<serde_json::Value> {
+        serde_json::from_slice(&ask(self.dir.path(), &["status", "--json"]).stdout).ok()
+    }
+
+    fn proxy(&self, scheme: &str) -> String {
+        format!("{scheme}://{}", self.status().unwrap()["listen"][0].as_str().unwrap())
+    }
+
+    fn tunnel_is_up(&self) -> bool {
+        let status = self.status().unwrap();
+        status["tunnels"].as_array().unwrap().iter().any(|tunnel| tunnel["up"] == true)
+    }
+}
+
+/// A server of one answer; each connection is one request.
+fn server(body: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, body): (TcpStream, _) = (stream.unwrap(), body.clone());
+            std::thread::spawn(move || {
+                let mut head = Vec::new();
+                let mut byte = [0];
+                while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+                    head.push(byte[0]);
+                }
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+                );
+                stream.write_all(head.as_bytes()).unwrap();
+                stream.write_all(&body).unwrap();
+            });
+        }
+    });
+    port
+}
+
+fn curl(proxy: &str, args: &[&str]) -> Output {
+    let output =
+        Command::new("curl").args(["-s", "-S", "-m", "20", "-x", proxy]).args(args).output();
+    output.unwrap()
+}
+
+/// The far daemon's directory and the near one's, joined.
+fn pair(rates: [&str; 2]) -> [tempfile::TempDir; 2] {
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let access = "[access]\nallow_destinations = [\"127.0.0.0/8\"]\n";
+    let far = directory(&format!(
+        "{access}[tunnel]\nlisten = [\"127.0.0.1:{port}\"]\nstate = \"DIR/state\"\n"
+    ));
+    let near = directory(&format!(
+        "{access}[tunnel]\nstate = \"DIR/state\"\n[upstream.far]\nurl = \"tunnel://far\"\n[[route]]\nthrough = [\"far\"]\n"
+    ));
+    let address = format!("127.0.0.1:{port}");
+    let invite = ["relay", "invite", "--name", "near", "--address", &address];
+    let invited =
+        ask(far.path(), &[&invite[..], &["--send", rates[0], "--receive", rates[1]]].concat());
+    let token = said(&invited).trim().to_owned();
+    assert!(token.starts_with("ekiden1-"), "{invited:?}");
+    let joined = ask(near.path(), &["relay", "join", &token, "--name", "far"]);
+    assert!(said(&joined).contains("url = \"tunnel://far\""), "{joined:?}");
+    [far, near]
+}
+
+#[test]
+fn curl_goes_through_a_tunnel() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        assert!(std::env::var_os("CI").is_none(), "curl is missing");
+        println!("SKIPPED: there is no curl");
+        return;
+    }
+    let [far, near] = pair(["200 Mbit/s", "100 Mbit/s"]);
+    let (far, near) = (Daemon::start(far), Daemon::start(near));
+    let body: Vec<u8> = (0..2_000_000_u32).map(|n| (n * 31 + n / 517) as u8).collect();
+    let port = server(body.clone());
+    let url = format!("http://127.0.0.1:{port}/");
+    for (scheme, tunnels) in [("http", false), ("http", true), ("socks5h", false)] {
+        let output = curl(&near.proxy(scheme), &[&url, if tunnels { "-p" } else { "-L" }]);
+        assert!(
+            output.stdout == body,
+            "{scheme} {tunnels}: {:?}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    // what goes wrong there is told here, with the far relay's words
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let nowhere = format!("http://127.0.0.1:{closed}/");
+    let refused = said(&curl(&near.proxy("http"), &[&nowhere, "-w", " %{http_code}"]));
+    assert!(
+        refused.contains("relay «far»") && refused.contains("refused") && refused.ends_with(" 502"),
+        "{refused}"
+    );
+    let tunnelled = said(&curl(&near.proxy("http"), &["-p", &nowhere, "-w", "%{http_connect}"]));
+    assert_eq!(tunnelled, "502");
+    let socks = curl(&near.proxy("socks5h"), &[&nowhere]);
+    assert!(
+        String::from_utf8_lossy(&socks.stderr).contains("(5)"),
+        "connection refused: {socks:?}"
+    );
+    // both see it
+    assert!(far.tunnel_is_up() && near.tunnel_is_up());
+    let seen = near.status().unwrap();
+    assert_eq!(
+        (&seen["tunnels"][0]["relay"], &seen["tunnels"][0]["flows"]),
+        (&"far".into(), &0.into())
+    );
+    assert!(said(&ask(near.dir.path(), &["status"])).contains("TUNNEL"));
+    assert!(said(&ask(far.dir.path(), &["relay", "list"])).contains("near  sends 200 Mbit/s"));
+    // and no longer
+    let revoked = ask(far.dir.path(), &["relay", "revoke", "near"]);
+    assert!(revoked.status.success());
+    eventually(|| (!near.tunnel_is_up()).then_some(()));
+    let again = ask(far.dir.path(), &["relay", "revoke", "near"]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("no relay «near» is known"));
+}
+
+/// A tunnel each way round: a request that would go in circles ends.
+#[test]
+fn a_circle_of_tunnels_is_noticed() {
+    let [far, near] = pair(["100 Mbit/s", "100 Mbit/s"]);
+    let config = fs::read_to_string(far.path().join("c.toml")).unwrap();
+    let back = "[upstream.near]\nurl = \"tunnel://near\"\n[[route]]\nthrough = [\"near\"]\n";
+    fs::write(far.path().join("c.toml"), config + back).unwrap();
+    let (_far, near) = (Daemon::start(far), Daemon::start(near));
+    let address = near.status().unwrap()["listen"][0].as_str().unwrap().to_owned();
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    client.write_all(b"CONNECT example.org:80 HTTP/1.1\r\nHost: example.org:80\r\n\r\n").unwrap();
+    let mut answer = [0; 2000];
+    let length = client.read(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+    assert!(answer.contains("through 8 tunnels"), "{answer}");
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let dir = directory("[tunnel]\nstate = \"DIR/state\"\n");
+    let joined = ask(dir.path(), &["relay", "join", "hello", "--name", "x"]);
+    let text = String::from_utf8_lossy(&joined.stderr).into_owned();
+    assert!(joined.status.code() == Some(2) && text.contains("ekiden1-"), "{text}");
+    let invite = ["relay", "invite", "--name", "x", "--address", "nowhere", "--send", "1 Mbit/s"];
+    assert_eq!(ask(dir.path(), &invite).status.code(), Some(2));
+    let wrong = directory(
+        "[upstream.a]\nurl = \"http://a:1\"\n[upstream.b]\nurl = \"tunnel://b\"\n[[route]]\nthrough = [\"a > b\"]\n",
+    );
+    let checked = ask(wrong.path(), &["check", &wrong.path().join("c.toml").display().to_string()]);
+    assert!(said(&checked).contains("can only be the first of a chain"), "{checked:?}");
+}

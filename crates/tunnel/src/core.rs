@@ -1,0 +1,733 @@
+//! The protocol without a socket or a clock: told what arrived and when, it answers what leaves.
+//!
+//! ```text
+//! connect(now, to, …)             a tunnel to a relay that invited us
+//! receive(now, from, datagram)    one came
+//! transmit(now, buf)              the next one that is due; ask until there is none
+//! deadline(now)                   when to call on_deadline and transmit again
+//! on_deadline(now)
+//! event()                         what happened: ask after each of the above
+//! open, accept, refuse, room, write, end, read, answer, abort      flows
+//! ```
+//! `now` never goes back. A tunnel is two QUIC connections, its *lanes*: one for what is interactive, one
+//! for bulk, so that each has its own DSCP and a loss on one never delays the other. quinn-proto carries
+//! and repairs; it never decides when a packet leaves. At each slot of [`ekiden_model::pacing`] something
+//! that the interactive lane has to say (also repeat) goes first, then an interactive flow's bytes, then the
+//! bulk lane's own, then a bulk flow's: one packet's worth of them is written and one datagram taken out.
+//! So nothing waits inside the library. What was sent, arrived and was lost is told to
+//! [`ekiden_model::rate_hold`], which says what rate to keep and how much may be under way.
+//!
+//! **Copies.** The first bytes of an interactive burst, and what opens, answers and ends a flow, go once on
+//! a stream and once more a little later as a datagram. Bytes carry offsets, so the receiver drops what it
+//! has. A lost keystroke then comes a sixteenth of a round trip late, and not a whole one.
+//!
+//! **Memory.** Each flow may be sent as far as its credit, and all of them as far as the tunnel's; both are
+//! given when bytes are taken. A flow whose bytes nobody takes holds no more than its window, and is given
+//! up when others need the memory.
+
+mod assembly;
+mod config;
+mod controller;
+mod flow;
+mod lane;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+pub use crate::trust::Fingerprint;
+pub(crate) use config::text as rate_text;
+pub use config::{Invited, Limits, Peer, Terms};
+pub use flow::End;
+
+use crate::frame::{Frame, Hello, Opening};
+use crate::reason::Reason;
+use crate::trust::{Credentials, fingerprint};
+use bytes::{Bytes, BytesMut};
+use config::{STRANGER_WINDOW, quic_window, transport};
+use controller::Ear;
+use ekiden_model::units::{Rate, Span, Time};
+use lane::{Heard, Lane};
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, EndpointConfig,
+    HashedConnectionIdGenerator, Incoming, ServerConfig,
+};
+use rustls::pki_types::CertificateDer;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tunnel::Tunnel;
+
+/// A tunnel at this end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TunnelId(u64);
+
+/// A flow of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId {
+    /// Its tunnel.
+    pub tunnel: TunnelId,
+    /// Its number there.
+    pub flow: u64,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A tunnel is ready for flows.
+    Up {
+        /// Which.
+        tunnel: TunnelId,
+        /// Who is at its other end.
+        peer: Fingerprint,
+    },
+    /// A tunnel is no more, and its flows neither.
+    Down {
+        /// Which.
+        tunnel: TunnelId,
+        /// Who was at its other end.
+        peer: Fingerprint,
+        /// In words.
+        reason: String,
+    },
+    /// Somebody who was invited has come; it is a peer from now on.
+    Joined {
+        /// Its certificate's.
+        peer: Fingerprint,
+        /// Of the invitation's secret.
+        invitation: [u8; 32],
+    },
+    /// The peer opened a flow: to be answered with [`Endpoint::accept`] or [`Endpoint::refuse`].
+    Incoming {
+        /// Which.
+        flow: FlowId,
+        /// What it is to be.
+        opening: Opening,
+    },
+    /// Something about a flow changed: its answer, bytes to take, room to write, its end.
+    Flow(FlowId),
+}
+
+/// A datagram to send; its bytes are in the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Out {
+    /// Where to.
+    pub to: SocketAddr,
+    /// Whose DSCP it goes with: 0 interactive, 1 bulk.
+    pub lane: u8,
+    /// Bytes.
+    pub size: usize,
+}
+
+/// What is to be had of a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read {
+    /// The next bytes.
+    Bytes(Bytes),
+    /// Nothing now.
+    Blocked,
+    /// It ended so; there is nothing more.
+    End(End),
+    /// There is no such flow: it ended, or its tunnel was lost.
+    Gone,
+}
+
+/// A tunnel as it is seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    /// Which.
+    pub tunnel: TunnelId,
+    /// Who is at its other end.
+    pub peer: Fingerprint,
+    /// Where.
+    pub address: Option<SocketAddr>,
+    /// Whether flows can be opened.
+    pub up: bool,
+    /// Whether this end opened it.
+    pub opened_here: bool,
+    /// What both sides agree to be sent.
+    pub allotted: Rate,
+    /// What this end wants to receive.
+    pub receive: Rate,
+    /// What is held now.
+    pub rate: Rate,
+    /// What the line is believed to give, where that is less.
+    pub line: Option<Rate>,
+    /// The round trip, smoothed.
+    pub rtt: Span,
+    /// The path's own.
+    pub base_rtt: Span,
+    /// Waiting on the way, by the last look.
+    pub queue_delay: Span,
+    /// Losses held to be the path's own, 0 to 1.
+    pub path_loss: f64,
+    /// Datagrams sent.
+    pub packets: u64,
+    /// Of those, taken for lost.
+    pub lost: u64,
+    /// Bytes sent, with IP and UDP.
+    pub wire_bytes: u64,
+    /// Bytes under way, so counted.
+    pub in_flight: u64,
+    /// Bytes of flows that wait to be sent.
+    pub waiting: u64,
+    /// Bytes of flows sent, without copies and repetitions.
+    pub sent: u64,
+    /// Bytes of flows received and taken.
+    pub received: u64,
+    /// Bytes received and not taken yet.
+    pub held: u64,
+    /// Copies sent.
+    pub copies: u64,
+    /// Bytes of those.
+    pub copied_bytes: u64,
+    /// Bytes that came though they had come before.
+    pub twice_bytes: u64,
+    /// Flows now.
+    pub flows: usize,
+    /// The largest IP packet sent.
+    pub mtu: u16,
+}
+
+/// Why a tunnel could not be begun.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CannotConnect(String);
+
+/// One UDP socket's worth of tunnels.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// The instant of [`Time::ZERO`]: quinn-proto counts in instants.
+    origin: Instant,
+    quinn: quinn_proto::Endpoint,
+    credentials: Credentials,
+    limits: Limits,
+    listens: bool,
+    tunnels: BTreeMap<TunnelId, Tunnel>,
+    next_tunnel: u64,
+    /// Lanes that belong to no tunnel: not known yet, or being closed.
+    strangers: BTreeMap<usize, Stranger>,
+    /// Which tunnel's a connection is, and which lane of it.
+    lanes: HashMap<usize, (TunnelId, usize)>,
+    peers: BTreeMap<Fingerprint, Terms>,
+    invited: BTreeMap<[u8; 32], Terms>,
+    replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    events: VecDeque<Event>,
+    /// The tunnel that is asked first for a datagram.
+    turn: TunnelId,
+}
+
+#[derive(Debug)]
+struct Stranger {
+    lane: Lane,
+    early: Vec<Heard>,
+    closing: bool,
+}
+
+/// Error codes in CONNECTION_CLOSE (`docs/protocol.md`).
+mod code {
+    pub(super) const PROTOCOL: u32 = 1;
+    pub(super) const NOT_KNOWN: u32 = 2;
+    pub(super) const OTHER_LANE: u32 = 3;
+    pub(super) const CLOSED: u32 = 4;
+    pub(super) const REVOKED: u32 = 5;
+}
+
+/// What a stranger may say before it is known who it is.
+const EARLY: usize = 4_096;
+
+impl Endpoint {
+    /// Nobody yet. With `listens`, peers may open tunnels here. `origin` is the instant of [`Time::ZERO`];
+    /// `seed` makes identifiers repeatable, for tests alone.
+    #[must_use]
+    pub fn new(
+        credentials: Credentials,
+        limits: Limits,
+        listens: bool,
+        origin: Instant,
+        seed: Option<[u8; 32]>,
+    ) -> Self {
+        let mut config = EndpointConfig::new(credentials.reset_key());
+        // identifiers that a restarted relay knows for its own: only then does it answer with a reset
+        let key = credentials.identifier_key();
+        config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(key)));
+        // cannot fail: it is above 1,200 (RFC 9000 §18.2)
+        let _ = config.max_udp_payload_size(limits.datagram.max(1_472));
+        let server = listens.then(|| Arc::new(ServerConfig::with_crypto(credentials.server())));
+        let quinn = quinn_proto::Endpoint::new(Arc::new(config), server, true, seed);
+        Self {
+            origin,
+            quinn,
+            credentials,
+            limits,
+            listens,
+            tunnels: BTreeMap::new(),
+            next_tunnel: 0,
+            strangers: BTreeMap::new(),
+            lanes: HashMap::new(),
+            peers: BTreeMap::new(),
+            invited: BTreeMap::new(),
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+            turn: TunnelId(0),
+        }
+    }
+
+    fn instant(&self, now: Time) -> Instant {
+        self.origin + Duration::from_nanos(now.as_nanos())
+    }
+
+    // ---- who
+
+    /// Who may open tunnels here from now on. Tunnels of others end.
+    pub fn admit(&mut self, now: Time, peers: &[Peer], invited: &[Invited]) {
+        self.peers = peers.iter().map(|peer| (peer.fingerprint, peer.terms)).collect();
+        self.invited = invited.iter().map(|invited| (invited.secret, invited.terms)).collect();
+        let mut revoked = Vec::new();
+        for tunnel in self.tunnels.values_mut().filter(|tunnel| !tunnel.opener) {
+            match self.peers.get(&tunnel.peer) {
+                Some(terms) => tunnel.set_terms(now, *terms),
+                None => revoked.push(tunnel.id),
+            }
+        }
+        for id in revoked {
+            self.end(now, id, code::REVOKED, "the invitation was revoked".to_owned());
+        }
+    }
+
+    /// Begins a tunnel to the relay at `to` whose certificate has this fingerprint. `secret` is the
+    /// invitation's. [`Event::Up`] or [`Event::Down`] follows.
+    ///
+    /// # Errors
+    /// The address cannot be used.
+    pub fn connect(
+        &mut self,
+        now: Time,
+        to: SocketAddr,
+        peer: Fingerprint,
+        secret: Bytes,
+        terms: Terms,
+        session: u64,
+    ) -> Result<TunnelId, CannotConnect> {
+        let id = self.new_id();
+        let session = session & crate::frame::MOST;
+        let mut tunnel = Tunnel::new(now, (id, peer, session, true), terms, self.limits);
+        tunnel.secret = secret;
+        let clock = self.instant(now);
+        let mut handles = Vec::new();
+        for nth in 0..2 {
+            let ear = Ear::default();
+            let tls = self.credentials.client(peer);
+            let tls = tls.map_err(|error| CannotConnect(error.to_string()))?;
+            let mut config = ClientConfig::new(tls);
+            let window = quic_window(&self.limits).into_inner();
+            config.transport_config(Arc::new(transport(&self.limits, &ear, window)));
+            // the name goes into nothing: the fingerprint is what is checked
+            let (handle, connection) =
+                self.quinn.connect(clock, config, to, "relay.ekiden").map_err(|error| {
+                    CannotConnect(format!("cannot begin a tunnel to {to}: {error}"))
+                })?;
+            tunnel.lanes[nth] = Some(Lane::new(handle, connection, ear));
+            handles.push(handle);
+        }
+        for (nth, handle) in handles.into_iter().enumerate() {
+            self.lanes.insert(handle.0, (id, nth));
+        }
+        self.tunnels.insert(id, tunnel);
+        Ok(id)
+    }
+
+    fn new_id(&mut self) -> TunnelId {
+        self.next_tunnel += 1;
+        TunnelId(self.next_tunnel)
+    }
+
+    /// Ends a tunnel.
+    pub fn close(&mut self, now: Time, tunnel: TunnelId, reason: &str) {
+        self.end(now, tunnel, code::CLOSED, reason.to_owned());
+    }
+
+    // ---- time and datagrams
+
+    /// A datagram came.
+    pub fn receive(&mut self, now: Time, from: SocketAddr, datagram: BytesMut) {
+        let clock = self.instant(now);
+        let mut reply = Vec::new();
+        match self.quinn.handle(clock, from, None, None, datagram, &mut reply) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(lane) = self.lane(handle) {
+                    lane.quinn.handle_event(event);
+                    lane.busy = true;
+                }
+                self.settle(now, handle);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.meet(now, incoming, from),
+            Some(DatagramEvent::Response(transmit)) => {
+                reply.truncate(transmit.size);
+                self.replies.push_back((transmit.destination, reply));
+            }
+            None => {}
+        }
+    }
+
+    fn meet(&mut self, now: Time, incoming: Incoming, from: SocketAddr) {
+        let clock = self.instant(now);
+        let mut reply = Vec::new();
+        if !self.listens || self.strangers.len() >= 2 * self.limits.tunnels {
+            let transmit = self.quinn.refuse(incoming, &mut reply);
+            reply.truncate(transmit.size);
+            return self.replies.push_back((from, reply));
+        }
+        let ear = Ear::default();
+        let mut config = ServerConfig::with_crypto(self.credentials.server());
+        let transport = transport(&self.limits, &ear, STRANGER_WINDOW.into());
+        config.transport_config(Arc::new(transport));
+        match self.quinn.accept(incoming, clock, &mut reply, Some(Arc::new(config))) {
+            Ok((handle, connection)) => {
+                let lane = Lane::new(handle, connection, ear);
+                let stranger = Stranger { lane, early: Vec::new(), closing: false };
+                self.strangers.insert(handle.0, stranger);
+                self.settle(now, handle);
+            }
+            Err(error) => {
+                if let Some(transmit) = error.response {
+                    reply.truncate(transmit.size);
+                    self.replies.push_back((transmit.destination, reply));
+                }
+            }
+        }
+    }
+
+    /// The next datagram that is due, into `buf`.
+    pub fn transmit(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Out> {
+        if let Some((to, bytes)) = self.replies.pop_front() {
+            buf.clear();
+            buf.extend_from_slice(&bytes);
+            return Some(Out { to, lane: 0, size: bytes.len() });
+        }
+        let clock = self.instant(now);
+        for stranger in self.strangers.values_mut().filter(|stranger| stranger.lane.busy) {
+            if let Some(polled) = stranger.lane.poll_transmit(clock, buf) {
+                return Some(Out { to: polled.to, lane: 0, size: polled.size });
+            }
+        }
+        // each tunnel has a schedule of its own; who is asked first changes
+        let first = self.turn;
+        let ids = self.tunnels.range(first..).chain(self.tunnels.range(..first));
+        let ids: Vec<TunnelId> = ids.map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(tunnel) = self.tunnels.get_mut(&id) else { continue };
+            let out = tunnel.transmit(now, clock, buf);
+            self.events.append(&mut tunnel.events);
+            if out.is_some() {
+                self.turn = TunnelId(id.0 + 1);
+                return out;
+            }
+        }
+        None
+    }
+
+    /// When something is due: [`Endpoint::on_deadline`] and [`Endpoint::transmit`] are to be called then.
+    pub fn deadline(&mut self, now: Time) -> Time {
+        if !self.replies.is_empty() || self.strangers.values().any(|stranger| stranger.lane.busy) {
+            return now;
+        }
+        let mut earliest = Time::NEVER;
+        for tunnel in self.tunnels.values_mut() {
+            earliest = earliest.min(tunnel.deadline(now));
+        }
+        let origin = self.origin;
+        let strangers = self.strangers.values_mut().map(|stranger| &mut stranger.lane);
+        let lanes = self.tunnels.values_mut().flat_map(|tunnel| tunnel.lanes.iter_mut().flatten());
+        for lane in lanes.chain(strangers) {
+            if let Some(at) = lane.quinn.poll_timeout() {
+                let nanos = at.saturating_duration_since(origin).as_nanos();
+                earliest = earliest.min(Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+            }
+        }
+        earliest.max(now)
+    }
+
+    /// The time has come, or more.
+    pub fn on_deadline(&mut self, now: Time) {
+        let clock = self.instant(now);
+        let strangers = self.strangers.values_mut().map(|stranger| &mut stranger.lane);
+        let lanes = self.tunnels.values_mut().flat_map(|tunnel| tunnel.lanes.iter_mut().flatten());
+        let mut due = Vec::new();
+        for lane in lanes.chain(strangers) {
+            if lane.quinn.poll_timeout().is_some_and(|at| at <= clock) {
+                lane.quinn.handle_timeout(clock);
+                lane.busy = true;
+                due.push(lane.handle);
+            }
+        }
+        due.into_iter().for_each(|handle| self.settle(now, handle));
+    }
+
+    /// What happened, in order.
+    pub fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    // ---- connections
+
+    fn lane(&mut self, handle: ConnectionHandle) -> Option<&mut Lane> {
+        match self.lanes.get(&handle.0) {
+            Some((id, nth)) => self.tunnels.get_mut(id)?.lanes[*nth].as_mut(),
+            None => self.strangers.get_mut(&handle.0).map(|stranger| &mut stranger.lane),
+        }
+    }
+
+    /// Takes note of what happened inside a connection.
+    fn settle(&mut self, now: Time, handle: ConnectionHandle) {
+        // one by one: what the endpoint answers is for the connection again
+        while let Some(event) = self.lane(handle).and_then(|lane| lane.quinn.poll_endpoint_events())
+        {
+            let drained = event.is_drained();
+            let answer = self.quinn.handle_event(handle, event);
+            let Some(lane) = self.lane(handle) else { break };
+            lane.drained |= drained;
+            if let Some(answer) = answer {
+                lane.quinn.handle_event(answer);
+                lane.busy = true;
+            }
+        }
+        let Some(lane) = self.lane(handle) else { return };
+        lane.poll_events();
+        match self.lanes.get(&handle.0).copied() {
+            Some((id, _)) => self.attend(now, id),
+            None => self.attend_stranger(now, handle),
+        }
+    }
+
+    fn attend(&mut self, now: Time, id: TunnelId) {
+        let clock = self.instant(now);
+        let Some(tunnel) = self.tunnels.get_mut(&id) else { return };
+        let lost = tunnel.lanes.iter().flatten().find_map(|lane| lane.lost.clone());
+        if lost.is_none() {
+            tunnel.listen(now, clock);
+        }
+        self.events.append(&mut tunnel.events);
+        if let Some(lost) = lost {
+            self.end(now, id, code::OTHER_LANE, words(&lost));
+        } else if let Some(broken) = tunnel.broken.take() {
+            self.end(now, id, code::PROTOCOL, broken);
+        }
+    }
+
+    fn attend_stranger(&mut self, now: Time, handle: ConnectionHandle) {
+        let Some(stranger) = self.strangers.get_mut(&handle.0) else { return };
+        if stranger.lane.drained {
+            self.strangers.remove(&handle.0);
+            return;
+        }
+        if stranger.closing || !stranger.lane.connected || stranger.lane.lost.is_some() {
+            return;
+        }
+        match stranger.lane.hear() {
+            Ok(heard) => stranger.early.extend(heard),
+            Err(_) => return self.send_away(now, handle, code::PROTOCOL, "that is no frame"),
+        }
+        let hello = stranger.early.iter().find_map(|heard| match heard {
+            Heard::Frame(_, Frame::Hello(hello)) => Some(hello.clone()),
+            _ => None,
+        });
+        match hello {
+            Some(hello) => self.recognise(now, handle, &hello),
+            None if stranger.early.len() > EARLY => {
+                self.send_away(now, handle, code::PROTOCOL, "a hello comes first");
+            }
+            None => {}
+        }
+    }
+
+    /// A stranger has said hello.
+    fn recognise(&mut self, now: Time, handle: ConnectionHandle, hello: &Hello) {
+        let Some(stranger) = self.strangers.get_mut(&handle.0) else { return };
+        let Some(peer) = certificate(&stranger.lane.quinn) else {
+            return self.send_away(now, handle, code::NOT_KNOWN, "no certificate was shown");
+        };
+        if !self.peers.contains_key(&peer) {
+            let invitation: [u8; 32] = Sha256::digest(&hello.secret).into();
+            let Some(terms) = self.invited.remove(&invitation) else {
+                let words = "this relay does not know yours; its operator can invite it";
+                return self.send_away(now, handle, code::NOT_KNOWN, words);
+            };
+            self.peers.insert(peer, terms);
+            self.events.push_back(Event::Joined { peer, invitation });
+        }
+        let Some(terms) = self.peers.get(&peer).copied() else { return };
+        let same = |tunnel: &&Tunnel| {
+            !tunnel.opener && tunnel.peer == peer && tunnel.session == hello.session
+        };
+        let nth = usize::from(hello.lane);
+        let id = match self.tunnels.values().find(same) {
+            Some(tunnel) if tunnel.lanes[nth].is_some() => {
+                return self.send_away(now, handle, code::PROTOCOL, "that lane is there already");
+            }
+            Some(tunnel) => tunnel.id,
+            None if self.tunnels.len() >= self.limits.tunnels => {
+                return self.send_away(now, handle, code::NOT_KNOWN, "too many tunnels");
+            }
+            None => {
+                let id = self.new_id();
+                let key = (id, peer, hello.session, false);
+                self.tunnels.insert(id, Tunnel::new(now, key, terms, self.limits));
+                id
+            }
+        };
+        let Some(Stranger { mut lane, early, .. }) = self.strangers.remove(&handle.0) else {
+            return;
+        };
+        lane.quinn.set_receive_window(quic_window(&self.limits));
+        lane.busy = true;
+        self.lanes.insert(handle.0, (id, nth));
+        if let Some(tunnel) = self.tunnels.get_mut(&id) {
+            tunnel.lanes[nth] = Some(lane);
+            early.into_iter().for_each(|heard| tunnel.on_heard(now, nth, heard));
+        }
+        self.attend(now, id);
+    }
+
+    fn send_away(&mut self, now: Time, handle: ConnectionHandle, code: u32, why: &str) {
+        let clock = self.instant(now);
+        if let Some(stranger) = self.strangers.get_mut(&handle.0) {
+            stranger.lane.close(clock, code, why);
+            stranger.closing = true;
+            stranger.early.clear();
+        }
+    }
+
+    /// A tunnel ends; its connections are closed.
+    fn end(&mut self, now: Time, id: TunnelId, code: u32, reason: String) {
+        let clock = self.instant(now);
+        let Some(mut tunnel) = self.tunnels.remove(&id) else { return };
+        self.events.append(&mut tunnel.events);
+        let flows: Vec<FlowId> = tunnel.flows().collect();
+        for mut lane in tunnel.lanes.into_iter().flatten() {
+            let handle = lane.handle;
+            self.lanes.remove(&handle.0);
+            if lane.lost.is_none() {
+                lane.close(clock, code, &reason);
+            }
+            if !lane.drained {
+                lane.busy = true;
+                let stranger = Stranger { lane, early: Vec::new(), closing: true };
+                self.strangers.insert(handle.0, stranger);
+            }
+        }
+        self.events.push_back(Event::Down { tunnel: id, peer: tunnel.peer, reason });
+        self.events.extend(flows.into_iter().map(Event::Flow));
+    }
+
+    // ---- flows
+
+    /// Opens a flow; what is written to it follows at once, without waiting for an answer.
+    ///
+    /// # Errors
+    /// The tunnel is not up, or has too many flows.
+    pub fn open(
+        &mut self,
+        now: Time,
+        tunnel: TunnelId,
+        opening: Opening,
+    ) -> Result<FlowId, Reason> {
+        self.tunnels.get_mut(&tunnel).ok_or(Reason::TunnelLost)?.open(now, opening)
+    }
+
+    /// Answers that the destination of an incoming flow was reached.
+    pub fn accept(&mut self, now: Time, flow: FlowId) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.accept(now, flow.flow);
+        }
+    }
+
+    /// Answers that it was not; the flow is over.
+    pub fn refuse(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.refuse(now, flow.flow, reason, words);
+        }
+    }
+
+    /// How many bytes to write now; an [`Event::Flow`] comes when there is room again.
+    #[must_use]
+    pub fn room(&self, flow: FlowId) -> usize {
+        let room = self.tunnels.get(&flow.tunnel).map_or(0, |tunnel| tunnel.room(flow.flow));
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// Takes bytes to be sent, all of them, also beyond the room.
+    pub fn write(&mut self, now: Time, flow: FlowId, bytes: Bytes) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.write(now, flow.flow, bytes);
+        }
+    }
+
+    /// Nothing more is written; [`End::Reset`] also ends the other direction once all before it is sent.
+    pub fn finish(&mut self, now: Time, flow: FlowId, end: End) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.end(now, flow.flow, end);
+        }
+    }
+
+    /// Takes what has come.
+    pub fn read(&mut self, now: Time, flow: FlowId) -> Read {
+        self.tunnels.get_mut(&flow.tunnel).map_or(Read::Gone, |tunnel| tunnel.read(now, flow.flow))
+    }
+
+    /// The answer to a flow that was opened here, once there is one: it was accepted, or why not.
+    #[must_use]
+    pub fn answer(&self, flow: FlowId) -> Option<Result<(), (Reason, String)>> {
+        match self.tunnels.get(&flow.tunnel) {
+            Some(tunnel) => tunnel.answer(flow.flow),
+            None => Some(Err((Reason::TunnelLost, "the tunnel was lost".to_owned()))),
+        }
+    }
+
+    /// Gives a flow up at once: what waits is thrown away, and the peer is told why.
+    pub fn abort(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.abort(now, flow.flow, reason, words);
+        }
+    }
+
+    /// What there is to see.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.tunnels.values().map(Tunnel::snapshot).collect()
+    }
+
+    /// Nothing is held for flows that are no more.
+    #[cfg(test)]
+    fn assert_balanced(&self) {
+        self.tunnels.values().for_each(Tunnel::assert_balanced);
+    }
+}
+
+/// The fingerprint of the certificate the other side has shown.
+fn certificate(connection: &Connection) -> Option<Fingerprint> {
+    let identity = connection.crypto_session().peer_identity()?;
+    let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    certificates.first().map(|certificate| fingerprint(certificate))
+}
+
+/// Why a connection was lost, for people.
+fn words(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::TimedOut => {
+            "nothing was heard for 8 s: the peer is not there, or UDP does not pass".to_owned()
+        }
+        ConnectionError::Reset => "the peer was restarted".to_owned(),
+        ConnectionError::ApplicationClosed(close) => {
+            let reason = String::from_utf8_lossy(&close.reason);
+            let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
+            format!("the peer ended it: {reason}")
+        }
+        ConnectionError::TransportError(error) if error.reason.contains("OtherCertificate") => {
+            "the relay shows another certificate than the one in the invitation".to_owned()
+        }
+        ConnectionError::LocallyClosed => "it was ended here".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,244 @@
+//! One flow at one end: what waits to be sent, what has come, how each direction ends.
+
+use super::assembly::Assembly;
+use crate::frame::Opening;
+use crate::reason::Reason;
+use bytes::{Buf, Bytes, BytesMut};
+use ekiden_model::scheduler::{Flow as Turns, Household, Lane};
+use ekiden_model::traffic::{Bursts, Class};
+use ekiden_model::units::{Span, Time};
+use quinn_proto::StreamId;
+use std::collections::VecDeque;
+
+/// Bytes of a flow that may wait to be sent: more only makes a reader of its own wait longer for what it
+/// writes last.
+pub(super) const WAITING: u64 = 256 * 1024;
+/// So much is sent twice at once: two packets hold a keystroke's echo, a request, an answer's head. More
+/// would be copies of downloads' beginnings.
+const COPIED: u64 = 2_800;
+/// And so much of it again after every half a second: 45 kbit/s, well above a terminal's.
+const AGAIN: Span = Span::from_millis(500);
+
+/// How a direction ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Nothing more comes: a half-close.
+    Fin,
+    /// The connection broke; what was said before it is still delivered.
+    Reset(Reason, String),
+}
+
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// Opened at this end.
+    pub(super) ours: bool,
+    pub(super) opening: Opening,
+    /// The destination's answer: for the opener once it has come, for the other once it was given.
+    pub(super) answer: Option<Result<(), (Reason, String)>>,
+    pub(super) household: Household,
+    pub(super) turns: Turns,
+    pub(super) lane: Lane,
+    bursts: Bursts,
+    pub(super) sending: Sending,
+    pub(super) receiving: Receiving,
+}
+
+#[derive(Debug)]
+pub(super) struct Sending {
+    queue: VecDeque<Bytes>,
+    /// Bytes in it.
+    pub(super) queued: u64,
+    /// How many of those the scheduler knows of.
+    pub(super) offered: u64,
+    pub(super) sent: u64,
+    /// It must not pass this.
+    pub(super) limit: u64,
+    pub(super) end: Option<End>,
+    /// The end was written.
+    pub(super) ended: bool,
+    /// By lane.
+    pub(super) streams: [Option<StreamId>; 2],
+    /// When the scheduler last gave it a turn.
+    last: Time,
+    /// Bytes copied lately.
+    copied: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Receiving {
+    pub(super) assembly: Assembly,
+    /// The peer was told that it may send up to here.
+    pub(super) granted: u64,
+    /// How it ends, and after how many bytes.
+    pub(super) end: Option<(u64, End)>,
+    /// The end was taken.
+    pub(super) ended: bool,
+    /// When bytes were last taken, or when nothing waited.
+    pub(super) taken_at: Time,
+}
+
+impl Flow {
+    pub(super) fn new(
+        now: Time,
+        ours: bool,
+        opening: Opening,
+        (household, turns): (Household, Turns),
+        (limit, granted): (u64, u64),
+    ) -> Self {
+        Self {
+            ours,
+            opening,
+            answer: None,
+            household,
+            turns,
+            lane: Lane::Interactive,
+            bursts: Bursts::new(now),
+            sending: Sending {
+                queue: VecDeque::new(),
+                queued: 0,
+                offered: 0,
+                sent: 0,
+                limit,
+                end: None,
+                ended: false,
+                streams: [None; 2],
+                last: now,
+                copied: 0,
+            },
+            receiving: Receiving {
+                assembly: Assembly::default(),
+                granted,
+                end: None,
+                ended: false,
+                taken_at: now,
+            },
+        }
+    }
+
+    /// Bytes moved, one way or the other; the lane they make it one of.
+    pub(super) fn on_moved(&mut self, now: Time, bytes: u64) -> Lane {
+        self.bursts.on_moved(now, bytes);
+        self.lane = match self.bursts.class() {
+            Class::Bulk => Lane::Bulk,
+            Class::Unknown | Class::Interactive => Lane::Interactive,
+        };
+        self.lane
+    }
+
+    /// Nothing is left to do at this end.
+    pub(super) const fn is_over(&self) -> bool {
+        self.sending.ended && self.receiving.ended
+    }
+}
+
+impl Sending {
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        self.queued += bytes.len() as u64;
+        if !bytes.is_empty() {
+            self.queue.push_back(bytes);
+        }
+    }
+
+    /// More of what waits may be sent than the scheduler knows of; it knows now.
+    pub(super) fn offer_more(&mut self) -> u64 {
+        let sendable = self.queued.min(self.limit.saturating_sub(self.sent));
+        let more = sendable.saturating_sub(self.offered);
+        self.offered += more;
+        more
+    }
+
+    /// The next bytes to go, as many as the scheduler said.
+    pub(super) fn take(&mut self, bytes: u64) -> Bytes {
+        let bytes = bytes.min(self.queued);
+        self.queued -= bytes;
+        self.offered = self.offered.saturating_sub(bytes);
+        self.sent += bytes;
+        let wanted = bytes as usize;
+        match self.queue.front_mut() {
+            Some(first) if first.len() > wanted => return first.split_to(wanted),
+            Some(first) if first.len() == wanted => {
+                return self.queue.pop_front().unwrap_or_default();
+            }
+            _ => {}
+        }
+        let mut taken = BytesMut::with_capacity(wanted);
+        while taken.len() < wanted
+            && let Some(first) = self.queue.front_mut()
+        {
+            let some = first.len().min(wanted - taken.len());
+            taken.extend_from_slice(&first[..some]);
+            first.advance(some);
+            if first.is_empty() {
+                self.queue.pop_front();
+            }
+        }
+        taken.freeze()
+    }
+
+    /// Throws away what waits.
+    pub(super) fn clear(&mut self) {
+        self.queue.clear();
+        self.queued = 0;
+        self.offered = 0;
+    }
+
+    /// Whether bytes of a burst that are sent now are to be sent twice.
+    pub(super) fn copies(&mut self, now: Time, bytes: u64) -> bool {
+        let passed = now.since(self.last).min(AGAIN).as_nanos();
+        self.last = now;
+        self.copied = self.copied.saturating_sub(COPIED * passed / AGAIN.as_nanos());
+        let fits = self.copied + bytes <= COPIED;
+        self.copied += if fits { bytes } else { 0 };
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_model::scheduler::{Config, Scheduler};
+
+    fn flow() -> Flow {
+        let mut scheduler = Scheduler::new(Config::default());
+        let household = scheduler.join(1);
+        let turns = scheduler.open(household, Lane::Interactive).unwrap();
+        let host = crate::frame::Host::Name("example.org".to_owned());
+        let target = crate::frame::Target { host, port: 80 };
+        let opening = Opening { account: Bytes::new(), hops: 0, target };
+        Flow::new(Time::ZERO, true, opening, (household, turns), (1_000, 1_000))
+    }
+
+    #[test]
+    fn what_is_offered_is_what_credit_allows() {
+        let mut sending = flow().sending;
+        sending.push(Bytes::from(vec![1; 600]));
+        sending.push(Bytes::from(vec![2; 900]));
+        assert_eq!(sending.offer_more(), 1_000);
+        assert_eq!(sending.offer_more(), 0);
+        let taken = sending.take(700);
+        assert_eq!((taken[599], taken[600], taken.len()), (1, 2, 700));
+        sending.limit = 1_200;
+        assert_eq!(sending.offer_more(), 200);
+        assert_eq!((sending.sent, sending.queued, sending.offered), (700, 800, 500));
+    }
+
+    #[test]
+    fn the_beginning_of_a_burst_is_copied_and_no_more() {
+        let mut sending = flow().sending;
+        let at = |ms| Time::ZERO + Span::from_millis(ms);
+        assert!(sending.copies(at(0), 1_400));
+        assert!(sending.copies(at(10), 1_400));
+        assert!(!sending.copies(at(20), 1_400));
+        assert!(sending.copies(at(600), 1_400), "another burst");
+        assert!((7..700).all(|nth| sending.copies(at(nth * 100), 64)), "a terminal");
+        assert!(!(700..900).all(|nth| sending.copies(at(nth * 100), 1_400)), "no terminal");
+    }
+
+    #[test]
+    fn a_download_changes_lanes() {
+        let mut flow = flow();
+        assert_eq!(flow.on_moved(Time::ZERO, 60_000), Lane::Interactive);
+        assert_eq!(flow.on_moved(Time::ZERO, 60_000), Lane::Bulk);
+        assert_eq!(flow.on_moved(Time::ZERO + Span::from_secs(1), 60), Lane::Interactive);
+    }
+}

@@ -1,0 +1,304 @@
+//! One QUIC connection of a tunnel: frames in and out of its streams and datagrams, and which of its
+//! packets are under way.
+
+use super::controller::{Ear, Fate, UnderWay};
+use crate::frame::{self, BadFrame, Frame};
+use bytes::{Bytes, BytesMut};
+use ekiden_model::rate_hold::Told;
+use quinn_proto::{
+    Connection, ConnectionError, ConnectionHandle, Dir, Event, FrameStats, ReadError, StreamEvent,
+    StreamId, VarInt,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// What QUIC takes of a packet with a short header: flags, an identifier of 8 bytes, a number of up to 4,
+/// the seal; and the head of a STREAM frame.
+const QUIC_OVERHEAD: usize = 1 + 8 + 4 + 16 + 15;
+
+/// What an inbound stream is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About {
+    /// Nothing has been said yet.
+    Unknown,
+    /// The tunnel.
+    Control,
+    /// A flow.
+    Flow(u64),
+}
+
+#[derive(Debug)]
+struct Inbound {
+    held: BytesMut,
+    about: About,
+}
+
+/// What was heard on a lane, in order for each stream.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// A frame on a stream.
+    Frame(StreamId, Frame),
+    /// A datagram's frames.
+    Datagram(Vec<Frame>),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) handle: ConnectionHandle,
+    pub(super) quinn: Connection,
+    under_way: UnderWay,
+    last: Option<Instant>,
+    /// It may have something to send.
+    pub(super) busy: bool,
+    pub(super) connected: bool,
+    /// Why it is no more.
+    pub(super) lost: Option<ConnectionError>,
+    pub(super) drained: bool,
+    /// The stream on which we speak about the tunnel.
+    pub(super) control: Option<StreamId>,
+    /// The peer has said hello.
+    pub(super) greeted: bool,
+    inbound: BTreeMap<StreamId, Inbound>,
+    /// What quinn did not take yet, and whether the stream ends with it.
+    outbound: BTreeMap<StreamId, (BytesMut, bool)>,
+    readable: BTreeSet<StreamId>,
+    /// Streams that ended; what they were about is still asked for until the next look.
+    over: Vec<StreamId>,
+    datagrams: bool,
+}
+
+/// A datagram that left a lane.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Polled {
+    pub(super) to: SocketAddr,
+    pub(super) size: usize,
+    /// It will be acknowledged, and its fate says something about the path.
+    pub(super) counts: bool,
+    pub(super) at: Instant,
+}
+
+impl Lane {
+    pub(super) fn new(handle: ConnectionHandle, quinn: Connection, ear: Ear) -> Self {
+        Self {
+            handle,
+            quinn,
+            under_way: UnderWay::new(ear),
+            last: None,
+            busy: true,
+            connected: false,
+            lost: None,
+            drained: false,
+            control: None,
+            greeted: false,
+            inbound: BTreeMap::new(),
+            outbound: BTreeMap::new(),
+            readable: BTreeSet::new(),
+            over: Vec::new(),
+            datagrams: false,
+        }
+    }
+
+    /// Takes note of what the connection has to say.
+    pub(super) fn poll_events(&mut self) {
+        while let Some(event) = self.quinn.poll() {
+            match event {
+                Event::Connected => self.connected = true,
+                Event::ConnectionLost { reason } => self.lost = Some(reason),
+                Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
+                    while let Some(id) = self.quinn.streams().accept(Dir::Uni) {
+                        let inbound = Inbound { held: BytesMut::new(), about: About::Unknown };
+                        self.inbound.insert(id, inbound);
+                        self.readable.insert(id);
+                    }
+                }
+                Event::Stream(StreamEvent::Readable { id }) => {
+                    self.readable.insert(id);
+                }
+                Event::Stream(StreamEvent::Writable { id }) => self.flush(id),
+                Event::DatagramReceived => self.datagrams = true,
+                Event::Stream(
+                    StreamEvent::Opened { .. }
+                    | StreamEvent::Finished { .. }
+                    | StreamEvent::Stopped { .. }
+                    | StreamEvent::Available { .. },
+                )
+                | Event::HandshakeDataReady
+                | Event::DatagramsUnblocked => {}
+            }
+        }
+    }
+
+    /// What has come.
+    ///
+    /// # Errors
+    /// The peer sent what is no frame.
+    pub(super) fn hear(&mut self) -> Result<Vec<Heard>, BadFrame> {
+        let mut heard = Vec::new();
+        for id in std::mem::take(&mut self.over) {
+            self.inbound.remove(&id);
+        }
+        for id in std::mem::take(&mut self.readable) {
+            let Some(inbound) = self.inbound.get_mut(&id) else { continue };
+            let mut over = false;
+            {
+                let mut stream = self.quinn.recv_stream(id);
+                let Ok(mut chunks) = stream.read(true) else {
+                    self.inbound.remove(&id);
+                    continue;
+                };
+                loop {
+                    match chunks.next(usize::MAX) {
+                        Ok(Some(chunk)) => inbound.held.extend_from_slice(&chunk.bytes),
+                        Err(ReadError::Blocked) => break,
+                        Ok(None) | Err(ReadError::Reset(_)) => {
+                            over = true;
+                            break;
+                        }
+                    }
+                }
+                // credit for what was read goes out with the next packet
+                self.busy |= chunks.finalize().should_transmit();
+            }
+            while let Some(frame) = frame::read(&mut inbound.held)? {
+                heard.push(Heard::Frame(id, frame));
+            }
+            if over {
+                // a frame that was cut off is of no use to anybody
+                inbound.held.clear();
+                self.over.push(id);
+            }
+        }
+        if std::mem::take(&mut self.datagrams) {
+            while let Some(datagram) = self.quinn.datagrams().recv() {
+                heard.push(Heard::Datagram(frame::read_all(datagram)?));
+            }
+        }
+        Ok(heard)
+    }
+
+    /// What a stream is about, to be set by whoever understands its first frame.
+    pub(super) fn about(&mut self, id: StreamId) -> Option<&mut About> {
+        self.inbound.get_mut(&id).map(|inbound| &mut inbound.about)
+    }
+
+    /// Another stream; `None` when the peer permits no more now.
+    pub(super) fn open(&mut self) -> Option<StreamId> {
+        self.quinn.streams().open(Dir::Uni)
+    }
+
+    /// Says something on a stream.
+    pub(super) fn write(&mut self, id: StreamId, bytes: BytesMut) {
+        match self.outbound.get_mut(&id) {
+            Some((waiting, _)) => waiting.extend_from_slice(&bytes),
+            None => {
+                self.outbound.insert(id, (bytes, false));
+            }
+        }
+        self.flush(id);
+    }
+
+    /// Nothing more will be said on a stream.
+    pub(super) fn finish(&mut self, id: StreamId) {
+        self.outbound.entry(id).or_default().1 = true;
+        self.flush(id);
+    }
+
+    fn flush(&mut self, id: StreamId) {
+        let Some((waiting, finish)) = self.outbound.get_mut(&id) else { return };
+        self.busy = true;
+        let mut stream = self.quinn.send_stream(id);
+        while !waiting.is_empty() {
+            match stream.write(waiting) {
+                Ok(written) => drop(waiting.split_to(written)),
+                // the peer's window is full, which credit should prevent: it goes on when told
+                Err(quinn_proto::WriteError::Blocked) => return,
+                // the peer does not want it
+                Err(_) => waiting.clear(),
+            }
+        }
+        if *finish {
+            // fails where the peer has stopped the stream: then it is over, too
+            let _ = stream.finish();
+        }
+        self.outbound.remove(&id);
+    }
+
+    /// Sends a copy, if it fits into a packet.
+    pub(super) fn send_datagram(&mut self, bytes: Bytes) -> bool {
+        let sent = self.quinn.datagrams().send(bytes, true).is_ok();
+        self.busy |= sent;
+        sent
+    }
+
+    /// Bytes of a flow that fit into one packet.
+    pub(super) fn room(&self, offset: u64) -> usize {
+        let taken = QUIC_OVERHEAD + frame::data_overhead(offset.max(1 << 14));
+        usize::from(self.quinn.current_mtu()).saturating_sub(taken).max(64)
+    }
+
+    /// The next datagram, into `buf`; `None` when there is nothing to send.
+    pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Polled> {
+        // no two packets leave at one instant: that is how they are told apart
+        let at = self.last.map_or(now, |last| now.max(last + Duration::from_nanos(1)));
+        let (eliciting, probes) = self.counters();
+        buf.clear();
+        let Some(transmit) = self.quinn.poll_transmit(at, 1, buf) else {
+            self.busy = false;
+            return None;
+        };
+        self.last = Some(at);
+        let (eliciting_now, probes_now) = self.counters();
+        // a probe's loss says that packets are too large, and nothing else
+        let counts = self.connected && eliciting_now > eliciting && probes_now == probes;
+        Some(Polled { to: transmit.destination, size: transmit.size, counts, at })
+    }
+
+    /// Frames sent that want an acknowledgement, and probes for the MTU.
+    fn counters(&self) -> (u64, u64) {
+        let stats = self.quinn.stats();
+        (eliciting(&stats.frame_tx), stats.path.sent_plpmtud_probes)
+    }
+
+    pub(super) fn on_sent(&mut self, polled: Polled, told: Told) {
+        self.under_way.on_sent(polled.at, told);
+    }
+
+    pub(super) fn fates(&mut self, now: Instant) -> Vec<Fate> {
+        let patience = self.quinn.rtt() * 4 + Duration::from_secs(1);
+        self.under_way.fates(now, patience)
+    }
+
+    /// Ends the connection, with words for the peer.
+    pub(super) fn close(&mut self, now: Instant, code: u32, words: &str) {
+        self.quinn.close(now, VarInt::from_u32(code), Bytes::copy_from_slice(words.as_bytes()));
+        self.busy = true;
+    }
+}
+
+/// Everything but acknowledgements and closing (RFC 9000 §13.2.1).
+const fn eliciting(sent: &FrameStats) -> u64 {
+    sent.ack_frequency
+        + sent.crypto
+        + sent.data_blocked
+        + sent.datagram
+        + sent.handshake_done as u64
+        + sent.immediate_ack
+        + sent.max_data
+        + sent.max_stream_data
+        + sent.max_streams_bidi
+        + sent.max_streams_uni
+        + sent.new_connection_id
+        + sent.new_token
+        + sent.path_challenge
+        + sent.path_response
+        + sent.ping
+        + sent.reset_stream
+        + sent.retire_connection_id
+        + sent.stream_data_blocked
+        + sent.streams_blocked_bidi
+        + sent.streams_blocked_uni
+        + sent.stop_sending
+        + sent.stream
+}

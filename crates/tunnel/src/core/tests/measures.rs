@@ -1,0 +1,67 @@
+//! What rate and what delay: bounds well away from what is measured (`docs/decisions/0009-tunnel.md`).
+
+use super::world::{FAR, NEAR, Path, World, pattern};
+use crate::core::*;
+
+/// A bulk flow from FAR for so many seconds, and an echo of 64 bytes every 100 ms: goodput over the second
+/// half in Mbit/s, the echo's 99th percentile, FAR's snapshot.
+fn load(path: &Path, seconds: u64) -> (f64, Span, Snapshot) {
+    let mut world = World::up(path);
+    let (bulk, echo) = (world.flow(1), world.flow(2));
+    let (bulk_there, echo_there) = (world.twin(bulk, FAR), world.twin(echo, FAR));
+    world.run_for(Span::from_secs(1));
+    world.accept();
+    let begun = world.now;
+    let until = begun + Span::from_secs(seconds);
+    let half = begun + Span::from_secs(seconds / 2);
+    let (mut came, mut sent, mut echoed) = (0, 0_u64, 0_usize);
+    let mut asked: Vec<Time> = Vec::new();
+    let mut delays = Vec::new();
+    while world.now < until {
+        let now = world.now;
+        let room = world.ends[FAR].room(bulk_there);
+        if room > 30_000 {
+            world.ends[FAR].write(now, bulk_there, pattern(sent, room));
+            sent += room as u64;
+        }
+        if asked.last().is_none_or(|last| now.since(*last) >= Span::from_millis(100)) {
+            world.ends[NEAR].write(now, echo, pattern(0, 64));
+            asked.push(now);
+        }
+        let (bytes, _) = world.read(FAR, echo_there);
+        if !bytes.is_empty() {
+            world.ends[FAR].write(now, echo_there, bytes.into());
+        }
+        let (bytes, _) = world.read(NEAR, echo);
+        echoed += bytes.len();
+        while delays.len() < echoed / 64 {
+            delays.push(now.since(asked[delays.len()]));
+        }
+        let (bytes, _) = world.read(NEAR, bulk);
+        if now >= half {
+            came += bytes.len();
+        }
+        world.step(now + Span::from_millis(1));
+    }
+    delays.sort();
+    let goodput = came as f64 * 8.0 / (until.since(half).as_nanos() as f64 / 1e3);
+    (goodput, delays[delays.len() * 99 / 100], world.ends[FAR].snapshots()[0].clone())
+}
+
+#[test]
+fn the_rate_is_held_and_a_keystroke_does_not_wait() {
+    for loss in [0.0, 1.0, 5.0] {
+        let path =
+            Path { rates: [2.0, 20.0], rtt: Span::from_millis(600), loss, ..Path::default() };
+        let (goodput, echo, seen) = load(&path, 40);
+        let ceiling = 20.0 * (1.0 - loss / 100.0) * 0.965;
+        let share = goodput / ceiling;
+        println!(
+            "{loss} %: {goodput:.2} Mbit/s, {:.1} % of the ceiling; echo p99 {} ms; {seen:?}",
+            share * 100.0,
+            echo.as_millis()
+        );
+        assert!(share > 0.93, "{loss} %: {share}");
+        assert!(echo < Span::from_millis(750), "{loss} %: {echo}");
+    }
+}

@@ -1,0 +1,241 @@
+//! Two ends, two directions, and a queue of what is to be looked at next.
+
+use crate::core::*;
+use crate::frame::{Host, Target};
+use ekiden_model::link::{Bound, Config, Discipline, Link, Loss, LossUnit, Packet, Serialiser};
+use ekiden_model::units::{self, Share};
+use std::collections::BTreeMap;
+
+/// The end that opens the tunnel.
+pub(super) const NEAR: usize = 0;
+/// The end that was joined.
+pub(super) const FAR: usize = 1;
+
+/// A path; the same both ways but for the rate.
+#[derive(Debug, Clone)]
+pub(super) struct Path {
+    /// Towards FAR and towards NEAR, Mbit/s.
+    pub(super) rates: [f64; 2],
+    pub(super) rtt: Span,
+    /// Per cent.
+    pub(super) loss: f64,
+    pub(super) jitter: Span,
+    pub(super) seed: u64,
+    /// What each end says it may be sent, if not what the path gives.
+    pub(super) told: Option<[f64; 2]>,
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self {
+            rates: [20.0, 20.0],
+            rtt: Span::from_millis(100),
+            loss: 0.0,
+            jitter: Span::ZERO,
+            seed: 1,
+            told: None,
+        }
+    }
+}
+
+pub(super) fn mbit(n: f64) -> Rate {
+    Rate::from_bits_per_second((n * 1e6) as u64)
+}
+
+impl Path {
+    fn link(&self, nth: usize) -> Config {
+        let bdp = self.rates[nth] * 1e6 / 8.0 * self.rtt.as_nanos() as f64 / 1e9;
+        let loss = Share::from_parts_per_billion((self.loss * 1e7) as u64).unwrap();
+        Config {
+            discipline: Discipline::DropTail(Bound::Bytes(units::Bytes::new(
+                bdp.max(30_000.0) as u64
+            ))),
+            serialiser: Serialiser::Rate(mbit(self.rates[nth])),
+            delay: Span::from_nanos(self.rtt.as_nanos() / 2),
+            loss: if loss == Share::NONE {
+                Loss::None
+            } else {
+                Loss::Independent(loss, LossUnit::Packet)
+            },
+            jitter: self.jitter,
+            reorder: self.jitter > Span::ZERO,
+            seed: self.seed * 2 + nth as u64,
+            ..Config::default()
+        }
+    }
+}
+
+pub(super) struct World {
+    pub(super) now: Time,
+    pub(super) ends: [Endpoint; 2],
+    pub(super) links: [Link; 2],
+    /// Bytes under way, by direction and number.
+    bytes: [BTreeMap<u64, Vec<u8>>; 2],
+    number: u64,
+    pub(super) tunnel: [Option<TunnelId>; 2],
+    /// Events nobody has looked at, by end.
+    pub(super) events: [Vec<Event>; 2],
+    /// Datagrams are delivered twice.
+    pub(super) duplicates: bool,
+    /// Nothing comes through in this direction.
+    pub(super) cut: [bool; 2],
+    buf: Vec<u8>,
+    pub(super) addresses: [SocketAddr; 2],
+}
+
+pub(super) const SECRET: &[u8] = b"the secret of the invitation";
+
+impl World {
+    /// Two ends that know nothing of each other but an invitation.
+    pub(super) fn new(path: &Path) -> Self {
+        let origin = Instant::now();
+        let credentials = [Credentials::generate().unwrap(), Credentials::generate().unwrap()];
+        let far = credentials[FAR].fingerprint();
+        let [near_one, far_one] = credentials;
+        let limits = Limits { datagram: 1_472, ..Limits::default() };
+        let mut ends = [
+            Endpoint::new(near_one, limits, false, origin, Some([1; 32])),
+            Endpoint::new(far_one, limits, true, origin, Some([2; 32])),
+        ];
+        let told = path.told.unwrap_or(path.rates);
+        let now = Time::ZERO;
+        let terms = Terms { send: mbit(told[1]), receive: mbit(told[0]) };
+        ends[FAR].admit(now, &[], &[Invited { secret: crate::trust::hash(SECRET), terms }]);
+        let addresses = ["100.64.0.1:1", "100.64.0.2:4433"].map(|text| text.parse().unwrap());
+        let terms = Terms { send: mbit(told[0]), receive: mbit(told[1]) };
+        let secret = Bytes::from_static(SECRET);
+        let tunnel = ends[NEAR].connect(now, addresses[FAR], far, secret, terms, 77).unwrap();
+        Self {
+            now,
+            ends,
+            links: [0, 1].map(|nth| Link::new(&path.link(nth), now)),
+            bytes: [BTreeMap::new(), BTreeMap::new()],
+            number: 0,
+            tunnel: [Some(tunnel), None],
+            events: [Vec::new(), Vec::new()],
+            duplicates: false,
+            cut: [false; 2],
+            buf: Vec::new(),
+            addresses,
+        }
+    }
+
+    /// The same, with the tunnel up.
+    pub(super) fn up(path: &Path) -> Self {
+        let mut world = Self::new(path);
+        let until = world.now + Span::from_secs(20);
+        while world.tunnel[FAR].is_none() || !world.is_up(NEAR) {
+            assert!(world.now < until, "the tunnel does not come up: {:?}", world.events);
+            world.step(until);
+        }
+        world.events = [Vec::new(), Vec::new()];
+        world
+    }
+
+    fn is_up(&self, end: usize) -> bool {
+        self.ends[end].snapshots().iter().any(|snapshot| snapshot.up)
+    }
+
+    /// Lets all happen that is due, and goes on to the next instant, at most `until`.
+    pub(super) fn step(&mut self, until: Time) {
+        let mut busy = true;
+        while busy {
+            busy = false;
+            for end in 0..2 {
+                self.ends[end].on_deadline(self.now);
+                while let Some(out) = self.ends[end].transmit(self.now, &mut self.buf) {
+                    busy = true;
+                    if self.cut[end] {
+                        continue;
+                    }
+                    for _ in 0..=usize::from(self.duplicates) {
+                        self.number += 1;
+                        self.bytes[end].insert(self.number, self.buf[..out.size].to_vec());
+                        let packet = Packet {
+                            id: self.number,
+                            bytes: out.size as u32 + 28,
+                            class: 0,
+                            flow: 0,
+                            segments: 1,
+                            ecn_capable: false,
+                        };
+                        let _ = self.links[end].offer(self.now, packet);
+                    }
+                }
+                let bytes = &mut self.bytes[end];
+                while let Some(delivered) = self.links[end].poll(self.now) {
+                    let datagram = bytes.remove(&delivered.packet.id).unwrap();
+                    let from = self.addresses[end];
+                    self.ends[1 - end].receive(self.now, from, BytesMut::from(&datagram[..]));
+                    busy = true;
+                }
+                self.links[end].gone(|id, _| {
+                    bytes.remove(&id);
+                });
+            }
+            for end in 0..2 {
+                while let Some(event) = self.ends[end].event() {
+                    if let Event::Up { tunnel, .. } = &event {
+                        self.tunnel[end] = Some(*tunnel);
+                    }
+                    self.events[end].push(event);
+                }
+            }
+        }
+        let mut next = until;
+        for end in 0..2 {
+            next = next.min(self.ends[end].deadline(self.now)).min(self.links[end].next());
+        }
+        // a deadline that has come and did nothing must not stop time
+        self.now = next.max(self.now + Span::from_nanos(1)).min(until);
+    }
+
+    pub(super) fn run_for(&mut self, span: Span) {
+        let until = self.now + span;
+        while self.now < until {
+            self.step(until);
+        }
+    }
+
+    /// A flow from NEAR, accepted by FAR.
+    pub(super) fn flow(&mut self, port: u16) -> FlowId {
+        let tunnel = self.tunnel[NEAR].unwrap();
+        let host = Host::Name("example.org".to_owned());
+        let target = Target { host, port };
+        let opening = Opening { account: Bytes::new(), hops: 0, target };
+        self.ends[NEAR].open(self.now, tunnel, opening).unwrap()
+    }
+
+    /// Accepts all that has come in at FAR, and says which.
+    pub(super) fn accept(&mut self) -> Vec<(FlowId, Target)> {
+        let mut accepted = Vec::new();
+        for event in std::mem::take(&mut self.events[FAR]) {
+            if let Event::Incoming { flow, opening } = event {
+                self.ends[FAR].accept(self.now, flow);
+                accepted.push((flow, opening.target));
+            }
+        }
+        accepted
+    }
+
+    /// The same flow at the other end.
+    pub(super) fn twin(&self, flow: FlowId, end: usize) -> FlowId {
+        FlowId { tunnel: self.tunnel[end].unwrap(), flow: flow.flow }
+    }
+
+    /// All bytes there are.
+    pub(super) fn read(&mut self, end: usize, flow: FlowId) -> (Vec<u8>, Read) {
+        let mut all = Vec::new();
+        loop {
+            match self.ends[end].read(self.now, flow) {
+                Read::Bytes(bytes) => all.extend_from_slice(&bytes),
+                other => return (all, other),
+            }
+        }
+    }
+}
+
+/// Bytes that say where they belong.
+pub(super) fn pattern(from: u64, length: usize) -> Bytes {
+    (from..from + length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
+}

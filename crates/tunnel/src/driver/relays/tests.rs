@@ -1,0 +1,172 @@
+//! Two relays on loopback.
+
+use super::*;
+use crate::driver::Ended;
+use crate::frame::{Host, Target};
+use crate::trust::{Token, hash};
+use ekiden_model::units::Rate;
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn mbit(n: u64) -> Rate {
+    Rate::from_bits_per_second(n * 1_000_000)
+}
+
+struct Pair {
+    _folder: tempfile::TempDir,
+    near: Relays,
+    far: Relays,
+    incoming: mpsc::Receiver<Incoming>,
+    stores: [Store; 2],
+}
+
+/// `far` invites, `near` joins.
+fn pair(rate: Rate) -> Pair {
+    let folder = tempfile::tempdir().unwrap();
+    let stores = ["near", "far"].map(|name| Store::new(folder.path().join(name)));
+    // a port that is free now
+    let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let secret = trust::random().unwrap();
+    let terms = Terms { send: rate, receive: rate };
+    let kind = Kind::Invited { invitation: hash(&secret).into() };
+    stores[1].add(Relay { name: "near".to_owned(), kind, terms }).unwrap();
+    let fingerprint = stores[1].credentials().unwrap().fingerprint();
+    let token =
+        Token { address: address.to_string(), fingerprint, secret, send: rate, receive: rate };
+    stores[0].add(token.relay("far".to_owned())).unwrap();
+    let settings = |nth: usize, listen| Settings {
+        store: stores[nth].clone(),
+        listen,
+        dscp: [34, 0],
+        limits: Limits::default(),
+    };
+    let (sender, incoming) = mpsc::channel(100);
+    let far = Relays::start(settings(1, vec![address]), sender).unwrap();
+    let (sender, _) = mpsc::channel(100);
+    let near = Relays::start(settings(0, vec![]), sender).unwrap();
+    Pair { _folder: folder, near, far, incoming, stores }
+}
+
+fn opening(port: u16) -> Opening {
+    let target = Target { host: Host::Name("example.org".to_owned()), port };
+    Opening { account: Bytes::new(), hops: 0, target }
+}
+
+/// Two ends of a TCP connection.
+async fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (one.unwrap(), other.unwrap().0)
+}
+
+const PATIENCE: Span = Span::from_secs(10);
+
+/// An open flow, as TCP connections at both ends.
+async fn flow(pair: &mut Pair) -> (TcpStream, TcpStream, JoinHandle<Ended>, JoinHandle<Ended>) {
+    let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
+    let incoming = pair.incoming.recv().await.unwrap();
+    assert_eq!((&incoming.opening, incoming.relay.as_str()), (&opening(80), "near"));
+    incoming.flow.accept();
+    flow.answered().await.unwrap();
+    let (client, near) = connection().await;
+    let (far, server) = connection().await;
+    (
+        client,
+        server,
+        tokio::spawn(flow.carry(near, |_, _| ())),
+        tokio::spawn(incoming.flow.carry(far, |_, _| ())),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_go_through_and_each_direction_ends_by_itself() {
+    let mut pair = pair(mbit(400));
+    let (mut client, mut server, near, far) = flow(&mut pair).await;
+    let upload: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 + n / 301) as u8).collect();
+    let (sent, length) = (Sha256::digest(&upload), upload.len());
+    let sender = tokio::spawn(async move {
+        client.write_all(&upload).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        answer
+    });
+    let mut received = Vec::new();
+    server.read_to_end(&mut received).await.unwrap();
+    assert_eq!((received.len(), Sha256::digest(&received)), (length, sent));
+    // after the other direction has ended
+    server.write_all(&received[..1_000_000]).await.unwrap();
+    drop(server);
+    assert_eq!(sender.await.unwrap(), received[..1_000_000]);
+    assert_eq!(near.await.unwrap(), Ended::Closed);
+    assert_eq!(far.await.unwrap(), Ended::Closed);
+    let seen = pair.near.status();
+    let tunnel = seen[0].tunnel.as_ref().unwrap();
+    assert_eq!((tunnel.flows, tunnel.sent), (0, 3_000_000));
+    assert!(pair.far.status()[0].tunnel.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_goes_through_after_what_was_said_before() {
+    let mut pair = pair(mbit(100));
+    let (mut client, mut server, near, far) = flow(&mut pair).await;
+    client.write_all(&[7; 200_000]).await.unwrap();
+    // all of it is taken before the reset, which would throw away what waits in the sender
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    ekiden_linux::socket::abort(std::os::fd::AsFd::as_fd(&client)).unwrap();
+    drop(client);
+    let mut received = Vec::new();
+    let error = server.read_to_end(&mut received).await.unwrap_err();
+    assert_eq!((received.len(), error.kind()), (200_000, io::ErrorKind::ConnectionReset));
+    assert!(matches!(near.await.unwrap(), Ended::Here(_)));
+    assert!(matches!(far.await.unwrap(), Ended::There(Reason::Closed, _)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_told() {
+    let mut pair = pair(mbit(100));
+    let flow = pair.near.open("far", opening(81), PATIENCE).await.unwrap();
+    let incoming = pair.incoming.recv().await.unwrap();
+    incoming.flow.refuse(Reason::NoName, "example.org has no address".to_owned());
+    let refused = flow.answered().await.unwrap_err();
+    assert_eq!(refused, (Reason::NoName, "example.org has no address".to_owned()));
+    let unknown = pair.near.open("moon", opening(1), PATIENCE).await.unwrap_err();
+    assert!(unknown.words.contains("«moon»"), "{unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
+    let mut pair = pair(mbit(100));
+    let (mut client, _server, near, _far) = flow(&mut pair).await;
+    assert!(matches!(pair.stores[1].relays().unwrap()[0].kind, Kind::Peer { .. }));
+    // the far relay is restarted
+    let settings = pair.far.inner.settings.clone();
+    let (sender, incoming) = mpsc::channel(100);
+    drop(std::mem::replace(&mut pair.incoming, incoming));
+    let (old, _) = (pair.far, ());
+    drop(old);
+    let ended = tokio::time::timeout(Duration::from_secs(10), near).await.unwrap().unwrap();
+    assert!(matches!(ended, Ended::There(Reason::TunnelLost, _)), "{ended:?}");
+    assert!(client.read(&mut [0; 9]).await.is_err(), "the connection here was reset");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let far = Relays::start(settings, sender).unwrap();
+    let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
+    pair.incoming.recv().await.unwrap().flow.accept();
+    flow.answered().await.unwrap();
+    // and now it is revoked
+    pair.stores[1].remove("near").unwrap();
+    let gone = async {
+        while pair.near.status()[0].tunnel.is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), gone).await.unwrap();
+    let error = pair.near.open("far", opening(80), Span::from_secs(2)).await.unwrap_err();
+    assert!(
+        error.words.contains("revoked") || error.words.contains("does not know yours"),
+        "{error}"
+    );
+    drop(far);
+}

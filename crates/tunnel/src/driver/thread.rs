@@ -1,0 +1,184 @@
+//! The thread that keeps the schedule.
+
+use super::{Shared, locked};
+use bytes::BytesMut;
+use ekiden_linux::{clock, datagram};
+use ekiden_model::units::{Span, Time};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+/// A sleep ends up to this much late: so much before a slot, sleeping ends and spinning begins. At
+/// 20 Mbit/s that is a twelfth of the time between two slots.
+const MARGIN: Span = Span::from_micros(50);
+/// Spinning may take so much of the thread's time: 1/8.
+const SPIN_SHARE: u64 = 8;
+/// Spinning that may be saved up.
+const SAVED: Span = Span::from_millis(100);
+/// Datagrams taken in a row before others get their turn.
+const IN_A_ROW: usize = 64;
+/// The largest datagram there is.
+const LARGEST: usize = 65_536;
+
+/// Drives the core until asked to stop.
+pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
+    clock::finest_timers();
+    // a slot is short and work between two slots little; where nothing is to be sent it sleeps
+    let urgency = clock::urgent();
+    tracing::debug!(?urgency, "the thread that keeps the schedule begins");
+    let mut marking = Marking { dscp, now: None };
+    let mut received = vec![0; LARGEST];
+    let mut sending = Vec::with_capacity(LARGEST);
+    let (mut saved, mut looked) = (SAVED.as_nanos(), clock::now());
+    // the slot that was waited for
+    let mut planned = Time::NEVER;
+    while !shared.stop.load(Ordering::Acquire) {
+        let more = take_in(shared, socket, &mut received);
+        send_due(shared, socket, &mut sending, &mut marking, planned);
+        if more {
+            planned = Time::NEVER;
+            continue;
+        }
+        // from here on whoever changes something rings
+        shared.asleep.store(true, Ordering::Release);
+        let now = clock::now();
+        let next = locked(&shared.core).deadline(now);
+        saved = (saved + now.since(looked).as_nanos() / SPIN_SHARE).min(SAVED.as_nanos());
+        looked = now;
+        planned = if next > now { next } else { Time::NEVER };
+        let gap = next.since(now);
+        let may_spin = saved >= MARGIN.as_nanos();
+        if next <= now {
+            shared.asleep.store(false, Ordering::Release);
+        } else if may_spin && gap <= MARGIN {
+            let end = spin(shared, next);
+            saved = saved.saturating_sub(end.since(now).as_nanos());
+        } else {
+            let margin = if may_spin { MARGIN.as_nanos() } else { 0 };
+            let until = (next != Time::NEVER).then(|| gap.as_nanos().saturating_sub(margin));
+            sleep(shared, socket, until);
+            if clock::now() < next {
+                // woken for the rest of the way, or by something else
+                planned = Time::NEVER;
+            }
+        }
+    }
+    goodbye(shared, socket, &mut sending, &mut marking);
+}
+
+/// Takes datagrams in; whether there may be more.
+fn take_in(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> bool {
+    for _ in 0..IN_A_ROW {
+        match socket.recv_from(buffer) {
+            Ok((length, from)) => {
+                let datagram = BytesMut::from(&buffer[..length]);
+                let events = {
+                    let mut core = locked(&shared.core);
+                    core.receive(clock::now(), from, datagram);
+                    std::iter::from_fn(|| core.event()).collect()
+                };
+                shared.tell(events);
+            }
+            // an ICMP error of an earlier datagram: QUIC notices by itself what does not come through
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+/// Sends what is due.
+fn send_due(
+    shared: &Shared,
+    socket: &UdpSocket,
+    buffer: &mut Vec<u8>,
+    marking: &mut Marking,
+    planned: Time,
+) {
+    let mut first = planned != Time::NEVER;
+    for _ in 0..IN_A_ROW {
+        let (out, events) = {
+            let mut core = locked(&shared.core);
+            let now = clock::now();
+            core.on_deadline(now);
+            let out = core.transmit(now, buffer);
+            let events: Vec<_> = std::iter::from_fn(|| core.event()).collect();
+            (out, events)
+        };
+        if let Some(out) = out {
+            marking.mark(socket, out.to.is_ipv6(), out.lane);
+            let now = clock::now();
+            if std::mem::take(&mut first) && now >= planned {
+                locked(&shared.late).add(now.since(planned));
+            }
+            // what the kernel does not take is lost, as on any link; too large is told by a probe's silence
+            let _ = socket.send_to(&buffer[..out.size], out.to);
+        }
+        shared.tell(events);
+        if out.is_none() {
+            return;
+        }
+    }
+}
+
+/// Tells peers that it is over.
+fn goodbye(shared: &Shared, socket: &UdpSocket, buffer: &mut Vec<u8>, marking: &mut Marking) {
+    let now = clock::now();
+    {
+        let mut core = locked(&shared.core);
+        let tunnels: Vec<_> = core.snapshots().iter().map(|snapshot| snapshot.tunnel).collect();
+        tunnels.into_iter().for_each(|tunnel| core.close(now, tunnel, "the relay stops"));
+    }
+    send_due(shared, socket, buffer, marking, Time::NEVER);
+    // waiting tasks find their flows gone
+    for news in locked(&shared.waiting).values() {
+        news.notify_one();
+    }
+}
+
+/// The DSCP on the socket now.
+struct Marking {
+    dscp: [u8; 2],
+    now: Option<u8>,
+}
+
+impl Marking {
+    fn mark(&mut self, socket: &UdpSocket, ipv6: bool, lane: u8) {
+        let dscp = self.dscp[usize::from(lane.min(1))];
+        if self.now != Some(dscp) {
+            // refused by some sandboxes; then it goes unmarked
+            let _ = datagram::set_dscp(socket.as_fd(), ipv6, dscp);
+            self.now = Some(dscp);
+        }
+    }
+}
+
+/// Until `next`, or until somebody rings.
+fn spin(shared: &Shared, next: Time) -> Time {
+    loop {
+        let now = clock::now();
+        if now >= next || !shared.asleep.load(Ordering::Acquire) {
+            shared.asleep.store(false, Ordering::Release);
+            return now;
+        }
+        std::hint::spin_loop();
+    }
+}
+
+/// Until a datagram comes, somebody rings, or `nanos` have passed.
+fn sleep(shared: &Shared, socket: &UdpSocket, nanos: Option<u64>) {
+    let mut waited = [
+        PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
+        PollFd::from_borrowed_fd(shared.bell.as_fd(), PollFlags::IN),
+    ];
+    let timeout = nanos.map(|nanos| Timespec {
+        tv_sec: (nanos / 1_000_000_000).cast_signed(),
+        tv_nsec: (nanos % 1_000_000_000).cast_signed(),
+    });
+    // interrupted or not, the loop looks again
+    let _ = poll(&mut waited, timeout.as_ref());
+    shared.asleep.store(false, Ordering::Release);
+    let _ = rustix::io::read(&shared.bell, &mut [0_u8; 8]);
+}

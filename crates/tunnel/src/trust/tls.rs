@@ -1,0 +1,227 @@
+//! TLS 1.3 with pinned certificates.
+
+use super::{Fingerprint, NoRandomness, fingerprint};
+use crate::frame::ALPN;
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::{self, HmacKey};
+use ring::hmac;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// A relay's certificate and key, and TLS with them.
+#[derive(Clone)]
+pub struct Credentials {
+    certificate: CertificateDer<'static>,
+    key: Vec<u8>,
+    server: Arc<QuicServerConfig>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("fingerprint", &self.fingerprint())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why credentials are of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum BadCredentials {
+    /// None could be made.
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// TLS does not take them.
+    #[error("TLS does not take the relay's certificate and key: {0}")]
+    Tls(#[from] Error),
+    /// No randomness.
+    #[error(transparent)]
+    NoRandomness(#[from] NoRandomness),
+}
+
+impl Credentials {
+    /// New ones: a self-signed certificate that says nothing about its owner.
+    ///
+    /// # Errors
+    /// [`BadCredentials`].
+    pub fn generate() -> Result<Self, BadCredentials> {
+        let made = rcgen::generate_simple_self_signed(vec!["relay.ekiden".to_owned()])?;
+        Self::from_der(made.cert.der().to_vec(), made.signing_key.serialize_der())
+    }
+
+    /// From a certificate and its key (PKCS #8), both in DER.
+    ///
+    /// # Errors
+    /// [`BadCredentials::Tls`].
+    pub fn from_der(certificate: Vec<u8>, key: Vec<u8>) -> Result<Self, BadCredentials> {
+        let certificate = CertificateDer::from(certificate);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let any = Arc::new(AnyCertificate(provider.signature_verification_algorithms));
+        let mut server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(any)
+            .with_single_cert(vec![certificate.clone()], private(&key))?;
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        let server = QuicServerConfig::try_from(server).map_err(|_| no_suite())?;
+        Ok(Self { certificate, key, server: Arc::new(server), provider })
+    }
+
+    /// The certificate, in DER.
+    #[must_use]
+    pub fn certificate(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// Its key (PKCS #8), in DER.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// What others know this relay by.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        fingerprint(&self.certificate)
+    }
+
+    /// Whoever comes shows a certificate; whose it is, is asked later.
+    pub(crate) fn server(&self) -> Arc<dyn crypto::ServerConfig> {
+        Arc::clone(&self.server) as _
+    }
+
+    /// To the relay with this fingerprint and nobody else.
+    pub(crate) fn client(
+        &self,
+        peer: Fingerprint,
+    ) -> Result<Arc<dyn crypto::ClientConfig>, BadCredentials> {
+        let algorithms = self.provider.signature_verification_algorithms;
+        let mut client = rustls::ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Pinned { peer, algorithms }))
+            .with_client_auth_cert(vec![self.certificate.clone()], private(&self.key))?;
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.resumption = rustls::client::Resumption::disabled();
+        Ok(Arc::new(QuicClientConfig::try_from(client).map_err(|_| no_suite())?))
+    }
+
+    /// The key of stateless resets (RFC 9000 §10.3): a relay that was restarted still has it, so its peers
+    /// notice at once.
+    pub(crate) fn reset_key(&self) -> Arc<dyn HmacKey> {
+        Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &self.key))
+    }
+
+    /// What this relay's connection identifiers are checked with before a reset is answered.
+    pub(crate) fn identifier_key(&self) -> u64 {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
+        let tag = hmac::sign(&key, b"connection identifiers");
+        tag.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    }
+}
+
+fn private(key: &[u8]) -> PrivateKeyDer<'static> {
+    PrivatePkcs8KeyDer::from(key.to_vec()).into()
+}
+
+fn no_suite() -> Error {
+    Error::General("no cipher suite for QUIC's first packets".to_owned())
+}
+
+/// Takes one certificate.
+#[derive(Debug)]
+struct Pinned {
+    peer: Fingerprint,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the relay shows another certificate than the one in the invitation")]
+struct OtherCertificate;
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if fingerprint(end_entity) == self.peer {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let other = CertificateError::Other(OtherError(Arc::new(OtherCertificate)));
+        Err(Error::InvalidCertificate(other))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("QUIC is TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Takes every certificate whose owner has its key: who that is, is decided by fingerprint and invitation
+/// once it has said hello.
+#[derive(Debug)]
+struct AnyCertificate(WebPkiSupportedAlgorithms);
+
+impl ClientCertVerifier for AnyCertificate {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(Error::General("QUIC is TLS 1.3".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
