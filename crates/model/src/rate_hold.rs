@@ -16,6 +16,10 @@
 //! share of losses stays what it was though less is sent, the losses were the path's own, and where the
 //! round trip stays, the path has become longer; both are undone.
 //!
+//! **A longer path.** A queue makes round trips grow from packet to packet, by what is sent beyond what
+//! arrives. One that grows by more at once is a longer path, and taken for one. Half the rate is sent until
+//! what it would be otherwise, the queue of a line that stood still, has drained.
+//!
 //! **Finding more.** While the line is believed to be slower than the allotment, a short train at twice
 //! the rate is sent from time to time, and as much less after it: it fills the queue by its own length at
 //! most, and the pace at which its acknowledgements come says how fast the line is, up to twice.
@@ -26,9 +30,8 @@
 //! What it does where it is seen best, over the model's own link, is in `rate_hold/tests.rs`: 20 Mbit/s,
 //! 600 ms, a queue as long as the path, and an allotment that is right or five times too high. On paths that
 //! change every ten seconds by chance (5 to 40 Mbit/s, 100 to 700 ms, up to 5 % loss), unknown to it, it has
-//! some 85 % of what they give with under 1 % of packets dropped, and packets wait 100 to 800 ms at the
-//! 99th percentile: a change of capacity is known a round trip later, and a longer path is told from a queue
-//! by a test that costs some.
+//! nine tenths and more of what they give. A change of capacity is known a round trip later, and what was sent
+//! meanwhile waits: a sender that is told of each change at the earliest possible moment stands beside it.
 
 mod epoch;
 #[cfg(test)]
@@ -144,6 +147,15 @@ struct Lately {
     lost: u64,
 }
 
+/// Packets in a row that waited for longer than is tolerated.
+#[derive(Debug, Clone, Copy, Default)]
+struct Late {
+    packets: u64,
+    /// When the first of them arrived, and the bytes of those after it.
+    since: Time,
+    bytes: u64,
+}
+
 /// The controller of one direction of one tunnel.
 #[derive(Debug, Clone)]
 pub struct RateHold {
@@ -164,6 +176,12 @@ pub struct RateHold {
     lately: Lately,
     reaction: Option<Reaction>,
     next_train: Time,
+    /// The last packet that arrived: when it was sent, and its round trip.
+    last: Option<(Time, Span)>,
+    /// By how much that grew at once, when it last did.
+    jumped: Span,
+    /// Packets in a row that waited for longer than is tolerated.
+    late: Late,
     /// Seen lately by trains: the next one comes at once.
     eager: bool,
     count: [u64; 3],
@@ -173,6 +191,8 @@ pub struct RateHold {
 const FEW: u64 = 10;
 /// … and about losses.
 const ENOUGH: u64 = 50;
+/// A round trip that grows by more than this from one packet to the next is another path.
+const JUMP: Span = Span::from_millis(20);
 /// How much of a round trip before a train is repeated that found nothing.
 const REST: u64 = 3;
 /// A train's rate over the line's.
@@ -198,6 +218,9 @@ impl RateHold {
             lately: Lately::default(),
             reaction: None,
             next_train: Time::NEVER,
+            last: None,
+            jumped: Span::ZERO,
+            late: Late::default(),
             eager: false,
             count: [0; 3],
         };
@@ -210,8 +233,10 @@ impl RateHold {
     pub fn rate(&self) -> Rate {
         let purpose = self.epochs.back().map_or(Purpose::Hold, |epoch| epoch.purpose);
         let kept = match self.line {
+            None if purpose == Purpose::Doubt => self.allotted() / 2.0,
             None => self.allotted(),
             Some(line) => match purpose {
+                Purpose::Doubt => line / 2.0,
                 Purpose::Train => (line * TRAIN).min(self.allotted()),
                 Purpose::Rest => line * (2.0 - TRAIN).max(0.5),
                 Purpose::Hold => line * KEPT,
@@ -248,13 +273,66 @@ impl RateHold {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         self.recent.push_back((now, bytes));
         self.recent_bytes += bytes;
-        if let Some(rtt) = rtt {
-            self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
-        }
+        let mut holding = false;
         if let Some(epoch) = self.epoch(told.epoch) {
             epoch.on_acked(now, told.bytes, rtt);
+            holding = epoch.purpose == Purpose::Hold;
+        }
+        if let Some(rtt) = rtt {
+            self.on_round_trip(now, rtt);
+            self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
+            self.on_late(now, bytes, rtt, holding);
         }
         self.judge(now);
+    }
+
+    /// A queue grows packet by packet; a round trip that grows from one packet to the next is another path, or a
+    /// line that stood still. Where it was that, what has gathered drains while half is sent, and the shorter
+    /// round trip shows.
+    fn on_round_trip(&mut self, now: Time, rtt: Span) {
+        let sent = Time::from_nanos(now.as_nanos().saturating_sub(rtt.as_nanos()));
+        let Some((before, last)) = self.last.filter(|(before, _)| *before < sent) else {
+            self.last = self.last.or(Some((sent, rtt)));
+            return;
+        };
+        self.last = Some((sent, rtt));
+        let apart = sent.since(before);
+        let jump = rtt.as_nanos().saturating_sub(last.as_nanos());
+        // a line of a tenth of what is sent lets it grow by nine times that
+        let grown = apart.saturating_mul(9).as_nanos() + JUMP.as_nanos();
+        if jump > grown
+            && apart < JUMP.saturating_mul(5)
+            && let Some(base) = self.base
+        {
+            self.base = Some(base + Span::from_nanos(jump));
+            self.late = Late::default();
+            self.jumped = Span::from_nanos(jump);
+            self.begin(now, Purpose::Doubt);
+            if let Some(reaction) = &mut self.reaction {
+                reaction.shows = reaction.shows + Span::from_nanos(jump);
+            }
+        }
+    }
+
+    /// Enough packets in a row that wait say how fast the line is without waiting for the rest of their epoch.
+    fn on_late(&mut self, now: Time, bytes: u64, rtt: Span, holding: bool) {
+        let Some(base) = self.base else { return };
+        if !holding || self.reaction.is_some() || rtt <= base + self.config.queue {
+            self.late = Late::default();
+            return;
+        }
+        if self.late.packets == 0 {
+            self.late = Late { packets: 1, since: now, bytes: 0 };
+            return;
+        }
+        self.late.packets += 1;
+        self.late.bytes += bytes;
+        let span = now.since(self.late.since);
+        if self.late.packets > FEW && span >= JUMP {
+            self.queue = Span::from_nanos(rtt.as_nanos() - base.as_nanos());
+            let arrives = self.late.bytes as f64 * 8.0 / seconds(span);
+            self.react(now, base, arrives, self.loss);
+        }
     }
 
     /// A packet is taken for lost.
@@ -330,6 +408,8 @@ impl RateHold {
                 length.max((FEW + 3) as f64 * packet / (line * TRAIN))
             }
             Purpose::Rest => 2.0 * seconds(self.config.queue) * 0.6,
+            // half the rate for twice as long drains what the jump would have been of queue
+            Purpose::Doubt => 2.0 * seconds(self.jumped.min(Span::from_millis(500))),
             Purpose::Hold => (base / 4.0).clamp(0.05, 0.25).max((FEW + 3) as f64 * packet / line),
         };
         let rate = self.rate().as_bits_per_second() as f64;
@@ -368,7 +448,9 @@ impl RateHold {
                 self.on_shown(now, epoch, reaction, base, shortest);
             }
         } else if waits || drops.is_some() {
-            self.react(now, base, drops.unwrap_or(loss));
+            let span = seconds(base.max(Span::from_millis(100)));
+            let arrives = self.recent_bytes as f64 * 8.0 / span;
+            self.react(now, base, arrives, drops.unwrap_or(loss));
         }
     }
 
@@ -396,10 +478,9 @@ impl RateHold {
         None
     }
 
-    /// The line gives less than is sent.
-    fn react(&mut self, now: Time, base: Span, loss: f64) {
-        let span = seconds(base.max(Span::from_millis(100)));
-        let arrives = self.recent_bytes as f64 * 8.0 / span;
+    /// The line gives less than is sent: what arrives.
+    fn react(&mut self, now: Time, base: Span, arrives: f64, loss: f64) {
+        self.late = Late::default();
         let most = self.line.unwrap_or_else(|| self.allotted());
         let line = (arrives / (1.0 - self.loss)).min(most);
         self.give(now, base, line, loss, false);
@@ -452,7 +533,7 @@ impl RateHold {
             own
         } else if arrives < 0.9 * epoch.sent_rate() {
             // slower still
-            self.react(now, base, loss);
+            self.react(now, base, epoch.arrival_rate(), loss);
             return;
         } else {
             self.give(now, base, 0.75 * arrives, loss, true);

@@ -12,6 +12,8 @@ pub(super) enum Purpose {
     Train,
     /// As much less as the train was more.
     Rest,
+    /// Half of it, to see whether a round trip that has grown is a queue.
+    Doubt,
 }
 
 #[derive(Debug, Clone)]
