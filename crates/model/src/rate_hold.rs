@@ -309,7 +309,7 @@ impl RateHold {
             self.jumped = Span::from_nanos(jump);
             self.begin(now, Purpose::Doubt);
             if let Some(reaction) = &mut self.reaction {
-                reaction.shows = reaction.shows + Span::from_nanos(jump);
+                reaction.shows += Span::from_nanos(jump);
             }
         }
     }
