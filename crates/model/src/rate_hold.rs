@@ -33,13 +33,17 @@
 //! nine tenths and more of what they give. A change of capacity is known a round trip later, and what was sent
 //! meanwhile waits: a sender that is told of each change at the earliest possible moment stands beside it.
 
+mod arrival;
 mod epoch;
+mod reaction;
 #[cfg(test)]
 mod tests;
 
 use crate::units::{Bytes, Rate, Share, Span, Time};
 use alloc::collections::VecDeque;
+use arrival::Late;
 use epoch::{Epoch, Purpose};
+use reaction::Reaction;
 
 /// Whose line it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,35 +129,12 @@ pub struct Told {
     pub bytes: Bytes,
 }
 
-/// Sending less, until it shows what for.
-#[derive(Debug, Clone, Copy)]
-struct Reaction {
-    /// Epochs that begin from here on show it: what is under way too much has drained by then.
-    shows: Time,
-    /// What was believed before.
-    before: Option<f64>,
-    /// The queue and the losses that were the reason.
-    queue: Span,
-    loss: f64,
-    /// A queue that did not shrink: a quarter less is sent to see whether it is one.
-    doubted: bool,
-}
-
 /// Epochs that are judged together.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lately {
     span: Span,
     packets: u64,
     lost: u64,
-}
-
-/// Packets in a row that waited for longer than is tolerated.
-#[derive(Debug, Clone, Copy, Default)]
-struct Late {
-    packets: u64,
-    /// When the first of them arrived, and the bytes of those after it.
-    since: Time,
-    bytes: u64,
 }
 
 /// The controller of one direction of one tunnel.
@@ -191,8 +172,6 @@ pub struct RateHold {
 const FEW: u64 = 10;
 /// … and about losses.
 const ENOUGH: u64 = 50;
-/// A round trip that grows by more than this from one packet to the next is another path.
-const JUMP: Span = Span::from_millis(20);
 /// How much of a round trip before a train is repeated that found nothing.
 const REST: u64 = 3;
 /// A train's rate over the line's.
@@ -284,55 +263,6 @@ impl RateHold {
             self.on_late(now, bytes, rtt, holding);
         }
         self.judge(now);
-    }
-
-    /// A queue grows packet by packet; a round trip that grows from one packet to the next is another path, or a
-    /// line that stood still. Where it was that, what has gathered drains while half is sent, and the shorter
-    /// round trip shows.
-    fn on_round_trip(&mut self, now: Time, rtt: Span) {
-        let sent = Time::from_nanos(now.as_nanos().saturating_sub(rtt.as_nanos()));
-        let Some((before, last)) = self.last.filter(|(before, _)| *before < sent) else {
-            self.last = self.last.or(Some((sent, rtt)));
-            return;
-        };
-        self.last = Some((sent, rtt));
-        let apart = sent.since(before);
-        let jump = rtt.as_nanos().saturating_sub(last.as_nanos());
-        // a line of a tenth of what is sent lets it grow by nine times that
-        let grown = apart.saturating_mul(9).as_nanos() + JUMP.as_nanos();
-        if jump > grown
-            && apart < JUMP.saturating_mul(5)
-            && let Some(base) = self.base
-        {
-            self.base = Some(base + Span::from_nanos(jump));
-            self.late = Late::default();
-            self.jumped = Span::from_nanos(jump);
-            self.begin(now, Purpose::Doubt);
-            if let Some(reaction) = &mut self.reaction {
-                reaction.shows += Span::from_nanos(jump);
-            }
-        }
-    }
-
-    /// Enough packets in a row that wait say how fast the line is without waiting for the rest of their epoch.
-    fn on_late(&mut self, now: Time, bytes: u64, rtt: Span, holding: bool) {
-        let Some(base) = self.base else { return };
-        if !holding || self.reaction.is_some() || rtt <= base + self.config.queue {
-            self.late = Late::default();
-            return;
-        }
-        if self.late.packets == 0 {
-            self.late = Late { packets: 1, since: now, bytes: 0 };
-            return;
-        }
-        self.late.packets += 1;
-        self.late.bytes += bytes;
-        let span = now.since(self.late.since);
-        if self.late.packets > FEW && span >= JUMP {
-            self.queue = Span::from_nanos(rtt.as_nanos() - base.as_nanos());
-            let arrives = self.late.bytes as f64 * 8.0 / seconds(span);
-            self.react(now, base, arrives, self.loss);
-        }
     }
 
     /// A packet is taken for lost.
@@ -476,75 +406,6 @@ impl RateHold {
         }
         self.loss += (loss - self.loss) / 4.0;
         None
-    }
-
-    /// The line gives less than is sent: what arrives.
-    fn react(&mut self, now: Time, base: Span, arrives: f64, loss: f64) {
-        self.late = Late::default();
-        let most = self.line.unwrap_or_else(|| self.allotted());
-        let line = (arrives / (1.0 - self.loss)).min(most);
-        self.give(now, base, line, loss, false);
-        self.count[0] += 1;
-    }
-
-    /// Believes in `line` until it shows what that does.
-    fn give(&mut self, now: Time, base: Span, line: f64, loss: f64, doubted: bool) {
-        let line = line.max(self.config.floor.as_bits_per_second() as f64);
-        let before = if doubted { self.reaction.and_then(|r| r.before) } else { self.line };
-        let excess = self.in_flight as f64 * 8.0 / line - seconds(base);
-        let drained = Span::from_nanos((excess.max(0.0) * 1e9) as u64);
-        let wait = if doubted { base } else { Span::from_nanos(base.as_nanos() / 4) };
-        let shows = now + drained + wait;
-        self.reaction = Some(Reaction { shows, before, queue: self.queue, loss, doubted });
-        self.line = Some(line);
-        self.eager = false;
-        self.begin(now, Purpose::Hold);
-    }
-
-    /// What a reaction did is known: was it what it was taken for?
-    fn on_shown(
-        &mut self,
-        now: Time,
-        epoch: &Epoch,
-        reaction: Reaction,
-        base: Span,
-        shortest: Span,
-    ) {
-        let tolerated = self.config.queue;
-        let loss = epoch.loss();
-        let arrives = epoch.arrival_rate() / (1.0 - self.loss);
-        let is_path = if reaction.queue <= tolerated {
-            // less was sent, and as large a share was lost
-            let own = loss > reaction.loss * 0.7;
-            if own {
-                self.loss = loss;
-            }
-            own
-        } else if self.queue <= tolerated {
-            false
-        } else if reaction.doubted {
-            let own = self.queue.as_nanos() * 8 > reaction.queue.as_nanos() * 7;
-            if own {
-                self.base = Some(shortest);
-                self.queue = Span::ZERO;
-            } else {
-                self.line = Some(arrives.max(self.config.floor.as_bits_per_second() as f64));
-            }
-            own
-        } else if arrives < 0.9 * epoch.sent_rate() {
-            // slower still
-            self.react(now, base, epoch.arrival_rate(), loss);
-            return;
-        } else {
-            self.give(now, base, 0.75 * arrives, loss, true);
-            return;
-        };
-        if is_path {
-            self.line = reaction.before;
-            self.count[1] += 1;
-        }
-        self.reaction = None;
-        self.next_train = now + base.max(Span::from_millis(200)).saturating_mul(REST);
     }
 
     /// How fast a train came through says how fast the line is.

@@ -1,0 +1,66 @@
+//! What each packet that arrives says by itself: that the path has become longer, or that a queue grows.
+
+use super::{FEW, Purpose, RateHold, seconds};
+use crate::units::{Span, Time};
+
+/// A round trip that grows by more than this from one packet to the next is another path.
+const JUMP: Span = Span::from_millis(20);
+/// Packets in a row that waited for longer than is tolerated.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Late {
+    packets: u64,
+    /// When the first of them arrived, and the bytes of those after it.
+    since: Time,
+    bytes: u64,
+}
+
+impl RateHold {
+    /// A queue grows packet by packet; a round trip that grows from one packet to the next is another path, or a
+    /// line that stood still. Where it was that, what has gathered drains while half is sent, and the shorter
+    /// round trip shows.
+    pub(super) fn on_round_trip(&mut self, now: Time, rtt: Span) {
+        let sent = Time::from_nanos(now.as_nanos().saturating_sub(rtt.as_nanos()));
+        let Some((before, last)) = self.last.filter(|(before, _)| *before < sent) else {
+            self.last = self.last.or(Some((sent, rtt)));
+            return;
+        };
+        self.last = Some((sent, rtt));
+        let apart = sent.since(before);
+        let jump = rtt.as_nanos().saturating_sub(last.as_nanos());
+        // a line of a tenth of what is sent lets it grow by nine times that
+        let grown = apart.saturating_mul(9).as_nanos() + JUMP.as_nanos();
+        if jump > grown
+            && apart < JUMP.saturating_mul(5)
+            && let Some(base) = self.base
+        {
+            self.base = Some(base + Span::from_nanos(jump));
+            self.late = Late::default();
+            self.jumped = Span::from_nanos(jump);
+            self.begin(now, Purpose::Doubt);
+            if let Some(reaction) = &mut self.reaction {
+                reaction.shows += Span::from_nanos(jump);
+            }
+        }
+    }
+
+    /// Enough packets in a row that wait say how fast the line is without waiting for the rest of their epoch.
+    pub(super) fn on_late(&mut self, now: Time, bytes: u64, rtt: Span, holding: bool) {
+        let Some(base) = self.base else { return };
+        if !holding || self.reaction.is_some() || rtt <= base + self.config.queue {
+            self.late = Late::default();
+            return;
+        }
+        if self.late.packets == 0 {
+            self.late = Late { packets: 1, since: now, bytes: 0 };
+            return;
+        }
+        self.late.packets += 1;
+        self.late.bytes += bytes;
+        let span = now.since(self.late.since);
+        if self.late.packets > FEW && span >= JUMP {
+            self.queue = Span::from_nanos(rtt.as_nanos() - base.as_nanos());
+            let arrives = self.late.bytes as f64 * 8.0 / seconds(span);
+            self.react(now, base, arrives, self.loss);
+        }
+    }
+}

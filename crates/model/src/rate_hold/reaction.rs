@@ -1,0 +1,90 @@
+//! Sending less, and whether it was right.
+
+use super::arrival::Late;
+use super::{Epoch, Purpose, REST, RateHold, seconds};
+use crate::units::{Span, Time};
+
+/// Sending less, until it shows what for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reaction {
+    /// Epochs that begin from here on show it: what is under way too much has drained by then.
+    pub(super) shows: Time,
+    /// What was believed before.
+    before: Option<f64>,
+    /// The queue and the losses that were the reason.
+    queue: Span,
+    loss: f64,
+    /// A queue that did not shrink: a quarter less is sent to see whether it is one.
+    doubted: bool,
+}
+
+impl RateHold {
+    /// The line gives less than is sent: what arrives.
+    pub(super) fn react(&mut self, now: Time, base: Span, arrives: f64, loss: f64) {
+        self.late = Late::default();
+        let most = self.line.unwrap_or_else(|| self.allotted());
+        let line = (arrives / (1.0 - self.loss)).min(most);
+        self.give(now, base, line, loss, false);
+        self.count[0] += 1;
+    }
+
+    /// Believes in `line` until it shows what that does.
+    fn give(&mut self, now: Time, base: Span, line: f64, loss: f64, doubted: bool) {
+        let line = line.max(self.config.floor.as_bits_per_second() as f64);
+        let before = if doubted { self.reaction.and_then(|r| r.before) } else { self.line };
+        let excess = self.in_flight as f64 * 8.0 / line - seconds(base);
+        let drained = Span::from_nanos((excess.max(0.0) * 1e9) as u64);
+        let wait = if doubted { base } else { Span::from_nanos(base.as_nanos() / 4) };
+        let shows = now + drained + wait;
+        self.reaction = Some(Reaction { shows, before, queue: self.queue, loss, doubted });
+        self.line = Some(line);
+        self.eager = false;
+        self.begin(now, Purpose::Hold);
+    }
+
+    /// What a reaction did is known: was it what it was taken for?
+    pub(super) fn on_shown(
+        &mut self,
+        now: Time,
+        epoch: &Epoch,
+        reaction: Reaction,
+        base: Span,
+        shortest: Span,
+    ) {
+        let tolerated = self.config.queue;
+        let loss = epoch.loss();
+        let arrives = epoch.arrival_rate() / (1.0 - self.loss);
+        let is_path = if reaction.queue <= tolerated {
+            // less was sent, and as large a share was lost
+            let own = loss > reaction.loss * 0.7;
+            if own {
+                self.loss = loss;
+            }
+            own
+        } else if self.queue <= tolerated {
+            false
+        } else if reaction.doubted {
+            let own = self.queue.as_nanos() * 8 > reaction.queue.as_nanos() * 7;
+            if own {
+                self.base = Some(shortest);
+                self.queue = Span::ZERO;
+            } else {
+                self.line = Some(arrives.max(self.config.floor.as_bits_per_second() as f64));
+            }
+            own
+        } else if arrives < 0.9 * epoch.sent_rate() {
+            // slower still
+            self.react(now, base, epoch.arrival_rate(), loss);
+            return;
+        } else {
+            self.give(now, base, 0.75 * arrives, loss, true);
+            return;
+        };
+        if is_path {
+            self.line = reaction.before;
+            self.count[1] += 1;
+        }
+        self.reaction = None;
+        self.next_train = now + base.max(Span::from_millis(200)).saturating_mul(REST);
+    }
+}
