@@ -14,6 +14,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ekiden_linux::answer::Outcomes;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
@@ -30,6 +31,8 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) stream: Arc<TcpStream>,
+    /// What was dialled: the destination, or the chain's first proxy.
+    pub(crate) peer: SocketAddr,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) outcomes: Outcomes,
     /// As of what was dialled.
@@ -77,10 +80,11 @@ async fn open_chain(
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
-        let Dialed { stream, outcomes, announced } =
+        let Dialed { stream, peer, outcomes, announced } =
             dial(world, &to.host, to.port, &route.leg, allowed).await?;
         return Ok(Opened {
             stream,
+            peer,
             leg: Arc::clone(&route.leg),
             outcomes,
             announced,
@@ -94,7 +98,7 @@ async fn open_chain(
     // hops are the operator's choice: no rule applies to them
     let at = first.destination()?;
     let dialed = dial(world, &at.host, at.port, &first.leg, |_| Ok(())).await;
-    let Dialed { stream, outcomes, announced } = dialed.map_err(|failure| {
+    let Dialed { stream, peer, outcomes, announced } = dialed.map_err(|failure| {
         first.on_failure(&failure);
         // the client has never heard of that address
         Failure { text: format!("upstream «{}»: {}", first.name, failure.text), ..failure }
@@ -121,6 +125,7 @@ async fn open_chain(
     chain.on_success();
     Ok(Opened {
         stream,
+        peer,
         leg: Arc::clone(&first.leg),
         outcomes,
         announced,
