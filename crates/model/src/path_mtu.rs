@@ -49,8 +49,9 @@ pub enum Verdict {
     BlackHole,
 }
 
-/// Time-outs in a row after which large segments are taken for dropped: as many as the kernel waits for
-/// before it probes (`tcp_retries1`, RFC 1122 §4.2.3.5's R1 of 3). Where one packet in ten is lost, three
+/// Time-outs in a row after which large segments are taken for dropped: RFC 1122 §4.2.3.5's R1, Linux's
+/// `tcp_retries1`. Its probing begins one later, as the time is over that three take (measured: after the
+/// fourth, 3.5 s at 12 ms). Where one packet in ten is lost, three
 /// in a row fail once in a thousand.
 pub const SUSPECT_AFTER: u32 = 3;
 

@@ -51,7 +51,7 @@ impl Known {
         }
     }
 
-    /// The share of handshakes with `address` that was lost lately.
+    /// The share of handshakes with `address` that is held to be lost.
     pub(crate) fn loss(&self, address: IpAddr) -> Share {
         locked(&self.handshakes).loss(clock::now(), address)
     }
@@ -126,14 +126,14 @@ impl Known {
         let now = clock::now();
         let handshakes = locked(&self.handshakes);
         let openings = self.openings.load(Relaxed);
-        let loss = handshakes.loss_of_all(now).as_parts_per_billion() as f64 / 1e9;
+        let loss = handshakes.loss_of_all(now);
         OpeningStatus {
             openings,
             established: self.established.load(Relaxed),
             lost_syns: self.lost.load(Relaxed),
             repeated_syns: self.repeats.load(Relaxed),
             second_syns: self.seconds.load(Relaxed),
-            recent_loss: loss,
+            recent_loss: loss.map(|share| share.as_parts_per_billion() as f64 / 1e9),
             known_destinations: handshakes.known(now) as u64,
         }
     }
@@ -206,6 +206,7 @@ mod tests {
         let opening = known.opening();
         let sent = (opening.openings, opening.repeated_syns, opening.second_syns);
         assert_eq!((sent, opening.established, opening.lost_syns), ((2, 1, 1), 1, 1));
+        assert_eq!((opening.recent_loss, Known::new().opening().recent_loss), (Some(0.5), None));
         assert!(known.loss(HERE) > Share::from_percent(5).unwrap());
         known.on_path_mtu(1500);
         known.on_verdict("sea", HERE, Verdict::BlackHole, None);

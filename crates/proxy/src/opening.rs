@@ -68,6 +68,10 @@ pub(crate) async fn open(
                 Step::Start(copy) => match connect(means, leg, address, copy, place.take()) {
                     Ok(more) => {
                         leg.known.on_started(copy.kind);
+                        if copy.kind != Kind::First {
+                            let (kind, at_us) = (copy.kind, now.as_nanos() / 1_000);
+                            tracing::debug!(leg = %leg.name, %address, ?kind, at_us, "another SYN");
+                        }
                         race.0.push(more);
                     }
                     Err(error) if copy.kind == Kind::First => return Err(error),
