@@ -70,3 +70,20 @@ fn download(
     let took = Took { whole: transfer.seconds * 1e3, first_byte: transfer.first_byte * 1e3 };
     Ok((took, fidelity, reasons))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_first_time_out_is_left_out() {
+        let lacked = |wait: &str| {
+            let values = [("initial-rto".to_owned(), wait.to_owned())].into();
+            lacks(&Cell { part: "set-up".to_owned(), values })
+        };
+        assert_eq!(lacked("1 s"), None);
+        assert!(lacked("3 s").is_some_and(|why| why.contains("1 s")));
+        // of cells about anything else, nothing is lacking
+        assert_eq!(lacks(&Cell { part: "jam".to_owned(), values: [].into() }), None);
+    }
+}
