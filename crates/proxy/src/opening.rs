@@ -169,7 +169,7 @@ impl Drop for Race {
 impl Waiting {
     /// Its closing is to be a reset, should it have been answered meanwhile.
     fn abort(&self) {
-        // fails on what is no socket, which this is
+        // fails only on what is no socket
         let _ = socket::abort(self.stream.as_fd());
     }
 }
