@@ -174,11 +174,7 @@ fn leg_row(leg: &ProfileStatus) -> Vec<String> {
         opening.established.to_string(),
         opening.openings.to_string(),
         opening.lost_syns.to_string(),
-        // before anything is seen, nothing is known
-        match opening.established {
-            0 => dash(),
-            _ => format!("{:.1} %", opening.recent_loss * 100.0),
-        },
+        opening.recent_loss.map_or_else(dash, |loss| format!("{:.1} %", loss * 100.0)),
         opening.repeated_syns.to_string(),
         opening.second_syns.to_string(),
         mtu(leg.path.usual_mtu),

@@ -26,6 +26,8 @@ const TESTS: &[Test] = &[
         "a_known_destination_is_not_waited_for_a_second",
         a_known_destination_is_not_waited_for_a_second,
     ),
+    ("nothing_is_repeated_where_nothing_is_lost", nothing_is_repeated_where_nothing_is_lost),
+    ("a_copy_takes_the_place_of_a_connection", a_copy_takes_the_place_of_a_connection),
     ("a_second_syn_only_where_something_was_lost", a_second_syn_only_where_something_was_lost),
     ("datas_time_out_does_not_cut_an_opening", datas_time_out_does_not_cut_an_opening),
     ("an_opening_has_an_end_of_its_own", an_opening_has_an_end_of_its_own),
@@ -174,13 +176,43 @@ fn the_kernels_way_is_left_alone() {
 }
 
 fn a_known_destination_is_not_waited_for_a_second() {
-    // the second opening's first SYN (2) and its repetition (3) are lost, the third (4) is answered
+    // the first opening's SYN (0) is lost, which the kernel repeats (1), so that losses are known of; the
+    // third's (5) and its repetition (6) are, too, and the third (7) is answered
+    let pair = Pair::new(&[0, 5, 6], "");
+    let _kept = pair.open_kept(4);
+    assert_eq!((pair.kernel_repeats(), pair.opening("repeated_syns")), (1, 2));
+    assert_eq!((pair.opening("openings"), pair.opening("established")), (4, 4));
+    assert_eq!((pair.opening("lost_syns"), pair.opening("known_destinations")), (2, 1));
+    assert_eq!(pair.accepted.load(Relaxed), 4, "the server never hears of the others");
+}
+
+fn nothing_is_repeated_where_nothing_is_lost() {
+    // the second opening's SYN (2) and its repetition (3) are the first that are lost: more than one a second
+    // is left to the kernel (4)
     let pair = Pair::new(&[2, 3], "");
     let _kept = pair.open_kept(3);
-    assert_eq!((pair.kernel_repeats(), pair.opening("repeated_syns")), (0, 2));
-    assert_eq!((pair.opening("openings"), pair.opening("established")), (3, 3));
-    assert_eq!((pair.opening("lost_syns"), pair.opening("known_destinations")), (1, 1));
-    assert_eq!(pair.accepted.load(Relaxed), 3, "the server never hears of the others");
+    assert_eq!((pair.kernel_repeats(), pair.opening("repeated_syns")), (1, 1));
+    assert_eq!((pair.opening("established"), pair.opening("lost_syns")), (3, 1));
+}
+
+fn a_copy_takes_the_place_of_a_connection() {
+    // as above; then two at once, whose SYNs (5, 6) are lost, and room for one more connection: one has its
+    // copy (7), which is lost, too, and another in its place; the other waits for the kernel
+    let pair = Pair::new(&[0, 5, 6, 7], "[budgets]\nconnections = 5\n");
+    let _kept = pair.open_kept(2);
+    thread::scope(|scope| {
+        let both = [(); 2].map(|()| scope.spawn(|| pair.open(None)));
+        let both = both.map(|opening| opening.join().unwrap());
+        assert!(both.iter().all(|(status, _)| status == "200"));
+    });
+    assert_eq!((pair.kernel_repeats(), pair.opening("repeated_syns")), (2, 2));
+    // and gives it back
+    let level = |pair: &Pair| {
+        let status = pair.status();
+        let levels = status["pressure"]["levels"].as_array().unwrap();
+        levels.iter().find(|level| level["resource"] == "connections").unwrap()["used"].clone()
+    };
+    assert!(level(&pair).as_u64().unwrap() <= 4, "{}", level(&pair));
 }
 
 fn a_second_syn_only_where_something_was_lost() {

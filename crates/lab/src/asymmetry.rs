@@ -2,13 +2,14 @@
 //! and the search for the uplink that a downlink needs. Both engines use it; they differ in how a
 //! download is made.
 
+pub(crate) mod handshakes;
 mod search;
 
 use crate::cell::{Cell, CellError};
 use crate::engine::{EngineError, Fidelity, Outcome};
 use crate::path;
 use ekiden_model::formula::AckStream;
-use ekiden_model::link::{Bound, Config, QueueKind, Serialiser};
+use ekiden_model::link::{Bound, Config, Loss, LossUnit, QueueKind, Serialiser};
 use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_model::workload::stream::{Shape, StreamConfig};
 pub(crate) use search::Search;
@@ -34,6 +35,8 @@ pub(crate) struct Thin {
     pub(crate) mtu: u32,
     /// One way.
     delay: Span,
+    /// Of the whole path, each way: what is beside the thin link loses nothing.
+    loss: Share,
     slots: u64,
     framing: u32,
     up_queue: QueueKind,
@@ -54,11 +57,20 @@ impl Thin {
             "study" => 2,
             _ => cell.value::<u32>("acks")?.max(1),
         };
+        if cell.value::<u32>("relays")? > 0 && cell.text("layout")? != "ends" {
+            return Err(cell.error("layout", "relays of a thin link stand at its ends"));
+        }
         let legs = path::legs(cell)?;
         let longest = legs.iter().map(|leg| leg.rtt).max().unwrap_or(Span::ZERO);
+        let loss: Share = cell.value("loss")?;
+        if loss != Share::NONE && cell.values.contains_key("handshake-loss") {
+            let what = "where handshakes are lost by a plan of their own, nothing else is";
+            return Err(cell.error("loss", what));
+        }
         Ok(Self {
             downlink: cell.value("downlink")?,
             delay: Span::from_nanos(longest.as_nanos() / 2),
+            loss,
             slots: cell.value("slots")?,
             framing: cell.value("framing")?,
             up_queue: cell.value("up-queue")?,
@@ -75,7 +87,15 @@ impl Thin {
             serialiser: Serialiser::Rate(uplink),
             framing: self.framing,
             delay: self.delay,
+            loss: self.loss(),
             ..Config::default()
+        }
+    }
+
+    fn loss(&self) -> Loss {
+        match self.loss {
+            Share::NONE => Loss::None,
+            share => Loss::Independent(share, LossUnit::Packet),
         }
     }
 
@@ -85,6 +105,7 @@ impl Thin {
             discipline: QueueKind::DropTail.with(Bound::Packets(self.slots)),
             serialiser: Serialiser::Rate(self.downlink),
             delay: self.delay,
+            loss: self.loss(),
             ..Config::default()
         }
     }
@@ -125,11 +146,12 @@ pub(crate) fn jam(
 }
 
 /// What the ACK model says of a cell, in Mbit/s: the uplink that it needs, or the goodput that its uplink
-/// allows; `None` of a jammed one and of handshakes.
+/// allows; `None` of a jammed or lossy one and of handshakes.
 pub(crate) fn expected(cell: &Cell) -> Option<f64> {
     let thin = Thin::of(cell).ok()?;
     let mbit = |rate: Rate| rate.as_bits_per_second() as f64 / 1e6;
-    if cell.values.contains_key("initial-rto")
+    if handshakes::is_meant(cell)
+        || thin.loss != Share::NONE
         || cell.value("jam").ok().is_some_and(|jam: Share| jam != Share::NONE)
     {
         return None;

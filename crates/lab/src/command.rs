@@ -231,11 +231,12 @@ fn engine_of(plan: &Plan, asked: Option<&str>) -> Result<String, String> {
 fn check_choice(plan: &Plan, choice: &Choice) -> Result<(), String> {
     let cells = plan.cells(&Choice::default());
     for peer in &choice.peers {
-        if !cells.iter().any(|(cell, _)| cell.values.get(&plan.paired) == Some(peer)) {
-            return Err(format!(
-                "--peers {peer}: experiment «{}» has no such {}",
-                plan.name, plan.paired
-            ));
+        let known: BTreeSet<&str> =
+            cells.iter().filter_map(|(cell, _)| cell.text(plan::PEER).ok()).collect();
+        if !known.contains(peer.as_str()) {
+            let known: Vec<&str> = known.into_iter().filter(|name| *name != "none").collect();
+            let there = if known.is_empty() { "no relays".to_owned() } else { known.join(", ") };
+            return Err(format!("--peers {peer}: experiment «{}» has {there}", plan.name));
         }
     }
     for part in &choice.only {

@@ -7,6 +7,7 @@
 
 mod asymmetric;
 mod calibration;
+mod handshakes;
 mod jam;
 mod network;
 mod set_up;
@@ -26,7 +27,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
-use window::Packets;
+use window::{Packets, Window};
 
 /// Where files to be served are made: memory on every Linux; better the sandbox's own.
 pub const MEMORY: &str = "/dev/shm";
@@ -40,7 +41,7 @@ pub struct Kernel {
     ekiden: PathBuf,
     files: Files,
     /// Receive buffers by the window they make of which packets.
-    buffers: BTreeMap<(u64, Packets), u64>,
+    buffers: BTreeMap<(u64, Packets), Window>,
 }
 
 impl Kernel {
@@ -54,7 +55,7 @@ impl Kernel {
     }
 
     /// The receive buffer for a cell's window.
-    fn buffer(&mut self, cell: &Cell) -> Result<Option<u64>, EngineError> {
+    fn buffer(&mut self, cell: &Cell) -> Result<Option<Window>, EngineError> {
         if cell.text("window")? == "defaults" {
             return Ok(None);
         }
@@ -67,9 +68,9 @@ impl Kernel {
         if let Some(buffer) = self.buffers.get(&(window, packets)) {
             return Ok(Some(*buffer));
         }
-        let buffer = window::buffer_for(window, packets)?.buffer;
-        self.buffers.insert((window, packets), buffer);
-        Ok(Some(buffer))
+        let made = window::buffer_for(window, packets)?;
+        self.buffers.insert((window, packets), made);
+        Ok(Some(made))
     }
 
     fn measure(&mut self, cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
@@ -77,7 +78,7 @@ impl Kernel {
         let cut: Span = cell.value("cut")?;
         let file = self.files.of(size)?;
         let window = self.buffer(cell)?;
-        let network = network::of(cell, seed, window)?;
+        let network = network::of(cell, seed, window.map(|made| made.buffer))?;
         let begun = Instant::now();
         let mut set_up = SetUp::build(cell, network, self.files.folder(), &self.ekiden)?;
         let took = begun.elapsed().as_secs_f64();
@@ -95,6 +96,7 @@ impl Kernel {
             ("set_up_s", took),
         ];
         outcome.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
+        tell(window, &mut outcome);
         let mode = if set_up.super_packets { "super-packets" } else { "single packets" };
         let cut = if transfer.was_cut() { "yes" } else { "no" };
         outcome.facts.insert("links see".to_owned(), mode.to_owned());
@@ -107,6 +109,10 @@ impl Kernel {
 impl Engine for Kernel {
     fn name(&self) -> &'static str {
         "kernel"
+    }
+
+    fn lacks(&self, cell: &Cell) -> Option<&'static str> {
+        handshakes::lacks(cell)
     }
 
     fn facts(&mut self) -> BTreeMap<String, String> {
@@ -123,9 +129,9 @@ impl Engine for Kernel {
         ] {
             put(name, sysctl::read(name).unwrap_or_default());
         }
-        for ((window, _), buffer) in &self.buffers {
-            let value = format!("tcp_rmem of {buffer} bytes, fixed");
-            put(&format!("window of {}", Bytes::new(*window)), value);
+        for ((window, packets), made) in &self.buffers {
+            let value = format!("tcp_rmem of {} bytes, fixed", made.buffer);
+            put(&format!("window of {}, {packets}", Bytes::new(*window)), value);
         }
         put(
             "links",
@@ -163,7 +169,7 @@ impl Engine for Kernel {
         // the island's window; others are measured when a cell asks for them
         let window = Bytes::kib(384).as_u64();
         let made = window::buffer_for(window, ORDINARY)?;
-        self.buffers.insert((window, ORDINARY), made.buffer);
+        self.buffers.insert((window, ORDINARY), made);
         let name = "effective window, asked for 384 KiB, KiB".to_owned();
         calibration.figures.insert(name, made.effective as f64 / 1024.0);
         Ok(calibration)
@@ -175,13 +181,25 @@ impl Engine for Kernel {
         if !asymmetry::is_meant(cell) {
             return self.measure(cell, seed);
         }
-        let buffer = self.buffer(cell)?;
-        let ground = Ground { files: &mut self.files, ekiden: &self.ekiden, buffer };
-        let mut outcome = asymmetric::run(cell, seed, ground)?;
+        let window = self.buffer(cell)?;
+        let buffer = window.map(|made| made.buffer);
+        let mut ground = Ground { files: &mut self.files, ekiden: &self.ekiden, buffer };
+        let mut outcome = if asymmetry::handshakes::is_meant(cell) {
+            handshakes::run(cell, seed, &mut ground)?
+        } else {
+            asymmetric::run(cell, seed, ground)?
+        };
         let text = buffer.map_or("the machine's default".to_owned(), |b| format!("{b} bytes"));
         outcome.facts.insert("receive buffer".to_owned(), text);
+        tell(window, &mut outcome);
         Ok(outcome)
     }
+}
+
+/// Adds the window that a cell really had, if it was not the machine's own.
+fn tell(window: Option<Window>, outcome: &mut Outcome) {
+    let kib = window.map(|made| ("window_kib".to_owned(), made.effective as f64 / 1024.0));
+    outcome.figures.extend(kib);
 }
 
 /// The worst of the links' verdicts.

@@ -122,12 +122,15 @@ pub struct Quick {
     pub only: BTreeMap<String, Vec<String>>,
 }
 
+/// The axis of relays, whatever a plan compares.
+pub const PEER: &str = "peer";
+
 /// Which cells of a plan are to be run.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     /// The quick ones alone.
     pub quick: bool,
-    /// These values of the paired axis alone; the un-split path (`none`) always stays. Empty: all.
+    /// These values of [`PEER`] alone; the un-split path (`none`) always stays. Empty: all.
     pub peers: Vec<String>,
     /// These parts alone; empty: all.
     pub only: Vec<String>,
@@ -209,7 +212,7 @@ impl Plan {
                 for values in combinations(&grid.values) {
                     let stays = |(axis, value): (&String, &String)| {
                         let quick = quick.and_then(|quick| quick.only.get(axis));
-                        let peer = *axis != self.paired
+                        let peer = axis != PEER
                             || choice.peers.is_empty()
                             || value == "none"
                             || choice.peers.contains(value);

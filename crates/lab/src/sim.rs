@@ -9,7 +9,7 @@ mod proxy_pressure;
 mod set_up;
 mod thin_client;
 
-use crate::asymmetry;
+use crate::asymmetry::{self, handshakes};
 use crate::cell::Cell;
 use crate::engine::{Calibration, Engine, EngineError, Outcome};
 use ekiden_simulator::observer::Observer;
@@ -79,7 +79,7 @@ impl Engine for Simulated {
     fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
         if has_thin_clients(cell) {
             thin_client::run(cell, repetition, seed)
-        } else if set_up::is_meant(cell) {
+        } else if handshakes::is_meant(cell) {
             set_up::run(cell)
         } else if asymmetry::is_meant(cell) {
             asymmetric::run(cell, seed)
@@ -122,7 +122,7 @@ pub fn record<O: Observer>(
     }
     if has_thin_clients(cell) {
         thin_client::record(cell, seed, observer)
-    } else if set_up::is_meant(cell) {
+    } else if handshakes::is_meant(cell) {
         set_up::record(cell, observer)
     } else if asymmetry::is_meant(cell) {
         asymmetric::record(cell, seed, observer)

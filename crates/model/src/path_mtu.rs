@@ -49,8 +49,9 @@ pub enum Verdict {
     BlackHole,
 }
 
-/// Time-outs in a row after which large segments are taken for dropped: as many as the kernel waits for
-/// before it probes (`tcp_retries1`, RFC 1122 §4.2.3.5's R1 of 3). Where one packet in ten is lost, three
+/// Time-outs in a row after which large segments are taken for dropped: RFC 1122 §4.2.3.5's R1, Linux's
+/// `tcp_retries1`. Its probing begins one later, as the time is over that three take (measured: after the
+/// fourth, 3.5 s at 12 ms). Where one packet in ten is lost, three
 /// in a row fail once in a thousand.
 pub const SUSPECT_AFTER: u32 = 3;
 
@@ -61,8 +62,10 @@ pub const SUSPECT_AFTER: u32 = 3;
 pub struct PathMtu {
     acked: u64,
     delivered: u64,
-    /// The largest segments known to have come through.
+    /// The largest packets known to have come through, bytes.
     passed: u32,
+    /// The largest segment at the first look: what the peer announced and the route had then.
+    at_first: Option<u32>,
     verdict: Verdict,
 }
 
@@ -76,7 +79,7 @@ impl PathMtu {
     /// A connection not looked at yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { acked: 0, delivered: 0, passed: 0, verdict: Verdict::Fine }
+        Self { acked: 0, delivered: 0, passed: 0, at_first: None, verdict: Verdict::Fine }
     }
 
     /// A look.
@@ -84,27 +87,29 @@ impl PathMtu {
         let acked = facts.acked.saturating_sub(self.acked);
         let delivered = facts.delivered.saturating_sub(self.delivered);
         let mss = u64::from(facts.mss);
+        let packet = facts.mss.saturating_add(facts.headers);
         // small segments in between hide large ones; then an outage may be taken for a black hole
         if acked >= mss && 2 * acked >= delivered * mss {
-            self.passed = facts.mss;
+            self.passed = packet;
         }
         let full = facts.in_flight >= mss && 2 * facts.in_flight >= u64::from(facts.segments) * mss;
         let stuck = acked == 0 || self.acked == 0 && self.delivered == 0;
         let told = facts.path_mtu < facts.announced + facts.headers;
-        let probed = facts.timeouts_ever >= SUSPECT_AFTER && facts.mss < facts.announced;
-        self.verdict =
-            if facts.timeouts >= SUSPECT_AFTER && full && stuck && self.passed < facts.mss {
-                Verdict::BlackHole
-            } else if self.verdict == Verdict::BlackHole && acked == 0 {
-                // between two time-outs nothing new was learnt
-                Verdict::BlackHole
-            } else if probed {
-                Verdict::Smaller(facts.path_mtu.min(facts.mss + facts.headers))
-            } else if told {
-                Verdict::Smaller(facts.path_mtu)
-            } else {
-                Verdict::Fine
-            };
+        // a peer may announce less than we do; only what fell since was found on the way
+        let fell = facts.mss < *self.at_first.get_or_insert(facts.mss);
+        let probed = facts.timeouts_ever >= SUSPECT_AFTER && fell;
+        self.verdict = if facts.timeouts >= SUSPECT_AFTER && full && stuck && self.passed < packet {
+            Verdict::BlackHole
+        } else if self.verdict == Verdict::BlackHole && acked == 0 {
+            // between two time-outs nothing new was learnt
+            Verdict::BlackHole
+        } else if probed {
+            Verdict::Smaller(facts.path_mtu.min(packet))
+        } else if told {
+            Verdict::Smaller(facts.path_mtu)
+        } else {
+            Verdict::Fine
+        };
         (self.acked, self.delivered) = (facts.acked, facts.delivered);
         self.verdict
     }
@@ -115,10 +120,11 @@ impl PathMtu {
         self.verdict
     }
 
-    /// Whether segments of full size came through.
+    /// How large the packets are that came through with segments of full size, bytes; `None` while none
+    /// did.
     #[must_use]
-    pub const fn has_passed(&self) -> bool {
-        self.passed > 0
+    pub fn passed(&self) -> Option<u32> {
+        (self.passed > 0).then_some(self.passed)
     }
 }
 
@@ -170,7 +176,7 @@ mod tests {
         let mut path = PathMtu::new();
         let moved = Facts { acked: 100 * MSS, delivered: 100, ..stuck(0) };
         assert_eq!(path.on_look(moved), Verdict::Fine);
-        assert!(path.has_passed());
+        assert_eq!(path.passed(), Some(1500));
         let cut = Facts { timeouts: 7, timeouts_ever: 7, ..moved };
         assert_eq!(path.on_look(cut), Verdict::Fine);
     }
@@ -192,8 +198,7 @@ mod tests {
         assert_eq!(path.on_look(smaller), Verdict::BlackHole);
         let moves = Facts { acked: 20 * 1012, delivered: 20, ..smaller };
         assert_eq!(path.on_look(moves), Verdict::Smaller(1064));
-        // the same, seen only when it was over
-        assert_eq!(PathMtu::new().on_look(moves), Verdict::Smaller(1064));
+        assert_eq!(path.passed(), Some(1064));
     }
 
     #[test]
@@ -202,6 +207,22 @@ mod tests {
         assert_eq!(path.on_look(stuck(3)), Verdict::BlackHole);
         let moves = Facts { acked: 20 * MSS, delivered: 20, in_flight: 0, segments: 0, ..stuck(0) };
         assert_eq!(path.on_look(moves), Verdict::Fine);
+    }
+
+    #[test]
+    fn an_outage_of_a_peer_that_announced_less_finds_nothing() {
+        let clamped = Facts { mss: 1328, in_flight: 10 * 1328, ..stuck(0) };
+        let mut path = PathMtu::new();
+        assert_eq!(
+            path.on_look(Facts { acked: 20 * 1328, delivered: 20, ..clamped }),
+            Verdict::Fine
+        );
+        let cut = Facts { acked: 20 * 1328, delivered: 20, ..clamped };
+        assert_eq!(path.on_look(Facts { timeouts: 5, timeouts_ever: 5, ..cut }), Verdict::Fine);
+        let again = Facts { acked: 60 * 1328, delivered: 60, timeouts_ever: 5, ..clamped };
+        assert_eq!(path.on_look(again), Verdict::Fine);
+        // seen for the first time when it was over, nothing tells a probe from a clamp
+        assert_eq!(PathMtu::new().on_look(again), Verdict::Fine);
     }
 
     #[test]

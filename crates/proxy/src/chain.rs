@@ -15,6 +15,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ekiden_linux::answer::{Outcomes, Stage};
 use std::future::Future;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -32,6 +33,8 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) stream: Arc<TcpStream>,
+    /// What was dialled: the destination, or the chain's first proxy.
+    pub(crate) peer: SocketAddr,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) outcomes: Outcomes,
     /// As of what was dialled.
@@ -87,10 +90,11 @@ async fn open_chain(
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
-        let Dialed { stream, outcomes, announced } =
+        let Dialed { stream, peer, outcomes, announced } =
             dial(world, &to.host, to.port, &route.leg, allowed).await?;
         return Ok(Opened {
             stream,
+            peer,
             leg: Arc::clone(&route.leg),
             outcomes,
             announced,
@@ -126,7 +130,7 @@ async fn finish(
     to: &Destination,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
-    let Dialed { stream, outcomes, announced } = dialed;
+    let Dialed { stream, peer, outcomes, announced } = dialed;
     let mut incoming = Incoming::new(Arc::clone(&stream), Vec::new());
     let mut hop = first;
     for next in rest {
@@ -149,6 +153,7 @@ async fn finish(
     chain.on_success();
     Ok(Opened {
         stream,
+        peer,
         leg: Arc::clone(&first.leg),
         outcomes,
         announced,
@@ -190,7 +195,11 @@ async fn open_through_tunnel(
         _ => first.on_success(),
     })?;
     let outcomes = first.leg.leg.socket.apply(stream.as_fd(), Stage::Accepted);
-    let dialed = Dialed { stream, outcomes, announced: false };
+    // the near end of the flow: a socket pair within this process
+    let peer = stream.peer_addr().map_err(|error| {
+        Failure::new(Kind::Closed, format!("the flow to relay «{relay}» broke: {error}"))
+    })?;
+    let dialed = Dialed { stream, peer, outcomes, announced: false };
     let opened = match rest.split_first() {
         Some((second, rest)) => {
             finish(world, chain, second, rest, dialed, traveller.asked.to, purpose).await?
@@ -200,9 +209,10 @@ async fn open_through_tunnel(
                 first.on_success();
                 chain.on_success();
             }
-            let Dialed { stream, outcomes, announced } = dialed;
+            let Dialed { stream, peer, outcomes, announced } = dialed;
             Opened {
                 stream,
+                peer,
                 leg: Arc::clone(&first.leg),
                 outcomes,
                 announced,

@@ -20,6 +20,8 @@ use tokio::task::JoinSet;
 #[derive(Debug)]
 pub(crate) struct Dialed {
     pub(crate) stream: Arc<TcpStream>,
+    /// Where it leads.
+    pub(crate) peer: SocketAddr,
     pub(crate) outcomes: Outcomes,
     /// Whether its receive buffer was asked for in the handshake and is to be given back.
     pub(crate) announced: bool,

@@ -38,21 +38,20 @@ impl Known {
         }
     }
 
-    /// What an opening to `address` may do. With Fast Open, the connection stands before a SYN is sent:
-    /// there is nothing to wait for and nothing to repeat.
+    /// What an opening to `address` may do. With Fast Open and a cookie, the connection stands before a
+    /// SYN is sent, and no plan gets to do anything; without one, this is an opening like any other.
     pub(crate) fn plan(&self, leg: &Leg, address: IpAddr) -> Plan {
-        let fast = leg.socket.fast_open == Some(true);
-        let remembers = !fast && (leg.second_syn || leg.initial_rto == InitialRto::Cached);
+        let remembers = leg.second_syn || leg.initial_rto == InitialRto::Cached;
         let now = clock::now();
         let rto = if remembers { locked(&self.handshakes).initial_rto(now, address) } else { None };
         Plan {
             within: leg.establish_timeout.unwrap_or(Span::MAX),
             repeat_after: rto.filter(|_| leg.initial_rto == InitialRto::Cached),
-            second_after: (leg.second_syn && !fast).then(|| second_after(rto)),
+            second_after: leg.second_syn.then(|| second_after(rto)),
         }
     }
 
-    /// The share of handshakes with `address` that was lost lately.
+    /// The share of handshakes with `address` that is held to be lost.
     pub(crate) fn loss(&self, address: IpAddr) -> Share {
         locked(&self.handshakes).loss(clock::now(), address)
     }
@@ -82,7 +81,13 @@ impl Known {
     }
 
     /// What a connection of `leg` to `address` comes to; a black hole is told in the log, once.
-    pub(crate) fn on_verdict(&self, leg: &str, address: IpAddr, verdict: Verdict, passed: bool) {
+    pub(crate) fn on_verdict(
+        &self,
+        leg: &str,
+        address: IpAddr,
+        verdict: Verdict,
+        passed: Option<u32>,
+    ) {
         let news = locked(&self.paths).on_verdict(clock::now(), address, verdict, passed);
         match verdict {
             Verdict::BlackHole if news => tracing::warn!(
@@ -121,14 +126,14 @@ impl Known {
         let now = clock::now();
         let handshakes = locked(&self.handshakes);
         let openings = self.openings.load(Relaxed);
-        let loss = handshakes.loss_of_all(now).as_parts_per_billion() as f64 / 1e9;
+        let loss = handshakes.loss_of_all(now);
         OpeningStatus {
             openings,
             established: self.established.load(Relaxed),
             lost_syns: self.lost.load(Relaxed),
             repeated_syns: self.repeats.load(Relaxed),
             second_syns: self.seconds.load(Relaxed),
-            recent_loss: loss,
+            recent_loss: loss.map(|share| share.as_parts_per_billion() as f64 / 1e9),
             known_destinations: handshakes.known(now) as u64,
         }
     }
@@ -182,11 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn with_fast_open_there_is_no_handshake_to_wait_for() {
+    fn fast_open_switches_nothing_off() {
         let socket = SocketOptions { fast_open: Some(true), ..SocketOptions::default() };
         let leg = Leg { socket, second_syn: true, ..Leg::default() };
         let plan = known().plan(&leg, HERE);
-        assert_eq!((plan.repeat_after, plan.second_after), (None, None));
+        assert_eq!((plan.repeat_after, plan.second_after), (Some(ms(400)), Some(ms(50))));
     }
 
     #[test]
@@ -201,10 +206,11 @@ mod tests {
         let opening = known.opening();
         let sent = (opening.openings, opening.repeated_syns, opening.second_syns);
         assert_eq!((sent, opening.established, opening.lost_syns), ((2, 1, 1), 1, 1));
+        assert_eq!((opening.recent_loss, Known::new().opening().recent_loss), (Some(0.5), None));
         assert!(known.loss(HERE) > Share::from_percent(5).unwrap());
         known.on_path_mtu(1500);
-        known.on_verdict("sea", HERE, Verdict::BlackHole, false);
-        known.on_verdict("sea", HERE, Verdict::Smaller(1400), true);
+        known.on_verdict("sea", HERE, Verdict::BlackHole, None);
+        known.on_verdict("sea", HERE, Verdict::Smaller(1400), Some(1400));
         let path = known.path();
         assert_eq!((path.usual_mtu, path.smallest_mtu), (Some(1500), Some(1400)));
         assert_eq!((path.troubled.len(), path.troubled[0].state.as_str()), (1, "smaller"));

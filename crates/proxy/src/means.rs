@@ -1,4 +1,4 @@
-//! What all connections share: room for themselves, pipes, memory for bytes that cannot be written yet.
+//! What all connections share: pipes, memory for bytes that cannot be written yet.
 
 use crate::cache::Cache;
 use crate::resources::Resources;
@@ -13,7 +13,6 @@ use ekiden_model::rng::Rng;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use tokio::sync::Semaphore;
 
 /// Bytes read at a time when copying. Each thread has one buffer of this size; a connection has none.
 pub(crate) const SCRATCH: usize = 64 * 1024;
@@ -34,8 +33,6 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
 #[derive(Debug)]
 pub(crate) struct Means {
     pub(crate) pipes: PipePool,
-    /// A permit for each socket that waits beside the first of an opening.
-    pub(crate) room: Arc<Semaphore>,
     /// Before all legs' extra SYNs.
     pub(crate) guard: Mutex<Guard>,
     pub(crate) resources: Arc<Resources>,
@@ -58,7 +55,6 @@ impl Means {
     ) -> Arc<Self> {
         Arc::new(Self {
             pipes: PipePool::new(budgets.pipes, budgets.pipe_size.as_usize()),
-            room: Arc::new(Semaphore::new(budgets.connections as usize)),
             guard: Mutex::new(Guard::new(GUARDED)),
             resources,
             cache,

@@ -4,30 +4,30 @@
 //! first SYN ─────────────────────────── 1 s ─▶ the kernel repeats it, again and again
 //!   └─ second SYN after δ, if asked for and permitted
 //!       └─ no answer by rto0 ─▶ another ─▶ at 3 · rto0 another …, each in the place of the one before
-//! the first answer wins; what else waits is closed
+//! the first answer wins; what else waits is aborted
 //! ```
 //! A socket that waits for its SYN's answer is closed without a packet. Should the answer still come, the
-//! kernel resets it, and the server's program never hears of it.
+//! kernel resets it, and the server's program never hears of it. Where two are answered before this program
+//! wakes, the one that is not wanted is reset, not ended: a program that has accepted it learns so at once.
 
 use crate::dial::Dialed;
 use crate::means::Means;
 use crate::registry::locked;
+use crate::resources::Spare;
 use crate::world::NamedLeg;
 use ekiden_linux::answer::{Outcomes, Stage};
-use ekiden_linux::clock;
 use ekiden_linux::options::SocketOptions;
 use ekiden_linux::tcp_info::{TcpInfo, TcpState};
+use ekiden_linux::{clock, socket};
 use ekiden_model::opening::{Answered, Copy, Kind, Opening, Step};
 use ekiden_model::units::{Span, Time};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
-use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::OwnedSemaphorePermit;
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
 
 /// A copy that waits for its answer.
 struct Waiting {
@@ -36,10 +36,13 @@ struct Waiting {
     outcomes: Outcomes,
     /// Its receive buffer was asked for, so that the handshake announces a window scale to match.
     announced: bool,
-    connecting: Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>,
-    /// Copies beside the first are counted, so that descriptors suffice for all.
-    _place: Option<OwnedSemaphorePermit>,
+    stream: TcpStream,
+    /// Copies beside the first are counted as connections, so that descriptors suffice for all.
+    _place: Option<Spare>,
 }
+
+/// Those that wait. What is dropped with it, or struck out of it, nobody wants any more.
+struct Race(Vec<Waiting>);
 
 /// Connects to `address` over a leg.
 ///
@@ -53,27 +56,29 @@ pub(crate) async fn open(
 ) -> io::Result<Dialed> {
     let plan = leg.known.plan(&leg.leg, address.ip());
     let mut opening = Opening::new(plan, clock::now());
-    let mut waiting: Vec<Waiting> = Vec::with_capacity(1);
+    let mut race = Race(Vec::with_capacity(1));
     loop {
         let now = clock::now();
         let mut place = None;
         while let Some(step) = opening.next(now, |kind| {
-            place = means.place();
-            place.is_some()
-                && (kind != Kind::Second
-                    || means.grant(now, address.ip(), leg.known.loss(address.ip())))
+            place = means.resources.spare();
+            place.is_some() && means.grant(now, address.ip(), kind, leg)
         }) {
             match step {
                 Step::Start(copy) => match connect(means, leg, address, copy, place.take()) {
                     Ok(more) => {
                         leg.known.on_started(copy.kind);
-                        waiting.push(more);
+                        if copy.kind != Kind::First {
+                            let (kind, at_us) = (copy.kind, now.as_nanos() / 1_000);
+                            tracing::debug!(leg = %leg.name, %address, ?kind, at_us, "another SYN");
+                        }
+                        race.0.push(more);
                     }
                     Err(error) if copy.kind == Kind::First => return Err(error),
                     // no descriptor or no port left: those that wait already may still do
                     Err(_) => opening.on_failed(copy.number),
                 },
-                Step::Close(number) => waiting.retain(|other| other.copy.number != number),
+                Step::Close(number) => race.close(number),
                 Step::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
             }
         }
@@ -81,15 +86,15 @@ pub(crate) async fn open(
         let deadline = opening.deadline();
         let (winner, result) = tokio::select! {
             biased;
-            answered = answer(&mut waiting) => answered,
+            answered = poll_fn(|cx| race.poll(cx)) => answered,
             () = crate::dial::wait_until(deadline), if deadline != Time::NEVER => continue,
         };
         match result {
-            Ok(stream) => {
+            Ok(()) => {
                 leg.known.on_established();
-                return Ok(established(leg, address, &winner, stream));
+                return Ok(established(leg, address, winner));
             }
-            Err(error) if !waiting.is_empty() && !is_answer(winner.copy.kind, &error) => {
+            Err(error) if !race.0.is_empty() && !is_answer(winner.copy.kind, &error) => {
                 opening.on_failed(winner.copy.number);
             }
             Err(error) => return Err(error),
@@ -113,7 +118,7 @@ fn connect(
     leg: &NamedLeg,
     address: SocketAddr,
     copy: Copy,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Spare>,
 ) -> io::Result<Waiting> {
     let ipv6 = address.is_ipv6();
     let (socket, outcomes) = match leg.leg.establish_timeout {
@@ -125,65 +130,79 @@ fn connect(
         _ => leg.leg.socket.new_stream_socket(ipv6, Stage::Connecting)?,
     };
     let announced = means.resources.announce(socket.as_fd(), &leg.leg);
-    let socket = TcpSocket::from_std_stream(socket.into());
-    let connecting = Box::pin(socket.connect(address));
-    Ok(Waiting { copy, since: clock::now(), outcomes, announced, connecting, _place: place })
+    let since = clock::now();
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+        // at once, as with Fast Open, or later: either is told by its becoming writable
+        Ok(()) | Err(_) => {}
+    }
+    let stream = TcpStream::from_std(socket.into())?;
+    Ok(Waiting { copy, since, outcomes, announced, stream, _place: place })
 }
 
-/// The first copy that came to something, in the order in which they were sent.
-async fn answer(waiting: &mut Vec<Waiting>) -> (Waiting, io::Result<TcpStream>) {
-    poll_fn(|cx| {
-        for at in 0..waiting.len() {
-            if let Poll::Ready(result) = waiting[at].connecting.as_mut().poll(cx) {
-                return Poll::Ready((waiting.remove(at), result));
+impl Race {
+    /// The first copy that came to something, in the order in which they were sent.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Waiting, io::Result<()>)> {
+        for at in 0..self.0.len() {
+            if let Poll::Ready(ready) = self.0[at].stream.poll_write_ready(cx) {
+                let one = self.0.remove(at);
+                let error = ready.and_then(|()| one.stream.take_error());
+                return Poll::Ready((one, error.and_then(|error| error.map_or(Ok(()), Err))));
             }
         }
         Poll::Pending
-    })
-    .await
+    }
+
+    fn close(&mut self, number: u8) {
+        if let Some(at) = self.0.iter().position(|waiting| waiting.copy.number == number) {
+            self.0.remove(at).abort();
+        }
+    }
+}
+
+impl Drop for Race {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Waiting::abort);
+    }
+}
+
+impl Waiting {
+    /// Its closing is to be a reset, should it have been answered meanwhile.
+    fn abort(&self) {
+        // fails only on what is no socket
+        let _ = socket::abort(self.stream.as_fd());
+    }
 }
 
 /// Learns from the handshake, and asks the socket for what had to wait for its end.
-fn established(leg: &NamedLeg, address: SocketAddr, winner: &Waiting, stream: TcpStream) -> Dialed {
+fn established(leg: &NamedLeg, address: SocketAddr, winner: Waiting) -> Dialed {
     let took = clock::now().since(winner.since);
+    let Waiting { copy, mut outcomes, announced, stream, .. } = winner;
     if let Ok(info) = TcpInfo::read(stream.as_fd())
         // with Fast Open there was no handshake yet, and nothing was learnt
         && !matches!(info.state, TcpState::SynSent | TcpState::SynRecv | TcpState::Close)
     {
         let answered = Answered {
-            by_first: winner.copy.kind == Kind::First,
+            by_first: copy.kind == Kind::First,
             repeated: info.total_retrans > 0,
             took,
             rtt: (info.rtt > 0).then(|| Span::from_micros(info.rtt.into())),
         };
         leg.known.on_answered(address.ip(), answered);
     }
-    let mut outcomes = winner.outcomes.clone();
     if leg.leg.establish_timeout.is_some() && leg.leg.socket.user_timeout.is_some() {
         let late =
             SocketOptions { user_timeout: leg.leg.socket.user_timeout, ..SocketOptions::default() };
         outcomes.add(late.apply(stream.as_fd(), Stage::Connecting));
     }
-    Dialed { stream: Arc::new(stream), outcomes, announced: winner.announced }
+    Dialed { stream: Arc::new(stream), peer: address, outcomes, announced }
 }
 
 impl Means {
-    /// Room for one more descriptor, if nothing is short and nobody waits for it.
-    fn place(&self) -> Option<OwnedSemaphorePermit> {
-        if !self.resources.has_spare() {
-            return None;
-        }
-        Arc::clone(&self.room).try_acquire_owned().ok()
-    }
-
-    /// Whether an extra SYN may be sent.
-    fn grant(
-        &self,
-        now: Time,
-        address: std::net::IpAddr,
-        loss: ekiden_model::units::Share,
-    ) -> bool {
-        locked(&self.guard).grant(now, address, loss)
+    /// Whether a copy may be sent.
+    fn grant(&self, now: Time, address: IpAddr, kind: Kind, leg: &NamedLeg) -> bool {
+        let loss = leg.known.loss(address);
+        locked(&self.guard).grant(now, address, kind, loss)
     }
 }
 
@@ -191,6 +210,38 @@ impl Means {
 mod tests {
     use super::*;
     use io::ErrorKind as E;
+    use std::io::Read as _;
+    use std::time::Duration;
+
+    /// One that was answered while nobody looked.
+    async fn answered(to: SocketAddr) -> Waiting {
+        let options = SocketOptions::default();
+        let (socket, outcomes) = options.new_stream_socket(false, Stage::Connecting).unwrap();
+        // it is under way, as the error says
+        let _ = socket.connect(&to.into());
+        let stream = TcpStream::from_std(socket.into()).unwrap();
+        stream.writable().await.unwrap();
+        let copy = Copy { number: 1, kind: Kind::Repeat };
+        Waiting { copy, since: clock::now(), outcomes, announced: false, stream, _place: None }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_wants_is_reset_and_not_ended() {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let to = listener.local_addr().unwrap();
+        for by_number in [true, false] {
+            let mut race = Race(vec![answered(to).await]);
+            let (mut accepted, _) = listener.accept().unwrap();
+            accepted.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            if by_number {
+                race.close(1);
+                assert!(race.0.is_empty());
+            }
+            drop(race);
+            let told = accepted.read(&mut [0]).unwrap_err();
+            assert_eq!(told.kind(), E::ConnectionReset);
+        }
+    }
 
     #[test]
     fn only_the_peers_word_counts_of_a_copy() {

@@ -20,9 +20,11 @@ mod idle;
 mod leg;
 mod newcomers;
 mod report;
+mod spare;
 
 pub(crate) use idle::{Kept, PoolKey, watch};
 pub(crate) use newcomers::{Newcomer, Place};
+pub(crate) use spare::Spare;
 
 use crate::registry::{Entry, locked};
 use crate::settings::{Leg as Profile, Settings};
@@ -99,6 +101,8 @@ struct State {
     legs: BTreeMap<u64, Leg>,
     /// Clients that are in.
     clients: u64,
+    /// Sockets that wait beside the first of an opening.
+    spares: u64,
     /// Connections in the pool, by key.
     pooled: HashMap<PoolKey, u32>,
     /// Those who notice that a pooled connection ends, by its number.
@@ -234,6 +238,7 @@ impl Resources {
             admission: Admission::new(setup.admission()),
             legs: BTreeMap::new(),
             clients: 0,
+            spares: 0,
             pooled: HashMap::new(),
             watchers: BTreeMap::new(),
             parked: BTreeMap::new(),
@@ -250,13 +255,6 @@ impl Resources {
             admitted,
         };
         (Arc::new(resources), turns)
-    }
-
-    /// Whether there is room for a socket that could be done without: nothing is short, and nobody waits.
-    pub(crate) fn has_spare(&self) -> bool {
-        let state = &mut *locked(&self.state);
-        state.level();
-        !state.pressure.low() && state.admission.waiting() == 0
     }
 
     /// Whether the handshake would announce a scale too small for the largest buffer: Linux goes by the
@@ -392,7 +390,7 @@ impl State {
     /// How many places are taken; told before every question to pressure or admission.
     fn level(&mut self) {
         // each pooled connection has its watcher
-        let used = self.clients + self.watchers.len() as u64;
+        let used = self.clients + self.spares + self.watchers.len() as u64;
         self.pressure.on_level(Resource::Connections, used, Some(self.settings.connections));
     }
 

@@ -19,34 +19,31 @@ pub(crate) struct SeenLeg {
     pub(crate) leg: Arc<NamedLeg>,
     outcomes: Vec<Outcomes>,
     path: PathMtu,
-    /// Where it goes, once it was looked at: a socket whose both ends are closed no longer says.
-    peer: Option<IpAddr>,
+    /// Where it goes: a socket whose both ends are closed no longer says, and at a tunnel's end that is
+    /// the one whose sending is to be judged.
+    peer: IpAddr,
+    looked: bool,
 }
 
 impl SeenLeg {
     pub(crate) fn new(
         stream: &Arc<TcpStream>,
+        peer: IpAddr,
         leg: Arc<NamedLeg>,
         outcomes: Vec<Outcomes>,
     ) -> Self {
-        let stream = Arc::downgrade(stream);
-        Self { stream, leg, outcomes, path: PathMtu::new(), peer: None }
+        let (stream, peer) = (Arc::downgrade(stream), peer.to_canonical());
+        Self { stream, leg, outcomes, path: PathMtu::new(), peer, looked: false }
     }
 
     /// Looks whether packets of full size get through, and tells the leg.
     pub(crate) fn look(&mut self) {
         let Some(stream) = self.stream.upgrade() else { return };
         let Ok(info) = TcpInfo::read(stream.as_fd()) else { return };
-        let peer = match (self.peer, stream.peer_addr()) {
-            (Some(peer), _) => peer,
-            (None, Ok(peer)) => {
-                self.peer = Some(peer.ip());
-                self.leg.known.on_path_mtu(info.pmtu);
-                peer.ip()
-            }
-            (None, Err(_)) => return,
-        };
-        let ip = if peer.is_ipv4() { 20 } else { 40 };
+        if !std::mem::replace(&mut self.looked, true) {
+            self.leg.known.on_path_mtu(info.pmtu);
+        }
+        let ip = if self.peer.is_ipv4() { 20 } else { 40 };
         let stamps = if info.has(TcpInfo::OPT_TIMESTAMPS) { 12 } else { 0 };
         let acked = info.bytes_acked.unwrap_or(0).saturating_sub(1); // the SYN
         // older kernels do not say what was sent: then nothing is under way, and nothing suspected
@@ -63,7 +60,7 @@ impl SeenLeg {
             acked,
             delivered: info.delivered.unwrap_or(0).into(),
         });
-        self.leg.known.on_verdict(&self.leg.name, peer, verdict, self.path.has_passed());
+        self.leg.known.on_verdict(&self.leg.name, self.peer, verdict, self.path.passed());
     }
 
     /// The kernel's figures; `None` when the socket is closed already.

@@ -17,8 +17,8 @@ use crate::seldom::Seldom;
 use crate::socks_door;
 use crate::tunnel_door;
 use crate::tunnels::{Arrival, Asked};
-use crate::world::{Route, World, limits};
-use ekiden_linux::answer::Stage;
+use crate::world::{NamedLeg, Route, World, limits};
+use ekiden_linux::answer::{Outcomes, Stage};
 use ekiden_linux::clock;
 use ekiden_model::lifetime::{Expired, Limits};
 use ekiden_model::units::{Span, Time};
@@ -81,7 +81,7 @@ pub(crate) struct LogEntry {
 pub(crate) async fn serve(session: Session) {
     let client_leg = Arc::clone(&session.world.client_leg);
     let outcomes = client_leg.leg.socket.apply(session.client.as_fd(), Stage::Accepted);
-    session.registered.set_client_leg(SeenLeg::new(&session.client, client_leg, vec![outcomes]));
+    session.registered.set_client_leg(session.seen(client_leg, outcomes));
     if let Err(denied) = session.decider().client() {
         session.registered.count_refused();
         static SAID: Seldom = Seldom::new();
@@ -143,12 +143,16 @@ impl Session {
     pub(crate) async fn open(&self, to: &Destination, purpose: Purpose) -> Result<Way, Failure> {
         let route = Arc::clone(self.world.route(to));
         let opened = open(&self.world, &route, self.traveller(to), purpose).await?;
-        let seen =
-            SeenLeg::new(&opened.stream, Arc::clone(&opened.leg), vec![opened.outcomes.clone()]);
+        let seen = SeenLeg::new(
+            &opened.stream,
+            opened.peer.ip(),
+            Arc::clone(&opened.leg),
+            vec![opened.outcomes.clone()],
+        );
         let managed = self.resources().manage(
             &opened.stream,
             &opened.leg.leg,
-            opened.stream.peer_addr().ok(),
+            Some(opened.peer),
             opened.announced,
         );
         self.go_by(&route, &opened.through, &seen, &managed);
@@ -179,9 +183,14 @@ impl Session {
             let leg = Arc::clone(&route.client_leg);
             let outcomes = leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
             self.managed.become_other(&self.client, &leg.leg);
-            self.registered.set_client_leg(SeenLeg::new(&self.client, leg, vec![outcomes]));
+            self.registered.set_client_leg(self.seen(leg, outcomes));
         }
         self.resources().pair(self.managed.id, managed.id);
+    }
+
+    /// The client's leg, as the register sees it.
+    fn seen(&self, leg: Arc<NamedLeg>, outcomes: Outcomes) -> SeenLeg {
+        SeenLeg::new(&self.client, self.address.ip(), leg, vec![outcomes])
     }
 
     pub(crate) fn resources(&self) -> &Arc<Resources> {

@@ -219,9 +219,9 @@ pub struct OpeningStatus {
     pub repeated_syns: u64,
     /// Extra SYNs sent in case the first is lost (`second_syn`).
     pub second_syns: u64,
-    /// Share of first SYNs lost in the last five to ten minutes, 0 to 1; 0.005 is believed before any was
-    /// seen, as firmly as ten handshakes.
-    pub recent_loss: f64,
+    /// Share of the handshakes answered in the last five to ten minutes whose first SYN, or its answer, was
+    /// lost, 0 to 1; `null` where there were none.
+    pub recent_loss: Option<f64>,
     /// Destinations (IPv4 /24, IPv6 /48) whose round-trip time is known.
     pub known_destinations: u64,
 }

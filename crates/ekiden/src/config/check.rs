@@ -291,6 +291,9 @@ fn legs(reader: &mut Reader<'_>, draft: &Draft) {
         let only_accepts = !connects.contains(name.as_str()) && accepts.contains(name.as_str());
         for (key, set) in [
             ("connect_timeout", leg.leg.connect_timeout != default.connect_timeout),
+            ("establish_timeout", leg.leg.establish_timeout.is_some()),
+            ("initial_rto", leg.leg.initial_rto != default.initial_rto),
+            ("second_syn", leg.leg.second_syn != default.second_syn),
             ("source", leg.leg.socket.source.is_some()),
         ] {
             let path = format!("leg.{name}.{key}");
@@ -311,6 +314,18 @@ fn legs(reader: &mut Reader<'_>, draft: &Draft) {
                 &format!("leg.{name}"),
                 format!("leg `{name}` is used by no upstream, route or other leg"),
                 "",
+            );
+        }
+        if leg.leg.establish_timeout.is_some_and(|each| each >= leg.leg.connect_timeout)
+            && !only_accepts
+        {
+            reader.report(
+                Warning,
+                &format!("leg.{name}.establish_timeout"),
+                "`establish_timeout`, for each address, is not shorter than `connect_timeout`, for all of \
+                 them, and never ends anything",
+                "it still keeps `user_timeout` from ending handshakes; set it lower to try the next address \
+                 sooner",
             );
         }
         let socket = &leg.leg.socket;

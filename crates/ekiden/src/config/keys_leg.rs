@@ -37,10 +37,10 @@ pub(super) static LEG: &[Key<LegDraft>] = keys! { LegDraft;
         "Where another address or upstream stands ready to be tried: \"5 s\".";
     initial_rto = leg.initial_rto: Kind::Choice(INITIAL_RTOS), None,
         "How long a SYN is waited for before another is sent: \"cached\", 200 ms to 1 s by earlier handshakes with the destination (its /24 or /48); \"kernel\", always 1 s.",
-        "A second socket while the first waits; where the round trip suddenly doubles, a SYN in vain.",
+        "A second socket while the first waits; where the round trip suddenly doubles, a SYN in vain, one a second to a destination while less than 1 % of handshakes is held to be lost.",
         "\"kernel\" where every SYN counts, as behind a firewall that limits them.";
     second_syn = leg.second_syn: Kind::Switch, None,
-        "Sends a second SYN max(20 ms, RTO/8) after the first unless that is answered: at most one a second to a destination, none where less than 1 % of recent handshakes was lost.",
+        "Sends a second SYN max(20 ms, RTO/8) after the first unless that is answered: at most one a second to a destination, none where less than 1 % of recent handshakes is held to be lost, by the destination's own and its leg's.",
         "Up to twice the SYNs; where it loses the race, the peer's answer to it is reset.",
         "Legs that lose several per cent and open few connections to each destination.";
     idle_timeout = leg.idle_timeout: Kind::Span(SECOND, HOUR.saturating_mul(24 * 30)), None,

@@ -45,7 +45,7 @@ fn black_hole(leg: &ProfileStatus, holes: &[&TroubleStatus], facts: &Facts) -> F
         format!(", beginning with segments of {mss} bytes (net.ipv4.tcp_base_mss)")
     });
     let probing = format!(
-        "with net.ipv4.tcp_mtu_probing each connection finds out by itself after three time-outs{begins}"
+        "with net.ipv4.tcp_mtu_probing each connection finds out by itself after four time-outs, which take 3 s and more{begins}"
     );
     let why = format!(
         "connections stall as soon as they send more than a few hundred bytes, though the handshake \

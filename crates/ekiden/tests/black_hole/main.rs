@@ -21,6 +21,7 @@ const TESTS: &[Test] = &[
     ("a_download_stalls_and_is_told", a_download_stalls_and_is_told),
     ("a_smaller_segment_gets_through", a_smaller_segment_gets_through),
     ("probing_gets_through_after_a_while", probing_gets_through_after_a_while),
+    ("what_a_router_said_is_seen_at_the_end", what_a_router_said_is_seen_at_the_end),
 ];
 
 fn main() -> ExitCode {
@@ -93,4 +94,19 @@ fn probing_gets_through_after_a_while(network: &Network) {
     });
     assert!(path["smallest_mtu"].as_u64().unwrap() <= 1200, "{path}");
     assert!(!network.doctor().contains("seem to vanish"));
+}
+
+fn what_a_router_said_is_seen_at_the_end(network: &Network) {
+    network.let_routers_speak();
+    network.serve("");
+    // each is over before anybody looks; the second begins with what the kernel remembers of the first
+    for nth in 1..=2 {
+        assert_eq!(network.download(Duration::from_secs(60)).join().unwrap(), network::LENGTH);
+        let path = network.eventually(|| {
+            let path = client_path(network);
+            (path["troubled"][0]["state"] == "smaller").then_some(path)
+        });
+        assert_eq!(path["smallest_mtu"], 1200, "after download {nth}: {path}");
+    }
+    assert!(network.doctor().contains("no more than 1200 bytes pass"), "{}", network.doctor());
 }

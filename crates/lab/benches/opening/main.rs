@@ -11,6 +11,7 @@
 mod load;
 mod network;
 mod remedy;
+mod sent;
 mod table;
 
 use clap::Parser;
@@ -40,8 +41,9 @@ struct Arguments {
     /// Openings a second by each relay
     #[arg(long, default_value_t = 20)]
     rate: u32,
-    /// Destinations of those relays that have many, each in a /24 of its own; 1 to 100
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=100))]
+    /// Destinations of those relays that have many, each in a /24 of its own; 1 to 100. Not as many as
+    /// openings a second: each would be opened once in the very second in which one extra SYN is permitted
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     destinations: u8,
     /// Every row, the machine, the version and the command go here
     #[arg(long)]

@@ -2,6 +2,7 @@
 
 use crate::load;
 use crate::remedy::{Load, REMEDIES, Remedy};
+use crate::sent;
 use crate::table::Row;
 use ekiden_emulator::topology::{
     Host, HostPlan, LinkPlan, MTU, Process, ProcessPlan, Topology, TopologyPlan,
@@ -10,7 +11,7 @@ use ekiden_model::link::{Config, Loss, LossUnit};
 use ekiden_model::units::{Share, Span};
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -34,6 +35,7 @@ struct Contestant<'a> {
     remedy: Remedy,
     load: Load,
     control: String,
+    log: PathBuf,
     _relay: Process,
 }
 
@@ -68,11 +70,17 @@ impl Cell {
             let access = "[access]\nallow_destinations = [\"100.64.0.0/10\"]\n";
             let keys = format!("control = \"{control}\"\n{access}[leg.direct]\n{}", remedy.keys);
             fs::write(&file, keys)?;
-            let command =
-                format!("exec {} serve --config {} 2>/dev/null", binary.display(), file.display());
+            let log = folder.path().join(format!("{nth}.log"));
+            // what it says of each further SYN, and nothing else
+            let command = format!(
+                "EKIDEN_LOG=off,ekiden_proxy::opening=debug exec {} serve --config {} 2>{}",
+                binary.display(),
+                file.display(),
+                log.display()
+            );
             let plan = ProcessPlan { host: name(nth), command, ready: Some(RELAY.port()) };
             let relay = Process::start(host, &plan, READY)?;
-            contestants.push(Contestant { host, remedy, load, control, _relay: relay });
+            contestants.push(Contestant { host, remedy, load, control, log, _relay: relay });
         }
         let rows = thread::scope(|scope| {
             let running: Vec<_> = contestants
@@ -152,6 +160,7 @@ impl Contestant<'_> {
             syns: (sockets + repeats).saturating_sub(openings as u64),
             copies: sockets.saturating_sub(2 * openings as u64),
             opening: leg["opening"].clone(),
+            most_seconds: sent::most_in_a_second(&fs::read_to_string(&self.log)?)?,
             took,
         })
     }

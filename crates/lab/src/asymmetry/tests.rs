@@ -7,6 +7,7 @@ fn cell(change: &[(&str, &str)]) -> Cell {
         ("mtu", "1500"),
         ("acks", "study"),
         ("relays", "0"),
+        ("layout", "ends"),
         ("rtt", "0.2 ms"),
         ("loss", "0 %"),
         ("lossy", "even"),
@@ -106,6 +107,20 @@ fn the_model_knows_what_it_knows() {
     assert_eq!(expected(&cell(&jammed)), None);
     assert!(near(&cell(&[("uplink", "10 Mbit/s"), ("jam", "0 %")]), 96.53));
     assert_eq!(expected(&cell(&[("initial-rto", "1 s")])), None);
+}
+
+#[test]
+fn a_lossy_cell_loses_on_the_thin_link_both_ways() {
+    let lossy = cell(&[("loss", "2 %")]);
+    let thin = Thin::of(&lossy).unwrap();
+    let of = Loss::Independent(Share::from_percent(2).unwrap(), LossUnit::Packet);
+    assert_eq!((thin.up(FREE).loss, thin.down().loss), (of.clone(), of));
+    assert_eq!(expected(&lossy), None, "the model of ACKs has no loss");
+    assert_eq!(Thin::of(&cell(&[])).unwrap().up(FREE).loss, Loss::None);
+    let both = cell(&[("loss", "2 %"), ("handshake-loss", "5 %")]);
+    assert!(Thin::of(&both).unwrap_err().to_string().contains("nothing else is"));
+    let row = cell(&[("relays", "2"), ("layout", "row")]);
+    assert!(Thin::of(&row).unwrap_err().to_string().contains("at its ends"));
 }
 
 #[test]

@@ -20,6 +20,9 @@ pub struct Filled {
     pub head: Vec<String>,
     /// By the axes' values.
     pub lines: Vec<Line>,
+    /// Whether any cell was run more than once, so that medians are something else than values.
+    #[serde(skip)]
+    pub repeated: bool,
 }
 
 /// One cell of the plan.
@@ -54,8 +57,10 @@ pub(super) fn fill(table: &Table, cells: &[CellResult], measure: &str) -> Filled
             medians: table.columns.iter().map(value).collect(),
         }
     };
-    let column = |name: &String| {
-        if name == VALUE { measure.to_owned() } else { name.replace('_', " ") }
+    let column = |name: &String| match table.heads.get(name) {
+        Some(head) => head.clone(),
+        None if name == VALUE => measure.to_owned(),
+        None => name.replace('_', " "),
     };
     let titles = axes.iter().map(|axis| axis.title.to_owned());
     Filled {
@@ -64,6 +69,7 @@ pub(super) fn fill(table: &Table, cells: &[CellResult], measure: &str) -> Filled
         caption: table.caption.clone(),
         head: titles.chain(table.columns.iter().map(column)).collect(),
         lines: chosen.iter().map(line).collect(),
+        repeated: chosen.iter().any(|result| result.runs.len() > 1),
     }
 }
 
@@ -93,7 +99,8 @@ impl Filled {
             words.map(|word| word.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.head.len()).map(wide).collect();
-        let mut text = format!("\n{}: medians\n\n", self.title);
+        let medians = if self.repeated { ": medians" } else { "" };
+        let mut text = format!("\n{}{medians}\n\n", self.title);
         for line in &lines {
             for (word, width) in line.iter().zip(&widths) {
                 let _infallible = write!(text, "{word:>width$}  ");
@@ -122,6 +129,7 @@ mod tests {
             },
             rows: vec!["relays".into(), "peer".into()],
             columns: vec!["value".into(), "connect_ms".into(), "nothing".into()],
+            heads: [("nothing".to_owned(), "nothing at all".to_owned())].into(),
         }
     }
 

@@ -64,15 +64,16 @@ impl Jam {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                // a device that is full drops it, as a link would
-                let _full = socket.send(&payload);
-                counted.fetch_add(1, Ordering::Relaxed);
+                // a device that is full drops it, as a link would; what was never sent is no jam
+                if socket.send(&payload).is_ok() {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
             }
         });
         Ok(Self { stop, sent, thread: Some(thread), begun, _sink: sink })
     }
 
-    /// Packets a second so far.
+    /// Packets a second that were sent so far.
     pub(super) fn rate(&self) -> f64 {
         self.sent.load(Ordering::Relaxed) as f64 / self.begun.elapsed().as_secs_f64()
     }

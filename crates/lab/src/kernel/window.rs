@@ -10,6 +10,7 @@ use crate::engine::EngineError;
 use ekiden_linux::tcp_info::TcpInfo;
 use ekiden_model::units::Rate;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -30,6 +31,13 @@ pub(super) struct Packets {
     pub(super) together: bool,
 }
 
+impl fmt::Display for Packets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.together { "together" } else { "one by one" };
+        write!(f, "packets of {} bytes {how}", self.mtu)
+    }
+}
+
 /// A buffer and the window that it makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Window {
@@ -39,7 +47,8 @@ pub(super) struct Window {
     pub(super) effective: u64,
 }
 
-/// The buffer that makes a window of `wanted` bytes of such packets: tried once at half, and set right by what came.
+/// The buffer that makes a window of `wanted` bytes of such packets: tried at twice that, and set right by what
+/// came, twice at most.
 ///
 /// # Errors
 /// The transfer failed.

@@ -157,7 +157,7 @@ pub static AXES: &[Axis] = &[
     ).within(MTU),
     axis(
         "acks",
-        "segments per ACK",
+        "segments per ACK, asked",
         Kind::WholeOr("study"),
         "how many segments the receiver acknowledges at once; «study»: 2 of MTU 1500 and 1 of MTU 9000 in the simulator, whatever it does by itself on the kernel",
     ).within(("1", "255")),
@@ -189,13 +189,14 @@ pub static AXES: &[Axis] = &[
     ),
     axis("jam-packet", "jam's packets", Kind::Whole, "bytes of each as an IP packet").within(("64", "9000")),
     axis("initial-rto", "first time-out", Kind::Span, "of a SYN").within(("1 ms", "")),
-    // above 1 - √½ waits double faster than they become rare, and their mean has no end
+    // above 29 % waits double faster than they become rare, and their mean has no end; above this, more than a
+    // hundredth of it is of longer rows of failures than are run
     axis(
         "handshake-loss",
         "handshake loss",
         Kind::Share,
         "of SYNs and of their answers, each; nothing else is lost",
-    ).within(("0 %", "29 %")),
+    ).within(("0 %", "22 %")),
     axis(
         "scheme",
         "scheme",
@@ -361,7 +362,7 @@ mod tests {
             ("acks", "1.5", "no whole number, nor «study»"),
             ("burstiness", "1.7", "none of 1.5, 2, 2.4"),
             ("mtu", "100", "576 at least"),
-            ("handshake-loss", "50 %", "29 % at most"),
+            ("handshake-loss", "25 %", "22 % at most"),
         ] {
             let told = told(axis, text);
             assert!(told.contains(wanted) && told.contains(text), "{axis}: {told}");

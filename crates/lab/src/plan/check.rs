@@ -352,7 +352,16 @@ impl Source<'_> {
             let name = name.as_str().unwrap_or_default().to_owned();
             Ok(self.axis(&Spanned::new(draft.rows.span(), name))?.name.to_owned())
         });
+        let mut heads = BTreeMap::new();
+        for (column, head) in draft.heads {
+            if !draft.columns.contains(column.get_ref()) {
+                let what = format!("a head for «{}», which is no column", column.get_ref());
+                return Err(self.error(&column.span(), what));
+            }
+            heads.insert(column.into_inner(), head);
+        }
         Ok(Table {
+            heads,
             of: self.selection(&draft.of, parts)?,
             rows: rows.collect::<Result<_, PlanError>>()?,
             name: draft.name,

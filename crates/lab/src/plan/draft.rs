@@ -217,6 +217,8 @@ pub(super) struct TableDraft {
     pub(super) of: SelectionDraft,
     pub(super) rows: Spanned<Value>,
     pub(super) columns: Vec<String>,
+    #[serde(default)]
+    pub(super) heads: BTreeMap<Spanned<String>, String>,
 }
 
 #[derive(Debug, Deserialize)]

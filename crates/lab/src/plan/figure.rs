@@ -1,6 +1,7 @@
 //! What a plan says of its figures.
 
 use super::Selection;
+use std::collections::BTreeMap;
 
 /// A figure: panels side by side, each with its series over `x`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,4 +58,6 @@ pub struct Table {
     pub rows: Vec<String>,
     /// `value`, or an outcome's further figures.
     pub columns: Vec<String>,
+    /// What stands above them, where it is not the figure's own name.
+    pub heads: BTreeMap<String, String>,
 }

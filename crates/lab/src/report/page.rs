@@ -220,9 +220,10 @@ fn tabled(table: &Filled, out: &mut String) {
     add(
         out,
         format_args!(
-            "<figure><figcaption><b>{}</b>{} Medians.</figcaption><div class=\"scroll\"><table class=\"cells\"><thead><tr>",
+            "<figure><figcaption><b>{}</b>{}{}</figcaption><div class=\"scroll\"><table class=\"cells\"><thead><tr>",
             escape(&table.title),
-            escape(&table.caption)
+            escape(&table.caption),
+            if table.repeated { " Medians of the runs." } else { "" }
         ),
     );
     table

@@ -1,15 +1,14 @@
-//! What lost handshakes cost a short download (ALGORITHMS D.5): the mean over how many attempts fail,
-//! each simulated once and weighed by its probability, so that nothing is left to chance.
+//! A short download whose first handshakes are lost (ALGORITHMS D.5).
 
 use super::asymmetric;
+use crate::asymmetry::handshakes::{self, Depth, Took};
 use crate::asymmetry::{HEADER, Thin};
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::sim::Sights;
-use ekiden_model::formula::handshake_delay;
 use ekiden_model::link::{Config, Loss};
 use ekiden_model::tcp::OpeningConfig;
-use ekiden_model::units::{Bytes, Rate, Share, Span, Time};
+use ekiden_model::units::{Bytes, Rate, Span, Time};
 use ekiden_simulator::chain::{ChainConfig, ChainResult};
 use ekiden_simulator::connection::ConnectionConfig;
 use ekiden_simulator::observer::Observer;
@@ -19,49 +18,23 @@ use ekiden_simulator::topology::Topology;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// More failures in a row than this are left out: at 10 % loss one handshake in 10¹⁵.
+/// More failures in a row than this count as so many: at 10 % loss one handshake in 10¹⁵.
 const MOST: u32 = 20;
-
-/// Whether a cell is about handshakes.
-pub(super) fn is_meant(cell: &Cell) -> bool {
-    cell.values.contains_key("initial-rto")
-}
 
 /// A cell's run.
 ///
 /// # Errors
 /// The cell lacks a value.
 pub(super) fn run(cell: &Cell) -> Result<Outcome, EngineError> {
-    let share: Share = cell.value("handshake-loss")?;
-    let q = share.as_parts_per_billion() as f64 / 1e9;
-    let fails = 1.0 - (1.0 - q) * (1.0 - q);
-    let (mut mean, mut until_first, mut without) = (0.0, 0.0, 0.0);
-    for failures in 0..=MOST {
+    let depth = Depth { most: MOST, least: 0.0 };
+    handshakes::run(cell, depth, |failures| {
         let (result, ()) = download(cell, failures, |_| Ok(()))?;
         let milliseconds = |at: Option<Time>| at.map_or(f64::NAN, |at| at.as_nanos() as f64 / 1e6);
-        let weight = fails.powi(failures as i32) * (1.0 - fails);
-        mean += weight * milliseconds(result.finished);
-        until_first += weight * milliseconds(result.first_byte);
-        if failures == 0 {
-            without = milliseconds(result.finished);
-        }
-        if fails == 0.0 {
-            break;
-        }
-    }
-    let first: Span = cell.value("initial-rto")?;
-    let mut outcome = Outcome { value: mean, ..Outcome::default() };
-    let figures = [
-        ("first_byte_ms", until_first),
-        ("without_loss_ms", without),
-        ("extra_ms", mean - without),
-        ("extra_model_ms", handshake_delay(q, first, 1) * 1e3),
-        ("extra_model_two_syns_ms", handshake_delay(q, first, 2) * 1e3),
-        ("times_without_loss", mean / without),
-        ("wait_percent", fails * 100.0),
-    ];
-    outcome.figures.extend(figures.map(|(name, value)| (name.to_owned(), value)));
-    Ok(outcome)
+        Ok(Took {
+            whole: milliseconds(result.finished),
+            first_byte: milliseconds(result.first_byte),
+        })
+    })
 }
 
 /// The download whose first attempt fails, beside an observer.
@@ -96,7 +69,7 @@ fn download<O: Observer>(
     let mut simulator = Simulator::new(topology, observer);
     let failed = |error: BuildError| EngineError::during("building the network")(&error);
     let opening = OpeningConfig {
-        initial: cell.value("initial-rto")?,
+        initial: handshakes::first_wait(cell)?,
         most: Span::from_secs(1 << 30), // the formula's time-out doubles without end
         again: MOST,
     };

@@ -1,5 +1,5 @@
 //! Which packets are bare acknowledgements: those that ACK-first queueing lets go before all others
-//! (RFC 3449 §5.4.1 «ACKs-first scheduling»; seed 3's jammed uplink).
+//! (RFC 3449 §5.4, «ACKs-first scheduling»; seed 3's jammed uplink).
 
 use super::Discipline;
 
@@ -188,7 +188,11 @@ mod tests {
                 let whole = ip.len();
                 ip.extend(behind);
                 prop_assert!(is_acknowledgement(&ip));
-                prop_assert!(!is_acknowledgement(&ip[..whole.min(39)]));
+                let [high, low] = if version == 4 { [ip[2], ip[3]] } else { [ip[4], ip[5]] };
+                let said = usize::from(u16::from_be_bytes([high, low]));
+                let needed = if version == 4 { said } else { 40 + said };
+                prop_assert!(needed <= whole && is_acknowledgement(&ip[..needed]));
+                prop_assert!(!is_acknowledgement(&ip[..needed - 1]), "a byte is missing");
             }
         }
     }

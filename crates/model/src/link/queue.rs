@@ -26,7 +26,7 @@ pub enum Discipline {
     /// room; within a class first in, first out.
     Priority(Bound),
     /// Bare TCP acknowledgements (class 0) before all else, so that a jammed uplink does not hold up what
-    /// comes down (RFC 3449 §5.4.1). The two have the bound each. A packet that is being sent is not
+    /// comes down (RFC 3449 §5.4). The two have the bound each. A packet that is being sent is not
     /// interrupted: an acknowledgement waits for one at most.
     AckFirst(Bound),
     /// RFC 8290.

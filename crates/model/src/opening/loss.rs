@@ -58,10 +58,27 @@ impl Loss {
         self.now.lost += u32::from(lost);
     }
 
+    /// The share lost lately, as it was; `None` where nothing was seen.
+    #[must_use]
+    pub fn seen(&self, now: Time) -> Option<Share> {
+        let (seen, lost) = self.lately(now);
+        let parts = (lost * Share::ALL.as_parts_per_billion()).checked_div(seen)?;
+        Share::from_parts_per_billion(parts)
+    }
+
     /// The share lost lately, starting from `prior` as if that had been seen of [`PRIOR_WEIGHT`]
     /// handshakes.
     #[must_use]
     pub fn share(&self, now: Time, prior: Share) -> Share {
+        let (seen, lost) = self.lately(now);
+        let whole = Share::ALL.as_parts_per_billion();
+        let parts = lost * whole + PRIOR_WEIGHT * prior.as_parts_per_billion();
+        // no more are lost than seen, so this is a share
+        Share::from_parts_per_billion(parts / (seen + PRIOR_WEIGHT)).unwrap_or(Share::ALL)
+    }
+
+    /// How many were seen in both windows, and how many of them lost.
+    fn lately(&self, now: Time) -> (u64, u64) {
         let passed = now.since(self.began);
         let windows = match passed {
             passed if passed < WINDOW => [self.now, self.before],
@@ -69,11 +86,7 @@ impl Loss {
             _ => [Counts::default(); 2],
         };
         let sum = |of: fn(&Counts) -> u32| windows.iter().map(|c| u64::from(of(c))).sum::<u64>();
-        let (seen, lost) = (sum(|counts| counts.seen), sum(|counts| counts.lost));
-        let whole = Share::ALL.as_parts_per_billion();
-        let parts = lost * whole + PRIOR_WEIGHT * prior.as_parts_per_billion();
-        // no more are lost than seen, so this is a share
-        Share::from_parts_per_billion(parts / (seen + PRIOR_WEIGHT)).unwrap_or(Share::ALL)
+        (sum(|counts| counts.seen), sum(|counts| counts.lost))
     }
 }
 
@@ -89,8 +102,9 @@ mod tests {
     #[test]
     fn a_loss_is_believed_and_a_hundred_clean_ones_outweigh_it() {
         let mut loss = Loss::new(at(0));
-        assert_eq!(loss.share(at(0), PRIOR), PRIOR);
+        assert_eq!((loss.share(at(0), PRIOR), loss.seen(at(0))), (PRIOR, None));
         loss.on_handshake(at(1), true);
+        assert_eq!(loss.seen(at(1)), Some(Share::ALL));
         assert_eq!(loss.share(at(1), PRIOR).as_parts_per_billion(), 1_050_000_000 / 11);
         let mut clean = 0;
         while loss.share(at(1), PRIOR) >= LEAST_LOSS {
@@ -98,6 +112,8 @@ mod tests {
             clean += 1;
         }
         assert!((90..=100).contains(&clean), "{clean}");
+        let raw = loss.seen(at(1)).unwrap().as_parts_per_billion();
+        assert_eq!(raw, 1_000_000_000 / (1 + clean));
     }
 
     #[test]
@@ -109,7 +125,7 @@ mod tests {
         assert!(loss.share(at(601), PRIOR) < LEAST_LOSS);
         loss.on_handshake(at(301 + 601), true);
         assert_eq!(loss.before, Counts::default());
-        assert_eq!(loss.share(at(5_000), PRIOR), PRIOR);
+        assert_eq!((loss.share(at(5_000), PRIOR), loss.seen(at(5_000))), (PRIOR, None));
         // a window begins when it is needed: what came after the first is not forgotten with it
         let mut later = Loss::new(at(0));
         later.on_handshake(at(0), false);

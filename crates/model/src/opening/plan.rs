@@ -9,6 +9,11 @@ pub const MOST_COPIES: usize = 2;
 /// A wait that long needs no copy.
 const KERNEL: Span = Span::from_secs(1);
 
+/// No copy repeats a SYN so shortly before or after the kernel repeats the first one: the shortest
+/// time-out there is. The kernel does so each second (since Linux 6.5 the first four times; before, after
+/// 1 and 3 s).
+const APART: Span = Span::from_millis(200);
+
 /// A copy beside the first is closed at this age: a tenth before the kernel would repeat its SYN. So the
 /// first alone is ever repeated by the kernel.
 pub const SPARE_AGE: Span = Span::from_millis(900);
@@ -28,7 +33,8 @@ pub struct Plan {
     pub within: Span,
     /// How long the first SYN is waited for before a copy repeats it: at `rto`, `3 · rto`, `7 · rto`, …,
     /// each wait twice the one before, as long as it is shorter than the kernel's own second; from there
-    /// on the kernel alone repeats. `None` leaves all repeating to the kernel.
+    /// on the kernel alone repeats. One that would come within 200 ms of the kernel's own is left out.
+    /// `None` leaves all repeating to the kernel.
     pub repeat_after: Option<Span>,
     /// When a second copy follows unless the first is answered, if [`Opening::next`] is then permitted
     /// to; `None` for never.
@@ -137,7 +143,7 @@ impl Opening {
             }
             // a driver that wakes late does not catch up on what it missed
             self.repeat = (wait < KERNEL).then_some((now.max(due) + wait, wait.saturating_mul(2)));
-            if permitted(Kind::Repeat) {
+            if !self.near_kernels(now) && permitted(Kind::Repeat) {
                 return Some(self.start(now, Kind::Repeat));
             }
         }
@@ -183,6 +189,13 @@ impl Opening {
     #[must_use]
     pub fn live(&self) -> usize {
         usize::from(self.first_waits) + usize::from(self.spare.is_some())
+    }
+
+    /// Whether the kernel has just repeated the first SYN, or is about to.
+    fn near_kernels(&self, now: Time) -> bool {
+        let since = now.since(self.began);
+        let into = Span::from_nanos(since.as_nanos() % KERNEL.as_nanos());
+        into + APART > KERNEL || since >= KERNEL && into < APART
     }
 
     fn start(&mut self, now: Time, kind: Kind) -> Step {
@@ -259,6 +272,22 @@ mod tests {
         assert_eq!(steps(plan, true), expected);
         // not permitted, the first goes on alone
         assert_eq!(steps(plan, false), steps(KERNELS, true));
+    }
+
+    #[test]
+    fn what_the_kernel_repeats_by_itself_is_not_repeated_beside_it() {
+        let copies = |rto| {
+            let all = steps(Plan { repeat_after: Some(ms(rto)), ..KERNELS }, true);
+            let sent =
+                all.into_iter().filter(|(at, step)| *at > 0 && matches!(step, Step::Start(_)));
+            sent.map(|(at, _)| at).collect::<Vec<_>>()
+        };
+        assert_eq!(copies(470), [470, 1410]);
+        assert_eq!(copies(240), [240, 720, 1680]);
+        assert_eq!(copies(300), [300], "not at 900 ms");
+        assert_eq!(copies(350), [350], "not at 1050 ms");
+        assert_eq!(copies(800), [800]);
+        assert_eq!(copies(850), []);
     }
 
     #[test]

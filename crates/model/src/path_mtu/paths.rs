@@ -56,21 +56,27 @@ impl Paths {
         self.sizes.push((mtu, 1));
     }
 
-    /// What a connection to `address` comes to. A black hole is taken back by a connection whose large
-    /// segments `passed`. Returns whether it is news.
+    /// What a connection to `address` comes to, and how large the packets are that `passed`, bytes. A
+    /// black hole is taken back by segments of full size; a smaller MTU by packets that are larger, since
+    /// the next connection begins with what the last one's kernel was told (ipv4_default_advmss). Returns
+    /// whether it is news.
     pub fn on_verdict(
         &mut self,
         now: Time,
         address: IpAddr,
         verdict: Verdict,
-        passed: bool,
+        passed: Option<u32>,
     ) -> bool {
         self.troubled.retain(|trouble| now.since(trouble.seen) < FORGOTTEN_AFTER);
         let at = self.troubled.iter().position(|trouble| trouble.address == address);
         let before = at.and_then(|at| self.troubled.get(at)).map(|trouble| trouble.verdict);
-        if verdict == Verdict::Fine && !passed {
-            return false;
-        }
+        let verdict = match (verdict, passed, before) {
+            (Verdict::Fine, None, _) => return false,
+            (Verdict::Fine, Some(packet), Some(Verdict::Smaller(mtu))) if packet <= mtu => {
+                Verdict::Smaller(mtu)
+            }
+            _ => verdict,
+        };
         if let Some(at) = at {
             self.troubled.remove(at);
         }
@@ -128,7 +134,7 @@ mod tests {
         assert_eq!((paths.usual(), paths.smallest(at(0))), (None, None));
         [1500, 1400, 1500, 1280, 1500].into_iter().for_each(|mtu| paths.on_path_mtu(mtu));
         assert_eq!((paths.usual(), paths.smallest(at(0))), (Some(1500), Some(1280)));
-        paths.on_verdict(at(0), host(1), Verdict::Smaller(1064), true);
+        paths.on_verdict(at(0), host(1), Verdict::Smaller(1064), Some(1064));
         assert_eq!(paths.smallest(at(1)), Some(1064));
         assert_eq!(paths.smallest(at(600)), Some(1280), "what was found is forgotten");
         (2000..2100).for_each(|mtu| paths.on_path_mtu(mtu));
@@ -138,21 +144,38 @@ mod tests {
     #[test]
     fn a_black_hole_is_news_once_and_is_taken_back_by_what_passes() {
         let mut paths = Paths::new();
-        assert!(paths.on_verdict(at(0), host(1), Verdict::BlackHole, false));
-        assert!(!paths.on_verdict(at(1), host(1), Verdict::BlackHole, false));
-        paths.on_verdict(at(2), host(1), Verdict::Fine, false);
+        assert!(paths.on_verdict(at(0), host(1), Verdict::BlackHole, None));
+        assert!(!paths.on_verdict(at(1), host(1), Verdict::BlackHole, None));
+        paths.on_verdict(at(2), host(1), Verdict::Fine, None);
         assert_eq!(verdicts(&paths, at(2)), [(host(1), Verdict::BlackHole)]);
-        assert!(paths.on_verdict(at(3), host(1), Verdict::Smaller(1064), true));
+        assert!(paths.on_verdict(at(3), host(1), Verdict::Smaller(1064), Some(1064)));
         assert_eq!(verdicts(&paths, at(3)), [(host(1), Verdict::Smaller(1064))]);
-        paths.on_verdict(at(4), host(1), Verdict::Fine, true);
+        paths.on_verdict(at(4), host(1), Verdict::Fine, Some(1500));
         assert_eq!(verdicts(&paths, at(4)), []);
+        paths.on_verdict(at(5), host(1), Verdict::BlackHole, None);
+        paths.on_verdict(at(6), host(1), Verdict::Fine, Some(1500));
+        assert_eq!(verdicts(&paths, at(6)), []);
+    }
+
+    #[test]
+    fn what_the_kernel_remembers_does_not_take_a_smaller_mtu_back() {
+        let mut paths = Paths::new();
+        paths.on_verdict(at(0), host(1), Verdict::Smaller(1400), Some(1400));
+        // the next connection's route and announcement have the 1400 already
+        assert!(!paths.on_verdict(at(60), host(1), Verdict::Fine, Some(1400)));
+        // and one whose peer announced less says nothing of larger packets
+        paths.on_verdict(at(61), host(1), Verdict::Fine, Some(1052));
+        assert_eq!(verdicts(&paths, at(61)), [(host(1), Verdict::Smaller(1400))]);
+        assert_eq!(verdicts(&paths, at(630)).len(), 1, "it was seen again");
+        paths.on_verdict(at(631), host(1), Verdict::Fine, Some(1500));
+        assert_eq!(verdicts(&paths, at(631)), []);
     }
 
     #[test]
     fn only_so_many_are_remembered() {
         let mut paths = Paths::new();
         for n in 0..200 {
-            paths.on_verdict(at(n.into()), host(n), Verdict::BlackHole, false);
+            paths.on_verdict(at(n.into()), host(n), Verdict::BlackHole, None);
         }
         let list = verdicts(&paths, at(200));
         assert_eq!((list.len(), list[0].0), (MOST_TROUBLED, host(200 - MOST_TROUBLED as u8)));
