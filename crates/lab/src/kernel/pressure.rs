@@ -70,7 +70,7 @@ pub(super) fn network(
     seed: u64,
 ) -> Result<ekiden_emulator::topology::TopologyPlan, EngineError> {
     Ok(match about(cell)? {
-        About::Places => places::network(seed),
+        About::Places => places::network(cell, seed)?,
         About::Memory => memory::network(seed),
         About::Long => long::network(cell, seed)?.plan,
     })

@@ -41,7 +41,7 @@ impl Control {
     fn ask(&self, path: &str) -> io::Result<Value> {
         let mut stream = UnixStream::connect(&self.path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: ekiden\r\n\r\n")?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: ekiden\r\n\r\n").as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         let Some((head, body)) = answer.split_once("\r\n\r\n") else {
@@ -66,7 +66,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = [0; 16];
+            let mut asked = [0; 256];
             let n = stream.read(&mut asked).unwrap();
             assert!(asked[..n].starts_with(b"GET /v1/"));
             stream.write_all(answer.as_bytes()).unwrap();

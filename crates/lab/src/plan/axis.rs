@@ -219,7 +219,7 @@ pub static AXES: &[Axis] = &[
     ),
     axis("persist", "kept idle", Kind::Span, "how long an idle connection is kept"),
     axis("halving", "halving", Kind::Span, "how often scheme 4 halves idle connections' buffers"),
-    axis("pool", "pool", Kind::Bytes, "all buffers of the proxy together"),
+    axis("pool", "pool", Kind::BytesOr("kernel"), "all buffers of the proxy together; «kernel»: as the kernel tunes them"),
     axis("period", "period", Kind::Span, "between two ticks of the proxy").within(("1 ms", "")),
     axis("duration", "duration", Kind::Span, "how long a run on the kernel looks").within(("1 s", "600 s")),
     axis("web", "workload", Kind::Word(&["surge", "clusters"]), "what is asked for"),

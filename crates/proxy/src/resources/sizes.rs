@@ -32,8 +32,12 @@ pub(crate) struct Managed {
 
 impl Resources {
     /// Whether the handshake would announce a scale too small for the largest buffer: Linux goes by the
-    /// larger of `tcp_rmem` and `rmem_max` (tcp_select_initial_window).
+    /// larger of `tcp_rmem` and `rmem_max` (tcp_select_initial_window). Never with a budget, which a few
+    /// handshakes at once would break: 64 MiB each, until they stand.
     pub(super) fn scale_is_short(limits: &[Limits; 2], setup: &Setup) -> bool {
+        if setup.buffers.budget.is_some() {
+            return false;
+        }
         let receive = limits[Side::Receive as usize];
         setup.buffers.ceiling.as_u64() / 2 > receive.tuned.max(receive.unprivileged / 2)
     }

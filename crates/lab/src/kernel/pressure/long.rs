@@ -4,13 +4,12 @@
 //! Where the long leg ends at a client or server, that one's own limits are set wide, as by somebody who
 //! knows such paths; with a relay at each end nobody's are.
 
-use super::cost::Processors;
+use super::cost::{self, Processors};
 use super::{BUFFERS_OF_LINUX, sockets};
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::kernel::network::{self, Network};
 use crate::kernel::set_up::place;
-use crate::kernel::verdict;
 use crate::load::documents::Documents;
 use crate::load::fetch::fetch;
 use crate::peers::{Peer, Start, ekiden};
@@ -58,7 +57,7 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     let duration: Span = cell.value("duration")?;
     let network = network(cell, seed)?;
     let built = |error: &dyn std::fmt::Display| EngineError(format!("the network: {error}"));
-    let mut topology = Topology::build(&network.plan).map_err(|error| built(&error))?;
+    let topology = Topology::build(&network.plan).map_err(|error| built(&error))?;
     let host = |name: &str| {
         topology.host(name).ok_or_else(|| EngineError(format!("the host {name} is not there")))
     };
@@ -73,7 +72,6 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
         relays.insert(0, ekiden::start_asked(&start, binary, "")?);
     }
     let first = relays.first().map_or(server, |relay| relay.address);
-    let _before = topology.look();
     let begin = Instant::now();
     let end = begin + Duration::from_nanos(duration.as_nanos());
     let counted = Arc::new(AtomicU64::new(0));
@@ -114,12 +112,11 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     let (seconds, after) = (since.elapsed().as_secs_f64(), counted.load(Ordering::Relaxed));
     let busy = then.zip(Processors::look()).map(|(then, now)| now.busy_since(then));
     let ended = download.join();
-    let (fidelity, reasons) = verdict(topology.look());
     if after == before {
         return Err(EngineError(format!("nothing came: {ended:?}")));
     }
     let value = (after - before) as f64 * 8.0 / 1e6 / seconds;
-    let mut outcome = Outcome { value, fidelity, reasons, ..Outcome::default() };
+    let mut outcome = Outcome { value, ..Outcome::default() };
     for (name, value) in [
         ("counted_s", seconds),
         ("send_buffer_mib", buffers[0] as f64 / f64::from(1 << 20)),
@@ -140,6 +137,7 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     outcome.series.insert("goodput, Mbit/s".to_owned(), over_time);
     drop(relays);
     drop(servers);
-    topology.finish().map_err(|error| EngineError(format!("the links: {error}")))?;
+    let links = topology.finish().map_err(|error| EngineError(format!("the links: {error}")))?;
+    (outcome.fidelity, outcome.reasons) = cost::judge(&links, busy);
     Ok(outcome)
 }

@@ -1,23 +1,25 @@
 //! 500 people who want 200 places.
 //!
 //! ```text
-//! people ── 50 links, 100 Mbit/s, 10–100 ms ── proxy ── 50 links, 100 Mbit/s, 10–200 ms ── 50 servers
+//! people ── 25 links, 100 Mbit/s, 10–100 ms ── proxy ── 25 links, 100 Mbit/s, 10–200 ms ── 50 servers
 //! ```
 //! Delays and losses are drawn as the simulator draws them (ALGORITHMS §A.8), and the people ask for what
-//! the simulator's people ask for. Ten of them share a link, since a link of its own for each would take
-//! the emulator more than it has. No cache: everything is asked of the servers.
+//! the simulator's people ask for. Twenty of them share a link, and two servers do, since a link of its own
+//! for each would take the emulator more than it has. No cache: everything is asked of the servers.
 //!
 //! **The same limit for all.** A place is a client with what its request leads to, or a pooled connection:
 //! 200 places are at most 400 sockets. squid's limit is of descriptors: 400, and as many as it has open
 //! when nobody has come yet. It keeps a quarter of them in reserve and accepts nobody into that.
+//!
+//! **The same memory for all.** A pool is ekiden's budget, and what scheme 1's fixed buffers come to; on
+//! squid's machine no buffer grows beyond its equal part. Without one, the kernel tunes for both.
 
-use super::cost::Processors;
+use super::cost::{self, Processors};
 use super::star::{self, Far, HUB, host};
 use super::watch::{Seen, Watch};
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::kernel::set_up::place;
-use crate::kernel::verdict;
 use crate::load::documents::Documents;
 use crate::load::people::{self, Crowd, Entries, Ledger};
 use crate::peers::{Peer, Start, ekiden, squid};
@@ -37,9 +39,10 @@ use std::time::{Duration, Instant};
 
 /// Seed 2's limit.
 const PLACES: u64 = 200;
-const SERVERS: usize = 50;
-/// Links that people come by.
-const ACCESS: usize = 50;
+/// On each of the links to servers: 50 servers.
+const PORTS: [u16; 2] = [80, 81];
+/// Links that people come by, and links to servers.
+const LINKS: usize = 25;
 const RATE: Rate = Rate::from_bits_per_second(100_000_000);
 const CLIENT_DELAY: [Span; 2] = [Span::from_millis(10), Span::from_millis(100)];
 const SERVER_DELAY: [Span; 2] = [Span::from_millis(10), Span::from_millis(200)];
@@ -47,7 +50,6 @@ const SERVER_DELAY: [Span; 2] = [Span::from_millis(10), Span::from_millis(200)];
 const LOSSES: [u64; 5] = [100, 500, 1_000, 5_000, 10_000];
 /// As in the simulator: what is lost is lost by chance.
 const QUEUE: Bound = Bound::Packets(1_000);
-const PORT: u16 = 80;
 /// Scheme 1's buffers as the kernel counts: 16 KiB of payload.
 const FIXED: Bytes = Bytes::kib(32);
 /// What counts as a small document, bytes (ALGORITHMS A.2).
@@ -55,8 +57,11 @@ const SMALL: u64 = 10_000;
 /// After everything stands and before the first person comes.
 const SETTLING: Duration = Duration::from_millis(500);
 
-/// The network that follows from a seed: the same for every scheme.
-pub(super) fn network(seed: u64) -> TopologyPlan {
+/// The network of a cell: links follow from the seed, and are the same for every scheme.
+///
+/// # Errors
+/// The cell lacks a value.
+pub(super) fn network(cell: &Cell, seed: u64) -> Result<TopologyPlan, EngineError> {
     let streams = Substreams::new(seed);
     let far = |purpose: &str, name: &str, delays: [Span; 2], number: usize| {
         let mut rng: Rng = streams.of(purpose, number as u64);
@@ -67,9 +72,27 @@ pub(super) fn network(seed: u64) -> TopologyPlan {
         let name = format!("{name}{number}");
         Far { name, rate: RATE, delay, loss, queue: QUEUE, super_packets: false }
     };
-    let clients = (0..ACCESS).map(|n| far("client's path", "people", CLIENT_DELAY, n));
-    let servers = (0..SERVERS).map(|n| far("server's path", "server", SERVER_DELAY, n));
-    star::plan(&clients.chain(servers).collect::<Vec<_>>(), seed)
+    let clients = (0..LINKS).map(|n| far("client's path", "people", CLIENT_DELAY, n));
+    let servers = (0..LINKS).map(|n| far("server's path", "server", SERVER_DELAY, n));
+    let mut plan = star::plan(&clients.chain(servers).collect::<Vec<_>>(), seed);
+    if let (Some(pool), "squid") = (pool(cell)?, cell.text("scheme")?) {
+        // two sockets a place, two buffers a socket
+        let part = pool.as_u64() / (4 * PLACES);
+        for hub in plan.hosts.iter_mut().filter(|host| host.name == HUB) {
+            for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+                hub.sysctls.insert(key.to_owned(), format!("4096 {part} {part}"));
+            }
+        }
+    }
+    Ok(plan)
+}
+
+/// All buffers together, if that is bounded.
+fn pool(cell: &Cell) -> Result<Option<Bytes>, EngineError> {
+    match cell.text("pool")? {
+        "kernel" => Ok(None),
+        _ => Ok(Some(cell.value("pool")?)),
+    }
 }
 
 /// A cell's run.
@@ -80,20 +103,17 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     let clients: u64 = cell.value("clients")?;
     let duration: Span = cell.value("duration")?;
     let built = EngineError::during("the network");
-    let mut topology = Topology::build(&network(seed)).map_err(|error| built(&error))?;
+    let topology = Topology::build(&network(cell, seed)?).map_err(|error| built(&error))?;
     let mut servers = Vec::new();
     let mut addresses = Vec::new();
-    for number in 0..SERVERS {
+    for number in 0..LINKS {
         let host = host(&topology, &format!("server{number}"))?;
-        let address = SocketAddr::from((host.address(), PORT));
-        let serve = || Documents::serve(&[address]);
-        servers.push(there(host.run(serve), "servers")?);
-        addresses.push(address);
+        let here = PORTS.map(|port| SocketAddr::from((host.address(), port)));
+        servers.push(there(host.run(|| Documents::serve(&here)), "servers")?);
+        addresses.extend(here);
     }
     let (proxy, descriptors) = proxy(cell, &topology, binary)?;
     std::thread::sleep(SETTLING);
-    // what came late while programs were started is nobody's loss
-    let _before = topology.look();
     let watch = Watch::begin(&proxy, descriptors.is_none());
     let (processors, own) = (Processors::look(), proxy.cpu_time());
     let begin = Instant::now();
@@ -107,9 +127,9 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
         ledger: Ledger::default(),
     });
     let mut all = Vec::new();
-    for number in 0..ACCESS {
+    for number in 0..LINKS {
         let host = host(&topology, &format!("people{number}"))?;
-        let here = (number as u64..clients).step_by(ACCESS);
+        let here = (number as u64..clients).step_by(LINKS);
         all.extend(there(host.run(|| people::begin(&crowd, here)), "people")?);
     }
     for person in all {
@@ -118,10 +138,8 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     let processors = processors.zip(Processors::look()).map(|(then, now)| now.busy_since(then));
     let own = proxy.cpu_time().saturating_sub(own);
     let seen = watch.end();
-    let (fidelity, reasons) = verdict(topology.look());
     let bytes = crowd.ledger.bytes.load(Ordering::Relaxed);
     let mut outcome = outcome(bytes, &crowd.ledger.read(), &seen)?;
-    (outcome.fidelity, outcome.reasons) = (fidelity, reasons);
     let mut tell = |name: &str, value: f64| {
         outcome.figures.insert(name.to_owned(), value);
     };
@@ -136,7 +154,8 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     // programs end before servers, and both before their links
     drop(proxy);
     drop(servers);
-    topology.finish().map_err(|error| EngineError(format!("the links: {error}")))?;
+    let links = topology.finish().map_err(|error| EngineError(format!("the links: {error}")))?;
+    (outcome.fidelity, outcome.reasons) = cost::judge(&links, processors);
     Ok(outcome)
 }
 
@@ -171,15 +190,16 @@ fn proxy(
 
 /// What an ekiden of this cell is told.
 fn settings(cell: &Cell) -> Result<String, EngineError> {
-    let (scheme, budget) = match cell.text("scheme")? {
-        "1" => ("fixed", false),
-        "2" => ("equation", true),
-        "3" => ("evict", true),
-        "4" => ("shrink", true),
+    let scheme = match cell.text("scheme")? {
+        "1" => "fixed",
+        "2" => "equation",
+        "3" => "evict",
+        "4" => "shrink",
         other => return Err(cell.error("scheme", &format!("«{other}» is not known")).into()),
     };
-    let pool: Bytes = cell.value("pool")?;
-    let budget = if budget { format!("budget = \"{pool}\"\n") } else { String::new() };
+    // fixed sizes ignore it
+    let budget = pool(cell)?.filter(|_| scheme != "fixed");
+    let budget = budget.map_or(String::new(), |pool| format!("budget = \"{pool}\"\n"));
     let (patience, persist) = (cell.text("patience")?, cell.value::<Span>("persist")?);
     // an hour is the most that can be said
     let patience = if patience == "never" { "1 h" } else { patience };
