@@ -174,3 +174,18 @@ impl Drop for Managed {
         state.allocator.on_close(self.id);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn no_handshake_asks_for_more_than_a_budget_has() {
+        let linux = Limits { first: 131_072, tuned: 6 << 20, unprivileged: 425_984 };
+        let mut settings = Settings::default();
+        assert!(Resources::scale_is_short(&[linux; 2], &Setup::of(&settings)));
+        settings.buffers.budget = Some(Bytes::mib(16));
+        assert!(!Resources::scale_is_short(&[linux; 2], &Setup::of(&settings)));
+    }
+}
