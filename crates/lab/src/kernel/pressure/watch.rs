@@ -147,13 +147,14 @@ mod tests {
     #[test]
     fn who_is_refused_beside_an_idle_connection_is_noticed() {
         let mut own = Own::default();
-        // idle at the beginning and refused, but none idle at the end; then none refused; then both
-        for (idle, refused, used) in [(2, 0, 200), (0, 1, 150), (4, 1, 100), (6, 2, 90)] {
+        // idle at the beginning alone; at the end alone; at both; at both, and nobody refused
+        for (idle, refused, used) in [(2, 0, 200), (0, 1, 150), (4, 2, 100), (6, 3, 90), (8, 3, 80)]
+        {
             own.add(&status(idle, refused, used));
         }
         assert_eq!(own.refused_beside_idle, 1);
-        assert_eq!((own.looks, own.refused, own.most_places), (4, 2, 200));
+        assert_eq!((own.looks, own.refused, own.most_places), (5, 3, 200));
         assert_eq!((own.evicted, own.waited, own.reused, own.most_granted), (4, 5, 7, 2_000));
-        assert!((own.mean_idle - 3.0).abs() < 1e-9);
+        assert!((own.mean_idle - 4.0).abs() < 1e-9);
     }
 }
