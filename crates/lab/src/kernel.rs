@@ -10,6 +10,7 @@ mod calibration;
 mod handshakes;
 mod jam;
 mod network;
+mod pressure;
 mod set_up;
 mod transfer;
 mod window;
@@ -153,6 +154,13 @@ impl Engine for Kernel {
              cold, with relays that have no connection to each other"
                 .to_owned(),
         );
+        put(
+            "the proxy under pressure",
+            "hosts have Linux's own tcp_rmem and tcp_wmem whatever this machine's are; 200 places are 200 \
+             clients with what their requests lead to, for squid 400 descriptors and those it has at rest; \
+             nothing is cached"
+                .to_owned(),
+        );
         for (program, package, flag) in [
             ("squid", "squid", "-v"),
             ("danted", "dante-server", "-v"),
@@ -178,6 +186,9 @@ impl Engine for Kernel {
     /// Every run has a network and relays of its own: its links lose the same packets for every peer,
     /// and no relay has a connection to the next one left from the file before.
     fn run(&mut self, cell: &Cell, _repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
+        if pressure::is_meant(cell) {
+            return pressure::run(cell, seed, &self.ekiden);
+        }
         if !asymmetry::is_meant(cell) {
             return self.measure(cell, seed);
         }

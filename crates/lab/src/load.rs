@@ -3,13 +3,18 @@
 //! - [`handshake`]: the client's side of HTTP CONNECT, SOCKS5 and SOCKS4a as a value without a socket.
 //! - [`generator`]: thousands of connections in one thread: bulk, connects, idle.
 //! - [`blocking`]: one connection at a time, for tests.
+//! - [`people`]: people at browsers, by the model's workload; [`documents`]: the servers they ask;
+//!   [`fetch`]: one request.
 //! - [`servers`]: echo, hashed source and hashing sink in threads of their own, for tests.
 //!
 //! The generator must cost less than what it measures. It receives without copying (`MSG_TRUNC`),
 //! sends from one buffer, and runs client and server side in one event loop.
 
 pub mod blocking;
+pub mod documents;
+pub mod fetch;
 pub mod generator;
 pub mod handshake;
+pub mod people;
 pub mod servers;
 mod sockets;

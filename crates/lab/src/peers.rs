@@ -12,6 +12,7 @@
 //! # Ok::<(), ekiden_lab::peers::PeerError>(())
 //! ```
 
+pub mod control;
 pub mod dante;
 pub mod ekiden;
 pub mod haproxy;

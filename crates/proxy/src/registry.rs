@@ -1,12 +1,14 @@
 //! Every live connection, so that it can be looked at and ended.
 
+mod report;
+
 use crate::resources::Resources;
 use crate::seen_leg::SeenLeg;
-use crate::status::{ConnectionStatus, Explanation, LegExplanation};
+use crate::status::ConnectionStatus;
 use crate::world::NamedLeg;
 use ekiden_linux::clock;
 use ekiden_linux::socket;
-use ekiden_model::traffic::{Bursts, Class};
+use ekiden_model::traffic::Bursts;
 use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -336,39 +338,6 @@ impl Entry {
         legs.filter_map(|leg| leg.stream.upgrade()).collect()
     }
 
-    /// Everything there is to say about it.
-    pub(crate) fn explain(&self, resources: &Resources) -> Explanation {
-        let connection = self.status();
-        let class = match connection.class.as_str() {
-            "interactive" => "interactive: its bursts are of 64 KiB at most",
-            "bulk" => "bulk: its last burst was of more than 64 KiB",
-            _ => "not known: nothing has moved yet",
-        };
-        let way = match connection.through.as_slice() {
-            [] => "direct".to_owned(),
-            hops => format!("through {}", hops.join(" > ")),
-        };
-        let route = match &locked(&self.detail).route {
-            Some(why) => format!("{way}: {why}"),
-            None => "none yet: no request was read".to_owned(),
-        };
-        let idle = if self.silent.load(Relaxed) {
-            "a silent tunnel, which may be closed to make room"
-        } else if connection.state == STATES[State::Idle as usize] {
-            "between two requests, and may be closed to make room"
-        } else {
-            "in use, and never closed to make room"
-        };
-        let [client, upstream] = self.leg_numbers();
-        let legs = connection.legs.iter().map(|leg| LegExplanation {
-            side: leg.side.clone(),
-            buffers: resources.explain(if leg.side == "client" { client } else { upstream }),
-        });
-        let legs = legs.collect();
-        let (class, idle) = (class.to_owned(), idle.to_owned());
-        Explanation { connection, class, route, idle, legs }
-    }
-
     /// The numbers of both legs.
     pub(crate) fn leg_numbers(&self) -> [u64; 2] {
         [self.legs[0].load(Relaxed), self.legs[1].load(Relaxed)]
@@ -381,43 +350,6 @@ impl Entry {
             leg.stream.upgrade().inspect(|stream| {
                 let _ = socket::abort(stream.as_fd());
             });
-        }
-    }
-
-    pub(crate) fn status(&self) -> ConnectionStatus {
-        let now = clock::now();
-        let name = |names: &[&str], index: &AtomicU8| {
-            names
-                .get(usize::from(index.load(Relaxed)))
-                .map_or_else(String::new, ToString::to_string)
-        };
-        let seconds = |since: Time| now.since(since).as_micros() as f64 / 1e6;
-        let mut detail = locked(&self.detail);
-        detail.look();
-        let legs = [("client", &detail.client), ("upstream", &detail.upstream)];
-        ConnectionStatus {
-            id: self.id,
-            protocol: name(&PROTOCOLS, &self.protocol),
-            state: name(&STATES, &self.state),
-            class: match detail.bursts.class() {
-                Class::Unknown => "unknown",
-                Class::Interactive => "interactive",
-                Class::Bulk => "bulk",
-            }
-            .to_owned(),
-            client: self.client,
-            destination: detail.destination.clone(),
-            through: detail.through.to_vec(),
-            age_seconds: seconds(self.since),
-            idle_seconds: seconds(detail.last),
-            requests: self.requests.load(Relaxed),
-            bytes_up: self.bytes_up.load(Relaxed),
-            bytes_down: self.bytes_down.load(Relaxed),
-            bytes_spliced: self.bytes_spliced.load(Relaxed),
-            legs: legs
-                .into_iter()
-                .filter_map(|(side, leg)| leg.as_ref().and_then(|leg| leg.status(side)))
-                .collect(),
         }
     }
 }

@@ -20,29 +20,31 @@ mod idle;
 mod leg;
 mod newcomers;
 mod report;
+mod setup;
+mod sizes;
 mod spare;
 
 pub(crate) use idle::{Kept, PoolKey, watch};
 pub(crate) use newcomers::{Newcomer, Place};
+pub(crate) use sizes::Managed;
 pub(crate) use spare::Spare;
 
 use crate::registry::{Entry, locked};
-use crate::settings::{Leg as Profile, Settings};
+use crate::settings::Settings;
 use ekiden_linux::buffers::Limits;
 use ekiden_linux::{clock, usage};
-use ekiden_model::buffers::{Allocator, Change, Config, Enough, Policy, Scheme, Side};
-use ekiden_model::idle::{Config as IdleConfig, Handle, Pool, Register};
-use ekiden_model::pressure::{Admission, AdmissionConfig, Pressure, Resource, Verdict, Watermarks};
-use ekiden_model::units::{Bytes, Share, Span, Time};
+use ekiden_model::buffers::{Allocator, Side};
+use ekiden_model::idle::{Handle, Pool, Register};
+use ekiden_model::pressure::{Admission, Pressure, Resource, Verdict, Watermarks};
+use ekiden_model::units::{Span, Time};
 use idle::Parked;
 use leg::Leg;
+use setup::Setup;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::RandomState;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
@@ -54,26 +56,6 @@ pub(crate) const BEAT: Span = Span::from_millis(100);
 
 /// How often what may run out is counted, and idle ones closed for it.
 const COUNTED: Span = Span::from_secs(1);
-
-/// An idle buffer's least size in payload bytes: the kernel gives a send buffer no less than 4.5 KiB
-/// (SOCK_MIN_SNDBUF), 2,304 of them payload.
-const IDLE_LEAST: Bytes = Bytes::kib(3);
-
-/// How soon the allocator wants to decide again when a newcomer found the budget given out.
-const HURRY: Span = Span::from_millis(10);
-
-/// Deciding takes about half a microsecond a leg; so much a leg between two decisions made for newcomers
-/// keeps a crowd of them to a twentieth of a processor.
-const APART: Span = Span::from_micros(10);
-
-/// What is shared out of a budget: the kernel gives no leg less than 6.75 KiB, and a 32nd part is for those
-/// who come between two decisions and have no more.
-const fn shared_out(budget: Bytes) -> Bytes {
-    Bytes::new(budget.as_u64() - budget.as_u64() / 32)
-}
-
-/// With room for all the pool is as good as endless.
-const ENDLESS: Bytes = Bytes::new(1 << 60);
 
 /// See the module.
 #[derive(Debug)]
@@ -118,15 +100,6 @@ struct State {
     hurried: Time,
 }
 
-/// What is asked of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Setup {
-    buffers: crate::settings::Buffers,
-    pressure: crate::settings::Pressure,
-    pool: crate::settings::Pool,
-    connections: u64,
-}
-
 /// Since the start.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
@@ -152,72 +125,6 @@ struct After {
     dropped: Vec<Kept>,
     watchers: Vec<AbortHandle>,
 }
-
-/// A leg whose buffers are shared out as long as this is there.
-#[derive(Debug)]
-pub(crate) struct Managed {
-    pub(crate) id: u64,
-    resources: Arc<Resources>,
-}
-
-impl Setup {
-    fn of(settings: &Settings) -> Self {
-        Self {
-            buffers: settings.buffers,
-            pressure: settings.pressure,
-            pool: settings.pool,
-            connections: settings.budgets.connections.into(),
-        }
-    }
-
-    fn evicts(&self) -> bool {
-        self.buffers.scheme >= Scheme::Connections
-    }
-
-    /// Of the allocator; `automatic` says whether the kernel is left to tune while there is enough.
-    fn allocator(&self, automatic: bool) -> Config {
-        let buffers = &self.buffers;
-        let policy = match buffers.scheme {
-            Scheme::Conventional => Policy::Fixed(leg::payload(buffers.initial)),
-            _ => Policy::Shared,
-        };
-        Config {
-            policy,
-            enough: if automatic { Enough::Automatic } else { Enough::Demand },
-            excess: buffers.excess,
-            period: buffers.tick,
-            initial: leg::payload(buffers.initial.min(buffers.ceiling)),
-            ceiling: leg::payload(buffers.ceiling),
-            floor_segments: buffers.floor.into(),
-            idle_least: IDLE_LEAST,
-            ..Config::new(buffers.budget.map_or(ENDLESS, |budget| leg::payload(shared_out(budget))))
-        }
-    }
-
-    fn idle(&self) -> IdleConfig {
-        let shrinks = self.buffers.scheme == Scheme::Shrinking;
-        // who keeps an idle connection keeps its time as well
-        IdleConfig { persist: Span::MAX, halve_every: shrinks.then_some(Span::from_secs(1)) }
-    }
-
-    fn admission(&self) -> AdmissionConfig {
-        AdmissionConfig {
-            evict: self.evicts(),
-            most_waiting: self.pressure.waiting as usize,
-            patience: self.pressure.patience,
-        }
-    }
-
-    fn pressure(&self) -> Pressure {
-        let marks = Watermarks { high: self.pressure.high, low: self.pressure.low };
-        let mut pressure = Pressure::new(marks);
-        pressure.set_watermarks(Resource::Connections, WHEN_FULL);
-        pressure
-    }
-}
-
-/// Connections are counted one by one, so no slack is needed: as many idle ones are kept as fit.
-const WHEN_FULL: Watermarks = Watermarks { high: Share::ALL, low: Share::ALL };
 
 impl Resources {
     /// Nothing open yet; and where those come out who waited.
@@ -257,13 +164,6 @@ impl Resources {
         (Arc::new(resources), turns)
     }
 
-    /// Whether the handshake would announce a scale too small for the largest buffer: Linux goes by the
-    /// larger of `tcp_rmem` and `rmem_max` (tcp_select_initial_window).
-    fn scale_is_short(limits: &[Limits; 2], setup: &Setup) -> bool {
-        let receive = limits[Side::Receive as usize];
-        setup.buffers.ceiling.as_u64() / 2 > receive.tuned.max(receive.unprivileged / 2)
-    }
-
     /// Other settings from now on. How many connections there may be stays as it was at the start.
     pub(crate) fn reload(&self, settings: &Settings) {
         let now = clock::now();
@@ -284,48 +184,6 @@ impl Resources {
         let automatic = state.is_automatic(setup.buffers.budget.is_none());
         state.allocator.set_config(now, setup.allocator(automatic));
         self.announces.store(Self::scale_is_short(&state.limits, &setup), Relaxed);
-    }
-
-    /// Before a socket connects or listens: lets its handshake announce a window that may become wide.
-    /// Answers whether its receive buffer is to be given back afterwards.
-    pub(crate) fn announce(&self, socket: BorrowedFd<'_>, profile: &Profile) -> bool {
-        if !self.announces.load(Relaxed) || !leg::may_announce(profile) {
-            return false;
-        }
-        let ceiling = locked(&self.state).settings.buffers.ceiling;
-        let granted = leg::announce(socket, ceiling.as_u64());
-        if !matches!(granted, Ok(true)) {
-            // without the privilege it would be in vain each time
-            self.announces.store(false, Relaxed);
-        }
-        granted.is_ok()
-    }
-
-    /// Begins to share out a leg's buffers; `to` where it leads, `None` of a client's.
-    pub(crate) fn manage(
-        self: &Arc<Self>,
-        stream: &Arc<TcpStream>,
-        profile: &Profile,
-        to: Option<SocketAddr>,
-        announced: bool,
-    ) -> Managed {
-        let id = self.next.fetch_add(1, Relaxed) + 1;
-        let open = leg::open(stream, profile);
-        let mut leg = Leg::new(stream, to, &open, announced);
-        let now = clock::now();
-        let state = &mut *locked(&self.state);
-        leg.settle(&state.limits);
-        state.legs.insert(id, leg);
-        state.choose_mode(now);
-        let changes = state.allocator.on_open(now, id, open);
-        state.apply(changes);
-        state.hurry(now);
-        Managed { id, resources: Arc::clone(self) }
-    }
-
-    /// What one of the two legs receives the other sends, from now on.
-    pub(crate) fn pair(&self, one: u64, other: u64) {
-        locked(&self.state).allocator.on_pair(one, other);
     }
 
     /// A tenth of the legs is looked at; and what is due is done.
@@ -448,73 +306,6 @@ impl State {
             after.admitted.push(newcomer);
         }
     }
-
-    /// While the kernel's tuning cannot take more than the budget, it is left to it; otherwise sizes are
-    /// explicit. A tenth less before it is left to it again.
-    fn is_automatic(&self, now_automatic: bool) -> bool {
-        let Some(budget) = self.settings.buffers.budget else { return true };
-        let both = self.limits[0].tuned.saturating_add(self.limits[1].tuned);
-        let worst = (self.legs.len() as u64).saturating_mul(both);
-        let budget = budget.as_u64();
-        worst <= if now_automatic { budget } else { budget - budget / 10 }
-    }
-
-    fn choose_mode(&mut self, now: Time) {
-        if self.settings.buffers.budget.is_none() {
-            return;
-        }
-        let before = self.allocator.config().enough == Enough::Automatic;
-        let automatic = self.is_automatic(before);
-        if automatic == before {
-            return;
-        }
-        self.allocator.set_config(now, self.settings.allocator(automatic));
-        let changes = self.allocator.on_deadline(now);
-        self.apply(changes);
-    }
-
-    /// A newcomer that found the budget given out has next to nothing. It is not to wait for the tick; but
-    /// of a crowd only the first is so lucky.
-    fn hurry(&mut self, now: Time) {
-        let due = self.allocator.deadline();
-        let apart = APART.saturating_mul(self.legs.len() as u64);
-        if due <= now + HURRY && now >= self.hurried + apart {
-            self.hurried = now;
-            let changes = self.allocator.on_deadline(due);
-            self.apply(changes);
-        }
-    }
-
-    /// Lets a leg's buffers grow where only the kernel's limit stands in the way.
-    fn widen(&mut self, now: Time, id: u64, seen: &leg::Seen) {
-        let buffers = self.settings.buffers;
-        // sizes that were decided here are not widened, and with a budget the equation rules
-        if buffers.scheme == Scheme::Conventional || buffers.budget.is_some() {
-            return;
-        }
-        let memory = self.pressure.snapshot()[Resource::SocketMemory as usize];
-        let Some(leg) = self.legs.get_mut(&id) else { return };
-        let ceiling = buffers.ceiling.as_u64();
-        let refused = leg.widen(now, seen, &self.limits, ceiling, |_| !memory.low);
-        self.note(refused);
-    }
-
-    /// Applies sizes in their order, and remembers what the kernel did not give.
-    fn apply(&mut self, changes: Vec<Change>) {
-        for change in changes {
-            let leg = self.legs.get_mut(&change.id);
-            let refused = leg.and_then(|leg| leg.apply(change, &self.limits));
-            self.note(refused);
-        }
-    }
-
-    fn note(&mut self, refused: Option<leg::Refused>) {
-        let Some(refused) = refused else { return };
-        self.counts.refused += 1;
-        self.counts.last_refused = Some(refused);
-        let given = leg::payload(Bytes::new(refused.given.into()));
-        self.allocator.on_limit(refused.side, given);
-    }
 }
 
 impl After {
@@ -526,27 +317,6 @@ impl After {
             // nobody takes them any more when the server is gone, and then they are closed
             let _ = resources.admitted.send((newcomer, place));
         }
-    }
-}
-
-impl Managed {
-    /// The leg's profile is another one now.
-    pub(crate) fn become_other(&self, stream: &TcpStream, profile: &Profile) {
-        let (now, open) = (clock::now(), leg::open(stream, profile));
-        let state = &mut *locked(&self.resources.state);
-        if let Some(leg) = state.legs.get_mut(&self.id) {
-            leg.become_other(&open);
-        }
-        let changes = state.allocator.on_open(now, self.id, open);
-        state.apply(changes);
-    }
-}
-
-impl Drop for Managed {
-    fn drop(&mut self) {
-        let state = &mut *locked(&self.resources.state);
-        state.legs.remove(&self.id);
-        state.allocator.on_close(self.id);
     }
 }
 

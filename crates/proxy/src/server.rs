@@ -1,5 +1,7 @@
 //! The relay as a whole: listening, accepting, reloading, stopping.
 
+mod listening;
+
 use crate::access_log::AccessLog;
 use crate::cache::Cache;
 use crate::failure::Failure;
@@ -8,16 +10,16 @@ use crate::registry::{Registry, locked};
 use crate::resources::{BEAT, Newcomer, Place, Resources};
 use crate::seldom::Seldom;
 use crate::session::{Session, serve};
-use crate::settings::{Leg, Settings, Upstream, UpstreamProtocol};
+use crate::settings::{Settings, Upstream, UpstreamProtocol};
 use crate::status::{BudgetStatus, Explanation, Status, Totals};
 use crate::tunnels::{Arrival, Tunnels, reason};
 use crate::world::World;
-use ekiden_linux::answer::{Answer, Outcomes, Stage};
-use ekiden_linux::key::Key;
+use ekiden_linux::answer::Stage;
 use ekiden_linux::{clock, memory};
 use ekiden_model::reclaim::Reclaim;
 use ekiden_model::units::{Span, Time};
 use ekiden_tunnel::driver::Incoming;
+use listening::{Bound, Listeners, bind, say_refused};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -85,13 +87,6 @@ pub struct Server {
 pub struct Handle {
     inner: Arc<Inner>,
 }
-
-/// A listening socket and its address.
-/// Whether it announces wide windows, which those it accepts inherit, stands with it.
-type Bound = (SocketAddr, TcpListener, bool);
-
-/// The listening sockets and the tasks that accept on them, by address.
-type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
 
 #[derive(Debug)]
 struct Inner {
@@ -277,61 +272,6 @@ impl Handle {
     /// Cuts every live connection off, and says how many there were.
     pub fn cut(&self) -> u64 {
         self.inner.registry.cut_all() as u64
-    }
-}
-
-/// Listens on every address that is not in `running`, with the client leg's options, and replaces
-/// port 0 by what the kernel chose.
-fn bind(
-    settings: Arc<Settings>,
-    running: &Listeners,
-    resources: &Resources,
-) -> Result<(Vec<Bound>, Arc<Settings>), StartError> {
-    let client = settings.legs.get("client").cloned().unwrap_or_default();
-    let mut listeners = Vec::new();
-    let mut addresses = Vec::new();
-    for &address in &settings.listen {
-        if running.contains_key(&address) {
-            addresses.push(address);
-            continue;
-        }
-        let bound = listen(&client, address, resources);
-        let bound = bound.map_err(|error| StartError::Listen { address, error })?;
-        addresses.push(bound.0);
-        listeners.push(bound);
-    }
-    let settings = match addresses == settings.listen {
-        true => settings,
-        false => Arc::new(Settings { listen: addresses, ..Settings::clone(&settings) }),
-    };
-    Ok((listeners, settings))
-}
-
-fn listen(client: &Leg, address: SocketAddr, resources: &Resources) -> io::Result<Bound> {
-    let (socket, outcomes) =
-        client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
-    socket.set_reuse_address(true)?;
-    if address.is_ipv6() {
-        socket.set_only_v6(true)?;
-    }
-    let announced = resources.announce(socket.as_fd(), client);
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    let listener = TcpListener::from_std(socket.into())?;
-    say_refused(address, &outcomes, client);
-    Ok((listener.local_addr()?, listener, announced))
-}
-
-/// Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn.
-const BACKLOG: i32 = 4096;
-
-/// Says what the listening socket was refused: no connection's status shows it. A source address is
-/// for connections made and means nothing here.
-fn say_refused(address: SocketAddr, outcomes: &Outcomes, client: &Leg) {
-    for Answer { option, asked, refused, .. } in outcomes.answers(&client.socket) {
-        if let Some(why) = refused.filter(|_| option != Key::Source.name()) {
-            tracing::warn!("listening on {address}: {option} = {asked} is not granted: {why}");
-        }
     }
 }
 

@@ -108,7 +108,7 @@ impl SetUp {
 }
 
 /// Where peers run that are to run on `host`.
-fn place(host: &Host) -> io::Result<Place> {
+pub(super) fn place(host: &Host) -> io::Result<Place> {
     let netns = Arc::new(host.netns().try_clone()?);
     let there: Arc<Netns> = Arc::clone(&netns);
     let accepts = move |address: SocketAddr| {

@@ -1,8 +1,12 @@
 //! `ekiden serve` itself, as a user starts it: from its binary, with a configuration file.
 
+use super::control::Control;
 use super::process::Preparation;
 use super::{Peer, PeerError, Protocol, Start};
 use std::path::{Path, PathBuf};
+
+/// In the peer's folder.
+const CONTROL: &str = "control.sock";
 
 /// Starts `binary serve --config FILE` on a free port, its network opened as a destination. `more` is
 /// further TOML; a table `[budgets]` of 40,000 connections is ours unless it has its own.
@@ -10,6 +14,24 @@ use std::path::{Path, PathBuf};
 /// # Errors
 /// See [`PeerError`].
 pub fn start(start: &Start, binary: &Path, more: &str) -> Result<Peer, PeerError> {
+    run(start, binary, more, false)
+}
+
+/// The same with a control socket, for [`control`].
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start_asked(start: &Start, binary: &Path, more: &str) -> Result<Peer, PeerError> {
+    run(start, binary, more, true)
+}
+
+/// The control socket of a peer that [`start_asked`] started.
+#[must_use]
+pub fn control(peer: &Peer) -> Control {
+    Control::at(&peer.folder().join(CONTROL))
+}
+
+fn run(start: &Start, binary: &Path, more: &str, asked: bool) -> Result<Peer, PeerError> {
     if !binary.is_file() {
         let program = binary.display().to_string();
         return Err(PeerError::Missing { program, debian_package: "(none: make build)" });
@@ -29,11 +51,12 @@ pub fn start(start: &Start, binary: &Path, more: &str) -> Result<Peer, PeerError
         more += &format!("\n[[rule]]\nfrom = [\"{network}\"]\naction = \"allow\"\n");
     }
     let budgets = if more.contains("[budgets]") { "" } else { "[budgets]\nconnections = 40000\n" };
+    let control = if asked { peer.path(CONTROL).display().to_string() } else { "off".to_owned() };
     // Keys of the root come before any table.
     let file = peer.write(
         "ekiden.toml",
         format!(
-            "listen = [\"{}\"]\ncontrol = \"off\"\n\n[access]\nallow_destinations = [\"{network}\"]\n\n{budgets}\n{more}",
+            "listen = [\"{}\"]\ncontrol = \"{control}\"\n\n[access]\nallow_destinations = [\"{network}\"]\n\n{budgets}\n{more}",
             peer.address
         ),
     )?;

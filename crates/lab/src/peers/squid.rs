@@ -4,6 +4,7 @@
 use super::process::Preparation;
 use super::{Peer, PeerError, Protocol, Start};
 use crate::machine;
+use ekiden_model::units::Span;
 use std::net::SocketAddr;
 
 /// Starts squid, going straight to destinations, or through an upstream that is an HTTP proxy.
@@ -13,7 +14,7 @@ use std::net::SocketAddr;
 pub fn start(start: &Start) -> Result<Peer, PeerError> {
     match start.upstream {
         Some(parent) => start_behind(start, parent),
-        None => run(start, ""),
+        None => run(start, descriptors(), ""),
     }
 }
 
@@ -26,10 +27,27 @@ pub fn start_behind(start: &Start, parent: SocketAddr) -> Result<Peer, PeerError
     let peer = format!(
         "cache_peer {ip} parent {port} 0 no-query no-digest no-netdb-exchange default\nnever_direct allow all\n"
     );
-    run(start, &peer)
+    run(start, descriptors(), &peer)
 }
 
-fn run(start: &Start, more: &str) -> Result<Peer, PeerError> {
+/// Starts squid, going straight to destinations, with so few descriptors; both its clients' idle
+/// connections and those to servers are kept for `persist`.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start_limited(start: &Start, descriptors: u64, persist: Span) -> Result<Peer, PeerError> {
+    let seconds = persist.as_secs().max(1);
+    let more = format!(
+        "client_idle_pconn_timeout {seconds} seconds\nserver_idle_pconn_timeout {seconds} seconds\n"
+    );
+    run(start, descriptors, &more)
+}
+
+fn descriptors() -> u64 {
+    machine::Machine::read().descriptors
+}
+
+fn run(start: &Start, descriptors: u64, more: &str) -> Result<Peer, PeerError> {
     let peer = Preparation::new(start, "squid", "squid", "squid")?;
     let version = peer.version("-v");
     let folder = peer.folder.path().display();
@@ -54,7 +72,6 @@ shutdown_lifetime 0 seconds
 {more}",
             address = peer.address,
             port = peer.address.port(), // two squids of one name take each other for a loop
-            descriptors = machine::Machine::read().descriptors,
         ),
     )?;
     // -N: no daemon and no supervisor process, -n: so that two of them do not share memory segments.

@@ -200,8 +200,10 @@ pub static AXES: &[Axis] = &[
     axis(
         "scheme",
         "scheme",
-        Kind::Word(&["1", "2", "3", "4", "fixed 64 KiB", "kernel", "E-ATBT"]),
-        "seed 2's: fixed buffers; E2-ATBT; and idle connections closed; and their buffers halved. Of downloads: how their send buffers come about",
+        Kind::Word(&[
+            "1", "2", "3", "4", "squid", "fixed 20 KiB", "fixed 64 KiB", "kernel", "E-ATBT", "E2-ATBT", "defaults",
+        ]),
+        "seed 2's: fixed buffers; E2-ATBT; and idle connections closed; and their buffers halved; squid beside them. Of downloads: how buffers come about",
     ),
     axis("clients", "clients", Kind::Whole, "people at browsers behind the proxy").within(("1", "10000")),
     axis(
@@ -218,8 +220,9 @@ pub static AXES: &[Axis] = &[
     ),
     axis("persist", "kept idle", Kind::Span, "how long an idle connection is kept"),
     axis("halving", "halving", Kind::Span, "how often scheme 4 halves idle connections' buffers"),
-    axis("pool", "pool", Kind::Bytes, "all buffers of the proxy together"),
+    axis("pool", "pool", Kind::BytesOr("kernel"), "all buffers of the proxy together; «kernel»: as the kernel tunes them"),
     axis("period", "period", Kind::Span, "between two ticks of the proxy").within(("1 ms", "")),
+    axis("duration", "duration", Kind::Span, "how long a run on the kernel looks").within(("1 s", "600 s")),
     axis("web", "workload", Kind::Word(&["surge", "clusters"]), "what is asked for"),
 ];
 

@@ -1,4 +1,4 @@
-//! What holds of every run with a proxy, after every event.
+//! What holds of every run with a proxy, looked at every 10 to 100 ms of it.
 
 use super::*;
 use crate::connection::ConnectionConfig;

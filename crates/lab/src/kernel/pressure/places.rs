@@ -1,0 +1,279 @@
+//! 500 people who want 200 places.
+//!
+//! ```text
+//! people ── 25 links, 100 Mbit/s, 10–100 ms ── proxy ── 25 links, 100 Mbit/s, 10–200 ms ── 50 servers
+//! ```
+//! Delays and losses are drawn as the simulator draws them (ALGORITHMS §A.8), and the people ask for what
+//! the simulator's people ask for. Twenty of them share a link, and two servers do, since a link of its own
+//! for each would take the emulator more than it has. No cache: everything is asked of the servers.
+//!
+//! **The same limit for all.** A place is a client with what its request leads to, or a pooled connection:
+//! 200 places are at most 400 sockets. squid's limit is of descriptors: 400, and as many as it has open
+//! when nobody has come yet. It keeps a quarter of them in reserve and accepts nobody into that.
+//!
+//! **The same memory for all.** A pool is ekiden's budget, and what scheme 1's fixed buffers come to; on
+//! squid's machine no buffer grows beyond its equal part. Without one, the kernel tunes for both.
+
+use super::cost::{self, Processors};
+use super::star::{self, Far, HUB, host};
+use super::watch::{Seen, Watch};
+use crate::cell::Cell;
+use crate::engine::{EngineError, Outcome};
+use crate::kernel::set_up::place;
+use crate::load::documents::Documents;
+use crate::load::people::{self, Crowd, Entries, Ledger};
+use crate::peers::{Peer, Start, ekiden, squid};
+use crate::statistics::quantile;
+use ekiden_emulator::topology::{Topology, TopologyPlan};
+use ekiden_model::link::Bound;
+use ekiden_model::rng::Rng;
+use ekiden_model::units::{Bytes, Rate, Share, Span};
+use ekiden_model::workload::surge::Surge;
+use ekiden_simulator::proxy::CLASSES;
+use ekiden_simulator::random::Substreams;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Seed 2's limit.
+const PLACES: u64 = 200;
+/// On each of the links to servers: 50 servers.
+const PORTS: [u16; 2] = [80, 81];
+/// Links that people come by, and links to servers.
+const LINKS: usize = 25;
+const RATE: Rate = Rate::from_bits_per_second(100_000_000);
+const CLIENT_DELAY: [Span; 2] = [Span::from_millis(10), Span::from_millis(100)];
+const SERVER_DELAY: [Span; 2] = [Span::from_millis(10), Span::from_millis(200)];
+/// Parts per million, each way.
+const LOSSES: [u64; 5] = [100, 500, 1_000, 5_000, 10_000];
+/// As in the simulator: what is lost is lost by chance.
+const QUEUE: Bound = Bound::Packets(1_000);
+/// Scheme 1's buffers as the kernel counts: 16 KiB of payload.
+const FIXED: Bytes = Bytes::kib(32);
+/// What counts as a small document, bytes (ALGORITHMS A.2).
+const SMALL: u64 = 10_000;
+/// After everything stands and before the first person comes.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// The network of a cell: links follow from the seed, and are the same for every scheme.
+///
+/// # Errors
+/// The cell lacks a value.
+pub(super) fn network(cell: &Cell, seed: u64) -> Result<TopologyPlan, EngineError> {
+    let streams = Substreams::new(seed);
+    let far = |purpose: &str, name: &str, delays: [Span; 2], number: usize| {
+        let mut rng: Rng = streams.of(purpose, number as u64);
+        let delay = star::between(&mut rng, delays);
+        let drawn = rng.below(LOSSES.len() as u64) as usize;
+        let ppm = LOSSES.get(drawn).copied().unwrap_or(0);
+        let loss = Share::from_parts_per_billion(ppm * 1_000).unwrap_or(Share::NONE);
+        let name = format!("{name}{number}");
+        Far { name, rate: RATE, delay, loss, queue: QUEUE, super_packets: false }
+    };
+    let clients = (0..LINKS).map(|n| far("client's path", "people", CLIENT_DELAY, n));
+    let servers = (0..LINKS).map(|n| far("server's path", "server", SERVER_DELAY, n));
+    let mut plan = star::plan(&clients.chain(servers).collect::<Vec<_>>(), seed);
+    if let (Some(pool), "squid") = (pool(cell)?, cell.text("scheme")?) {
+        // two sockets a place, two buffers a socket
+        let part = pool.as_u64() / (4 * PLACES);
+        for hub in plan.hosts.iter_mut().filter(|host| host.name == HUB) {
+            for key in ["net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+                hub.sysctls.insert(key.to_owned(), format!("4096 {part} {part}"));
+            }
+        }
+    }
+    Ok(plan)
+}
+
+/// All buffers together, if that is bounded.
+fn pool(cell: &Cell) -> Result<Option<Bytes>, EngineError> {
+    match cell.text("pool")? {
+        "kernel" => Ok(None),
+        _ => Ok(Some(cell.value("pool")?)),
+    }
+}
+
+/// A cell's run.
+///
+/// # Errors
+/// The cell lacks a value, something did not start, or nobody was answered.
+pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, EngineError> {
+    let clients: u64 = cell.value("clients")?;
+    let duration: Span = cell.value("duration")?;
+    let built = EngineError::during("the network");
+    let topology = Topology::build(&network(cell, seed)?).map_err(|error| built(&error))?;
+    let mut servers = Vec::new();
+    let mut addresses = Vec::new();
+    for number in 0..LINKS {
+        let host = host(&topology, &format!("server{number}"))?;
+        let here = PORTS.map(|port| SocketAddr::from((host.address(), port)));
+        servers.push(there(host.run(|| Documents::serve(&here)), "servers")?);
+        addresses.extend(here);
+    }
+    let (proxy, descriptors) = proxy(cell, &topology, binary)?;
+    std::thread::sleep(SETTLING);
+    let watch = Watch::begin(&proxy, descriptors.is_none());
+    let (processors, own) = (Processors::look(), proxy.cpu_time());
+    let begin = Instant::now();
+    let crowd = Arc::new(Crowd {
+        seed,
+        surge: Surge::published(),
+        proxy: proxy.address,
+        servers: addresses,
+        begin,
+        end: begin + Duration::from_nanos(duration.as_nanos()),
+        ledger: Ledger::default(),
+    });
+    let mut all = Vec::new();
+    for number in 0..LINKS {
+        let host = host(&topology, &format!("people{number}"))?;
+        let here = (number as u64..clients).step_by(LINKS);
+        all.extend(there(host.run(|| people::begin(&crowd, here)), "people")?);
+    }
+    for person in all {
+        let _panicked = person.join();
+    }
+    let processors = processors.zip(Processors::look()).map(|(then, now)| now.busy_since(then));
+    let own = proxy.cpu_time().saturating_sub(own);
+    let seen = watch.end();
+    let bytes = crowd.ledger.bytes.load(Ordering::Relaxed);
+    let mut outcome = outcome(bytes, &crowd.ledger.read(), &seen)?;
+    let mut tell = |name: &str, value: f64| {
+        outcome.figures.insert(name.to_owned(), value);
+    };
+    tell("proxy_cpu_s", own.as_secs_f64());
+    tell("machine_busy", processors.unwrap_or(0.0));
+    if let Some(descriptors) = descriptors {
+        tell("descriptors", descriptors as f64);
+        let log = std::fs::read_to_string(proxy.folder().join("squid.log")).unwrap_or_default();
+        let warned = log.matches("running out of filedescriptors").count();
+        tell("warned", warned as f64);
+    }
+    // programs end before servers, and both before their links
+    drop(proxy);
+    drop(servers);
+    let links = topology.finish().map_err(|error| EngineError(format!("the links: {error}")))?;
+    (outcome.fidelity, outcome.reasons) = cost::judge(&links, processors);
+    Ok(outcome)
+}
+
+/// What a thread on a host came back with.
+fn there<T>(
+    result: Result<std::io::Result<T>, impl std::fmt::Display>,
+    what: &str,
+) -> Result<T, EngineError> {
+    let failed = EngineError::during(what);
+    match result {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// The proxy, and how many descriptors it may have where that is its limit.
+fn proxy(
+    cell: &Cell,
+    topology: &Topology,
+    binary: &Path,
+) -> Result<(Peer, Option<u64>), EngineError> {
+    let place = place(host(topology, HUB)?).map_err(|error| EngineError(error.to_string()))?;
+    let start = Start { cpu: None, place: Some(place), upstream: None };
+    if cell.text("scheme")? != "squid" {
+        return Ok((ekiden::start_asked(&start, binary, &settings(cell)?)?, None));
+    }
+    let at_rest = squid::start(&start)?.descriptors();
+    let descriptors = 2 * PLACES + at_rest;
+    Ok((squid::start_limited(&start, descriptors, cell.value("persist")?)?, Some(descriptors)))
+}
+
+/// What an ekiden of this cell is told.
+fn settings(cell: &Cell) -> Result<String, EngineError> {
+    let scheme = match cell.text("scheme")? {
+        "1" => "fixed",
+        "2" => "equation",
+        "3" => "evict",
+        "4" => "shrink",
+        other => return Err(cell.error("scheme", &format!("«{other}» is not known")).into()),
+    };
+    // fixed sizes ignore it
+    let budget = pool(cell)?.filter(|_| scheme != "fixed");
+    let budget = budget.map_or(String::new(), |pool| format!("budget = \"{pool}\"\n"));
+    let (patience, persist) = (cell.text("patience")?, cell.value::<Span>("persist")?);
+    // an hour is the most that can be said
+    let patience = if patience == "never" { "1 h" } else { patience };
+    let period: Span = cell.value("period")?;
+    Ok(format!(
+        "[budgets]\nconnections = {PLACES}\n\n[buffers]\nscheme = \"{scheme}\"\ninitial = \"{FIXED}\"\n\
+         tick = \"{period}\"\n{budget}\n[pressure]\npatience = \"{patience}\"\n\n[pool]\nidle = \"{persist}\"\n\n\
+         [timeouts]\nkeep_alive = \"{persist}\"\n"
+    ))
+}
+
+fn outcome(bytes: u64, entries: &Entries, seen: &Seen) -> Result<Outcome, EngineError> {
+    let times = |most: u64| -> Vec<f64> {
+        let small = entries.answered.iter().filter(|(bytes, _)| *bytes < most);
+        small.map(|(_, took)| took.as_secs_f64()).collect()
+    };
+    let all = times(u64::MAX);
+    if all.is_empty() {
+        let why = entries.first_failure.clone().unwrap_or_default();
+        return Err(EngineError(format!("nobody was answered: {entries:?} {why}")));
+    }
+    let mut outcome = Outcome { value: bytes as f64 / 1e6, ..Outcome::default() };
+    let mut tell = |name: &str, value: f64| {
+        outcome.figures.insert(name.to_owned(), value);
+    };
+    for (name, share) in [("p50_s", 0.5), ("p95_s", 0.95), ("p99_s", 0.99)] {
+        tell(name, quantile(&all, share).unwrap_or(0.0));
+    }
+    let small = times(SMALL);
+    if !small.is_empty() {
+        tell("small_s", small.iter().sum::<f64>() / small.len() as f64);
+    }
+    for (name, count) in [
+        ("asked", entries.asked),
+        ("answered", all.len() as u64),
+        ("refused", entries.refused),
+        ("failed", entries.failed + entries.errors),
+        ("outstanding", entries.outstanding),
+        ("repeated", entries.repeated),
+        ("opened", entries.opened),
+        ("closed_idle", entries.closed_idle),
+        ("not_kept", entries.not_kept),
+        ("most_sockets", seen.most_sockets),
+    ] {
+        tell(name, count as f64);
+    }
+    if let Some(own) = &seen.own {
+        tell("mean_idle", own.mean_idle);
+        for (name, count) in [
+            ("evicted", own.evicted),
+            ("waited", own.waited),
+            ("reused", own.reused),
+            ("most_places", own.most_places),
+            ("most_granted_kib", own.most_granted >> 10),
+            ("refused_beside_idle", own.refused_beside_idle),
+        ] {
+            tell(name, count as f64);
+        }
+    }
+    if let Some(why) = &entries.first_failure {
+        outcome.facts.insert("first failure".to_owned(), why.clone());
+    }
+    let class = |bytes: u64| CLASSES.iter().rposition(|from| *from <= bytes).unwrap_or(0);
+    let mut classes = vec![(0_u64, 0_u64); CLASSES.len()];
+    for (bytes, took) in &entries.answered {
+        if let Some((count, micros)) = classes.get_mut(class(*bytes)) {
+            *count += 1;
+            *micros += took.as_micros() as u64;
+        }
+    }
+    let told = || CLASSES.iter().zip(&classes).filter(|(_, (count, _))| *count > 0);
+    let counts = told().map(|(from, (count, _))| [*from, *count]).collect();
+    let times = told().map(|(from, (_, micros))| [*from, *micros]).collect();
+    outcome.histograms.insert("documents".to_owned(), counts);
+    outcome.histograms.insert("microseconds".to_owned(), times);
+    Ok(outcome)
+}

@@ -1,0 +1,160 @@
+//! A proxy that is looked at each second while it runs, from outside and by its own word.
+
+use super::sockets;
+use crate::peers::Peer;
+use crate::peers::control::Control;
+use crate::peers::ekiden;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Between two looks.
+const APART: Duration = Duration::from_secs(1);
+
+/// What was seen.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Seen {
+    /// TCP sockets in use on the proxy's machine, the most at any look.
+    pub(super) most_sockets: u64,
+    /// By the proxy's own word, if it says something.
+    pub(super) own: Option<Own>,
+}
+
+/// What ekiden says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Own {
+    /// Looks that were answered.
+    pub(super) looks: u64,
+    /// Places taken, the most at any look.
+    pub(super) most_places: u64,
+    /// Bytes of buffers given out, as the kernel counts, the most at any look.
+    pub(super) most_granted: u64,
+    /// Seconds in which somebody was refused although an idle connection was held at their beginning and
+    /// at their end.
+    pub(super) refused_beside_idle: u64,
+    /// Idle connections held, of all kinds, mean over all looks.
+    pub(super) mean_idle: f64,
+    /// Closed to make room.
+    pub(super) evicted: u64,
+    /// Newcomers that waited.
+    pub(super) waited: u64,
+    /// Newcomers that were refused.
+    pub(super) refused: u64,
+    /// Pooled connections used again.
+    pub(super) reused: u64,
+    /// Idle connections, and refusals, at the last look.
+    last: Option<(u64, u64)>,
+}
+
+impl Own {
+    /// One look.
+    fn add(&mut self, status: &Value) {
+        let number = |path: &str| status.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+        let level = |name: &str| {
+            let levels = status.pointer("/pressure/levels").and_then(Value::as_array);
+            let found = levels.into_iter().flatten().find(|level| level["resource"] == name);
+            found.and_then(|level| level["used"].as_u64()).unwrap_or(0)
+        };
+        let evicted = status.pointer("/pressure/evicted").and_then(Value::as_array);
+        let idle = number("/idle/clients") + number("/idle/tunnels") + number("/idle/pooled");
+        self.refused = number("/pressure/refused");
+        if let Some((idle_before, refused_before)) = self.last
+            && idle_before > 0
+            && idle > 0
+            && self.refused > refused_before
+        {
+            self.refused_beside_idle += 1;
+        }
+        self.last = Some((idle, self.refused));
+        self.mean_idle =
+            (self.mean_idle * self.looks as f64 + idle as f64) / (self.looks + 1) as f64;
+        self.looks += 1;
+        self.most_places = self.most_places.max(level("connections"));
+        self.most_granted = self.most_granted.max(number("/buffers/granted"));
+        self.evicted = evicted.into_iter().flatten().filter_map(|one| one["count"].as_u64()).sum();
+        self.waited = number("/pressure/waited");
+        self.reused = number("/idle/reused");
+    }
+}
+
+/// A watch that is kept until it is ended.
+#[derive(Debug)]
+pub(super) struct Watch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Seen>>,
+}
+
+impl Watch {
+    /// Begins to look at a peer; `asked` says that it is an ekiden with a control socket.
+    pub(super) fn begin(peer: &Peer, asked: bool) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let control = asked.then(|| ekiden::control(peer));
+        let process = peer.processes().first().copied().unwrap_or_default();
+        let thread = thread::spawn(move || look(process, control.as_ref(), &stopped));
+        Self { stop, thread: Some(thread) }
+    }
+
+    /// Ends it.
+    pub(super) fn end(mut self) -> Seen {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn look(process: u32, control: Option<&Control>, stop: &AtomicBool) -> Seen {
+    let mut seen = Seen { own: control.map(|_| Own::default()), ..Seen::default() };
+    loop {
+        let last = stop.load(Ordering::Relaxed);
+        seen.most_sockets = seen.most_sockets.max(sockets::in_use(process).unwrap_or(0));
+        if let Some((own, control)) = seen.own.as_mut().zip(control)
+            && let Ok(status) = control.status()
+        {
+            own.add(&status);
+        }
+        if last {
+            return seen;
+        }
+        thread::sleep(APART);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn status(idle: u64, refused: u64, used: u64) -> Value {
+        json!({
+            "buffers": { "granted": 10 * used },
+            "idle": { "clients": idle, "tunnels": 0, "pooled": 0, "reused": 7 },
+            "pressure": {
+                "levels": [{ "resource": "connections", "used": used }],
+                "evicted": [{ "resource": "connections", "count": 3 }, { "resource": "memory", "count": 1 }],
+                "waited": 5, "refused": refused
+            }
+        })
+    }
+
+    #[test]
+    fn who_is_refused_beside_an_idle_connection_is_noticed() {
+        let mut own = Own::default();
+        // idle at the beginning alone; at the end alone; at both; at both, and nobody refused
+        for (idle, refused, used) in [(2, 0, 200), (0, 1, 150), (4, 2, 100), (6, 3, 90), (8, 3, 80)]
+        {
+            own.add(&status(idle, refused, used));
+        }
+        assert_eq!(own.refused_beside_idle, 1);
+        assert_eq!((own.looks, own.refused, own.most_places), (5, 3, 200));
+        assert_eq!((own.evicted, own.waited, own.reused, own.most_granted), (4, 5, 7, 2_000));
+        assert!((own.mean_idle - 4.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,191 @@
+//! The sizes of socket buffers: which leg is managed, when they are decided, and what the kernel gave.
+
+use super::setup::Setup;
+use super::{Resources, State, leg};
+use crate::registry::locked;
+use crate::settings::Leg as Profile;
+use ekiden_linux::buffers::Limits;
+use ekiden_linux::clock;
+use ekiden_model::buffers::{Change, Enough, Scheme, Side};
+use ekiden_model::pressure::Resource;
+use ekiden_model::units::{Bytes, Span, Time};
+use leg::Leg;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::net::TcpStream;
+
+/// How soon the allocator wants to decide again when a newcomer found the budget given out.
+const HURRY: Span = Span::from_millis(10);
+
+/// Deciding takes about half a microsecond a leg; so much a leg between two decisions made for newcomers
+/// keeps a crowd of them to a twentieth of a processor.
+const APART: Span = Span::from_micros(10);
+
+/// A leg whose buffers are shared out as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Managed {
+    pub(crate) id: u64,
+    resources: Arc<Resources>,
+}
+
+impl Resources {
+    /// Whether the handshake would announce a scale too small for the largest buffer: Linux goes by the
+    /// larger of `tcp_rmem` and `rmem_max` (tcp_select_initial_window). Never with a budget, which a few
+    /// handshakes at once would break: 64 MiB each, until they stand.
+    pub(super) fn scale_is_short(limits: &[Limits; 2], setup: &Setup) -> bool {
+        if setup.buffers.budget.is_some() {
+            return false;
+        }
+        let receive = limits[Side::Receive as usize];
+        setup.buffers.ceiling.as_u64() / 2 > receive.tuned.max(receive.unprivileged / 2)
+    }
+
+    /// Before a socket connects or listens: lets its handshake announce a window that may become wide.
+    /// Answers whether its receive buffer is to be given back afterwards.
+    pub(crate) fn announce(&self, socket: BorrowedFd<'_>, profile: &Profile) -> bool {
+        if !self.announces.load(Relaxed) || !leg::may_announce(profile) {
+            return false;
+        }
+        let ceiling = locked(&self.state).settings.buffers.ceiling;
+        let granted = leg::announce(socket, ceiling.as_u64());
+        if !matches!(granted, Ok(true)) {
+            // without the privilege it would be in vain each time
+            self.announces.store(false, Relaxed);
+        }
+        granted.is_ok()
+    }
+
+    /// Begins to share out a leg's buffers; `to` where it leads, `None` of a client's.
+    pub(crate) fn manage(
+        self: &Arc<Self>,
+        stream: &Arc<TcpStream>,
+        profile: &Profile,
+        to: Option<SocketAddr>,
+        announced: bool,
+    ) -> Managed {
+        let id = self.next.fetch_add(1, Relaxed) + 1;
+        let open = leg::open(stream, profile);
+        let mut leg = Leg::new(stream, to, &open, announced);
+        let now = clock::now();
+        let state = &mut *locked(&self.state);
+        leg.settle(&state.limits);
+        state.legs.insert(id, leg);
+        state.choose_mode(now);
+        let changes = state.allocator.on_open(now, id, open);
+        state.apply(changes);
+        state.hurry(now);
+        Managed { id, resources: Arc::clone(self) }
+    }
+
+    /// What one of the two legs receives the other sends, from now on.
+    pub(crate) fn pair(&self, one: u64, other: u64) {
+        locked(&self.state).allocator.on_pair(one, other);
+    }
+}
+
+impl State {
+    /// While the kernel's tuning cannot take more than the budget, it is left to it; otherwise sizes are
+    /// explicit. A tenth less before it is left to it again.
+    pub(super) fn is_automatic(&self, now_automatic: bool) -> bool {
+        let Some(budget) = self.settings.buffers.budget else { return true };
+        let both = self.limits[0].tuned.saturating_add(self.limits[1].tuned);
+        let worst = (self.legs.len() as u64).saturating_mul(both);
+        let budget = budget.as_u64();
+        worst <= if now_automatic { budget } else { budget - budget / 10 }
+    }
+
+    pub(super) fn choose_mode(&mut self, now: Time) {
+        if self.settings.buffers.budget.is_none() {
+            return;
+        }
+        let before = self.allocator.config().enough == Enough::Automatic;
+        let automatic = self.is_automatic(before);
+        if automatic == before {
+            return;
+        }
+        self.allocator.set_config(now, self.settings.allocator(automatic));
+        let changes = self.allocator.on_deadline(now);
+        self.apply(changes);
+    }
+
+    /// A newcomer that found the budget given out has next to nothing. It is not to wait for the tick; but
+    /// of a crowd only the first is so lucky.
+    pub(super) fn hurry(&mut self, now: Time) {
+        let due = self.allocator.deadline();
+        let apart = APART.saturating_mul(self.legs.len() as u64);
+        if due <= now + HURRY && now >= self.hurried + apart {
+            self.hurried = now;
+            let changes = self.allocator.on_deadline(due);
+            self.apply(changes);
+        }
+    }
+
+    /// Lets a leg's buffers grow where only the kernel's limit stands in the way.
+    pub(super) fn widen(&mut self, now: Time, id: u64, seen: &leg::Seen) {
+        let buffers = self.settings.buffers;
+        // sizes that were decided here are not widened, and with a budget the equation rules
+        if buffers.scheme == Scheme::Conventional || buffers.budget.is_some() {
+            return;
+        }
+        let memory = self.pressure.snapshot()[Resource::SocketMemory as usize];
+        let Some(leg) = self.legs.get_mut(&id) else { return };
+        let ceiling = buffers.ceiling.as_u64();
+        let refused = leg.widen(now, seen, &self.limits, ceiling, |_| !memory.low);
+        self.note(refused);
+    }
+
+    /// Applies sizes in their order, and remembers what the kernel did not give.
+    pub(super) fn apply(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            let leg = self.legs.get_mut(&change.id);
+            let refused = leg.and_then(|leg| leg.apply(change, &self.limits));
+            self.note(refused);
+        }
+    }
+
+    pub(super) fn note(&mut self, refused: Option<leg::Refused>) {
+        let Some(refused) = refused else { return };
+        self.counts.refused += 1;
+        self.counts.last_refused = Some(refused);
+        let given = leg::payload(Bytes::new(refused.given.into()));
+        self.allocator.on_limit(refused.side, given);
+    }
+}
+
+impl Managed {
+    /// The leg's profile is another one now.
+    pub(crate) fn become_other(&self, stream: &TcpStream, profile: &Profile) {
+        let (now, open) = (clock::now(), leg::open(stream, profile));
+        let state = &mut *locked(&self.resources.state);
+        if let Some(leg) = state.legs.get_mut(&self.id) {
+            leg.become_other(&open);
+        }
+        let changes = state.allocator.on_open(now, self.id, open);
+        state.apply(changes);
+    }
+}
+
+impl Drop for Managed {
+    fn drop(&mut self) {
+        let state = &mut *locked(&self.resources.state);
+        state.legs.remove(&self.id);
+        state.allocator.on_close(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn no_handshake_asks_for_more_than_a_budget_has() {
+        let linux = Limits { first: 131_072, tuned: 6 << 20, unprivileged: 425_984 };
+        let mut settings = Settings::default();
+        assert!(Resources::scale_is_short(&[linux; 2], &Setup::of(&settings)));
+        settings.buffers.budget = Some(Bytes::mib(16));
+        assert!(!Resources::scale_is_short(&[linux; 2], &Setup::of(&settings)));
+    }
+}
