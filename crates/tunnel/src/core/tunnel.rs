@@ -582,8 +582,13 @@ impl Tunnel {
     /// Nothing more is written.
     pub(super) fn end(&mut self, now: Time, id: u64, end: End) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.sending.end.is_none() {
-            flow.sending.end = Some(end);
+        match (&flow.sending.end, end) {
+            // a connection may break after its half-close, and the peer must learn of that, too
+            (Some(_), End::Reset(reason, words)) if flow.sending.ended => {
+                return self.abort(now, id, reason, words);
+            }
+            (None, end) | (Some(End::Fin), end @ End::Reset(..)) => flow.sending.end = Some(end),
+            (Some(_), _) => {}
         }
         self.end_if_all_sent(now, id);
     }

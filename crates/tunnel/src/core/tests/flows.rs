@@ -112,6 +112,24 @@ fn what_came_before_a_reset_is_delivered() {
 }
 
 #[test]
+fn a_break_after_a_half_close_is_told() {
+    let mut world = World::up(&Path { loss: 3.0, ..Path::default() });
+    let flow = open(&mut world);
+    let there = world.twin(flow, FAR);
+    world.ends[NEAR].write(world.now, flow, pattern(0, 5_000));
+    world.ends[NEAR].finish(world.now, flow, End::Fin);
+    world.run_for(Span::from_secs(1));
+    assert_eq!(world.read(FAR, there), (pattern(0, 5_000).to_vec(), Read::End(End::Fin)));
+    let reset = End::Reset(Reason::Closed, "nobody reads any more".to_owned());
+    world.ends[NEAR].finish(world.now, flow, reset.clone());
+    world.run_for(Span::from_secs(1));
+    assert_eq!(world.read(FAR, there), (Vec::new(), Read::End(reset)));
+    for end in [NEAR, FAR] {
+        world.ends[end].assert_balanced();
+    }
+}
+
+#[test]
 fn giving_up_tells_the_peer() {
     let mut world = World::up(&Path::default());
     let flow = open(&mut world);
