@@ -76,6 +76,36 @@ fn data_follows_the_opening_without_waiting() {
     assert!(world.now.since(begun) < Span::from_millis(55), "{}", world.now.since(begun));
 }
 
+/// A flow can be opened a round trip after a tunnel was asked for, and what is said at once is kept until
+/// it is known who says it.
+#[test]
+fn a_cold_tunnel_costs_one_round_trip() {
+    for seed in 1..=30 {
+        let mut world = World::new(&Path { loss: 10.0, seed, ..Path::default() });
+        let until = Time::ZERO + Span::from_secs(20);
+        while !world.is_up(NEAR) {
+            assert!(world.now < until, "seed {seed}");
+            world.step(until);
+        }
+        let flow = world.flow(80);
+        world.ends[NEAR].write(world.now, flow, pattern(0, 60_000));
+        world.ends[NEAR].finish(world.now, flow, End::Fin);
+        let mut got = Vec::new();
+        while got.len() < 60_000 {
+            assert!(world.now < until, "seed {seed}: {:?}", world.events);
+            world.step(until);
+            for (there, _) in world.accept() {
+                assert_eq!(there.flow, flow.flow);
+            }
+            if world.tunnel[FAR].is_some() {
+                let there = world.twin(flow, FAR);
+                got.extend(world.read(FAR, there).0);
+            }
+        }
+        assert_eq!(got, pattern(0, 60_000), "seed {seed}");
+    }
+}
+
 #[test]
 fn each_direction_ends_by_itself() {
     let mut world = World::up(&Path { loss: 3.0, ..Path::default() });
