@@ -977,6 +977,19 @@ impl Tunnel {
         self.terms.send.min(receive)
     }
 
+    /// New bytes sent, and the peer's bytes that take no room here any more.
+    #[cfg(test)]
+    pub(super) const fn counted(&self) -> (u64, u64) {
+        (self.total_sent, self.released)
+    }
+
+    /// Sends whatever the peer has room for, as nobody should.
+    #[cfg(test)]
+    pub(super) fn forget_credit(&mut self) {
+        self.total_limit = u64::MAX;
+        self.flows.values_mut().for_each(|flow| flow.sending.limit = u64::MAX);
+    }
+
     #[cfg(test)]
     pub(super) fn assert_balanced(&self) {
         assert!(self.given_up.is_empty(), "{:?}", self.given_up);

@@ -80,7 +80,7 @@ fn data_follows_the_opening_without_waiting() {
 /// it is known who says it.
 #[test]
 fn a_cold_tunnel_costs_one_round_trip() {
-    for seed in 1..=30 {
+    for seed in 1..=60 {
         let mut world = World::new(&Path { loss: 10.0, seed, ..Path::default() });
         let until = Time::ZERO + Span::from_secs(20);
         while !world.is_up(NEAR) {
@@ -88,10 +88,11 @@ fn a_cold_tunnel_costs_one_round_trip() {
             world.step(until);
         }
         let flow = world.flow(80);
-        world.ends[NEAR].write(world.now, flow, pattern(0, 60_000));
+        let length = [300, 60_000][seed as usize % 2];
+        world.ends[NEAR].write(world.now, flow, pattern(0, length));
         world.ends[NEAR].finish(world.now, flow, End::Fin);
         let mut got = Vec::new();
-        while got.len() < 60_000 {
+        while got.len() < length {
             assert!(world.now < until, "seed {seed}: {:?}", world.events);
             world.step(until);
             for (there, _) in world.accept() {
@@ -102,7 +103,7 @@ fn a_cold_tunnel_costs_one_round_trip() {
                 got.extend(world.read(FAR, there).0);
             }
         }
-        assert_eq!(got, pattern(0, 60_000), "seed {seed}");
+        assert_eq!(got, pattern(0, length), "seed {seed}");
     }
 }
 
@@ -217,6 +218,31 @@ fn a_flow_that_is_not_read_is_held_up_alone() {
     transfer(&mut world, NEAR, quick, 1_000_000);
 }
 
+/// Who sends more than it may is wrong, and memory stays bounded.
+#[test]
+fn a_peer_that_ignores_credit_is_sent_away() {
+    let mut world = World::up(&Path { rates: [400.0, 20.0], ..Path::default() });
+    let flow = open(&mut world);
+    let tunnel = world.tunnel[NEAR].unwrap();
+    for _ in 0..400 {
+        world.ends[NEAR].tunnels.get_mut(&tunnel).unwrap().forget_credit();
+        let room = world.ends[NEAR].room(flow);
+        world.ends[NEAR].write(world.now, flow, pattern(0, room));
+        world.run_for(Span::from_millis(10));
+        if let Some(seen) = world.ends[FAR].snapshots().first() {
+            assert!(seen.held <= 128 << 20);
+        } else {
+            let why = world.events[FAR].iter().find_map(|event| match event {
+                Event::Down { reason, .. } => Some(reason.clone()),
+                _ => None,
+            });
+            assert_eq!(why.as_deref(), Some("the peer sent bytes of a flow beyond its credit"));
+            return;
+        }
+    }
+    panic!("it was let");
+}
+
 #[test]
 fn a_thousand_flows_at_once() {
     let mut world = World::up(&Path { loss: 1.0, ..Path::default() });
@@ -287,6 +313,9 @@ fn credit_comes_back_whatever_becomes_of_flows() {
     world.run_for(Span::from_secs(1));
     world.ends[NEAR].assert_balanced();
     world.ends[FAR].assert_balanced();
+    let [near, far] =
+        [NEAR, FAR].map(|end| world.ends[end].tunnels[&world.tunnel[end].unwrap()].counted());
+    assert_eq!(((near.0, near.1), near.0 > 10_000_000), ((far.1, far.0), true));
     let flow = open(&mut world);
     transfer(&mut world, NEAR, flow, 1_000_000);
 }
