@@ -232,7 +232,7 @@ pub enum RelayCommand {
 /// Which configuration says where relays are kept.
 #[derive(Debug, Args)]
 pub struct StateArgs {
-    /// Configuration file whose [tunnel] says where relays are kept [default: the one `serve` would use]
+    /// Configuration file that says where relays are kept [default: the one `serve` would use]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }

@@ -297,7 +297,8 @@ impl Endpoint {
     }
 
     /// Begins a tunnel to the relay at `to` whose certificate has this fingerprint. `secret` is the
-    /// invitation's. [`Event::Up`] or [`Event::Down`] follows.
+    /// invitation's. [`Event::Up`] or [`Event::Down`] follows; with `hasty`, up as soon as the relay has shown
+    /// its certificate and before it is known whether it knows us, which saves a round trip.
     ///
     /// # Errors
     /// The address cannot be used.
@@ -308,12 +309,13 @@ impl Endpoint {
         peer: Fingerprint,
         secret: Bytes,
         terms: Terms,
-        session: u64,
+        (session, hasty): (u64, bool),
     ) -> Result<TunnelId, CannotConnect> {
         let id = self.new_id();
         let session = session & crate::frame::MOST;
         let mut tunnel = Tunnel::new(now, (id, peer, session, true), terms, self.limits);
         tunnel.secret = secret;
+        tunnel.hasty = hasty;
         let clock = self.instant(now);
         let mut handles = Vec::new();
         for nth in 0..2 {

@@ -8,8 +8,11 @@ use ekiden_model::units::Span;
 use ekiden_proxy::settings::{Budgets, Leg, Movement, Route, Settings, Upstream, UpstreamProtocol};
 use ekiden_proxy::status::BudgetStatus;
 use ekiden_proxy::{Server, Stopped};
+use ekiden_tunnel::core::Terms;
+use ekiden_tunnel::trust::{self, Kind, Store, Token};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -106,10 +109,30 @@ pub fn settings(movement: Movement) -> Settings {
     settings
 }
 
+/// Lets a relay listen for tunnels, invites the one after it and joins the one before it, in a folder.
+fn join(settings: &mut Settings, folder: &Path, nth: usize) {
+    let store = |nth: usize| Store::new(folder.join(nth.to_string()));
+    settings.tunnel.state = Some(store(nth).directory().to_owned());
+    // a port that is free now
+    let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    settings.tunnel.listen = vec![address];
+    let rate = "1 Gbit/s".parse().unwrap();
+    let terms = Terms { send: rate, receive: rate };
+    let secret = trust::random().unwrap();
+    let kind = Kind::Invited { invitation: trust::hash(&secret).into() };
+    store(nth).add(trust::Relay { name: "before".to_owned(), kind, terms }).unwrap();
+    let fingerprint = store(nth).credentials().unwrap().fingerprint();
+    let token =
+        Token { address: address.to_string(), fingerprint, secret, send: rate, receive: rate };
+    store(nth + 1).add(token.relay("next".to_owned())).unwrap();
+}
+
 /// Relays in a row, the first of which the client speaks to.
 pub struct Row {
     servers: Vec<Server>,
     runtime: Option<Runtime>,
+    /// Where relays with tunnels keep what they know of each other.
+    _state: tempfile::TempDir,
 }
 
 impl Row {
@@ -126,13 +149,20 @@ impl Row {
             .build()
             .unwrap();
         let entered = runtime.enter();
+        let state = tempfile::tempdir().unwrap();
         let mut servers: Vec<Server> = Vec::new();
         for nth in 0..n {
             let mut settings = Settings { name: format!("relay-{nth}"), ..settings.clone() };
+            if protocol == UpstreamProtocol::Tunnel {
+                join(&mut settings, state.path(), nth);
+            }
             if let Some(next) = servers.last() {
                 let upstream = Upstream {
                     protocol,
-                    host: "127.0.0.1".to_owned(),
+                    host: match protocol {
+                        UpstreamProtocol::Tunnel => "next".to_owned(),
+                        _ => "127.0.0.1".to_owned(),
+                    },
                     port: next.status().listen[0].port(),
                     credentials: None,
                     leg: "direct".to_owned(),
@@ -148,7 +178,7 @@ impl Row {
             servers.push(Server::start(Arc::new(settings)).unwrap());
         }
         drop(entered);
-        Self { servers, runtime: Some(runtime) }
+        Self { servers, runtime: Some(runtime), _state: state }
     }
 
     pub fn front(&self) -> SocketAddr {

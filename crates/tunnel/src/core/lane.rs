@@ -136,8 +136,11 @@ impl Lane {
     /// The peer sent what is no frame.
     pub(super) fn hear(&mut self) -> Result<Vec<Heard>, BadFrame> {
         let mut heard = Vec::new();
-        for id in std::mem::take(&mut self.over) {
-            self.inbound.remove(&id);
+        // what was heard before the peer said hello is still to be understood
+        if self.greeted {
+            for id in std::mem::take(&mut self.over) {
+                self.inbound.remove(&id);
+            }
         }
         for id in std::mem::take(&mut self.readable) {
             let Some(inbound) = self.inbound.get_mut(&id) else { continue };

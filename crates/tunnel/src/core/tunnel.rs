@@ -33,6 +33,9 @@ const MISSING: usize = 8_192;
 /// Memory that a flow holds whose bytes nobody takes is wanted back after so long.
 const STALLED: Span = Span::from_secs(10);
 
+/// What a flow may be sent before the peer has said hello, and an eighth of what all may; nobody grants
+/// less.
+const EARLY: u64 = 64 * 1024;
 /// An epoch's number and, above it, the agreement it belongs to.
 const EPOCH_BITS: u32 = 48;
 const EPOCHS: u64 = (1 << EPOCH_BITS) - 1;
@@ -54,6 +57,8 @@ pub(super) struct Tunnel {
     pub(super) lanes: [Option<Lane>; 2],
     /// The secret of the invitation, while the peer may not know us yet.
     pub(super) secret: Bytes,
+    /// Flows may begin before the peer has said hello.
+    pub(super) hasty: bool,
     terms: Terms,
     limits: Limits,
     hold: RateHold,
@@ -119,6 +124,7 @@ impl Tunnel {
             opener,
             lanes: [None, None],
             secret: Bytes::new(),
+            hasty: false,
             terms,
             limits,
             hold: RateHold::new(config, now),
@@ -137,7 +143,7 @@ impl Tunnel {
             promised: 0,
             greeting: None,
             total_sent: 0,
-            total_limit: 0,
+            total_limit: 8 * EARLY,
             released: 0,
             total_granted: limits.memory.as_u64(),
             in_flight: 0,
@@ -204,6 +210,16 @@ impl Tunnel {
             lane.control = Some(control);
             self.promised = self.promised.max(hello.window);
             lane.write(control, Frame::Hello(hello).to_bytes());
+            // flows may follow at once: a round trip less for whoever waits for the tunnel
+            if self.hasty {
+                self.come_up();
+            }
+        }
+    }
+
+    fn come_up(&mut self) {
+        if !std::mem::replace(&mut self.up, true) {
+            self.events.push_back(Event::Up { tunnel: self.id, peer: self.peer });
         }
     }
 
@@ -338,11 +354,8 @@ impl Tunnel {
         }
         let flows: Vec<u64> = self.flows.keys().copied().collect();
         flows.into_iter().for_each(|id| self.offer(id));
-        if !self.up {
-            self.up = true;
-            self.secret = Bytes::new();
-            self.events.push_back(Event::Up { tunnel: self.id, peer: self.peer });
-        }
+        self.secret = Bytes::new();
+        self.come_up();
     }
 
     fn on_open(&mut self, now: Time, open: Open) {
@@ -380,7 +393,7 @@ impl Tunnel {
         let Some(turns) = self.scheduler.open(household, scheduler::Lane::Interactive) else {
             return self.fail("a household is gone whose flow begins".to_owned());
         };
-        let limit = self.greeting.as_ref().map_or(0, |hello| hello.window);
+        let limit = self.greeting.as_ref().map_or(EARLY, |hello| hello.window);
         let window = self.window();
         let limits = (limit, window.max(self.promised));
         let flow = Flow::new(now, ours, opening, (household, turns), limits);
@@ -582,8 +595,13 @@ impl Tunnel {
     /// Nothing more is written.
     pub(super) fn end(&mut self, now: Time, id: u64, end: End) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.sending.end.is_none() {
-            flow.sending.end = Some(end);
+        match (&flow.sending.end, end) {
+            // a connection may break after its half-close, and the peer must learn of that, too
+            (Some(_), End::Reset(reason, words)) if flow.sending.ended => {
+                return self.abort(now, id, reason, words);
+            }
+            (None, end) | (Some(End::Fin), end @ End::Reset(..)) => flow.sending.end = Some(end),
+            (Some(_), _) => {}
         }
         self.end_if_all_sent(now, id);
     }
@@ -957,6 +975,19 @@ impl Tunnel {
     fn allotted(&self) -> Rate {
         let receive = self.greeting.as_ref().map_or(self.terms.send, |hello| hello.receive);
         self.terms.send.min(receive)
+    }
+
+    /// New bytes sent, and the peer's bytes that take no room here any more.
+    #[cfg(test)]
+    pub(super) const fn counted(&self) -> (u64, u64) {
+        (self.total_sent, self.released)
+    }
+
+    /// Sends whatever the peer has room for, as nobody should.
+    #[cfg(test)]
+    pub(super) fn forget_credit(&mut self) {
+        self.total_limit = u64::MAX;
+        self.flows.values_mut().for_each(|flow| flow.sending.limit = u64::MAX);
     }
 
     #[cfg(test)]

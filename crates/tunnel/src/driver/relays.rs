@@ -454,16 +454,19 @@ impl Inner {
     async fn connect(self: Arc<Self>, joined: Joined) {
         let joined = Arc::new(joined);
         let mut pause = PAUSE;
+        // who was sent away once is not believed to be known
+        let mut hasty = true;
         loop {
             let begun = Instant::now();
-            let why = match self.connect_once(&joined).await {
+            let why = match self.connect_once(&joined, hasty).await {
                 Ok(reason) => reason,
                 Err(why) => why,
             };
             if let Some(known) = locked(&self.known).get(&joined.name) {
                 *locked(&known.last_error) = Some(why.clone());
             }
-            if begun.elapsed() > LASTING {
+            hasty = begun.elapsed() > LASTING;
+            if hasty {
                 pause = PAUSE;
             }
             tracing::debug!(relay = %joined.name, why, ?pause, "connecting again after a pause");
@@ -473,7 +476,11 @@ impl Inner {
     }
 
     /// One tunnel, from its beginning to its end; why it ended, or why there was none.
-    async fn connect_once(self: &Arc<Self>, joined: &Arc<Joined>) -> Result<String, String> {
+    async fn connect_once(
+        self: &Arc<Self>,
+        joined: &Arc<Joined>,
+        hasty: bool,
+    ) -> Result<String, String> {
         let resolved = tokio::net::lookup_host(&joined.address).await;
         let addresses =
             resolved.map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?;
@@ -484,7 +491,7 @@ impl Inner {
             let (inner, joined) = (Arc::clone(self), Arc::clone(joined));
             attempts.spawn(async move {
                 tokio::time::sleep(APART * nth).await;
-                inner.attempt(&joined, to).await
+                inner.attempt(&joined, to, hasty).await
             });
         }
         let mut why = format!("{} has no address", joined.address);
@@ -504,7 +511,12 @@ impl Inner {
     }
 
     /// A tunnel to one address, until it is up.
-    async fn attempt(&self, joined: &Joined, to: SocketAddr) -> Result<Attempt, String> {
+    async fn attempt(
+        &self,
+        joined: &Joined,
+        to: SocketAddr,
+        hasty: bool,
+    ) -> Result<Attempt, String> {
         let any: SocketAddr = match to.is_ipv6() {
             true => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
             false => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -520,7 +532,7 @@ impl Inner {
         let begun = driver.with(|core| {
             let secret = Bytes::copy_from_slice(&secret);
             let session = u64::from_be_bytes(session);
-            core.connect(now, to, joined.fingerprint, secret, joined.terms, session)
+            core.connect(now, to, joined.fingerprint, secret, joined.terms, (session, hasty))
         });
         begun.map_err(|error| error.to_string())?;
         while let Some(event) = events.recv().await {

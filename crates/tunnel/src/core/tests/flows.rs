@@ -76,6 +76,39 @@ fn data_follows_the_opening_without_waiting() {
     assert!(world.now.since(begun) < Span::from_millis(55), "{}", world.now.since(begun));
 }
 
+/// A flow can be opened a round trip after a tunnel was asked for, and what is said at once is kept until
+/// it is known who says it.
+#[test]
+fn a_cold_tunnel_costs_one_round_trip() {
+    for seed in 1..=60 {
+        let mut world = World::new(&Path { loss: 10.0, seed, ..Path::default() });
+        let until = Time::ZERO + Span::from_secs(20);
+        while !world.is_up(NEAR) {
+            assert!(world.now < until, "seed {seed}");
+            world.step(until);
+        }
+        // the hello in a packet of its own, which may be lost alone
+        world.run_for(Span::from_millis(2));
+        let flow = world.flow(80);
+        let length = [300, 60_000][seed as usize % 2];
+        world.ends[NEAR].write(world.now, flow, pattern(0, length));
+        world.ends[NEAR].finish(world.now, flow, End::Fin);
+        let mut got = Vec::new();
+        while got.len() < length {
+            assert!(world.now < until, "seed {seed}: {:?}", world.events);
+            world.step(until);
+            for (there, _) in world.accept() {
+                assert_eq!(there.flow, flow.flow);
+            }
+            if world.tunnel[FAR].is_some() {
+                let there = world.twin(flow, FAR);
+                got.extend(world.read(FAR, there).0);
+            }
+        }
+        assert_eq!(got, pattern(0, length), "seed {seed}");
+    }
+}
+
 #[test]
 fn each_direction_ends_by_itself() {
     let mut world = World::up(&Path { loss: 3.0, ..Path::default() });
@@ -109,6 +142,24 @@ fn what_came_before_a_reset_is_delivered() {
     assert_eq!((bytes, end), (pattern(0, 100_000).to_vec(), Read::End(reset)));
     assert_eq!(world.ends[NEAR].snapshots()[0].flows, 0);
     assert_eq!(world.ends[FAR].snapshots()[0].flows, 0);
+}
+
+#[test]
+fn a_break_after_a_half_close_is_told() {
+    let mut world = World::up(&Path { loss: 3.0, ..Path::default() });
+    let flow = open(&mut world);
+    let there = world.twin(flow, FAR);
+    world.ends[NEAR].write(world.now, flow, pattern(0, 5_000));
+    world.ends[NEAR].finish(world.now, flow, End::Fin);
+    world.run_for(Span::from_secs(1));
+    assert_eq!(world.read(FAR, there), (pattern(0, 5_000).to_vec(), Read::End(End::Fin)));
+    let reset = End::Reset(Reason::Closed, "nobody reads any more".to_owned());
+    world.ends[NEAR].finish(world.now, flow, reset.clone());
+    world.run_for(Span::from_secs(1));
+    assert_eq!(world.read(FAR, there), (Vec::new(), Read::End(reset)));
+    for end in [NEAR, FAR] {
+        world.ends[end].assert_balanced();
+    }
 }
 
 #[test]
@@ -167,6 +218,31 @@ fn a_flow_that_is_not_read_is_held_up_alone() {
     world.run_for(Span::from_secs(5));
     assert!(world.ends[FAR].snapshots()[0].held <= window);
     transfer(&mut world, NEAR, quick, 1_000_000);
+}
+
+/// Who sends more than it may is wrong, and memory stays bounded.
+#[test]
+fn a_peer_that_ignores_credit_is_sent_away() {
+    let mut world = World::up(&Path { rates: [400.0, 20.0], ..Path::default() });
+    let flow = open(&mut world);
+    let tunnel = world.tunnel[NEAR].unwrap();
+    for _ in 0..400 {
+        world.ends[NEAR].tunnels.get_mut(&tunnel).unwrap().forget_credit();
+        let room = world.ends[NEAR].room(flow);
+        world.ends[NEAR].write(world.now, flow, pattern(0, room));
+        world.run_for(Span::from_millis(10));
+        if let Some(seen) = world.ends[FAR].snapshots().first() {
+            assert!(seen.held <= 128 << 20);
+        } else {
+            let why = world.events[FAR].iter().find_map(|event| match event {
+                Event::Down { reason, .. } => Some(reason.clone()),
+                _ => None,
+            });
+            assert_eq!(why.as_deref(), Some("the peer sent bytes of a flow beyond its credit"));
+            return;
+        }
+    }
+    panic!("it was let");
 }
 
 #[test]
@@ -239,6 +315,9 @@ fn credit_comes_back_whatever_becomes_of_flows() {
     world.run_for(Span::from_secs(1));
     world.ends[NEAR].assert_balanced();
     world.ends[FAR].assert_balanced();
+    let [near, far] =
+        [NEAR, FAR].map(|end| world.ends[end].tunnels[&world.tunnel[end].unwrap()].counted());
+    assert_eq!(((near.0, near.1), near.0 > 10_000_000), ((far.1, far.0), true));
     let flow = open(&mut world);
     transfer(&mut world, NEAR, flow, 1_000_000);
 }

@@ -29,7 +29,7 @@ fn an_invitation_is_good_for_one_relay() {
         Endpoint::new(other, Limits::default(), false, world.ends[NEAR].origin, None);
     let to = world.addresses[FAR];
     let secret = Bytes::from_static(SECRET);
-    world.ends[NEAR].connect(world.now, to, far, secret, terms, 5).unwrap();
+    world.ends[NEAR].connect(world.now, to, far, secret, terms, (5, false)).unwrap();
     world.run_for(Span::from_secs(2));
     let reason = down(&world.events[NEAR]).unwrap();
     assert!(reason.contains("does not know yours"), "{reason}");
@@ -41,7 +41,7 @@ fn another_certificate_is_not_taken() {
     let terms = Terms { send: super::world::mbit(1.0), receive: super::world::mbit(1.0) };
     let other = Credentials::generate().unwrap().fingerprint();
     let to = world.addresses[FAR];
-    world.ends[NEAR].connect(world.now, to, other, Bytes::new(), terms, 5).unwrap();
+    world.ends[NEAR].connect(world.now, to, other, Bytes::new(), terms, (5, false)).unwrap();
     world.run_for(Span::from_secs(2));
     let reason = down(&world.events[NEAR]).unwrap();
     assert!(reason.contains("another certificate"), "{reason}");

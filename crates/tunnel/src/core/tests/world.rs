@@ -104,7 +104,8 @@ impl World {
         let addresses = ["100.64.0.1:1", "100.64.0.2:4433"].map(|text| text.parse().unwrap());
         let terms = Terms { send: mbit(told[0]), receive: mbit(told[1]) };
         let secret = Bytes::from_static(SECRET);
-        let tunnel = ends[NEAR].connect(now, addresses[FAR], far, secret, terms, 77).unwrap();
+        let tunnel =
+            ends[NEAR].connect(now, addresses[FAR], far, secret, terms, (77, true)).unwrap();
         Self {
             now,
             ends,
@@ -132,7 +133,7 @@ impl World {
         world
     }
 
-    fn is_up(&self, end: usize) -> bool {
+    pub(super) fn is_up(&self, end: usize) -> bool {
         self.ends[end].snapshots().iter().any(|snapshot| snapshot.up)
     }
 

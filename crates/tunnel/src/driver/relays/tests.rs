@@ -124,6 +124,21 @@ async fn a_reset_goes_through_after_what_was_said_before() {
     assert!(matches!(far.await.unwrap(), Ended::There(Reason::Closed, _)));
 }
 
+/// Who closes after writing leaves the rest to the relay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_when_a_connection_closes_still_arrives() {
+    let mut pair = pair(mbit(10));
+    let (mut client, mut server, _near, far) = flow(&mut pair).await;
+    client.shutdown().await.unwrap();
+    server.read_to_end(&mut Vec::new()).await.unwrap();
+    server.write_all(&[7; 200_000]).await.unwrap();
+    drop(server);
+    assert_eq!(far.await.unwrap(), Ended::Closed);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.len(), 200_000);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_is_told() {
     let mut pair = pair(mbit(100));
