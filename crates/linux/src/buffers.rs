@@ -118,16 +118,6 @@ pub fn release(fd: BorrowedFd<'_>, side: Side, bytes: Option<u64>) -> io::Result
         .map_err(os_error)
 }
 
-/// Before `connect` or `listen`: lets the handshake announce a window scale that fits a receive buffer of
-/// so many bytes, by asking for that buffer. [`release`] is to follow when the connection stands.
-///
-/// # Errors
-/// Only when `fd` is not a socket.
-pub fn announce(fd: BorrowedFd<'_>, bytes: u64) -> io::Result<u32> {
-    // without the clamp, by which the handshake would go
-    resize(fd, Side::Receive, bytes)
-}
-
 /// The system's limits of one side, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -179,9 +169,8 @@ mod tests {
     use super::*;
     use crate::facts::Capabilities;
     use crate::tcp_info::TcpInfo;
-    use socket2::{Domain, Socket, Type};
     use std::io::{Read, Write};
-    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
     fn pair() -> (TcpStream, TcpStream) {
@@ -281,28 +270,5 @@ mod tests {
             assert_eq!(got, limits.unprivileged);
         }
         assert!(limits.first >= 4_096 && limits.tuned >= limits.first);
-    }
-
-    /// The scale outlives the buffer that it was chosen for, and the kernel tunes all the same.
-    #[test]
-    fn a_wide_window_is_announced() {
-        if !Capabilities::of_this_process().net_admin {
-            eprintln!("SKIPPED: a receive buffer beyond the limits needs CAP_NET_ADMIN");
-            return;
-        }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        announce(listener.as_fd(), 256 << 20).unwrap();
-        let client = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        announce(client.as_fd(), 256 << 20).unwrap();
-        let to: SocketAddr = listener.local_addr().unwrap();
-        client.connect(&to.into()).unwrap();
-        let server = listener.accept().unwrap().0;
-        let client = TcpStream::from(client);
-        for stream in [&client, &server] {
-            assert_eq!(release(stream.as_fd(), Side::Receive, Some(131_072)).unwrap(), 131_072);
-            let info = TcpInfo::read(stream.as_fd()).unwrap();
-            assert!(info.rcv_wscale >= 11, "{}", info.rcv_wscale);
-            assert_eq!(locks(stream), 0);
-        }
     }
 }

@@ -27,7 +27,9 @@ use foyer::{
 };
 use http::request;
 use http_cache_semantics::BeforeRequest;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -39,6 +41,8 @@ pub(crate) struct Cache {
     settings: settings::Cache,
     /// Empty until it is open: what is on disk is looked through first, and meanwhile requests pass by.
     store: OnceLock<HybridCache<String, Entry>>,
+    /// When something last changed what a URL stands for, by a part of its hash.
+    changed: Vec<AtomicU64>,
     counts: Counts,
 }
 
@@ -52,6 +56,9 @@ struct Counts {
     removed: AtomicU64,
     bytes: AtomicU64,
 }
+
+/// Marks of changes. Two URLs with the same one cost a response that is not kept, and nothing else.
+const CHANGED: usize = 1024;
 
 /// What a look came to.
 pub(crate) enum Found {
@@ -98,13 +105,17 @@ impl Cache {
     pub(crate) fn open(settings: &settings::Cache) -> Result<Option<Arc<Self>>, String> {
         let Some(memory) = settings.memory else { return Ok(None) };
         if let Some(folder) = disk_of(settings).map(|(folder, _)| folder) {
-            let made = std::fs::create_dir_all(folder).and_then(|()| tempfile_in(folder));
+            // what was fetched is not for every user of the machine
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            let made = made.and_then(|()| tempfile_in(folder));
             made.map_err(|error| {
                 format!("the cache cannot use {}: {error}; see cache.directory", folder.display())
             })?;
         }
         let counts = Counts::default();
-        let cache = Arc::new(Self { settings: settings.clone(), store: OnceLock::new(), counts });
+        let changed = (0..CHANGED).map(|_| AtomicU64::new(0)).collect();
+        let store = OnceLock::new();
+        let cache = Arc::new(Self { settings: settings.clone(), store, changed, counts });
         let opening = Arc::clone(&cache);
         tokio::spawn(async move {
             match build(&opening.settings, memory.as_usize()).await {
@@ -229,13 +240,16 @@ impl Cache {
         stored: Arc<Stored>,
         request: &Request,
         now: SystemTime,
-        forward: Option<Forward>,
+        validated: Option<(Forward, bool)>,
     ) -> Hit {
         self.counts.bytes.fetch_add(stored.body.len() as u64, Relaxed);
         let ttl = stored.policy.time_to_live(now).as_secs();
-        let said = match forward {
+        let said = match validated {
             None => format!("hit; ttl={ttl}"),
-            Some(forward) => format!("fwd={}; fwd-status=304; stored; ttl={ttl}", forward.token()),
+            Some((forward, kept)) => {
+                let kept = if kept { format!("; stored; ttl={ttl}") } else { String::new() };
+                format!("fwd={}; fwd-status=304{kept}", forward.token())
+            }
         };
         let tags = (stored.field("etag"), stored.field("last-modified"));
         let client_has_it = stored.status == 200 && rules::client_has_it(request, tags.0, tags.1);
@@ -266,6 +280,10 @@ impl Cache {
 /// Where on disk, and how much.
 fn disk_of(settings: &settings::Cache) -> Option<(&Path, usize)> {
     Some((settings.directory.as_deref()?, settings.disk?.as_usize()))
+}
+
+fn nanos(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 /// Whether files can be made there.
@@ -357,21 +375,37 @@ impl Visit {
         Some(Copy::new(policy, self.cache.largest()))
     }
 
+    /// A response that is not kept has taken the place of what is stored.
+    pub(crate) fn drop_older(&self) {
+        if let (Some(store), Some((key, _))) = (self.cache.store.get(), &self.stale) {
+            store.remove(key);
+        }
+    }
+
+    fn mark(&self) -> &AtomicU64 {
+        let mut hasher = DefaultHasher::new();
+        self.key.hash(&mut hasher);
+        &self.cache.changed[hasher.finish() as usize % CHANGED]
+    }
+
     /// Keeps a response whose body is all there.
     pub(crate) fn keep(&self, response: &Response, copy: Copy, from: Option<IpAddr>) {
         let (Some(store), Some(request)) = (self.cache.store.get(), &self.request) else { return };
-        let Some((policy, body)) = copy.finish() else { return };
+        let Some((policy, body)) = copy.finish() else { return self.drop_older() };
+        // asked for before something changed it: nobody knows which of the two it shows
+        if self.mark().load(Relaxed) >= nanos(self.asked) {
+            return;
+        }
         let Some(names) = rules::varies_by(response) else { return };
         let Some(stored) = Stored::new(policy, response, from, body) else { return };
         let entry = Entry::Response(Arc::new(stored));
         if names.is_empty() {
             store.insert(self.key.clone(), entry);
         } else {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             // what was selected by the same fields stays findable
             let varies = match store.memory().get(&self.key).map(|e| e.value().clone()) {
                 Some(Entry::Varies(varies)) if varies.names == names => varies,
-                _ => Arc::new(Varies { names, mark: since.as_nanos() as u64 }),
+                _ => Arc::new(Varies { names, mark: nanos(SystemTime::now()) }),
             };
             store.insert(varies.key(&self.key, request), entry);
             store.insert(self.key.clone(), Entry::Varies(varies));
@@ -390,22 +424,26 @@ impl Visit {
             return None;
         }
         let now = SystemTime::now();
-        let head = stored.updated_by(response)?;
+        let mut head = stored.updated_by(response)?;
+        // RFC 9110 §6.6.1: who receives a response without a date gives it one
+        if values(&response.fields, "date").next().is_none() {
+            head.fields.retain(|field| !field.name.eq_ignore_ascii_case("date"));
+            let value = httpdate::fmt_http_date(now).into_bytes();
+            head.fields.push(Field { name: "Date".to_owned(), value });
+        }
         self.cache.counts.validated.fetch_add(1, Relaxed);
-        let fresh = match rules::policy(parts, &head, self.asked, now) {
-            Some(policy) => {
-                let body = stored.body.clone();
-                let fresh = Arc::new(Stored::new(policy, &head, stored.address, body)?);
-                store.insert(key.clone(), Entry::Response(Arc::clone(&fresh)));
-                fresh
-            }
+        let policy = rules::policy(parts, &head, self.asked, now);
+        let kept = policy.is_some() && self.mark().load(Relaxed) < nanos(self.asked);
+        let policy = policy.unwrap_or_else(|| stored.policy.clone());
+        let fresh = Stored::new(policy, &head, stored.address, stored.body.clone())?;
+        let fresh = Arc::new(fresh);
+        if kept {
+            store.insert(key.clone(), Entry::Response(Arc::clone(&fresh)));
+        } else {
             // true for this once, and not to be kept any more
-            None => {
-                store.remove(key);
-                Arc::clone(stored)
-            }
-        };
-        asked_by_us.then(|| self.cache.hit(fresh, request, now, Some(self.forward)))
+            store.remove(key);
+        }
+        asked_by_us.then(|| self.cache.hit(fresh, request, now, Some((self.forward, kept))))
     }
 
     /// What a response takes away: that of a method that changes things has made what is stored for its URL
@@ -415,6 +453,7 @@ impl Visit {
         if safe || !(200..400).contains(&response.status) {
             return;
         }
+        self.mark().store(nanos(SystemTime::now()), Relaxed);
         if let Some(store) = self.cache.store.get() {
             store.remove(&self.key);
             self.cache.counts.removed.fetch_add(1, Relaxed);

@@ -37,8 +37,6 @@ pub(crate) struct Opened {
     pub(crate) peer: SocketAddr,
     pub(crate) leg: Arc<NamedLeg>,
     pub(crate) outcomes: Outcomes,
-    /// As of what was dialled.
-    pub(crate) announced: bool,
     /// The chain's names.
     pub(crate) through: Arc<[String]>,
     /// What the far end has said already.
@@ -90,14 +88,13 @@ async fn open_chain(
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
-        let Dialed { stream, peer, outcomes, announced } =
+        let Dialed { stream, peer, outcomes } =
             dial(world, &to.host, to.port, &route.leg, allowed).await?;
         return Ok(Opened {
             stream,
             peer,
             leg: Arc::clone(&route.leg),
             outcomes,
-            announced,
             through: Arc::new([]),
             early: Vec::new(),
             asks_proxy: None,
@@ -130,7 +127,7 @@ async fn finish(
     to: &Destination,
     purpose: Purpose,
 ) -> Result<Opened, Failure> {
-    let Dialed { stream, peer, outcomes, announced } = dialed;
+    let Dialed { stream, peer, outcomes } = dialed;
     let mut incoming = Incoming::new(Arc::clone(&stream), Vec::new());
     let mut hop = first;
     for next in rest {
@@ -156,7 +153,6 @@ async fn finish(
         peer,
         leg: Arc::clone(&first.leg),
         outcomes,
-        announced,
         through: chain.names(),
         early: incoming.take(),
         asks_proxy,
@@ -199,7 +195,7 @@ async fn open_through_tunnel(
     let peer = stream.peer_addr().map_err(|error| {
         Failure::new(Kind::Closed, format!("the flow to relay «{relay}» broke: {error}"))
     })?;
-    let dialed = Dialed { stream, peer, outcomes, announced: false };
+    let dialed = Dialed { stream, peer, outcomes };
     let opened = match rest.split_first() {
         Some((second, rest)) => {
             finish(world, chain, second, rest, dialed, traveller.asked.to, purpose).await?
@@ -209,13 +205,12 @@ async fn open_through_tunnel(
                 first.on_success();
                 chain.on_success();
             }
-            let Dialed { stream, peer, outcomes, announced } = dialed;
+            let Dialed { stream, peer, outcomes } = dialed;
             Opened {
                 stream,
                 peer,
                 leg: Arc::clone(&first.leg),
                 outcomes,
-                announced,
                 through: chain.names(),
                 early: Vec::new(),
                 asks_proxy: None,

@@ -23,8 +23,6 @@ pub(crate) struct Dialed {
     /// Where it leads.
     pub(crate) peer: SocketAddr,
     pub(crate) outcomes: Outcomes,
-    /// Whether its receive buffer was asked for in the handshake and is to be given back.
-    pub(crate) announced: bool,
 }
 
 /// Connects to `host`, at an address that `allowed` allows.

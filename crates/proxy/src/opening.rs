@@ -34,8 +34,6 @@ struct Waiting {
     copy: Copy,
     since: Time,
     outcomes: Outcomes,
-    /// Its receive buffer was asked for, so that the handshake announces a window scale to match.
-    announced: bool,
     stream: TcpStream,
     /// Copies beside the first are counted as connections, so that descriptors suffice for all.
     _place: Option<Spare>,
@@ -65,7 +63,7 @@ pub(crate) async fn open(
             place.is_some() && means.grant(now, address.ip(), kind, leg)
         }) {
             match step {
-                Step::Start(copy) => match connect(means, leg, address, copy, place.take()) {
+                Step::Start(copy) => match connect(leg, address, copy, place.take()) {
                     Ok(more) => {
                         leg.known.on_started(copy.kind);
                         if copy.kind != Kind::First {
@@ -114,7 +112,6 @@ fn is_answer(kind: Kind, error: &io::Error) -> bool {
 }
 
 fn connect(
-    means: &Means,
     leg: &NamedLeg,
     address: SocketAddr,
     copy: Copy,
@@ -129,7 +126,6 @@ fn connect(
         }
         _ => leg.leg.socket.new_stream_socket(ipv6, Stage::Connecting)?,
     };
-    let announced = means.resources.announce(socket.as_fd(), &leg.leg);
     let since = clock::now();
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
@@ -137,7 +133,7 @@ fn connect(
         Ok(()) | Err(_) => {}
     }
     let stream = TcpStream::from_std(socket.into())?;
-    Ok(Waiting { copy, since, outcomes, announced, stream, _place: place })
+    Ok(Waiting { copy, since, outcomes, stream, _place: place })
 }
 
 impl Race {
@@ -177,7 +173,7 @@ impl Waiting {
 /// Learns from the handshake, and asks the socket for what had to wait for its end.
 fn established(leg: &NamedLeg, address: SocketAddr, winner: Waiting) -> Dialed {
     let took = clock::now().since(winner.since);
-    let Waiting { copy, mut outcomes, announced, stream, .. } = winner;
+    let Waiting { copy, mut outcomes, stream, .. } = winner;
     if let Ok(info) = TcpInfo::read(stream.as_fd())
         // with Fast Open there was no handshake yet, and nothing was learnt
         && !matches!(info.state, TcpState::SynSent | TcpState::SynRecv | TcpState::Close)
@@ -195,7 +191,7 @@ fn established(leg: &NamedLeg, address: SocketAddr, winner: Waiting) -> Dialed {
             SocketOptions { user_timeout: leg.leg.socket.user_timeout, ..SocketOptions::default() };
         outcomes.add(late.apply(stream.as_fd(), Stage::Connecting));
     }
-    Dialed { stream: Arc::new(stream), peer: address, outcomes, announced }
+    Dialed { stream: Arc::new(stream), peer: address, outcomes }
 }
 
 impl Means {
@@ -222,7 +218,7 @@ mod tests {
         let stream = TcpStream::from_std(socket.into()).unwrap();
         stream.writable().await.unwrap();
         let copy = Copy { number: 1, kind: Kind::Repeat };
-        Waiting { copy, since: clock::now(), outcomes, announced: false, stream, _place: None }
+        Waiting { copy, since: clock::now(), outcomes, stream, _place: None }
     }
 
     #[tokio::test]

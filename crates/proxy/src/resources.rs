@@ -43,7 +43,7 @@ use setup::Setup;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::RandomState;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -63,8 +63,6 @@ pub(crate) struct Resources {
     state: Mutex<State>,
     /// Numbers of legs.
     next: AtomicU64,
-    /// Whether a receive buffer for the handshake's window scale is granted and of use.
-    announces: AtomicBool,
     /// Those whose turn it is, for the server to begin with.
     admitted: mpsc::UnboundedSender<(Newcomer, Place)>,
 }
@@ -155,12 +153,7 @@ impl Resources {
             counted: Time::ZERO,
             hurried: Time::ZERO,
         };
-        let resources = Self {
-            state: Mutex::new(state),
-            next: AtomicU64::new(0),
-            announces: AtomicBool::new(Self::scale_is_short(&limits, &setup)),
-            admitted,
-        };
+        let resources = Self { state: Mutex::new(state), next: AtomicU64::new(0), admitted };
         (Arc::new(resources), turns)
     }
 
@@ -183,7 +176,6 @@ impl Resources {
         state.admission.set_config(setup.admission());
         let automatic = state.is_automatic(setup.buffers.budget.is_none());
         state.allocator.set_config(now, setup.allocator(automatic));
-        self.announces.store(Self::scale_is_short(&state.limits, &setup), Relaxed);
     }
 
     /// A tenth of the legs is looked at; and what is due is done.

@@ -118,7 +118,7 @@ impl Server {
         let movement = settings.relay.movement;
         let cache = Cache::open(&settings.cache).map_err(StartError::Settings)?;
         let means = Means::new(&settings.budgets, movement, Arc::clone(&resources), cache);
-        let (listeners, settings) = bind(settings, &BTreeMap::new(), &resources)?;
+        let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
         let world = World::new(settings, Arc::clone(&means), None).map_err(StartError::Settings)?;
         let inner = Arc::new(Inner {
@@ -155,7 +155,7 @@ impl Server {
         let inner = &self.inner;
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let mut running = locked(&inner.listeners);
-        let (listeners, settings) = bind(settings, &running, &inner.means.resources)?;
+        let (listeners, settings) = bind(settings, &running)?;
         let before = inner.world();
         let world = World::new(Arc::clone(&settings), Arc::clone(&inner.means), Some(&before))
             .map_err(StartError::Settings)?;
@@ -282,9 +282,9 @@ impl Inner {
 
     fn accept_on(self: &Arc<Self>, listeners: Vec<Bound>) {
         let mut running = locked(&self.listeners);
-        for (address, listener, announced) in listeners {
+        for (address, listener) in listeners {
             let listener = Arc::new(listener);
-            let task = tokio::spawn(Arc::clone(self).accept(Arc::clone(&listener), announced));
+            let task = tokio::spawn(Arc::clone(self).accept(Arc::clone(&listener)));
             running.insert(address, (listener, task));
         }
     }
@@ -294,7 +294,7 @@ impl Inner {
         listeners.into_values().for_each(|(_, task)| task.abort());
     }
 
-    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>, announced: bool) {
+    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
         loop {
             let (stream, address) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -304,12 +304,12 @@ impl Inner {
                 }
             };
             let newcomer = Newcomer { stream: Arc::new(stream), address, arrival: None };
-            self.arrive(newcomer, announced);
+            self.arrive(newcomer);
         }
     }
 
-    fn arrive(&self, newcomer: Newcomer, announced: bool) {
-        match self.means.resources.arrive(&newcomer, announced) {
+    fn arrive(&self, newcomer: Newcomer) {
+        match self.means.resources.arrive(&newcomer) {
             Some(place) => self.begin(newcomer, place),
             None if self.no_room.is_due() => tracing::warn!(
                 limit = self.limit,
@@ -353,7 +353,7 @@ impl Inner {
                         address,
                         arrival: Some(Arrival::new(incoming, inside)),
                     };
-                    self.arrive(newcomer, false);
+                    self.arrive(newcomer);
                 }
                 Err(error) => {
                     let failure = Failure::io("cannot take a flow out of a tunnel", &error);
@@ -374,7 +374,7 @@ impl Inner {
         let Newcomer { stream, address, arrival } = newcomer;
         self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
         let world = self.world();
-        let managed = self.means.resources.manage(&stream, &world.client_leg.leg, None, false);
+        let managed = self.means.resources.manage(&stream, &world.client_leg.leg, None);
         let registered = self.registry.enter(address);
         let entry = Arc::clone(&registered.entry);
         entry.legs[0].store(managed.id, Relaxed);

@@ -149,12 +149,7 @@ impl Session {
             Arc::clone(&opened.leg),
             vec![opened.outcomes.clone()],
         );
-        let managed = self.resources().manage(
-            &opened.stream,
-            &opened.leg.leg,
-            Some(opened.peer),
-            opened.announced,
-        );
+        let managed = self.resources().manage(&opened.stream, &opened.leg.leg, Some(opened.peer));
         self.go_by(&route, &opened.through, &seen, &managed);
         tracing::debug!(
             connection = self.registered.entry.id,

@@ -118,7 +118,7 @@ impl World {
             routes.push(Arc::new(Route {
                 to: route.to.clone(),
                 why: format!("[[route]] number {} is the first that matches", nth + 1).into(),
-                scope: scope(&route.leg, &route.through),
+                scope: scope(&route.leg, &route.through, &settings),
                 chains: route.through.iter().map(chain).collect::<Result<_, _>>()?,
                 leg: leg(&route.leg)?,
                 client_leg: leg(&route.client_leg)?,
@@ -128,7 +128,7 @@ impl World {
         let otherwise = Arc::new(Route {
             to: vec![],
             why: "no [[route]] matches".into(),
-            scope: scope("direct", &[Vec::new()]),
+            scope: scope("direct", &[Vec::new()], &settings),
             chains: vec![Chain::default()],
             leg: leg("direct")?,
             client_leg: Arc::clone(&client_leg),
@@ -163,10 +163,17 @@ impl World {
     }
 }
 
-/// The ways of a route in one line.
-fn scope(leg: &str, through: &[Vec<String>]) -> Arc<str> {
-    let chains: Vec<String> = through.iter().map(|chain| chain.join(" > ")).collect();
-    format!("{leg}: {}", chains.join(", ")).into()
+/// The ways of a route in one line, as they are and not as they are called: what is on disk outlives names.
+fn scope(leg: &str, through: &[Vec<String>], settings: &Settings) -> Arc<str> {
+    let hop = |name: &String| {
+        let upstream = settings.upstreams.get(name);
+        upstream.map_or_else(String::new, |u| format!("{:?} {}:{}", u.protocol, u.host, u.port))
+    };
+    let chain = |chain: &Vec<String>| chain.iter().map(hop).collect::<Vec<_>>().join(" > ");
+    let chains: Vec<String> = through.iter().map(chain).collect();
+    let socket = settings.legs.get(leg).map(|leg| &leg.socket);
+    let way = socket.map(|s| format!("{:?} {:?} {:?}", s.source, s.device, s.mark));
+    format!("{}: {}", way.unwrap_or_default(), chains.join(", ")).into()
 }
 
 impl NamedLeg {

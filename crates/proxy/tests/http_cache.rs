@@ -221,7 +221,24 @@ fn what_is_kept_and_used_again() {
             "request max-stale",
             (ok, "", "Cache-Control: max-age=0\r\nETag: \"a\"\r\n"),
             "Cache-Control: max-stale=60\r\n",
-            Hit,
+            Asked,
+        ),
+        (
+            "an odd byte beside no-store",
+            (ok, "", "Cache-Control: no-store, max-age=60, x=\"\u{e9}\"\r\n"),
+            "",
+            Miss,
+        ),
+        ("immutable, expired", (ok, "", "Cache-Control: immutable\r\nExpires: 0\r\n"), "", Miss),
+        (
+            "Vary by what Connection names",
+            (
+                ok,
+                "Connection: accept\r\nAccept: x\r\n",
+                "Cache-Control: max-age=60\r\nVary: Accept\r\n",
+            ),
+            "Accept: x\r\n",
+            Miss,
         ),
         (
             "max-stale, must-revalidate",
@@ -459,6 +476,31 @@ fn what_changes_things_takes_away_what_is_stored() {
         assert_eq!(y.body, "new y", "{method} {status}");
         assert_eq!(got(get(&relay, &origin, "/a", "Accept: x\r\n")).body, "new x");
     }
+}
+
+#[test]
+fn what_was_asked_for_before_a_change_is_not_kept() {
+    let (relay, origin) = (relay(), Origin::new());
+    let slow = get(&relay, &origin, "/a", "");
+    let mut server = origin.accept();
+    server.head();
+    let posted =
+        through(&relay, &origin, "POST", "/a", "Content-Length: 0\r\n", &answer("200 OK", "", ""));
+    assert_eq!(posted.1.status(), "200");
+    server.send(answer("200 OK", "Cache-Control: max-age=60\r\n", "old"));
+    drop(server);
+    assert_eq!(got(slow).body, "old");
+    through(&relay, &origin, "GET", "/a", "", &answer("200 OK", "", "new"));
+}
+
+#[test]
+fn a_newer_response_that_is_not_kept_takes_the_older_away() {
+    let (relay, origin) = (relay(), Origin::new());
+    let kept = answer("200 OK", "Cache-Control: max-age=60\r\n", "old");
+    through(&relay, &origin, "GET", "/a", "", &kept);
+    let newer = answer("200 OK", "Cache-Control: no-store\r\n", "new");
+    through(&relay, &origin, "GET", "/a", "Cache-Control: no-cache\r\n", &newer);
+    through(&relay, &origin, "GET", "/a", "", &answer("200 OK", "", "newest"));
 }
 
 #[test]

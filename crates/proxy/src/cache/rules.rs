@@ -4,10 +4,11 @@
 //! arrival (§4.2.3), within bounds.
 
 use crate::http::body::Body;
-use crate::http::fields::{elements, has, values};
+use crate::http::fields::{elements, end_to_end, has, values};
 use crate::http::head::{Field, Request, Response};
 use http::header::{
     AGE, CACHE_CONTROL, DATE, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
+    PRAGMA, VARY,
 };
 use http::{Method, StatusCode, Uri, request, response};
 use http_cache_semantics::{CacheOptions, CachePolicy};
@@ -15,6 +16,14 @@ use std::time::{Duration, SystemTime};
 
 /// Ages beyond it are as good as it (RFC 9111 §1.2.2).
 const OLDEST: u64 = 1 << 31;
+
+/// A shared cache; `immutable` does not make fresh what `Expires` says is not.
+const OPTIONS: CacheOptions = CacheOptions {
+    shared: true,
+    cache_heuristic: 0.1,
+    immutable_min_time_to_live: Duration::ZERO,
+    ignore_cargo_cult: false,
+};
 
 /// Why a request goes on to the origin (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,10 +95,22 @@ pub(super) fn request_parts(url: &str, request: &Request) -> Option<request::Par
     let (mut parts, ()) = http::Request::new(()).into_parts();
     parts.method = Method::GET;
     parts.uri = url.parse::<Uri>().ok()?;
-    parts.headers = normalised(&request.fields)?;
+    // what `Connection` names does not reach the origin, and so selects nothing
+    parts.headers = normalised(&end_to_end(&request.fields).ok()?)?;
     // it is the URL's
     parts.headers.remove(HOST);
+    // nothing stale is given: a permission, and of the responses that forbid it not all would be known
+    if has_directive(&parts.headers, "max-stale") {
+        let left: Vec<&[u8]> = elements(&request.fields, "cache-control")
+            .filter(|directive| !directive.to_ascii_lowercase().starts_with(b"max-stale"))
+            .collect();
+        parts.headers.insert(CACHE_CONTROL, HeaderValue::from_bytes(&left.join(&b", "[..])).ok()?);
+    }
     Some(parts)
+}
+
+fn has_directive(headers: &HeaderMap, directive: &str) -> bool {
+    headers.get(CACHE_CONTROL).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains(directive))
 }
 
 /// A request of which only what matters for later requests is kept: what its response varies by.
@@ -138,8 +159,10 @@ fn normalised(fields: &[Field]) -> Option<HeaderMap> {
         }
         let all: Vec<&[u8]> = values(fields, &field.name).collect();
         let mut value = all.join(&b", "[..]);
-        if name == CACHE_CONTROL {
+        if name == CACHE_CONTROL || name == PRAGMA || name == VARY {
             value.make_ascii_lowercase();
+            // a field with a byte beyond ASCII would be passed over as a whole
+            value.iter_mut().filter(|byte| !byte.is_ascii()).for_each(|byte| *byte = b'?');
         } else if name == DATE || name == EXPIRES || name == LAST_MODIFIED {
             match one_form(&value) {
                 Some(date) => value = date,
@@ -184,7 +207,7 @@ pub(super) fn policy(
     }
     let parts = response_parts(response, asked, arrived)?;
     let request = essential(request, &vary);
-    let policy = CachePolicy::new_options(&request, &parts, arrived, CacheOptions::default());
+    let policy = CachePolicy::new_options(&request, &parts, arrived, OPTIONS);
     // what is neither fresh for a while nor can be validated is of no use
     let useful = policy.time_to_live(arrived) > Duration::ZERO
         || ["etag", "last-modified"].iter().any(|name| parts.headers.contains_key(*name));

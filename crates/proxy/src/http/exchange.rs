@@ -372,8 +372,15 @@ async fn final_response(
         }
     }
     let mut copy = plan.visit.as_ref().and_then(|visit| visit.copy(response, body));
+    if let (Some(visit), None) = (&plan.visit, &copy)
+        && response.status != 304
+    {
+        visit.drop_older();
+    }
     let connection = cached::connection(keep_client, plan.request.version);
-    let said = cached::passed(session, plan, response, copy.is_some());
+    // of what comes in chunks it is not known yet whether it is not too large
+    let kept = copy.is_some() && body != Body::Chunked;
+    let said = cached::passed(session, plan, response, kept);
     let head = response_head(session, &said, body, plan.request.version, connection)?;
     to_client(session, &head).await?;
     let from = &mut origin.incoming;

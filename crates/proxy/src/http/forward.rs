@@ -240,7 +240,13 @@ async fn forward(session: &Session, incoming: &mut Incoming, mut plan: Plan) -> 
                 let nothing = Failure::new(Kind::Malformed(504), text);
                 return refuse(session, &mut entry, &nothing, Some(&plan.request)).await;
             }
-            Found::Hit(hit) => return answer_from_cache(session, &mut entry, &plan, &hit).await,
+            Found::Hit(hit) => {
+                // while it is sent it is in memory, whatever the cache does meanwhile
+                let means = &session.world.means;
+                if let Some(_held) = means.reserve(hit.stored.body.len()) {
+                    return answer_from_cache(session, &mut entry, &plan, &hit).await;
+                }
+            }
         }
     }
     match exchange(session, incoming, &plan, body, &mut entry).await {

@@ -2,16 +2,16 @@
 
 use crate::settings;
 use ekiden_linux::buffers::{self, Limits, Memory};
+use ekiden_linux::facts::Capabilities;
 use ekiden_linux::socket;
 use ekiden_linux::tcp_info::TcpInfo;
 use ekiden_model::buffers::{
     CUBIC, Change, Facts, Grant, Looked, Open, RENO, Side, Widen, Widening,
 };
 use ekiden_model::units::{Bytes, Span, Time};
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use tokio::net::TcpStream;
 
 /// The kernel counts two bytes of buffer for one of payload, and doubles what it is passed.
@@ -40,8 +40,6 @@ pub(super) struct Leg {
     /// The size that was asked for and the one there is, where it is explicit.
     given: [Option<(u64, u32)>; 2],
     widening: Widening,
-    /// Whether a receive buffer was asked for in the handshake and is to be given back.
-    announced: bool,
 }
 
 /// What one look saw.
@@ -77,23 +75,24 @@ pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> Open {
     Open {
         gamma,
         send: options.send_buffer.is_none(),
-        receive: may_announce(profile),
+        receive: leaves_receive(profile),
         ..Open::default()
     }
 }
 
 /// Whether a leg's profile leaves its receive buffer and window to us.
-pub(super) const fn may_announce(profile: &settings::Leg) -> bool {
+pub(super) const fn leaves_receive(profile: &settings::Leg) -> bool {
     profile.socket.receive_buffer.is_none() && profile.socket.window_clamp.is_none()
 }
 
+/// The most that a buffer can be set to.
+fn most(limits: Limits) -> u64 {
+    static PRIVILEGED: LazyLock<bool> = LazyLock::new(|| Capabilities::of_this_process().net_admin);
+    if *PRIVILEGED { u64::MAX } else { limits.unprivileged }
+}
+
 impl Leg {
-    pub(super) fn new(
-        stream: &Arc<TcpStream>,
-        to: Option<SocketAddr>,
-        open: &Open,
-        announced: bool,
-    ) -> Self {
+    pub(super) fn new(stream: &Arc<TcpStream>, to: Option<SocketAddr>, open: &Open) -> Self {
         Self {
             stream: Arc::downgrade(stream),
             to,
@@ -101,7 +100,6 @@ impl Leg {
             shared: [open.send, open.receive],
             given: [None; 2],
             widening: Widening::default(),
-            announced,
         }
     }
 
@@ -127,15 +125,6 @@ impl Leg {
 
     pub(super) const fn is_widened(&self, side: Side) -> bool {
         self.widening.is_widened(side)
-    }
-
-    /// The receive buffer that was asked for in the handshake is the kernel's again.
-    pub(super) fn settle(&mut self, limits: &[Limits; 2]) {
-        if std::mem::take(&mut self.announced)
-            && let Some(stream) = self.stream.upgrade()
-        {
-            give_back(&stream, limits);
-        }
     }
 
     /// Gives a buffer what was decided.
@@ -173,8 +162,12 @@ impl Leg {
             }
             let size = u64::from(seen.memory.size(side));
             match step {
-                Some(Widen::To(to)) if room(to.as_u64() - size) => {
-                    refused = self.set(side, to.as_u64()).or(refused);
+                Some(Widen::To(to)) => {
+                    let to = to.as_u64().min(most(limits[side as usize]));
+                    // without the privilege more is not given, and asking would cut what tuning gave
+                    if to > size && room(to - size) {
+                        refused = self.set(side, to).or(refused);
+                    }
                 }
                 Some(Widen::Back) => {
                     self.given[side as usize] = None;
@@ -259,20 +252,4 @@ impl Seen {
             path: Span::from_micros(info.min_rtt_us().unwrap_or_default().into()),
         }
     }
-}
-
-/// Gives the receive buffer that was asked for in the handshake back, as a new connection has it.
-pub(super) fn give_back(stream: &TcpStream, limits: &[Limits; 2]) {
-    let first = limits[Side::Receive as usize].first;
-    if let Err(error) = buffers::release(stream.as_fd(), Side::Receive, Some(first)) {
-        tracing::debug!(%error, "a receive buffer cannot be given back to the kernel");
-    }
-}
-
-/// Before the handshake, lets it announce a window for so large a buffer; whether the system does.
-///
-/// # Errors
-/// Only when it is not a socket.
-pub(super) fn announce(socket: std::os::fd::BorrowedFd<'_>, bytes: u64) -> io::Result<bool> {
-    Ok(u64::from(buffers::announce(socket, bytes)?) >= bytes)
 }

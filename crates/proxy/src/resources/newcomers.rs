@@ -1,7 +1,7 @@
 //! Clients that come: in, in after an idle connection was closed, or in turn. Who waits has its socket and
 //! nothing else: no task, no buffer.
 
-use super::{After, Resources, leg};
+use super::{After, Resources};
 use crate::http::reply;
 use crate::incoming::{close_gently, write_all};
 use crate::registry::{Entry, locked};
@@ -84,15 +84,11 @@ impl Newcomer {
 }
 
 impl Resources {
-    /// A client has come; with `announced` its receive buffer was asked for in the handshake. Answers its
-    /// place, if it is to be begun with now; otherwise it waits, or is being refused.
-    pub(crate) fn arrive(self: &Arc<Self>, newcomer: &Newcomer, announced: bool) -> Option<Place> {
+    /// A client has come. Answers its place, if it is to be begun with now; otherwise it waits, or is being refused.
+    pub(crate) fn arrive(self: &Arc<Self>, newcomer: &Newcomer) -> Option<Place> {
         let mut after = After::default();
         let verdict = {
             let state = &mut *locked(&self.state);
-            if announced {
-                leg::give_back(&newcomer.stream, &state.limits);
-            }
             loop {
                 state.level();
                 let idle = state.register.len();

@@ -1,17 +1,14 @@
 //! The sizes of socket buffers: which leg is managed, when they are decided, and what the kernel gave.
 
-use super::setup::Setup;
 use super::{Resources, State, leg};
 use crate::registry::locked;
 use crate::settings::Leg as Profile;
-use ekiden_linux::buffers::Limits;
 use ekiden_linux::clock;
-use ekiden_model::buffers::{Change, Enough, Scheme, Side};
+use ekiden_model::buffers::{Change, Enough, Scheme};
 use ekiden_model::pressure::Resource;
 use ekiden_model::units::{Bytes, Span, Time};
 use leg::Leg;
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::net::TcpStream;
@@ -31,46 +28,18 @@ pub(crate) struct Managed {
 }
 
 impl Resources {
-    /// Whether the handshake would announce a scale too small for the largest buffer: Linux goes by the
-    /// larger of `tcp_rmem` and `rmem_max` (tcp_select_initial_window). Never with a budget, which a few
-    /// handshakes at once would break: 64 MiB each, until they stand.
-    pub(super) fn scale_is_short(limits: &[Limits; 2], setup: &Setup) -> bool {
-        if setup.buffers.budget.is_some() {
-            return false;
-        }
-        let receive = limits[Side::Receive as usize];
-        setup.buffers.ceiling.as_u64() / 2 > receive.tuned.max(receive.unprivileged / 2)
-    }
-
-    /// Before a socket connects or listens: lets its handshake announce a window that may become wide.
-    /// Answers whether its receive buffer is to be given back afterwards.
-    pub(crate) fn announce(&self, socket: BorrowedFd<'_>, profile: &Profile) -> bool {
-        if !self.announces.load(Relaxed) || !leg::may_announce(profile) {
-            return false;
-        }
-        let ceiling = locked(&self.state).settings.buffers.ceiling;
-        let granted = leg::announce(socket, ceiling.as_u64());
-        if !matches!(granted, Ok(true)) {
-            // without the privilege it would be in vain each time
-            self.announces.store(false, Relaxed);
-        }
-        granted.is_ok()
-    }
-
     /// Begins to share out a leg's buffers; `to` where it leads, `None` of a client's.
     pub(crate) fn manage(
         self: &Arc<Self>,
         stream: &Arc<TcpStream>,
         profile: &Profile,
         to: Option<SocketAddr>,
-        announced: bool,
     ) -> Managed {
         let id = self.next.fetch_add(1, Relaxed) + 1;
         let open = leg::open(stream, profile);
-        let mut leg = Leg::new(stream, to, &open, announced);
+        let leg = Leg::new(stream, to, &open);
         let now = clock::now();
         let state = &mut *locked(&self.state);
-        leg.settle(&state.limits);
         state.legs.insert(id, leg);
         state.choose_mode(now);
         let changes = state.allocator.on_open(now, id, open);
@@ -172,20 +141,5 @@ impl Drop for Managed {
         let state = &mut *locked(&self.resources.state);
         state.legs.remove(&self.id);
         state.allocator.on_close(self.id);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::settings::Settings;
-
-    #[test]
-    fn no_handshake_asks_for_more_than_a_budget_has() {
-        let linux = Limits { first: 131_072, tuned: 6 << 20, unprivileged: 425_984 };
-        let mut settings = Settings::default();
-        assert!(Resources::scale_is_short(&[linux; 2], &Setup::of(&settings)));
-        settings.buffers.budget = Some(Bytes::mib(16));
-        assert!(!Resources::scale_is_short(&[linux; 2], &Setup::of(&settings)));
     }
 }

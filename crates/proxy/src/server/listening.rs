@@ -1,21 +1,18 @@
 //! The sockets that are listened on.
 
 use super::StartError;
-use crate::resources::Resources;
 use crate::settings::{Leg, Settings};
 use ekiden_linux::answer::{Answer, Outcomes, Stage};
 use ekiden_linux::key::Key;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// A listening socket with its address, and whether it announces wide windows, which those it accepts
-/// inherit.
-pub(super) type Bound = (SocketAddr, TcpListener, bool);
+/// A listening socket with its address.
+pub(super) type Bound = (SocketAddr, TcpListener);
 
 /// The listening sockets and the tasks that accept on them, by address.
 pub(super) type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
@@ -25,7 +22,6 @@ pub(super) type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<(
 pub(super) fn bind(
     settings: Arc<Settings>,
     running: &Listeners,
-    resources: &Resources,
 ) -> Result<(Vec<Bound>, Arc<Settings>), StartError> {
     let client = settings.legs.get("client").cloned().unwrap_or_default();
     let mut listeners = Vec::new();
@@ -35,7 +31,7 @@ pub(super) fn bind(
             addresses.push(address);
             continue;
         }
-        let bound = listen(&client, address, resources);
+        let bound = listen(&client, address);
         let bound = bound.map_err(|error| StartError::Listen { address, error })?;
         addresses.push(bound.0);
         listeners.push(bound);
@@ -47,19 +43,18 @@ pub(super) fn bind(
     Ok((listeners, settings))
 }
 
-fn listen(client: &Leg, address: SocketAddr, resources: &Resources) -> io::Result<Bound> {
+fn listen(client: &Leg, address: SocketAddr) -> io::Result<Bound> {
     let (socket, outcomes) =
         client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    let announced = resources.announce(socket.as_fd(), client);
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     let listener = TcpListener::from_std(socket.into())?;
     say_refused(address, &outcomes, client);
-    Ok((listener.local_addr()?, listener, announced))
+    Ok((listener.local_addr()?, listener))
 }
 
 /// Connections that wait to be accepted; the kernel cuts it to net.core.somaxconn.
