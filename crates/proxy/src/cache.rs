@@ -85,7 +85,6 @@ pub(crate) struct Hit {
 #[derive(Debug)]
 pub(crate) struct Visit {
     cache: Arc<Cache>,
-    url: String,
     key: String,
     forward: Forward,
     asked: SystemTime,
@@ -157,7 +156,6 @@ impl Cache {
         let asked = SystemTime::now();
         let mut visit = Box::new(Visit {
             cache: Arc::clone(self),
-            url,
             key,
             forward: Forward::Bypass,
             asked,
@@ -166,7 +164,7 @@ impl Cache {
             conditions: Vec::new(),
         });
         let parts = match rules::concerns(request, body) {
-            Ok(()) if self.store.get().is_some() => rules::request_parts(&visit.url, request),
+            Ok(()) if self.store.get().is_some() => rules::request_parts(&url, request),
             Ok(()) => None,
             Err(forward) => {
                 visit.forward = forward;

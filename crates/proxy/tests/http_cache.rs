@@ -224,6 +224,12 @@ fn what_is_kept_and_used_again() {
             Asked,
         ),
         (
+            "request NO-CACHE beside max-stale",
+            (ok, "", "Cache-Control: max-age=60\r\nETag: \"a\"\r\n"),
+            "Cache-Control: NO-CACHE, max-stale=60\r\n",
+            Asked,
+        ),
+        (
             "an odd byte beside no-store",
             (ok, "", "Cache-Control: no-store, max-age=60, x=\"\u{e9}\"\r\n"),
             "",

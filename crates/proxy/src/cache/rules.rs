@@ -100,17 +100,13 @@ pub(super) fn request_parts(url: &str, request: &Request) -> Option<request::Par
     // it is the URL's
     parts.headers.remove(HOST);
     // nothing stale is given: a permission, and of the responses that forbid it not all would be known
-    if has_directive(&parts.headers, "max-stale") {
-        let left: Vec<&[u8]> = elements(&request.fields, "cache-control")
-            .filter(|directive| !directive.to_ascii_lowercase().starts_with(b"max-stale"))
-            .collect();
-        parts.headers.insert(CACHE_CONTROL, HeaderValue::from_bytes(&left.join(&b", "[..])).ok()?);
+    if let Some(asked) = parts.headers.get(CACHE_CONTROL) {
+        let directives = asked.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        let left: Vec<&[u8]> = directives.filter(|d| !d.starts_with(b"max-stale")).collect();
+        let left = HeaderValue::from_bytes(&left.join(&b", "[..])).ok()?;
+        parts.headers.insert(CACHE_CONTROL, left);
     }
     Some(parts)
-}
-
-fn has_directive(headers: &HeaderMap, directive: &str) -> bool {
-    headers.get(CACHE_CONTROL).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains(directive))
 }
 
 /// A request of which only what matters for later requests is kept: what its response varies by.
@@ -214,11 +210,15 @@ pub(super) fn policy(
     (policy.is_storable() && useful).then_some(policy)
 }
 
+/// A tag for the weak comparison (RFC 9110 §8.8.3.2).
+fn opaque(tag: &[u8]) -> &[u8] {
+    tag.strip_prefix(b"W/").unwrap_or(tag)
+}
+
 /// Whether a 304 is about a stored response with these validators, when it was not the relay that named them
 /// (RFC 9111 §4.3.4).
 pub(super) fn is_about(answer: &Response, tag: Option<&[u8]>, modified: Option<&[u8]>) -> bool {
     let said = |name| values(&answer.fields, name).next();
-    let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
     match (said("etag"), said("last-modified")) {
         (Some(new), _) => tag.is_some_and(|tag| opaque(tag) == opaque(new)),
         (None, Some(new)) => modified == Some(new),
@@ -234,7 +234,6 @@ pub(super) fn client_has_it(
 ) -> bool {
     let mut tags = elements(&request.fields, "if-none-match").peekable();
     if tags.peek().is_some() {
-        let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
         return tags.any(|t| t == b"*" || tag.is_some_and(|tag| opaque(t) == opaque(tag)));
     }
     let date = |value: &[u8]| httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok();
