@@ -221,6 +221,8 @@ pub static AXES: &[Axis] = &[
     axis("persist", "kept idle", Kind::Span, "how long an idle connection is kept"),
     axis("halving", "halving", Kind::Span, "how often scheme 4 halves idle connections' buffers"),
     axis("pool", "pool", Kind::BytesOr("kernel"), "all buffers of the proxy together; «kernel»: as the kernel tunes them"),
+    axis("bound", "bound", Kind::Word(&["places", "descriptors"]), "of what a proxy has few: connections as it counts them, or open files"),
+    axis("receive", "kernel receives", Kind::Bytes, "how far the kernel tunes receive buffers: the third number of tcp_rmem").within(("64 KiB", "1 GiB")),
     axis("period", "period", Kind::Span, "between two ticks of the proxy").within(("1 ms", "")),
     axis("duration", "duration", Kind::Span, "how long a run on the kernel looks").within(("1 s", "600 s")),
     axis("web", "workload", Kind::Word(&["surge", "clusters"]), "what is asked for"),

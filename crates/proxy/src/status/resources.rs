@@ -66,6 +66,8 @@ pub struct PressureStatus {
     pub waited: u64,
     /// Newcomers that were refused, after waiting or because too many waited.
     pub refused: u64,
+    /// Of those, the ones refused in a moment in which an idle connection was held.
+    pub refused_beside_idle: u64,
 }
 
 /// How one resource stands.
