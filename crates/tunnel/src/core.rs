@@ -26,10 +26,13 @@
 //! up when others need the memory.
 
 mod assembly;
+mod calls;
 mod config;
 mod controller;
 mod flow;
 mod lane;
+mod seen;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod tunnel;
@@ -38,25 +41,23 @@ pub use crate::trust::Fingerprint;
 pub(crate) use config::text as rate_text;
 pub use config::{Invited, Limits, Peer, Terms};
 pub use flow::End;
+pub use seen::{Event, Out, Read, Snapshot};
 
-use crate::frame::{Frame, Hello, Opening};
-use crate::reason::Reason;
-use crate::trust::{Credentials, fingerprint};
+use crate::trust::Credentials;
 use bytes::{Bytes, BytesMut};
-use config::{STRANGER_WINDOW, quic_window, transport};
+use config::{quic_window, transport};
 use controller::Ear;
-use ekiden_model::units::{Rate, Span, Time};
-use lane::{Heard, Lane};
+use ekiden_model::units::Time;
+use lane::Lane;
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionError, ConnectionHandle, DatagramEvent, EndpointConfig,
-    HashedConnectionIdGenerator, Incoming, ServerConfig,
+    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, EndpointConfig,
+    HashedConnectionIdGenerator, ServerConfig,
 };
-use rustls::pki_types::CertificateDer;
-use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use strangers::Stranger;
 use tunnel::Tunnel;
 
 /// A tunnel at this end.
@@ -70,124 +71,6 @@ pub struct FlowId {
     pub tunnel: TunnelId,
     /// Its number there.
     pub flow: u64,
-}
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// A tunnel is ready for flows.
-    Up {
-        /// Which.
-        tunnel: TunnelId,
-        /// Who is at its other end.
-        peer: Fingerprint,
-    },
-    /// A tunnel is no more, and its flows neither.
-    Down {
-        /// Which.
-        tunnel: TunnelId,
-        /// Who was at its other end.
-        peer: Fingerprint,
-        /// In words.
-        reason: String,
-    },
-    /// Somebody who was invited has come; it is a peer from now on.
-    Joined {
-        /// Its certificate's.
-        peer: Fingerprint,
-        /// Of the invitation's secret.
-        invitation: [u8; 32],
-    },
-    /// The peer opened a flow: to be answered with [`Endpoint::accept`] or [`Endpoint::refuse`].
-    Incoming {
-        /// Which.
-        flow: FlowId,
-        /// What it is to be.
-        opening: Opening,
-    },
-    /// Something about a flow changed: its answer, bytes to take, room to write, its end.
-    Flow(FlowId),
-}
-
-/// A datagram to send; its bytes are in the buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Out {
-    /// Where to.
-    pub to: SocketAddr,
-    /// Whose DSCP it goes with: 0 interactive, 1 bulk.
-    pub lane: u8,
-    /// Bytes.
-    pub size: usize,
-}
-
-/// What is to be had of a flow.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Read {
-    /// The next bytes.
-    Bytes(Bytes),
-    /// Nothing now.
-    Blocked,
-    /// It ended so; there is nothing more.
-    End(End),
-    /// There is no such flow: it ended, or its tunnel was lost.
-    Gone,
-}
-
-/// A tunnel as it is seen.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Snapshot {
-    /// Which.
-    pub tunnel: TunnelId,
-    /// Who is at its other end.
-    pub peer: Fingerprint,
-    /// Where.
-    pub address: Option<SocketAddr>,
-    /// Whether flows can be opened.
-    pub up: bool,
-    /// Whether this end opened it.
-    pub opened_here: bool,
-    /// What both sides agree to be sent.
-    pub allotted: Rate,
-    /// What this end wants to receive.
-    pub receive: Rate,
-    /// What is held now.
-    pub rate: Rate,
-    /// What the line is believed to give, where that is less.
-    pub line: Option<Rate>,
-    /// The round trip, smoothed.
-    pub rtt: Span,
-    /// The path's own.
-    pub base_rtt: Span,
-    /// Waiting on the way, by the last look.
-    pub queue_delay: Span,
-    /// Losses held to be the path's own, 0 to 1.
-    pub path_loss: f64,
-    /// Datagrams sent.
-    pub packets: u64,
-    /// Of those, taken for lost.
-    pub lost: u64,
-    /// Bytes sent, with IP and UDP.
-    pub wire_bytes: u64,
-    /// Bytes under way, so counted.
-    pub in_flight: u64,
-    /// Bytes of flows that wait to be sent.
-    pub waiting: u64,
-    /// Bytes of flows sent, without copies and repetitions.
-    pub sent: u64,
-    /// Bytes of flows received and taken.
-    pub received: u64,
-    /// Bytes received and not taken yet.
-    pub held: u64,
-    /// Copies sent.
-    pub copies: u64,
-    /// Bytes of those.
-    pub copied_bytes: u64,
-    /// Bytes that came though they had come before.
-    pub twice_bytes: u64,
-    /// Flows now.
-    pub flows: usize,
-    /// The largest IP packet sent.
-    pub mtu: u16,
 }
 
 /// Why a tunnel could not be begun.
@@ -218,13 +101,6 @@ pub struct Endpoint {
     turn: TunnelId,
 }
 
-#[derive(Debug)]
-struct Stranger {
-    lane: Lane,
-    early: Vec<Heard>,
-    closing: bool,
-}
-
 /// Error codes in CONNECTION_CLOSE (`docs/protocol.md`).
 mod code {
     pub(super) const PROTOCOL: u32 = 1;
@@ -233,9 +109,6 @@ mod code {
     pub(super) const CLOSED: u32 = 4;
     pub(super) const REVOKED: u32 = 5;
 }
-
-/// What a stranger may say before it is known who it is.
-const EARLY: usize = 4_096;
 
 impl Endpoint {
     /// Nobody yet. With `listens`, peers may open tunnels here. `origin` is the instant of [`Time::ZERO`];
@@ -373,34 +246,6 @@ impl Endpoint {
         }
     }
 
-    fn meet(&mut self, now: Time, incoming: Incoming, from: SocketAddr) {
-        let clock = self.instant(now);
-        let mut reply = Vec::new();
-        if !self.listens || self.strangers.len() >= 2 * self.limits.tunnels {
-            let transmit = self.quinn.refuse(incoming, &mut reply);
-            reply.truncate(transmit.size);
-            return self.replies.push_back((from, reply));
-        }
-        let ear = Ear::default();
-        let mut config = ServerConfig::with_crypto(self.credentials.server());
-        let transport = transport(&self.limits, &ear, STRANGER_WINDOW.into());
-        config.transport_config(Arc::new(transport));
-        match self.quinn.accept(incoming, clock, &mut reply, Some(Arc::new(config))) {
-            Ok((handle, connection)) => {
-                let lane = Lane::new(handle, connection, ear);
-                let stranger = Stranger { lane, early: Vec::new(), closing: false };
-                self.strangers.insert(handle.0, stranger);
-                self.settle(now, handle);
-            }
-            Err(error) => {
-                if let Some(transmit) = error.response {
-                    reply.truncate(transmit.size);
-                    self.replies.push_back((transmit.destination, reply));
-                }
-            }
-        }
-    }
-
     /// The next datagram that is due, into `buf`.
     pub fn transmit(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<Out> {
         if let Some((to, bytes)) = self.replies.pop_front() {
@@ -518,89 +363,6 @@ impl Endpoint {
         }
     }
 
-    fn attend_stranger(&mut self, now: Time, handle: ConnectionHandle) {
-        let Some(stranger) = self.strangers.get_mut(&handle.0) else { return };
-        if stranger.lane.drained {
-            self.strangers.remove(&handle.0);
-            return;
-        }
-        if stranger.closing || !stranger.lane.connected || stranger.lane.lost.is_some() {
-            return;
-        }
-        match stranger.lane.hear() {
-            Ok(heard) => stranger.early.extend(heard),
-            Err(_) => return self.send_away(now, handle, code::PROTOCOL, "that is no frame"),
-        }
-        let hello = stranger.early.iter().find_map(|heard| match heard {
-            Heard::Frame(_, Frame::Hello(hello)) => Some(hello.clone()),
-            _ => None,
-        });
-        match hello {
-            Some(hello) => self.recognise(now, handle, &hello),
-            None if stranger.early.len() > EARLY => {
-                self.send_away(now, handle, code::PROTOCOL, "a hello comes first");
-            }
-            None => {}
-        }
-    }
-
-    /// A stranger has said hello.
-    fn recognise(&mut self, now: Time, handle: ConnectionHandle, hello: &Hello) {
-        let Some(stranger) = self.strangers.get_mut(&handle.0) else { return };
-        let Some(peer) = certificate(&stranger.lane.quinn) else {
-            return self.send_away(now, handle, code::NOT_KNOWN, "no certificate was shown");
-        };
-        if !self.peers.contains_key(&peer) {
-            let invitation: [u8; 32] = Sha256::digest(&hello.secret).into();
-            let Some(terms) = self.invited.remove(&invitation) else {
-                let words = "this relay does not know yours; its operator can invite it";
-                return self.send_away(now, handle, code::NOT_KNOWN, words);
-            };
-            self.peers.insert(peer, terms);
-            self.events.push_back(Event::Joined { peer, invitation });
-        }
-        let Some(terms) = self.peers.get(&peer).copied() else { return };
-        let same = |tunnel: &&Tunnel| {
-            !tunnel.opener && tunnel.peer == peer && tunnel.session == hello.session
-        };
-        let nth = usize::from(hello.lane);
-        let id = match self.tunnels.values().find(same) {
-            Some(tunnel) if tunnel.lanes[nth].is_some() => {
-                return self.send_away(now, handle, code::PROTOCOL, "that lane is there already");
-            }
-            Some(tunnel) => tunnel.id,
-            None if self.tunnels.len() >= self.limits.tunnels => {
-                return self.send_away(now, handle, code::NOT_KNOWN, "too many tunnels");
-            }
-            None => {
-                let id = self.new_id();
-                let key = (id, peer, hello.session, false);
-                self.tunnels.insert(id, Tunnel::new(now, key, terms, self.limits));
-                id
-            }
-        };
-        let Some(Stranger { mut lane, early, .. }) = self.strangers.remove(&handle.0) else {
-            return;
-        };
-        lane.quinn.set_receive_window(quic_window(&self.limits));
-        lane.busy = true;
-        self.lanes.insert(handle.0, (id, nth));
-        if let Some(tunnel) = self.tunnels.get_mut(&id) {
-            tunnel.lanes[nth] = Some(lane);
-            early.into_iter().for_each(|heard| tunnel.on_heard(now, nth, heard));
-        }
-        self.attend(now, id);
-    }
-
-    fn send_away(&mut self, now: Time, handle: ConnectionHandle, code: u32, why: &str) {
-        let clock = self.instant(now);
-        if let Some(stranger) = self.strangers.get_mut(&handle.0) {
-            stranger.lane.close(clock, code, why);
-            stranger.closing = true;
-            stranger.early.clear();
-        }
-    }
-
     /// A tunnel ends; its connections are closed.
     fn end(&mut self, now: Time, id: TunnelId, code: u32, reason: String) {
         let clock = self.instant(now);
@@ -623,77 +385,6 @@ impl Endpoint {
         self.events.extend(flows.into_iter().map(Event::Flow));
     }
 
-    // ---- flows
-
-    /// Opens a flow; what is written to it follows at once, without waiting for an answer.
-    ///
-    /// # Errors
-    /// The tunnel is not up, or has too many flows.
-    pub fn open(
-        &mut self,
-        now: Time,
-        tunnel: TunnelId,
-        opening: Opening,
-    ) -> Result<FlowId, Reason> {
-        self.tunnels.get_mut(&tunnel).ok_or(Reason::TunnelLost)?.open(now, opening)
-    }
-
-    /// Answers that the destination of an incoming flow was reached.
-    pub fn accept(&mut self, now: Time, flow: FlowId) {
-        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
-            tunnel.accept(now, flow.flow);
-        }
-    }
-
-    /// Answers that it was not; the flow is over.
-    pub fn refuse(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
-        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
-            tunnel.refuse(now, flow.flow, reason, words);
-        }
-    }
-
-    /// How many bytes to write now; an [`Event::Flow`] comes when there is room again.
-    #[must_use]
-    pub fn room(&self, flow: FlowId) -> usize {
-        let room = self.tunnels.get(&flow.tunnel).map_or(0, |tunnel| tunnel.room(flow.flow));
-        usize::try_from(room).unwrap_or(usize::MAX)
-    }
-
-    /// Takes bytes to be sent, all of them, also beyond the room.
-    pub fn write(&mut self, now: Time, flow: FlowId, bytes: Bytes) {
-        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
-            tunnel.write(now, flow.flow, bytes);
-        }
-    }
-
-    /// Nothing more is written; [`End::Reset`] also ends the other direction once all before it is sent.
-    pub fn finish(&mut self, now: Time, flow: FlowId, end: End) {
-        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
-            tunnel.end(now, flow.flow, end);
-        }
-    }
-
-    /// Takes what has come.
-    pub fn read(&mut self, now: Time, flow: FlowId) -> Read {
-        self.tunnels.get_mut(&flow.tunnel).map_or(Read::Gone, |tunnel| tunnel.read(now, flow.flow))
-    }
-
-    /// The answer to a flow that was opened here, once there is one: it was accepted, or why not.
-    #[must_use]
-    pub fn answer(&self, flow: FlowId) -> Option<Result<(), (Reason, String)>> {
-        match self.tunnels.get(&flow.tunnel) {
-            Some(tunnel) => tunnel.answer(flow.flow),
-            None => Some(Err((Reason::TunnelLost, "the tunnel was lost".to_owned()))),
-        }
-    }
-
-    /// Gives a flow up at once: what waits is thrown away, and the peer is told why.
-    pub fn abort(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
-        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
-            tunnel.abort(now, flow.flow, reason, words);
-        }
-    }
-
     /// What there is to see.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
@@ -705,13 +396,6 @@ impl Endpoint {
     fn assert_balanced(&self) {
         self.tunnels.values().for_each(Tunnel::assert_balanced);
     }
-}
-
-/// The fingerprint of the certificate the other side has shown.
-fn certificate(connection: &Connection) -> Option<Fingerprint> {
-    let identity = connection.crypto_session().peer_identity()?;
-    let certificates = identity.downcast::<Vec<CertificateDer<'static>>>().ok()?;
-    certificates.first().map(|certificate| fingerprint(certificate))
 }
 
 /// Why a connection was lost, for people.

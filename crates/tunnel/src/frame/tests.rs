@@ -1,5 +1,8 @@
+use super::number::{get, length, put};
 use super::*;
+use bytes::BytesMut;
 use proptest::prelude::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..=0x40, 0x3f00_u64..0x4100, 0x3fff_ff00_u64..0x4000_0100, 0..=MOST]

@@ -2,6 +2,8 @@
 
 use super::world::{FAR, NEAR, Path, World, pattern};
 use crate::core::*;
+use crate::reason::Reason;
+use ekiden_model::units::Span;
 
 /// Sends so many bytes from one end to the other and reads them; how long it took.
 fn transfer(world: &mut World, from: usize, flow: FlowId, bytes: u64) -> Span {

@@ -2,6 +2,7 @@
 
 use super::world::{FAR, NEAR, Path, World, pattern};
 use crate::core::*;
+use ekiden_model::units::Span;
 
 /// A bulk flow from FAR for so many seconds, and an echo of 64 bytes every 100 ms: goodput over the second
 /// half in Mbit/s, the echo's 99th percentile, FAR's snapshot.

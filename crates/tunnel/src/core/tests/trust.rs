@@ -2,6 +2,7 @@
 
 use super::world::{FAR, NEAR, Path, SECRET, World, pattern};
 use crate::core::*;
+use ekiden_model::units::Span;
 
 fn down(events: &[Event]) -> Option<&str> {
     events.iter().find_map(|event| match event {

@@ -1,9 +1,10 @@
 //! Two ends, two directions, and a queue of what is to be looked at next.
 
 use crate::core::*;
+use crate::frame::Opening;
 use crate::frame::{Host, Target};
 use ekiden_model::link::{Bound, Config, Discipline, Link, Loss, LossUnit, Packet, Serialiser};
-use ekiden_model::units::{self, Share};
+use ekiden_model::units::{self, Rate, Share, Span};
 use std::collections::BTreeMap;
 
 /// The end that opens the tunnel.

@@ -1,9 +1,11 @@
 //! Two relays on loopback.
 
 use super::*;
+use crate::core::Terms;
 use crate::driver::Ended;
 use crate::frame::{Host, Target};
-use crate::trust::{Token, hash};
+use crate::trust::{Relay, Token, hash};
+use bytes::Bytes;
 use ekiden_model::units::Rate;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

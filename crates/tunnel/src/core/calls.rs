@@ -1,0 +1,78 @@
+//! What is asked of flows, handed to their tunnel.
+
+use super::{End, Endpoint, FlowId, Read, TunnelId};
+use crate::frame::Opening;
+use crate::reason::Reason;
+use bytes::Bytes;
+use ekiden_model::units::Time;
+
+impl Endpoint {
+    /// Opens a flow; what is written to it follows at once, without waiting for an answer.
+    ///
+    /// # Errors
+    /// The tunnel is not up, or has too many flows.
+    pub fn open(
+        &mut self,
+        now: Time,
+        tunnel: TunnelId,
+        opening: Opening,
+    ) -> Result<FlowId, Reason> {
+        self.tunnels.get_mut(&tunnel).ok_or(Reason::TunnelLost)?.open(now, opening)
+    }
+
+    /// Answers that the destination of an incoming flow was reached.
+    pub fn accept(&mut self, now: Time, flow: FlowId) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.accept(now, flow.flow);
+        }
+    }
+
+    /// Answers that it was not; the flow is over.
+    pub fn refuse(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.refuse(now, flow.flow, reason, words);
+        }
+    }
+
+    /// How many bytes to write now; an [`Event::Flow`](super::Event::Flow) comes when there is room again.
+    #[must_use]
+    pub fn room(&self, flow: FlowId) -> usize {
+        let room = self.tunnels.get(&flow.tunnel).map_or(0, |tunnel| tunnel.room(flow.flow));
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// Takes bytes to be sent, all of them, also beyond the room.
+    pub fn write(&mut self, now: Time, flow: FlowId, bytes: Bytes) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.write(now, flow.flow, bytes);
+        }
+    }
+
+    /// Nothing more is written; [`End::Reset`] also ends the other direction once all before it is sent.
+    pub fn finish(&mut self, now: Time, flow: FlowId, end: End) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.end(now, flow.flow, end);
+        }
+    }
+
+    /// Takes what has come.
+    pub fn read(&mut self, now: Time, flow: FlowId) -> Read {
+        self.tunnels.get_mut(&flow.tunnel).map_or(Read::Gone, |tunnel| tunnel.read(now, flow.flow))
+    }
+
+    /// The answer to a flow that was opened here, once there is one: it was accepted, or why not.
+    #[must_use]
+    pub fn answer(&self, flow: FlowId) -> Option<Result<(), (Reason, String)>> {
+        match self.tunnels.get(&flow.tunnel) {
+            Some(tunnel) => tunnel.answer(flow.flow),
+            None => Some(Err((Reason::TunnelLost, "the tunnel was lost".to_owned()))),
+        }
+    }
+
+    /// Gives a flow up at once: what waits is thrown away, and the peer is told why.
+    pub fn abort(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            tunnel.abort(now, flow.flow, reason, words);
+        }
+    }
+}

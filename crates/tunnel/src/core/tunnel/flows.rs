@@ -1,0 +1,159 @@
+//! What flows want at this end: to begin, to write and read, to end.
+
+use super::super::flow::{End, WAITING};
+use super::super::{FlowId, Read};
+use super::Tunnel;
+use crate::frame::{Frame, Opening};
+use crate::reason::Reason;
+use bytes::Bytes;
+use ekiden_model::units::Time;
+
+impl Tunnel {
+    /// A new flow.
+    pub(in crate::core) fn open(&mut self, now: Time, opening: Opening) -> Result<FlowId, Reason> {
+        if !self.up {
+            return Err(Reason::TunnelLost);
+        }
+        if self.flows.len() >= self.limits.flows {
+            return Err(Reason::Exhausted);
+        }
+        let id = self.next_flow;
+        self.next_flow += 2;
+        self.enter(now, id, true, opening);
+        // at once, and its copy: who opens a flow waits for it
+        self.say(now, id, 0, &[], true);
+        if self.flows.get(&id).is_some_and(|flow| flow.sending.streams == [None; 2]) {
+            self.remove(id);
+            return Err(Reason::Exhausted);
+        }
+        Ok(FlowId { tunnel: self.id, flow: id })
+    }
+
+    /// The destination answered.
+    pub(in crate::core) fn accept(&mut self, now: Time, id: u64) {
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ours) else { return };
+        if flow.answer.is_none() {
+            flow.answer = Some(Ok(()));
+            self.say(now, id, 0, &[Frame::Opened], true);
+        }
+    }
+
+    /// It did not.
+    pub(in crate::core) fn refuse(&mut self, now: Time, id: u64, reason: Reason, words: String) {
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ours) else { return };
+        if flow.answer.is_some() {
+            return;
+        }
+        flow.answer = Some(Err((reason, words.clone())));
+        self.say(now, id, 0, &[Frame::Refused { reason, words }], true);
+        self.finish_streams(id);
+        self.give_up(id);
+    }
+
+    /// Bytes that may be written now.
+    pub(in crate::core) fn room(&self, id: u64) -> u64 {
+        self.flows.get(&id).map_or(0, |flow| match flow.sending.end {
+            Some(_) => 0,
+            None => WAITING.saturating_sub(flow.sending.queued),
+        })
+    }
+
+    /// Takes bytes to be sent, all of them.
+    pub(in crate::core) fn write(&mut self, now: Time, id: u64, bytes: Bytes) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.sending.ended || flow.sending.end.is_some() {
+            return;
+        }
+        let lane = flow.on_moved(now, bytes.len() as u64);
+        flow.sending.push(bytes);
+        self.scheduler.set_lane(flow.turns, lane);
+        self.offer(id);
+    }
+
+    /// Nothing more is written.
+    pub(in crate::core) fn end(&mut self, now: Time, id: u64, end: End) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        match (&flow.sending.end, end) {
+            // a connection may break after its half-close, and the peer must learn of that, too
+            (Some(_), End::Reset(reason, words)) if flow.sending.ended => {
+                return self.abort(now, id, reason, words);
+            }
+            (None, end) | (Some(End::Fin), end @ End::Reset(..)) => flow.sending.end = Some(end),
+            (Some(_), _) => {}
+        }
+        self.end_if_all_sent(now, id);
+    }
+
+    /// What has come, in order.
+    pub(in crate::core) fn read(&mut self, now: Time, id: u64) -> Read {
+        let window = self.window();
+        let Some(flow) = self.flows.get_mut(&id) else { return Read::Gone };
+        let receiving = &mut flow.receiving;
+        if let Some(bytes) = receiving.assembly.take() {
+            receiving.taken_at = now;
+            let taken = receiving.assembly.taken();
+            let grant = (receiving.granted - taken < window / 2 + window / 4)
+                .then_some(taken + window)
+                .filter(|grant| *grant > receiving.granted);
+            if let Some(limit) = grant {
+                receiving.granted = limit;
+                if let Some((lane, control)) = self.control() {
+                    lane.write(control, Frame::Credit { flow: id, limit }.to_bytes());
+                }
+            }
+            self.counts.taken += bytes.len() as u64;
+            self.release(bytes.len() as u64);
+            return Read::Bytes(bytes);
+        }
+        match &receiving.end {
+            Some((offset, end)) if receiving.assembly.complete() >= *offset => {
+                let end = end.clone();
+                receiving.ended = true;
+                if flow.is_over() {
+                    self.remove(id);
+                }
+                Read::End(end)
+            }
+            _ => Read::Blocked,
+        }
+    }
+
+    /// The destination's answer, once it has come.
+    pub(in crate::core) fn answer(&self, id: u64) -> Option<Result<(), (Reason, String)>> {
+        let lost = || Some(Err((Reason::TunnelLost, "the flow is gone".to_owned())));
+        self.flows.get(&id).map_or_else(lost, |flow| flow.answer.clone())
+    }
+
+    /// Gives a flow up: what waits is thrown away, and the peer is told.
+    pub(in crate::core) fn abort(&mut self, now: Time, id: u64, reason: Reason, words: String) {
+        let Some(flow) = self.flows.get(&id) else { return };
+        let refused = matches!(flow.answer, Some(Err(_)));
+        let broken = matches!(flow.receiving.end, Some((_, End::Reset(..))));
+        if !(flow.sending.ended && (refused || broken)) {
+            let last = Frame::Reset { offset: flow.sending.sent, reason, words };
+            self.write_last(now, id, &last);
+        }
+        self.give_up(id);
+    }
+
+    pub(super) fn give_up(&mut self, id: u64) {
+        let Some(flow) = self.flows.get(&id) else { return };
+        let counted = flow.receiving.assembly.taken();
+        match flow.receiving.end {
+            Some((offset, _)) => self.release(offset.saturating_sub(counted)),
+            None => {
+                self.given_up.insert(id, counted);
+            }
+        }
+        self.remove(id);
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        let Some(flow) = self.flows.remove(&id) else { return };
+        self.turns.remove(&flow.turns);
+        self.scheduler.close(flow.turns);
+        if self.scheduler.leave(flow.household) {
+            self.households.remove(&flow.opening.account);
+        }
+    }
+}

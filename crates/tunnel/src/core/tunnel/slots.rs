@@ -1,0 +1,135 @@
+//! What leaves at a slot of the schedule.
+
+use super::super::Out;
+use super::super::flow::WAITING;
+use super::super::lane::Polled;
+use super::{EPOCH_BITS, EPOCHS, Tunnel};
+use crate::frame::Frame;
+use ekiden_model::pacing::Pacer;
+use ekiden_model::rate_hold::Told;
+use ekiden_model::units::{self, Time};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+impl Tunnel {
+    /// The next datagram, if one is due.
+    pub(in crate::core) fn transmit(
+        &mut self,
+        now: Time,
+        clock: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<Out> {
+        if !self.wants_to_send(now) {
+            return None;
+        }
+        self.hold.on_deadline(now);
+        let rate = self.hold.rate();
+        if rate != self.pacer.rate() {
+            self.pacer.set_rate(now, rate, Pacer::slack(rate, units::Bytes::new(self.mtu())));
+        }
+        if self.pacer.next(now) > now {
+            return None;
+        }
+        self.send_due_copies(now);
+        self.poll_lane(now, clock, 0, buf)
+            .or_else(|| self.turn(now, clock, buf, true))
+            .or_else(|| self.poll_lane(now, clock, 1, buf))
+            .or_else(|| self.turn(now, clock, buf, false))
+    }
+
+    /// When to ask for the next datagram, and to tell lanes the time.
+    pub(in crate::core) fn deadline(&mut self, now: Time) -> Time {
+        let slot = if self.wants_to_send(now) { self.pacer.next(now) } else { Time::NEVER };
+        let copies = self.copies.iter().filter_map(|queue| queue.front());
+        let copy = copies.map(|copy| copy.due).min().unwrap_or(Time::NEVER);
+        slot.min(copy.max(self.pacer.next(now)))
+    }
+
+    fn wants_to_send(&self, now: Time) -> bool {
+        self.lanes.iter().flatten().any(|lane| lane.busy)
+            || self.copies.iter().filter_map(|queue| queue.front()).any(|copy| copy.due <= now)
+            || self.may_send_new() && self.scheduler.snapshot().waiting != [0; 2]
+            || self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0
+    }
+
+    /// Whether new bytes may be sent: the peer has room for them, and the path too.
+    fn may_send_new(&self) -> bool {
+        self.peer_has_room() && self.in_flight + self.mtu() <= self.hold.in_flight_cap().as_u64()
+    }
+
+    /// The same for what is interactive: it may go an eighth beyond what may be under way. What is lost and
+    /// not yet known to be must not stop a keystroke.
+    fn may_send_interactive(&self) -> bool {
+        let cap = self.hold.in_flight_cap().as_u64();
+        self.peer_has_room() && self.in_flight + self.mtu() <= cap + cap / 8 + 4 * self.mtu()
+    }
+
+    /// Writes one packet's worth of whoever is next, and sends it. With `interactive` only where something
+    /// interactive waits.
+    fn turn(
+        &mut self,
+        now: Time,
+        clock: Instant,
+        buf: &mut Vec<u8>,
+        interactive: bool,
+    ) -> Option<Out> {
+        let may = match interactive {
+            true => self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0,
+            false => self.may_send_new(),
+        };
+        if !may {
+            return None;
+        }
+        let left = self.total_limit - self.total_sent;
+        let lanes = self.lanes.iter().flatten().filter(|lane| lane.connected);
+        let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?.min(left);
+        let turn = self.scheduler.next(units::Bytes::new(room))?;
+        let id = *self.turns.get(&turn.flow)?;
+        let flow = self.flows.get_mut(&id)?;
+        let offset = flow.sending.sent;
+        let bytes = flow.sending.take(turn.bytes.as_u64());
+        let length = bytes.len() as u64;
+        self.total_sent += length;
+        let nth = turn.lane as usize;
+        let copy = nth == 0 && flow.sending.copies(now, length);
+        let more = flow.sending.queued < WAITING / 2;
+        self.say(now, id, nth, &[Frame::Data { offset, bytes }], copy);
+        self.end_if_all_sent(now, id);
+        if more {
+            self.changed(id);
+        }
+        self.poll_lane(now, clock, nth, buf).or_else(|| self.poll_lane(now, clock, 1 - nth, buf))
+    }
+
+    fn poll_lane(
+        &mut self,
+        now: Time,
+        clock: Instant,
+        nth: usize,
+        buf: &mut Vec<u8>,
+    ) -> Option<Out> {
+        let lane = self.lanes[nth].as_mut().filter(|lane| lane.busy)?;
+        let polled = lane.poll_transmit(clock, buf)?;
+        let wire = units::Bytes::new(polled.size as u64 + overhead(polled.to));
+        self.pacer.on_sent(now, wire);
+        self.counts.packets += 1;
+        self.counts.wire += wire.as_u64();
+        if polled.counts {
+            let epoch = self.hold.on_sent(now, wire) & EPOCHS | self.agreement << EPOCH_BITS;
+            self.in_flight += wire.as_u64();
+            lane.on_sent(polled, Told { epoch, bytes: wire });
+        }
+        let Polled { to, size, .. } = polled;
+        Some(Out { to, lane: nth as u8, size })
+    }
+
+    pub(super) fn mtu(&self) -> u64 {
+        let lanes = self.lanes.iter().flatten();
+        lanes.map(|lane| u64::from(lane.quinn.current_mtu())).max().unwrap_or(1_200) + 28
+    }
+}
+
+/// Of IP and UDP.
+const fn overhead(to: SocketAddr) -> u64 {
+    if to.is_ipv4() { 28 } else { 48 }
+}

@@ -1,0 +1,130 @@
+//! What happens on the sockets: tunnels that come up and are lost, relays that join, flows that are opened.
+
+use super::known::{Known, Ready};
+use super::{Incoming, Inner};
+use crate::core::{Event, Fingerprint, FlowId, TunnelId};
+use crate::driver::{Driver, locked};
+use crate::frame::Opening;
+use crate::reason::Reason;
+use crate::trust::{self, Kind, Relay};
+use ekiden_linux::clock;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+impl Inner {
+    /// Listens to what happens on one socket, until it is over; for a socket of our own, `own` says whose,
+    /// and this ends with the tunnel.
+    pub(super) async fn attend(
+        &self,
+        driver: &Arc<Driver>,
+        mut events: mpsc::UnboundedReceiver<Event>,
+        own: Option<&str>,
+    ) -> Option<String> {
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Up { tunnel, peer } => self.on_up(driver, tunnel, peer, own),
+                Event::Down { tunnel, peer, reason } => {
+                    self.on_down(tunnel, peer, &reason, own);
+                    if own.is_some() {
+                        return Some(reason);
+                    }
+                }
+                Event::Joined { peer, invitation } => self.on_joined(peer, invitation),
+                Event::Incoming { flow, opening } => self.on_incoming(driver, flow, opening),
+                Event::Flow(_) => {}
+            }
+        }
+        None
+    }
+
+    /// The relay with this certificate, or of this name.
+    fn find<T>(
+        &self,
+        peer: Fingerprint,
+        own: Option<&str>,
+        then: impl FnOnce(&Known) -> T,
+    ) -> Option<T> {
+        let known = locked(&self.known);
+        let found = match own {
+            Some(name) => known.get(name),
+            None => known.values().find(|known| {
+                known.fingerprint() == Some(peer) && matches!(known.relay.kind, Kind::Peer { .. })
+            }),
+        };
+        found.map(then)
+    }
+
+    pub(super) fn on_up(
+        &self,
+        driver: &Arc<Driver>,
+        tunnel: TunnelId,
+        peer: Fingerprint,
+        own: Option<&str>,
+    ) {
+        let ready = Ready { driver: Arc::clone(driver), tunnel };
+        self.find(peer, own, |known| {
+            tracing::info!(relay = %known.relay.name, "the tunnel is up");
+            known.ready.send_replace(Some(ready));
+        });
+    }
+
+    fn on_down(&self, tunnel: TunnelId, peer: Fingerprint, reason: &str, own: Option<&str>) {
+        self.find(peer, own, |known| {
+            *locked(&known.last_error) = Some(reason.to_owned());
+            let was_up = known.ready.send_if_modified(|ready| {
+                // another may have come up meanwhile
+                let it = ready.as_ref().is_some_and(|ready| ready.tunnel == tunnel);
+                if it {
+                    *ready = None;
+                }
+                it
+            });
+            if was_up {
+                tracing::warn!(relay = %known.relay.name, reason, "the tunnel is lost");
+            }
+        });
+    }
+
+    fn on_joined(&self, peer: Fingerprint, invitation: [u8; 32]) {
+        if let Err(error) = self.settings.store.joined(invitation, peer) {
+            tracing::error!(%error, "a relay that was invited has come, and that could not be written down: it will not be known after a restart");
+        }
+        // the other sockets and the names, before its tunnel is up
+        let mut known = locked(&self.known);
+        for known in known.values_mut() {
+            let invited = matches!(&known.relay.kind, Kind::Invited { invitation: hash } if *hash == invitation.into());
+            if invited {
+                tracing::info!(relay = %known.relay.name, fingerprint = %peer, "the relay has joined");
+                known.relay.kind = Kind::Peer { fingerprint: peer };
+            }
+        }
+        let relays: Vec<Relay> = known.values().map(|known| known.relay.clone()).collect();
+        drop(known);
+        let (peers, invited) = trust::admitted(&relays);
+        let now = clock::now();
+        for driver in &self.listening {
+            driver.with(|core| core.admit(now, &peers, &invited));
+        }
+    }
+
+    fn on_incoming(&self, driver: &Driver, id: FlowId, opening: Opening) {
+        let flow = driver.flow(id);
+        let relay = {
+            let known = locked(&self.known);
+            let this = |known: &&Known| {
+                known.ready.borrow().as_ref().is_some_and(|ready| {
+                    ready.tunnel == id.tunnel && std::ptr::eq(&raw const *ready.driver, driver)
+                })
+            };
+            known.values().find(this).map(|known| known.relay.name.clone())
+        };
+        let relay = relay.unwrap_or_else(|| "?".to_owned());
+        if let Err(error) = self.incoming.try_send(Incoming { flow, opening, relay }) {
+            let incoming = match error {
+                mpsc::error::TrySendError::Full(incoming)
+                | mpsc::error::TrySendError::Closed(incoming) => incoming,
+            };
+            incoming.flow.refuse(Reason::Exhausted, "the relay is busy".to_owned());
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Frames out of bytes: whatever a peer may have sent.
+
+use super::number::get;
+use super::{
+    BadFrame, Frame, Hello, Host, LONGEST, MOST, OPTIONAL, Open, Opening, Target, WORDS, kind,
+};
+use crate::reason::Reason;
+use bytes::{Buf, Bytes, BytesMut};
+use ekiden_model::units::Rate;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Reads the first frame of `bytes` and takes it off; `None` when it is not all there.
+///
+/// # Errors
+/// [`BadFrame`]: the peer is wrong and the tunnel cannot go on.
+pub fn read(bytes: &mut BytesMut) -> Result<Option<Frame>, BadFrame> {
+    let mut peek = &bytes[..];
+    let (Some(kind), Some(length)) = (get(&mut peek), get(&mut peek)) else { return Ok(None) };
+    if length > LONGEST as u64 {
+        return Err(BadFrame::TooLong(length));
+    }
+    let head = bytes.len() - peek.len();
+    // at most LONGEST
+    let length = length as usize;
+    if peek.len() < length {
+        return Ok(None);
+    }
+    bytes.advance(head);
+    decode(kind, bytes.split_to(length).freeze()).map(Some)
+}
+
+/// Reads all frames of a datagram.
+///
+/// # Errors
+/// As [`read`]; a cut frame too.
+pub fn read_all(datagram: Bytes) -> Result<Vec<Frame>, BadFrame> {
+    let mut bytes = BytesMut::from(datagram);
+    let mut frames = Vec::new();
+    while let Some(frame) = read(&mut bytes)? {
+        frames.push(frame);
+    }
+    if bytes.is_empty() { Ok(frames) } else { Err(BadFrame::Length(0)) }
+}
+
+fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
+    let (cut, bad) = (BadFrame::Length(kind), BadFrame::Value(kind));
+    let number = |body: &mut Bytes| get(body).ok_or(cut);
+    let frame = match kind {
+        kind::HELLO => {
+            let version = number(&mut body)?;
+            let lane = u8::try_from(number(&mut body)?).ok().filter(|lane| *lane < 2).ok_or(bad)?;
+            let session = number(&mut body)?;
+            let receive = Rate::from_bits_per_second(number(&mut body)?);
+            let (window, total) = (number(&mut body)?, number(&mut body)?);
+            let secret = text(&mut body, 64, cut, bad)?;
+            // later versions may say more
+            body.clear();
+            Frame::Hello(Hello { version, lane, session, receive, window, total, secret })
+        }
+        kind::OPEN => {
+            let flow = number(&mut body)?;
+            let account = text(&mut body, WORDS, cut, bad)?;
+            let hops = body.try_get_u8().map_err(|_| cut)?;
+            let target = target(&mut body, cut, bad)?;
+            // an option for the flow may follow
+            body.clear();
+            Frame::Open(Open { flow, opening: Opening { account, hops, target } })
+        }
+        kind::ATTACH => Frame::Attach(number(&mut body)?),
+        kind::DATA => {
+            let offset = number(&mut body)?;
+            let bytes = body.split_to(body.len());
+            if bytes.is_empty()
+                || offset.checked_add(bytes.len() as u64).is_none_or(|end| end > MOST)
+            {
+                return Err(bad);
+            }
+            Frame::Data { offset, bytes }
+        }
+        kind::FIN => Frame::Fin(number(&mut body)?),
+        kind::RESET => {
+            let offset = number(&mut body)?;
+            let (reason, words) = reason(&mut body, cut, bad)?;
+            Frame::Reset { offset, reason, words }
+        }
+        kind::OPENED => Frame::Opened,
+        kind::REFUSED => {
+            let (reason, words) = reason(&mut body, cut, bad)?;
+            Frame::Refused { reason, words }
+        }
+        kind::CREDIT => Frame::Credit { flow: number(&mut body)?, limit: number(&mut body)? },
+        kind::TOTAL => Frame::Total(number(&mut body)?),
+        OPTIONAL.. => {
+            body.clear();
+            Frame::Unknown(kind)
+        }
+        _ => return Err(BadFrame::UnknownKind(kind)),
+    };
+    if body.is_empty() { Ok(frame) } else { Err(cut) }
+}
+
+fn text(body: &mut Bytes, most: usize, cut: BadFrame, bad: BadFrame) -> Result<Bytes, BadFrame> {
+    let length = get(body).ok_or(cut)?;
+    let length = usize::try_from(length).ok().filter(|length| *length <= most).ok_or(bad)?;
+    if body.len() < length { Err(cut) } else { Ok(body.split_to(length)) }
+}
+
+fn reason(body: &mut Bytes, cut: BadFrame, bad: BadFrame) -> Result<(Reason, String), BadFrame> {
+    let reason = Reason::from_code(get(body).ok_or(cut)?);
+    let words = text(body, WORDS, cut, bad)?;
+    // shown to people and put into answers: nothing that breaks a line or a terminal
+    let words = String::from_utf8_lossy(&words).chars().filter(|c| !c.is_control()).collect();
+    Ok((reason, words))
+}
+
+fn target(body: &mut Bytes, cut: BadFrame, bad: BadFrame) -> Result<Target, BadFrame> {
+    let host = match body.try_get_u8().map_err(|_| cut)? {
+        4 => {
+            let bytes = body.split_to_checked(4).ok_or(cut)?;
+            let bytes: [u8; 4] = bytes[..].try_into().map_err(|_| cut)?;
+            Host::Address(Ipv4Addr::from(bytes).into())
+        }
+        6 => {
+            let bytes = body.split_to_checked(16).ok_or(cut)?;
+            let bytes: [u8; 16] = bytes[..].try_into().map_err(|_| cut)?;
+            Host::Address(Ipv6Addr::from(bytes).into())
+        }
+        3 => {
+            let name = text(body, 255, cut, bad)?;
+            let name = std::str::from_utf8(&name).map_err(|_| bad)?;
+            if name.is_empty() {
+                return Err(bad);
+            }
+            Host::Name(name.to_owned())
+        }
+        _ => return Err(bad),
+    };
+    match body.try_get_u16().map_err(|_| cut)? {
+        0 => Err(bad),
+        port => Ok(Target { host, port }),
+    }
+}
+
+/// `Bytes::split_to` that does not panic.
+trait SplitChecked {
+    fn split_to_checked(&mut self, length: usize) -> Option<Bytes>;
+}
+
+impl SplitChecked for Bytes {
+    fn split_to_checked(&mut self, length: usize) -> Option<Bytes> {
+        (self.len() >= length).then(|| self.split_to(length))
+    }
+}

@@ -1,0 +1,112 @@
+//! Frames into bytes.
+
+use super::number::{length, put};
+use super::{Frame, Host, Opening, WORDS, kind};
+use crate::reason::Reason;
+use bytes::{BufMut, BytesMut};
+use std::net::IpAddr;
+
+impl Frame {
+    /// Writes it.
+    pub fn write(&self, into: &mut BytesMut) {
+        let mut body = BytesMut::new();
+        let kind = match self {
+            Self::Hello(hello) => {
+                put(&mut body, hello.version);
+                put(&mut body, hello.lane.into());
+                put(&mut body, hello.session);
+                put(&mut body, hello.receive.as_bits_per_second());
+                put(&mut body, hello.window);
+                put(&mut body, hello.total);
+                put_text(&mut body, &hello.secret);
+                kind::HELLO
+            }
+            Self::Open(open) => {
+                put(&mut body, open.flow);
+                let Opening { account, hops, target } = &open.opening;
+                put_text(&mut body, account);
+                body.put_u8(*hops);
+                match &target.host {
+                    Host::Address(IpAddr::V4(address)) => {
+                        body.put_u8(4);
+                        body.put_slice(&address.octets());
+                    }
+                    Host::Address(IpAddr::V6(address)) => {
+                        body.put_u8(6);
+                        body.put_slice(&address.octets());
+                    }
+                    Host::Name(name) => {
+                        body.put_u8(3);
+                        put_text(&mut body, name.as_bytes());
+                    }
+                }
+                body.put_u16(target.port);
+                kind::OPEN
+            }
+            Self::Attach(flow) => {
+                put(&mut body, *flow);
+                kind::ATTACH
+            }
+            Self::Data { offset, bytes } => {
+                // without copying the bytes twice
+                put(into, kind::DATA);
+                put(into, (length(*offset) + bytes.len()) as u64);
+                put(into, *offset);
+                into.put_slice(bytes);
+                return;
+            }
+            Self::Fin(offset) => {
+                put(&mut body, *offset);
+                kind::FIN
+            }
+            Self::Reset { offset, reason, words } => {
+                put(&mut body, *offset);
+                put_reason(&mut body, *reason, words);
+                kind::RESET
+            }
+            Self::Opened => kind::OPENED,
+            Self::Refused { reason, words } => {
+                put_reason(&mut body, *reason, words);
+                kind::REFUSED
+            }
+            Self::Credit { flow, limit } => {
+                put(&mut body, *flow);
+                put(&mut body, *limit);
+                kind::CREDIT
+            }
+            Self::Total(limit) => {
+                put(&mut body, *limit);
+                kind::TOTAL
+            }
+            Self::Unknown(kind) => *kind,
+        };
+        put(into, kind);
+        put(into, body.len() as u64);
+        into.put_slice(&body);
+    }
+
+    /// It alone, written.
+    #[must_use]
+    pub fn to_bytes(&self) -> BytesMut {
+        let mut bytes = BytesMut::new();
+        self.write(&mut bytes);
+        bytes
+    }
+}
+
+/// What DATA takes beside its bytes: type, length of two bytes (four beyond 16 KiB, which no packet has),
+/// offset.
+#[must_use]
+pub fn data_overhead(offset: u64) -> usize {
+    1 + 2 + length(offset)
+}
+
+fn put_text(into: &mut BytesMut, bytes: &[u8]) {
+    put(into, bytes.len() as u64);
+    into.put_slice(bytes);
+}
+
+fn put_reason(into: &mut BytesMut, reason: Reason, words: &str) {
+    put(into, reason.code());
+    put_text(into, &words.as_bytes()[..words.floor_char_boundary(WORDS)]);
+}
