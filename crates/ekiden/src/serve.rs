@@ -90,7 +90,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             return match error {
                 StartError::Listen { .. } => exit::UNAVAILABLE,
                 StartError::Tunnels(_) => exit::UNAVAILABLE,
-                StartError::AccessLog(_) => exit::CANNOT_CREATE,
+                StartError::AccessLog(_) | StartError::Cache(_) => exit::CANNOT_CREATE,
                 StartError::Settings(_) => exit::CONFIGURATION,
             };
         }
