@@ -9,12 +9,15 @@
 //! | trace | more |
 
 use crate::config::Log;
+use ekiden_proxy::Seldom;
 use std::io::IsTerminal as _;
-use tracing_subscriber::EnvFilter;
+use tracing::Metadata;
+use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// Changes the level of a log that runs.
 #[derive(Debug)]
@@ -31,12 +34,20 @@ pub fn start(log: &Log) -> Result<Level, TryInitError> {
     let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(color);
     let registry = tracing_subscriber::registry().with(filter);
+    let said = Seldom::new();
+    let thinned = dynamic_filter_fn(move |about, _| !is_repetitive(about) || said.is_due());
     if log.format == "json" {
-        registry.with(lines.json().flatten_event(true)).try_init()?;
+        registry.with(lines.json().flatten_event(true).with_filter(thinned)).try_init()?;
     } else {
-        registry.with(lines).try_init()?;
+        registry.with(lines.with_filter(thinned)).try_init()?;
     }
     Ok(Level(level))
+}
+
+/// A disk that fails, fails for every entry of the cache, and its library says so each time: one line now and
+/// then does.
+fn is_repetitive(about: &Metadata<'_>) -> bool {
+    about.target().starts_with("foyer") && *about.level() <= tracing::Level::WARN
 }
 
 impl Level {

@@ -32,15 +32,17 @@ impl Copy {
             return;
         }
         let length = self.bytes.len() + bytes.len();
-        while length > self.reserved.len() * STEP {
+        let mut fits = length as u64 <= self.most;
+        while fits && length > self.reserved.len() * STEP {
             match means.reserve(STEP) {
-                Some(more) if length as u64 <= self.most => self.reserved.push(more),
-                _ => {
-                    self.given_up = true;
-                    (self.bytes, self.reserved) = (Vec::new(), Vec::new());
-                    return;
-                }
+                Some(more) => self.reserved.push(more),
+                None => fits = false,
             }
+        }
+        if !fits {
+            self.given_up = true;
+            (self.bytes, self.reserved) = (Vec::new(), Vec::new());
+            return;
         }
         if length > self.bytes.capacity() {
             // as much as there will be, once; where that is not said an eighth more at a time, and not twice as much
