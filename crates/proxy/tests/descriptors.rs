@@ -4,7 +4,7 @@
 
 mod http_common;
 
-use http_common::{Origin, PATIENCE, Relay, Wire, field, get, ok};
+use http_common::{Origin, PATIENCE, Relay, Wire, get, ok};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::File;
 use std::sync::Mutex;
@@ -76,7 +76,7 @@ fn one_that_ends_in_time_is_waited_for_and_others_are_not() {
         } else {
             let head = client.until_end();
             assert!(head.starts_with("HTTP/1.1 503 "), "{head}");
-            assert!(head.contains("descriptor limit") && field(&head, "via").is_some(), "{head}");
+            assert!(head.contains("descriptor limit"), "{head}");
         }
         drop((client, rest));
         relay.settles();
