@@ -307,12 +307,15 @@ impl Cache {
     /// One look.
     pub(crate) fn status(&self) -> CacheStatus {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
-        let memory = self.store.get().map(HybridCache::memory);
+        let store = self.store.get();
+        let memory = store.map(HybridCache::memory);
+        // without room there it was not used
+        let on_disk = store.is_none_or(|store| store.storage().is_enabled());
         CacheStatus {
             open: memory.is_some(),
             memory: memory.map_or(0, |memory| memory.usage() as u64),
             memory_limit: self.settings.memory.unwrap_or_default().as_u64(),
-            disk_limit: disk_of(&self.settings).map(|(_, size)| size as u64),
+            disk_limit: disk_of(&self.settings).filter(|_| on_disk).map(|(_, size)| size as u64),
             entries: memory.map_or(0, |memory| memory.entries() as u64),
             hits: count(&self.counts.hits),
             misses: count(&self.counts.misses),

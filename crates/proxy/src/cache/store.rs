@@ -106,10 +106,17 @@ mod tests {
             largest: Bytes::mib(1),
         };
         let cache = Cache::open(&settings).unwrap().unwrap();
-        while cache.store.get().is_none() {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        cache.is_open().await;
+        assert_eq!(cache.status().disk_limit, Some(64 << 20));
         cache
+    }
+
+    impl Cache {
+        async fn is_open(&self) {
+            while self.store.get().is_none() {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        }
     }
 
     /// About a mebibyte in memory and on disk.
@@ -156,7 +163,9 @@ mod tests {
             largest: Bytes::mib(1),
         };
         let cache = Cache::open(&settings).unwrap().unwrap();
-        let store = cache.build(1 << 20).await.unwrap();
+        cache.is_open().await;
+        assert_eq!(cache.status().disk_limit, None);
+        let store = cache.store.get().unwrap();
         store.insert("a".to_owned(), Entry::Varies(Arc::new(Varies { names: vec![], mark: 7 })));
         assert!(store.get("a").await.unwrap().is_some());
         let files = std::fs::read_dir(folder.path()).unwrap().count();
