@@ -239,8 +239,12 @@ fn resources(status: &Status) -> String {
 fn cache_line(cache: &CacheStatus) -> String {
     let disk =
         cache.disk_limit.map_or_else(String::new, |disk| format!(" and {} of disk", size(disk)));
+    let lost = match cache.not_written {
+        0 => String::new(),
+        n => format!(", {n} more than the disk could take"),
+    };
     format!(
-        "cache: {}{} of {}{disk}; {}, {} in all; {} gone on, {} passed by; {} validated, {} stored, {} taken away\n",
+        "cache: {}{} of {}{disk}; {}, {} in all; {} gone on, {} passed by; {} validated, {} stored, {} taken away, {} pushed out of memory{lost}\n",
         if cache.open { "" } else { "not open yet; " },
         size(cache.memory),
         size(cache.memory_limit),
@@ -251,6 +255,7 @@ fn cache_line(cache: &CacheStatus) -> String {
         cache.validated,
         cache.stored,
         cache.removed,
+        cache.pushed_out,
     )
 }
 

@@ -33,4 +33,5 @@ mod tunnel_door;
 mod tunnels;
 mod world;
 
+pub use seldom::Seldom;
 pub use server::{Handle, Server, StartError, Stopped};

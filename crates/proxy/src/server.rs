@@ -46,6 +46,9 @@ pub enum StartError {
     /// The access log cannot be opened.
     #[error("cannot open the access log: {0}")]
     AccessLog(io::Error),
+    /// The cache's folder cannot be used, or another process has it.
+    #[error("{0}")]
+    Cache(String),
     /// Tunnels to other relays cannot begin.
     #[error("{0}")]
     Tunnels(Box<dyn std::error::Error + Send + Sync>),
@@ -116,7 +119,7 @@ impl Server {
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let (resources, turns) = Resources::new(&settings);
         let movement = settings.relay.movement;
-        let cache = Cache::open(&settings.cache).map_err(StartError::Settings)?;
+        let cache = Cache::open(&settings.cache).map_err(StartError::Cache)?;
         let means = Means::new(&settings.budgets, movement, Arc::clone(&resources), cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;

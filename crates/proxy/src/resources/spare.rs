@@ -1,7 +1,9 @@
-//! Sockets that could be done without: those that wait beside the first of an opening.
+//! Sockets beside the clients' own: those that could be done without, waiting beside the first of an opening, and the
+//! one that is needed and for which there is no descriptor.
 
 use super::{After, Resources};
 use crate::registry::locked;
+use ekiden_model::pressure::Resource;
 use std::sync::Arc;
 
 /// The place of a connection, taken for such a socket for as long as this is there. Nothing is closed for
@@ -21,6 +23,19 @@ impl Resources {
         }
         state.spares += 1;
         Some(Spare { resources: Arc::clone(self) })
+    }
+
+    /// The kernel has no descriptor for a connection to be made: the longest idle one is closed for it, as
+    /// for a newcomer. Its descriptors come back when whoever serves it has noticed.
+    pub(crate) fn give_way(self: &Arc<Self>) {
+        let mut after = After::default();
+        {
+            let state = &mut *locked(&self.state);
+            if state.settings.evicts() {
+                state.evict_for(Resource::Descriptors, 1, &mut after);
+            }
+        }
+        after.run(self);
     }
 }
 

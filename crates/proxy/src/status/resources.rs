@@ -115,9 +115,15 @@ pub struct CacheStatus {
     pub validated: u64,
     /// Responses stored.
     pub stored: u64,
-    /// Responses taken away because a request changed what they tell of.
+    /// Responses taken away: a request changed what they tell of, or a newer one came that is not kept.
     pub removed: u64,
-    /// Bytes of bodies sent from it.
+    /// Entries pushed out of memory by others; where there is a disk they are still there.
+    #[serde(default)]
+    pub pushed_out: u64,
+    /// Entries that did not get to the disk: more came than it could write. They stand in memory.
+    #[serde(default)]
+    pub not_written: u64,
+    /// Bytes of bodies sent from it; answers to HEAD and 304 have none.
     pub bytes: u64,
 }
 
