@@ -152,6 +152,13 @@ impl RateHold {
         self.begin(now, Purpose::Hold);
     }
 
+    /// The line turned out to be somebody else's, too, or one's own.
+    pub fn set_mode(&mut self, now: Time, mode: Mode) {
+        self.config.mode = mode;
+        self.rivals = Rivals::new();
+        self.begin(now, Purpose::Hold);
+    }
+
     /// What the pacer is to keep.
     #[must_use]
     pub fn rate(&self) -> Rate {

@@ -100,10 +100,10 @@ impl World {
         ];
         let told = path.told.unwrap_or(path.rates);
         let now = Time::ZERO;
-        let terms = Terms { send: mbit(told[1]), receive: mbit(told[0]) };
+        let terms = Terms::new(mbit(told[1]), mbit(told[0]));
         ends[FAR].admit(now, &[], &[Invited { secret: crate::trust::hash(SECRET), terms }]);
         let addresses = ["100.64.0.1:1", "100.64.0.2:4433"].map(|text| text.parse().unwrap());
-        let terms = Terms { send: mbit(told[0]), receive: mbit(told[1]) };
+        let terms = Terms::new(mbit(told[0]), mbit(told[1]));
         let secret = Bytes::from_static(SECRET);
         let tunnel =
             ends[NEAR].connect(now, addresses[FAR], far, secret, terms, (77, true)).unwrap();

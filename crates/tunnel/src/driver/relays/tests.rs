@@ -30,7 +30,7 @@ fn pair(rate: Rate) -> Pair {
     // a port that is free now
     let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let secret = trust::random().unwrap();
-    let terms = Terms { send: rate, receive: rate };
+    let terms = Terms::new(rate, rate);
     let kind = Kind::Invited { invitation: hash(&secret).into() };
     stores[1].add(Relay { name: "near".to_owned(), kind, terms }).unwrap();
     let fingerprint = stores[1].credentials().unwrap().fingerprint();
