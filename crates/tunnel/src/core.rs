@@ -31,6 +31,7 @@ mod config;
 mod controller;
 mod flow;
 mod lane;
+mod packets;
 mod seen;
 mod strangers;
 #[cfg(test)]

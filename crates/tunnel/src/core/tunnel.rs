@@ -3,6 +3,7 @@
 mod credit;
 mod flows;
 mod hearing;
+mod packets;
 mod saying;
 mod slots;
 

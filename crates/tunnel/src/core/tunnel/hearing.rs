@@ -125,6 +125,7 @@ impl Tunnel {
             (About::Flow(flow), Frame::Reset { offset, reason, words }) => {
                 self.on_end(now, flow, offset, End::Reset(reason, words));
             }
+            (About::Flow(flow), Frame::Packet(packet)) => self.on_packet(now, flow, packet),
             (About::Flow(flow), Frame::Opened) => self.on_answer(now, flow, Ok(())),
             (About::Flow(flow), Frame::Refused { reason, words }) => {
                 self.on_answer(now, flow, Err((reason, words)));
@@ -300,6 +301,7 @@ const fn name(frame: &Frame) -> &'static str {
         Frame::Refused { .. } => "REFUSED",
         Frame::Credit { .. } => "CREDIT",
         Frame::Total(_) => "TOTAL",
+        Frame::Packet(_) => "PACKET",
         Frame::Unknown(_) => "a frame",
     }
 }

@@ -4,7 +4,7 @@ use super::super::flow::WAITING;
 use super::super::lane::Polled;
 use super::super::{Event, Out};
 use super::Tunnel;
-use crate::frame::Frame;
+use crate::frame::{Carries, Frame};
 use ekiden_model::pacing::Pacer;
 use ekiden_model::rate_hold::Told;
 use ekiden_model::units::{self, Time};
@@ -99,12 +99,19 @@ impl Tunnel {
         let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?.min(left);
         let turn = self.scheduler.next(units::Bytes::new(room))?;
         let id = *self.turns.get(&turn.flow)?;
+        let nth = turn.lane as usize;
         let flow = self.flows.get_mut(&id)?;
+        if flow.opening.carries == Carries::Packets {
+            self.packet_turn(now, id, turn);
+            let out = self.poll_lane(now, clock, nth, buf);
+            let out = out.or_else(|| self.poll_lane(now, clock, 1 - nth, buf));
+            // it needs another turn, or somebody else has one
+            return out.or_else(|| self.turn(now, clock, buf, interactive));
+        }
         let offset = flow.sending.sent;
         let bytes = flow.sending.take(turn.bytes.as_u64());
         let length = bytes.len() as u64;
         self.total_sent += length;
-        let nth = turn.lane as usize;
         let copy = nth == 0 && flow.sending.copies(now, length);
         let more = flow.sending.queued < WAITING / 2;
         self.say(now, id, nth, &[Frame::Data { offset, bytes }], copy);

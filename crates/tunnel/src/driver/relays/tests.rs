@@ -3,7 +3,7 @@
 use super::*;
 use crate::core::Terms;
 use crate::driver::Ended;
-use crate::frame::{Host, Target};
+use crate::frame::{Carries, Host, Target};
 use crate::trust::{Relay, Token, hash};
 use bytes::Bytes;
 use ekiden_model::units::Rate;
@@ -52,7 +52,7 @@ fn pair(rate: Rate) -> Pair {
 
 fn opening(port: u16) -> Opening {
     let target = Target { host: Host::Name("example.org".to_owned()), port };
-    Opening { account: Bytes::new(), hops: 0, target }
+    Opening { account: Bytes::new(), hops: 0, target, dscp: None, carries: Carries::Stream }
 }
 
 /// Two ends of a TCP connection.
