@@ -186,6 +186,10 @@ pub enum RelayCommand {
         /// What the other relay may send to this one
         #[arg(long, value_name = "RATE")]
         receive: Rate,
+        /// The line towards the other relay is your own and has this rate: others on it are no reason to
+        /// give way, and losses are made up for as far as it is faster than --send
+        #[arg(long, value_name = "RATE")]
+        dedicated: Option<Rate>,
         /// Which configuration.
         #[command(flatten)]
         config: StateArgs,
@@ -206,6 +210,10 @@ pub enum RelayCommand {
         /// What this relay wants to receive, if less than the invitation says
         #[arg(long, value_name = "RATE")]
         receive: Option<Rate>,
+        /// The line towards the other relay is your own and has this rate: others on it are no reason to
+        /// give way, and losses are made up for as far as it is faster than what may be sent
+        #[arg(long, value_name = "RATE")]
+        dedicated: Option<Rate>,
         /// Which configuration.
         #[command(flatten)]
         config: StateArgs,

@@ -14,11 +14,11 @@ use std::error::Error;
 #[must_use]
 pub(crate) fn run(command: RelayCommand) -> u8 {
     let done = match command {
-        RelayCommand::Invite { name, address, send, receive, config } => {
-            invite(name, address, Terms { send, receive }, &config)
+        RelayCommand::Invite { name, address, send, receive, dedicated, config } => {
+            invite(name, address, Terms { send, receive, dedicated }, &config)
         }
-        RelayCommand::Join { token, name, send, receive, config } => {
-            join(token, name, send, receive, &config)
+        RelayCommand::Join { token, name, send, receive, dedicated, config } => {
+            join(token, name, (send, receive, dedicated), &config)
         }
         RelayCommand::List { json, config } => list(json, &config),
         RelayCommand::Revoke { name, config } => revoke(&name, &config),
@@ -77,8 +77,7 @@ fn invite(name: String, address: String, terms: Terms, args: &StateArgs) -> Done
 fn join(
     token: Token,
     name: String,
-    send: Option<Rate>,
-    receive: Option<Rate>,
+    (send, receive, dedicated): (Option<Rate>, Option<Rate>, Option<Rate>),
     args: &StateArgs,
 ) -> Done {
     let (store, _) = store(args)?;
@@ -87,6 +86,7 @@ fn join(
     relay.terms.send = send.unwrap_or(Rate::from_bits_per_second(u64::MAX)).min(relay.terms.send);
     relay.terms.receive =
         receive.unwrap_or(Rate::from_bits_per_second(u64::MAX)).min(relay.terms.receive);
+    relay.terms.dedicated = dedicated;
     not_nothing(relay.terms.send, "--send")?;
     not_nothing(relay.terms.receive, "--receive")?;
     let (name, terms) = (relay.name.clone(), relay.terms);
@@ -114,8 +114,10 @@ fn list(json: bool, args: &StateArgs) -> Done {
             Kind::Peer { fingerprint } => format!("comes here, {fingerprint}"),
             Kind::Joined { address, .. } => format!("joined at {address}"),
         };
-        let Terms { send, receive } = relay.terms;
-        text.push_str(&format!("{}  sends {send}, receives {receive}  {how}\n", relay.name));
+        let Terms { send, receive, dedicated } = relay.terms;
+        let own = dedicated.map(|line| format!(" over a line of its own of {line}"));
+        let own = own.unwrap_or_default();
+        text.push_str(&format!("{}  sends {send}{own}, receives {receive}  {how}\n", relay.name));
     }
     Ok(out(&text))
 }
@@ -131,6 +133,7 @@ fn document(relay: &Relay) -> serde_json::Value {
         "name": relay.name, "kind": kind, "fingerprint": fingerprint, "address": address,
         "send": relay.terms.send.as_bits_per_second(),
         "receive": relay.terms.receive.as_bits_per_second(),
+        "dedicated": relay.terms.dedicated.map(Rate::as_bits_per_second),
     })
 }
 

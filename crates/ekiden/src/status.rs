@@ -111,7 +111,10 @@ fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
     ];
     let row = |t: &TunnelStatus| {
         let state = match (t.up, &t.last_error) {
-            (true, _) => "up".to_owned(),
+            (true, _) => match &t.restrained {
+                Some(why) => format!("up, held to a tenth: {}", clean(why)),
+                None => "up".to_owned(),
+            },
             (false, Some(error)) => format!("down: {}", clean(error)),
             (false, None) if t.joined => "connecting".to_owned(),
             (false, None) => "has not come yet".to_owned(),

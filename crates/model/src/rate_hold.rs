@@ -34,108 +34,27 @@
 //! meanwhile waits: a sender that is told of each change at the earliest possible moment stands beside it.
 
 mod arrival;
+pub mod breaker;
+mod config;
 mod epoch;
+mod idle;
+mod judging;
 mod reaction;
+mod rivals;
 #[cfg(test)]
 mod tests;
 
-use crate::units::{Bytes, Rate, Share, Span, Time};
+pub use breaker::Breaker;
+pub use config::{Config, Mode, Snapshot, Told};
+
+use crate::units::{Bytes, Rate, Span, Time};
 use alloc::collections::VecDeque;
 use arrival::Late;
 use epoch::{Epoch, Purpose};
+use idle::Idle;
+use judging::Lately;
 use reaction::Reaction;
-
-/// Whose line it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub enum Mode {
-    /// Others are on it: never above the allotment.
-    Shared,
-    /// The operator's own, and faster than the allotment: what the path loses may be sent in addition, up
-    /// to a quarter more and to the line's rate (E.4's compensation; Hysteria's «Brutal»).
-    Dedicated {
-        /// The line's rate.
-        line: Rate,
-    },
-}
-
-/// What is agreed. Rates count bytes of IP packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    /// R*.
-    pub allotted: Rate,
-    /// No less is sent, whatever happens. 64 kbit/s by default, five packets a second: E.4's tenth of R* goes
-    /// on overdriving a line that gives less than that.
-    pub floor: Rate,
-    /// Whose line it is.
-    pub mode: Mode,
-    /// Q_max: how long packets may wait in the line's queue before that is congestion.
-    pub queue: Span,
-    /// ℓ_nominal: losses that the path is expected to have by itself; 2 % by default.
-    pub nominal_loss: Share,
-    /// Bytes that may be under way, whatever the path.
-    pub memory: Bytes,
-}
-
-impl Config {
-    /// An allotment on a shared line; the rest by default. Q_max is 50 ms: E.4 allows up to a quarter of
-    /// the round trip, which on a satellite is 150 ms, as long as a keystroke should wait in all.
-    #[must_use]
-    pub const fn new(allotted: Rate) -> Self {
-        Self {
-            allotted,
-            floor: Rate::from_bits_per_second(64_000),
-            mode: Mode::Shared,
-            queue: Span::from_millis(50),
-            nominal_loss: match Share::from_percent(2) {
-                Some(share) => share,
-                None => Share::NONE,
-            },
-            memory: Bytes::mib(64),
-        }
-    }
-}
-
-/// What there is to see.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct Snapshot {
-    /// Bits a second that the pacer is to keep.
-    pub rate: u64,
-    /// What the line is believed to give, bits a second; `None` while it gives what is asked.
-    pub line: Option<u64>,
-    /// The path's own round trip.
-    pub base: Span,
-    /// The last epoch's shortest, beyond it.
-    pub queue: Span,
-    /// Losses held to be the path's own, 0 … 1.
-    pub loss: f64,
-    /// Bytes under way.
-    pub in_flight: u64,
-    /// Reactions to congestion, those undone, and trains sent.
-    pub reactions: u64,
-    /// See there.
-    pub undone: u64,
-    /// See there.
-    pub trains: u64,
-}
-
-/// Acknowledged or given up for lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// What [`RateHold::on_sent`] answered.
-    pub epoch: u64,
-    /// As told there.
-    pub bytes: Bytes,
-}
-
-/// Epochs that are judged together.
-#[derive(Debug, Clone, Copy, Default)]
-struct Lately {
-    span: Span,
-    packets: u64,
-    lost: u64,
-}
+use rivals::Rivals;
 
 /// The controller of one direction of one tunnel.
 #[derive(Debug, Clone)]
@@ -165,6 +84,12 @@ pub struct RateHold {
     late: Late,
     /// Seen lately by trains: the next one comes at once.
     eager: bool,
+    idle: Idle,
+    rivals: Rivals,
+    breaker: Breaker,
+    /// When something was last heard of a packet, or when the first of those under way left.
+    heard: Time,
+    silent: bool,
     count: [u64; 3],
 }
 
@@ -178,6 +103,8 @@ const REST: u64 = 3;
 const TRAIN: f64 = 2.0;
 /// What is kept of what the line gives, so that its queue empties.
 const KEPT: f64 = 0.98;
+/// Silence for so long, or for six round trips, is no feedback: four of QUIC's probe time-outs (E.4).
+const SILENCE: Span = Span::from_secs(3);
 
 impl RateHold {
     /// A path nothing is known of.
@@ -201,26 +128,61 @@ impl RateHold {
             jumped: Span::ZERO,
             late: Late::default(),
             eager: false,
+            idle: Idle::Busy(now),
+            rivals: Rivals::new(),
+            breaker: Breaker::new(now),
+            heard: now,
+            silent: false,
             count: [0; 3],
         };
         hold.begin(now, Purpose::Hold);
         hold
     }
 
+    /// Takes a path's breaker along, from the tunnel before or for the next one.
+    pub const fn breaker(&mut self) -> &mut Breaker {
+        &mut self.breaker
+    }
+
+    /// Another allotment from now on. What is known of the path stays.
+    pub fn set_allotted(&mut self, now: Time, allotted: Rate) {
+        self.config.allotted = allotted;
+        let most = self.allotted();
+        self.line = self.line.filter(|line| *line < most);
+        self.begin(now, Purpose::Hold);
+    }
+
+    /// The line turned out to be somebody else's, too, or one's own.
+    pub fn set_mode(&mut self, now: Time, mode: Mode) {
+        self.config.mode = mode;
+        self.rivals = Rivals::new();
+        self.begin(now, Purpose::Hold);
+    }
+
     /// What the pacer is to keep.
     #[must_use]
     pub fn rate(&self) -> Rate {
         let purpose = self.epochs.back().map_or(Purpose::Hold, |epoch| epoch.purpose);
-        let kept = match self.line {
-            None if purpose == Purpose::Doubt => self.allotted() / 2.0,
-            None => self.allotted(),
+        let allotted = self.allotted();
+        let mut kept = match self.line {
+            None if purpose == Purpose::Doubt => allotted / 2.0,
+            None => allotted,
             Some(line) => match purpose {
                 Purpose::Doubt => line / 2.0,
-                Purpose::Train => (line * TRAIN).min(self.allotted()),
+                Purpose::Train => (line * TRAIN).min(allotted),
                 Purpose::Rest => line * (2.0 - TRAIN).max(0.5),
                 Purpose::Hold => line * KEPT,
             },
         };
+        if let Some((rate, _)) = self.beside() {
+            kept = rate.min(allotted);
+        }
+        if self.rests() {
+            kept = kept.min(self.line.unwrap_or(allotted) / 2.0);
+        }
+        if self.silent || self.breaker.is_open() {
+            kept = kept.min(allotted / breaker::CUT);
+        }
         let floor = self.config.floor.as_bits_per_second() as f64;
         Rate::from_bits_per_second(kept.max(floor) as u64)
     }
@@ -229,16 +191,27 @@ impl RateHold {
     #[must_use]
     pub fn in_flight_cap(&self) -> Bytes {
         let Some(base) = self.base else { return self.config.memory };
-        let span = base + self.config.queue;
+        let span = base + self.tolerated();
         let rate = self.line.unwrap_or_else(|| self.allotted());
         // what is lost is under way until that is known, a round trip and more later
         let bytes = rate / 8.0 * seconds(span) * (1.0 + 2.0 * self.loss);
+        let bytes = match (self.beside(), &self.rivals.contention) {
+            (Some((_, window)), _) => window,
+            // others' queue is on the way, too
+            (None, Some(_)) => {
+                bytes * seconds(base + self.queue + self.tolerated()) / seconds(span)
+            }
+            (None, None) => bytes,
+        };
         Bytes::new((bytes as u64).max(4 * 1_500)).min(self.config.memory)
     }
 
     /// A packet left; the number goes with it.
     pub fn on_sent(&mut self, now: Time, bytes: Bytes) -> u64 {
         self.on_deadline(now);
+        if self.in_flight == 0 {
+            self.heard = now;
+        }
         self.in_flight += bytes.as_u64();
         if let Some(epoch) = self.epochs.back_mut() {
             epoch.on_sent(now, bytes);
@@ -249,7 +222,7 @@ impl RateHold {
     /// A packet arrived, `rtt` after it left; `None` where that is not known.
     pub fn on_acked(&mut self, now: Time, told: Told, rtt: Option<Span>) {
         let bytes = told.bytes.as_u64();
-        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.hear(now, bytes);
         self.recent.push_back((now, bytes));
         self.recent_bytes += bytes;
         let mut holding = false;
@@ -259,18 +232,27 @@ impl RateHold {
         }
         if let Some(rtt) = rtt {
             self.on_round_trip(now, rtt);
-            self.base = Some(self.base.map_or(rtt, |base| base.min(rtt)));
+            self.on_arrived_beside(now, Some(rtt));
+            let base = self.base.map_or(rtt, |base| base.min(rtt));
+            self.base = Some(base);
+            let queue = Span::from_nanos(rtt.as_nanos() - base.as_nanos());
+            self.breaker.on_told(false, Some(queue));
             self.on_late(now, bytes, rtt, holding);
+        } else {
+            self.on_arrived_beside(now, None);
+            self.breaker.on_told(false, None);
         }
         self.judge(now);
     }
 
     /// A packet is taken for lost.
     pub fn on_lost(&mut self, now: Time, told: Told) {
-        self.in_flight = self.in_flight.saturating_sub(told.bytes.as_u64());
+        self.hear(now, told.bytes.as_u64());
         if let Some(epoch) = self.epoch(told.epoch) {
             epoch.on_lost(told.bytes);
         }
+        self.on_lost_beside(now);
+        self.breaker.on_told(true, None);
         self.judge(now);
     }
 
@@ -282,10 +264,19 @@ impl RateHold {
 
     /// The time has come, or more: what is being sent is another epoch from now on.
     pub fn on_deadline(&mut self, now: Time) {
+        let base = self.base.unwrap_or(Span::from_millis(100));
+        self.breaker.on_deadline(now, base);
+        let patience = base.saturating_mul(6).max(SILENCE);
+        self.silent = self.in_flight > 0 && now.since(self.heard) > patience;
         let Some(current) = self.epochs.back().filter(|epoch| epoch.ends <= now) else { return };
+        // what may be under way is under way: something waits
+        let full = current.sent_rate() > 0.5 * current.rate
+            || 2 * self.in_flight > self.in_flight_cap().as_u64();
+        self.idle.on_epoch(now, current, full, base);
+        let may_try = self.line.is_some() && self.reaction.is_none() && !self.rests();
         let purpose = match current.purpose {
             Purpose::Train => Purpose::Rest,
-            _ if self.line.is_some() && now >= self.next_train && self.reaction.is_none() => {
+            _ if may_try && self.rivals.contention.is_none() && now >= self.next_train => {
                 Purpose::Train
             }
             _ => Purpose::Hold,
@@ -306,7 +297,22 @@ impl RateHold {
             reactions: self.count[0],
             undone: self.count[1],
             trains: self.count[2],
+            contended: self.rivals.contention.is_some(),
+            resting: self.rests(),
+            silent: self.silent,
+            breaker: self.breaker.snapshot(),
         }
+    }
+
+    /// Something was heard of a packet.
+    fn hear(&mut self, now: Time, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.heard = now;
+        self.silent = false;
+    }
+
+    fn rests(&self) -> bool {
+        self.config.mode == Mode::Shared && self.idle.halves()
     }
 
     /// With what may be sent in addition.
@@ -346,82 +352,6 @@ impl RateHold {
         let length = Span::from_nanos((length * 1e9) as u64);
         let ends = now + length;
         self.epochs.push_back(Epoch::new(now, ends, purpose, rate));
-    }
-
-    /// Judges every epoch of whose packets it is known what became of them.
-    fn judge(&mut self, now: Time) {
-        while self.epochs.len() > 1 && self.epochs.front().is_some_and(Epoch::is_known) {
-            let Some(epoch) = self.epochs.pop_front() else { return };
-            self.first += 1;
-            if epoch.packets() >= FEW {
-                self.on_known(now, &epoch);
-            }
-        }
-        let span = self.base.unwrap_or(Span::from_millis(100)).max(Span::from_millis(100));
-        while let Some((_, bytes)) = self.recent.pop_front_if(|(at, _)| now.since(*at) > span) {
-            self.recent_bytes -= bytes;
-        }
-    }
-
-    fn on_known(&mut self, now: Time, epoch: &Epoch) {
-        let (Some(base), Some(shortest)) = (self.base, epoch.shortest()) else { return };
-        self.queue = Span::from_nanos(shortest.as_nanos().saturating_sub(base.as_nanos()));
-        let loss = epoch.loss();
-        if epoch.purpose == Purpose::Train {
-            self.on_train(now, epoch);
-            return;
-        }
-        let waits = self.queue > self.config.queue;
-        let drops = self.drops(epoch, base);
-        if let Some(reaction) = self.reaction {
-            if epoch.begun >= reaction.shows {
-                self.on_shown(now, epoch, reaction, base, shortest);
-            }
-        } else if waits || drops.is_some() {
-            let span = seconds(base.max(Span::from_millis(100)));
-            let arrives = self.recent_bytes as f64 * 8.0 / span;
-            self.react(now, base, arrives, drops.unwrap_or(loss));
-        }
-    }
-
-    /// The share of packets that is lost, if that is more than the path's own. A round trip's epochs are
-    /// judged together: a single one has few packets.
-    fn drops(&mut self, epoch: &Epoch, base: Span) -> Option<f64> {
-        let lately = &mut self.lately;
-        if !epoch.is_full() || self.reaction.is_some() {
-            *lately = Lately::default();
-            return None;
-        }
-        lately.span = lately.span + epoch.ends.since(epoch.begun);
-        lately.packets += epoch.packets();
-        lately.lost += epoch.lost();
-        if lately.span < base.max(Span::from_millis(100)) || lately.packets < ENOUGH {
-            return None;
-        }
-        let loss = lately.lost as f64 / lately.packets as f64;
-        *lately = Lately::default();
-        let own = self.loss.max(self.config.nominal_loss.as_parts_per_billion() as f64 / 1e9);
-        if loss > own + 0.05 && 1.0 - loss < 0.9 * (1.0 - own) {
-            return Some(loss);
-        }
-        self.loss += (loss - self.loss) / 4.0;
-        None
-    }
-
-    /// How fast a train came through says how fast the line is.
-    fn on_train(&mut self, now: Time, epoch: &Epoch) {
-        let Some(line) = self.line else { return };
-        let base = self.base.unwrap_or(Span::from_millis(100)).max(Span::from_millis(200));
-        let arrives = epoch.arrival_rate() / (1.0 - self.loss);
-        if arrives > 1.05 * line {
-            let found = arrives.min(line * TRAIN);
-            self.line = (found < self.allotted()).then_some(found);
-            self.eager = arrives > 1.5 * line;
-        } else {
-            self.eager = false;
-        }
-        let rest = if self.eager { Span::ZERO } else { base.saturating_mul(REST) };
-        self.next_train = now + rest;
     }
 }
 

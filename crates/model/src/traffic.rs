@@ -1,4 +1,4 @@
-//! What kind of traffic a connection carries, judged by the size of its bursts.
+//! What kind of traffic a connection carries, judged by the size of its bursts; ports and marks are hints.
 
 use crate::units::{Span, Time};
 
@@ -20,32 +20,103 @@ const LARGE: u64 = 64 * 1024;
 /// So much a second is no burst, however long it goes on: somebody who types without a pause, and the echo.
 const TRICKLE: u64 = 8 * 1024;
 
+/// The same where a port or a mark says that somebody looks on: a screenful of a remote desktop, and what it
+/// goes on sending while something moves there. A copy by ssh is larger and quicker than both.
+const LARGE_HINTED: u64 = 256 * 1024;
+/// See there.
+const TRICKLE_HINTED: u64 = 64 * 1024;
+
+/// What a port or a mark says before anything has moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hint {
+    /// Somebody looks on. Believed up to 256 KiB a burst, or 512 kbit/s: whoever marks all as interactive
+    /// gains no more than that.
+    Interactive,
+    /// Nobody waits for single bytes: bulk from the first one on.
+    Bulk,
+}
+
+impl Hint {
+    /// What the port that a connection goes to says: shells (22, 23, 992), remote desktops (1494 and 2598 ICA,
+    /// 3389 RDP, 5900 to 5909 VNC, 6000 to 6009 X11) and names (53, 853) are looked at; files (20 FTP, 873 rsync,
+    /// 6881 to 6889 BitTorrent) are not. IANA's registry, but for VNC's and X's displays.
+    #[must_use]
+    pub const fn of_port(port: u16) -> Option<Self> {
+        match port {
+            22 | 23 | 53 | 853 | 992 | 1494 | 2598 | 3389 | 5900..=5909 | 6000..=6009 => {
+                Some(Self::Interactive)
+            }
+            20 | 873 | 6881..=6889 => Some(Self::Bulk),
+            _ => None,
+        }
+    }
+
+    /// What a DSCP of 0 to 63 says: telephony, signalling, video and low-latency data (EF 46, VOICE-ADMIT 44,
+    /// CS5 40, AF4x 34 to 38, CS4 32, AF2x 18 to 22: RFC 4594, 5865) are looked at; high-throughput data, low
+    /// priority and less than best effort (AF1x 10 to 14, CS1 8, LE 1: RFC 4594, 3662, 8622) are not.
+    #[must_use]
+    pub const fn of_dscp(dscp: u8) -> Option<Self> {
+        match dscp {
+            18 | 20 | 22 | 32 | 34 | 36 | 38 | 40 | 44 | 46 => Some(Self::Interactive),
+            1 | 8 | 10 | 12 | 14 => Some(Self::Bulk),
+            _ => None,
+        }
+    }
+
+    /// The mark, which the application has chosen, before the port.
+    #[must_use]
+    pub fn of(port: u16, dscp: Option<u8>) -> Option<Self> {
+        dscp.and_then(Self::of_dscp).or_else(|| Self::of_port(port))
+    }
+}
+
 /// Follows one connection, both directions together.
 ///
 /// Bias: a download is called interactive until it has moved 64 KiB, and so is one slower than 64 kbit/s for
-/// ever; a terminal that prints a large file is called bulk until the burst after its next pause.
+/// ever (with a hint: 256 KiB and 512 kbit/s); a terminal that prints a large file is called bulk until the burst
+/// after its next pause; a shell on a port that is said to be bulk is called so until it has paused once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bursts {
     last: Time,
     bytes: u64,
+    hint: Option<Hint>,
+    /// What the hint says holds until the first pause.
+    fresh: bool,
 }
 
 impl Bursts {
     /// A connection that has moved nothing.
     #[must_use]
     pub const fn new(now: Time) -> Self {
-        Self { last: now, bytes: 0 }
+        Self::hinted(now, None)
+    }
+
+    /// The same, with what its port and marks say.
+    #[must_use]
+    pub const fn hinted(now: Time, hint: Option<Hint>) -> Self {
+        Self { last: now, bytes: 0, hint, fresh: true }
+    }
+
+    const fn large(&self) -> u64 {
+        match self.hint {
+            Some(Hint::Interactive) => LARGE_HINTED,
+            Some(Hint::Bulk) if self.fresh => 0,
+            _ => LARGE,
+        }
     }
 
     /// `bytes` moved now.
     pub fn on_moved(&mut self, now: Time, bytes: u64) {
         let passed = now.since(self.last);
-        if passed >= PAUSE {
+        if passed >= PAUSE && self.bytes > 0 {
             self.bytes = 0;
+            self.fresh = false;
         }
         // while it is a burst: what is bulk stays so until it pauses
-        if self.bytes <= LARGE {
-            let trickled = passed.as_nanos() / 1_000 * TRICKLE / 1_000_000;
+        if self.bytes <= self.large() {
+            let hinted = matches!(self.hint, Some(Hint::Interactive));
+            let trickle = if hinted { TRICKLE_HINTED } else { TRICKLE };
+            let trickled = passed.as_nanos() / 1_000 * trickle / 1_000_000;
             self.bytes = self.bytes.saturating_sub(trickled);
         }
         self.last = now;
@@ -57,7 +128,7 @@ impl Bursts {
     pub const fn class(&self) -> Class {
         match self.bytes {
             0 => Class::Unknown,
-            1..=LARGE => Class::Interactive,
+            bytes if bytes <= self.large() => Class::Interactive,
             _ => Class::Bulk,
         }
     }
@@ -83,5 +154,52 @@ mod tests {
             bursts.on_moved(Time::ZERO + Span::from_millis(1_700_000 + i), 1460);
         }
         assert_eq!(bursts.class(), Class::Bulk);
+    }
+
+    #[test]
+    fn a_hint_is_believed_as_far_as_it_goes() {
+        let at = |ms| Time::ZERO + Span::from_millis(ms);
+        let mut desktop = Bursts::hinted(at(0), Hint::of(3389, None));
+        desktop.on_moved(at(0), 200 * 1024);
+        assert_eq!(desktop.class(), Class::Interactive);
+        for tenth in 1..100 {
+            desktop.on_moved(at(100 * tenth), 6_400);
+        }
+        assert_eq!(desktop.class(), Class::Interactive, "somebody watches");
+        for tenth in 100..300 {
+            desktop.on_moved(at(100 * tenth), 64_000);
+        }
+        assert_eq!(desktop.class(), Class::Bulk, "a copy");
+        let mut copy = Bursts::hinted(at(0), Hint::of(873, None));
+        copy.on_moved(at(0), 1);
+        assert_eq!(copy.class(), Class::Bulk);
+        copy.on_moved(at(600), 1);
+        assert_eq!(copy.class(), Class::Interactive, "it was none");
+    }
+
+    #[test]
+    fn a_mark_says_more_than_a_port() {
+        assert_eq!(Hint::of(22, None), Some(Hint::Interactive));
+        assert_eq!(Hint::of(22, Some(0)), Some(Hint::Interactive));
+        // scp by OpenSSH
+        assert_eq!(Hint::of(22, Some(8)), Some(Hint::Bulk));
+        assert_eq!(Hint::of(443, Some(46)), Some(Hint::Interactive));
+        assert_eq!(Hint::of(443, None), None);
+    }
+
+    proptest::proptest! {
+        /// However it is spread, what goes on at more than 4 Mbit/s is bulk in a second, whatever is said.
+        #[test]
+        fn nobody_passes_for_interactive_for_long(
+            port: u16,
+            dscp in proptest::option::of(0_u8..64),
+            sizes in proptest::collection::vec(5_000_u64..20_000, 100..200),
+        ) {
+            let mut bursts = Bursts::hinted(Time::ZERO, Hint::of(port, dscp));
+            for (nth, size) in sizes.iter().enumerate() {
+                bursts.on_moved(Time::ZERO + Span::from_millis(10 * nth as u64), *size);
+            }
+            proptest::prop_assert_eq!(bursts.class(), Class::Bulk);
+        }
     }
 }

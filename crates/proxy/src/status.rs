@@ -136,6 +136,10 @@ pub struct TunnelStatus {
     pub queue_us: f64,
     /// Losses held to be the path's own, 0 to 1.
     pub path_loss: f64,
+    /// Whether others' packets stand in the same queue, with which turns are taken.
+    pub contended: bool,
+    /// Why no more than a tenth of the rate is sent for now: the path lost or delayed too much for too long.
+    pub restrained: Option<String>,
     /// Datagrams sent.
     pub packets: u64,
     /// Of those, taken for lost.

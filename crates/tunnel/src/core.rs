@@ -31,6 +31,7 @@ mod config;
 mod controller;
 mod flow;
 mod lane;
+mod packets;
 mod seen;
 mod strangers;
 #[cfg(test)]
@@ -47,6 +48,7 @@ use crate::trust::Credentials;
 use bytes::{Bytes, BytesMut};
 use config::{quic_window, transport};
 use controller::Ear;
+use ekiden_model::rate_hold::Breaker;
 use ekiden_model::units::Time;
 use lane::Lane;
 use quinn_proto::{
@@ -95,6 +97,8 @@ pub struct Endpoint {
     lanes: HashMap<usize, (TunnelId, usize)>,
     peers: BTreeMap<Fingerprint, Terms>,
     invited: BTreeMap<[u8; 32], Terms>,
+    /// Of paths that had to be restrained once: a tunnel's successor is, too.
+    breakers: BTreeMap<Fingerprint, Breaker>,
     replies: VecDeque<(SocketAddr, Vec<u8>)>,
     events: VecDeque<Event>,
     /// The tunnel that is asked first for a datagram.
@@ -141,6 +145,7 @@ impl Endpoint {
             lanes: HashMap::new(),
             peers: BTreeMap::new(),
             invited: BTreeMap::new(),
+            breakers: BTreeMap::new(),
             replies: VecDeque::new(),
             events: VecDeque::new(),
             turn: TunnelId(0),
@@ -157,6 +162,7 @@ impl Endpoint {
     pub fn admit(&mut self, now: Time, peers: &[Peer], invited: &[Invited]) {
         self.peers = peers.iter().map(|peer| (peer.fingerprint, peer.terms)).collect();
         self.invited = invited.iter().map(|invited| (invited.secret, invited.terms)).collect();
+        self.breakers.retain(|peer, _| !self.listens || self.peers.contains_key(peer));
         let mut revoked = Vec::new();
         for tunnel in self.tunnels.values_mut().filter(|tunnel| !tunnel.opener) {
             match self.peers.get(&tunnel.peer) {
@@ -186,7 +192,7 @@ impl Endpoint {
     ) -> Result<TunnelId, CannotConnect> {
         let id = self.new_id();
         let session = session & crate::frame::MOST;
-        let mut tunnel = Tunnel::new(now, (id, peer, session, true), terms, self.limits);
+        let mut tunnel = self.new_tunnel(now, (id, peer, session, true), terms);
         tunnel.secret = secret;
         tunnel.hasty = hasty;
         let clock = self.instant(now);
@@ -211,6 +217,31 @@ impl Endpoint {
         }
         self.tunnels.insert(id, tunnel);
         Ok(id)
+    }
+
+    fn new_tunnel(
+        &self,
+        now: Time,
+        key: (TunnelId, Fingerprint, u64, bool),
+        terms: Terms,
+    ) -> Tunnel {
+        let mut tunnel = Tunnel::new(now, key, terms, self.limits);
+        if let Some(breaker) = self.breakers.get(&key.1) {
+            *tunnel.hold.breaker() = breaker.clone();
+        }
+        tunnel
+    }
+
+    /// The circuit breaker of the path to a peer whose tunnel has ended, if it ever opened: for the endpoint
+    /// that connects to it next.
+    #[must_use]
+    pub fn breaker(&self, peer: Fingerprint) -> Option<&Breaker> {
+        self.breakers.get(&peer)
+    }
+
+    /// Takes over what another endpoint knew of the path to a peer; before [`Endpoint::connect`].
+    pub fn set_breaker(&mut self, peer: Fingerprint, breaker: Breaker) {
+        self.breakers.insert(peer, breaker);
     }
 
     fn new_id(&mut self) -> TunnelId {
@@ -368,6 +399,10 @@ impl Endpoint {
         let clock = self.instant(now);
         let Some(mut tunnel) = self.tunnels.remove(&id) else { return };
         self.events.append(&mut tunnel.events);
+        let breaker = tunnel.hold.breaker();
+        if breaker.snapshot().trips > 0 {
+            self.breakers.insert(tunnel.peer, breaker.clone());
+        }
         let flows: Vec<FlowId> = tunnel.flows().collect();
         for mut lane in tunnel.lanes.into_iter().flatten() {
             let handle = lane.handle;

@@ -42,6 +42,7 @@ mod kind {
     pub(super) const REFUSED: u64 = 0x08;
     pub(super) const CREDIT: u64 = 0x09;
     pub(super) const TOTAL: u64 = 0x0a;
+    pub(super) const PACKET: u64 = 0x0b;
 }
 
 /// Where a flow is to go: the far relay resolves names and chooses the route.
@@ -100,6 +101,20 @@ pub struct Opening {
     pub hops: u8,
     /// Where it goes.
     pub target: Target,
+    /// The DSCP of what its client sends, where that is known: 0 to 63.
+    pub dscp: Option<u8>,
+    /// What it carries.
+    pub carries: Carries,
+}
+
+/// What a flow carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Carries {
+    /// Bytes in order: TCP.
+    #[default]
+    Stream,
+    /// Packets, each by itself: UDP.
+    Packets,
 }
 
 /// A frame.
@@ -138,6 +153,8 @@ pub enum Frame {
         /// The same in words.
         words: String,
     },
+    /// One of the packets that a flow carries; it may have none of its bytes.
+    Packet(Bytes),
     /// A flow may be sent up to this offset.
     Credit {
         /// Which.

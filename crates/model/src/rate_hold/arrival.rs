@@ -46,7 +46,11 @@ impl RateHold {
     /// Enough packets in a row that wait say how fast the line is without waiting for the rest of their epoch.
     pub(super) fn on_late(&mut self, now: Time, bytes: u64, rtt: Span, holding: bool) {
         let Some(base) = self.base else { return };
-        if !holding || self.reaction.is_some() || rtt <= base + self.config.queue {
+        if !holding
+            || self.reaction.is_some()
+            || rtt <= base + self.tolerated()
+            || self.is_contended()
+        {
             self.late = Late::default();
             return;
         }

@@ -51,7 +51,7 @@ impl RateHold {
         base: Span,
         shortest: Span,
     ) {
-        let tolerated = self.config.queue;
+        let tolerated = self.tolerated();
         let loss = epoch.loss();
         let arrives = epoch.arrival_rate() / (1.0 - self.loss);
         let is_path = if reaction.queue <= tolerated {
@@ -66,8 +66,10 @@ impl RateHold {
         } else if reaction.doubted {
             let own = self.queue.as_nanos() * 8 > reaction.queue.as_nanos() * 7;
             if own {
-                self.base = Some(shortest);
-                self.queue = Span::ZERO;
+                self.on_raised(now, base, shortest);
+                if self.is_contended() {
+                    return;
+                }
             } else {
                 self.line = Some(arrives.max(self.config.floor.as_bits_per_second() as f64));
             }

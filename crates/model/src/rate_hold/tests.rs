@@ -1,8 +1,12 @@
 //! The controller over the model's own link, with a sender that always has something to send.
 
+mod limits;
+mod sharing;
+
 use super::*;
 use crate::link::{Bound, Change, Discipline, Link, Loss, LossUnit, Packet, Serialiser};
 use crate::pacing::Pacer;
+use crate::units::Share;
 use std::vec::Vec;
 
 const SIZE: Bytes = Bytes::new(1_500);
@@ -204,7 +208,11 @@ fn an_allotment_far_too_high_is_found_out() {
         let (seen, hold) = run(Config::new(mbit(100.0)), &satellite(percent), 60);
         let ceiling = 20.0 * (1.0 - percent / 100.0);
         let goodput = seen.goodput(10, 60);
-        assert!(goodput > share * ceiling, "{percent} %: {goodput} of {ceiling}");
+        assert!(
+            goodput > share * ceiling,
+            "{percent} %: {goodput} of {ceiling} {:?}",
+            hold.snapshot()
+        );
         assert!(seen.drops(10, 60) < 0.1, "{percent} %: {}", seen.drops(10, 60));
         assert!(seen.waited(10, 60) < wait, "{percent} %: {}", seen.waited(10, 60));
         assert!(hold.snapshot().trains > 0);

@@ -117,7 +117,7 @@ fn join(settings: &mut Settings, folder: &Path, nth: usize) {
     let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     settings.tunnel.listen = vec![address];
     let rate = "1 Gbit/s".parse().unwrap();
-    let terms = Terms { send: rate, receive: rate };
+    let terms = Terms::new(rate, rate);
     let secret = trust::random().unwrap();
     let kind = Kind::Invited { invitation: trust::hash(&secret).into() };
     store(nth).add(trust::Relay { name: "before".to_owned(), kind, terms }).unwrap();

@@ -55,6 +55,18 @@ impl Endpoint {
         }
     }
 
+    /// Sends a packet of a flow that carries them; `false` where it is dropped: too many wait already, or it
+    /// is longer than 16,376 bytes.
+    pub fn send_packet(&mut self, now: Time, flow: FlowId, packet: Bytes) -> bool {
+        let tunnel = self.tunnels.get_mut(&flow.tunnel);
+        tunnel.is_some_and(|tunnel| tunnel.send_packet(now, flow.flow, packet))
+    }
+
+    /// Takes the next packet that has come.
+    pub fn packet(&mut self, flow: FlowId) -> Option<Bytes> {
+        self.tunnels.get_mut(&flow.tunnel)?.packet(flow.flow)
+    }
+
     /// Takes what has come.
     pub fn read(&mut self, now: Time, flow: FlowId) -> Read {
         self.tunnels.get_mut(&flow.tunnel).map_or(Read::Gone, |tunnel| tunnel.read(now, flow.flow))

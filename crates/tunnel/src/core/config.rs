@@ -2,7 +2,7 @@
 
 use super::controller::Ear;
 use crate::trust::Fingerprint;
-use ekiden_model::rate_hold;
+use ekiden_model::rate_hold::{self, Mode};
 use ekiden_model::units::{Bytes, Rate};
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
@@ -18,6 +18,25 @@ pub struct Terms {
     /// What it may send.
     #[serde(with = "text")]
     pub receive: Rate,
+    /// The rate of the line towards it, where that line is the operator's own: others are no reason to
+    /// give way then, and losses are made up for as far as it is faster than `send`. `None`: others are on it.
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub dedicated: Option<Rate>,
+}
+
+impl Terms {
+    /// Rates on a line that others use, too.
+    #[must_use]
+    pub const fn new(send: Rate, receive: Rate) -> Self {
+        Self { send, receive, dedicated: None }
+    }
+
+    const fn mode(&self) -> Mode {
+        match self.dedicated {
+            Some(line) => Mode::Dedicated { line },
+            None => Mode::Shared,
+        }
+    }
 }
 
 /// Rates as text with their unit.
@@ -31,6 +50,26 @@ pub(crate) mod text {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Rate, D::Error> {
         String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The same where there may be none.
+mod optional {
+    use ekiden_model::units::Rate;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(rate: &Option<Rate>, to: S) -> Result<S::Ok, S::Error> {
+        match rate {
+            Some(rate) => super::text::serialize(rate, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Rate>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
     }
 }
 
@@ -55,8 +94,9 @@ impl Default for Limits {
 }
 
 impl Limits {
-    pub(super) fn hold(&self, allotted: Rate) -> rate_hold::Config {
-        rate_hold::Config { memory: self.memory, ..rate_hold::Config::new(allotted) }
+    pub(super) fn hold(&self, terms: &Terms) -> rate_hold::Config {
+        let (memory, mode) = (self.memory, terms.mode());
+        rate_hold::Config { memory, mode, ..rate_hold::Config::new(terms.send) }
     }
 }
 

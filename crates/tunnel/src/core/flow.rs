@@ -1,11 +1,12 @@
 //! One flow at one end: what waits to be sent, what has come, how each direction ends.
 
 use super::assembly::Assembly;
-use crate::frame::Opening;
+use super::packets::Packets;
+use crate::frame::{Frame, Open, Opening};
 use crate::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
 use ekiden_model::scheduler::{Flow as Turns, Household, Lane};
-use ekiden_model::traffic::{Bursts, Class};
+use ekiden_model::traffic::{Bursts, Class, Hint};
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
 use std::collections::VecDeque;
@@ -41,6 +42,8 @@ pub(super) struct Flow {
     bursts: Bursts,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
+    /// Where it carries packets.
+    pub(super) packets: Packets,
 }
 
 #[derive(Debug)]
@@ -85,6 +88,7 @@ impl Flow {
         (household, turns): (Household, Turns),
         (limit, granted): (u64, u64),
     ) -> Self {
+        let hint = Hint::of(opening.target.port, opening.dscp);
         Self {
             ours,
             opening,
@@ -92,7 +96,7 @@ impl Flow {
             household,
             turns,
             lane: Lane::Interactive,
-            bursts: Bursts::new(now),
+            bursts: Bursts::hinted(now, hint),
             sending: Sending {
                 queue: VecDeque::new(),
                 queued: 0,
@@ -112,6 +116,15 @@ impl Flow {
                 ended: false,
                 taken_at: now,
             },
+            packets: Packets::default(),
+        }
+    }
+
+    /// What is said of it begins so.
+    pub(super) fn header(&self, id: u64) -> Frame {
+        match (self.ours, &self.answer) {
+            (true, None) => Frame::Open(Open { flow: id, opening: self.opening.clone() }),
+            _ => Frame::Attach(id),
         }
     }
 
@@ -204,7 +217,8 @@ mod tests {
         let turns = scheduler.open(household, Lane::Interactive).unwrap();
         let host = crate::frame::Host::Name("example.org".to_owned());
         let target = crate::frame::Target { host, port: 80 };
-        let opening = Opening { account: Bytes::new(), hops: 0, target };
+        let carries = crate::frame::Carries::Stream;
+        let opening = Opening { account: Bytes::new(), hops: 0, target, dscp: None, carries };
         Flow::new(Time::ZERO, true, opening, (household, turns), (1_000, 1_000))
     }
 

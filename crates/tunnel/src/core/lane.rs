@@ -228,6 +228,11 @@ impl Lane {
         self.outbound.remove(&id);
     }
 
+    /// Whether so many bytes fit into a datagram.
+    pub(super) fn fits(&mut self, length: usize) -> bool {
+        self.quinn.datagrams().max_size().is_some_and(|most| length <= most)
+    }
+
     /// Sends a copy, if it fits into a packet.
     pub(super) fn send_datagram(&mut self, bytes: Bytes) -> bool {
         let sent = self.quinn.datagrams().send(bytes, true).is_ok();

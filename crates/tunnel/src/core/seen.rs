@@ -4,7 +4,8 @@ use super::{End, FlowId, TunnelId};
 use crate::frame::Opening;
 use crate::trust::Fingerprint;
 use bytes::Bytes;
-use ekiden_model::units::{Rate, Span};
+use ekiden_model::rate_hold::breaker::Trip;
+use ekiden_model::units::{Rate, Span, Time};
 use std::net::SocketAddr;
 
 /// What happened.
@@ -40,6 +41,15 @@ pub enum Event {
         flow: FlowId,
         /// What it is to be.
         opening: Opening,
+    },
+    /// The circuit breaker of what a tunnel sends opened, for this reason and until then, or closed.
+    Breaker {
+        /// Which.
+        tunnel: TunnelId,
+        /// Who is at its other end.
+        peer: Fingerprint,
+        /// `None`: all of the rate may be sent again.
+        open: Option<(Trip, Time)>,
     },
     /// Something about a flow changed: its answer, bytes to take, room to write, its end.
     Flow(FlowId),
@@ -98,6 +108,10 @@ pub struct Snapshot {
     pub queue_delay: Span,
     /// Losses held to be the path's own, 0 to 1.
     pub path_loss: f64,
+    /// Others' packets stand in the same queue.
+    pub contended: bool,
+    /// Why no more than a tenth is sent for now (the circuit breaker).
+    pub breaker: Option<Trip>,
     /// Datagrams sent.
     pub packets: u64,
     /// Of those, taken for lost.

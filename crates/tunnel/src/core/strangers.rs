@@ -110,7 +110,8 @@ impl Endpoint {
             None => {
                 let id = self.new_id();
                 let key = (id, peer, hello.session, false);
-                self.tunnels.insert(id, Tunnel::new(now, key, terms, self.limits));
+                let tunnel = self.new_tunnel(now, key, terms);
+                self.tunnels.insert(id, tunnel);
                 id
             }
         };

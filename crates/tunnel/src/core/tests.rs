@@ -2,5 +2,6 @@
 
 mod flows;
 mod measures;
+mod packets;
 mod trust;
 mod world;

@@ -3,6 +3,7 @@
 mod credit;
 mod flows;
 mod hearing;
+mod packets;
 mod saying;
 mod slots;
 
@@ -22,9 +23,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 /// What a flow may be sent before the peer has said hello, and an eighth of what all may; nobody grants
 /// less.
 const EARLY: u64 = 64 * 1024;
-/// An epoch's number and, above it, the agreement it belongs to.
-const EPOCH_BITS: u32 = 48;
-const EPOCHS: u64 = (1 << EPOCH_BITS) - 1;
 
 /// A copy that waits for its time.
 #[derive(Debug)]
@@ -47,10 +45,10 @@ pub(super) struct Tunnel {
     pub(super) hasty: bool,
     terms: Terms,
     limits: Limits,
-    hold: RateHold,
-    /// What it was made for, and how many there were before.
+    pub(super) hold: RateHold,
+    /// What it holds, and whether its breaker was open when that was last told.
     hold_allotted: Rate,
-    agreement: u64,
+    restrained: bool,
     pacer: Pacer,
     scheduler: Scheduler,
     households: BTreeMap<Bytes, Household>,
@@ -102,7 +100,7 @@ impl Tunnel {
         terms: Terms,
         limits: Limits,
     ) -> Self {
-        let config = limits.hold(terms.send);
+        let config = limits.hold(&terms);
         Self {
             id,
             peer,
@@ -115,7 +113,7 @@ impl Tunnel {
             limits,
             hold: RateHold::new(config, now),
             hold_allotted: terms.send,
-            agreement: 0,
+            restrained: false,
             pacer: Pacer::new(terms.send, Pacer::slack(terms.send, units::Bytes::new(1_500)), now),
             scheduler: Scheduler::new(scheduler::Config::default()),
             households: BTreeMap::new(),
@@ -145,6 +143,9 @@ impl Tunnel {
     /// Another agreement on rates, from now on.
     pub(super) fn set_terms(&mut self, now: Time, terms: Terms) {
         let receives = self.terms.receive != terms.receive;
+        if self.terms.dedicated != terms.dedicated {
+            self.hold.set_mode(now, self.limits.hold(&terms).mode);
+        }
         self.terms = terms;
         self.agree(now);
         if receives {
@@ -163,10 +164,8 @@ impl Tunnel {
         let receive = self.greeting.as_ref().map_or(self.terms.send, |hello| hello.receive);
         let allotted = self.terms.send.min(receive);
         if self.hold_allotted != allotted {
-            // what is under way belongs to the agreement before, and says nothing about this one
-            self.hold = RateHold::new(self.limits.hold(allotted), now);
+            self.hold.set_allotted(now, allotted);
             self.hold_allotted = allotted;
-            self.agreement += 1;
         }
     }
 
@@ -222,6 +221,8 @@ impl Tunnel {
             base_rtt: hold.base,
             queue_delay: hold.queue,
             path_loss: hold.loss,
+            contended: hold.contended,
+            breaker: hold.breaker.open.map(|(trip, _)| trip),
             packets: self.counts.packets,
             lost: self.counts.lost,
             wire_bytes: self.counts.wire,

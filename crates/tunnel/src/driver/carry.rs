@@ -65,6 +65,44 @@ impl Flow {
         }
     }
 
+    /// Sends a packet of a flow that carries them; `false` where it is dropped.
+    #[must_use]
+    pub fn send_packet(&self, packet: Bytes) -> bool {
+        let now = clock::now();
+        self.shared.with(|core| core.send_packet(now, self.id, packet))
+    }
+
+    /// Waits for the next packet.
+    ///
+    /// # Errors
+    /// The flow is over, and why.
+    pub async fn packet(&self) -> Result<Bytes, Ended> {
+        loop {
+            let now = clock::now();
+            let (packet, end) = {
+                let mut core = locked(&self.shared.core);
+                let packet = core.packet(self.id);
+                let end = match packet {
+                    Some(_) => Read::Blocked,
+                    None => core.read(now, self.id),
+                };
+                (packet, end)
+            };
+            if let Some(packet) = packet {
+                return Ok(packet);
+            }
+            match end {
+                Read::End(End::Fin) => return Err(Ended::Closed),
+                Read::End(End::Reset(reason, words)) => return Err(Ended::There(reason, words)),
+                Read::Gone => {
+                    let words = "the tunnel was lost".to_owned();
+                    return Err(Ended::There(Reason::TunnelLost, words));
+                }
+                Read::Blocked | Read::Bytes(_) => self.news.notified().await,
+            }
+        }
+    }
+
     /// Says that the destination of an incoming flow was reached.
     pub fn accept(&self) {
         let now = clock::now();

@@ -257,6 +257,7 @@ impl Inner {
                         address: address.clone(),
                         secret: secret.clone(),
                         terms: relay.terms,
+                        breaker: Mutex::default(),
                     };
                     Some(tokio::spawn(Arc::clone(self).connect(joined)))
                 }

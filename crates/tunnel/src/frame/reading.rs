@@ -2,7 +2,8 @@
 
 use super::number::get;
 use super::{
-    BadFrame, Frame, Hello, Host, LONGEST, MOST, OPTIONAL, Open, Opening, Target, WORDS, kind,
+    BadFrame, Carries, Frame, Hello, Host, LONGEST, MOST, OPTIONAL, Open, Opening, Target, WORDS,
+    kind,
 };
 use crate::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
@@ -62,9 +63,23 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
             let account = text(&mut body, WORDS, cut, bad)?;
             let hops = body.try_get_u8().map_err(|_| cut)?;
             let target = target(&mut body, cut, bad)?;
-            // an option for the flow may follow
+            // what was added later, each with a meaning where it is left out
+            let mut added = || match body.is_empty() {
+                true => Ok(0),
+                false => number(&mut body),
+            };
+            let dscp = match added()? {
+                0 => None,
+                marked @ 1..=64 => Some(marked as u8 - 1),
+                _ => return Err(bad),
+            };
+            let carries = match added()? {
+                0 => Carries::Stream,
+                1 => Carries::Packets,
+                _ => return Err(bad),
+            };
             body.clear();
-            Frame::Open(Open { flow, opening: Opening { account, hops, target } })
+            Frame::Open(Open { flow, opening: Opening { account, hops, target, dscp, carries } })
         }
         kind::ATTACH => Frame::Attach(number(&mut body)?),
         kind::DATA => {
@@ -90,6 +105,7 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
         }
         kind::CREDIT => Frame::Credit { flow: number(&mut body)?, limit: number(&mut body)? },
         kind::TOTAL => Frame::Total(number(&mut body)?),
+        kind::PACKET => Frame::Packet(body.split_to(body.len())),
         OPTIONAL.. => {
             body.clear();
             Frame::Unknown(kind)

@@ -37,11 +37,18 @@ fn frame() -> impl Strategy<Value = Frame> {
                 Frame::Hello(Hello { version, lane, session, receive, window, total, secret })
             }
         ),
-        (number(), bytes(0..513), any::<u8>(), target_strategy()).prop_map(
-            |(flow, account, hops, target)| {
-                Frame::Open(Open { flow, opening: Opening { account, hops, target } })
-            }
-        ),
+        (
+            (number(), bytes(0..513), any::<u8>(), target_strategy()),
+            prop::option::of(0_u8..64),
+            prop_oneof![Just(Carries::Stream), Just(Carries::Packets)],
+        )
+            .prop_map(|((flow, account, hops, target), dscp, carries)| {
+                Frame::Open(Open {
+                    flow,
+                    opening: Opening { account, hops, target, dscp, carries },
+                })
+            }),
+        bytes(0..9000).prop_map(Frame::Packet),
         number().prop_map(Frame::Attach),
         (0..MOST / 2, bytes(1..9000)).prop_map(|(offset, bytes)| Frame::Data { offset, bytes }),
         number().prop_map(Frame::Fin),

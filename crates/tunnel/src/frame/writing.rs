@@ -23,7 +23,7 @@ impl Frame {
             }
             Self::Open(open) => {
                 put(&mut body, open.flow);
-                let Opening { account, hops, target } = &open.opening;
+                let Opening { account, hops, target, dscp, carries } = &open.opening;
                 put_text(&mut body, account);
                 body.put_u8(*hops);
                 match &target.host {
@@ -41,6 +41,8 @@ impl Frame {
                     }
                 }
                 body.put_u16(target.port);
+                put(&mut body, dscp.map_or(0, |dscp| u64::from(dscp & 63) + 1));
+                put(&mut body, *carries as u64);
                 kind::OPEN
             }
             Self::Attach(flow) => {
@@ -52,6 +54,12 @@ impl Frame {
                 put(into, kind::DATA);
                 put(into, (length(*offset) + bytes.len()) as u64);
                 put(into, *offset);
+                into.put_slice(bytes);
+                return;
+            }
+            Self::Packet(bytes) => {
+                put(into, kind::PACKET);
+                put(into, bytes.len() as u64);
                 into.put_slice(bytes);
                 return;
             }

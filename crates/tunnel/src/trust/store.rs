@@ -288,7 +288,7 @@ mod tests {
     fn relay(name: &str, kind: Kind) -> Relay {
         let send = "4 Mbit/s".parse().unwrap();
         let receive = "800 kbit/s".parse().unwrap();
-        Relay { name: name.to_owned(), kind, terms: Terms { send, receive } }
+        Relay { name: name.to_owned(), kind, terms: Terms::new(send, receive) }
     }
 
     #[test]

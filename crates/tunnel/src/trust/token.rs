@@ -48,7 +48,7 @@ impl Token {
             address: self.address.clone(),
             secret: encode(&self.secret),
         };
-        Relay { name, kind, terms: Terms { send: self.send, receive: self.receive } }
+        Relay { name, kind, terms: Terms::new(self.send, self.receive) }
     }
 }
 

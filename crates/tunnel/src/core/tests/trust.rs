@@ -23,7 +23,7 @@ fn an_invitation_is_good_for_one_relay() {
     assert_eq!(invitation, crate::trust::hash(SECRET));
     // another one with the same token
     let far = world.ends[FAR].credentials.fingerprint();
-    let terms = Terms { send: super::world::mbit(1.0), receive: super::world::mbit(1.0) };
+    let terms = Terms::new(super::world::mbit(1.0), super::world::mbit(1.0));
     let other = Credentials::generate().unwrap();
     assert_ne!(peer, other.fingerprint());
     world.ends[NEAR] =
@@ -39,7 +39,7 @@ fn an_invitation_is_good_for_one_relay() {
 #[test]
 fn another_certificate_is_not_taken() {
     let mut world = World::new(&Path::default());
-    let terms = Terms { send: super::world::mbit(1.0), receive: super::world::mbit(1.0) };
+    let terms = Terms::new(super::world::mbit(1.0), super::world::mbit(1.0));
     let other = Credentials::generate().unwrap().fingerprint();
     let to = world.addresses[FAR];
     world.ends[NEAR].connect(world.now, to, other, Bytes::new(), terms, (5, false)).unwrap();

@@ -1,8 +1,7 @@
 //! Two ends, two directions, and a queue of what is to be looked at next.
 
 use crate::core::*;
-use crate::frame::Opening;
-use crate::frame::{Host, Target};
+use crate::frame::{Carries, Host, Opening, Target};
 use ekiden_model::link::{Bound, Config, Discipline, Link, Loss, LossUnit, Packet, Serialiser};
 use ekiden_model::units::{self, Rate, Share, Span};
 use std::collections::BTreeMap;
@@ -80,6 +79,8 @@ pub(super) struct World {
     pub(super) duplicates: bool,
     /// Nothing comes through in this direction.
     pub(super) cut: [bool; 2],
+    /// What flows that are opened carry.
+    pub(super) carries: Carries,
     buf: Vec<u8>,
     pub(super) addresses: [SocketAddr; 2],
 }
@@ -100,10 +101,10 @@ impl World {
         ];
         let told = path.told.unwrap_or(path.rates);
         let now = Time::ZERO;
-        let terms = Terms { send: mbit(told[1]), receive: mbit(told[0]) };
+        let terms = Terms::new(mbit(told[1]), mbit(told[0]));
         ends[FAR].admit(now, &[], &[Invited { secret: crate::trust::hash(SECRET), terms }]);
         let addresses = ["100.64.0.1:1", "100.64.0.2:4433"].map(|text| text.parse().unwrap());
-        let terms = Terms { send: mbit(told[0]), receive: mbit(told[1]) };
+        let terms = Terms::new(mbit(told[0]), mbit(told[1]));
         let secret = Bytes::from_static(SECRET);
         let tunnel =
             ends[NEAR].connect(now, addresses[FAR], far, secret, terms, (77, true)).unwrap();
@@ -117,6 +118,7 @@ impl World {
             events: [Vec::new(), Vec::new()],
             duplicates: false,
             cut: [false; 2],
+            carries: Carries::Stream,
             buf: Vec::new(),
             addresses,
         }
@@ -204,7 +206,8 @@ impl World {
         let tunnel = self.tunnel[NEAR].unwrap();
         let host = Host::Name("example.org".to_owned());
         let target = Target { host, port };
-        let opening = Opening { account: Bytes::new(), hops: 0, target };
+        let (dscp, carries) = (None, self.carries);
+        let opening = Opening { account: Bytes::new(), hops: 0, target, dscp, carries };
         self.ends[NEAR].open(self.now, tunnel, opening).unwrap()
     }
 

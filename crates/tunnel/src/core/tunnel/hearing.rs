@@ -4,11 +4,10 @@ use super::super::controller::Fate;
 use super::super::flow::{End, Flow};
 use super::super::lane::{About, Heard};
 use super::super::{Event, FlowId};
-use super::{EARLY, EPOCH_BITS, EPOCHS, Tunnel};
+use super::{EARLY, Tunnel};
 use crate::frame::{Frame, Hello, Open, Opening};
 use crate::reason::Reason;
 use bytes::Bytes;
-use ekiden_model::rate_hold::Told;
 use ekiden_model::scheduler;
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
@@ -64,18 +63,14 @@ impl Tunnel {
             let lost = matches!(fate, Fate::Lost(_));
             self.counts.lost += u64::from(lost);
             self.lately += (f64::from(u8::from(lost)) - self.lately) / LATELY;
-            if told.epoch >> EPOCH_BITS != self.agreement {
-                continue;
-            }
-            let told = Told { epoch: told.epoch & EPOCHS, ..*told };
             match fate {
                 Fate::Arrived(_, sent) => {
                     let rtt = sent.map(|sent| clock.saturating_duration_since(sent).as_nanos());
                     let rtt =
                         rtt.map(|nanos| Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
-                    self.hold.on_acked(now, told, rtt);
+                    self.hold.on_acked(now, *told, rtt);
                 }
-                Fate::Lost(_) => self.hold.on_lost(now, told),
+                Fate::Lost(_) => self.hold.on_lost(now, *told),
             }
         }
     }
@@ -130,6 +125,7 @@ impl Tunnel {
             (About::Flow(flow), Frame::Reset { offset, reason, words }) => {
                 self.on_end(now, flow, offset, End::Reset(reason, words));
             }
+            (About::Flow(flow), Frame::Packet(packet)) => self.on_packet(now, flow, packet),
             (About::Flow(flow), Frame::Opened) => self.on_answer(now, flow, Ok(())),
             (About::Flow(flow), Frame::Refused { reason, words }) => {
                 self.on_answer(now, flow, Err((reason, words)));
@@ -305,6 +301,7 @@ const fn name(frame: &Frame) -> &'static str {
         Frame::Refused { .. } => "REFUSED",
         Frame::Credit { .. } => "CREDIT",
         Frame::Total(_) => "TOTAL",
+        Frame::Packet(_) => "PACKET",
         Frame::Unknown(_) => "a frame",
     }
 }

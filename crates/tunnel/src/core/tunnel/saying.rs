@@ -2,7 +2,7 @@
 
 use super::super::flow::{End, Flow};
 use super::{Copy, Tunnel};
-use crate::frame::{Frame, Open};
+use crate::frame::Frame;
 use bytes::{Bytes, BytesMut};
 use ekiden_model::scheduler;
 use ekiden_model::units::{Span, Time};
@@ -21,10 +21,7 @@ impl Tunnel {
     /// Says something about a flow on a lane, or on the other where that is not possible.
     pub(super) fn say(&mut self, now: Time, id: u64, nth: usize, frames: &[Frame], copy: bool) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let header = match (flow.ours, &flow.answer) {
-            (true, None) => Frame::Open(Open { flow: id, opening: flow.opening.clone() }),
-            _ => Frame::Attach(id),
-        };
+        let header = flow.header(id);
         let mut bytes = BytesMut::new();
         for nth in [nth, 1 - nth] {
             let Some(lane) = self.lanes[nth].as_mut().filter(|lane| lane.connected) else {

@@ -1,10 +1,10 @@
 //! What leaves at a slot of the schedule.
 
-use super::super::Out;
 use super::super::flow::WAITING;
 use super::super::lane::Polled;
-use super::{EPOCH_BITS, EPOCHS, Tunnel};
-use crate::frame::Frame;
+use super::super::{Event, Out};
+use super::Tunnel;
+use crate::frame::{Carries, Frame};
 use ekiden_model::pacing::Pacer;
 use ekiden_model::rate_hold::Told;
 use ekiden_model::units::{self, Time};
@@ -22,7 +22,7 @@ impl Tunnel {
         if !self.wants_to_send(now) {
             return None;
         }
-        self.hold.on_deadline(now);
+        self.look_at_rate(now);
         let rate = self.hold.rate();
         if rate != self.pacer.rate() {
             self.pacer.set_rate(now, rate, Pacer::slack(rate, units::Bytes::new(self.mtu())));
@@ -35,6 +35,20 @@ impl Tunnel {
             .or_else(|| self.turn(now, clock, buf, true))
             .or_else(|| self.poll_lane(now, clock, 1, buf))
             .or_else(|| self.turn(now, clock, buf, false))
+    }
+
+    /// Lets rate holding go on, and tells when its breaker opens or closes.
+    fn look_at_rate(&mut self, now: Time) {
+        if self.hold.deadline() <= now {
+            let waiting = self.flows.values().filter(|flow| flow.sending.queued > 0).count();
+            self.hold.set_connections(u32::try_from(waiting).unwrap_or(u32::MAX));
+        }
+        self.hold.on_deadline(now);
+        let open = self.hold.breaker().snapshot().open;
+        if self.restrained != open.is_some() {
+            self.restrained = open.is_some();
+            self.events.push_back(Event::Breaker { tunnel: self.id, peer: self.peer, open });
+        }
     }
 
     /// When to ask for the next datagram, and to tell lanes the time.
@@ -85,12 +99,19 @@ impl Tunnel {
         let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?.min(left);
         let turn = self.scheduler.next(units::Bytes::new(room))?;
         let id = *self.turns.get(&turn.flow)?;
+        let nth = turn.lane as usize;
         let flow = self.flows.get_mut(&id)?;
+        if flow.opening.carries == Carries::Packets {
+            self.packet_turn(now, id, turn);
+            let out = self.poll_lane(now, clock, nth, buf);
+            let out = out.or_else(|| self.poll_lane(now, clock, 1 - nth, buf));
+            // it needs another turn, or somebody else has one
+            return out.or_else(|| self.turn(now, clock, buf, interactive));
+        }
         let offset = flow.sending.sent;
         let bytes = flow.sending.take(turn.bytes.as_u64());
         let length = bytes.len() as u64;
         self.total_sent += length;
-        let nth = turn.lane as usize;
         let copy = nth == 0 && flow.sending.copies(now, length);
         let more = flow.sending.queued < WAITING / 2;
         self.say(now, id, nth, &[Frame::Data { offset, bytes }], copy);
@@ -115,7 +136,7 @@ impl Tunnel {
         self.counts.packets += 1;
         self.counts.wire += wire.as_u64();
         if polled.counts {
-            let epoch = self.hold.on_sent(now, wire) & EPOCHS | self.agreement << EPOCH_BITS;
+            let epoch = self.hold.on_sent(now, wire);
             self.in_flight += wire.as_u64();
             lane.on_sent(polled, Told { epoch, bytes: wire });
         }

@@ -8,6 +8,8 @@ use crate::frame::Opening;
 use crate::reason::Reason;
 use crate::trust::{self, Kind, Relay};
 use ekiden_linux::clock;
+use ekiden_model::rate_hold::breaker::Trip;
+use ekiden_model::units::Time;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -31,6 +33,7 @@ impl Inner {
                 }
                 Event::Joined { peer, invitation } => self.on_joined(peer, invitation),
                 Event::Incoming { flow, opening } => self.on_incoming(driver, flow, opening),
+                Event::Breaker { peer, open, .. } => self.on_breaker(peer, open, own),
                 Event::Flow(_) => {}
             }
         }
@@ -81,6 +84,19 @@ impl Inner {
             });
             if was_up {
                 tracing::warn!(relay = %known.relay.name, reason, "the tunnel is lost");
+            }
+        });
+    }
+
+    fn on_breaker(&self, peer: Fingerprint, open: Option<(Trip, Time)>, own: Option<&str>) {
+        self.find(peer, own, |known| {
+            let relay = &known.relay.name;
+            match open {
+                Some((why, until)) => {
+                    let seconds = until.since(clock::now()).as_millis() / 1_000;
+                    tracing::warn!(%relay, %why, seconds, "no more than a tenth of the rate is sent for so long");
+                }
+                None => tracing::info!(%relay, "all of the rate may be sent again"),
             }
         });
     }

@@ -6,9 +6,10 @@ use crate::driver::{Driver, locked};
 use crate::trust;
 use bytes::Bytes;
 use ekiden_linux::{clock, datagram};
+use ekiden_model::rate_hold::Breaker;
 use ekiden_model::units::Time;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -39,6 +40,8 @@ pub(super) struct Joined {
     pub(super) address: String,
     pub(super) secret: String,
     pub(super) terms: Terms,
+    /// Of the path, from the tunnel before.
+    pub(super) breaker: Mutex<Option<Breaker>>,
 }
 
 impl Inner {
@@ -93,6 +96,8 @@ impl Inner {
                     attempts.shutdown().await;
                     self.on_up(&driver, tunnel, peer, Some(&joined.name));
                     let reason = self.attend(&driver, events, Some(&joined.name)).await;
+                    let breaker = driver.with(|core| core.breaker(peer).cloned());
+                    *locked(&joined.breaker) = breaker;
                     return Ok(reason.unwrap_or_else(|| "its thread ended".to_owned()));
                 }
                 Ok(Err(reason)) => why = reason,
@@ -121,7 +126,11 @@ impl Inner {
         let session = trust::random::<8>().map_err(|error| error.to_string())?;
         let secret = trust::decode(&joined.secret).map_err(|error| error.to_string())?;
         let now: Time = clock::now();
+        let breaker = locked(&joined.breaker).clone();
         let begun = driver.with(|core| {
+            if let Some(breaker) = breaker {
+                core.set_breaker(joined.fingerprint, breaker);
+            }
             let secret = Bytes::copy_from_slice(&secret);
             let session = u64::from_be_bytes(session);
             core.connect(now, to, joined.fingerprint, secret, joined.terms, (session, hasty))
@@ -133,7 +142,10 @@ impl Inner {
                     return Ok(Attempt { driver: Arc::new(driver), events, tunnel, peer });
                 }
                 Event::Down { reason, .. } => return Err(format!("{to}: {reason}")),
-                Event::Joined { .. } | Event::Incoming { .. } | Event::Flow(_) => {}
+                Event::Joined { .. }
+                | Event::Incoming { .. }
+                | Event::Breaker { .. }
+                | Event::Flow(_) => {}
             }
         }
         Err("its thread ended".to_owned())

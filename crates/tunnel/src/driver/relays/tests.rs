@@ -3,7 +3,7 @@
 use super::*;
 use crate::core::Terms;
 use crate::driver::Ended;
-use crate::frame::{Host, Target};
+use crate::frame::{Carries, Host, Target};
 use crate::trust::{Relay, Token, hash};
 use bytes::Bytes;
 use ekiden_model::units::Rate;
@@ -30,7 +30,7 @@ fn pair(rate: Rate) -> Pair {
     // a port that is free now
     let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let secret = trust::random().unwrap();
-    let terms = Terms { send: rate, receive: rate };
+    let terms = Terms::new(rate, rate);
     let kind = Kind::Invited { invitation: hash(&secret).into() };
     stores[1].add(Relay { name: "near".to_owned(), kind, terms }).unwrap();
     let fingerprint = stores[1].credentials().unwrap().fingerprint();
@@ -52,7 +52,7 @@ fn pair(rate: Rate) -> Pair {
 
 fn opening(port: u16) -> Opening {
     let target = Target { host: Host::Name("example.org".to_owned()), port };
-    Opening { account: Bytes::new(), hops: 0, target }
+    Opening { account: Bytes::new(), hops: 0, target, dscp: None, carries: Carries::Stream }
 }
 
 /// Two ends of a TCP connection.

@@ -1,0 +1,100 @@
+//! What became of an epoch's packets says what its rate did.
+
+use super::epoch::{Epoch, Purpose};
+use super::{ENOUGH, FEW, REST, RateHold, TRAIN, seconds};
+use crate::units::{Span, Time};
+
+/// Epochs that are judged together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lately {
+    span: Span,
+    packets: u64,
+    lost: u64,
+}
+
+impl RateHold {
+    /// Judges every epoch of whose packets it is known what became of them.
+    pub(super) fn judge(&mut self, now: Time) {
+        while self.epochs.len() > 1 && self.epochs.front().is_some_and(Epoch::is_known) {
+            let Some(epoch) = self.epochs.pop_front() else { return };
+            self.first += 1;
+            if epoch.packets() >= FEW {
+                self.on_known(now, &epoch);
+            }
+        }
+        let span = self.base.unwrap_or(Span::from_millis(100)).max(Span::from_millis(100));
+        while let Some((_, bytes)) = self.recent.pop_front_if(|(at, _)| now.since(*at) > span) {
+            self.recent_bytes -= bytes;
+        }
+    }
+
+    fn on_known(&mut self, now: Time, epoch: &Epoch) {
+        let (Some(base), Some(shortest)) = (self.base, epoch.shortest()) else { return };
+        self.queue = Span::from_nanos(shortest.as_nanos().saturating_sub(base.as_nanos()));
+        let loss = epoch.loss();
+        if epoch.purpose == Purpose::Train {
+            self.on_train(now, epoch);
+            return;
+        }
+        if self.is_contended() {
+            self.on_known_beside(epoch, base);
+            return;
+        }
+        let waits = self.queue > self.tolerated();
+        let drops = self.drops(epoch, base);
+        if let Some(reaction) = self.reaction {
+            if epoch.begun >= reaction.shows {
+                self.on_shown(now, epoch, reaction, base, shortest);
+            }
+        } else if waits || drops.is_some() {
+            let arrives = self.arrives(base);
+            self.react(now, base, arrives, drops.unwrap_or(loss));
+        }
+    }
+
+    /// Bits a second that arrived over the last round trip.
+    pub(super) fn arrives(&self, base: Span) -> f64 {
+        let span = seconds(base.max(Span::from_millis(100)));
+        self.recent_bytes as f64 * 8.0 / span
+    }
+
+    /// The share of packets that is lost, if that is more than the path's own. A round trip's epochs are
+    /// judged together: a single one has few packets.
+    pub(super) fn drops(&mut self, epoch: &Epoch, base: Span) -> Option<f64> {
+        let lately = &mut self.lately;
+        if !epoch.is_full() || self.reaction.is_some() {
+            *lately = Lately::default();
+            return None;
+        }
+        lately.span = lately.span + epoch.ends.since(epoch.begun);
+        lately.packets += epoch.packets();
+        lately.lost += epoch.lost();
+        if lately.span < base.max(Span::from_millis(100)) || lately.packets < ENOUGH {
+            return None;
+        }
+        let loss = lately.lost as f64 / lately.packets as f64;
+        *lately = Lately::default();
+        let own = self.loss.max(self.config.nominal_loss.as_parts_per_billion() as f64 / 1e9);
+        if loss > own + 0.05 && 1.0 - loss < 0.9 * (1.0 - own) {
+            return Some(loss);
+        }
+        self.loss += (loss - self.loss) / 4.0;
+        None
+    }
+
+    /// How fast a train came through says how fast the line is.
+    fn on_train(&mut self, now: Time, epoch: &Epoch) {
+        let Some(line) = self.line else { return };
+        let base = self.base.unwrap_or(Span::from_millis(100)).max(Span::from_millis(200));
+        let arrives = epoch.arrival_rate() / (1.0 - self.loss);
+        if arrives > 1.05 * line {
+            let found = arrives.min(line * TRAIN);
+            self.line = (found < self.allotted()).then_some(found);
+            self.eager = arrives > 1.5 * line;
+        } else {
+            self.eager = false;
+        }
+        let rest = if self.eager { Span::ZERO } else { base.saturating_mul(REST) };
+        self.next_train = now + rest;
+    }
+}

@@ -1,0 +1,469 @@
+//! The controller and others on one bottleneck: what each keeps.
+
+use super::{loss, mbit};
+use crate::link::{Bound, Discipline, Link, Offered, Packet, Serialiser};
+use crate::pacing::Pacer;
+use crate::rate_hold::{Config, Mode, RateHold, Told};
+use crate::tcp::preset::{Era, Flavour};
+use crate::tcp::{Acknowledging, Block, Receiver, ReceiverConfig, Sender};
+use crate::units::{Bytes, Span, Time};
+use std::boxed::Box;
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+const SIZE: Bytes = Bytes::new(1_500);
+const MSS: u32 = 1_448;
+
+/// A sender and what receives it, half a round trip apart in the direction that is not shared.
+trait Party {
+    /// The number of a packet that leaves now.
+    fn poll(&mut self, now: Time) -> Option<u64>;
+    /// A packet arrived.
+    fn on_arrived(&mut self, now: Time, number: u64);
+    /// Takes in what has come back and what is due.
+    fn on_deadline(&mut self, now: Time);
+    fn deadline(&self, now: Time) -> Time;
+}
+
+/// A tunnel that always has something to send.
+struct Held {
+    hold: RateHold,
+    pacer: Pacer,
+    back: Span,
+    number: u64,
+    flight: VecDeque<(u64, Time, Told)>,
+    returning: VecDeque<(Time, u64)>,
+}
+
+impl Held {
+    fn new(config: Config, rtt: Span) -> Self {
+        let hold = RateHold::new(config, Time::ZERO);
+        let pacer = Pacer::new(hold.rate(), SIZE, Time::ZERO);
+        let back = Span::from_nanos(rtt.as_nanos() / 2);
+        let (flight, returning) = (VecDeque::new(), VecDeque::new());
+        Self { hold, pacer, back, number: 0, flight, returning }
+    }
+
+    fn has_room(&self) -> bool {
+        let cap = self.hold.in_flight_cap().as_u64();
+        self.hold.snapshot().in_flight + SIZE.as_u64() <= cap
+    }
+}
+
+impl Party for Held {
+    fn poll(&mut self, now: Time) -> Option<u64> {
+        self.hold.on_deadline(now);
+        let rate = self.hold.rate();
+        if rate != self.pacer.rate() {
+            self.pacer.set_rate(now, rate, SIZE);
+        }
+        if !self.has_room() || self.pacer.next(now) > now {
+            return None;
+        }
+        let epoch = self.hold.on_sent(now, SIZE);
+        self.pacer.on_sent(now, SIZE);
+        self.number += 1;
+        self.flight.push_back((self.number, now, Told { epoch, bytes: SIZE }));
+        Some(self.number)
+    }
+
+    fn on_arrived(&mut self, now: Time, number: u64) {
+        self.returning.push_back((now + self.back, number));
+    }
+
+    fn on_deadline(&mut self, now: Time) {
+        while let Some((_, id)) = self.returning.pop_front_if(|(due, _)| *due <= now) {
+            // nothing overtakes: what was sent before and did not come is lost
+            while let Some((number, sent, told)) = self.flight.pop_front_if(|(n, ..)| *n <= id) {
+                match number == id {
+                    true => self.hold.on_acked(now, told, Some(now.since(sent))),
+                    false => self.hold.on_lost(now, told),
+                }
+            }
+        }
+        self.hold.on_deadline(now);
+    }
+
+    fn deadline(&self, now: Time) -> Time {
+        let send = if self.has_room() { self.pacer.next(now) } else { Time::NEVER };
+        let come = self.returning.front().map_or(Time::NEVER, |(due, _)| *due);
+        send.min(come).min(self.hold.deadline())
+    }
+}
+
+/// Linux's TCP with CUBIC, windows never in its way.
+struct Cubic {
+    sender: Sender,
+    receiver: Receiver,
+    back: Span,
+    number: u64,
+    sent: VecDeque<(u64, Block, Time)>,
+    returning: VecDeque<(Time, crate::tcp::Acknowledgement)>,
+}
+
+impl Cubic {
+    fn new(rtt: Span) -> Self {
+        let config = Era::Linux.sender(Flavour::Sack, MSS, f64::INFINITY, Span::ZERO);
+        let mut sender = Sender::new(&config, Time::ZERO);
+        sender.on_open(Time::ZERO, 1 << 29, None, false);
+        sender.on_write(Time::ZERO, 1 << 40);
+        let receiver = Receiver::new(ReceiverConfig {
+            mss: MSS,
+            buffer: 1 << 29,
+            scale: 14,
+            acknowledging: Acknowledging::LINUX,
+            selective: true,
+            duplicates: true,
+            read_at_once: true,
+        });
+        let back = Span::from_nanos(rtt.as_nanos() / 2);
+        let (sent, returning) = (VecDeque::new(), VecDeque::new());
+        Self { sender, receiver, back, number: 0, sent, returning }
+    }
+
+    fn answer(&mut self, now: Time) {
+        while let Some(ack) = self.receiver.poll() {
+            self.returning.push_back((now + self.back, ack));
+        }
+    }
+}
+
+impl Party for Cubic {
+    fn poll(&mut self, now: Time) -> Option<u64> {
+        let segment = self.sender.poll(now)?;
+        self.number += 1;
+        let block = Block { start: segment.start, end: segment.end() };
+        self.sent.push_back((self.number, block, now));
+        Some(self.number)
+    }
+
+    fn on_arrived(&mut self, now: Time, number: u64) {
+        while let Some((sent, block, when)) = self.sent.pop_front_if(|(n, ..)| *n <= number) {
+            if sent == number {
+                self.receiver.on_segment(now, block, Some(when), false, false);
+            }
+        }
+        self.answer(now);
+    }
+
+    fn on_deadline(&mut self, now: Time) {
+        if self.receiver.deadline() <= now {
+            self.receiver.on_deadline(now);
+            self.answer(now);
+        }
+        while let Some((_, ack)) = self.returning.pop_front_if(|(due, _)| *due <= now) {
+            self.sender.on_ack(now, &ack);
+        }
+        if self.sender.deadline() <= now {
+            self.sender.on_deadline(now);
+        }
+    }
+
+    fn deadline(&self, _: Time) -> Time {
+        let come = self.returning.front().map_or(Time::NEVER, |(due, _)| *due);
+        come.min(self.sender.deadline()).min(self.receiver.deadline())
+    }
+}
+
+/// BBR as its authors first described it (Cardwell et al., ACM Queue 14(5), 2016): the fastest delivery of
+/// ten round trips, the shortest round trip of ten seconds, eight gains in turn. Losses mean nothing to it,
+/// and what is lost is sent again for nothing else's sake, so that each packet that arrives is new.
+struct Bbr {
+    back: Span,
+    number: u64,
+    delivered: u64,
+    delivered_at: Time,
+    /// Number, when it left, and what was delivered then and when.
+    flight: VecDeque<(u64, Time, u64, Time)>,
+    returning: VecDeque<(Time, u64)>,
+    /// Delivery rates by round, bits a second.
+    rates: VecDeque<(u64, f64)>,
+    round: u64,
+    round_ends: u64,
+    shortest: Option<(Span, Time)>,
+    phase: Phase,
+    /// When the gain changes.
+    turns: Time,
+    paced: Time,
+    full: (f64, u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Phase {
+    Startup,
+    Drain,
+    Cycle(usize),
+    /// Four packets under way for 200 ms, to see the path's own round trip.
+    Shortest,
+}
+
+impl Bbr {
+    fn new(rtt: Span) -> Self {
+        Self {
+            back: Span::from_nanos(rtt.as_nanos() / 2),
+            number: 0,
+            delivered: 0,
+            delivered_at: Time::ZERO,
+            flight: VecDeque::new(),
+            returning: VecDeque::new(),
+            rates: VecDeque::new(),
+            round: 0,
+            round_ends: 0,
+            shortest: None,
+            phase: Phase::Startup,
+            turns: Time::NEVER,
+            paced: Time::ZERO,
+            full: (0.0, 0),
+        }
+    }
+
+    fn bandwidth(&self) -> f64 {
+        self.rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max)
+    }
+
+    fn gains(&self) -> (f64, f64) {
+        const HIGH: f64 = 2.885;
+        match self.phase {
+            Phase::Startup => (HIGH, HIGH),
+            Phase::Drain => (1.0 / HIGH, HIGH),
+            Phase::Cycle(0) => (1.25, 2.0),
+            Phase::Cycle(1) => (0.75, 2.0),
+            Phase::Cycle(_) | Phase::Shortest => (1.0, 2.0),
+        }
+    }
+
+    fn product(&self) -> f64 {
+        let shortest = self.shortest.map_or(0.0, |(rtt, _)| rtt.as_nanos() as f64 / 1e9);
+        self.bandwidth() * shortest / 8.0 / SIZE.as_u64() as f64
+    }
+
+    fn window(&self) -> usize {
+        if self.phase == Phase::Shortest {
+            return 4;
+        }
+        ((self.gains().1 * self.product()) as usize).max(10)
+    }
+
+    fn on_acked(&mut self, now: Time, sent: Time, delivered: u64, since: Time) {
+        let rtt = now.since(sent);
+        self.delivered += 1;
+        self.delivered_at = now;
+        if delivered >= self.round_ends {
+            self.round += 1;
+            self.round_ends = self.delivered;
+            if self.phase == Phase::Startup {
+                let (before, times) = self.full;
+                let grown = self.bandwidth() > 1.25 * before;
+                self.full = if grown { (self.bandwidth(), 0) } else { (before, times + 1) };
+                if self.full.1 >= 3 {
+                    self.phase = Phase::Drain;
+                }
+            }
+        }
+        let span = now.since(since).max(now.since(sent)).as_nanos() as f64 / 1e9;
+        let rate = (self.delivered - delivered) as f64 * SIZE.as_u64() as f64 * 8.0 / span;
+        let round = self.round;
+        self.rates.retain(|(then, old)| *then + 10 > round && *old > rate);
+        self.rates.push_back((round, rate));
+        let stale = self.shortest.is_none_or(|(_, then)| now.since(then) > Span::from_secs(10));
+        if self.shortest.is_none_or(|(old, _)| rtt <= old) {
+            self.shortest = Some((rtt, now));
+        } else if stale && self.phase != Phase::Shortest && self.phase != Phase::Startup {
+            self.phase = Phase::Shortest;
+            self.shortest = Some((rtt, now));
+            self.turns = now + rtt + Span::from_millis(200);
+        }
+        let under_way = self.flight.len();
+        match self.phase {
+            Phase::Drain if under_way as f64 <= self.product() => self.cycle(now, 2),
+            Phase::Cycle(nth) if self.turns <= now => self.cycle(now, (nth + 1) % 8),
+            Phase::Shortest if self.turns <= now => self.cycle(now, 2),
+            _ => {}
+        }
+    }
+
+    fn cycle(&mut self, now: Time, nth: usize) {
+        self.phase = Phase::Cycle(nth);
+        self.turns = now + self.shortest.map_or(Span::from_millis(10), |(rtt, _)| rtt);
+    }
+}
+
+impl Party for Bbr {
+    fn poll(&mut self, now: Time) -> Option<u64> {
+        if self.flight.len() >= self.window() || self.paced > now {
+            return None;
+        }
+        let rate = self.gains().0 * self.bandwidth();
+        if rate > 0.0 {
+            let gap = SIZE.as_u64() as f64 * 8.0 / rate;
+            self.paced = self.paced.max(now) + Span::from_nanos((gap * 1e9) as u64);
+        }
+        if self.flight.is_empty() {
+            self.delivered_at = now;
+        }
+        self.number += 1;
+        self.flight.push_back((self.number, now, self.delivered, self.delivered_at));
+        Some(self.number)
+    }
+
+    fn on_arrived(&mut self, now: Time, number: u64) {
+        self.returning.push_back((now + self.back, number));
+    }
+
+    fn on_deadline(&mut self, now: Time) {
+        while let Some((_, id)) = self.returning.pop_front_if(|(due, _)| *due <= now) {
+            while let Some((number, sent, delivered, since)) =
+                self.flight.pop_front_if(|(n, ..)| *n <= id)
+            {
+                if number == id {
+                    self.on_acked(now, sent, delivered, since);
+                }
+            }
+        }
+        // all that was under way is lost: a time-out
+        if self.returning.is_empty()
+            && self.flight.back().is_some_and(|(_, sent, ..)| now.since(*sent) > Span::from_secs(3))
+        {
+            self.flight.clear();
+        }
+    }
+
+    fn deadline(&self, now: Time) -> Time {
+        let come = self.returning.front().map_or(Time::NEVER, |(due, _)| *due);
+        let send =
+            if self.flight.len() < self.window() { self.paced.max(now) } else { Time::NEVER };
+        come.min(send)
+    }
+}
+
+struct Shared {
+    rate: f64,
+    rtt: Span,
+    loss: f64,
+    /// Bytes.
+    queue: u64,
+}
+
+/// Bits a second in millions that each had from one second to another; each begins a second after the one
+/// before.
+fn share(path: &Shared, parties: &mut [Box<dyn Party>], from: u64, to: u64) -> Vec<f64> {
+    let config = crate::link::Config {
+        discipline: Discipline::DropTail(Bound::Bytes(Bytes::new(path.queue))),
+        serialiser: Serialiser::Rate(mbit(path.rate)),
+        delay: Span::from_nanos(path.rtt.as_nanos() / 2),
+        loss: loss(path.loss),
+        seed: 11,
+        ..crate::link::Config::default()
+    };
+    let mut link = Link::new(&config, Time::ZERO);
+    let mut bytes = std::vec![0_u64; parties.len()];
+    let mut now = Time::ZERO;
+    let until = Time::ZERO + Span::from_secs(to);
+    while now < until {
+        while let Some(delivered) = link.poll(now) {
+            let nth = delivered.packet.flow as usize;
+            parties[nth].on_arrived(now, delivered.packet.id);
+            if now >= Time::ZERO + Span::from_secs(from) {
+                bytes[nth] += SIZE.as_u64();
+            }
+        }
+        link.gone(|_, _| ());
+        let mut next = until;
+        for (nth, party) in parties.iter_mut().enumerate() {
+            let begins = Time::ZERO + Span::from_secs(nth as u64);
+            if now < begins {
+                next = next.min(begins);
+                continue;
+            }
+            party.on_deadline(now);
+            while let Some(id) = party.poll(now) {
+                let packet = Packet {
+                    id,
+                    bytes: 1_500,
+                    class: 0,
+                    flow: nth as u64,
+                    segments: 1,
+                    ecn_capable: false,
+                };
+                let _: Offered = link.offer(now, packet);
+            }
+            next = next.min(party.deadline(now));
+        }
+        now = next.min(link.next()).max(now + Span::from_nanos(1));
+    }
+    bytes.iter().map(|bytes| *bytes as f64 * 8e-6 / (to - from) as f64).collect()
+}
+
+/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 where all have as much.
+fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    let squares: f64 = shares.iter().map(|share| share * share).sum();
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+fn tcp(name: &str, rtt: Span) -> Box<dyn Party> {
+    match name {
+        "CUBIC" => Box::new(Cubic::new(rtt)),
+        _ => Box::new(Bbr::new(rtt)),
+    }
+}
+
+const TABLE: &str = "
+| path | other | beside CUBIC | shared, all of it | Jain | shared, half | dedicated, all | dedicated, half |
+|---|---|---|---|---|---|---|---|";
+
+/// A tunnel that is allotted all of 20 Mbit/s, or half, and another flow that begins a second later: what
+/// each has, tunnel / other, over two minutes. «Beside CUBIC»: CUBIC in the tunnel's place.
+#[test]
+fn what_others_keep() {
+    let (from, to) = (40, 160);
+    std::println!("{TABLE}");
+    for rtt in [50, 600] {
+        let span = Span::from_millis(rtt);
+        for percent in [0.0, 1.0] {
+            let queue = (20e6 / 8.0 * rtt as f64 / 1e3) as u64;
+            let path = Shared { rate: 20.0, rtt: span, loss: percent, queue };
+            for other in ["CUBIC", "BBR"] {
+                let pair = share(&path, &mut [tcp("CUBIC", span), tcp(other, span)], from, to);
+                let beside = |mode, allotted| {
+                    let held = Held::new(Config { mode, ..Config::new(mbit(allotted)) }, span);
+                    share(&path, &mut [Box::new(held), tcp(other, span)], from, to)
+                };
+                let dedicated = Mode::Dedicated { line: mbit(1.0) };
+                let shared = [20.0, 10.0].map(|allotted| beside(Mode::Shared, allotted));
+                let own = [20.0, 10.0].map(|allotted| beside(dedicated, allotted));
+                let show = |shares: &[f64]| std::format!("{:.1} / {:.1}", shares[0], shares[1]);
+                std::println!(
+                    "| {rtt} ms, {percent} % | {other} | {} | {} | {:.2} | {} | {} | {} |",
+                    show(&pair),
+                    show(&shared[0]),
+                    jain(&shared[0]),
+                    show(&shared[1]),
+                    show(&own[0]),
+                    show(&own[1]),
+                );
+                for shares in &shared {
+                    let least = 0.6 * pair[1].min(10.0);
+                    assert!(shares[1] > least, "{rtt} ms {percent} % {other}: {shares:?}");
+                    let least = 0.5 * pair[0].min(10.0);
+                    assert!(shares[0] > least, "{rtt} ms {percent} % {other}: {shares:?}");
+                }
+                assert!(own[1][0] > 8.5, "{rtt} ms {percent} % {other}: {own:?}");
+            }
+        }
+    }
+}
+
+/// A tunnel with four connections gets what four would.
+#[test]
+fn it_counts_for_the_connections_in_it() {
+    let span = Span::from_millis(50);
+    let path = Shared { rate: 20.0, rtt: span, loss: 0.0, queue: 125_000 };
+    let mut held = Held::new(Config::new(mbit(20.0)), span);
+    held.hold.set_connections(4);
+    let four = share(&path, &mut [Box::new(held), tcp("CUBIC", span)], 40, 160);
+    let mut five: [Box<dyn Party>; 5] = core::array::from_fn(|_| tcp("CUBIC", span));
+    let fair = share(&path, &mut five, 40, 160);
+    std::println!("{four:?}, among five {fair:?}");
+    assert!(four[1] > 0.4 * 4.0 && four[0] > 0.7 * 16.0, "{four:?}");
+}

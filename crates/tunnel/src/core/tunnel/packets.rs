@@ -1,0 +1,72 @@
+//! Packets in and out of the flows that carry them.
+
+use super::super::packets::worth;
+use super::Tunnel;
+use crate::frame::{Carries, Frame, LONGEST};
+use bytes::Bytes;
+use ekiden_model::scheduler;
+use ekiden_model::units::{self, Time};
+
+/// No packet is longer: with its head it must be a frame.
+const LARGEST: usize = LONGEST - 8;
+
+impl Tunnel {
+    /// Takes a packet to be sent; `false` where it is dropped: too many wait, or it is too long.
+    pub(in crate::core) fn send_packet(&mut self, now: Time, id: u64, packet: Bytes) -> bool {
+        let Some(flow) = self.flows.get_mut(&id) else { return false };
+        let over = flow.sending.ended || flow.sending.end.is_some();
+        if over || flow.opening.carries != Carries::Packets || packet.len() > LARGEST {
+            return false;
+        }
+        let worth = worth(&packet);
+        let taken = flow.packets.push(packet);
+        if taken {
+            let lane = flow.on_moved(now, worth);
+            self.scheduler.set_lane(flow.turns, lane);
+            self.scheduler.on_waiting(flow.turns, units::Bytes::new(worth));
+        }
+        taken
+    }
+
+    /// The next packet that came.
+    pub(in crate::core) fn packet(&mut self, id: u64) -> Option<Bytes> {
+        let packet = self.flows.get_mut(&id)?.packets.take()?;
+        self.counts.taken += packet.len() as u64;
+        Some(packet)
+    }
+
+    pub(super) fn on_packet(&mut self, now: Time, id: u64, packet: Bytes) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.opening.carries != Carries::Packets {
+            return self.fail("the peer sent a packet in a flow of bytes".to_owned());
+        }
+        let lane = flow.on_moved(now, worth(&packet));
+        flow.packets.on_come(packet);
+        self.scheduler.set_lane(flow.turns, lane);
+        if flow.ours && flow.answer.is_none() {
+            flow.answer = Some(Ok(()));
+        }
+        self.changed(id);
+    }
+
+    /// A turn of a flow of packets: writes one where it has had enough of them. In a datagram, where nothing
+    /// repeats it, or on its stream where it is too long for one.
+    pub(super) fn packet_turn(&mut self, now: Time, id: u64, turn: scheduler::Turn) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let Some(packet) = flow.packets.turn(turn.bytes.as_u64()) else { return };
+        let nth = turn.lane as usize;
+        let frame = Frame::Packet(packet);
+        let mut bytes = flow.header(id).to_bytes();
+        frame.write(&mut bytes);
+        let lanes = [nth, 1 - nth];
+        let sent = lanes.iter().any(|nth| {
+            let lane = self.lanes[*nth].as_mut().filter(|lane| lane.connected);
+            lane.is_some_and(|lane| {
+                lane.fits(bytes.len()) && lane.send_datagram(bytes.clone().freeze())
+            })
+        });
+        if !sent {
+            self.say(now, id, nth, &[frame], false);
+        }
+    }
+}
