@@ -51,7 +51,7 @@ pub(super) fn is_meant(cell: &Cell) -> bool {
 pub(super) fn lacks(cell: &Cell) -> Option<&'static str> {
     let absent = cell.text("way") == Ok("hysteria2") && sing_box::find().is_err();
     absent.then_some(
-        "sing-box, which has hysteria2, is not here; scripts/peers.sh builds it where Go is present",
+        "sing-box, which has hysteria2, is not here; «scripts/peers.sh --sing-box» builds it where Go is",
     )
 }
 

@@ -23,7 +23,11 @@ impl Meter {
 
     /// Counts bytes that have come now.
     pub fn add(&self, bytes: u64) {
-        let Some(since) = Instant::now().checked_duration_since(self.begin) else { return };
+        self.add_at(Instant::now(), bytes);
+    }
+
+    fn add_at(&self, at: Instant, bytes: u64) {
+        let Some(since) = at.checked_duration_since(self.begin) else { return };
         let slot = since.as_nanos() / SLOT.as_nanos();
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.fetch_add(bytes, Ordering::Relaxed);
@@ -58,17 +62,18 @@ mod tests {
 
     #[test]
     fn bytes_are_found_where_they_came() {
-        let begin = Instant::now() - Duration::from_millis(1_250);
-        let meter = Meter::new(begin, Duration::from_secs(3));
-        meter.add(1_000);
-        meter.add(250);
         let ms = Duration::from_millis;
+        let begin = Instant::now() + ms(10);
+        let meter = Meter::new(begin, Duration::from_secs(3));
+        meter.add_at(begin + ms(1_250), 1_000);
+        meter.add_at(begin + ms(1_250), 250);
         assert_eq!(meter.between(ms(1_200), ms(1_300)), 1_250);
         assert_eq!(meter.between(ms(0), ms(1_200)), 0);
         assert_eq!(meter.between(ms(1_300), ms(9_000)), 0);
         assert_eq!(meter.over_time(), [[0.0, 0.0], [1.0, 0.01], [2.0, 0.0]]);
         // too early and too late
-        Meter::new(Instant::now() + ms(500), ms(500)).add(1);
-        Meter::new(begin, ms(500)).add(1);
+        meter.add_at(begin - ms(1), 1);
+        meter.add_at(begin + ms(3_000), 1);
+        assert_eq!(meter.between(ms(0), ms(9_000)), 1_250);
     }
 }

@@ -1,5 +1,5 @@
 //! sing-box with hysteria2: QUIC with a rate that is held whatever is lost. Built from the Go module proxy by
-//! `scripts/peers.sh`, since no Debian has it.
+//! `scripts/peers.sh --sing-box`, since no Debian has it.
 //!
 //! The rates it is told are whole Mbit/s.
 
@@ -35,7 +35,7 @@ pub fn find() -> Result<PathBuf, PeerError> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let go = variable("GOPATH").or_else(|| variable("HOME").map(|home| home.join("go")));
     let places = [variable("GOBIN"), go.map(|go| go.join("bin"))];
-    super::find(PROGRAM, "(none: scripts/peers.sh builds it where Go is)").or_else(|missing| {
+    super::find(PROGRAM, "(none: scripts/peers.sh --sing-box)").or_else(|missing| {
         let there = places.into_iter().flatten().map(|folder| folder.join(PROGRAM));
         there.into_iter().find(|file| file.is_file()).ok_or(missing)
     })

@@ -1,6 +1,6 @@
 //! What is over soon, and so is made of round trips: a file, first bytes, a page.
 
-use super::scene::{Scene, ended};
+use super::scene::Scene;
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::load::asking::Ask;
@@ -55,7 +55,7 @@ pub(super) fn run(
     let mut outcome = match cell.text("load")? {
         "file" => {
             let size = cell.value::<Bytes>("file")?.as_u64();
-            let got = ended("the file", scene.start(move || file(&ask, size))?)?;
+            let got = scene.ended("the file", scene.start(move || file(&ask, size))?)?;
             let took = |since: Instant| got.duration_since(since).as_secs_f64();
             let mut outcome = Outcome { value: took(started), ..Outcome::default() };
             outcome.figures.insert("with_start_s".to_owned(), took(before));
@@ -63,14 +63,14 @@ pub(super) fn run(
             outcome
         }
         "first byte" => {
-            let took = ended("first bytes", scene.start(move || first_bytes(&ask))?)?;
+            let took = scene.ended("first bytes", scene.start(move || first_bytes(&ask))?)?;
             let value = median(&took).unwrap_or(0.0);
             let mut outcome = Outcome { value: value * 1e3, ..Outcome::default() };
             outcome.figures.insert("round_trips".to_owned(), value / rtt);
             outcome
         }
         _ => {
-            let took = ended("the page", scene.start(move || page(ask))?)?;
+            let took = scene.ended("the page", scene.start(move || page(ask))?)?;
             let mut outcome = Outcome { value: took, ..Outcome::default() };
             outcome.figures.insert("round_trips".to_owned(), took / rtt);
             outcome

@@ -5,7 +5,7 @@
 
 use super::bottleneck::{Bottleneck, Summary};
 use super::ceiling;
-use super::scene::{Scene, ended};
+use super::scene::Scene;
 use super::way::Said;
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
@@ -93,10 +93,10 @@ pub(super) fn run(
     thread::sleep(end.saturating_duration_since(Instant::now()));
     let last = Look::take(&scene);
     for thread in threads {
-        ended("a bulk stream", thread)?;
+        scene.ended("a bulk stream", thread)?;
     }
-    let echoes = echoes.map(|thread| ended("the echoes", thread)).transpose()?;
-    let rival = rival.map(|thread| ended("the competing flow", thread)).transpose()?;
+    let echoes = echoes.map(|thread| scene.ended("the echoes", thread)).transpose()?;
+    let rival = rival.map(|thread| scene.ended("the competing flow", thread)).transpose()?;
 
     let came = Came { down, settle, lasts, meters: &meters, server: &server };
     let mut outcome = came.outcome(ceiling(cell, down)?)?;

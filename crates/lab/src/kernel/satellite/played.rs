@@ -1,7 +1,7 @@
 //! A stream that is played while it comes: where nothing comes although the next packet is due
 //! (ALGORITHMS §E.8).
 
-use super::scene::{Scene, ended};
+use super::scene::Scene;
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::load::asking::Stalls;
@@ -33,7 +33,7 @@ pub(super) fn run(
     let ask = scene.ask(begin + lasts)?;
     let stream = scene.start(move || ask.play(rate, begin))?;
     thread::sleep((begin + lasts).saturating_duration_since(Instant::now()));
-    let came = ended("the stream", stream)?;
+    let came = scene.ended("the stream", stream)?;
     let stalls = Stalls::of(&came, rate, (settle, lasts));
     let mut outcome = Outcome { value: stalls.blocked * 100.0, ..Outcome::default() };
     let gaps: Vec<f64> = stalls.gaps.iter().map(|gap| gap.as_secs_f64() * 1e3).collect();

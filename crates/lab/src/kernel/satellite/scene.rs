@@ -118,6 +118,19 @@ impl Scene {
         }
     }
 
+    /// What became of a thread, with what the ends of the way logged where it failed.
+    ///
+    /// # Errors
+    /// It broke, or panicked.
+    pub(super) fn ended<T>(
+        &self,
+        what: &str,
+        thread: JoinHandle<io::Result<T>>,
+    ) -> Result<T, EngineError> {
+        let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+        done.map_err(|error| EngineError(format!("{what}: {error}{}", self.way.log())))
+    }
+
     fn near(&self) -> Result<&Host, EngineError> {
         host(&self.topology, NEAR)
     }
@@ -149,18 +162,5 @@ impl Scene {
             return Err(EngineError(format!("{wrong} uploads had bytes that were never sent")));
         }
         Ok(())
-    }
-}
-
-/// What a thread came back with.
-///
-/// # Errors
-/// It broke, or panicked.
-pub(super) fn ended<T>(what: &str, thread: JoinHandle<io::Result<T>>) -> Result<T, EngineError> {
-    let failed = EngineError::during(what);
-    match thread.join() {
-        Ok(Ok(done)) => Ok(done),
-        Ok(Err(error)) => Err(failed(&error)),
-        Err(_) => Err(failed(&"it panicked")),
     }
 }

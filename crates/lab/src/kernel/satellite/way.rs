@@ -113,8 +113,7 @@ impl Way {
         let end = Instant::now() + PATIENCE;
         while self.kind == Kind::Ekiden && !self.is_up() {
             if Instant::now() > end {
-                let log = [&self.near, &self.far].map(|peer| peer.as_ref().map(Peer::log));
-                return Err(EngineError(format!("the tunnel did not come up: {log:?}")));
+                return Err(EngineError(format!("the tunnel did not come up{}", self.log())));
             }
             thread::sleep(LOOK);
         }
@@ -151,6 +150,16 @@ impl Way {
     /// What programs say of themselves.
     pub(super) fn version(&self) -> Option<String> {
         self.near.as_ref().map(|near| near.version.clone())
+    }
+
+    /// What both ends logged last, for error messages.
+    pub(super) fn log(&self) -> String {
+        let ends = [(NEAR, &self.near), (FAR, &self.far)];
+        let log = |(side, peer): (&str, &Option<Peer>)| {
+            let text = peer.as_ref().map(Peer::log).filter(|text| !text.trim().is_empty())?;
+            Some(format!("\n{side}: {}", text.trim_end()))
+        };
+        ends.into_iter().filter_map(log).collect()
     }
 
     fn tunnel(&self, side: &str) -> String {
