@@ -16,7 +16,10 @@ const NOISY_LATE: f64 = 0.005;
 const TAINTED_LATE: f64 = 0.05;
 
 /// How far a run's links can be believed, and why not further. `busy` is nothing where that is not known.
-pub(in crate::kernel) fn judge(reports: &[LinkReport], busy: Option<f64>) -> (Fidelity, Vec<String>) {
+pub(in crate::kernel) fn judge(
+    reports: &[LinkReport],
+    busy: Option<f64>,
+) -> (Fidelity, Vec<String>) {
     let directions = || reports.iter().flat_map(|report| &report.directions);
     let sum = |of: fn(&ekiden_emulator::report::DirectionReport) -> u64| directions().map(of).sum();
     judged(sum(|one| one.packets.delivered), sum(|one| one.late), sum(|one| one.missed), busy)

@@ -157,10 +157,8 @@ mod tests {
         bottleneck.begins();
         let begun = bottleneck.begun.unwrap();
         let mut rows = bottleneck.rows();
-        let came = |at: u64| Outcome::Delivered {
-            due: Time::from_nanos(at * 1_000_000),
-            marked: false,
-        };
+        let came =
+            |at: u64| Outcome::Delivered { due: Time::from_nanos(at * 1_000_000), marked: false };
         for row in [
             row(100, came(111)),
             row(200, came(241)),

@@ -30,11 +30,7 @@ const CONNECTIONS: usize = 6;
 ///
 /// # Errors
 /// The cell lacks a value, something did not start or broke, or time was over.
-pub(super) fn run(
-    cell: &Cell,
-    plan: &TopologyPlan,
-    ekiden: &Path,
-) -> Result<Outcome, EngineError> {
+pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Outcome, EngineError> {
     let duration = Duration::from_nanos(cell.value::<Span>("duration")?.as_nanos());
     let cold = match cell.text("tunnel")? {
         "cold" => true,
@@ -110,8 +106,7 @@ fn page(ask: Ask) -> io::Result<f64> {
         Ok(())
     };
     thread::scope(|scope| {
-        let others: Vec<_> =
-            (1..CONNECTIONS).map(|_| scope.spawn(|| fetch(ask.door()?))).collect();
+        let others: Vec<_> = (1..CONNECTIONS).map(|_| scope.spawn(|| fetch(ask.door()?))).collect();
         let mut done = fetch(first);
         for other in others {
             let joined = other.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
@@ -130,8 +125,7 @@ mod tests {
     #[test]
     fn files_pages_and_first_bytes_come_from_one_server() {
         let address = crate::peers::ports::free().unwrap();
-        let _server =
-            Distant::serve(address, Meter::new(Instant::now(), Duration::ZERO)).unwrap();
+        let _server = Distant::serve(address, Meter::new(Instant::now(), Duration::ZERO)).unwrap();
         let end = Instant::now() + Duration::from_secs(30);
         let ask = Ask { proxy: None, server: address, end };
         let before = Instant::now();

@@ -46,11 +46,7 @@ impl Look {
 ///
 /// # Errors
 /// The cell lacks a value, something did not start or broke, or nothing came.
-pub(super) fn run(
-    cell: &Cell,
-    plan: &TopologyPlan,
-    ekiden: &Path,
-) -> Result<Outcome, EngineError> {
+pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Outcome, EngineError> {
     let span = |axis: &str| -> Result<Duration, EngineError> {
         Ok(Duration::from_nanos(cell.value::<Span>(axis)?.as_nanos()))
     };
@@ -190,7 +186,8 @@ fn tell_ends(first: Look, last: Look, down: bool, bytes: f64, outcome: &mut Outc
     }
     let [forward, back] = if down { [0, 1] } else { [1, 0] };
     for (side, name) in [(forward, "copied_percent"), (back, "copied_back_percent")] {
-        let pair = first.said.get(side).copied().flatten().zip(last.said.get(side).copied().flatten());
+        let pair =
+            first.said.get(side).copied().flatten().zip(last.said.get(side).copied().flatten());
         let Some((then, now)) = pair else { continue };
         let sent = (now.sent - then.sent).max(1.0);
         tell(name, (now.copied - then.copied) * 100.0 / sent);

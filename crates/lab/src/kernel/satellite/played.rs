@@ -17,11 +17,7 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// The cell lacks a value, or something did not start or broke.
-pub(super) fn run(
-    cell: &Cell,
-    plan: &TopologyPlan,
-    ekiden: &Path,
-) -> Result<Outcome, EngineError> {
+pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Outcome, EngineError> {
     let span = |axis: &str| -> Result<Duration, EngineError> {
         Ok(Duration::from_nanos(cell.value::<Span>(axis)?.as_nanos()))
     };

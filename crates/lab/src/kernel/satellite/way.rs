@@ -56,7 +56,11 @@ impl Way {
     ///
     /// # Errors
     /// The cell lacks a value, or a program did not start.
-    pub(super) fn far(cell: &Cell, topology: &Topology, binary: &Path) -> Result<Self, EngineError> {
+    pub(super) fn far(
+        cell: &Cell,
+        topology: &Topology,
+        binary: &Path,
+    ) -> Result<Self, EngineError> {
         let told = sing_box::Told { down: cell.value("told-down")?, up: cell.value("told-up")? };
         let kind = match cell.text("way")? {
             "cubic" | "bbr" => Kind::Direct,
@@ -90,9 +94,7 @@ impl Way {
         let at = place(host(topology, NEAR)?).map_err(|e| there(&e))?;
         let start = Start { place: Some(at), ..Start::default() };
         self.near = match (self.kind, &self.far) {
-            (Kind::Hysteria, Some(far)) => {
-                Some(sing_box::client(&start, far.address, self.told)?)
-            }
+            (Kind::Hysteria, Some(far)) => Some(sing_box::client(&start, far.address, self.told)?),
             (Kind::Ekiden, Some(_)) => {
                 let more = format!(
                     "{}\n[upstream.far]\nurl = \"tunnel://far\"\n\n[[route]]\nthrough = [\"far\"]\n",

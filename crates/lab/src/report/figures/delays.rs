@@ -34,8 +34,9 @@ pub(super) fn panels(figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
         points: cell.histograms.get(HISTOGRAM).map_or_else(Vec::new, ccdf),
     };
     let panel = |(place, cells): (Place, BTreeMap<Place, &CellResult>)| Panel {
-        title: split
-            .map_or_else(String::new, |axis| format!("{} {}", axis.title, shown(axis, &place.text))),
+        title: split.map_or_else(String::new, |axis| {
+            format!("{} {}", axis.title, shown(axis, &place.text))
+        }),
         x_title: "echo, s".to_owned(),
         y_title: "share above".to_owned(),
         kind: Kind::Curves,
