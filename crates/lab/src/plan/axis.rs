@@ -225,6 +225,31 @@ pub static AXES: &[Axis] = &[
     axis("receive", "kernel receives", Kind::Bytes, "how far the kernel tunes receive buffers: the third number of tcp_rmem").within(("64 KiB", "1 GiB")),
     axis("period", "period", Kind::Span, "between two ticks of the proxy").within(("1 ms", "")),
     axis("duration", "duration", Kind::Span, "how long a run on the kernel looks").within(("1 s", "600 s")),
+    axis(
+        "way",
+        "way",
+        Kind::Word(&["cubic", "bbr", "ekiden", "hysteria2"]),
+        "how it goes over a long link: TCP by itself with this congestion control, a pair of relays with a tunnel, sing-box's hysteria2",
+    ),
+    axis(
+        "load",
+        "load",
+        Kind::Word(&["download", "upload", "echo", "file", "first byte", "page", "stream"]),
+        "what is put on a long link; «echo» is a download with echoes beside it",
+    ),
+    axis("streams", "streams", Kind::Whole, "bulk connections at once").within(("1", "200")),
+    axis("told-down", "told, down", Kind::Rate, "what a tunnel's ends are told the way down gives").within(("64 kbit/s", "")),
+    axis("told-up", "told, up", Kind::Rate, "what a tunnel's ends are told the way up gives").within(("64 kbit/s", "")),
+    axis("burst", "burst", Kind::Whole, "packets that are lost in a row, in the mean; 1: each by itself").within(("1", "1000")),
+    axis(
+        "rival",
+        "beside",
+        Kind::Word(&["none", "cubic", "bbr"]),
+        "a TCP with this congestion control that goes straight over the same link",
+    ),
+    axis("tunnel", "tunnel", Kind::Word(&["warm", "cold"]), "whether it stood before, or is begun by what is measured"),
+    axis("settle", "settle", Kind::Span, "nothing is counted before"),
+    axis("video", "stream", Kind::Rate, "payload of a stream that is played").within(("20 kbit/s", "")),
     axis("web", "workload", Kind::Word(&["surge", "clusters"]), "what is asked for"),
 ];
 
