@@ -12,6 +12,7 @@ use crate::resources::Spare;
 use crate::settings::Family;
 use crate::world::{NamedLeg, Route, World};
 use ekiden_linux::clock;
+use ekiden_model::units::{Span, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
@@ -23,6 +24,13 @@ use tokio::task::JoinSet;
 
 /// Names that are asked for at a time; what else goes to a name meanwhile is lost.
 const MOST_NAMES: usize = 16;
+
+/// Of a name's addresses so many are tried.
+const MOST_ADDRESSES: usize = 8;
+
+/// How long an address of a name is spoken to without an answer before the next is. A second, as before a
+/// first retransmission of anything (RFC 8085 §3.1.1); clients repeat later than that.
+const UNANSWERED: Span = Span::from_secs(1);
 
 /// Sockets whose descriptors the association's places hold.
 const IN_PLACES: usize = 2;
@@ -52,10 +60,22 @@ pub(super) struct Direct {
     client: IpAddr,
     sockets: Vec<Outward>,
     peers: Peers,
-    /// The address that a name was sent to, so that what follows goes to the same.
-    names: BTreeMap<String, IpAddr>,
+    names: BTreeMap<String, Named>,
     asked: JoinSet<Asked>,
     answered: VecDeque<Asked>,
+}
+
+/// A name that was spoken to.
+#[derive(Debug)]
+struct Named {
+    /// In the order in which they are tried.
+    addresses: Vec<IpAddr>,
+    /// Which of them is spoken to: what follows goes to the same. While it does not answer, the next is tried
+    /// after a while, each once: with datagrams, an address that leads nowhere gives no sign.
+    nth: usize,
+    since: Time,
+    /// All were tried.
+    settled: bool,
 }
 
 /// A socket to the outside, by leg and family.
@@ -105,8 +125,8 @@ impl Direct {
         decider.unresolved(to).map_err(|denied| Lost::Refused(denied.into()))?;
         match &to.host {
             Host::Address(address) => self.send_to(&route, to, *address, payload).map(|()| true),
-            Host::Name(name) => match self.names.get(name) {
-                Some(address) => self.send_to(&route, to, *address, payload).map(|()| true),
+            Host::Name(name) => match self.names.remove(name) {
+                Some(named) => self.send_by_name(&route, to, name, named, payload).map(|()| true),
                 None => self.ask(to, name, payload).map(|()| false),
             },
         }
@@ -138,7 +158,7 @@ impl Direct {
             for _ in 0..IN_A_ROW {
                 let read = with_scratch(|scratch| {
                     let (n, from) = out.socket.try_recv_from(scratch)?;
-                    let ours = self.peers.may_answer(now, from);
+                    let ours = self.peers.on_answer(now, from);
                     let payload = scratch.get(..n).unwrap_or_default();
                     Ok::<_, io::Error>(ours.then(|| Received::Came(from, payload.to_vec())))
                 });
@@ -175,29 +195,58 @@ impl Direct {
         Ok(())
     }
 
-    /// A name was answered: the first of its addresses that is permitted and that a datagram can be sent to.
+    /// A name was answered. How many bytes have gone there.
     fn on_addresses(&mut self, asked: Asked) -> Result<usize, Lost> {
         let Asked { to, addresses, payload, .. } = asked;
-        let name = to.host.to_string();
         let none = |text: String| Lost::Undelivered(Failure::new(Kind::NoName, text));
-        let addresses =
-            addresses.map_err(|error| none(format!("{name} cannot be resolved: {error}")))?;
+        let mut addresses =
+            addresses.map_err(|error| none(format!("{} cannot be resolved: {error}", to.host)))?;
+        if addresses.is_empty() {
+            return Err(none(format!("{} has no address", to.host)));
+        }
+        addresses.truncate(MOST_ADDRESSES);
         let route = Arc::clone(self.world.route(&to));
-        let mut last = none(format!("{name} has no address"));
-        for address in addresses {
-            match self.send_to(&route, &to, address, &payload) {
+        let named = Named { addresses, nth: 0, since: clock::now(), settled: false };
+        let name = to.host.to_string();
+        self.send_by_name(&route, &to, &name, named, &payload).map(|()| payload.len())
+    }
+
+    /// To the address that is spoken to, or to the next that is permitted and that a datagram can be sent to.
+    fn send_by_name(
+        &mut self,
+        route: &Route,
+        to: &Destination,
+        name: &str,
+        mut named: Named,
+        payload: &[u8],
+    ) -> Result<(), Lost> {
+        let now = clock::now();
+        let count = named.addresses.len();
+        let at = SocketAddr::new(named.addresses[named.nth], to.port);
+        if !named.settled && now.since(named.since) >= UNANSWERED {
+            named.settled = self.peers.has_answered(at) || named.nth + 1 == count;
+            if !self.peers.has_answered(at) {
+                (named.nth, named.since) = ((named.nth + 1) % count, now);
+            }
+        }
+        let mut last = None;
+        for _ in 0..count {
+            match self.send_to(route, to, named.addresses[named.nth], payload) {
                 Ok(()) => {
-                    // of many names for few addresses those that come first go first
+                    // of too many names those that come first go first
                     while self.names.len() >= self.world.settings.udp.destinations as usize {
                         self.names.pop_first();
                     }
-                    self.names.insert(name, address);
-                    return Ok(payload.len());
+                    self.names.insert(name.to_owned(), named);
+                    return Ok(());
                 }
-                Err(lost) => last = lost,
+                Err(lost) => last = last.or(Some(lost)),
             }
+            named.nth = (named.nth + 1) % count;
         }
-        Err(last)
+        Err(last.unwrap_or_else(|| {
+            Lost::Undelivered(Failure::new(Kind::NoName, format!("{name} has no address")))
+        }))
     }
 
     fn send_to(
@@ -226,7 +275,7 @@ impl Direct {
         let socket = self.socket(&route.leg, at.is_ipv6()).map_err(undelivered)?;
         send(socket, payload, at).map_err(undelivered)?;
         if let Some(forgotten) = self.peers.on_sent(clock::now(), at) {
-            self.names.retain(|_, address| *address != forgotten.ip());
+            self.names.retain(|_, named| named.addresses[named.nth] != forgotten.ip());
         }
         Ok(())
     }

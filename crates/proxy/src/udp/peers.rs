@@ -10,31 +10,43 @@ use std::net::SocketAddr;
 pub(super) struct Peers {
     most: usize,
     idle: Span,
-    /// When each was sent to last.
-    last: BTreeMap<SocketAddr, Time>,
+    of: BTreeMap<SocketAddr, Peer>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    /// When it was sent to last.
+    sent: Time,
+    answered: bool,
 }
 
 impl Peers {
     /// At most so many, each for so long after what was sent to it last.
     pub(super) const fn new(most: usize, idle: Span) -> Self {
-        Self { most, idle, last: BTreeMap::new() }
+        Self { most, idle, of: BTreeMap::new() }
     }
 
     /// A datagram goes to `to`. Answers whom it takes the place of.
     pub(super) fn on_sent(&mut self, now: Time, to: SocketAddr) -> Option<SocketAddr> {
-        let is_new = self.last.insert(to, now).is_none();
-        if !is_new || self.last.len() <= self.most {
+        self.of.entry(to).or_insert(Peer { sent: now, answered: false }).sent = now;
+        if self.of.len() <= self.most {
             return None;
         }
-        let others = self.last.iter().filter(|(peer, _)| **peer != to);
-        let oldest = others.min_by_key(|(_, last)| **last).map(|(peer, _)| *peer)?;
-        self.last.remove(&oldest);
+        let others = self.of.iter().filter(|(peer, _)| **peer != to);
+        let oldest = others.min_by_key(|(_, peer)| peer.sent).map(|(peer, _)| *peer)?;
+        self.of.remove(&oldest);
         Some(oldest)
     }
 
-    /// Whether one may answer.
-    pub(super) fn may_answer(&self, now: Time, from: SocketAddr) -> bool {
-        self.last.get(&from).is_some_and(|last| now.since(*last) < self.idle)
+    /// A datagram comes from `from`; whether it may.
+    pub(super) fn on_answer(&mut self, now: Time, from: SocketAddr) -> bool {
+        let peer = self.of.get_mut(&from).filter(|peer| now.since(peer.sent) < self.idle);
+        peer.map(|peer| peer.answered = true).is_some()
+    }
+
+    /// Whether one has answered since it is spoken to.
+    pub(super) fn has_answered(&self, peer: SocketAddr) -> bool {
+        self.of.get(&peer).is_some_and(|peer| peer.answered)
     }
 }
 
@@ -54,13 +66,14 @@ mod tests {
     #[test]
     fn who_was_spoken_to_may_answer_for_a_while() {
         let mut peers = Peers::new(2, Span::from_secs(10));
-        assert!(!peers.may_answer(at(0), peer(1)));
+        assert!(!peers.on_answer(at(0), peer(1)) && !peers.has_answered(peer(1)));
         assert_eq!(peers.on_sent(at(0), peer(1)), None);
         let other_port = SocketAddr::new(peer(1).ip(), 54);
-        assert!(peers.may_answer(at(9), peer(1)) && !peers.may_answer(at(9), other_port));
-        assert!(!peers.may_answer(at(10), peer(1)));
+        assert!(peers.on_answer(at(9), peer(1)) && !peers.on_answer(at(9), other_port));
+        assert!(!peers.on_answer(at(10), peer(1)));
+        assert!(peers.has_answered(peer(1)) && !peers.has_answered(other_port));
         assert_eq!(peers.on_sent(at(10), peer(1)), None);
-        assert!(peers.may_answer(at(19), peer(1)));
+        assert!(peers.on_answer(at(19), peer(1)));
     }
 
     #[test]
@@ -70,7 +83,7 @@ mod tests {
         peers.on_sent(at(1), peer(2));
         peers.on_sent(at(2), peer(1));
         assert_eq!(peers.on_sent(at(3), peer(3)), Some(peer(2)));
-        assert!(peers.may_answer(at(3), peer(1)) && !peers.may_answer(at(3), peer(2)));
+        assert!(peers.on_answer(at(3), peer(1)) && !peers.on_answer(at(3), peer(2)));
     }
 
     proptest! {
@@ -81,8 +94,8 @@ mod tests {
             let mut peers = Peers::new(most, Span::from_secs(1_000));
             for (second, n) in sent.into_iter().enumerate() {
                 peers.on_sent(at(second as u64), peer(n));
-                prop_assert!(peers.last.len() <= most);
-                prop_assert!(peers.may_answer(at(second as u64), peer(n)));
+                prop_assert!(peers.of.len() <= most);
+                prop_assert!(peers.on_answer(at(second as u64), peer(n)));
             }
         }
     }

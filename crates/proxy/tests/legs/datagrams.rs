@@ -240,6 +240,29 @@ fn names_are_resolved_here_and_stay_what_they_were() {
 }
 
 #[test]
+fn an_address_that_does_not_answer_is_followed_by_the_next() {
+    let names =
+        NameServer::start(&[("both.example", addresses(&["127.0.0.1"]), addresses(&["::1"]))]);
+    let relay = with(|settings| settings.dns.servers = vec![names.address]);
+    // nobody is there on IPv6, which is tried first
+    let (client, server) = (Client::of(&relay), Server::new());
+    let datagram = [&named("both.example", server.at().port())[..], b"x"].concat();
+    server.0.set_read_timeout(Some(SILENCE)).unwrap();
+    let from = eventually(|| {
+        client.send_raw(&datagram);
+        Some(server.0.recv_from(&mut [0; 9]).ok()?.1)
+    });
+    server.answer(from, b"answer");
+    assert_eq!(client.receive().0, server.at());
+    // who has answered is spoken to for good
+    std::thread::sleep(Duration::from_millis(1_200));
+    for _ in 0..2 {
+        client.send_raw(&datagram);
+        server.receive();
+    }
+}
+
+#[test]
 fn rules_and_special_addresses_hold_for_datagrams() {
     let server = Server::new();
     let denied = HostPattern::Net("127.0.0.0/8".parse().unwrap());
