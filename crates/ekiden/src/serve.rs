@@ -6,7 +6,7 @@ use crate::control::{self, Control};
 use crate::logging::{self, Level};
 use crate::print::warn as print;
 use crate::{cli, exit, limits, state};
-use ekiden_proxy::settings::{AccessLog, Cache, Settings};
+use ekiden_proxy::settings::{AccessLog, Cache, Settings, Udp};
 use ekiden_proxy::{Server, StartError};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
@@ -198,6 +198,14 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
         settings.budgets.fields,
         settings.budgets.memory
     );
+    match settings.udp {
+        Udp { associations: 0, .. } => info!("UDP ASSOCIATE is switched off"),
+        Udp { associations, idle, .. } => {
+            info!(
+                "UDP ASSOCIATE: at most {associations} associations, each ends when silent for {idle}"
+            )
+        }
+    }
     if let Some(line) = cache_line(&settings.cache) {
         info!("{line}");
     }

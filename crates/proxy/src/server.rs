@@ -447,6 +447,7 @@ impl Inner {
             idle,
             pressure,
             cache: self.means.cache.as_ref().map(|cache| cache.status()),
+            udp: self.means.udp.status(world.settings.udp.associations.into()),
             upstreams: world.upstream_status(),
             tunnels: self.means.tunnels().map_or_else(Vec::new, Tunnels::status),
             legs: world.leg_status(),

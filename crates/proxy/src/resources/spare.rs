@@ -25,6 +25,26 @@ impl Resources {
         Some(Spare { resources: Arc::clone(self) })
     }
 
+    /// The same for a socket that is wanted as much as a newcomer: the longest idle connection is closed for
+    /// it where there is no place.
+    pub(crate) fn make_room(self: &Arc<Self>) -> Option<Spare> {
+        let mut after = After::default();
+        let made = {
+            let state = &mut *locked(&self.state);
+            state.level();
+            if state.pressure.low() && state.settings.evicts() {
+                state.evict(1, &mut after);
+                state.level();
+            }
+            let full = state.clients + state.spares + state.watchers.len() as u64
+                >= state.settings.connections;
+            state.spares += u64::from(!full);
+            !full
+        };
+        after.run(self);
+        made.then(|| Spare { resources: Arc::clone(self) })
+    }
+
     /// The kernel has no descriptor for a connection to be made: the longest idle one is closed for it, as
     /// for a newcomer. Its descriptors come back when whoever serves it has noticed.
     pub(crate) fn give_way(self: &Arc<Self>) {

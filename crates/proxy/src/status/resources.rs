@@ -127,6 +127,29 @@ pub struct CacheStatus {
     pub bytes: u64,
 }
 
+/// UDP ASSOCIATE of SOCKS5. Counters are since the start.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+pub struct UdpStatus {
+    /// Associations now.
+    pub associations: u64,
+    /// The most at once; 0: none.
+    pub limit: u64,
+    /// Associations that were begun.
+    pub begun: u64,
+    /// Datagrams from clients that went out.
+    pub datagrams_up: u64,
+    /// Datagrams that came back to clients.
+    pub datagrams_down: u64,
+    /// Dropped: no header, a fragment, no clear destination.
+    pub malformed: u64,
+    /// Dropped: not from the association's client.
+    pub foreign: u64,
+    /// Dropped: a rule or a special address, or no way there carries datagrams.
+    pub refused: u64,
+    /// Dropped: no such name, no route, no room at the moment.
+    pub undelivered: u64,
+}
+
 /// One buffer of one leg.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct GrantStatus {
