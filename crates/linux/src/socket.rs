@@ -66,6 +66,15 @@ pub fn congestion(fd: BorrowedFd<'_>) -> io::Result<String> {
     sockopt::get_text(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION).map_err(os_error)
 }
 
+/// Has the kernel pace a TCP socket: what may be sent is spread over the round trip instead of leaving in bursts,
+/// whatever the congestion control. No bound comes with it (`SO_MAX_PACING_RATE`, one less than «none»).
+///
+/// # Errors
+/// Only when `fd` is not a socket.
+pub fn spread(fd: BorrowedFd<'_>) -> io::Result<()> {
+    sockopt::set_pace(fd, u64::MAX - 1).map_err(os_error)
+}
+
 /// The socket's pending error, which is cleared (`SO_ERROR`): after a non-blocking connect, why it
 /// failed.
 ///
@@ -103,6 +112,14 @@ mod tests {
         let queue = unsent(client.as_fd()).unwrap();
         assert!(queue.unsent > 0, "{queue:?}"); // nobody reads, so the window closed
         drop(server);
+    }
+
+    #[test]
+    fn a_socket_that_spreads_has_no_bound_that_matters() {
+        let (client, _server) = pair();
+        assert_eq!(sockopt::get_pace(client.as_fd()).unwrap(), u64::MAX);
+        spread(client.as_fd()).unwrap();
+        assert_eq!(sockopt::get_pace(client.as_fd()).unwrap(), u64::MAX - 1);
     }
 
     #[test]

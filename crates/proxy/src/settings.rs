@@ -74,6 +74,8 @@ pub struct Leg {
     pub initial_rto: InitialRto,
     /// Whether a second SYN follows the first where handshakes are lost. Default no.
     pub second_syn: bool,
+    /// Whether what CUBIC and Reno send over a long path is spread over the round trip. Default yes.
+    pub spread: bool,
     /// Nothing moved on this leg in either direction for so long: closed. Default 1 h. The shorter
     /// of a connection's two legs counts.
     pub idle_timeout: Span,
@@ -313,6 +315,7 @@ impl Default for Leg {
             establish_timeout: None,
             initial_rto: InitialRto::Cached,
             second_syn: false,
+            spread: true,
             idle_timeout: Span::from_secs(3600),
             half_closed_timeout: Span::from_secs(120),
         }

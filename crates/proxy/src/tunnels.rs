@@ -12,7 +12,7 @@ use crate::status::TunnelStatus;
 use ekiden_model::units::Span;
 use ekiden_tunnel::core::Limits;
 use ekiden_tunnel::driver::{self, Flow, Incoming, Relays};
-use ekiden_tunnel::frame::{self, Opening, Target};
+use ekiden_tunnel::frame::{self, Carries, Opening, Target};
 use ekiden_tunnel::reason::Reason;
 use ekiden_tunnel::trust::Store;
 use plug::Plug;
@@ -111,6 +111,8 @@ impl Tunnels {
             account: bytes::Bytes::copy_from_slice(&account),
             hops,
             target: target(asked.to),
+            dscp: None,
+            carries: Carries::Stream,
         };
         let flow = self.relays.open(relay, opening, patience).await;
         let flow = flow.map_err(|error| {

@@ -43,6 +43,10 @@ pub(super) static LEG: &[Key<LegDraft>] = keys! { LegDraft;
         "Sends a second SYN max(20 ms, RTO/8) after the first unless that is answered: at most one a second to a destination, none where less than 1 % of recent handshakes is held to be lost, by the destination's own and its leg's.",
         "Up to twice the SYNs; where it loses the race, the peer's answer to it is reset.",
         "Legs that lose several per cent and open few connections to each destination.";
+    spread = leg.spread: Kind::Switch, None,
+        "On paths of 128 ms and more, has the kernel spread what a socket sends over the round trip. In bursts, CUBIC leaves its slow start early there: one stream over 200 Mbit/s and 600 ms had 116 Mbit/s, and 191 spread.",
+        "A timer of the kernel's each millisecond for each busy socket.",
+        "Rarely anybody; bbr does it by itself, and `pace` has it done on any path.";
     idle_timeout = leg.idle_timeout: Kind::Span(SECOND, HOUR.saturating_mul(24 * 30)), None,
         "A connection on which nothing moved for so long is closed. The shorter of its two legs counts.",
         "Longer holds a descriptor and its kernel memory for peers that are gone.",

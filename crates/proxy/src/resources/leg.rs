@@ -80,6 +80,27 @@ pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> Open {
     }
 }
 
+/// From this round trip on HyStart takes 16 ms of waiting for a full queue (RFC 9406 §4 has an eighth of the round
+/// trip, and no more than that), while the bursts that cause it grow with the path.
+const LONG: Span = Span::from_millis(128);
+
+/// Has the kernel spread what is sent over a long path, unless its congestion control does so by itself.
+pub(super) fn spread(stream: &TcpStream, profile: &settings::Leg) {
+    let congestion = || socket::congestion(stream.as_fd()).unwrap_or_default();
+    let path = || TcpInfo::read(stream.as_fd()).ok()?.min_rtt_us();
+    let asked = profile.spread && profile.socket.pace.is_none();
+    if asked && is_long(path()) && !congestion().starts_with("bbr") {
+        if let Err(error) = socket::spread(stream.as_fd()) {
+            tracing::debug!(%error, "what is sent cannot be spread over the round trip");
+        }
+    }
+}
+
+/// Whether a path of this round trip, in microseconds, is a long one.
+fn is_long(path: Option<u32>) -> bool {
+    path.is_some_and(|us| Span::from_micros(us.into()) >= LONG)
+}
+
 /// Whether a leg's profile leaves its receive buffer and window to us.
 pub(super) const fn leaves_receive(profile: &settings::Leg) -> bool {
     profile.socket.receive_buffer.is_none() && profile.socket.window_clamp.is_none()

@@ -37,6 +37,7 @@ impl Resources {
     ) -> Managed {
         let id = self.next.fetch_add(1, Relaxed) + 1;
         let open = leg::open(stream, profile);
+        leg::spread(stream, profile);
         let leg = Leg::new(stream, to, &open);
         let now = clock::now();
         let state = &mut *locked(&self.state);
@@ -127,6 +128,7 @@ impl Managed {
     /// The leg's profile is another one now.
     pub(crate) fn become_other(&self, stream: &TcpStream, profile: &Profile) {
         let (now, open) = (clock::now(), leg::open(stream, profile));
+        leg::spread(stream, profile);
         let state = &mut *locked(&self.resources.state);
         if let Some(leg) = state.legs.get_mut(&self.id) {
             leg.become_other(&open);
