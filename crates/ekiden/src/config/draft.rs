@@ -102,6 +102,7 @@ pub struct UpstreamDraft {
 #[derive(Debug, Clone)]
 pub struct RuleDraft {
     pub from: Vec<IpNet>,
+    pub relays: Vec<String>,
     pub to: Vec<Pattern>,
     pub action: String,
     pub allow_destinations: Vec<IpNet>,
@@ -135,6 +136,7 @@ impl Default for RuleDraft {
     fn default() -> Self {
         Self {
             from: Vec::new(),
+            relays: Vec::new(),
             to: Vec::new(),
             action: "allow".to_owned(),
             allow_destinations: Vec::new(),

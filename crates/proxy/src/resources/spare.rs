@@ -1,4 +1,5 @@
-//! Sockets that could be done without: those that wait beside the first of an opening.
+//! Connections beside those of clients: sockets that wait beside the first of an opening and could be done
+//! without, and a flow's on loopback.
 
 use super::{After, Resources};
 use crate::registry::locked;
@@ -21,6 +22,13 @@ impl Resources {
         }
         state.spares += 1;
         Some(Spare { resources: Arc::clone(self) })
+    }
+
+    /// A place for what cannot be done without: the connection on loopback between a flow and whoever it is
+    /// for, who has been let in already.
+    pub(crate) fn taken(self: &Arc<Self>) -> Spare {
+        locked(&self.state).spares += 1;
+        Spare { resources: Arc::clone(self) }
     }
 }
 
