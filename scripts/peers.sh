@@ -1,7 +1,26 @@
 #!/bin/sh
 # Installs the programs that tests and benchmarks stand Ekiden beside: Debian's, and only those missing.
-# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1).
+# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box`
+# installs that one alone, which the satellite experiment stands the tunnel beside: it is in no Debian, and is built
+# from the Go module proxy where Go is present, in some minutes, and kept where `go install` puts programs.
 set -eu
+
+if [ "${1-}" = --sing-box ]; then
+    version=v1.14.1
+    if ! command -v go >/dev/null; then
+        echo "peers: no Go here, so no sing-box: the satellite experiment leaves hysteria2 out, and says so" >&2
+        exit 1
+    fi
+    folder=$(go env GOBIN)
+    folder=${folder:-$(go env GOPATH)/bin}
+    if command -v sing-box >/dev/null || [ -x "$folder/sing-box" ]; then
+        echo "peers: sing-box is there"
+        exit 0
+    fi
+    echo "peers: go install sing-box@$version, in $folder"
+    exec go install -tags with_quic -ldflags "-s -w -X github.com/sagernet/sing-box/constant.Version=${version#v}" \
+        "github.com/sagernet/sing-box/cmd/sing-box@$version"
+fi
 
 packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks openssh-server openssh-client
 netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal'

@@ -2,7 +2,8 @@
 #![no_main]
 
 use ekiden_proxy::socks::{
-    BadSocks, read_address, read_methods, read_request, read_socks4, write_request,
+    BadSocks, Request, read_address, read_datagram, read_methods, read_request, read_socks4,
+    write_request,
 };
 use libfuzzer_sys::fuzz_target;
 use std::fmt::Debug;
@@ -35,9 +36,22 @@ fuzz_target!(|bytes: &[u8]| {
     byte_by_byte(bytes, read_request);
     byte_by_byte(bytes, read_socks4);
     let _ = read_address(bytes, 3);
-    if let Ok(Some((destination, _))) = read_request(bytes).or_else(|_| read_socks4(bytes)) {
+    let connect = match read_request(bytes) {
+        Ok(Some((Request::Connect(to), _))) => Some(to),
+        _ => None,
+    };
+    let datagram = read_datagram(bytes).ok().map(|(to, used)| {
+        assert!(used <= bytes.len());
+        to
+    });
+    let four = read_socks4(bytes).ok().flatten().map(|(to, _)| to);
+    for destination in [connect, datagram, four].into_iter().flatten() {
         assert_ne!(destination.port, 0);
-        let written = write_request(&destination);
-        assert_eq!(read_request(&written), Ok(Some((destination, written.len()))));
+        let mut written = write_request(&destination);
+        let length = written.len();
+        let read = Request::Connect(destination.clone());
+        assert_eq!(read_request(&written), Ok(Some((read, length))));
+        written[..3].fill(0);
+        assert_eq!(read_datagram(&written), Ok((destination, length)));
     }
 });

@@ -9,12 +9,16 @@
 //! | trace | more |
 
 use crate::config::Log;
+use ekiden_proxy::Seldom;
 use std::io::IsTerminal as _;
-use tracing_subscriber::EnvFilter;
+use tracing::Metadata;
+use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer};
 
 /// Changes the level of a log that runs.
 #[derive(Debug)]
@@ -32,11 +36,25 @@ pub fn start(log: &Log) -> Result<Level, TryInitError> {
     let lines = fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(color);
     let registry = tracing_subscriber::registry().with(filter);
     if log.format == "json" {
-        registry.with(lines.json().flatten_event(true)).try_init()?;
+        registry.with(thinned(lines.json().flatten_event(true))).try_init()?;
     } else {
-        registry.with(lines).try_init()?;
+        registry.with(thinned(lines)).try_init()?;
     }
     Ok(Level(level))
+}
+
+/// A disk that fails, fails for every entry of the cache, and its library says so each time: one line now and
+/// then does.
+fn thinned<S>(lines: impl Layer<S>) -> impl Layer<S>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    let said = Seldom::new();
+    lines.with_filter(dynamic_filter_fn(move |about, _| !is_repetitive(about) || said.is_due()))
+}
+
+fn is_repetitive(about: &Metadata<'_>) -> bool {
+    about.target().starts_with("foyer") && *about.level() <= tracing::Level::WARN
 }
 
 impl Level {
@@ -57,4 +75,42 @@ fn filter(level: &str) -> EnvFilter {
         format!("{level},hyper=warn,hickory=error,foyer=warn,foyer_storage=warn,foyer_memory=warn")
     };
     EnvFilter::new(asked.unwrap_or(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_the_cache_s_library_says_of_each_entry_is_said_once() {
+        let written = Written::default();
+        let sink = written.clone();
+        let lines = fmt::layer().with_writer(move || sink.clone()).with_ansi(false);
+        let log = tracing_subscriber::registry().with(thinned(lines));
+        tracing::subscriber::with_default(log, || {
+            for entry in 0..100 {
+                tracing::error!(target: "foyer_storage::engine", entry, "flush data error");
+                tracing::error!(entry, "our own");
+            }
+        });
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches("flush data error").count(), 1, "{text}");
+        assert_eq!(text.matches("our own").count(), 100);
+    }
 }

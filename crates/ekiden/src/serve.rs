@@ -6,7 +6,7 @@ use crate::control::{self, Control};
 use crate::logging::{self, Level};
 use crate::print::warn as print;
 use crate::{cli, exit, limits, state};
-use ekiden_proxy::settings::{AccessLog, Settings};
+use ekiden_proxy::settings::{AccessLog, Cache, Settings, Udp};
 use ekiden_proxy::{Server, StartError};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
@@ -90,7 +90,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             return match error {
                 StartError::Listen { .. } => exit::UNAVAILABLE,
                 StartError::Tunnels(_) => exit::UNAVAILABLE,
-                StartError::AccessLog(_) => exit::CANNOT_CREATE,
+                StartError::AccessLog(_) | StartError::Cache(_) => exit::CANNOT_CREATE,
                 StartError::Settings(_) => exit::CONFIGURATION,
             };
         }
@@ -198,11 +198,32 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
         settings.budgets.fields,
         settings.budgets.memory
     );
+    match settings.udp {
+        Udp { associations: 0, .. } => info!("UDP ASSOCIATE is switched off"),
+        Udp { associations, idle, .. } => {
+            info!(
+                "UDP ASSOCIATE: at most {associations} associations, each ends when silent for {idle}"
+            )
+        }
+    }
+    if let Some(line) = cache_line(&settings.cache) {
+        info!("{line}");
+    }
     access_log(&settings.access_log).map_err(|why| {
         error!("{why}");
         exit::CANNOT_CREATE
     })?;
     Ok(settings)
+}
+
+/// What is kept of answers, if anything is.
+fn cache_line(cache: &Cache) -> Option<String> {
+    let memory = cache.memory?;
+    let disk = match (&cache.disk, &cache.directory) {
+        (Some(disk), Some(folder)) => format!(" and {disk} on disk in {}", folder.display()),
+        _ => ", nothing on disk".to_owned(),
+    };
+    Some(format!("HTTP cache: {memory} of memory{disk}; bodies up to {}", cache.largest))
 }
 
 /// Opens the access log once, so that a mistake in it is told before anything is served. Who went where

@@ -3,7 +3,7 @@
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::status::{
-    CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus,
+    CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus, UdpStatus,
 };
 use std::io::IsTerminal as _;
 
@@ -236,14 +236,35 @@ fn resources(status: &Status) -> String {
     if let Some(cache) = &status.cache {
         out.push_str(&cache_line(cache));
     }
+    if status.udp.begun > 0 {
+        out.push_str(&udp_line(&status.udp));
+    }
     out
+}
+
+fn udp_line(udp: &UdpStatus) -> String {
+    format!(
+        "udp: {} of {} at most; {} datagrams up, {} down; dropped: {} malformed, {} not the client's, {} refused, {} not delivered\n",
+        count(udp.associations, "association"),
+        udp.limit,
+        udp.datagrams_up,
+        udp.datagrams_down,
+        udp.malformed,
+        udp.foreign,
+        udp.refused,
+        udp.undelivered
+    )
 }
 
 fn cache_line(cache: &CacheStatus) -> String {
     let disk =
         cache.disk_limit.map_or_else(String::new, |disk| format!(" and {} of disk", size(disk)));
+    let lost = match cache.not_written {
+        0 => String::new(),
+        n => format!(", {n} more than the disk could take"),
+    };
     format!(
-        "cache: {}{} of {}{disk}; {}, {} in all; {} gone on, {} passed by; {} validated, {} stored, {} taken away\n",
+        "cache: {}{} of {}{disk}; {}, {} in all; {} gone on, {} passed by; {} validated, {} stored, {} taken away, {} pushed out of memory{lost}\n",
         if cache.open { "" } else { "not open yet; " },
         size(cache.memory),
         size(cache.memory_limit),
@@ -254,6 +275,7 @@ fn cache_line(cache: &CacheStatus) -> String {
         cache.validated,
         cache.stored,
         cache.removed,
+        cache.pushed_out,
     )
 }
 

@@ -137,6 +137,39 @@ fn says_what_it_decided_answers_and_stops() {
 }
 
 #[test]
+fn a_cache_folder_is_one_daemon_s() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("cache");
+    let config = format!(
+        "[cache]\nmemory = \"8 MiB\"\ndisk = \"64 MiB\"\ndirectory = \"{}\"\n",
+        folder.display()
+    );
+    let daemon = Daemon::start(&config);
+    let line = format!(
+        "HTTP cache: 8 MiB of memory and 64 MiB on disk in {}; bodies up to 4 MiB",
+        folder.display()
+    );
+    assert!(daemon.log().contains(&line), "{}", daemon.log());
+    // the same once more, and something else: the folder stays this one's
+    daemon.configure(&format!("name = \"two\"\n{config}"));
+    assert_eq!(daemon.status()["name"], "two");
+    let other = tempfile::tempdir().unwrap();
+    fs::create_dir(other.path().join("ekiden")).unwrap();
+    fs::write(other.path().join("ekiden/config.toml"), &config).unwrap();
+    let second = command(other.path())
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let log = String::from_utf8_lossy(&second.stderr);
+    assert_eq!(second.status.code(), Some(73), "{log}");
+    let why = format!("process {} has its cache in {}", daemon.child.id(), folder.display());
+    assert!(log.contains(&why) && log.contains("another cache.directory"), "{log}");
+    // without a word of it where there is none
+    assert!(!Daemon::start("").log().contains("cache"));
+}
+
+#[test]
 fn a_reload_with_mistakes_changes_nothing() {
     let daemon = Daemon::start("name = \"one\"\n");
     daemon.configure("name = \"two\"\ncolour = 1\n[dns]\ncache = 0\n");

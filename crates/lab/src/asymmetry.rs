@@ -25,7 +25,7 @@ const BURST: Span = Span::from_millis(10);
 
 /// Whether a cell is about a thin uplink.
 pub(crate) fn is_meant(cell: &Cell) -> bool {
-    cell.values.contains_key("downlink")
+    cell.values.contains_key("downlink") && !cell.values.contains_key("way")
 }
 
 /// The thin link of a cell.

@@ -1,6 +1,7 @@
 //! What can run a cell: the real kernel behind emulated links, or the simulator.
 
 use crate::cell::Cell;
+use crate::runner::order::Task;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -48,7 +49,22 @@ pub trait Engine {
     /// # Errors
     /// The run failed; its reason is kept in the rows.
     fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError>;
+
+    /// How much of the machine a run takes, in parts of [`WHOLE`]. Runs of one part that are not more together
+    /// are made at once, by [`Engine::run_beside`].
+    fn weight(&self, _cell: &Cell) -> u32 {
+        WHOLE
+    }
+
+    /// Runs cells beside each other; the answers are in their order. An engine all of whose runs take the whole
+    /// machine is given one at a time.
+    fn run_beside(&mut self, tasks: &[Task]) -> Vec<Result<Outcome, EngineError>> {
+        tasks.iter().map(|task| self.run(&task.cell, task.repetition, task.seed)).collect()
+    }
 }
+
+/// The whole machine, for [`Engine::weight`].
+pub const WHOLE: u32 = 100;
 
 /// How far an engine's links are from what was asked, before a batch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -11,14 +11,16 @@ mod handshakes;
 mod jam;
 mod network;
 mod pressure;
+mod satellite;
 mod set_up;
 mod transfer;
 mod window;
 
 use crate::asymmetry;
 use crate::cell::Cell;
-use crate::engine::{Calibration, Engine, EngineError, Fidelity, Outcome};
+use crate::engine::{Calibration, Engine, EngineError, Fidelity, Outcome, WHOLE};
 use crate::peers::find;
+use crate::runner::order::Task;
 use asymmetric::Ground;
 use ekiden_emulator::fidelity::Verdict;
 use ekiden_linux::sysctl;
@@ -27,6 +29,7 @@ use set_up::{Files, SetUp};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 use window::{Packets, Window};
 
@@ -61,7 +64,9 @@ impl Kernel {
             return Ok(None);
         }
         let window = cell.value::<Bytes>("window")?.as_u64();
-        let packets = if asymmetry::is_meant(cell) {
+        let packets = if satellite::is_meant(cell) {
+            satellite::PACKETS
+        } else if asymmetry::is_meant(cell) {
             Packets { mtu: cell.value("mtu")?, together: cell.text("offload")? == "on" }
         } else {
             ORDINARY
@@ -113,7 +118,11 @@ impl Engine for Kernel {
     }
 
     fn lacks(&self, cell: &Cell) -> Option<&'static str> {
-        handshakes::lacks(cell)
+        if satellite::is_meant(cell) { satellite::lacks(cell) } else { handshakes::lacks(cell) }
+    }
+
+    fn weight(&self, cell: &Cell) -> u32 {
+        if satellite::is_meant(cell) { satellite::weight(cell) } else { WHOLE }
     }
 
     fn facts(&mut self) -> BTreeMap<String, String> {
@@ -161,6 +170,13 @@ impl Engine for Kernel {
              nothing is cached"
                 .to_owned(),
         );
+        put(
+            "long links with loss",
+            "clients and one relay on the near machine, servers and the other relay on the far one; relays are \
+             asked by SOCKS5, for documents by HTTP; hysteria2 is sing-box's and is told whole Mbit/s; several \
+             runs at once where links are thin, each with machines of its own"
+                .to_owned(),
+        );
         for (program, package, flag) in [
             ("squid", "squid", "-v"),
             ("danted", "dante-server", "-v"),
@@ -186,6 +202,10 @@ impl Engine for Kernel {
     /// Every run has a network and relays of its own: its links lose the same packets for every peer,
     /// and no relay has a connection to the next one left from the file before.
     fn run(&mut self, cell: &Cell, _repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
+        if satellite::is_meant(cell) {
+            let buffer = self.buffer(cell)?.map(|made| made.buffer);
+            return satellite::run(cell, seed, &self.ekiden, buffer);
+        }
         if pressure::is_meant(cell) {
             return pressure::run(cell, seed, &self.ekiden);
         }
@@ -205,6 +225,30 @@ impl Engine for Kernel {
         tell(window, &mut outcome);
         Ok(outcome)
     }
+
+    fn run_beside(&mut self, tasks: &[Task]) -> Vec<Result<Outcome, EngineError>> {
+        if let [task] = tasks {
+            return vec![self.run(&task.cell, task.repetition, task.seed)];
+        }
+        beside(self, tasks)
+    }
+}
+
+/// Runs cells of links so thin that the machine bears several, each in a thread with a network of its own.
+fn beside(kernel: &mut Kernel, tasks: &[Task]) -> Vec<Result<Outcome, EngineError>> {
+    // measured by transfers of their own, so before all that is to be measured
+    let buffers: Vec<_> = tasks.iter().map(|task| kernel.buffer(&task.cell)).collect();
+    let ekiden = &kernel.ekiden;
+    thread::scope(|scope| {
+        let run = |(task, buffer): (&Task, Result<Option<Window>, EngineError>)| {
+            let buffer = buffer?.map(|made| made.buffer);
+            satellite::run(&task.cell, task.seed, ekiden, buffer)
+        };
+        let begin = |one| scope.spawn(move || run(one));
+        let threads: Vec<_> = tasks.iter().zip(buffers).map(begin).collect();
+        let panicked = || Err(EngineError("a run panicked".to_owned()));
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect()
+    })
 }
 
 /// Adds the window that a cell really had, if it was not the machine's own.

@@ -21,6 +21,7 @@ pub mod nginx;
 pub mod place;
 pub mod ports;
 pub mod process;
+pub mod sing_box;
 pub mod squid;
 pub mod sshd;
 pub mod usage;

@@ -37,6 +37,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("experiments/demo.toml", include_str!("../../../experiments/demo.toml")),
     ("experiments/island.toml", include_str!("../../../experiments/island.toml")),
     ("experiments/proxy-pressure.toml", include_str!("../../../experiments/proxy-pressure.toml")),
+    ("experiments/satellite.toml", include_str!("../../../experiments/satellite.toml")),
     ("experiments/thin-client.toml", include_str!("../../../experiments/thin-client.toml")),
 ];
 

@@ -217,48 +217,60 @@ fn work(engine: &mut dyn Engine, shared: &Mutex<Shared>, stop: &AtomicBool, watc
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     while !stop.load(Ordering::Relaxed) {
         // a statement of its own, so that the lock is given back at its end
-        let task = lock().tasks.pop_front();
-        let Some(task) = task else { return };
-        let mut tainted = false;
+        let tasks = order::take(&mut lock().tasks, |cell| engine.weight(cell));
+        if tasks.is_empty() {
+            return;
+        }
+        // each with whether it was ever tainted
+        let mut open: Vec<(Task, bool)> = tasks.into_iter().map(|task| (task, false)).collect();
         for attempt in 0..attempts {
             let begin = Instant::now();
-            let result =
-                engine.run(&task.cell, task.repetition, task.seed).and_then(Outcome::checked);
-            let interrupted = stop.load(Ordering::Relaxed) && result.is_err();
-            if interrupted {
-                lock().tasks.push_front(task);
-                return;
-            }
-            let (outcome, failure) = match result {
-                Ok(outcome) => (Some(outcome), None),
-                Err(error) => (None, Some(error.to_string())),
-            };
-            let row = Row {
-                cell: task.cell.clone(),
-                repetition: task.repetition,
-                attempt,
-                seed: task.seed,
-                time: now(),
-                seconds: begin.elapsed().as_secs_f64(),
-                outcome,
-                failure,
-            };
-            let mut shared = lock();
-            if let Err(error) = shared.journal.row(&row) {
-                shared.error = Some(error);
-                stop.store(true, Ordering::Relaxed);
-                return;
-            }
-            shared.done.made += 1;
-            tainted |= row.outcome.is_some();
-            let last = row.is_good() || attempt + 1 == attempts || stop.load(Ordering::Relaxed);
-            watch.ran(&row, last);
-            if last {
-                if !row.is_good() && tainted {
+            let asked: Vec<Task> = open.iter().map(|(task, _)| task.clone()).collect();
+            let results = engine.run_beside(&asked);
+            let seconds = begin.elapsed().as_secs_f64() / asked.len() as f64;
+            let mut again = Vec::new();
+            let mut interrupted = Vec::new();
+            for ((task, mut tainted), result) in open.into_iter().zip(results) {
+                let result = result.and_then(Outcome::checked);
+                if stop.load(Ordering::Relaxed) && result.is_err() {
+                    interrupted.push(task);
+                    continue;
+                }
+                let (outcome, failure) = match result {
+                    Ok(outcome) => (Some(outcome), None),
+                    Err(error) => (None, Some(error.to_string())),
+                };
+                let row = Row {
+                    cell: task.cell.clone(),
+                    repetition: task.repetition,
+                    attempt,
+                    seed: task.seed,
+                    time: now(),
+                    seconds,
+                    outcome,
+                    failure,
+                };
+                let mut shared = lock();
+                if let Err(error) = shared.journal.row(&row) {
+                    shared.error = Some(error);
+                    stop.store(true, Ordering::Relaxed);
+                    return;
+                }
+                shared.done.made += 1;
+                tainted |= row.outcome.is_some();
+                let last = row.is_good() || attempt + 1 == attempts || stop.load(Ordering::Relaxed);
+                watch.ran(&row, last);
+                if !last {
+                    again.push((task, tainted));
+                } else if !row.is_good() && tainted {
                     shared.done.tainted += 1;
                 } else if !row.is_good() {
                     shared.done.given_up += 1;
                 }
+            }
+            interrupted.into_iter().rev().for_each(|task| lock().tasks.push_front(task));
+            open = again;
+            if open.is_empty() {
                 break;
             }
         }

@@ -53,6 +53,28 @@ impl SocketOptions {
         Ok((socket, outcomes))
     }
 
+    /// A UDP socket, non-blocking, closed on exec, with those of these options applied that say which way
+    /// packets go and how they are marked: mark, device, source, DSCP. It may be unbound yet.
+    ///
+    /// # Errors
+    /// As for a stream socket. An option that is refused is an outcome and never an error.
+    pub fn new_datagram_socket(&self, ipv6: bool) -> io::Result<(Socket, Outcomes)> {
+        let domain = if ipv6 { Domain::IPV6 } else { Domain::IPV4 };
+        let socket = Socket::new(domain, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        if ipv6 {
+            socket.set_only_v6(true)?;
+        }
+        let way = Self {
+            mark: self.mark,
+            device: self.device.clone(),
+            source: self.source,
+            dscp: self.dscp,
+            ..Self::default()
+        };
+        let outcomes = way.apply_to(socket.as_fd(), Stage::Connecting, None);
+        Ok((socket, outcomes))
+    }
+
     /// Applies every option that was asked for to a TCP socket. Nothing is dropped: what makes no sense
     /// at this stage is reported with what the socket has instead. Options are applied at every stage
     /// where they do anything, so give one leg's options to the listening socket and again to what it

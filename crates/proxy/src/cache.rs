@@ -8,32 +8,33 @@
 //! may not go to the address that a response came from is not given it either.
 
 mod copy;
+mod disk;
 mod entry;
+mod lost;
 mod rules;
+mod store;
 
 pub(crate) use copy::Copy;
 pub(crate) use entry::Stored;
-pub(crate) use rules::Forward;
+pub(crate) use rules::{Forward, only_if_cached};
 
 use crate::http::body::Body;
 use crate::http::fields::values;
 use crate::http::head::{Field, Request, Response};
 use crate::settings;
 use crate::status::CacheStatus;
+use disk::Folder;
 use entry::{Entry, Varies};
-use foyer::{
-    BlockEngineConfig, DeviceBuilder, FsDeviceBuilder, HybridCache, HybridCacheBuilder,
-    HybridCachePolicy,
-};
+use foyer::{Event, EventListener, HybridCache};
 use http::request;
 use http_cache_semantics::BeforeRequest;
+use lost::Lost;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::disk_of;
 
 /// The cache of one relay.
 #[derive(Debug)]
@@ -43,7 +44,10 @@ pub(crate) struct Cache {
     store: OnceLock<HybridCache<String, Entry>>,
     /// When something last changed what a URL stands for, by a part of its hash.
     changed: Vec<AtomicU64>,
-    counts: Counts,
+    /// Kept to this process as long as the cache is there.
+    folder: Option<Arc<Folder>>,
+    counts: Arc<Counts>,
+    lost: Lost,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +58,24 @@ struct Counts {
     validated: AtomicU64,
     stored: AtomicU64,
     removed: AtomicU64,
+    pushed_out: AtomicU64,
     bytes: AtomicU64,
 }
+
+/// Counts those that others pushed out of memory.
+impl EventListener for Counts {
+    type Key = String;
+    type Value = Entry;
+
+    fn on_leave(&self, reason: Event, _: &String, _: &Entry) {
+        if reason == Event::Evict {
+            self.pushed_out.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// How long the end waits for what is on its way to the disk.
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// Marks of changes. Two URLs with the same one cost a response that is not kept, and nothing else.
 const CHANGED: usize = 1024;
@@ -79,6 +99,24 @@ pub(crate) struct Hit {
     pub(crate) said: String,
     /// The client has it already: a 304 will do.
     pub(crate) client_has_it: bool,
+    cache: Arc<Cache>,
+}
+
+impl Hit {
+    /// It was the answer to a request that did not go on.
+    pub(crate) fn on_used(&self) {
+        self.cache.counts.hits.fetch_add(1, Relaxed);
+    }
+
+    /// There was no memory to send it from, and the request goes on.
+    pub(crate) fn on_not_used(&self) {
+        self.cache.counts.misses.fetch_add(1, Relaxed);
+    }
+
+    /// So much of its body was sent.
+    pub(crate) fn on_sent(&self, bytes: usize) {
+        self.cache.counts.bytes.fetch_add(bytes as u64, Relaxed);
+    }
 }
 
 /// A request on its way past the cache.
@@ -103,21 +141,18 @@ impl Cache {
     /// In words, where its folder cannot be used.
     pub(crate) fn open(settings: &settings::Cache) -> Result<Option<Arc<Self>>, String> {
         let Some(memory) = settings.memory else { return Ok(None) };
-        if let Some(folder) = disk_of(settings).map(|(folder, _)| folder) {
-            // what was fetched is not for every user of the machine
-            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            let made = made.and_then(|()| tempfile_in(folder));
-            made.map_err(|error| {
-                format!("the cache cannot use {}: {error}; see cache.directory", folder.display())
-            })?;
-        }
-        let counts = Counts::default();
-        let changed = (0..CHANGED).map(|_| AtomicU64::new(0)).collect();
-        let store = OnceLock::new();
-        let cache = Arc::new(Self { settings: settings.clone(), store, changed, counts });
+        let folder = disk_of(settings).map(|(folder, _)| Folder::open(folder)).transpose()?;
+        let cache = Arc::new(Self {
+            settings: settings.clone(),
+            store: OnceLock::new(),
+            changed: (0..CHANGED).map(|_| AtomicU64::new(0)).collect(),
+            folder: folder.map(Arc::new),
+            counts: Arc::default(),
+            lost: Lost::default(),
+        });
         let opening = Arc::clone(&cache);
         tokio::spawn(async move {
-            match build(&opening.settings, memory.as_usize()).await {
+            match opening.build(memory.as_usize()).await {
                 // set once, here
                 Ok(store) => drop(opening.store.set(store)),
                 Err(error) => {
@@ -130,10 +165,13 @@ impl Cache {
 
     /// Writes what is not on disk yet.
     pub(crate) async fn close(&self) {
-        if let Some(store) = self.store.get()
-            && let Err(error) = store.close().await
-        {
-            tracing::warn!(%error, "the cache is not all on disk");
+        let Some(store) = self.store.get() else { return };
+        match tokio::time::timeout(CLOSING, store.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the cache is not all on disk"),
+            Err(_) => {
+                tracing::warn!("the disk does not take what the cache has for it; the rest is lost")
+            }
         }
     }
 
@@ -172,6 +210,10 @@ impl Cache {
             }
         };
         let Some(parts) = parts else {
+            // whatever the reason, it is not to be sent on (RFC 9111 §5.2.1.7)
+            if only_if_cached(request) {
+                return Found::Nothing;
+            }
             self.counts.bypassed.fetch_add(1, Relaxed);
             return Found::Pass(visit);
         };
@@ -182,7 +224,6 @@ impl Cache {
         match found {
             Ok((key, stored)) => match stored.policy.before_request(&parts, asked) {
                 BeforeRequest::Fresh(_) => {
-                    self.counts.hits.fetch_add(1, Relaxed);
                     return Found::Hit(self.hit(stored, request, asked, None));
                 }
                 BeforeRequest::Stale { request: asking, .. } => {
@@ -197,7 +238,7 @@ impl Cache {
             },
             Err(forward) => visit.forward = forward,
         }
-        if rules::only_if_cached(request) {
+        if only_if_cached(request) {
             return Found::Nothing;
         }
         self.counts.misses.fetch_add(1, Relaxed);
@@ -233,14 +274,22 @@ impl Cache {
         }
     }
 
+    /// Takes an entry away; whether there was one.
+    fn remove(&self, key: &str) -> bool {
+        let Some(store) = self.store.get() else { return false };
+        let there = store.contains(key);
+        store.remove(key);
+        self.counts.removed.fetch_add(u64::from(there), Relaxed);
+        there
+    }
+
     fn hit(
-        &self,
+        self: &Arc<Self>,
         stored: Arc<Stored>,
         request: &Request,
         now: SystemTime,
         validated: Option<(Forward, bool)>,
     ) -> Hit {
-        self.counts.bytes.fetch_add(stored.body.len() as u64, Relaxed);
         let ttl = stored.policy.time_to_live(now).as_secs();
         let said = match validated {
             None => format!("hit; ttl={ttl}"),
@@ -251,18 +300,22 @@ impl Cache {
         };
         let tags = (stored.field("etag"), stored.field("last-modified"));
         let client_has_it = stored.status == 200 && rules::client_has_it(request, tags.0, tags.1);
-        Hit { age: stored.policy.age(now).as_secs(), said, client_has_it, stored }
+        let age = stored.policy.age(now).as_secs();
+        Hit { age, said, client_has_it, stored, cache: Arc::clone(self) }
     }
 
     /// One look.
     pub(crate) fn status(&self) -> CacheStatus {
         let count = |counter: &AtomicU64| counter.load(Relaxed);
-        let memory = self.store.get().map(HybridCache::memory);
+        let store = self.store.get();
+        let memory = store.map(HybridCache::memory);
+        // without room there it was not used
+        let on_disk = store.is_none_or(|store| store.storage().is_enabled());
         CacheStatus {
             open: memory.is_some(),
             memory: memory.map_or(0, |memory| memory.usage() as u64),
             memory_limit: self.settings.memory.unwrap_or_default().as_u64(),
-            disk_limit: disk_of(&self.settings).map(|(_, size)| size as u64),
+            disk_limit: disk_of(&self.settings).filter(|_| on_disk).map(|(_, size)| size as u64),
             entries: memory.map_or(0, |memory| memory.entries() as u64),
             hits: count(&self.counts.hits),
             misses: count(&self.counts.misses),
@@ -270,50 +323,15 @@ impl Cache {
             validated: count(&self.counts.validated),
             stored: count(&self.counts.stored),
             removed: count(&self.counts.removed),
+            pushed_out: count(&self.counts.pushed_out),
+            not_written: self.lost.count(),
             bytes: count(&self.counts.bytes),
         }
     }
 }
 
-/// Where on disk, and how much.
-fn disk_of(settings: &settings::Cache) -> Option<(&Path, usize)> {
-    Some((settings.directory.as_deref()?, settings.disk?.as_usize()))
-}
-
 fn nanos(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
-}
-
-/// Whether files can be made there.
-fn tempfile_in(folder: &Path) -> std::io::Result<()> {
-    let probe = folder.join(format!(".ekiden-{}", std::process::id()));
-    std::fs::write(&probe, b"")?;
-    std::fs::remove_file(&probe)
-}
-
-async fn build(
-    settings: &settings::Cache,
-    memory: usize,
-) -> foyer::Result<HybridCache<String, Entry>> {
-    let builder = HybridCacheBuilder::new()
-        .with_name("http")
-        // so that little is lost with the process
-        .with_policy(HybridCachePolicy::WriteOnInsertion)
-        .memory(memory)
-        // each shard has its part of the memory, and the largest body is to fit
-        .with_shards(1)
-        .with_weighter(|key: &String, entry: &Entry| key.len() + entry.size())
-        .storage();
-    let Some((folder, size)) = disk_of(settings) else { return builder.build().await };
-    let device = FsDeviceBuilder::new(folder).with_capacity(size).build()?;
-    // a block is the most that one entry takes, and what is given up at once
-    let block = settings.largest.as_usize() + (1 << 20);
-    let engine = BlockEngineConfig::new(device)
-        .with_block_size(block.max(4 << 20))
-        .with_buffer_pool_size(2 * block)
-        // what was taken away must not come back with the next start
-        .with_tombstone_log(true);
-    builder.with_engine_config(engine).build().await
 }
 
 /// The preconditions by which what is stored is validated.
@@ -370,13 +388,13 @@ impl Visit {
             return None;
         }
         let policy = rules::policy(request, response, self.asked, SystemTime::now())?;
-        Some(Copy::new(policy, self.cache.largest()))
+        Some(Copy::new(policy, length, self.cache.largest()))
     }
 
     /// A response that is not kept has taken the place of what is stored.
     pub(crate) fn drop_older(&self) {
-        if let (Some(store), Some((key, _))) = (self.cache.store.get(), &self.stale) {
-            store.remove(key);
+        if let Some((key, _)) = &self.stale {
+            self.cache.remove(key);
         }
     }
 
@@ -439,7 +457,7 @@ impl Visit {
             store.insert(key.clone(), Entry::Response(Arc::clone(&fresh)));
         } else {
             // true for this once, and not to be kept any more
-            store.remove(key);
+            self.cache.remove(key);
         }
         asked_by_us.then(|| self.cache.hit(fresh, request, now, Some((self.forward, kept))))
     }
@@ -452,10 +470,7 @@ impl Visit {
             return;
         }
         self.mark().store(nanos(SystemTime::now()), Relaxed);
-        if let Some(store) = self.cache.store.get() {
-            store.remove(&self.key);
-            self.cache.counts.removed.fetch_add(1, Relaxed);
-        }
+        self.cache.remove(&self.key);
     }
 }
 

@@ -57,7 +57,8 @@ fn failed(address: SocketAddr, error: &io::Error) -> Failure {
     Failure::io(&format!("cannot connect to {address}"), error)
 }
 
-fn check(
+/// Whether what this client sends may go to an address, by this leg.
+pub(crate) fn check(
     world: &World,
     leg: &NamedLeg,
     address: SocketAddr,
@@ -80,7 +81,7 @@ fn check(
 }
 
 /// Whether a connection to `address` ends at a socket listening on `listen`.
-fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
+pub(crate) fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
     if listen.port() != address.port() || listen.is_ipv4() != address.is_ipv4() {
         return false;
     }

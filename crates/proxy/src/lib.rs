@@ -31,6 +31,8 @@ mod socks_door;
 pub mod status;
 mod tunnel_door;
 mod tunnels;
+mod udp;
 mod world;
 
+pub use seldom::Seldom;
 pub use server::{Handle, Server, StartError, Stopped};

@@ -5,6 +5,7 @@ use crate::resources::Resources;
 use crate::settings::{Budgets, Movement as Setting};
 use crate::status::BudgetStatus;
 use crate::tunnels::Tunnels;
+use crate::udp;
 use ekiden_linux::splice::PipePool;
 use ekiden_model::budget::Budget;
 use ekiden_model::movement::{Choice, Movement, Way};
@@ -40,6 +41,8 @@ pub(crate) struct Means {
     pub(crate) cache: Option<Arc<Cache>>,
     /// To other relays, once some are wanted.
     pub(crate) tunnels: OnceLock<Tunnels>,
+    /// Associations of UDP, counted.
+    pub(crate) udp: Arc<udp::Counts>,
     memory: Budget,
     movement: Setting,
     /// Distinguishes the directions' random sequences.
@@ -59,6 +62,7 @@ impl Means {
             resources,
             cache,
             tunnels: OnceLock::new(),
+            udp: Arc::default(),
             memory: Budget::new(budgets.memory.as_u64()),
             movement,
             directions: AtomicU64::new(0),

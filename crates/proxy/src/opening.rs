@@ -42,12 +42,43 @@ struct Waiting {
 /// Those that wait. What is dropped with it, or struck out of it, nobody wants any more.
 struct Race(Vec<Waiting>);
 
-/// Connects to `address` over a leg.
+/// How long a connection waits for a descriptor, and how often it asks: others end all the time, and an idle
+/// one that is closed for it takes a moment to be gone. Longer, and clients would rather have been told.
+pub(crate) const FOR_A_DESCRIPTOR: Span = Span::from_secs(1);
+const ASKS_EVERY: Span = Span::from_millis(20);
+
+/// Connects to `address` over a leg. Where this process has no descriptor left, idle connections are closed
+/// for it, one at a time.
 ///
 /// # Errors
 /// What the kernel said of the first copy that was refused; `TimedOut` when nobody answered in the leg's
 /// time.
 pub(crate) async fn open(
+    means: &Arc<Means>,
+    leg: &Arc<NamedLeg>,
+    address: SocketAddr,
+) -> io::Result<Dialed> {
+    let until = clock::now() + FOR_A_DESCRIPTOR;
+    loop {
+        match open_at_once(means, leg, address).await {
+            Err(error) if gave_way(means, until, &error).await => {}
+            other => return other,
+        }
+    }
+}
+
+/// Whether an idle connection was closed for want of a descriptor, and what failed is worth another try.
+pub(crate) async fn gave_way(means: &Arc<Means>, until: Time, error: &io::Error) -> bool {
+    let lacks = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
+    if !lacks || clock::now() >= until {
+        return false;
+    }
+    means.resources.give_way();
+    tokio::time::sleep(ASKS_EVERY.into()).await;
+    true
+}
+
+async fn open_at_once(
     means: &Arc<Means>,
     leg: &Arc<NamedLeg>,
     address: SocketAddr,

@@ -28,9 +28,10 @@ pub(crate) enum Protocol {
     Socks5,
     Socks4a,
     Tunnel,
+    Udp,
 }
 
-const PROTOCOLS: [&str; 6] = ["new", "http", "connect", "socks5", "socks4a", "tunnel"];
+const PROTOCOLS: [&str; 7] = ["new", "http", "connect", "socks5", "socks4a", "tunnel", "udp"];
 
 impl Protocol {
     pub(crate) const fn name(self) -> &'static str {

@@ -110,6 +110,8 @@ struct Counts {
     expired: u64,
     /// Refused after they had waited, or since too many waited.
     turned_away: u64,
+    /// Of those, while an idle connection was held.
+    turned_away_beside_idle: u64,
     /// Sizes that the kernel did not give in full.
     refused: u64,
     last_refused: Option<leg::Refused>,
@@ -223,7 +225,7 @@ impl Resources {
             }
             let mut timed_out = Vec::new();
             while let Some(newcomer) = state.admission.on_deadline(now) {
-                state.counts.turned_away += 1;
+                state.count_refusal();
                 timed_out.push(newcomer);
             }
             state.serve(&mut after);
@@ -242,6 +244,12 @@ impl State {
         // each pooled connection has its watcher
         let used = self.clients + self.spares + self.watchers.len() as u64;
         self.pressure.on_level(Resource::Connections, used, Some(self.settings.connections));
+    }
+
+    /// A newcomer that is refused.
+    fn count_refusal(&mut self) {
+        self.counts.turned_away += 1;
+        self.counts.turned_away_beside_idle += u64::from(self.register.len() > 0);
     }
 
     fn number(&mut self) -> u64 {

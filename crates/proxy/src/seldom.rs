@@ -10,16 +10,18 @@ use std::sync::Mutex;
 const APART: Span = Span::from_secs(10);
 
 /// When a thing was last said.
-#[derive(Debug)]
-pub(crate) struct Seldom(Mutex<Option<Time>>);
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<Option<Time>>);
 
 impl Seldom {
-    pub(crate) const fn new() -> Self {
+    /// Nothing was said yet.
+    #[must_use]
+    pub const fn new() -> Self {
         Self(Mutex::new(None))
     }
 
-    /// Whether it is to be said now; if so, it counts as said.
-    pub(crate) fn is_due(&self) -> bool {
+    /// Whether it is to be said now: at most every ten seconds. If so, it counts as said.
+    pub fn is_due(&self) -> bool {
         self.is_due_at(clock::now())
     }
 

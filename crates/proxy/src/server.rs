@@ -13,12 +13,14 @@ use crate::session::{Session, serve};
 use crate::settings::{Settings, Upstream, UpstreamProtocol};
 use crate::status::{BudgetStatus, Explanation, Status, Totals};
 use crate::tunnels::{Arrival, Tunnels, reason};
+use crate::udp;
 use crate::world::World;
 use ekiden_linux::answer::Stage;
 use ekiden_linux::{clock, memory};
 use ekiden_model::reclaim::Reclaim;
 use ekiden_model::units::{Span, Time};
 use ekiden_tunnel::driver::Incoming;
+use ekiden_tunnel::frame::Carries;
 use listening::{Bound, Listeners, bind, say_refused};
 use std::collections::BTreeMap;
 use std::io;
@@ -46,6 +48,9 @@ pub enum StartError {
     /// The access log cannot be opened.
     #[error("cannot open the access log: {0}")]
     AccessLog(io::Error),
+    /// The cache's folder cannot be used, or another process has it.
+    #[error("{0}")]
+    Cache(String),
     /// Tunnels to other relays cannot begin.
     #[error("{0}")]
     Tunnels(Box<dyn std::error::Error + Send + Sync>),
@@ -116,7 +121,7 @@ impl Server {
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let (resources, turns) = Resources::new(&settings);
         let movement = settings.relay.movement;
-        let cache = Cache::open(&settings.cache).map_err(StartError::Settings)?;
+        let cache = Cache::open(&settings.cache).map_err(StartError::Cache)?;
         let means = Means::new(&settings.budgets, movement, Arc::clone(&resources), cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
@@ -345,6 +350,10 @@ impl Inner {
     async fn take_in(&self, mut incoming: mpsc::Receiver<Incoming>) {
         while let Some(incoming) = incoming.recv().await {
             let Some(tunnels) = self.means.tunnels() else { return };
+            if incoming.opening.carries == Carries::Packets {
+                tokio::spawn(udp::serve_flow(self.world(), incoming));
+                continue;
+            }
             match tunnels.pair().await {
                 Ok((outside, inside)) => {
                     let Ok(address) = inside.local_addr() else { continue };
@@ -444,6 +453,7 @@ impl Inner {
             idle,
             pressure,
             cache: self.means.cache.as_ref().map(|cache| cache.status()),
+            udp: self.means.udp.status(world.settings.udp.associations.into()),
             upstreams: world.upstream_status(),
             tunnels: self.means.tunnels().map_or_else(Vec::new, Tunnels::status),
             legs: world.leg_status(),

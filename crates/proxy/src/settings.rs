@@ -4,9 +4,11 @@
 
 mod resources;
 mod tunnel;
+mod udp;
 
 pub use resources::{Buffers, Cache, Pool, Pressure};
 pub use tunnel::Tunnel;
+pub use udp::Udp;
 
 use ekiden_linux::options::SocketOptions;
 use ekiden_model::units::{Bytes, Span};
@@ -52,6 +54,8 @@ pub struct Settings {
     pub cache: Cache,
     /// Tunnels to other relays.
     pub tunnel: Tunnel,
+    /// UDP ASSOCIATE of SOCKS5.
+    pub udp: Udp,
     /// The access log.
     pub access_log: AccessLog,
 }
@@ -382,6 +386,7 @@ impl Default for Settings {
             pool: Pool::default(),
             cache: Cache::default(),
             tunnel: Tunnel::default(),
+            udp: Udp::default(),
             access_log: AccessLog::Off,
         }
     }

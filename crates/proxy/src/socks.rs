@@ -13,8 +13,8 @@ pub enum BadSocks {
     /// The first byte is neither 4 nor 5.
     #[error("SOCKS version {0} is not spoken here; use SOCKS5 or SOCKS4a")]
     Version(u8),
-    /// BIND, UDP ASSOCIATE or unknown.
-    #[error("SOCKS command {0} is not supported; only CONNECT is")]
+    /// BIND or unknown.
+    #[error("SOCKS command {0} is not supported; CONNECT and UDP ASSOCIATE are")]
     Command(u8),
     /// Not 1, 3 or 4.
     #[error("SOCKS address type {0} is not known")]
@@ -37,6 +37,12 @@ pub enum BadSocks {
     /// A user name without end, or a domain without end.
     #[error("a text in the SOCKS4 request does not come to its end")]
     Endless,
+    /// A datagram that ends within its header.
+    #[error("the datagram ends within its SOCKS header")]
+    Short,
+    /// A part of a datagram; putting them together is left to the clients (RFC 1928 §7 permits it).
+    #[error("part {0} of a datagram: fragments are dropped")]
+    Fragment(u8),
     /// Bytes that are not text.
     #[error("the host name is not text")]
     NotText,
@@ -51,6 +57,9 @@ pub const METHOD_NONE: u8 = 0x00;
 pub const METHOD_PASSWORD: u8 = 0x02;
 /// «No acceptable methods».
 pub const METHOD_UNACCEPTABLE: u8 = 0xff;
+
+const CONNECT: u8 = 1;
+const UDP_ASSOCIATE: u8 = 3;
 
 /// Longest user name or domain in a SOCKS4a request.
 const LONGEST_TEXT: usize = 255;
@@ -73,10 +82,19 @@ pub enum Reply {
     ConnectionRefused = 5,
     /// It did not answer in time.
     TtlExpired = 6,
-    /// BIND, UDP ASSOCIATE.
+    /// BIND; UDP ASSOCIATE where there is none.
     CommandNotSupported = 7,
     /// Not IPv4, IPv6 or a name.
     AddressNotSupported = 8,
+}
+
+/// What a SOCKS5 client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// CONNECT.
+    Connect(Destination),
+    /// UDP ASSOCIATE. From where it will send is left out: clients behind address translation do not know.
+    Associate,
 }
 
 /// The methods a SOCKS5 client offers.
@@ -97,18 +115,48 @@ pub fn read_methods(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadSocks> {
 /// A SOCKS5 request, once the method is settled.
 ///
 /// # Errors
-/// Anything but a CONNECT to a clear destination.
-pub fn read_request(bytes: &[u8]) -> Result<Option<(Destination, usize)>, BadSocks> {
+/// Anything but a CONNECT to a clear destination or a UDP ASSOCIATE.
+pub fn read_request(bytes: &[u8]) -> Result<Option<(Request, usize)>, BadSocks> {
     match *bytes {
         [version, ..] if version != 5 => return Err(BadSocks::Version(version)),
-        [_, command, ..] if command != 1 => return Err(BadSocks::Command(command)),
+        [_, command, ..] if !matches!(command, CONNECT | UDP_ASSOCIATE) => {
+            return Err(BadSocks::Command(command));
+        }
         [_, _, reserved, ..] if reserved != 0 => return Err(BadSocks::Reserved),
         [_, _, _, kind, ..] if !matches!(kind, 1 | 3 | 4) => {
             return Err(BadSocks::AddressType(kind));
         }
         _ => {}
     }
-    read_address(bytes, 3)?.map(destination).transpose()
+    let Some(read) = read_address(bytes, 3)? else { return Ok(None) };
+    if bytes.get(1) == Some(&UDP_ASSOCIATE) {
+        return Ok(Some((Request::Associate, read.2)));
+    }
+    let (to, end) = destination(read)?;
+    Ok(Some((Request::Connect(to), end)))
+}
+
+/// Where a datagram is to go, and where in it the client's bytes begin (RFC 1928 §7).
+///
+/// # Errors
+/// No header, a fragment, or no clear destination.
+pub fn read_datagram(bytes: &[u8]) -> Result<(Destination, usize), BadSocks> {
+    match *bytes {
+        [0, 0, 0, ..] => {}
+        [0, 0, part, ..] => return Err(BadSocks::Fragment(part)),
+        [_, _, _, ..] => return Err(BadSocks::Reserved),
+        _ => return Err(BadSocks::Short),
+    }
+    destination(read_address(bytes, 3)?.ok_or(BadSocks::Short)?)
+}
+
+/// What stands before the bytes of a datagram that came from there.
+#[must_use]
+pub fn write_datagram_head(from: SocketAddr) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 0];
+    write_ip(&mut bytes, from.ip());
+    bytes.extend(from.port().to_be_bytes());
+    bytes
 }
 
 fn destination((host, port, end): (Host, u16, usize)) -> Result<(Destination, usize), BadSocks> {
@@ -188,7 +236,7 @@ fn read_text(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadSocks> {
 /// The request for `destination`, as a client of SOCKS5 sends it.
 #[must_use]
 pub fn write_request(destination: &Destination) -> Vec<u8> {
-    let mut bytes = vec![5, 1, 0];
+    let mut bytes = vec![5, CONNECT, 0];
     match &destination.host {
         Host::Address(address) => write_ip(&mut bytes, *address),
         Host::Name(name) => {
@@ -258,7 +306,39 @@ mod tests {
                 assert_eq!(read_request(&bytes[..cut]), Ok(None), "{destination} cut at {cut}");
             }
             let with_more = [&bytes[..], b"data"].concat();
-            assert_eq!(read_request(&with_more), Ok(Some((destination, bytes.len()))));
+            let read = (Request::Connect(destination.clone()), bytes.len());
+            assert_eq!(read_request(&with_more), Ok(Some(read)));
+            // the same as a datagram's header
+            let datagram = [&[0, 0, 0], &with_more[3..]].concat();
+            assert_eq!(read_datagram(&datagram), Ok((destination, bytes.len())));
+            for cut in 0..bytes.len() {
+                assert_eq!(read_datagram(&datagram[..cut]), Err(BadSocks::Short), "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn reads_an_association_whatever_address_it_names() {
+        for address in [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 192, 0, 2, 1, 0, 80], &[3, 1, b'a', 0, 0]]
+        {
+            let bytes = [&[5, 3, 0], address].concat();
+            assert_eq!(read_request(&bytes[..bytes.len() - 1]), Ok(None));
+            assert_eq!(read_request(&bytes), Ok(Some((Request::Associate, bytes.len()))));
+        }
+    }
+
+    #[test]
+    fn datagrams_that_are_none() {
+        for (bytes, bad) in [
+            (&[0, 0, 1, 1, 192, 0, 2, 1, 0, 80][..], BadSocks::Fragment(1)),
+            (&[0, 0, 0x80, 1, 192, 0, 2, 1, 0, 80], BadSocks::Fragment(0x80)),
+            (&[1, 0, 0, 1, 192, 0, 2, 1, 0, 80], BadSocks::Reserved),
+            (&[0, 0, 0, 2, 192, 0, 2, 1, 0, 80], BadSocks::AddressType(2)),
+            (&[0, 0, 0, 1, 192, 0, 2, 1, 0, 0], BadDestination::BadPort.into()),
+            (&[0, 0, 0, 3, 0, 0, 80], BadDestination::NoHost.into()),
+            (&[], BadSocks::Short),
+        ] {
+            assert_eq!(read_datagram(bytes), Err(bad), "{bytes:?}");
         }
     }
 
@@ -277,7 +357,7 @@ mod tests {
     fn refuses_early_and_by_name() {
         assert_eq!(read_methods(&[5, 0]), Err(BadSocks::NoMethods));
         assert_eq!(read_request(&[5, 2]), Err(BadSocks::Command(2)));
-        assert_eq!(read_request(&[5, 3, 0, 1]), Err(BadSocks::Command(3)));
+        assert_eq!(read_request(&[5, 4, 0, 1]), Err(BadSocks::Command(4)));
         assert_eq!(read_request(&[5, 1, 7]), Err(BadSocks::Reserved));
         assert_eq!(read_request(&[5, 1, 0, 2]), Err(BadSocks::AddressType(2)));
         assert_eq!(read_request(&[5, 1, 0, 3, 0]), Err(BadDestination::NoHost.into()));
@@ -294,6 +374,17 @@ mod tests {
             if let Ok(Some((_, used))) = read_methods(&bytes) { prop_assert!(used <= bytes.len()); }
             if let Ok(Some((_, used))) = read_request(&bytes) { prop_assert!(used <= bytes.len()); }
             if let Ok(Some((_, used))) = read_socks4(&bytes) { prop_assert!(used <= bytes.len()); }
+            if let Ok((_, used)) = read_datagram(&bytes) { prop_assert!(used <= bytes.len()); }
+        }
+
+        #[test]
+        fn what_is_written_before_a_datagram_is_read_as_its_destination(
+            v4: bool, octets: [u8; 16], port in 1_u16..,
+        ) {
+            let ip = if v4 { IpAddr::from(*octets.first_chunk::<4>().unwrap()) } else { IpAddr::from(octets) };
+            let head = write_datagram_head(SocketAddr::new(ip, port));
+            let to = Destination { host: Host::from_address(ip), port };
+            prop_assert_eq!(read_datagram(&head), Ok((to, head.len())));
         }
     }
 }

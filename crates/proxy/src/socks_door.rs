@@ -1,12 +1,12 @@
 //! The SOCKS5 and SOCKS4a front doors.
 
 use crate::chain::Purpose;
-use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
 use crate::incoming::{Incoming, write_all};
 use crate::registry::Protocol;
 use crate::session::{Session, Tunnel, within};
-use crate::socks::{self, BadSocks, METHOD_NONE, METHOD_UNACCEPTABLE, Reply};
+use crate::socks::{self, BadSocks, METHOD_NONE, METHOD_UNACCEPTABLE, Reply, Request};
+use crate::udp;
 use std::io;
 use std::net::SocketAddr;
 
@@ -16,7 +16,11 @@ pub(crate) async fn socks5(session: &Session, mut incoming: Incoming) -> Option<
     let mut greeted = false;
     let read = in_time(within(limit, read_socks5(&mut incoming, &mut greeted)).await);
     let destination = match read {
-        Some(Ok(destination)) => destination,
+        Some(Ok(Request::Connect(destination))) => destination,
+        Some(Ok(Request::Associate)) => {
+            Box::pin(udp::associate(session, incoming)).await;
+            return None;
+        }
         Some(Err(bad)) => {
             let answer = if greeted {
                 socks::write_reply(reply_to(&bad), unspecified())
@@ -67,7 +71,7 @@ const fn reply_to(bad: &BadSocks) -> Reply {
 async fn read_socks5(
     incoming: &mut Incoming,
     greeted: &mut bool,
-) -> io::Result<Result<Destination, BadSocks>> {
+) -> io::Result<Result<Request, BadSocks>> {
     loop {
         match socks::read_methods(incoming.bytes()) {
             Ok(Some((methods, used))) => {
@@ -85,9 +89,9 @@ async fn read_socks5(
     *greeted = true;
     loop {
         match socks::read_request(incoming.bytes()) {
-            Ok(Some((destination, used))) => {
+            Ok(Some((request, used))) => {
                 incoming.consume(used);
-                return Ok(Ok(destination));
+                return Ok(Ok(request));
             }
             Ok(None) => more(incoming).await?,
             Err(bad) => return Ok(Err(bad)),

@@ -7,7 +7,7 @@ mod resources;
 
 pub use resources::{
     BuffersStatus, CacheStatus, EvictedStatus, Explanation, GrantStatus, IdleStatus,
-    LegExplanation, LevelStatus, PressureStatus,
+    LegExplanation, LevelStatus, PressureStatus, UdpStatus,
 };
 
 use crate::settings::UpstreamProtocol;
@@ -48,6 +48,9 @@ pub struct Status {
     /// The HTTP cache; absent where there is none.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
+    /// Datagrams of SOCKS5 clients.
+    #[serde(default)]
+    pub udp: UdpStatus,
     /// Upstream proxies and whether they answer.
     pub upstreams: Vec<UpstreamStatus>,
     /// Tunnels to other relays.

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::status::TunnelStatus;
 use ekiden_model::units::Span;
 use ekiden_tunnel::core::Limits;
-use ekiden_tunnel::driver::{self, Flow, Incoming, Relays};
+use ekiden_tunnel::driver::{self, Ended, Flow, Incoming, Relays};
 use ekiden_tunnel::frame::{self, Carries, Opening, Target};
 use ekiden_tunnel::reason::Reason;
 use ekiden_tunnel::trust::Store;
@@ -106,27 +106,7 @@ impl Tunnels {
         wait: bool,
         place: Spare,
     ) -> Result<Dug, Failure> {
-        let hops = asked.hops + 1;
-        if hops > MOST_HOPS {
-            let text = format!("the request has come through {MOST_HOPS} tunnels already");
-            return Err(Failure::new(Kind::Loop, text));
-        }
-        let account = self.accounts.hash_one(asked.client).to_be_bytes();
-        let opening = Opening {
-            account: bytes::Bytes::copy_from_slice(&account),
-            hops,
-            target: target(asked.to),
-            dscp: asked.dscp,
-            carries: Carries::Stream,
-        };
-        let flow = self.relays.open(relay, opening, patience).await;
-        let flow = flow.map_err(|error| {
-            let kind = match error.reason {
-                Reason::Exhausted => Kind::Exhausted,
-                _ => Kind::Unreachable,
-            };
-            Failure::new(kind, error.words)
-        })?;
+        let flow = self.begin(relay, asked, patience, Carries::Stream).await?;
         if wait {
             flow.answered().await.map_err(|(reason, words)| refused(relay, reason, &words))?;
         }
@@ -144,6 +124,49 @@ impl Tunnels {
             drop(place);
         });
         Ok(Dug { stream: Arc::new(outside), answer })
+    }
+
+    /// Opens a flow of packets to `to` through the tunnel to `relay`; they may follow at once.
+    ///
+    /// # Errors
+    /// There is no tunnel.
+    pub(crate) async fn open_packets(
+        &self,
+        relay: &str,
+        asked: Asked<'_>,
+        patience: Span,
+    ) -> Result<Flow, Failure> {
+        self.begin(relay, asked, patience, Carries::Packets).await
+    }
+
+    async fn begin(
+        &self,
+        relay: &str,
+        asked: Asked<'_>,
+        patience: Span,
+        carries: Carries,
+    ) -> Result<Flow, Failure> {
+        let hops = asked.hops + 1;
+        if hops > MOST_HOPS {
+            let text = format!("the request has come through {MOST_HOPS} tunnels already");
+            return Err(Failure::new(Kind::Loop, text));
+        }
+        let account = self.accounts.hash_one(asked.client).to_be_bytes();
+        let opening = Opening {
+            account: bytes::Bytes::copy_from_slice(&account),
+            hops,
+            target: target(asked.to),
+            dscp: asked.dscp,
+            carries,
+        };
+        let flow = self.relays.open(relay, opening, patience).await;
+        flow.map_err(|error| {
+            let kind = match error.reason {
+                Reason::Exhausted => Kind::Exhausted,
+                _ => Kind::Unreachable,
+            };
+            Failure::new(kind, error.words)
+        })
     }
 
     /// Two ends of a connection on loopback, for a flow that came in.
@@ -192,6 +215,14 @@ fn refused(relay: &str, reason: Reason, words: &str) -> Failure {
     };
     let words = if words.is_empty() { reason.to_string() } else { words.to_owned() };
     Failure::new(kind, format!("relay «{relay}»: {words}"))
+}
+
+/// A flow of packets is over: in peace, or why not.
+pub(crate) fn ended(relay: &str, ended: Ended) -> Result<(), Failure> {
+    match ended {
+        Ended::Closed | Ended::Here(_) | Ended::There(Reason::Closed, _) => Ok(()),
+        Ended::There(reason, words) => Err(refused(relay, reason, &words)),
+    }
 }
 
 /// The reason that the other relay is told.

@@ -7,6 +7,7 @@ mod http_common;
 
 use ekiden_model::units::Bytes;
 use http_common::{Origin, Relay, Wire, field, request};
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 fn relay() -> Relay {
@@ -524,6 +525,102 @@ fn only_if_cached() {
         &answer("200 OK", "Cache-Control: max-age=60\r\n", "body"),
     );
     assert_eq!(got(get(&relay, &origin, "/a", "Cache-Control: only-if-cached\r\n")).body, "body");
+    // what the cache leaves alone is not sent on either
+    for (method, fields) in [
+        ("GET", "Cookie: a=b\r\n"),
+        ("GET", "Authorization: Basic eDp5\r\n"),
+        ("GET", "Range: bytes=0-1\r\n"),
+        ("GET", "If-Match: \"a\"\r\n"),
+        ("POST", "Content-Length: 0\r\n"),
+        ("OPTIONS", ""),
+    ] {
+        let fields = format!("Cache-Control: only-if-cached\r\n{fields}");
+        assert_eq!(got(ask(&relay, method, &origin, "/a", &fields)).status(), "504", "{fields}");
+        assert!(origin.came().is_none(), "{fields}");
+    }
+}
+
+#[test]
+fn only_if_cached_without_memory_to_send_it_from() {
+    let relay = Relay::with(|settings| {
+        settings.cache.memory = Some(Bytes::mib(16));
+        settings.budgets.memory = Bytes::kib(64);
+        settings.relay.movement = ekiden_proxy::settings::Movement::Copy;
+    });
+    let begun = Instant::now();
+    while !relay.status().cache.unwrap().open {
+        assert!(begun.elapsed() < http_common::PATIENCE);
+    }
+    let origin = Origin::new();
+    let said = answer("200 OK", "Cache-Control: max-age=60\r\n", &"x".repeat(60_000));
+    through(&relay, &origin, "GET", "/a", "", &said);
+    relay.settles();
+    // somebody takes nothing of what another sends, which waits in that memory
+    let (mut slow, server) = (relay.client(), Origin::new());
+    slow.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", server.name));
+    let mut flood = server.accept();
+    slow.head();
+    flood.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    while flood.stream.write(&[7; 65_536]).is_ok() {}
+    assert!(relay.status().budgets[2].used > 6_000, "{:?}", relay.status().budgets[2]);
+    let stored_or_nothing = "Cache-Control: only-if-cached\r\n";
+    assert_eq!(got(get(&relay, &origin, "/a", stored_or_nothing)).status(), "504");
+    assert!(origin.came().is_none());
+    let (_, passed) = through(&relay, &origin, "GET", "/a", "", &answer("200 OK", "", "anew"));
+    assert_eq!(passed.body, "anew");
+    let status = relay.status().cache.unwrap();
+    assert_eq!((status.hits, status.misses), (0, 2));
+}
+
+#[test]
+fn what_the_status_counts_is_what_happened() {
+    let (relay, origin) = (relay(), Origin::new());
+    let kept = "Cache-Control: max-age=60\r\nETag: \"a\"\r\n";
+    through(&relay, &origin, "GET", "/a", "", &answer("200 OK", kept, "body"));
+    let counts = || {
+        let status = relay.status().cache.unwrap();
+        (status.hits, status.misses, status.bytes, status.stored, status.removed)
+    };
+    assert_eq!(counts(), (0, 1, 0, 1, 0));
+    // neither has a body
+    got(ask(&relay, "HEAD", &origin, "/a", ""));
+    assert_eq!(got(get(&relay, &origin, "/a", "If-None-Match: \"a\"\r\n")).status(), "304");
+    assert_eq!(counts(), (2, 1, 0, 1, 0));
+    got(get(&relay, &origin, "/a", ""));
+    assert_eq!(counts(), (3, 1, 4, 1, 0));
+    // there is nothing to take away under this name, and something under that
+    let posted = answer("200 OK", "", "");
+    through(&relay, &origin, "POST", "/b", "Content-Length: 0\r\n", &posted);
+    assert_eq!(counts(), (3, 1, 4, 1, 0));
+    through(&relay, &origin, "POST", "/a", "Content-Length: 0\r\n", &posted);
+    assert_eq!(counts(), (3, 1, 4, 1, 1));
+    // a newer one that is not kept takes the older away, and so does a 304 that says so
+    through(&relay, &origin, "GET", "/a", "", &answer("200 OK", kept, "body"));
+    let newer = answer("200 OK", "Cache-Control: no-store\r\n", "new");
+    through(&relay, &origin, "GET", "/a", "Cache-Control: no-cache\r\n", &newer);
+    assert_eq!(counts(), (3, 3, 4, 2, 2));
+}
+
+#[test]
+fn two_relays_in_one_folder_are_one_too_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = || {
+        let mut settings = ekiden_proxy::settings::Settings {
+            listen: vec![([127, 0, 0, 1], 0).into()],
+            ..Default::default()
+        };
+        settings.cache.memory = Some(Bytes::mib(1));
+        settings.cache.disk = Some(Bytes::mib(64));
+        settings.cache.directory = Some(folder.path().to_owned());
+        std::sync::Arc::new(settings)
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _in_it = runtime.enter();
+    let first = ekiden_proxy::Server::start(settings()).unwrap();
+    // the first keeps it, also when it is told to begin anew
+    first.reload(settings()).unwrap();
+    let why = ekiden_proxy::Server::start(settings()).unwrap_err().to_string();
+    assert!(why.contains("has its cache in") && why.contains("cache.directory"), "{why}");
 }
 
 #[test]

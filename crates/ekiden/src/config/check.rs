@@ -7,6 +7,7 @@ use super::reader::Reader;
 use super::value::Value;
 use super::{similar, url};
 use ekiden_model::buffers::Scheme;
+use ekiden_model::units::Bytes;
 use ekiden_proxy::settings::{Cache, HostPattern, Pattern, UpstreamProtocol};
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -389,7 +390,7 @@ fn resources(reader: &mut Reader<'_>, draft: &Draft) {
             "set `budget`, such as \"64 MiB\"",
         );
     }
-    cache(reader, &draft.cache);
+    cache(reader, &draft.cache, draft.budgets.memory);
     if draft.pool.per_destination > draft.pool.connections && draft.pool.connections > 0 {
         let default = ekiden_proxy::settings::Pool::default();
         if draft.pool.per_destination != default.per_destination {
@@ -403,8 +404,9 @@ fn resources(reader: &mut Reader<'_>, draft: &Draft) {
     }
 }
 
-/// Disk without a place, a place without disk, bodies that fit nowhere.
-fn cache(reader: &mut Reader<'_>, cache: &Cache) {
+/// Disk without a place, a place without disk, bodies that fit nowhere. `budget` is what there is for bytes
+/// on their way.
+fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
     if cache.memory.is_none() && (cache.disk.is_some() || cache.directory.is_some()) {
         reader.report(
             Warning,
@@ -427,12 +429,34 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache) {
         ),
         _ => {}
     }
-    if cache.memory.is_some_and(|memory| cache.largest > memory) {
-        reader.error("cache.largest", "`largest` is more than all of `memory`", "");
+    let Some(memory) = cache.memory else { return };
+    let largest = match cache.largest == Cache::default().largest {
+        true => format!("`largest`, {} unless it is set,", cache.largest),
+        false => format!("`largest`, {},", cache.largest),
+    };
+    if cache.largest > memory {
+        reader.error(
+            "cache.largest",
+            format!("{largest} is more than all of `memory`, {memory}"),
+            "a body is kept in memory before it is anywhere else: lower the one or raise the other",
+        );
     }
     // a block of the disk is a little more than the largest body, and one alone is no cache
-    if cache.disk.is_some_and(|disk| disk.as_u64() < 8 * cache.largest.as_u64()) {
-        reader.error("cache.disk", "`disk` is less than eight bodies of `largest`", "");
+    let least = cache.largest.as_u64().saturating_mul(8);
+    if let Some(disk) = cache.disk.filter(|disk| disk.as_u64() < least) {
+        reader.error(
+            "cache.disk",
+            format!("`disk`, {disk}, is less than eight bodies of {}", cache.largest),
+            format!("disk = \"{}\" at least, or a smaller `largest`", Bytes::new(least)),
+        );
+    }
+    if cache.largest > budget {
+        reader.report(
+            Warning,
+            "cache.largest",
+            format!("{largest} is more than budgets.memory, {budget}: bodies beyond that are never kept"),
+            "on its way into the cache a body counts against budgets.memory: raise that, or lower `largest`",
+        );
     }
 }
 

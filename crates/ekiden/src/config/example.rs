@@ -8,6 +8,7 @@ use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, 
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
+use super::keys_udp::UDP;
 
 const WIDTH: usize = 100;
 
@@ -104,6 +105,9 @@ pub fn example() -> String {
     out.head("Tunnels", "Legs to another ekiden over UDP: a held rate whatever is lost, interactive first. One relay invites (`ekiden relay invite`), the other joins (`ekiden relay join TOKEN`); then an upstream with url = \"tunnel://NAME\" goes there. Changes here need a restart; invitations do not.");
     out.line("#[tunnel]");
     out.keys(TUNNEL, &draft.tunnel);
+    out.head("Datagrams", "UDP ASSOCIATE of SOCKS5: datagrams of one client, to where its rules let it go, directly. Upstream proxies and tunnels do not carry them yet.");
+    out.line("#[udp]");
+    out.keys(UDP, &draft.udp);
     out.head("Logs", "To standard error; no log ever holds a password.");
     out.line("#[log]");
     out.keys(LOG, &draft.log);

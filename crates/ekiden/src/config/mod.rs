@@ -12,6 +12,7 @@ mod keys;
 mod keys_leg;
 mod keys_resources;
 mod keys_tunnel;
+mod keys_udp;
 mod kind;
 mod load;
 pub mod pattern;
@@ -257,6 +258,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
         pool: draft.pool,
         cache: draft.cache.clone(),
         tunnel: draft.tunnel.clone(),
+        udp: draft.udp,
         access_log: draft.log.access.clone(),
     }
 }

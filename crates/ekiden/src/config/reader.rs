@@ -6,6 +6,7 @@ use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS,
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
+use super::keys_udp::UDP;
 use super::pattern::shorten;
 use super::place::Source;
 use super::problem::{Problems, Severity};
@@ -22,7 +23,7 @@ const MOST_LEGS: usize = 256;
 /// The names of tables, at the top.
 pub(super) const TABLES: &[&str] = &[
     "leg", "upstream", "route", "rule", "access", "timeouts", "budgets", "dns", "relay", "buffers",
-    "pressure", "pool", "cache", "tunnel", "log",
+    "pressure", "pool", "cache", "tunnel", "udp", "log",
 ];
 
 /// A key that was set, and to what.
@@ -118,6 +119,7 @@ impl<'a> Reader<'a> {
         self.single(root, "pool", POOL, &mut draft.pool);
         self.single(root, "cache", CACHE, &mut draft.cache);
         self.single(root, "tunnel", TUNNEL, &mut draft.tunnel);
+        self.single(root, "udp", UDP, &mut draft.udp);
         self.single(root, "log", LOG, &mut draft.log);
     }
 
@@ -328,6 +330,7 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
         ("pressure", has(PRESSURE, name)),
         ("pool", has(POOL, name)),
         ("cache", has(CACHE, name)),
+        ("udp", has(UDP, name)),
         ("log", has(LOG, name)),
         ("leg.NAME", has(LEG, name)),
     ];

@@ -5,6 +5,7 @@ use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, 
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
+use super::keys_udp::UDP;
 use super::value::Value;
 use super::{Origin, Reading};
 use serde_json::{Map, json};
@@ -95,6 +96,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     from.table("pool".to_owned(), "[pool]".to_owned(), POOL, &draft.pool);
     from.table("cache".to_owned(), "[cache]".to_owned(), CACHE, &draft.cache);
     from.table("tunnel".to_owned(), "[tunnel]".to_owned(), TUNNEL, &draft.tunnel);
+    from.table("udp".to_owned(), "[udp]".to_owned(), UDP, &draft.udp);
     from.table("log".to_owned(), "[log]".to_owned(), LOG, &draft.log);
     tables
 }

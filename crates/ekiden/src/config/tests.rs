@@ -91,6 +91,45 @@ fn refuses_to_be_an_open_proxy() {
 }
 
 #[test]
+fn the_cache_s_limits_are_told_with_what_was_found() {
+    for (text, part, usable) in [
+        (
+            "[cache]\nmemory = \"1 MiB\"",
+            "`largest`, 4 MiB unless it is set, is more than all of `memory`, 1 MiB",
+            false,
+        ),
+        (
+            "[cache]\nmemory = \"1 MiB\"\nlargest = \"2 MiB\"",
+            "3:11: `largest`, 2 MiB, is more than all of `memory`, 1 MiB",
+            false,
+        ),
+        (
+            "budgets.memory = \"1 GiB\"\n[cache]\nmemory = \"1 GiB\"\nlargest = \"100 MiB\"\ndisk = \"500 MiB\"\ndirectory = \"/x\"",
+            "`disk`, 500 MiB, is less than eight bodies of 100 MiB (disk = \"800 MiB\" at least",
+            false,
+        ),
+        (
+            "[cache]\nmemory = \"1 GiB\"\nlargest = \"65 MiB\"",
+            "`largest`, 65 MiB, is more than budgets.memory, 64 MiB: bodies beyond that are never kept",
+            true,
+        ),
+        (
+            "[budgets]\nmemory = \"1 MiB\"\n[cache]\nmemory = \"64 MiB\"",
+            "`largest`, 4 MiB unless it is set, is more than budgets.memory, 1 MiB",
+            true,
+        ),
+    ] {
+        assert!(first(text).contains(part), "{text}: {}", first(text));
+        assert_eq!(read(text, "test.toml").is_usable(), usable, "{text}");
+    }
+    assert_eq!(
+        first("[budgets]\nmemory = \"1 MiB\""),
+        "",
+        "without a cache it is nobody's business"
+    );
+}
+
+#[test]
 fn each_mistake_is_told() {
     for (text, part) in [
         ("listn = []", "unknown key `listn` (did you mean `listen`?)"),

@@ -111,7 +111,7 @@ fn link(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::{asymmetric, pressure};
+    use crate::kernel::{asymmetric, pressure, satellite};
     use crate::{asymmetry, plan};
 
     fn cell(change: &[(&str, &str)]) -> Cell {
@@ -162,6 +162,10 @@ mod tests {
             for (cell, _) in plan
                 .cells(&plan::Choice { engine: Some("kernel".to_owned()), ..Default::default() })
             {
+                if satellite::is_meant(&cell) {
+                    satellite::network(&cell, 1, Some(1)).unwrap().check().unwrap();
+                    continue;
+                }
                 if pressure::is_meant(&cell) {
                     pressure::network(&cell, 1).unwrap().check().unwrap();
                     continue;

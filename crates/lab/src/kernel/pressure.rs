@@ -13,6 +13,8 @@ mod sockets;
 mod star;
 mod watch;
 
+pub(super) use cost::{Processors, judge};
+
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::control::Control;
 use super::process::Preparation;
-use super::{Peer, PeerError, Protocol, Start};
+use super::{Peer, PeerError, Protocol, Start, find};
 use std::path::{Path, PathBuf};
 
 /// In the peer's folder.
@@ -14,7 +14,7 @@ const CONTROL: &str = "control.sock";
 /// # Errors
 /// See [`PeerError`].
 pub fn start(start: &Start, binary: &Path, more: &str) -> Result<Peer, PeerError> {
-    run(start, binary, more, false)
+    run(start, binary, more, false, None)
 }
 
 /// The same with a control socket, for [`control`].
@@ -22,7 +22,20 @@ pub fn start(start: &Start, binary: &Path, more: &str) -> Result<Peer, PeerError
 /// # Errors
 /// See [`PeerError`].
 pub fn start_asked(start: &Start, binary: &Path, more: &str) -> Result<Peer, PeerError> {
-    run(start, binary, more, true)
+    run(start, binary, more, true, None)
+}
+
+/// The same with so few descriptors, by util-linux's `prlimit`.
+///
+/// # Errors
+/// See [`PeerError`].
+pub fn start_limited(
+    start: &Start,
+    binary: &Path,
+    more: &str,
+    descriptors: u64,
+) -> Result<Peer, PeerError> {
+    run(start, binary, more, true, Some(descriptors))
 }
 
 /// The control socket of a peer that [`start_asked`] started.
@@ -31,13 +44,19 @@ pub fn control(peer: &Peer) -> Control {
     Control::at(&peer.folder().join(CONTROL))
 }
 
-fn run(start: &Start, binary: &Path, more: &str, asked: bool) -> Result<Peer, PeerError> {
+fn run(
+    start: &Start,
+    binary: &Path,
+    more: &str,
+    asked: bool,
+    descriptors: Option<u64>,
+) -> Result<Peer, PeerError> {
     if !binary.is_file() {
         let program = binary.display().to_string();
         return Err(PeerError::Missing { program, debian_package: "(none: make build)" });
     }
     let binary = binary.canonicalize().unwrap_or_else(|_| binary.to_owned());
-    let peer = Preparation::of_file(start, "ekiden", binary)?;
+    let mut peer = Preparation::of_file(start, "ekiden", binary)?;
     let version = peer.version("--version");
     let mut more = more.to_owned();
     if let Some(next) = start.upstream {
@@ -60,7 +79,11 @@ fn run(start: &Start, binary: &Path, more: &str, asked: bool) -> Result<Peer, Pe
             peer.address
         ),
     )?;
-    let arguments = ["serve".into(), "--config".into(), file.into_os_string()];
+    let mut arguments = vec!["serve".into(), "--config".into(), file.into_os_string()];
+    if let Some(most) = descriptors {
+        let program = std::mem::replace(&mut peer.program, find("prlimit", "util-linux")?);
+        arguments.splice(..0, [format!("--nofile={most}:{most}").into(), program.into_os_string()]);
+    }
     peer.start(start, arguments, version, Protocol::AnyProxy)
 }
 

@@ -312,9 +312,9 @@ impl Source<'_> {
 
     fn figure(&self, draft: FigureDraft, parts: &[Part]) -> Result<Figure, PlanError> {
         let axis = |name: &Spanned<String>| self.axis(name).map(|axis| axis.name.to_owned());
-        if matches!(draft.shape, ShapeDraft::Sizes) && (draft.x.is_some() || draft.series.is_none())
-        {
-            let what = "sizes have series, and document sizes across: no x";
+        let own_x = matches!(draft.shape, ShapeDraft::Sizes | ShapeDraft::Delays);
+        if own_x && (draft.x.is_some() || draft.series.is_none()) {
+            let what = "sizes and delays have series, and an axis across of their own: no x";
             return Err(self.error(&draft.name.span(), what));
         }
         let has_axes = matches!(draft.shape, ShapeDraft::Lines | ShapeDraft::Bars);
@@ -337,6 +337,7 @@ impl Source<'_> {
                 ShapeDraft::Bars => Shape::Bars,
                 ShapeDraft::Ccdf => Shape::Ccdf,
                 ShapeDraft::Timeline => Shape::Timeline,
+                ShapeDraft::Delays => Shape::Delays,
                 ShapeDraft::Sizes => Shape::Sizes,
             },
             log: draft.log,

@@ -204,6 +204,7 @@ pub(super) enum ShapeDraft {
     Bars,
     Ccdf,
     Timeline,
+    Delays,
     Sizes,
 }
 

@@ -38,6 +38,8 @@ pub enum Shape {
     Ccdf,
     /// What a cell's first repetition kept over time, stacked, as seed 0's Fig. 6 is.
     Timeline,
+    /// Which share of echoes takes longer, both logarithmic: a curve for each cell, its repetitions summed.
+    Delays,
     /// Mean response times over the size of what was asked for, both logarithmic, as seed 2's figures
     /// are: a curve for each cell, its repetitions summed.
     Sizes,

@@ -1,5 +1,6 @@
 //! From a plan's figure to panels.
 
+mod delays;
 mod distribution;
 mod sizes;
 mod time;
@@ -20,6 +21,7 @@ pub fn panels(figure: &Figure, plan: &Plan, cells: &[CellResult]) -> Vec<Panel> 
         }
         Shape::Timeline => return chosen.first().map_or_else(Vec::new, |cell| time::panels(cell)),
         Shape::Sizes => return sizes::panels(figure, &chosen),
+        Shape::Delays => return delays::panels(figure, &chosen),
         Shape::Lines | Shape::Bars => {}
     }
     let (Some(x), Some(series)) = (axis::named(&figure.x), axis::named(&figure.series)) else {
@@ -152,6 +154,7 @@ pub fn shown(axis: &Axis, value: &str) -> String {
         ("peer", "none") => "un-split".to_owned(),
         ("congestion", "reno") => "New Reno".to_owned(),
         ("congestion", word @ ("cubic" | "bbr")) => word.to_uppercase(),
+        ("way", word @ ("cubic" | "bbr")) => format!("TCP, {word}"),
         ("scheme", "1" | "2" | "3" | "4") => format!("({value})"),
         ("lossy", word) => word.replace('-', " "),
         ("mtu" | "lan-mtu", number) => {

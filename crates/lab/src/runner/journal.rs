@@ -82,7 +82,7 @@ pub struct Row {
     pub seed: u64,
     /// When it ended, seconds since 1970.
     pub time: u64,
-    /// How long it took, with all it took to set it up.
+    /// How long it took, with all it took to set it up; of several beside each other, each has its part.
     pub seconds: f64,
     /// What it yielded.
     #[serde(default, skip_serializing_if = "Option::is_none")]

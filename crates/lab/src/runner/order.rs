@@ -1,9 +1,11 @@
 //! In which order runs are made: peers beside each other in time, everything else shuffled.
 
 use crate::cell::Cell;
+use crate::engine::WHOLE;
 use crate::plan::Plan;
 use ekiden_model::rng::Rng;
 use sha2::{Digest, Sha256};
+use std::collections::VecDeque;
 
 /// A run to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,27 @@ pub fn tasks(plan: &Plan, cells: &[(Cell, u32)], seed: u64) -> Vec<Task> {
         }
     }
     tasks
+}
+
+/// Takes the first task, and those after it of the same part that the machine bears beside it.
+pub fn take(tasks: &mut VecDeque<Task>, weight: impl Fn(&Cell) -> u32) -> Vec<Task> {
+    let Some(first) = tasks.pop_front() else { return Vec::new() };
+    let mut borne = weight(&first.cell);
+    let mut taken = vec![first];
+    let mut at = 0;
+    while borne < WHOLE
+        && let Some(next) = tasks.get(at)
+    {
+        let alike = taken.first().is_some_and(|first| first.cell.part == next.cell.part);
+        let weight = weight(&next.cell);
+        if !alike || borne + weight > WHOLE {
+            at += 1;
+            continue;
+        }
+        borne += weight;
+        taken.extend(tasks.remove(at));
+    }
+    taken
 }
 
 /// Groups of equal key, in an order drawn by lot.
@@ -91,6 +114,25 @@ mod tests {
         assert_eq!(changes.len(), different.len(), "a condition came twice in a block");
         assert_eq!(tasks, super::tasks(&plan, &cells, 1));
         assert_ne!(tasks, super::tasks(&plan, &cells, 2));
+    }
+
+    #[test]
+    fn what_the_machine_bears_is_taken_together_part_by_part() {
+        let task = |part: &str, repetition| Task {
+            cell: Cell { part: part.to_owned(), values: [].into() },
+            repetition,
+            seed: 0,
+        };
+        let all = [("a", 0), ("b", 1), ("a", 2), ("a", 3), ("b", 4), ("a", 5)];
+        let mut tasks: VecDeque<Task> = all.map(|(part, n)| task(part, n)).into();
+        let mut next = |of_a: u32| -> Vec<u32> {
+            let weight = |cell: &Cell| if cell.part == "a" { of_a } else { WHOLE };
+            take(&mut tasks, weight).iter().map(|task| task.repetition).collect()
+        };
+        assert_eq!(next(40), [0, 2]);
+        assert_eq!(next(1), [1]);
+        assert_eq!(next(50), [3, 5]);
+        assert_eq!((next(1), next(1)), (vec![4], vec![]));
     }
 
     #[test]

@@ -15,6 +15,10 @@ struct MadeUp {
     deterministic: bool,
     stop_at: usize,
     stop: Arc<AtomicBool>,
+    /// Of each run.
+    weight: u32,
+    /// How many runs were made at once, each time.
+    at_once: Arc<Mutex<Vec<usize>>>,
 }
 
 impl MadeUp {
@@ -29,6 +33,8 @@ impl MadeUp {
             deterministic: false,
             stop_at: usize::MAX,
             stop: Arc::default(),
+            weight: crate::engine::WHOLE,
+            at_once: Arc::default(),
         }
     }
 }
@@ -49,6 +55,15 @@ impl Engine for MadeUp {
     fn calibrate(&mut self) -> Result<Calibration, EngineError> {
         let errors = [("rate, 1 Gbit/s".to_owned(), self.error)].into();
         Ok(Calibration { errors, figures: BTreeMap::new() })
+    }
+
+    fn weight(&self, _: &Cell) -> u32 {
+        self.weight
+    }
+
+    fn run_beside(&mut self, tasks: &[Task]) -> Vec<Result<Outcome, EngineError>> {
+        self.at_once.lock().unwrap().push(tasks.len());
+        tasks.iter().map(|task| self.run(&task.cell, task.repetition, task.seed)).collect()
     }
 
     fn run(&mut self, _: &Cell, _: u32, _: u64) -> Result<Outcome, EngineError> {
@@ -186,6 +201,30 @@ fn an_interrupted_batch_goes_on_where_it_stopped() {
     let folder = tempfile::tempdir().unwrap();
     let done = run(folder.path(), MadeUp { stop_at: 2, ..MadeUp::new() }).unwrap();
     assert_eq!((done.made, done.left), (2, 2));
+    let done = run(folder.path(), MadeUp::new()).unwrap();
+    assert_eq!((done.made, done.kept, done.left), (2, 2, 0));
+}
+
+#[test]
+fn what_failed_of_several_at_once_is_tried_again_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = MadeUp { weight: 30, fail: |n| n == 2, taint: |n| n == 3, ..MadeUp::new() };
+    let at_once = Arc::clone(&engine.at_once);
+    let done = run(folder.path(), engine).unwrap();
+    assert_eq!(*at_once.lock().unwrap(), [3, 2, 1]);
+    assert_eq!((done.made, done.given_up, done.tainted), (6, 0, 0));
+    let rows = journal::read(folder.path()).unwrap().unwrap().rows;
+    let attempts: Vec<u32> = rows.iter().map(|row| row.attempt).collect();
+    assert_eq!(attempts, [0, 0, 0, 1, 1, 0]);
+    assert_eq!([&rows[3].cell, &rows[4].cell], [&rows[1].cell, &rows[2].cell]);
+}
+
+#[test]
+fn what_was_broken_off_at_once_is_left_in_its_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = MadeUp { weight: 25, stop_at: 1, fail: |n| n > 2, ..MadeUp::new() };
+    let done = run(folder.path(), engine).unwrap();
+    assert_eq!((done.made, done.left, done.given_up), (2, 2, 0));
     let done = run(folder.path(), MadeUp::new()).unwrap();
     assert_eq!((done.made, done.kept, done.left), (2, 2, 0));
 }

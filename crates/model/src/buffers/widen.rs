@@ -78,12 +78,18 @@ impl Widening {
         self.widened[side as usize]
     }
 
+    /// What was answered was done: this buffer has been made wider. Where it was not, for want of memory or
+    /// of the privilege, the kernel has it still, and the same may be answered at the next look.
+    pub const fn on_widened(&mut self, side: Side) {
+        self.widened[side as usize] = true;
+    }
+
     /// The kernel, or somebody else, has both buffers again.
     pub fn on_given_back(&mut self) {
         *self = Self::default();
     }
 
-    /// A look: what is to be done, the send buffer first. `tuned` is how far auto-tuning goes on each side,
+    /// A look: what is to be done, the send buffer first; [`on_widened`](Self::on_widened) says that it was. `tuned` is how far auto-tuning goes on each side,
     /// and `ceiling` how far this does.
     pub fn on_look(
         &mut self,
@@ -124,7 +130,6 @@ impl Widening {
                 self.little[nth] = 0;
                 let wider = size.saturating_mul(2).min(ceiling);
                 if wider > size {
-                    self.widened[nth] = true;
                     answer[nth] = Some(Widen::To(Bytes::new(wider)));
                 }
             } else if widened {
@@ -172,6 +177,7 @@ mod tests {
             let look = Looked { received, ..receiving(second, size) };
             if let [None, Some(Widen::To(to))] = widening.on_look(at(second), look, TUNED, 64 * MIB)
             {
+                widening.on_widened(Side::Receive);
                 size = to.as_u64();
             }
             received += (size / 2 * 10 / 6).min(25_000_000);
@@ -246,12 +252,28 @@ mod tests {
         widening.on_look(at(0), receiving(0, 6 * MIB), TUNED, 64 * MIB);
         let [_, wider] = widening.on_look(at(1), receiving(1, 6 * MIB), TUNED, 64 * MIB);
         assert_eq!(wider, Some(Widen::To(Bytes::mib(12))));
+        assert!(!widening.is_widened(Side::Receive), "asked for, and not done yet");
+        widening.on_widened(Side::Receive);
         let quiet = Looked { received: receiving(1, 6 * MIB).received, ..receiving(0, 12 * MIB) };
         let back = (2..100).find(|second| {
             widening.on_look(at(*second), quiet, TUNED, 64 * MIB) == [None, Some(Widen::Back)]
         });
         assert_eq!(back, Some(1 + u64::from(PATIENCE)));
         assert!(!widening.is_widened(Side::Receive));
+    }
+
+    #[test]
+    fn what_could_not_be_done_is_asked_for_again_and_never_given_back() {
+        let mut widening = Widening::default();
+        for second in 0..4 {
+            let [_, step] =
+                widening.on_look(at(second), receiving(second, 6 * MIB), TUNED, 64 * MIB);
+            assert_eq!(step, (second > 0).then_some(Widen::To(Bytes::mib(12))));
+        }
+        let quiet = Looked { received: receiving(3, 6 * MIB).received, ..receiving(0, 6 * MIB) };
+        for second in 4..100 {
+            assert_eq!(widening.on_look(at(second), quiet, TUNED, 64 * MIB), [None; 2]);
+        }
     }
 
     proptest! {

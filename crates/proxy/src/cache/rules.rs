@@ -78,7 +78,7 @@ pub(super) fn concerns(request: &Request, body: Body) -> Result<(), Forward> {
 }
 
 /// Whether the client wants what is stored or nothing (RFC 9111 §5.2.1.7).
-pub(super) fn only_if_cached(request: &Request) -> bool {
+pub(crate) fn only_if_cached(request: &Request) -> bool {
     has(&request.fields, "cache-control", "only-if-cached")
 }
 

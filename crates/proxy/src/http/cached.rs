@@ -58,7 +58,7 @@ pub(super) async fn send(
     hit: &Hit,
     keep: bool,
 ) -> Result<(), String> {
-    let Hit { stored, age, said, client_has_it } = hit;
+    let Hit { stored, age, said, client_has_it, .. } = hit;
     let mut fields = stored.fields();
     let field = |name: &str, value: String| Field { name: name.into(), value: value.into_bytes() };
     fields.push(field("Age", age.to_string()));
@@ -86,6 +86,7 @@ pub(super) async fn send(
             .await
             .map_err(|error| format!("the client's connection broke: {error}"))?;
         session.registered.moved(clock::now(), 0, payload as u64, 0);
+        hit.on_sent(payload);
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use super::fields;
 use super::head::{Limits, Request, Version, read_request};
 use super::reply;
 use super::target::{self, Target};
-use crate::cache::{Found, Hit, Visit};
+use crate::cache::{Found, Hit, Visit, only_if_cached};
 use crate::chain::Purpose;
 use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
@@ -235,17 +235,18 @@ async fn forward(session: &Session, incoming: &mut Incoming, mut plan: Plan) -> 
     if let Some(cache) = &session.world.means.cache {
         match cached::consult(session, cache, &plan, body).await {
             Found::Pass(visit) => plan.visit = Some(visit),
-            Found::Nothing => {
-                let text = "the client wants a stored response or none, and none is stored";
-                let nothing = Failure::new(Kind::Malformed(504), text);
-                return refuse(session, &mut entry, &nothing, Some(&plan.request)).await;
-            }
+            Found::Nothing => return nothing_stored(session, &mut entry, &plan).await,
             Found::Hit(hit) => {
                 // while it is sent it is in memory, whatever the cache does meanwhile
                 let means = &session.world.means;
                 if let Some(_held) = means.reserve(hit.stored.body.len()) {
+                    hit.on_used();
                     return answer_from_cache(session, &mut entry, &plan, &hit).await;
                 }
+                if only_if_cached(&plan.request) {
+                    return nothing_stored(session, &mut entry, &plan).await;
+                }
+                hit.on_not_used();
             }
         }
     }
@@ -262,6 +263,13 @@ async fn forward(session: &Session, incoming: &mut Incoming, mut plan: Plan) -> 
         }
         Err(failure) => refuse(session, &mut entry, &failure, Some(&plan.request)).await,
     }
+}
+
+/// The client does not want the origin asked (RFC 9111 §5.2.1.7).
+async fn nothing_stored(session: &Session, entry: &mut LogEntry, plan: &Plan) -> Next {
+    let text = "the client wants a stored response or none, and there is none for this request";
+    let nothing = Failure::new(Kind::Malformed(504), text);
+    refuse(session, entry, &nothing, Some(&plan.request)).await
 }
 
 async fn answer_from_cache(

@@ -222,9 +222,14 @@ pub(super) fn has_spoken(stream: &TcpStream) -> bool {
 }
 
 impl State {
-    /// Closes so many idle connections, the longest idle first; how many it were.
+    /// Closes so many idle connections for what is low, the longest idle first; how many it were.
     pub(super) fn evict(&mut self, wanted: u64, after: &mut After) -> u64 {
         let cause = self.pressure.shortage().map_or(Resource::Connections, |short| short.resource);
+        self.evict_for(cause, wanted, after)
+    }
+
+    /// The same, for something that is known to be low.
+    pub(super) fn evict_for(&mut self, cause: Resource, wanted: u64, after: &mut After) -> u64 {
         let mut closed = 0;
         while closed < wanted {
             let Some(idle) = self.register.evict() else { break };

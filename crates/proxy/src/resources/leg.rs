@@ -167,6 +167,11 @@ impl Leg {
                     // without the privilege more is not given, and asking would cut what tuning gave
                     if to > size && room(to - size) {
                         refused = self.set(side, to).or(refused);
+                        if self.given[side as usize]
+                            .is_some_and(|(_, given)| u64::from(given) > size)
+                        {
+                            self.widening.on_widened(side);
+                        }
                     }
                 }
                 Some(Widen::Back) => {
@@ -250,6 +255,96 @@ impl Seen {
             received: info.bytes_received.unwrap_or_default(),
             rtt: Span::from_micros(rtt.into()),
             path: Span::from_micros(info.min_rtt_us().unwrap_or_default().into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const TUNED: u64 = 6 << 20;
+
+    /// A receive buffer that stands in the way of 200 Mbit/s × 600 ms, looked at in this second.
+    fn in_the_way(stream: &TcpStream, second: u64) -> Seen {
+        let mut info = TcpInfo::read(stream.as_fd()).unwrap();
+        let memory = buffers::memory(stream.as_fd()).unwrap();
+        info.rcv_wnd = Some(memory.receive_buffer / 2);
+        info.bytes_received = Some(second * 25_000_000);
+        (info.rtt, info.rcv_rtt) = (600_000, 600_000);
+        info.min_rtt = Some(600_000);
+        Seen { info, memory: Memory { receive_used: 0, ..memory } }
+    }
+
+    const LOOKS: u64 = 6;
+
+    /// Some looks at a leg whose kernel is done with tuning; what its receive buffer was and is.
+    async fn widened(room: bool, limits: [Limits; 2]) -> (Leg, u64, u64) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _other) = (Arc::new(stream), listener.accept().await.unwrap());
+        let mut leg =
+            Leg::new(&stream, None, &Open { send: true, receive: true, ..Open::default() });
+        let size = || u64::from(buffers::memory(stream.as_fd()).unwrap().receive_buffer);
+        let before = size();
+        for second in 0..LOOKS {
+            let seen = in_the_way(&stream, second);
+            let now = Time::ZERO + Span::from_secs(second);
+            leg.widen(now, &seen, &limits, 64 << 20, |_| room);
+        }
+        let after = size();
+        (leg, before, after)
+    }
+
+    fn limits(unprivileged: u64) -> [Limits; 2] {
+        [Limits { first: 16_384, tuned: 0, unprivileged }; 2]
+    }
+
+    #[tokio::test]
+    async fn without_room_nothing_is_widened_nor_said_to_be() {
+        let (leg, before, after) = widened(false, limits(TUNED)).await;
+        assert!(!leg.is_widened(Side::Receive) && leg.given(Side::Receive).is_none());
+        assert_eq!(before, after);
+        let (leg, before, after) = widened(true, limits(TUNED)).await;
+        assert!(leg.is_widened(Side::Receive) && after > before, "{before} {after}");
+    }
+
+    /// The capability is taken from a child of this test, so that the kernel itself says no.
+    #[test]
+    fn without_the_privilege_it_goes_as_far_as_the_kernel_lets_everybody() {
+        if Capabilities::of_this_process().net_admin {
+            let test = std::env::current_exe().unwrap();
+            let name = "resources::leg::tests::without_the_privilege_it_goes_as_far_as_the_kernel_lets_everybody";
+            let drop =
+                ["--bounding-set=-net_admin", "--inh-caps=-net_admin", "--ambient-caps=-all"];
+            let ran = Command::new("setpriv").args(drop).arg(test).args(["--exact", name]).output();
+            let ran = match ran {
+                Ok(ran) => ran,
+                Err(error) if std::env::var_os("CI").is_none() => {
+                    return println!("SKIPPED: setpriv cannot be run: {error}");
+                }
+                Err(error) => panic!("setpriv cannot be run: {error}"),
+            };
+            let said = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let real = Side::ALL.map(Limits::of);
+        let tuned = |mut limits: Limits| {
+            limits.tuned = 0;
+            limits
+        };
+        let (leg, before, after) = runtime.block_on(widened(true, real.map(tuned)));
+        let most = real[Side::Receive as usize].unprivileged;
+        if most > before {
+            // twice as much was wanted at each look but the first
+            assert_eq!(after, most.min(before << (LOOKS - 1)));
+            assert!(leg.is_widened(Side::Receive));
+        } else {
+            assert_eq!(after, before, "asking would have cut what there is");
+            assert!(!leg.is_widened(Side::Receive) && leg.given(Side::Receive).is_none());
         }
     }
 }

@@ -103,7 +103,7 @@ impl Resources {
                     }
                     Verdict::Wait(_) => break verdict,
                     Verdict::Refuse { .. } => {
-                        state.counts.turned_away += 1;
+                        state.count_refusal();
                         break verdict;
                     }
                 }

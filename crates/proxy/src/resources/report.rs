@@ -143,6 +143,7 @@ impl State {
             waiting: admission.waiting as u64,
             waited: admission.waited,
             refused: self.counts.turned_away,
+            refused_beside_idle: self.counts.turned_away_beside_idle,
         }
     }
 

@@ -66,6 +66,8 @@ pub struct PressureStatus {
     pub waited: u64,
     /// Newcomers that were refused, after waiting or because too many waited.
     pub refused: u64,
+    /// Of those, the ones refused in a moment in which an idle connection was held.
+    pub refused_beside_idle: u64,
 }
 
 /// How one resource stands.
@@ -113,10 +115,39 @@ pub struct CacheStatus {
     pub validated: u64,
     /// Responses stored.
     pub stored: u64,
-    /// Responses taken away because a request changed what they tell of.
+    /// Responses taken away: a request changed what they tell of, or a newer one came that is not kept.
     pub removed: u64,
-    /// Bytes of bodies sent from it.
+    /// Entries pushed out of memory by others; where there is a disk they are still there.
+    #[serde(default)]
+    pub pushed_out: u64,
+    /// Entries that did not get to the disk: more came than it could write. They stand in memory.
+    #[serde(default)]
+    pub not_written: u64,
+    /// Bytes of bodies sent from it; answers to HEAD and 304 have none.
     pub bytes: u64,
+}
+
+/// UDP ASSOCIATE of SOCKS5. Counters are since the start.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+pub struct UdpStatus {
+    /// Associations now.
+    pub associations: u64,
+    /// The most at once; 0: none.
+    pub limit: u64,
+    /// Associations that were begun.
+    pub begun: u64,
+    /// Datagrams from clients that went out.
+    pub datagrams_up: u64,
+    /// Datagrams that came back to clients.
+    pub datagrams_down: u64,
+    /// Dropped: no header, a fragment, no clear destination.
+    pub malformed: u64,
+    /// Dropped: not from the association's client.
+    pub foreign: u64,
+    /// Dropped: a rule or a special address, or no way there carries datagrams.
+    pub refused: u64,
+    /// Dropped: no such name, no route, no room at the moment.
+    pub undelivered: u64,
 }
 
 /// One buffer of one leg.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail loudly
 
 mod answers;
+mod datagrams;
 mod failover;
 mod harness;
 mod name_server;

@@ -16,7 +16,10 @@ const NOISY_LATE: f64 = 0.005;
 const TAINTED_LATE: f64 = 0.05;
 
 /// How far a run's links can be believed, and why not further. `busy` is nothing where that is not known.
-pub(super) fn judge(reports: &[LinkReport], busy: Option<f64>) -> (Fidelity, Vec<String>) {
+pub(in crate::kernel) fn judge(
+    reports: &[LinkReport],
+    busy: Option<f64>,
+) -> (Fidelity, Vec<String>) {
     let directions = || reports.iter().flat_map(|report| &report.directions);
     let sum = |of: fn(&ekiden_emulator::report::DirectionReport) -> u64| directions().map(of).sum();
     judged(sum(|one| one.packets.delivered), sum(|one| one.late), sum(|one| one.missed), busy)
@@ -44,14 +47,14 @@ fn judged(packets: u64, late: u64, missed: u64, busy: Option<f64>) -> (Fidelity,
 
 /// A look at `/proc/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Processors {
+pub(in crate::kernel) struct Processors {
     busy: u64,
     all: u64,
 }
 
 impl Processors {
     /// Now; nothing where there is no `/proc/stat`.
-    pub(super) fn look() -> Option<Self> {
+    pub(in crate::kernel) fn look() -> Option<Self> {
         Self::read(&fs::read_to_string("/proc/stat").ok()?)
     }
 
@@ -66,7 +69,7 @@ impl Processors {
     }
 
     /// Share of the time since then that they were busy, 0 … 1.
-    pub(super) fn busy_since(self, then: Self) -> f64 {
+    pub(in crate::kernel) fn busy_since(self, then: Self) -> f64 {
         let all = self.all.saturating_sub(then.all).max(1);
         self.busy.saturating_sub(then.busy) as f64 / all as f64
     }

@@ -1,6 +1,9 @@
 //! One stream over a path that wants more than the kernel's tuning gives (issue 6): relays with their
 //! default settings, and what they said of their buffers.
 //!
+//! How wide a window can become is settled in the handshake by the third number of `tcp_rmem`, the cell's
+//! `receive`: 32 MiB since Linux 6.16, 6 MiB before.
+//!
 //! Where the long leg ends at a client or server, that one's own limits are set wide, as by somebody who
 //! knows such paths; with a relay at each end nobody's are.
 
@@ -14,7 +17,7 @@ use crate::load::documents::Documents;
 use crate::load::fetch::fetch;
 use crate::peers::{Peer, Start, ekiden};
 use ekiden_emulator::topology::Topology;
-use ekiden_model::units::Span;
+use ekiden_model::units::{Bytes, Span};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,9 +40,11 @@ const WIDE: u64 = 64 << 20;
 pub(super) fn network(cell: &Cell, seed: u64) -> Result<Network, EngineError> {
     let mut network = network::of(cell, seed, None)?;
     let relays: usize = cell.value("relays")?;
+    let receive = cell.value::<Bytes>("receive")?.as_u64();
     for host in &mut network.plan.hosts {
         let own = BUFFERS_OF_LINUX.map(|(key, value)| (key.to_owned(), value.to_owned()));
         host.sysctls.extend(own);
+        host.sysctls.insert("net.ipv4.tcp_rmem".to_owned(), format!("4096 131072 {receive}"));
         if relays < 2 && !host.name.starts_with("relay") {
             for (key, first) in [("net.ipv4.tcp_rmem", 131_072), ("net.ipv4.tcp_wmem", 16_384)] {
                 host.sysctls.insert(key.to_owned(), format!("4096 {first} {WIDE}"));

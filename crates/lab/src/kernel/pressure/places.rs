@@ -8,11 +8,13 @@
 //! for each would take the emulator more than it has. No cache: everything is asked of the servers.
 //!
 //! **The same limit for all.** A place is a client with what its request leads to, or a pooled connection:
-//! 200 places are at most 400 sockets. squid's limit is of descriptors: 400, and as many as it has open
-//! when nobody has come yet. It keeps a quarter of them in reserve and accepts nobody into that.
+//! 200 places are at most 400 sockets; those who wait in turn have theirs beside them. squid's limit is of
+//! descriptors: 400, and as many as it has open when nobody has come yet. It keeps a quarter of them in
+//! reserve and accepts nobody into that. Where `bound` is «descriptors», ekiden's is reckoned in the same way,
+//! and of them are also those who wait, and what it keeps in reserve.
 //!
 //! **The same memory for all.** A pool is ekiden's budget, and what scheme 1's fixed buffers come to; on
-//! squid's machine no buffer grows beyond its equal part. Without one, the kernel tunes for both.
+//! squid's machine no buffer grows beyond its equal part of 200 places, whether it fills them or not. Without one, the kernel tunes for both.
 
 use super::cost::{self, Processors};
 use super::star::{self, Far, HUB, host};
@@ -114,7 +116,8 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     }
     let (proxy, descriptors) = proxy(cell, &topology, binary)?;
     std::thread::sleep(SETTLING);
-    let watch = Watch::begin(&proxy, descriptors.is_none());
+    let squid = cell.text("scheme")? == "squid";
+    let watch = Watch::begin(&proxy, !squid);
     let (processors, own) = (Processors::look(), proxy.cpu_time());
     let begin = Instant::now();
     let crowd = Arc::new(Crowd {
@@ -147,6 +150,8 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     tell("machine_busy", processors.unwrap_or(0.0));
     if let Some(descriptors) = descriptors {
         tell("descriptors", descriptors as f64);
+    }
+    if squid {
         let log = std::fs::read_to_string(proxy.folder().join("squid.log")).unwrap_or_default();
         let warned = log.matches("running out of filedescriptors").count();
         tell("warned", warned as f64);
@@ -180,12 +185,18 @@ fn proxy(
 ) -> Result<(Peer, Option<u64>), EngineError> {
     let place = place(host(topology, HUB)?).map_err(|error| EngineError(error.to_string()))?;
     let start = Start { cpu: None, place: Some(place), upstream: None };
-    if cell.text("scheme")? != "squid" {
-        return Ok((ekiden::start_asked(&start, binary, &settings(cell)?)?, None));
+    let bounded = cell.text("bound")? == "descriptors";
+    if cell.text("scheme")? == "squid" {
+        let descriptors = 2 * PLACES + squid::start(&start)?.descriptors();
+        let squid = squid::start_limited(&start, descriptors, cell.value("persist")?)?;
+        return Ok((squid, Some(descriptors)));
     }
-    let at_rest = squid::start(&start)?.descriptors();
-    let descriptors = 2 * PLACES + at_rest;
-    Ok((squid::start_limited(&start, descriptors, cell.value("persist")?)?, Some(descriptors)))
+    let settings = settings(cell)?;
+    if !bounded {
+        return Ok((ekiden::start_asked(&start, binary, &settings)?, None));
+    }
+    let descriptors = 2 * PLACES + ekiden::start_asked(&start, binary, &settings)?.descriptors();
+    Ok((ekiden::start_limited(&start, binary, &settings, descriptors)?, Some(descriptors)))
 }
 
 /// What an ekiden of this cell is told.
@@ -204,8 +215,10 @@ fn settings(cell: &Cell) -> Result<String, EngineError> {
     // an hour is the most that can be said
     let patience = if patience == "never" { "1 h" } else { patience };
     let period: Span = cell.value("period")?;
+    // each takes two descriptors that are needed for places; small documents are copied
+    let pipes = if cell.text("bound")? == "descriptors" { "pipes = 8\n" } else { "" };
     Ok(format!(
-        "[budgets]\nconnections = {PLACES}\n\n[buffers]\nscheme = \"{scheme}\"\ninitial = \"{FIXED}\"\n\
+        "[budgets]\nconnections = {PLACES}\n{pipes}\n[buffers]\nscheme = \"{scheme}\"\ninitial = \"{FIXED}\"\n\
          tick = \"{period}\"\n{budget}\n[pressure]\npatience = \"{patience}\"\n\n[pool]\nidle = \"{persist}\"\n\n\
          [timeouts]\nkeep_alive = \"{persist}\"\n"
     ))
@@ -235,7 +248,7 @@ fn outcome(bytes: u64, entries: &Entries, seen: &Seen) -> Result<Outcome, Engine
     for (name, count) in [
         ("asked", entries.asked),
         ("answered", all.len() as u64),
-        ("refused", entries.refused),
+        ("refused", entries.refused - entries.errors),
         ("failed", entries.failed + entries.errors),
         ("outstanding", entries.outstanding),
         ("repeated", entries.repeated),
@@ -249,6 +262,7 @@ fn outcome(bytes: u64, entries: &Entries, seen: &Seen) -> Result<Outcome, Engine
     if let Some(own) = &seen.own {
         tell("mean_idle", own.mean_idle);
         for (name, count) in [
+            ("looks", own.looks),
             ("evicted", own.evicted),
             ("waited", own.waited),
             ("reused", own.reused),

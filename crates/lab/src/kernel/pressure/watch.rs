@@ -31,8 +31,7 @@ pub(super) struct Own {
     pub(super) most_places: u64,
     /// Bytes of buffers given out, as the kernel counts, the most at any look.
     pub(super) most_granted: u64,
-    /// Seconds in which somebody was refused although an idle connection was held at their beginning and
-    /// at their end.
+    /// Of the refused, those in whose moment an idle connection was held.
     pub(super) refused_beside_idle: u64,
     /// Idle connections held, of all kinds, mean over all looks.
     pub(super) mean_idle: f64,
@@ -44,8 +43,6 @@ pub(super) struct Own {
     pub(super) refused: u64,
     /// Pooled connections used again.
     pub(super) reused: u64,
-    /// Idle connections, and refusals, at the last look.
-    last: Option<(u64, u64)>,
 }
 
 impl Own {
@@ -60,14 +57,7 @@ impl Own {
         let evicted = status.pointer("/pressure/evicted").and_then(Value::as_array);
         let idle = number("/idle/clients") + number("/idle/tunnels") + number("/idle/pooled");
         self.refused = number("/pressure/refused");
-        if let Some((idle_before, refused_before)) = self.last
-            && idle_before > 0
-            && idle > 0
-            && self.refused > refused_before
-        {
-            self.refused_beside_idle += 1;
-        }
-        self.last = Some((idle, self.refused));
+        self.refused_beside_idle = number("/pressure/refused_beside_idle");
         self.mean_idle =
             (self.mean_idle * self.looks as f64 + idle as f64) / (self.looks + 1) as f64;
         self.looks += 1;
@@ -139,15 +129,14 @@ mod tests {
             "pressure": {
                 "levels": [{ "resource": "connections", "used": used }],
                 "evicted": [{ "resource": "connections", "count": 3 }, { "resource": "memory", "count": 1 }],
-                "waited": 5, "refused": refused
+                "waited": 5, "refused": refused, "refused_beside_idle": refused / 3
             }
         })
     }
 
     #[test]
-    fn who_is_refused_beside_an_idle_connection_is_noticed() {
+    fn what_it_says_is_gathered() {
         let mut own = Own::default();
-        // idle at the beginning alone; at the end alone; at both; at both, and nobody refused
         for (idle, refused, used) in [(2, 0, 200), (0, 1, 150), (4, 2, 100), (6, 3, 90), (8, 3, 80)]
         {
             own.add(&status(idle, refused, used));

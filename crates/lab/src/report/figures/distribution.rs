@@ -69,7 +69,7 @@ fn counts(cell: &CellResult, kind: Option<&str>) -> String {
 }
 
 /// log₁₀ of seconds, and which share of values is not shorter; within the axes.
-fn ccdf(classes: &BTreeMap<u64, u64>) -> Vec<Point> {
+pub(super) fn ccdf(classes: &BTreeMap<u64, u64>) -> Vec<Point> {
     let all: u64 = classes.values().sum();
     let point = |x: f64, share: f64| Point { x, y: share, interval: None };
     let mut points = Vec::new();

@@ -1,0 +1,166 @@
+//! The network of a run, with the ends of its way and a server.
+
+use super::bottleneck::Bottleneck;
+use super::way::{Way, host};
+use super::{FAR, NEAR};
+use crate::cell::Cell;
+use crate::engine::{EngineError, Outcome};
+use crate::kernel::pressure::{Processors, judge};
+use crate::load::asking::Ask;
+use crate::load::distant::Distant;
+use crate::load::meter::Meter;
+use ekiden_emulator::engine::Record;
+use ekiden_emulator::topology::{Host, Topology, TopologyPlan};
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Of the server that is there while the way is warmed.
+const WARMING: u16 = 80;
+/// Of the one that is measured.
+const MEASURED: u16 = 81;
+
+/// What stands while a load is put on it. Programs end before their machines do.
+#[derive(Debug)]
+pub(super) struct Scene {
+    pub(super) way: Way,
+    pub(super) bottleneck: Option<Bottleneck>,
+    topology: Topology,
+    processors: Option<Processors>,
+}
+
+impl Scene {
+    /// Builds the network and starts the far end.
+    ///
+    /// # Errors
+    /// The kernel's, or a program's.
+    pub(super) fn build(
+        cell: &Cell,
+        plan: &TopologyPlan,
+        ekiden: &Path,
+    ) -> Result<Self, EngineError> {
+        let link = plan.links.first().ok_or_else(|| EngineError("there is no link".to_owned()))?;
+        let mut bottleneck = Bottleneck::of(&link.forward, &link.backward);
+        let record = Record { rows: bottleneck.as_ref().map(Bottleneck::rows), capture: None };
+        let built = Topology::build_recorded(plan, record);
+        let topology = built.map_err(|error| EngineError::during("the network")(&error))?;
+        bottleneck.iter_mut().for_each(Bottleneck::begins);
+        let way = Way::far(cell, &topology, ekiden)?;
+        Ok(Self { way, bottleneck, topology, processors: Processors::look() })
+    }
+
+    /// The same with both ends, and something that went over the link.
+    ///
+    /// # Errors
+    /// As [`Self::build`], or nothing goes over it.
+    pub(super) fn warm(
+        cell: &Cell,
+        plan: &TopologyPlan,
+        ekiden: &Path,
+    ) -> Result<Self, EngineError> {
+        let mut this = Self::build(cell, plan, ekiden)?;
+        this.way.near(&this.topology)?;
+        let server = this.server(WARMING, Meter::new(Instant::now(), Duration::ZERO))?;
+        this.way.warm(this.near()?, SocketAddr::from((this.far()?.address(), WARMING)))?;
+        drop(server);
+        Ok(this)
+    }
+
+    /// Starts the near end of the way.
+    ///
+    /// # Errors
+    /// It did not start.
+    pub(super) fn begin(&mut self) -> Result<(), EngineError> {
+        self.way.near(&self.topology)
+    }
+
+    /// The server that is measured; what it takes is counted by `taken`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn serve(&self, taken: Meter) -> Result<Distant, EngineError> {
+        self.server(MEASURED, taken)
+    }
+
+    fn server(&self, port: u16, taken: Meter) -> Result<Distant, EngineError> {
+        let failed = EngineError::during("the server");
+        let far = self.far()?;
+        let address = SocketAddr::from((far.address(), port));
+        match far.run(|| Distant::serve(address, taken)) {
+            Ok(served) => served.map_err(|error| failed(&error)),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// How the server that is measured is asked, until `end`.
+    ///
+    /// # Errors
+    /// There is no far machine.
+    pub(super) fn ask(&self, end: Instant) -> Result<Ask, EngineError> {
+        let server = SocketAddr::from((self.far()?.address(), MEASURED));
+        Ok(Ask { proxy: self.way.door(), server, end })
+    }
+
+    /// Begins something in a thread on the near machine.
+    ///
+    /// # Errors
+    /// Out of threads.
+    pub(super) fn start<T: Send + 'static>(
+        &self,
+        act: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<JoinHandle<io::Result<T>>, EngineError> {
+        let failed = EngineError::during("a thread on the near machine");
+        match self.near()?.run(|| thread::Builder::new().spawn(act)) {
+            Ok(begun) => begun.map_err(|error| failed(&error)),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+
+    /// What became of a thread, with what the ends of the way logged where it failed.
+    ///
+    /// # Errors
+    /// It broke, or panicked.
+    pub(super) fn ended<T>(
+        &self,
+        what: &str,
+        thread: JoinHandle<io::Result<T>>,
+    ) -> Result<T, EngineError> {
+        let done = thread.join().unwrap_or_else(|_| Err(io::Error::other("it panicked")));
+        done.map_err(|error| EngineError(format!("{what}: {error}{}", self.way.log())))
+    }
+
+    fn near(&self) -> Result<&Host, EngineError> {
+        host(&self.topology, NEAR)
+    }
+
+    fn far(&self) -> Result<&Host, EngineError> {
+        host(&self.topology, FAR)
+    }
+
+    /// Ends it all, and says in `outcome` whether links kept their time.
+    ///
+    /// # Errors
+    /// The emulator's, or the server had bytes that were wrong.
+    pub(super) fn finish(self, server: Distant, outcome: &mut Outcome) -> Result<(), EngineError> {
+        let Self { way, topology, processors, .. } = self;
+        let wrong = server.wrong();
+        if let Some(version) = way.version() {
+            outcome.facts.insert("version".to_owned(), version);
+        }
+        drop(way);
+        drop(server);
+        let busy = processors.zip(Processors::look()).map(|(then, now)| now.busy_since(then));
+        let links = topology.finish();
+        let links = links.map_err(|error| EngineError::during("the links")(&error))?;
+        (outcome.fidelity, outcome.reasons) = judge(&links, None);
+        outcome.figures.insert("machine_busy".to_owned(), busy.unwrap_or(0.0));
+        let late: u64 = links.iter().flat_map(|link| &link.directions).map(|d| d.late).sum();
+        outcome.figures.insert("late_packets".to_owned(), late as f64);
+        if wrong > 0 {
+            return Err(EngineError(format!("{wrong} uploads had bytes that were never sent")));
+        }
+        Ok(())
+    }
+}

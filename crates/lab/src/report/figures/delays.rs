@@ -1,0 +1,90 @@
+//! Which share of echoes takes longer than x: a panel for each place, a curve for each way. From half a second
+//! to ten, since a long link's echo takes more than the one and nobody waits for the other.
+
+use super::distribution::ccdf;
+use super::{Place, shown, style};
+use crate::chart::{Kind, Panel, Series};
+use crate::evaluation::CellResult;
+use crate::plan::Figure;
+use crate::plan::axis;
+use std::collections::BTreeMap;
+
+/// Seconds.
+const TICKS: [f64; 6] = [0.5, 0.7, 1.0, 2.0, 5.0, 10.0];
+/// Of some hundred echoes in a run nothing rarer is known.
+const LEAST: f64 = 1e-3;
+const HISTOGRAM: &str = "echo";
+
+/// The panels; none where no cell counts echoes.
+pub(super) fn panels(figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
+    let Some(by) = axis::named(&figure.series) else { return Vec::new() };
+    let split = figure.panels.as_deref().and_then(axis::named);
+    let value = |axis: &axis::Axis, cell: &CellResult| {
+        cell.cell.values.get(axis.name).cloned().unwrap_or_default()
+    };
+    let mut groups: BTreeMap<Place, BTreeMap<Place, &CellResult>> = BTreeMap::new();
+    for cell in cells.iter().filter(|cell| cell.histograms.contains_key(HISTOGRAM)) {
+        let panel = Place::of(split, &split.map_or(String::new(), |axis| value(axis, cell)));
+        let series = Place::of(Some(by), &value(by, cell));
+        groups.entry(panel).or_default().insert(series, cell);
+    }
+    let curve = |(nth, (place, cell)): (usize, (Place, &CellResult))| Series {
+        name: shown(by, &place.text),
+        style: style(by, &place.text, nth),
+        points: cell.histograms.get(HISTOGRAM).map_or_else(Vec::new, ccdf),
+    };
+    let panel = |(place, cells): (Place, BTreeMap<Place, &CellResult>)| Panel {
+        title: split.map_or_else(String::new, |axis| {
+            format!("{} {}", axis.title, shown(axis, &place.text))
+        }),
+        x_title: "echo, s".to_owned(),
+        y_title: "share above".to_owned(),
+        kind: Kind::Curves,
+        log: true,
+        gap: f64::INFINITY,
+        ticks: TICKS.map(|seconds| (seconds.log10(), seconds.to_string())).into(),
+        series: cells.into_iter().enumerate().map(curve).collect(),
+        reach: Some((LEAST, 1.0)),
+        marks: Vec::new(),
+        wide: false,
+    };
+    groups.into_iter().map(panel).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::{evaluate, tests};
+    use crate::plan::{Selection, Shape};
+
+    #[test]
+    fn a_panel_has_a_curve_for_each_way_that_counted_echoes() {
+        let mut cells = evaluate(&tests::plan(), &tests::kept(tests::rows())).cells;
+        let [first, second, ..] = cells.as_mut_slice() else { panic!("no two cells") };
+        for (cell, way) in [(first, "ekiden"), (second, "cubic")] {
+            let values = [("way", way), ("loss", "5 %")];
+            cell.cell.values = values.map(|(a, v)| (a.to_owned(), v.to_owned())).into();
+            let counts = [(600_000_000, 99), (2_000_000_000, 1)].into();
+            cell.histograms.insert(HISTOGRAM.to_owned(), counts);
+        }
+        let figure = Figure {
+            name: "echo".to_owned(),
+            title: String::new(),
+            caption: String::new(),
+            shape: Shape::Delays,
+            x: String::new(),
+            series: "way".to_owned(),
+            panels: Some("loss".to_owned()),
+            of: Selection { part: String::new(), cells: BTreeMap::new() },
+            log: true,
+        };
+        let drawn = panels(&figure, &cells.iter().collect::<Vec<_>>());
+        let [panel] = drawn.as_slice() else { panic!("{} panels", drawn.len()) };
+        assert_eq!(panel.title, "loss 5 %");
+        let names: Vec<&str> = panel.series.iter().map(|series| series.name.as_str()).collect();
+        assert_eq!(names, ["TCP, cubic", "ekiden"]);
+        let last = panel.series[0].points.last().unwrap();
+        assert!((last.y - 0.01).abs() < 1e-9 && (last.x - 2_f64.log10()).abs() < 1e-9);
+        assert!(panel.svg().contains("polyline"));
+    }
+}

@@ -1,0 +1,174 @@
+//! Opening what keeps the entries: memory, and a disk where there is to be one.
+
+use super::Cache;
+use super::disk::Folder;
+use super::entry::Entry;
+use crate::settings;
+use foyer::{
+    BlockEngineConfig, DefaultHasher, DeviceBuilder, FsDeviceBuilder, HybridCache,
+    HybridCacheBuilder, HybridCacheBuilderPhaseMemory, HybridCachePolicy,
+};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where on disk, and how much.
+pub(super) fn disk_of(settings: &settings::Cache) -> Option<(&Path, usize)> {
+    Some((settings.directory.as_deref()?, settings.disk?.as_usize()))
+}
+
+impl Cache {
+    /// On disk and in memory, or in memory alone where the disk cannot be used.
+    pub(super) async fn build(&self, memory: usize) -> foyer::Result<HybridCache<String, Entry>> {
+        let Some((folder, (_, size))) = self.folder.clone().zip(disk_of(&self.settings)) else {
+            return self.builder(memory).storage().build().await;
+        };
+        let alone = "the cache goes on in memory alone";
+        if let Err(why) = off_the_runtime(&folder, move |folder| folder.has_room(size as u64)).await
+        {
+            tracing::error!("{why}; {alone}");
+            return self.builder(memory).storage().build().await;
+        }
+        match self.build_on_disk(&folder, size, memory).await {
+            Ok(store) => {
+                if let Err(why) = off_the_runtime(&folder, Folder::reserve).await {
+                    tracing::error!("{why}");
+                }
+                Ok(store)
+            }
+            Err(error) => {
+                tracing::error!(
+                    "the cache cannot use {}: {error}; {alone}",
+                    folder.path().display()
+                );
+                self.builder(memory).storage().build().await
+            }
+        }
+    }
+
+    fn builder(
+        &self,
+        memory: usize,
+    ) -> HybridCacheBuilderPhaseMemory<String, Entry, DefaultHasher> {
+        HybridCacheBuilder::new()
+            .with_name("http")
+            .with_event_listener(Arc::clone(&self.counts) as _)
+            .with_metrics_registry(Box::new(self.lost.clone()))
+            // so that little is lost with the process
+            .with_policy(HybridCachePolicy::WriteOnInsertion)
+            .memory(memory)
+            // each shard has its part of the memory, and the largest body is to fit
+            .with_shards(1)
+            .with_weighter(|key: &String, entry: &Entry| key.len() + entry.size())
+    }
+
+    async fn build_on_disk(
+        &self,
+        folder: &Folder,
+        size: usize,
+        memory: usize,
+    ) -> foyer::Result<HybridCache<String, Entry>> {
+        let device = FsDeviceBuilder::new(folder.path()).with_capacity(size).build()?;
+        // a block is the most that one entry takes, and what is given up at once
+        let block = (self.settings.largest.as_usize() + (1 << 20)).max(4 << 20);
+        // what comes while the disk writes waits in here, a part of the memory there is; more is dropped
+        let waiting = (memory / 16).clamp(2 * block, 8 * block);
+        let engine = BlockEngineConfig::new(device)
+            .with_block_size(block)
+            .with_buffer_pool_size(waiting)
+            .with_submit_queue_size_threshold(waiting)
+            // what was taken away must not come back with the next start
+            .with_tombstone_log(true);
+        self.builder(memory).storage().with_engine_config(engine).build().await
+    }
+}
+
+/// Looks at files where that keeps nobody waiting.
+async fn off_the_runtime(
+    folder: &Arc<Folder>,
+    work: impl FnOnce(&Folder) -> Result<(), String> + Send + 'static,
+) -> Result<(), String> {
+    let folder = Arc::clone(folder);
+    let done = tokio::task::spawn_blocking(move || work(&folder)).await;
+    done.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::entry::Varies;
+    use ekiden_model::units::Bytes;
+
+    async fn open(memory: Bytes, folder: &Path) -> Arc<Cache> {
+        let settings = settings::Cache {
+            memory: Some(memory),
+            disk: Some(Bytes::mib(64)),
+            directory: Some(folder.to_owned()),
+            largest: Bytes::mib(1),
+        };
+        let cache = Cache::open(&settings).unwrap().unwrap();
+        cache.is_open().await;
+        assert_eq!(cache.status().disk_limit, Some(64 << 20));
+        cache
+    }
+
+    impl Cache {
+        async fn is_open(&self) {
+            while self.store.get().is_none() {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        }
+    }
+
+    /// About a mebibyte in memory and on disk.
+    fn large() -> Entry {
+        let names = (0..1_000).map(|n| format!("{n:01000}")).collect();
+        Entry::Varies(Arc::new(Varies { names, mark: 0 }))
+    }
+
+    /// All in one thread: nothing is written before the last has come.
+    #[tokio::test]
+    async fn what_the_disk_does_not_take_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = open(Bytes::mib(64), folder.path()).await;
+        let store = cache.store.get().unwrap();
+        let entry = large();
+        (0..40).for_each(|n| drop(store.insert(n.to_string(), entry.clone())));
+        let status = cache.status();
+        assert_eq!((status.entries, status.pushed_out), (40, 0));
+        assert!(status.not_written > 20, "{status:?}");
+        cache.close().await;
+    }
+
+    #[tokio::test]
+    async fn who_is_pushed_out_of_memory_is_counted_and_who_is_taken_away_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = open(Bytes::mib(4), folder.path()).await;
+        let (store, entry) = (cache.store.get().unwrap(), large());
+        (0..10).for_each(|n| drop(store.insert(n.to_string(), entry.clone())));
+        assert_eq!(cache.status().pushed_out, 10 - cache.status().entries);
+        let pushed_out = cache.status().pushed_out;
+        cache.remove("9");
+        cache.remove("nothing");
+        assert_eq!((cache.status().removed, cache.status().pushed_out), (1, pushed_out));
+        cache.close().await;
+    }
+
+    #[tokio::test]
+    async fn without_room_on_disk_it_goes_on_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings::Cache {
+            memory: Some(Bytes::mib(1)),
+            disk: Some(Bytes::new(1 << 60)),
+            directory: Some(folder.path().to_owned()),
+            largest: Bytes::mib(1),
+        };
+        let cache = Cache::open(&settings).unwrap().unwrap();
+        cache.is_open().await;
+        assert_eq!(cache.status().disk_limit, None);
+        let store = cache.store.get().unwrap();
+        store.insert("a".to_owned(), Entry::Varies(Arc::new(Varies { names: vec![], mark: 7 })));
+        assert!(store.get("a").await.unwrap().is_some());
+        let files = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(files, 1, "no more than the lock");
+    }
+}

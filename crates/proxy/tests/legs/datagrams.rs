@@ -1,0 +1,444 @@
+//! UDP ASSOCIATE as a client, the servers it speaks to, and strangers see it.
+
+use crate::harness::*;
+use crate::name_server::{NameServer, addresses};
+use crate::upstream;
+use ekiden_model::units::Span;
+use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Rule, Settings, Udp};
+use ekiden_proxy::status::UdpStatus;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+/// Silence after which nothing is taken to come: wrong, it would only come a little later.
+const SILENCE: Duration = Duration::from_millis(200);
+
+/// A client with an association.
+struct Client {
+    tcp: TcpStream,
+    udp: UdpSocket,
+    /// Where its datagrams go.
+    port: SocketAddr,
+}
+
+/// The reply's code, and where datagrams are to go.
+fn ask(relay: SocketAddr) -> (u8, SocketAddr, TcpStream) {
+    let mut tcp = TcpStream::connect(relay).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut head = [0; 6];
+    tcp.read_exact(&mut head).unwrap();
+    assert_eq!(head[..3], [5, 0, 5]);
+    let mut rest = vec![0; if head[5] == 4 { 18 } else { 6 }];
+    tcp.read_exact(&mut rest).unwrap();
+    let (ip, port) = rest.split_at(rest.len() - 2);
+    let ip: IpAddr = match <[u8; 4]>::try_from(ip) {
+        Ok(four) => four.into(),
+        Err(_) => <[u8; 16]>::try_from(ip).unwrap().into(),
+    };
+    (head[3], SocketAddr::new(ip, u16::from_be_bytes([port[0], port[1]])), tcp)
+}
+
+fn socket(ip: IpAddr) -> UdpSocket {
+    let udp = UdpSocket::bind((ip, 0)).unwrap();
+    udp.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    udp
+}
+
+impl Client {
+    fn of(relay: &Relay) -> Self {
+        let (reply, port, tcp) = ask(relay.address);
+        assert_eq!(reply, 0);
+        assert_eq!(port.ip(), relay.address.ip());
+        Self { tcp, udp: socket(port.ip()), port }
+    }
+
+    fn send(&self, to: SocketAddr, payload: &[u8]) {
+        self.send_raw(&[&head(to), payload].concat());
+    }
+
+    fn send_raw(&self, datagram: &[u8]) {
+        self.udp.send_to(datagram, self.port).unwrap();
+    }
+
+    /// What comes, and from whom the header says.
+    fn receive(&self) -> (SocketAddr, Vec<u8>) {
+        let mut buffer = vec![0; 65_536];
+        let (n, from) = self.udp.recv_from(&mut buffer).unwrap();
+        assert_eq!(from, self.port);
+        let (to, at) = ekiden_proxy::socks::read_datagram(&buffer[..n]).unwrap();
+        let from = to.to_string().parse().unwrap();
+        (from, buffer[at..n].to_vec())
+    }
+
+    fn hears_nothing(&self) {
+        self.udp.set_read_timeout(Some(SILENCE)).unwrap();
+        let heard = self.udp.recv_from(&mut [0; 100]);
+        assert!(matches!(&heard, Err(error) if error.kind() == ErrorKind::WouldBlock), "{heard:?}");
+        self.udp.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    }
+}
+
+fn head(to: SocketAddr) -> Vec<u8> {
+    ekiden_proxy::socks::write_datagram_head(to)
+}
+
+fn named(name: &str, port: u16) -> Vec<u8> {
+    let mut head = vec![0, 0, 0, 3, name.len() as u8];
+    head.extend(name.as_bytes());
+    head.extend(port.to_be_bytes());
+    head
+}
+
+/// A server: what it receives, and from where.
+struct Server(UdpSocket);
+
+impl Server {
+    fn new() -> Self {
+        Self(socket([127, 0, 0, 1].into()))
+    }
+
+    fn at(&self) -> SocketAddr {
+        self.0.local_addr().unwrap()
+    }
+
+    fn receive(&self) -> (SocketAddr, Vec<u8>) {
+        let mut buffer = vec![0; 65_536];
+        let (n, from) = self.0.recv_from(&mut buffer).unwrap();
+        (from, buffer[..n].to_vec())
+    }
+
+    fn answer(&self, to: SocketAddr, payload: &[u8]) {
+        self.0.send_to(payload, to).unwrap();
+    }
+
+    fn hears_nothing(&self) {
+        self.0.set_read_timeout(Some(SILENCE)).unwrap();
+        assert!(self.0.recv_from(&mut [0; 100]).is_err());
+        self.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    }
+}
+
+fn counts(relay: &Relay) -> UdpStatus {
+    relay.status().udp
+}
+
+fn with(change: impl FnOnce(&mut Settings)) -> Relay {
+    let mut settings = settings();
+    change(&mut settings);
+    Relay::start(settings)
+}
+
+/// A question and its answer by this association.
+fn speaks(client: &Client, server: &Server) -> SocketAddr {
+    client.send(server.at(), b"ask");
+    let (from, asked) = server.receive();
+    assert_eq!(asked, b"ask");
+    server.answer(from, b"answer");
+    assert_eq!(client.receive(), (server.at(), b"answer".to_vec()));
+    from
+}
+
+#[test]
+fn datagrams_go_there_and_back_and_end_with_the_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("access");
+    let relay = with(|settings| settings.access_log = AccessLog::File(log.clone()));
+    let (client, server) = (Client::of(&relay), Server::new());
+    speaks(&client, &server);
+    // empty and large ones, too
+    for payload in [vec![], vec![7; 40_000]] {
+        client.send(server.at(), &payload);
+        let (from, got) = server.receive();
+        assert!(got == payload);
+        server.answer(from, &payload);
+        assert!(client.receive().1 == payload);
+    }
+    let connection = relay.relayed();
+    assert_eq!((connection.protocol.as_str(), connection.state.as_str()), ("udp", "relaying"));
+    assert_eq!((connection.bytes_up, connection.bytes_down), (40_003, 40_006));
+    assert_eq!(connection.destination, Some(format!("UDP at {}", client.port)));
+    let status = counts(&relay);
+    assert_eq!((status.associations, status.datagrams_up, status.datagrams_down), (1, 3, 3));
+    let Client { tcp, udp, port } = client;
+    drop(tcp);
+    eventually(|| (counts(&relay).associations == 0).then_some(()));
+    // the port is gone
+    udp.connect(port).unwrap();
+    eventually(|| {
+        let _ = udp.send(b"x");
+        std::thread::sleep(Duration::from_millis(5));
+        matches!(udp.send(b"x"), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
+            .then_some(())
+    });
+    let line = eventually(|| {
+        Some(std::fs::read_to_string(&log).ok()?).filter(|text| text.ends_with('\n'))
+    });
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["protocol"], &line["status"]), (&"udp".into(), &0.into()));
+    assert_eq!((&line["bytes_up"], &line["bytes_down"]), (&40_003.into(), &40_006.into()));
+    assert_eq!(line["result"], "closed; 3 datagrams up, 3 down");
+}
+
+#[test]
+fn ipv6_on_both_sides() {
+    let Ok(server) = UdpSocket::bind("[::1]:0") else { return skip("no IPv6 here") };
+    server.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let server = Server(server);
+    // by IPv4 and by IPv6 to the relay
+    for at in ["127.0.0.1:0", "[::1]:0"] {
+        let relay = with(|settings| settings.listen = vec![at.parse().unwrap()]);
+        let client = Client::of(&relay);
+        speaks(&client, &server);
+        speaks(&client, &Server::new());
+        // an IPv4 address in an IPv6 one is that address
+        let mapped = Server::new();
+        let IpAddr::V4(v4) = mapped.at().ip() else { unreachable!() };
+        let mut wrapped = vec![0, 0, 0, 4];
+        wrapped.extend(v4.to_ipv6_mapped().octets());
+        wrapped.extend(mapped.at().port().to_be_bytes());
+        client.send_raw(&wrapped);
+        mapped.answer(mapped.receive().0, b"x");
+        assert_eq!(client.receive().0, mapped.at());
+    }
+}
+
+#[test]
+fn names_are_resolved_here_and_stay_what_they_were() {
+    let names = NameServer::start(&[
+        ("there.example", addresses(&["127.0.0.1"]), addresses(&[])),
+        ("inside.example", addresses(&["10.0.0.1"]), addresses(&[])),
+        // the first of them may not be reached
+        ("both.example", addresses(&["127.0.0.1"]), addresses(&["fe80::1"])),
+    ]);
+    let relay = with(|settings| {
+        settings.dns.servers = vec![names.address];
+        settings.dns.max_ttl = Span::ZERO;
+        let private = HostPattern::Net("10.0.0.0/8".parse().unwrap());
+        let to = vec![Pattern { host: private, ports: None }];
+        let (from, allow_destinations) = (vec![], vec![]);
+        settings.access.rules =
+            vec![Rule { from, relays: vec![], to, allow: false, allow_destinations }];
+    });
+    let (client, server) = (Client::of(&relay), Server::new());
+    for n in 0..3 {
+        client.send_raw(&[&named("there.example", server.at().port())[..], &[n]].concat());
+        let (from, asked) = server.receive();
+        assert_eq!(asked, [n]);
+        server.answer(from, b"answer");
+        // the header of an answer has the address
+        assert_eq!(client.receive(), (server.at(), b"answer".to_vec()));
+    }
+    assert_eq!(names.asked("there.example", false), 1, "what follows goes to the same address");
+    client.send_raw(&named("both.example", server.at().port()));
+    server.receive();
+    client.send_raw(&named("inside.example", 53));
+    eventually(|| (counts(&relay).refused == 1).then_some(()));
+    client.send_raw(&named("nowhere.example", 53));
+    eventually(|| (counts(&relay).undelivered == 1).then_some(()));
+    assert_eq!(counts(&relay).datagrams_up, 4);
+    assert_eq!(relay.relayed().bytes_up, 3);
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_followed_by_the_next() {
+    let names =
+        NameServer::start(&[("both.example", addresses(&["127.0.0.1"]), addresses(&["::1"]))]);
+    let relay = with(|settings| settings.dns.servers = vec![names.address]);
+    // nobody is there on IPv6, which is tried first
+    let (client, server) = (Client::of(&relay), Server::new());
+    let datagram = [&named("both.example", server.at().port())[..], b"x"].concat();
+    server.0.set_read_timeout(Some(SILENCE)).unwrap();
+    let from = eventually(|| {
+        client.send_raw(&datagram);
+        Some(server.0.recv_from(&mut [0; 9]).ok()?.1)
+    });
+    server.answer(from, b"answer");
+    assert_eq!(client.receive().0, server.at());
+    // who has answered is spoken to for good
+    std::thread::sleep(Duration::from_millis(1_200));
+    for _ in 0..2 {
+        client.send_raw(&datagram);
+        server.receive();
+    }
+}
+
+#[test]
+fn rules_and_special_addresses_hold_for_datagrams() {
+    let server = Server::new();
+    let denied = HostPattern::Net("127.0.0.0/8".parse().unwrap());
+    let port = server.at().port();
+    let rule = Rule {
+        from: vec![],
+        relays: vec![],
+        to: vec![Pattern { host: denied, ports: Some((port, port)) }],
+        allow: false,
+        allow_destinations: vec![],
+    };
+    let relay = with(|settings| settings.access.rules = vec![rule]);
+    let client = Client::of(&relay);
+    client.send(server.at(), b"x");
+    speaks(&client, &Server::new());
+    // this relay itself, and what nobody opened
+    for to in [relay.address.to_string(), "169.254.169.254:53".into(), "224.0.0.251:5353".into()] {
+        client.send(to.parse().unwrap(), b"x");
+    }
+    eventually(|| (counts(&relay).refused == 4).then_some(()));
+    server.hears_nothing();
+    // loopback, where it was not opened
+    let closed = with(|settings| settings.access.allow_destinations = vec![]);
+    let client = Client::of(&closed);
+    client.send(server.at(), b"x");
+    eventually(|| (counts(&closed).refused == 1).then_some(()));
+    server.hears_nothing();
+}
+
+#[test]
+fn fragments_and_what_is_no_datagram_of_socks_are_dropped() {
+    let (relay, server) = (with(|_| {}), Server::new());
+    let client = Client::of(&relay);
+    let good = head(server.at());
+    for (at, byte) in [(2, 1), (2, 0x81), (0, 1), (1, 1), (3, 2)] {
+        let mut bad = good.clone();
+        bad[at] = byte;
+        client.send_raw(&[&bad[..], b"bad"].concat());
+    }
+    client.send_raw(&good[..9]);
+    client.send_raw(&[]);
+    eventually(|| (counts(&relay).malformed == 7).then_some(()));
+    speaks(&client, &server);
+    assert_eq!(counts(&relay).datagrams_up, 1);
+}
+
+#[test]
+fn strangers_are_not_heard_on_either_side() {
+    let (relay, server) = (with(|_| {}), Server::new());
+    let client = Client::of(&relay);
+    // before the client has spoken, somebody else on another address
+    let stranger = socket([127, 0, 0, 2].into());
+    let datagram = [&head(server.at())[..], b"x"].concat();
+    stranger.send_to(&datagram, client.port).unwrap();
+    eventually(|| (counts(&relay).foreign == 1).then_some(()));
+    let outside = speaks(&client, &server);
+    // afterwards another port of the client's own address, too
+    for stranger in [&stranger, &socket([127, 0, 0, 1].into())] {
+        stranger.send_to(&datagram, client.port).unwrap();
+    }
+    eventually(|| (counts(&relay).foreign == 3).then_some(()));
+    server.hears_nothing();
+    // who was not spoken to does not reach the client, on the same address neither
+    for stranger in [stranger, socket(server.at().ip())] {
+        stranger.send_to(b"x", outside).unwrap();
+    }
+    client.hears_nothing();
+    server.answer(outside, b"once more");
+    assert_eq!(client.receive().1, b"once more");
+    // and two clients have nothing of each other
+    let other = Client::of(&relay);
+    assert_ne!(speaks(&other, &server), outside);
+    client.hears_nothing();
+}
+
+#[test]
+fn who_was_spoken_to_longest_ago_is_forgotten_first() {
+    let relay = with(|settings| settings.udp.destinations = 2);
+    let client = Client::of(&relay);
+    let servers = [Server::new(), Server::new(), Server::new()];
+    let outside: Vec<_> = servers.iter().map(|server| speaks(&client, server)).collect();
+    servers[0].answer(outside[0], b"late");
+    client.hears_nothing();
+    servers[1].answer(outside[1], b"in time");
+    assert_eq!(client.receive().1, b"in time");
+}
+
+#[test]
+fn silence_ends_an_association() {
+    let relay = with(|settings| settings.udp.idle = Span::from_millis(400));
+    let (mut client, server) = (Client::of(&relay), Server::new());
+    speaks(&client, &server);
+    assert_eq!(client.tcp.read(&mut [0]).unwrap(), 0);
+    eventually(|| (counts(&relay).associations == 0).then_some(()));
+}
+
+/// The reply to an association that is not to be.
+fn refused(settings: Settings) -> u8 {
+    ask(Relay::start(settings).address).0
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_reason() {
+    let off = Settings { udp: Udp { associations: 0, ..Udp::default() }, ..settings() };
+    assert_eq!(refused(off), 7);
+    // every route goes through a proxy, which carries none
+    let mut through = settings();
+    upstream::add(&mut through, "near", "socks5", loopback(9), None);
+    through.routes = vec![route(vec![], &[&["near"]])];
+    assert_eq!(refused(through.clone()), 7);
+    // one of them does not, after the others or beside
+    through.routes = vec![route(vec![], &[&["near"], &[]])];
+    assert_eq!(refused(through.clone()), 0);
+    let server = Server::new();
+    let net = HostPattern::Net("127.0.0.0/8".parse().unwrap());
+    let port = server.at().port();
+    through.routes =
+        vec![route(vec![Pattern { host: net, ports: Some((port, port)) }], &[&["near"]])];
+    let relay = Relay::start(through);
+    let client = Client::of(&relay);
+    client.send(server.at(), b"x");
+    eventually(|| (counts(&relay).refused == 1).then_some(()));
+    server.hears_nothing();
+    speaks(&client, &Server::new());
+}
+
+#[test]
+fn there_are_as_many_as_there_may_be() {
+    let relay = with(|settings| settings.udp.associations = 1);
+    let first = Client::of(&relay);
+    assert_eq!(ask(relay.address).0, 1);
+    drop(first);
+    eventually(|| (ask(relay.address).0 == 0).then_some(()));
+    // each has the places of two connections
+    let relay = with(|settings| settings.budgets.connections = 3);
+    let first = Client::of(&relay);
+    assert_eq!(ask(relay.address).0, 1);
+    drop(first);
+    eventually(|| (ask(relay.address).0 == 0).then_some(()));
+}
+
+#[test]
+fn an_idle_connection_gives_way_to_an_association() {
+    let relay = with(|settings| {
+        settings.budgets.connections = 2;
+        settings.pool.connections = 0;
+    });
+    let mut idle = TcpStream::connect(relay.address).unwrap();
+    idle.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let echo = std::net::TcpListener::bind(loopback(0)).unwrap();
+    let to = echo.local_addr().unwrap();
+    write!(idle, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+    let (mut origin, _) = echo.accept().unwrap();
+    read_head(&mut origin);
+    origin.write_all(b"HTTP/1.1 204 -\r\n\r\n").unwrap();
+    read_head(&mut idle);
+    eventually(|| (relay.status().idle.clients == 1).then_some(()));
+    let client = Client::of(&relay);
+    speaks(&client, &Server::new());
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
+fn the_leg_s_source_is_the_source_of_datagrams() {
+    let relay = with(|settings| {
+        let socket = ekiden_linux::options::SocketOptions {
+            source: Some([127, 0, 0, 9].into()),
+            ..Default::default()
+        };
+        settings.legs.insert("direct".into(), leg(socket));
+    });
+    let client = Client::of(&relay);
+    let outside = speaks(&client, &Server::new());
+    assert_eq!(outside.ip(), IpAddr::from([127, 0, 0, 9]));
+    // which is of one family
+    client.send("[::1]:9".parse().unwrap(), b"x");
+    eventually(|| (counts(&relay).undelivered == 1).then_some(()));
+}
