@@ -223,3 +223,88 @@ fn what_is_wrong_is_said() {
     let checked = ask(wrong.path(), &["check", &wrong.path().join("c.toml").display().to_string()]);
     assert!(said(&checked).contains("can only be the first of a chain"), "{checked:?}");
 }
+
+/// UDP ASSOCIATE at the near relay, and a server of datagrams that the far one reaches.
+#[test]
+fn datagrams_go_through_a_tunnel() {
+    let [far, near] = pair(["100 Mbit/s", "100 Mbit/s"]);
+    let (_far, near) = (Daemon::start(far), Daemon::start(near));
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 70_000];
+        while let Ok((length, from)) = server.recv_from(&mut buffer) {
+            let answer: Vec<u8> = buffer[..length].iter().rev().copied().collect();
+            server.send_to(&answer, from).unwrap();
+        }
+    });
+    eventually(|| near.tunnel_is_up().then_some(()));
+    let address = near.status().unwrap()["listen"][0].as_str().unwrap().to_owned();
+    let mut control = TcpStream::connect(address).unwrap();
+    control.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut answer = [0; 12];
+    control.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..6], [5, 0, 5, 0, 0, 1], "{answer:?}");
+    let port = u16::from_be_bytes([answer[10], answer[11]]);
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(("127.0.0.1", port)).unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    // by address, and by a name that the far relay resolves; what is too large for a datagram of the tunnel, too
+    let address = [&[1, 127, 0, 0, 1][..], &to.to_be_bytes()].concat();
+    let name = [&[3, 9][..], b"localhost", &to.to_be_bytes()].concat();
+    let unknown = [&[1, 0, 0, 0, 0][..], &to.to_be_bytes()].concat();
+    for (target, from) in [(&address, &address), (&name, &unknown)] {
+        for length in [0_usize, 1, 1_200, 5_000] {
+            let body: Vec<u8> = (0..length).map(|n| n as u8).collect();
+            let sent = [&[0, 0, 0][..], target, &body].concat();
+            let mut buffer = [0; 70_000];
+            let came = eventually(|| {
+                client.send(&sent).unwrap();
+                client.recv(&mut buffer).ok()
+            });
+            let reversed: Vec<u8> = body.iter().rev().copied().collect();
+            assert_eq!(buffer[..came], [&[0, 0, 0][..], from, &reversed].concat());
+            // what was sent again meanwhile
+            while client.recv(&mut buffer).is_ok() {}
+        }
+    }
+    // there the far relay's rules hold, and not those for clients on its loopback
+    let private = [&[0, 0, 0, 1, 100, 127, 255, 254][..], &to.to_be_bytes(), b"x"].concat();
+    client.send(&private).unwrap();
+    eventually(|| {
+        let status = near.status().unwrap();
+        (status["udp"]["refused"].as_u64() > Some(0)).then_some(())
+    });
+    let flows = || near.status().unwrap()["tunnels"][0]["flows"].as_u64();
+    assert_eq!(flows(), Some(2));
+    drop(control);
+    eventually(|| (flows() == Some(0)).then_some(()));
+}
+
+/// A relay that was let in is no client on the other's loopback: what is private there stays closed.
+#[test]
+fn private_destinations_are_closed_to_relays_unless_a_rule_opens_them() {
+    let [far, near] = pair(["100 Mbit/s", "100 Mbit/s"]);
+    let config = fs::read_to_string(far.path().join("c.toml")).unwrap();
+    let config = config.replace("allow_destinations = [\"127.0.0.0/8\"]", "");
+    fs::write(far.path().join("c.toml"), &config).unwrap();
+    let dir = far.path().to_owned();
+    let (mut far, near) = (Daemon::start(far), Daemon::start(near));
+    let port = server(b"inside".to_vec());
+    let ask = |near: &Daemon| {
+        let mut stream = TcpStream::connect(&near.proxy("http")[7..]).unwrap();
+        write!(stream, "GET http://127.0.0.1:{port}/ HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    eventually(|| near.tunnel_is_up().then_some(()));
+    let refused = ask(&near);
+    assert!(refused.contains(" 502 ") && refused.contains("relay «far»"), "{refused}");
+    let rule = "[[rule]]\nrelays = [\"near\"]\naction = \"allow\"\nallow_destinations = [\"127.0.0.0/8\"]\n";
+    fs::write(dir.join("c.toml"), config + rule).unwrap();
+    let pid = far.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    eventually(|| ask(&near).ends_with("inside").then_some(()));
+    assert!(far.child.try_wait().unwrap().is_none());
+}

@@ -46,6 +46,45 @@ pub fn unsent(fd: BorrowedFd<'_>) -> io::Result<Unsent> {
     Ok(Unsent { unacked: both.saturating_sub(unsent), unsent })
 }
 
+/// The DSCP, 0 to 63, of the SYN that began a TCP connection which was accepted; `None` where the kernel does not
+/// say. IPv4 by `IP_PKTOPTIONS` and IPv6 by `IPV6_2292PKTOPTIONS`, which keep the SYN's for streams.
+#[must_use]
+pub fn received_dscp(fd: BorrowedFd<'_>) -> Option<u8> {
+    let ipv6 = SockRef::from(&fd).domain().ok()? == socket2::Domain::IPV6;
+    // an IPv6 socket may carry IPv4: then the IPv4 options know
+    let mapped = SockRef::from(&fd).peer_addr().ok()?.as_socket_ipv6();
+    let v4 = !ipv6 || mapped.is_some_and(|address| address.ip().to_ipv4_mapped().is_some());
+    let (level, ask, all, kind) = match v4 {
+        true => (libc::IPPROTO_IP, libc::IP_RECVTOS, IP_PKTOPTIONS, libc::IP_TOS),
+        false => {
+            (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, IPV6_2292PKTOPTIONS, libc::IPV6_TCLASS)
+        }
+    };
+    sockopt::set_int(fd, level, ask, 1).ok()?;
+    let mut control = [0; 256];
+    let length = sockopt::get_bytes(fd, level, all, &mut control).ok()?;
+    let mut rest = control.get(..length)?;
+    // struct cmsghdr: its length (a word), level and type, then data, padded to words
+    let word = size_of::<usize>();
+    while let Some((head, _)) = rest.split_at_checked(word + 8) {
+        let (length, kinds) = head.split_at(word);
+        let length = usize::from_ne_bytes(length.try_into().ok()?);
+        let number = |at: usize| Some(i32::from_ne_bytes(kinds.get(at..at + 4)?.try_into().ok()?));
+        if number(0)? == level && number(4)? == kind {
+            // an int, or a byte
+            return rest.get(word + 8).map(|tos| tos >> 2);
+        }
+        rest = rest.get(length.max(word + 8).next_multiple_of(word)..)?;
+    }
+    None
+}
+
+// include/uapi/linux/in.h, in6.h
+/// `IP_PKTOPTIONS`
+const IP_PKTOPTIONS: libc::c_int = 9;
+/// `IPV6_2292PKTOPTIONS`
+const IPV6_2292PKTOPTIONS: libc::c_int = 6;
+
 /// `SO_SNDBUF` and `SO_RCVBUF`.
 ///
 /// # Errors
@@ -139,5 +178,30 @@ mod tests {
         assert!(!congestion(client.as_fd()).unwrap().is_empty());
         let file = std::fs::File::open("/dev/null").unwrap();
         assert!(congestion(file.as_fd()).is_err());
+    }
+
+    #[test]
+    fn the_mark_of_whoever_connected_is_read() {
+        for (any, loopback, v6) in [
+            ("127.0.0.1:0", "127.0.0.1", false),
+            ("[::1]:0", "::1", true),
+            ("[::]:0", "127.0.0.1", false),
+        ] {
+            let Ok(listener) = TcpListener::bind(any) else {
+                assert!(any.starts_with('['), "IPv4 is always there");
+                continue;
+            };
+            for dscp in [0_u8, 8, 46] {
+                let port = listener.local_addr().unwrap().port();
+                let to = std::net::SocketAddr::new(loopback.parse().unwrap(), port);
+                let domain = socket2::Domain::for_address(to);
+                let client = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
+                crate::datagram::set_dscp(client.as_fd(), v6, dscp).unwrap();
+                client.connect(&to.into()).unwrap();
+                let server = listener.accept().unwrap().0;
+                assert_eq!(received_dscp(server.as_fd()), Some(dscp), "{any}");
+            }
+        }
+        assert_eq!(received_dscp(std::fs::File::open("/dev/null").unwrap().as_fd()), None);
     }
 }

@@ -8,7 +8,7 @@ mod special;
 pub use special::{Special, special};
 
 use crate::destination::{Destination, Host};
-use crate::settings::{Access, HostPattern, Pattern};
+use crate::settings::{Access, HostPattern, Pattern, Rule};
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -37,14 +37,30 @@ pub enum Denied {
 #[derive(Debug, Clone, Copy)]
 pub struct Decider<'a> {
     access: &'a Access,
-    client: IpAddr,
+    client: Client<'a>,
+}
+
+/// Who comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Client<'a> {
+    /// Somebody at an address.
+    At(IpAddr),
+    /// Whoever stands behind a relay that was let in. It is no client of this machine: what is private here
+    /// stays closed to it unless a rule opens it.
+    Relay(&'a str),
 }
 
 impl Access {
     /// The decisions about one client.
     #[must_use]
     pub fn decider(&self, client: IpAddr) -> Decider<'_> {
-        Decider { access: self, client: client.to_canonical() }
+        Decider { access: self, client: Client::At(client.to_canonical()) }
+    }
+
+    /// The decisions about what comes out of a relay's tunnel, by what the relay is called here.
+    #[must_use]
+    pub const fn decider_for_relay<'a>(&'a self, relay: &'a str) -> Decider<'a> {
+        Decider { access: self, client: Client::Relay(relay) }
     }
 }
 
@@ -55,9 +71,10 @@ impl Decider<'_> {
     /// # Errors
     /// [`Denied::Client`].
     pub fn client(&self) -> Result<(), Denied> {
-        let admitted = self.client.is_loopback()
-            || self.access.rules.iter().any(|rule| rule.allow && within(&rule.from, self.client));
-        if admitted { Ok(()) } else { Err(Denied::Client(self.client)) }
+        self.by_itself().or_else(|denied| {
+            let admits = |rule: &Rule| rule.allow && self.is_meant(rule);
+            if self.access.rules.iter().any(admits) { Ok(()) } else { Err(denied) }
+        })
     }
 
     /// Whether the client may go to `destination` as it named it. Used where the name is resolved
@@ -81,7 +98,7 @@ impl Decider<'_> {
     /// # Errors
     /// [`Denied`].
     pub fn unresolved(&self, destination: &Destination) -> Result<(), Denied> {
-        for rule in self.access.rules.iter().filter(|rule| within(&rule.from, self.client)) {
+        for rule in self.access.rules.iter().filter(|rule| self.is_meant(rule)) {
             if rule.to.is_empty() || rule.to.iter().any(|p| p.matches(destination, None)) {
                 return match rule.allow {
                     true => Ok(()),
@@ -93,7 +110,7 @@ impl Decider<'_> {
                 return Ok(());
             }
         }
-        if self.client.is_loopback() { Ok(()) } else { Err(Denied::Client(self.client)) }
+        self.by_itself()
     }
 
     /// Whether the client may go to `destination` at `address`, one of those it resolved to.
@@ -104,8 +121,10 @@ impl Decider<'_> {
         let address = address.to_canonical();
         let opened = self.rule(destination, Some(address))?;
         let Some(kind) = special(address) else { return Ok(()) };
-        let local_client =
-            self.client.is_loopback() || special(self.client) == Some(Special::Private);
+        let local_client = match self.client {
+            Client::At(client) => client.is_loopback() || special(client) == Some(Special::Private),
+            Client::Relay(_) => false,
+        };
         if (kind == Special::Private && local_client)
             || within_any(&self.access.allow_destinations, address)
             || within_any(opened, address)
@@ -119,7 +138,7 @@ impl Decider<'_> {
     fn rule(&self, destination: &Destination, address: Option<IpAddr>) -> Result<&[IpNet], Denied> {
         for rule in &self.access.rules {
             let to = rule.to.is_empty() || rule.to.iter().any(|p| p.matches(destination, address));
-            if within(&rule.from, self.client) && to {
+            if self.is_meant(rule) && to {
                 return if rule.allow {
                     Ok(&rule.allow_destinations)
                 } else {
@@ -127,7 +146,27 @@ impl Decider<'_> {
                 };
             }
         }
-        if self.client.is_loopback() { Ok(&[]) } else { Err(Denied::Client(self.client)) }
+        self.by_itself().map(|()| &[][..])
+    }
+
+    /// Where no rule says anything: clients on loopback may pass, and relays, which were invited.
+    fn by_itself(&self) -> Result<(), Denied> {
+        match self.client {
+            Client::At(client) if !client.is_loopback() => Err(Denied::Client(client)),
+            Client::At(_) | Client::Relay(_) => Ok(()),
+        }
+    }
+
+    /// Whether a rule is for this client.
+    fn is_meant(&self, rule: &Rule) -> bool {
+        let everybody = rule.from.is_empty() && rule.relays.is_empty();
+        everybody
+            || match self.client {
+                Client::At(client) => within_any(&rule.from, client),
+                Client::Relay(name) => {
+                    rule.relays.iter().any(|relay| relay == "*" || relay == name)
+                }
+            }
     }
 }
 
@@ -149,11 +188,6 @@ impl Pattern {
     }
 }
 
-/// An empty list is everybody.
-fn within(nets: &[IpNet], address: IpAddr) -> bool {
-    nets.is_empty() || within_any(nets, address)
-}
-
 fn within_any(nets: &[IpNet], address: IpAddr) -> bool {
     nets.iter().any(|net| net.contains(&address))
 }
@@ -161,7 +195,6 @@ fn within_any(nets: &[IpNet], address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Rule;
 
     fn to(text: &str) -> Destination {
         Destination::parse(text, Some(80)).unwrap()
@@ -190,7 +223,13 @@ mod tests {
     #[test]
     fn a_public_name_that_resolves_inside_is_refused() {
         let access = Access {
-            rules: vec![Rule { from: vec![], to: vec![], allow: true, allow_destinations: vec![] }],
+            rules: vec![Rule {
+                from: vec![],
+                relays: vec![],
+                to: vec![],
+                allow: true,
+                allow_destinations: vec![],
+            }],
             ..Access::default()
         };
         let public = access.decider(ip("198.51.100.9"));
@@ -214,6 +253,7 @@ mod tests {
         let access = Access {
             rules: vec![Rule {
                 from: nets(&["192.168.0.0/16"]),
+                relays: vec![],
                 to: vec![],
                 allow: true,
                 allow_destinations: vec![],
@@ -236,7 +276,7 @@ mod tests {
                 Err(_) => HostPattern::Below(to.into()),
             };
             let to = vec![Pattern { host, ports: None }];
-            Rule { from: vec![], to, allow, allow_destinations: vec![] }
+            Rule { from: vec![], relays: vec![], to, allow, allow_destinations: vec![] }
         };
         let may = |rules: &[Rule]| {
             let access = Access { rules: rules.to_vec(), ..Access::default() };
@@ -270,11 +310,18 @@ mod tests {
             rules: vec![
                 Rule {
                     from: vec![],
+                    relays: vec![],
                     to: vec![deny_ads, deny_net],
                     allow: false,
                     allow_destinations: vec![],
                 },
-                Rule { from: vec![], to: vec![], allow: true, allow_destinations: vec![] },
+                Rule {
+                    from: vec![],
+                    relays: vec![],
+                    to: vec![],
+                    allow: true,
+                    allow_destinations: vec![],
+                },
             ],
             ..Access::default()
         };
@@ -285,5 +332,38 @@ mod tests {
         assert!(client.named(&to("notads.example:443")).is_ok());
         assert!(client.address(&to("fine.example:443"), ip("9.9.9.5")).is_err());
         assert!(client.address(&to("fine.example:2000"), ip("9.9.9.5")).is_ok());
+    }
+
+    #[test]
+    fn what_comes_out_of_a_tunnel_is_no_client_of_this_machine() {
+        let rule = |relays: &[&str], allow, open: &[&str]| Rule {
+            from: vec![],
+            relays: relays.iter().map(|&name| name.to_owned()).collect(),
+            to: vec![],
+            allow,
+            allow_destinations: nets(open),
+        };
+        let access = Access::default();
+        let ship = access.decider_for_relay("ship");
+        assert!(ship.client().is_ok() && ship.named(&to("example.org:80")).is_ok());
+        assert!(ship.address(&to("example.org:80"), ip("198.51.100.9")).is_err(), "for examples");
+        assert!(ship.address(&to("example.org:80"), ip("9.9.9.9")).is_ok());
+        for inside in ["10.0.0.1", "192.168.1.1", "127.0.0.1", "::1", "169.254.1.1"] {
+            assert!(ship.address(&to("example.org:80"), ip(inside)).is_err(), "{inside}");
+        }
+        let rules = vec![rule(&["ship"], true, &["10.0.0.0/8"]), rule(&["*"], false, &[])];
+        let access = Access { rules, ..Access::default() };
+        let ship = access.decider_for_relay("ship");
+        assert!(ship.address(&to("10.0.0.1:80"), ip("10.0.0.1")).is_ok());
+        assert!(access.decider_for_relay("barge").named(&to("example.org:80")).is_err());
+        // those rules are for relays alone
+        let local = access.decider(ip("127.0.0.1"));
+        assert!(local.address(&to("10.0.0.1:80"), ip("10.0.0.1")).is_ok());
+        assert!(access.decider(ip("192.168.1.7")).client().is_err());
+        // and rules with `from` for clients alone
+        let mut from = rule(&[], false, &[]);
+        from.from = nets(&["127.0.0.0/8"]);
+        let access = Access { rules: vec![from], ..Access::default() };
+        assert!(access.decider_for_relay("ship").named(&to("example.org:80")).is_ok());
     }
 }

@@ -179,7 +179,8 @@ async fn open_through_tunnel(
     let wait = purpose == Purpose::Tunnel || next.is_some();
     let patience = first.leg.leg.connect_timeout;
     let limit = world.settings.timeouts.handshake;
-    let opening = tunnels.open(relay, asked, patience, wait);
+    let place = world.means.resources.taken();
+    let opening = tunnels.open(relay, asked, patience, wait, place);
     let opened = tokio::time::timeout((patience + limit).into(), opening).await;
     let opened = opened.unwrap_or_else(|_| {
         let text = format!("relay «{relay}» did not answer within {limit}");

@@ -13,12 +13,14 @@ use crate::session::{Session, serve};
 use crate::settings::{Settings, Upstream, UpstreamProtocol};
 use crate::status::{BudgetStatus, Explanation, Status, Totals};
 use crate::tunnels::{Arrival, Tunnels, reason};
+use crate::udp;
 use crate::world::World;
 use ekiden_linux::answer::Stage;
 use ekiden_linux::{clock, memory};
 use ekiden_model::reclaim::Reclaim;
 use ekiden_model::units::{Span, Time};
 use ekiden_tunnel::driver::Incoming;
+use ekiden_tunnel::frame::Carries;
 use listening::{Bound, Listeners, bind, say_refused};
 use std::collections::BTreeMap;
 use std::io;
@@ -348,6 +350,10 @@ impl Inner {
     async fn take_in(&self, mut incoming: mpsc::Receiver<Incoming>) {
         while let Some(incoming) = incoming.recv().await {
             let Some(tunnels) = self.means.tunnels() else { return };
+            if incoming.opening.carries == Carries::Packets {
+                tokio::spawn(udp::serve_flow(self.world(), incoming));
+                continue;
+            }
             match tunnels.pair().await {
                 Ok((outside, inside)) => {
                     let Ok(address) = inside.local_addr() else { continue };

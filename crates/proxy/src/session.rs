@@ -19,7 +19,7 @@ use crate::tunnel_door;
 use crate::tunnels::{Arrival, Asked};
 use crate::world::{NamedLeg, Route, World, limits};
 use ekiden_linux::answer::{Outcomes, Stage};
-use ekiden_linux::clock;
+use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::{Expired, Limits};
 use ekiden_model::units::{Span, Time};
 use std::future::Future;
@@ -103,7 +103,12 @@ pub(crate) async fn serve(session: Session) {
 
 impl Session {
     pub(crate) fn decider(&self) -> Decider<'_> {
-        self.world.settings.access.decider(self.address.ip())
+        let access = &self.world.settings.access;
+        match &self.arrival {
+            // its connection comes from loopback, and nothing behind it does
+            Some(arrival) => access.decider_for_relay(arrival.relay()),
+            None => access.decider(self.address.ip()),
+        }
     }
 
     /// Whether the rules let this client reach `to` where that is at `address`, or wherever a proxy finds it.
@@ -136,7 +141,12 @@ impl Session {
     /// Who goes to `to`.
     fn traveller<'a>(&'a self, to: &'a Destination) -> Traveller<'a> {
         let client = self.address.ip();
-        Traveller { decider: self.decider(), asked: Asked { to, client, hops: self.hops } }
+        // a mark is for tunnels alone
+        let dscp = match self.world.means.tunnels() {
+            Some(_) if self.arrival.is_none() => socket::received_dscp(self.client.as_fd()),
+            _ => None,
+        };
+        Traveller { decider: self.decider(), asked: Asked { to, client, hops: self.hops, dscp } }
     }
 
     /// Opens the way to `to`, and lays the route's profile over the client's leg.

@@ -190,8 +190,10 @@ pub struct Access {
 /// One access rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Matches clients in any of these; empty matches every client.
+    /// Matches clients in any of these. Empty, and `relays` too: everybody.
     pub from: Vec<IpNet>,
+    /// Matches what comes out of the tunnels of these relays; `*` is all of them.
+    pub relays: Vec<String>,
     /// Matches destinations; empty matches all.
     pub to: Vec<Pattern>,
     /// Whether what it matches may pass.

@@ -21,7 +21,11 @@ pub(crate) async fn serve(session: &Session, arrival: &Arrival) -> Option<Tunnel
     match session.open(&to, Purpose::Tunnel).await {
         Ok(way) => {
             flow.accept();
-            tokio::spawn(flow.carry(inside, |_, _| ()));
+            let place = session.world.means.resources.taken();
+            tokio::spawn(async move {
+                flow.carry(inside, |_, _| ()).await;
+                drop(place);
+            });
             entry.status = Some(0);
             Some(session.tunnel_over(way, Vec::new(), entry))
         }

@@ -7,11 +7,12 @@ mod plug;
 use crate::destination::{Destination, Host};
 use crate::failure::{Failure, Kind};
 use crate::registry::locked;
+use crate::resources::Spare;
 use crate::settings::Settings;
 use crate::status::TunnelStatus;
 use ekiden_model::units::Span;
 use ekiden_tunnel::core::Limits;
-use ekiden_tunnel::driver::{self, Flow, Incoming, Relays};
+use ekiden_tunnel::driver::{self, Ended, Flow, Incoming, Relays};
 use ekiden_tunnel::frame::{self, Carries, Opening, Target};
 use ekiden_tunnel::reason::Reason;
 use ekiden_tunnel::trust::Store;
@@ -61,6 +62,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) client: IpAddr,
     /// Through how many tunnels it has come.
     pub(crate) hops: u8,
+    /// The mark of what the client sends, where it is known.
+    pub(crate) dscp: Option<u8>,
 }
 
 impl Tunnels {
@@ -90,7 +93,8 @@ impl Tunnels {
     }
 
     /// Opens a flow to `to` through the tunnel to `relay`. With `wait` the destination has answered when
-    /// this returns; without, its refusal becomes a reset, and [`FarAnswer`] has its words.
+    /// this returns; without, its refusal becomes a reset, and [`FarAnswer`] has its words. `place` is that of
+    /// the connection on loopback.
     ///
     /// # Errors
     /// There is no tunnel, or the other relay cannot or may not go there.
@@ -100,28 +104,9 @@ impl Tunnels {
         asked: Asked<'_>,
         patience: Span,
         wait: bool,
+        place: Spare,
     ) -> Result<Dug, Failure> {
-        let hops = asked.hops + 1;
-        if hops > MOST_HOPS {
-            let text = format!("the request has come through {MOST_HOPS} tunnels already");
-            return Err(Failure::new(Kind::Loop, text));
-        }
-        let account = self.accounts.hash_one(asked.client).to_be_bytes();
-        let opening = Opening {
-            account: bytes::Bytes::copy_from_slice(&account),
-            hops,
-            target: target(asked.to),
-            dscp: None,
-            carries: Carries::Stream,
-        };
-        let flow = self.relays.open(relay, opening, patience).await;
-        let flow = flow.map_err(|error| {
-            let kind = match error.reason {
-                Reason::Exhausted => Kind::Exhausted,
-                _ => Kind::Unreachable,
-            };
-            Failure::new(kind, error.words)
-        })?;
+        let flow = self.begin(relay, asked, patience, Carries::Stream).await?;
         if wait {
             flow.answered().await.map_err(|(reason, words)| refused(relay, reason, &words))?;
         }
@@ -132,12 +117,56 @@ impl Tunnels {
         let for_task = Arc::clone(&answer);
         let relay = relay.to_owned();
         tokio::spawn(async move {
-            flow.carry(inside, |reason, words| {
+            let ended = flow.carry(inside, |reason, words| {
                 *locked(&for_task.0) = Some(refused(&relay, reason, words));
-            })
-            .await
+            });
+            ended.await;
+            drop(place);
         });
         Ok(Dug { stream: Arc::new(outside), answer })
+    }
+
+    /// Opens a flow of packets to `to` through the tunnel to `relay`; they may follow at once.
+    ///
+    /// # Errors
+    /// There is no tunnel.
+    pub(crate) async fn open_packets(
+        &self,
+        relay: &str,
+        asked: Asked<'_>,
+        patience: Span,
+    ) -> Result<Flow, Failure> {
+        self.begin(relay, asked, patience, Carries::Packets).await
+    }
+
+    async fn begin(
+        &self,
+        relay: &str,
+        asked: Asked<'_>,
+        patience: Span,
+        carries: Carries,
+    ) -> Result<Flow, Failure> {
+        let hops = asked.hops + 1;
+        if hops > MOST_HOPS {
+            let text = format!("the request has come through {MOST_HOPS} tunnels already");
+            return Err(Failure::new(Kind::Loop, text));
+        }
+        let account = self.accounts.hash_one(asked.client).to_be_bytes();
+        let opening = Opening {
+            account: bytes::Bytes::copy_from_slice(&account),
+            hops,
+            target: target(asked.to),
+            dscp: asked.dscp,
+            carries,
+        };
+        let flow = self.relays.open(relay, opening, patience).await;
+        flow.map_err(|error| {
+            let kind = match error.reason {
+                Reason::Exhausted => Kind::Exhausted,
+                _ => Kind::Unreachable,
+            };
+            Failure::new(kind, error.words)
+        })
     }
 
     /// Two ends of a connection on loopback, for a flow that came in.
@@ -188,6 +217,14 @@ fn refused(relay: &str, reason: Reason, words: &str) -> Failure {
     Failure::new(kind, format!("relay «{relay}»: {words}"))
 }
 
+/// A flow of packets is over: in peace, or why not.
+pub(crate) fn ended(relay: &str, ended: Ended) -> Result<(), Failure> {
+    match ended {
+        Ended::Closed | Ended::Here(_) | Ended::There(Reason::Closed, _) => Ok(()),
+        Ended::There(reason, words) => Err(refused(relay, reason, &words)),
+    }
+}
+
 /// The reason that the other relay is told.
 pub(crate) const fn reason(kind: Kind) -> Reason {
     match kind {
@@ -207,22 +244,32 @@ pub(crate) const fn reason(kind: Kind) -> Reason {
 
 /// A flow that came in and is not begun with yet.
 #[derive(Debug)]
-pub(crate) struct Arrival(Mutex<Option<(Incoming, TcpStream)>>);
+pub(crate) struct Arrival {
+    relay: String,
+    hops: u8,
+    flow: Mutex<Option<(Incoming, TcpStream)>>,
+}
 
 impl Arrival {
     /// With the inner end of its connection.
     pub(crate) fn new(incoming: Incoming, inside: TcpStream) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some((incoming, inside)))))
+        let (relay, hops) = (incoming.relay.clone(), incoming.opening.hops);
+        Arc::new(Self { relay, hops, flow: Mutex::new(Some((incoming, inside))) })
     }
 
     /// Through how many tunnels it has come.
-    pub(crate) fn hops(&self) -> u8 {
-        locked(&self.0).as_ref().map_or(0, |(incoming, _)| incoming.opening.hops)
+    pub(crate) const fn hops(&self) -> u8 {
+        self.hops
+    }
+
+    /// What the relay is called here out of whose tunnel it came.
+    pub(crate) fn relay(&self) -> &str {
+        &self.relay
     }
 
     /// To begin with it, once.
     pub(crate) fn take(&self) -> Option<(Incoming, TcpStream)> {
-        locked(&self.0).take()
+        locked(&self.flow).take()
     }
 
     /// There is no room for it.

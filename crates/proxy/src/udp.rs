@@ -3,19 +3,23 @@
 //!
 //! ```text
 //! client ── header + bytes ──▶ this association's port ─▶ rules, route ─▶ a way out ── bytes ──▶ destination
-//!        ◀─ header + bytes ──                                             [`Direct`] ◀─ bytes ──
+//!        ◀─ header + bytes ──                                             [`Way`]    ◀─ bytes ──
 //! ```
 //! Whose datagrams are taken, and what is counted, stands here; where one goes and who may answer is the way
-//! out's. [`Direct`] is the one there is: a way through a tunnel would stand beside it, with the same three
-//! questions (`send`, `ready`, `receive`), and be chosen by the route of each datagram.
+//! out's: [`direct`] from this machine, or [`through`] the tunnel to another relay, as the route of each datagram
+//! says. What comes out of a tunnel goes the same ways ([`door`]).
 //!
 //! Nothing waits for anything: what cannot go at once is lost, as it could be anywhere else on its way.
 
 mod counts;
 mod direct;
+mod door;
 mod peers;
+mod through;
+mod way;
 
 pub(crate) use counts::Counts;
+pub(crate) use door::serve as serve_flow;
 
 use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
@@ -28,7 +32,6 @@ use crate::seldom::Seldom;
 use crate::session::{LogEntry, Session};
 use crate::socks::{self, Reply};
 use counts::{Association as Counted, Loss};
-use direct::{Direct, Lost, Received};
 use ekiden_linux::clock;
 use ekiden_model::units::Time;
 use std::io;
@@ -36,6 +39,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpStream, UdpSocket};
+use way::{Lost, Received, Way, Whose};
 
 /// Datagrams of one side before the other has its turn.
 const IN_A_ROW: usize = 32;
@@ -46,7 +50,7 @@ struct Association<'a> {
     port: UdpSocket,
     /// From where the client sends: its first datagram says it.
     client: Option<SocketAddr>,
-    way: Direct,
+    way: Way,
     counted: Counted,
     /// Why the first that was lost was lost.
     first_loss: Option<String>,
@@ -122,7 +126,7 @@ impl<'a> Association<'a> {
             }
         };
         let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
-        let way = Direct::new(Arc::clone(world), session.address.ip());
+        let way = Way::new(Arc::clone(world), Whose::Client(session.address.ip()), 0);
         let association = Self { session, port, client: None, way, counted, first_loss: None };
         Ok((association, bound, place))
     }

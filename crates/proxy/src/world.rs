@@ -154,13 +154,13 @@ impl World {
         self.routes.iter().find(matches).unwrap_or(&self.otherwise)
     }
 
-    /// Whether some destination is reached directly: the one way that carries datagrams.
+    /// Whether some destination is reached directly or through a tunnel: the ways that carry datagrams.
     pub(crate) fn carries_datagrams(&self) -> bool {
         // what comes after a route for everything is never asked
         let all = self.routes.iter().position(|route| route.to.is_empty());
         let asked = all.map_or(self.routes.len(), |at| at + 1);
         let mut routes = self.routes.iter().take(asked);
-        all.is_none() || routes.any(|route| route.is_direct())
+        all.is_none() || routes.any(|route| route.is_direct() || route.tunnel().is_some())
     }
 
     pub(crate) fn leg_status(&self) -> Vec<ProfileStatus> {
@@ -219,6 +219,14 @@ impl Route {
     /// Whether one of its ways has no upstream.
     pub(crate) fn is_direct(&self) -> bool {
         self.chains.iter().any(|chain| chain.hops.is_empty())
+    }
+
+    /// The tunnel that datagrams go through, where none of the ways before it is direct.
+    pub(crate) fn tunnel(&self) -> Option<&Arc<Hop>> {
+        let direct = self.chains.iter().take_while(|chain| !chain.hops.is_empty());
+        direct
+            .filter_map(|chain| chain.hops.first().filter(|_| chain.hops.len() == 1))
+            .find(|hop| hop.upstream.protocol == UpstreamProtocol::Tunnel)
     }
 }
 

@@ -694,6 +694,7 @@ fn a_client_that_may_not_go_there_is_not_told_what_others_fetched() {
         settings.cache.memory = Some(Bytes::mib(16));
         let rule = |from: &str, to: &[&str], allow| ekiden_proxy::settings::Rule {
             from: vec![from.parse().unwrap()],
+            relays: Vec::new(),
             to: to
                 .iter()
                 .map(|net| ekiden_proxy::settings::Pattern {

@@ -248,6 +248,7 @@ fn routes(reader: &mut Reader<'_>, draft: &Draft) {
 
 fn rules(reader: &mut Reader<'_>, draft: &Draft) {
     let mut all_taken = false;
+    let mut relays_left = false;
     for (index, rule) in draft.rules.iter().enumerate() {
         let path = format!("rule[{index}]");
         if !reader.spans.contains_key(&format!("{path}.action")) {
@@ -257,7 +258,7 @@ fn rules(reader: &mut Reader<'_>, draft: &Draft) {
                 "action = \"allow\" or action = \"deny\"",
             );
         }
-        if all_taken {
+        if all_taken && !(relays_left && !rule.relays.is_empty()) {
             reader.report(
                 Warning,
                 &path,
@@ -266,7 +267,10 @@ fn rules(reader: &mut Reader<'_>, draft: &Draft) {
             );
             break;
         }
-        all_taken = matches_everybody(&rule.from) && matches_all(&rule.to);
+        let everybody = rule.from.is_empty() && rule.relays.is_empty();
+        let clients = !rule.from.is_empty() && matches_everybody(&rule.from);
+        relays_left = !everybody;
+        all_taken = (everybody || clients) && matches_all(&rule.to);
         if rule.action == "deny" && !rule.allow_destinations.is_empty() {
             reader.report(
                 Warning,
@@ -476,10 +480,15 @@ fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
     let mut seen = BTreeSet::new();
     let allows = |rule: &&super::draft::RuleDraft| rule.action == "allow";
     let named = draft.rules.iter().filter(allows).any(|rule| !rule.from.is_empty());
-    let open = draft.rules.iter().filter(allows).find(|rule| matches_everybody(&rule.from));
+    let open = draft.rules.iter().filter(allows).find(|rule| {
+        matches_everybody(&rule.from) && !(rule.from.is_empty() && !rule.relays.is_empty())
+    });
     // forgetting `from` is no way to open a proxy to the world
-    let unnamed =
-        draft.rules.iter().filter(allows).any(|rule| rule.from.is_empty() && matches_all(&rule.to));
+    let unnamed = draft
+        .rules
+        .iter()
+        .filter(allows)
+        .any(|rule| rule.from.is_empty() && rule.relays.is_empty() && matches_all(&rule.to));
     for (index, address) in draft.top.listen.iter().enumerate() {
         if !seen.insert(address) && address.port() != 0 {
             report(reader, Error, index, format!("{address} is listed twice"), "");

@@ -103,6 +103,7 @@ pub struct UpstreamDraft {
 #[derive(Debug, Clone)]
 pub struct RuleDraft {
     pub from: Vec<IpNet>,
+    pub relays: Vec<String>,
     pub to: Vec<Pattern>,
     pub action: String,
     pub allow_destinations: Vec<IpNet>,
@@ -136,6 +137,7 @@ impl Default for RuleDraft {
     fn default() -> Self {
         Self {
             from: Vec::new(),
+            relays: Vec::new(),
             to: Vec::new(),
             action: "allow".to_owned(),
             allow_destinations: Vec::new(),

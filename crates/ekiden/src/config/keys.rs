@@ -33,6 +33,11 @@ pub fn name(text: &str) -> Result<(), String> {
     }
 }
 
+/// A relay's name, or all.
+fn relay(text: &str) -> Result<(), String> {
+    if text == "*" { Ok(()) } else { name(text) }
+}
+
 /// A token of RFC 9110 §5.6.2.
 fn via_name(text: &str) -> Result<(), String> {
     let fine = !text.is_empty()
@@ -98,7 +103,10 @@ pub(super) static ROUTE: &[Key<Route>] = keys! { Route;
 /// `[[rule]]`.
 pub(super) static RULE: &[Key<RuleDraft>] = keys! { RuleDraft;
     from = from: Kind::Nets, None,
-        "Clients this rule is for; empty is all.", "None.", "-";
+        "Clients this rule is for. Empty, and `relays` too: everybody.", "None.", "-";
+    relays = relays: Kind::Words("names of `ekiden relay list`, or \"*\" for all relays", relay), None,
+        "Relays this rule is for: what comes out of their tunnels. Without a rule they may go anywhere but to loopback, private and other special addresses.",
+        "None.", "Whoever opens the own network to a relay, or keeps one from going everywhere.";
     to = to: Kind::Patterns, None,
         "Destinations this rule is for, as for routes, but names are resolved; empty is all.",
         "None.", "-";

@@ -230,6 +230,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
     };
     let rule = |rule: &draft::RuleDraft| Rule {
         from: rule.from.clone(),
+        relays: rule.relays.clone(),
         to: rule.to.clone(),
         allow: rule.action == "allow",
         allow_destinations: rule.allow_destinations.clone(),

@@ -1,5 +1,5 @@
-//! Sockets beside the clients' own: those that could be done without, waiting beside the first of an opening, and the
-//! one that is needed and for which there is no descriptor.
+//! Sockets beside the clients' own: those that could be done without, waiting beside the first of an opening, the
+//! one that is needed and for which there is no descriptor, and a flow's on loopback.
 
 use super::{After, Resources};
 use crate::registry::locked;
@@ -23,6 +23,13 @@ impl Resources {
         }
         state.spares += 1;
         Some(Spare { resources: Arc::clone(self) })
+    }
+
+    /// A place for what cannot be done without: the connection on loopback between a flow and whoever it is
+    /// for, who has been let in already.
+    pub(crate) fn taken(self: &Arc<Self>) -> Spare {
+        locked(&self.state).spares += 1;
+        Spare { resources: Arc::clone(self) }
     }
 
     /// The same for a socket that is wanted as much as a newcomer: the longest idle connection is closed for

@@ -2,6 +2,7 @@
 //! leg of the route.
 
 use super::peers::Peers;
+use super::way::{Lost, Received, Whose};
 use super::{IN_A_ROW, send};
 use crate::destination::{Destination, Host};
 use crate::dial::{check, reaches};
@@ -35,29 +36,11 @@ const UNANSWERED: Span = Span::from_secs(1);
 /// Sockets whose descriptors the association's places hold.
 const IN_PLACES: usize = 2;
 
-/// A datagram that did not go out.
-#[derive(Debug)]
-pub(super) enum Lost {
-    /// It may not go there.
-    Refused(Failure),
-    /// It could not.
-    Undelivered(Failure),
-}
-
-/// What has happened beyond.
-#[derive(Debug)]
-pub(super) enum Received {
-    /// A datagram came back.
-    Came(SocketAddr, Vec<u8>),
-    /// One of so many bytes, which waited for its name, has gone out.
-    Sent(usize),
-}
-
 /// One association's way to destinations that are reached from here.
 #[derive(Debug)]
 pub(super) struct Direct {
     world: Arc<World>,
-    client: IpAddr,
+    client: Whose,
     sockets: Vec<Outward>,
     peers: Peers,
     names: BTreeMap<String, Named>,
@@ -98,7 +81,7 @@ struct Asked {
 }
 
 impl Direct {
-    pub(super) fn new(world: Arc<World>, client: IpAddr) -> Self {
+    pub(super) fn new(world: Arc<World>, client: Whose) -> Self {
         let settings = world.settings.udp;
         let peers = Peers::new(settings.destinations as usize, settings.idle);
         Self {
@@ -116,12 +99,11 @@ impl Direct {
     pub(super) fn send(&mut self, to: &Destination, payload: &[u8]) -> Result<bool, Lost> {
         let route = Arc::clone(self.world.route(to));
         if !route.is_direct() {
-            let text = format!(
-                "the route to {to} goes through upstream proxies, which carry no datagrams"
-            );
+            let text =
+                format!("the route to {to} goes through upstream proxies that carry no datagrams");
             return Err(Lost::Refused(Failure::new(Kind::Denied, text)));
         }
-        let decider = self.world.settings.access.decider(self.client);
+        let decider = self.client.decider(&self.world);
         decider.unresolved(to).map_err(|denied| Lost::Refused(denied.into()))?;
         match &to.host {
             Host::Address(address) => self.send_to(&route, to, *address, payload).map(|()| true),
@@ -257,8 +239,8 @@ impl Direct {
         payload: &[u8],
     ) -> Result<(), Lost> {
         let at = SocketAddr::new(address, to.port);
-        let (world, client) = (Arc::clone(&self.world), self.client);
-        let decider = world.settings.access.decider(client);
+        let (world, client) = (Arc::clone(&self.world), self.client.clone());
+        let decider = client.decider(&world);
         check(&world, &route.leg, at, &|address| decider.address(to, address)).map_err(
             |failure| match failure.kind {
                 Kind::Unreachable => Lost::Undelivered(failure),

@@ -217,7 +217,8 @@ fn names_are_resolved_here_and_stay_what_they_were() {
         let private = HostPattern::Net("10.0.0.0/8".parse().unwrap());
         let to = vec![Pattern { host: private, ports: None }];
         let (from, allow_destinations) = (vec![], vec![]);
-        settings.access.rules = vec![Rule { from, to, allow: false, allow_destinations }];
+        settings.access.rules =
+            vec![Rule { from, relays: vec![], to, allow: false, allow_destinations }];
     });
     let (client, server) = (Client::of(&relay), Server::new());
     for n in 0..3 {
@@ -269,6 +270,7 @@ fn rules_and_special_addresses_hold_for_datagrams() {
     let port = server.at().port();
     let rule = Rule {
         from: vec![],
+        relays: vec![],
         to: vec![Pattern { host: denied, ports: Some((port, port)) }],
         allow: false,
         allow_destinations: vec![],

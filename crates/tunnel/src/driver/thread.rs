@@ -1,6 +1,7 @@
 //! The thread that keeps the schedule.
 
 use super::{Shared, locked};
+use crate::core::Out;
 use bytes::BytesMut;
 use ekiden_linux::{clock, datagram};
 use ekiden_model::units::{Span, Time};
@@ -10,9 +11,9 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-/// A sleep ends up to this much late: so much before a slot, sleeping ends and spinning begins. At
-/// 20 Mbit/s that is a twelfth of the time between two slots.
-const MARGIN: Span = Span::from_micros(50);
+/// A sleep ends up to this much late: so much before a slot, sleeping ends, the datagram is made ready, and
+/// the rest is spun (ALGORITHMS E.4). At 20 Mbit/s that is a tenth of the time between two slots.
+const MARGIN: Span = Span::from_micros(60);
 /// Spinning may take so much of the thread's time: 1/8.
 const SPIN_SHARE: u64 = 8;
 /// Spinning that may be saved up.
@@ -53,8 +54,15 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         if next <= now {
             shared.asleep.store(false, Ordering::Release);
         } else if may_spin && gap <= MARGIN {
-            let end = spin(shared, next);
+            shared.asleep.store(false, Ordering::Release);
+            // sealing takes longer than a slot may be late: it is done before
+            let ready = make(shared, &mut sending, next);
+            let end = spin(next);
             saved = saved.saturating_sub(end.since(now).as_nanos());
+            if let Some(out) = ready {
+                hand_over(shared, socket, &sending, &mut marking, (out, Some(next)));
+            }
+            planned = Time::NEVER;
         } else {
             let margin = if may_spin { MARGIN.as_nanos() } else { 0 };
             let until = (next != Time::NEVER).then(|| gap.as_nanos().saturating_sub(margin));
@@ -97,30 +105,43 @@ fn send_due(
     marking: &mut Marking,
     planned: Time,
 ) {
-    let mut first = planned != Time::NEVER;
+    let mut planned = Some(planned).filter(|planned| *planned != Time::NEVER);
     for _ in 0..IN_A_ROW {
-        let (out, events) = {
-            let mut core = locked(&shared.core);
-            let now = clock::now();
-            core.on_deadline(now);
-            let out = core.transmit(now, buffer);
-            let events: Vec<_> = std::iter::from_fn(|| core.event()).collect();
-            (out, events)
-        };
-        if let Some(out) = out {
-            marking.mark(socket, out.to.is_ipv6(), out.lane);
-            let now = clock::now();
-            if std::mem::take(&mut first) && now >= planned {
-                locked(&shared.late).add(now.since(planned));
-            }
-            // what the kernel does not take is lost, as on any link; too large is told by a probe's silence
-            let _ = socket.send_to(&buffer[..out.size], out.to);
-        }
-        shared.tell(events);
-        if out.is_none() {
-            return;
+        let Some(out) = make(shared, buffer, clock::now()) else { return };
+        hand_over(shared, socket, buffer, marking, (out, planned.take()));
+    }
+}
+
+/// The datagram that is due at a time, which may be a little ahead of the clock.
+fn make(shared: &Shared, buffer: &mut Vec<u8>, now: Time) -> Option<Out> {
+    let (out, events) = {
+        let mut core = locked(&shared.core);
+        core.on_deadline(now);
+        let out = core.transmit(now, buffer);
+        let events: Vec<_> = std::iter::from_fn(|| core.event()).collect();
+        (out, events)
+    };
+    shared.tell(events);
+    out
+}
+
+/// Hands it to the kernel, and counts how late that was.
+fn hand_over(
+    shared: &Shared,
+    socket: &UdpSocket,
+    buffer: &[u8],
+    marking: &mut Marking,
+    (out, planned): (Out, Option<Time>),
+) {
+    marking.mark(socket, out.to.is_ipv6(), out.lane);
+    if let Some(planned) = planned {
+        let now = clock::now();
+        if now >= planned {
+            locked(&shared.late).add(now.since(planned));
         }
     }
+    // what the kernel does not take is lost, as on any link; too large is told by a probe's silence
+    let _ = socket.send_to(&buffer[..out.size], out.to);
 }
 
 /// Tells peers that it is over.
@@ -155,12 +176,11 @@ impl Marking {
     }
 }
 
-/// Until `next`, or until somebody rings.
-fn spin(shared: &Shared, next: Time) -> Time {
+/// Until `next`; somebody who rings meanwhile is heard after it.
+fn spin(next: Time) -> Time {
     loop {
         let now = clock::now();
-        if now >= next || !shared.asleep.load(Ordering::Acquire) {
-            shared.asleep.store(false, Ordering::Release);
+        if now >= next {
             return now;
         }
         std::hint::spin_loop();

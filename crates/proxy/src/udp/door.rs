@@ -1,0 +1,65 @@
+//! Datagrams that come out of a tunnel: a flow of packets to one destination, by this relay's own routes and
+//! rules.
+
+use super::way::{Lost, Received, Way, Whose};
+use super::{IN_A_ROW, wait};
+use crate::tunnels::{destination, reason, refuse};
+use crate::world::World;
+use ekiden_linux::clock;
+use ekiden_tunnel::driver::Incoming;
+use ekiden_tunnel::reason::Reason;
+use std::sync::Arc;
+
+/// Serves a flow of packets to its end.
+pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
+    let Incoming { flow, opening, relay } = incoming;
+    let Some(to) = destination(&opening.target) else {
+        return refuse(flow, Reason::NoName, "the flow's destination is none");
+    };
+    // a socket and its flow's share of everything else
+    let Some(_place) = world.means.resources.make_room() else {
+        return refuse(flow, Reason::Exhausted, "all connections are at work");
+    };
+    let whose = Whose::Relay(relay.clone());
+    if let Err(denied) = whose.decider(&world).unresolved(&to) {
+        tracing::debug!(%relay, %to, "datagrams refused: {denied}");
+        return refuse(flow, Reason::Denied, &denied.to_string());
+    }
+    tracing::debug!(%relay, %to, "datagrams through a tunnel begin");
+    let idle = world.settings.udp.idle;
+    let mut way = Way::new(world, whose, opening.hops);
+    let mut answered = false;
+    let mut last = clock::now();
+    loop {
+        tokio::select! {
+            packet = flow.packet() => {
+                let Ok(packet) = packet else { return };
+                match way.send(&to, &packet) {
+                    Err(Lost::Refused(failure)) if !answered => {
+                        return refuse(flow, reason(failure.kind), &failure.text);
+                    }
+                    // lost, as anywhere
+                    Err(Lost::Refused(_) | Lost::Undelivered(_)) => {}
+                    Ok(_) => {}
+                }
+            }
+            () = way.ready() => for _ in 0..IN_A_ROW {
+                match way.receive() {
+                    Some(Ok(Received::Came(_, payload))) => drop(flow.send_packet(payload.into())),
+                    Some(Ok(Received::Sent(_)) | Err(Lost::Undelivered(_))) => {}
+                    Some(Err(Lost::Refused(failure))) if !answered => {
+                        return refuse(flow, reason(failure.kind), &failure.text);
+                    }
+                    Some(Err(Lost::Refused(_))) => {}
+                    None => break,
+                }
+            },
+            () = wait(last + idle) => return,
+        }
+        last = clock::now();
+        if !answered {
+            answered = true;
+            flow.accept();
+        }
+    }
+}
