@@ -8,7 +8,10 @@ use common::{Site, hash_of, present, succeed, tool};
 use ekiden_lab::load::blocking::tunnel;
 use ekiden_lab::load::handshake::Method;
 use ekiden_lab::load::servers::{digest, pattern, source};
-use ekiden_lab::peers::{Peer, PeerError, Start, dante, haproxy, microsocks, nginx, squid};
+use ekiden_lab::peers::{
+    Peer, PeerError, Start, dante, haproxy, microsocks, nginx, sing_box, squid,
+};
+use ekiden_model::units::Rate;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -65,6 +68,21 @@ fn nginx_carries() {
 #[test]
 fn microsocks_carries() {
     carries(Method::Socks5, |_| microsocks::start(&Start::default()));
+}
+
+/// Built on demand alone (`scripts/peers.sh --sing-box`), so that CI may be without it too.
+#[test]
+fn hysteria2_carries_between_its_two_ends() {
+    if let Err(missing) = sing_box::find() {
+        println!("SKIPPED: {missing}");
+        return;
+    }
+    let rate = Rate::from_bits_per_second(100_000_000);
+    let told = sing_box::Told { down: rate, up: rate };
+    let server = sing_box::server(&Start::default(), told).unwrap();
+    for method in [Method::Socks5, Method::Connect] {
+        carries(method, |_| sing_box::client(&Start::default(), server.address, told));
+    }
 }
 
 #[test]

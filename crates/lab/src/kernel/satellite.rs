@@ -14,6 +14,7 @@
 mod bottleneck;
 mod brief;
 mod bulk;
+mod changes;
 mod played;
 mod scene;
 mod way;
@@ -39,9 +40,6 @@ pub(super) const PACKETS: Packets = Packets { mtu: MTU, together: false };
 /// Links that are as fast as this together are as much as one machine bears; found by trying on two
 /// processors, with a margin.
 const BORNE: u64 = 88_000_000;
-/// Payload of what is sent, by the acceptance of the tunnel: headers and acknowledgements take the rest.
-const PAYLOAD: f64 = 0.965;
-
 /// Whether a cell is of this study.
 pub(super) fn is_meant(cell: &Cell) -> bool {
     cell.values.contains_key("way")
@@ -77,10 +75,11 @@ pub(super) fn run(
     buffer: Option<u64>,
 ) -> Result<Outcome, EngineError> {
     let plan = network(cell, seed, buffer)?;
+    let links = changes::links(cell, seed)?;
     match cell.text("load")? {
-        "download" | "upload" | "echo" => bulk::run(cell, &plan, ekiden),
-        "file" | "first byte" | "page" => brief::run(cell, &plan, ekiden),
-        "stream" => played::run(cell, &plan, ekiden),
+        "download" | "upload" | "echo" => bulk::run(cell, &plan, links, ekiden),
+        "file" | "first byte" | "page" => brief::run(cell, &plan, links, ekiden),
+        "stream" => played::run(cell, &plan, links, ekiden),
         other => Err(cell.error("load", &format!("«{other}» is not known")).into()),
     }
 }
@@ -109,6 +108,7 @@ pub(super) fn network(
         sysctls: sysctls.clone(),
         ..HostPlan::default()
     };
+    let [_, down] = changes::links(cell, seed)?;
     let direction = |rate: &str, seed: u64| {
         let settings = Settings {
             delay: Some(Span::from_nanos(cell.value::<Span>("rtt")?.as_nanos() / 2)),
@@ -120,6 +120,8 @@ pub(super) fn network(
         let made = settings.config(MTU, false, seed, Path::new("."));
         made.map_err(|error| EngineError(format!("the long link: {error}")))
     };
+    let mut backward = direction("downlink", seed.wrapping_add(1))?;
+    backward.schedule = changes::schedule(&down);
     let link = LinkPlan {
         name: "long".to_owned(),
         between: [NEAR.to_owned(), FAR.to_owned()],
@@ -127,7 +129,7 @@ pub(super) fn network(
         super_packets: false,
         one_by_one: false,
         forward: direction("uplink", seed)?,
-        backward: direction("downlink", seed.wrapping_add(1))?,
+        backward,
     };
     Ok(TopologyPlan {
         hosts: vec![host(NEAR), host(FAR)],
@@ -161,15 +163,6 @@ fn loss(cell: &Cell) -> Result<Loss, EngineError> {
     Ok(Loss::GilbertElliott(chain, LossUnit::Packet))
 }
 
-/// What a load in this direction can have at most, bits per second of payload: what is allotted or what the
-/// link gives, whichever is less, without what is lost and without headers.
-fn ceiling(cell: &Cell, down: bool) -> Result<f64, EngineError> {
-    let (told, link) = if down { ("told-down", "downlink") } else { ("told-up", "uplink") };
-    let rate = cell.value::<Rate>(told)?.min(cell.value(link)?);
-    let lost = cell.value::<Share>("loss")?.as_parts_per_billion() as f64 / 1e9;
-    Ok(rate.as_bits_per_second() as f64 * (1.0 - lost) * PAYLOAD)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_down_is_the_far_one_s_and_ceilings_are_of_what_is_allotted() {
+    fn the_way_down_is_the_far_one_s() {
         let cell = cell("links", &[("loss", "5 %"), ("way", "ekiden"), ("load", "download")]);
         let plan = network(&cell, 1, None).unwrap();
         let link = &plan.links[0];
@@ -203,15 +196,6 @@ mod tests {
         assert_eq!(link.backward.serialiser, rate(10_000_000));
         assert_eq!(link.forward.serialiser, rate(2_000_000));
         assert_ne!(link.forward.seed, link.backward.seed);
-        let ceilings = [true, false].map(|down| ceiling(&cell, down).unwrap());
-        assert_eq!(ceilings.map(f64::round), [3_667_000.0, 733_400.0]);
-    }
-
-    #[test]
-    fn a_told_rate_above_the_link_s_raises_no_ceiling() {
-        let cell = cell("told", &[("way", "ekiden")]);
-        assert_eq!(cell.text("told-down"), Ok("100 Mbit/s"));
-        assert!(ceiling(&cell, true).unwrap() < 20e6);
     }
 
     #[test]

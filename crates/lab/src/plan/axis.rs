@@ -247,6 +247,12 @@ pub static AXES: &[Axis] = &[
         Kind::Word(&["none", "cubic", "bbr"]),
         "a TCP with this congestion control that goes straight over the same link",
     ),
+    axis(
+        "changes",
+        "changes",
+        Kind::Word(&["none", "drawn"]),
+        "whether rate, delay and loss of the way down change at times and to values drawn by lot",
+    ),
     axis("tunnel", "tunnel", Kind::Word(&["warm", "cold"]), "whether it stood before, or is begun by what is measured"),
     axis("settle", "settle", Kind::Span, "nothing is counted before"),
     axis("video", "stream", Kind::Rate, "payload of a stream that is played").within(("20 kbit/s", "")),

@@ -1,10 +1,10 @@
 //! What the long link did with each packet: dropped by its queue, lost behind it, and how long it waited. It
 //! is read off the emulator's own record and not off what an end believes.
 
+use super::changes::{Phase, through, waited};
 use crate::statistics::quantile;
 use ekiden_emulator::recording::{Outcome, Row, Rows};
-use ekiden_model::link::{Config, Serialiser};
-use ekiden_model::units::Time;
+use ekiden_model::units::{Rate, Span, Time};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,18 +15,12 @@ const FASTEST: u64 = 150_000_000;
 #[derive(Debug, Clone)]
 pub(super) struct Bottleneck {
     seen: Arc<Mutex<[Vec<Seen>; 2]>>,
-    /// Up, down.
-    links: [Link; 2],
+    /// What the link is up and down, and when.
+    links: Arc<[Vec<Phase>; 2]>,
+    /// Whether packets are written down.
+    records: bool,
     /// When the links began, to some milliseconds.
     begun: Option<Instant>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Link {
-    /// Nanoseconds.
-    delay: u64,
-    /// Bits per second.
-    rate: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,30 +53,25 @@ pub(super) struct Summary {
 }
 
 impl Bottleneck {
-    /// A record of the link whose directions these are, up and down; none of one that is too fast.
-    pub(super) fn of(up: &Config, down: &Config) -> Option<Self> {
-        let link = |config: &Config| match &config.serialiser {
-            Serialiser::Rate(rate) => {
-                Some(Link { delay: config.delay.as_nanos(), rate: rate.as_bits_per_second() })
-            }
-            _ => None,
-        };
-        let links = [link(up)?, link(down)?];
-        let fits = links.iter().all(|link| (1..=FASTEST).contains(&link.rate));
-        fits.then(|| Self { seen: Arc::default(), links, begun: None })
+    /// Of the link that is this up and down; a fast one is not written down.
+    pub(super) fn of(links: [Vec<Phase>; 2]) -> Self {
+        let slow = |phase: &Phase| phase.rate.as_bits_per_second() <= FASTEST;
+        let records = links.iter().flatten().all(slow);
+        Self { seen: Arc::default(), links: Arc::new(links), records, begun: None }
     }
 
-    /// Where the emulator's rows go.
-    pub(super) fn rows(&self) -> Rows {
-        let (seen, links) = (Arc::clone(&self.seen), self.links);
-        Box::new(move |row| {
+    /// Where the emulator's rows go, if anywhere.
+    pub(super) fn rows(&self) -> Option<Rows> {
+        let (seen, links) = (Arc::clone(&self.seen), Arc::clone(&self.links));
+        let rows: Rows = Box::new(move |row| {
             let direction = row.direction as usize;
             let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
             if let (Some(seen), Some(link)) = (seen.get_mut(direction), links.get(direction)) {
-                seen.extend(one(&row, *link));
+                seen.extend(one(&row, link));
             }
             Ok(())
-        })
+        });
+        self.records.then_some(rows)
     }
 
     /// The links have begun just now.
@@ -90,25 +79,35 @@ impl Bottleneck {
         self.begun = Some(Instant::now());
     }
 
-    /// What became of packets that came to this direction between two times.
-    pub(super) fn between(&self, down: bool, from: Instant, to: Instant) -> Summary {
-        let Some(begun) = self.begun else { return Summary::default() };
+    /// What became of packets that came to this direction between two times; nothing of a link that is not
+    /// written down.
+    pub(super) fn between(&self, down: bool, (from, to): (Instant, Instant)) -> Option<Summary> {
+        let begun = self.begun.filter(|_| self.records)?;
         let since = |at: Instant| at.saturating_duration_since(begun);
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = seen.get(usize::from(down)).map_or(&[][..], Vec::as_slice);
-        sum(all, since(from), since(to))
+        Some(sum(seen.get(usize::from(down))?, since(from), since(to)))
+    }
+
+    /// Bits that come through in this direction between two times, of what is sent at `told` or at the link's
+    /// rate, whichever is less.
+    pub(super) fn through(&self, down: bool, told: Rate, (from, to): (Instant, Instant)) -> f64 {
+        let since = |at: Instant| {
+            let passed = self.begun.map(|begun| at.saturating_duration_since(begun));
+            Span::from_nanos(passed.unwrap_or_default().as_nanos() as u64)
+        };
+        let link = self.links.get(usize::from(down));
+        link.map_or(0.0, |phases| through(phases, told, since(from), since(to)))
     }
 }
 
-fn one(row: &Row, link: Link) -> Option<Seen> {
+fn one(row: &Row, link: &[Phase]) -> Option<Seen> {
     let offered = row.offered.since(Time::ZERO);
     let fate = match row.outcome {
         Outcome::Dropped => Fate::Dropped,
         Outcome::Lost => Fate::Lost,
         Outcome::Delivered { due, .. } => {
-            let took = due.since(row.offered).as_nanos();
-            let sending = u64::from(row.packet.bytes) * 8_000_000_000 / link.rate;
-            Fate::Came(took.saturating_sub(link.delay + sending) as f64 / 1e6)
+            let due = due.since(Time::ZERO);
+            Fate::Came(waited(link, offered, due, row.packet.bytes).as_nanos() as f64 / 1e6)
         }
         Outcome::Inside => return None,
     };
@@ -136,7 +135,7 @@ fn sum(all: &[Seen], from: Duration, to: Duration) -> Summary {
 mod tests {
     use super::*;
     use ekiden_model::link::Packet;
-    use ekiden_model::units::Rate;
+    use ekiden_model::units::Share;
 
     fn row(ms: u64, outcome: Outcome) -> Row {
         let packet =
@@ -145,18 +144,22 @@ mod tests {
         Row { direction: 1, number: 0, offered, packet, outcome }
     }
 
+    fn phase(mbit: u64, delay: u64) -> Phase {
+        Phase {
+            from: Span::ZERO,
+            rate: Rate::from_bits_per_second(mbit * 1_000_000),
+            delay: Span::from_millis(delay),
+            loss: Share::from_percent(10).unwrap(),
+        }
+    }
+
     /// 1,500 bytes at 12 Mbit/s take 1 ms, and 10 ms more on the way.
     #[test]
-    fn waiting_is_what_is_left_of_the_time_on_the_way() {
-        let config = |delay| Config {
-            serialiser: Serialiser::Rate(Rate::from_bits_per_second(12_000_000)),
-            delay: ekiden_model::units::Span::from_millis(delay),
-            ..Config::default()
-        };
-        let mut bottleneck = Bottleneck::of(&config(5), &config(10)).unwrap();
+    fn what_became_of_packets_is_told_of_the_time_that_is_asked_for() {
+        let mut bottleneck = Bottleneck::of([vec![phase(12, 5)], vec![phase(12, 10)]]);
         bottleneck.begins();
         let begun = bottleneck.begun.unwrap();
-        let mut rows = bottleneck.rows();
+        let mut rows = bottleneck.rows().unwrap();
         let came =
             |at: u64| Outcome::Delivered { due: Time::from_nanos(at * 1_000_000), marked: false };
         for row in [
@@ -170,19 +173,20 @@ mod tests {
             rows(row).unwrap();
         }
         let at = |ms| begun + Duration::from_millis(ms);
-        let seen = bottleneck.between(true, at(50), at(1_000));
+        let seen = bottleneck.between(true, (at(50), at(1_000))).unwrap();
         assert_eq!((seen.packets, seen.dropped, seen.lost, seen.bytes), (4, 1, 1, 6_000));
         assert!((seen.waited[0] - 15.0).abs() < 1e-9, "{seen:?}");
-        assert_eq!(bottleneck.between(false, at(0), at(10_000)), Summary::default());
+        assert_eq!(bottleneck.between(false, (at(0), at(10_000))), Some(Summary::default()));
+        let bits =
+            bottleneck.through(true, Rate::from_bits_per_second(1_000_000), (at(0), at(2_000)));
+        assert!((bits - 1.8e6).abs() < 1.0, "{bits}");
     }
 
     #[test]
     fn a_fast_link_is_not_written_down() {
-        let fast = Config {
-            serialiser: Serialiser::Rate(Rate::from_bits_per_second(FASTEST + 1)),
-            ..Config::default()
-        };
-        assert!(Bottleneck::of(&fast, &fast).is_none());
-        assert!(Bottleneck::of(&Config::default(), &Config::default()).is_none());
+        let mut fast = Bottleneck::of([vec![phase(20, 5)], vec![phase(200, 5)]]);
+        fast.begins();
+        let now = Instant::now();
+        assert!(fast.rows().is_none() && fast.between(true, (now, now)).is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! What is over soon, and so is made of round trips: a file, first bytes, a page.
 
+use super::changes::Phase;
 use super::scene::Scene;
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
@@ -30,15 +31,23 @@ const CONNECTIONS: usize = 6;
 ///
 /// # Errors
 /// The cell lacks a value, something did not start or broke, or time was over.
-pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Outcome, EngineError> {
+pub(super) fn run(
+    cell: &Cell,
+    plan: &TopologyPlan,
+    links: [Vec<Phase>; 2],
+    ekiden: &Path,
+) -> Result<Outcome, EngineError> {
     let duration = Duration::from_nanos(cell.value::<Span>("duration")?.as_nanos());
     let cold = match cell.text("tunnel")? {
         "cold" => true,
         "warm" => false,
         other => return Err(cell.error("tunnel", &format!("«{other}» is not known")).into()),
     };
-    let mut scene =
-        if cold { Scene::build(cell, plan, ekiden) } else { Scene::warm(cell, plan, ekiden) }?;
+    let mut scene = if cold {
+        Scene::build(cell, plan, links, ekiden)
+    } else {
+        Scene::warm(cell, plan, links, ekiden)
+    }?;
     let server = scene.serve(Meter::new(Instant::now(), Duration::ZERO))?;
     let before = Instant::now();
     if cold {

@@ -4,7 +4,7 @@
 //! What is counted comes between `settle` and the end.
 
 use super::bottleneck::{Bottleneck, Summary};
-use super::ceiling;
+use super::changes::Phase;
 use super::scene::Scene;
 use super::way::Said;
 use crate::cell::Cell;
@@ -14,13 +14,15 @@ use crate::load::distant::Distant;
 use crate::load::meter::Meter;
 use crate::statistics::quantile;
 use ekiden_emulator::topology::TopologyPlan;
-use ekiden_model::units::Span;
+use ekiden_model::units::{Rate, Span};
 use ekiden_record::histogram::Histogram;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// Payload of what is sent, by the acceptance of the tunnel: headers and acknowledgements take the rest.
+const PAYLOAD: f64 = 0.965;
 /// Between two echoes.
 const EVERY: Duration = Duration::from_millis(100);
 /// Before the end of what is counted, echoes are not: theirs may come behind it.
@@ -46,7 +48,12 @@ impl Look {
 ///
 /// # Errors
 /// The cell lacks a value, something did not start or broke, or nothing came.
-pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Outcome, EngineError> {
+pub(super) fn run(
+    cell: &Cell,
+    plan: &TopologyPlan,
+    links: [Vec<Phase>; 2],
+    ekiden: &Path,
+) -> Result<Outcome, EngineError> {
     let span = |axis: &str| -> Result<Duration, EngineError> {
         Ok(Duration::from_nanos(cell.value::<Span>(axis)?.as_nanos()))
     };
@@ -56,7 +63,7 @@ pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Out
     }
     let down = cell.text("load")? != "upload";
     let rival = Some(cell.text("rival")?).filter(|name| *name != "none");
-    let scene = Scene::warm(cell, plan, ekiden)?;
+    let scene = Scene::warm(cell, plan, links, ekiden)?;
 
     let begin = Instant::now();
     let end = begin + lasts;
@@ -95,11 +102,16 @@ pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Out
     let rival = rival.map(|thread| scene.ended("the competing flow", thread)).transpose()?;
 
     let came = Came { down, settle, lasts, meters: &meters, server: &server };
-    let mut outcome = came.outcome(ceiling(cell, down)?)?;
+    let mut outcome = came.outcome()?;
+    let told: Rate = cell.value(if down { "told-down" } else { "told-up" })?;
+    // what comes at the end was sent before: the link is looked at from the beginning of what is counted
+    let ceiling = scene.bottleneck.through(down, told, (begin + settle, end)) * PAYLOAD;
+    let bits = outcome.value * 1e6 * (lasts - settle).as_secs_f64();
+    outcome.figures.insert("of_ceiling".to_owned(), bits / ceiling);
     if rival.is_some() {
         let mbit = beside.between(settle, lasts) as f64 * 8e-6 / (lasts - settle).as_secs_f64();
         let link = if down { "downlink" } else { "uplink" };
-        let link = cell.value::<ekiden_model::units::Rate>(link)?.as_bits_per_second() as f64;
+        let link = cell.value::<Rate>(link)?.as_bits_per_second() as f64;
         outcome.figures.insert("rival_mbit".to_owned(), mbit);
         outcome.figures.insert("rival_percent".to_owned(), mbit * 1e8 / link);
         outcome.series.insert("rival, Mbit/s".to_owned(), beside.over_time());
@@ -107,11 +119,10 @@ pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Out
     if let Some(echoes) = echoes {
         tell_echoes(&echoes, (settle, lasts - LAST), &mut outcome);
     }
-    let bytes = outcome.value * 1e6 / 8.0 * (lasts - settle).as_secs_f64();
-    tell_ends(first, last, down, bytes, &mut outcome);
+    tell_ends(first, last, down, bits / 8.0, &mut outcome);
     // what came last is still on its way
     let counted = (first.at, last.at - LAST);
-    tell_link(scene.bottleneck.as_ref(), down, counted, &mut outcome);
+    tell_link(&scene.bottleneck, down, counted, &mut outcome);
     scene.finish(server, &mut outcome)?;
     Ok(outcome)
 }
@@ -126,7 +137,7 @@ struct Came<'a> {
 }
 
 impl Came<'_> {
-    fn outcome(&self, ceiling: f64) -> Result<Outcome, EngineError> {
+    fn outcome(&self) -> Result<Outcome, EngineError> {
         let seconds = (self.lasts - self.settle).as_secs_f64();
         let taken = [self.server.taken()];
         let meters: Vec<&Meter> =
@@ -138,7 +149,6 @@ impl Came<'_> {
             return Err(EngineError("nothing came in all the time that is counted".to_owned()));
         }
         let mut outcome = Outcome { value: all * 8e-6 / seconds, ..Outcome::default() };
-        outcome.figures.insert("of_ceiling".to_owned(), all * 8.0 / seconds / ceiling);
         if bytes.len() > 1 {
             // Jain's index (1984): 1 where all have the same, 1/n where one has all
             let squares: f64 = bytes.iter().map(|one| one * one).sum();
@@ -198,15 +208,10 @@ fn tell_ends(first: Look, last: Look, down: bool, bytes: f64, outcome: &mut Outc
     }
 }
 
-fn tell_link(
-    bottleneck: Option<&Bottleneck>,
-    down: bool,
-    (from, to): (Instant, Instant),
-    outcome: &mut Outcome,
-) {
-    let Some(bottleneck) = bottleneck else { return };
-    let forward: Summary = bottleneck.between(down, from, to);
-    let back = bottleneck.between(!down, from, to);
+fn tell_link(bottleneck: &Bottleneck, down: bool, time: (Instant, Instant), outcome: &mut Outcome) {
+    let sides: Option<(Summary, Summary)> =
+        bottleneck.between(down, time).zip(bottleneck.between(!down, time));
+    let Some((forward, back)) = sides else { return };
     let share = |part: u64| part as f64 * 100.0 / forward.packets.max(1) as f64;
     let [half, most] = forward.waited;
     for (name, value) in [
@@ -215,7 +220,7 @@ fn tell_link(
         ("queue_p50_ms", half),
         ("queue_p99_ms", most),
         ("back_percent", back.bytes as f64 * 100.0 / forward.bytes.max(1) as f64),
-        ("wire_mbit", forward.bytes as f64 * 8e-6 / to.duration_since(from).as_secs_f64()),
+        ("wire_mbit", forward.bytes as f64 * 8e-6 / time.1.duration_since(time.0).as_secs_f64()),
     ] {
         outcome.figures.insert(name.to_owned(), value);
     }

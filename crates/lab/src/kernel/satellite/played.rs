@@ -1,6 +1,7 @@
 //! A stream that is played while it comes: where nothing comes although the next packet is due
 //! (ALGORITHMS §E.8).
 
+use super::changes::Phase;
 use super::scene::Scene;
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
@@ -17,13 +18,18 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 /// The cell lacks a value, or something did not start or broke.
-pub(super) fn run(cell: &Cell, plan: &TopologyPlan, ekiden: &Path) -> Result<Outcome, EngineError> {
+pub(super) fn run(
+    cell: &Cell,
+    plan: &TopologyPlan,
+    links: [Vec<Phase>; 2],
+    ekiden: &Path,
+) -> Result<Outcome, EngineError> {
     let span = |axis: &str| -> Result<Duration, EngineError> {
         Ok(Duration::from_nanos(cell.value::<Span>(axis)?.as_nanos()))
     };
     let (lasts, settle) = (span("duration")?, span("settle")?);
     let rate = cell.value::<Rate>("video")?.as_bits_per_second();
-    let scene = Scene::warm(cell, plan, ekiden)?;
+    let scene = Scene::warm(cell, plan, links, ekiden)?;
     let begin = Instant::now();
     let server = scene.serve(Meter::new(begin, Duration::ZERO))?;
     let ask = scene.ask(begin + lasts)?;

@@ -1,6 +1,7 @@
 //! The network of a run, with the ends of its way and a server.
 
 use super::bottleneck::Bottleneck;
+use super::changes::Phase;
 use super::way::{Way, host};
 use super::{FAR, NEAR};
 use crate::cell::Cell;
@@ -26,7 +27,7 @@ const MEASURED: u16 = 81;
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) way: Way,
-    pub(super) bottleneck: Option<Bottleneck>,
+    pub(super) bottleneck: Bottleneck,
     topology: Topology,
     processors: Option<Processors>,
 }
@@ -39,14 +40,14 @@ impl Scene {
     pub(super) fn build(
         cell: &Cell,
         plan: &TopologyPlan,
+        links: [Vec<Phase>; 2],
         ekiden: &Path,
     ) -> Result<Self, EngineError> {
-        let link = plan.links.first().ok_or_else(|| EngineError("there is no link".to_owned()))?;
-        let mut bottleneck = Bottleneck::of(&link.forward, &link.backward);
-        let record = Record { rows: bottleneck.as_ref().map(Bottleneck::rows), capture: None };
+        let mut bottleneck = Bottleneck::of(links);
+        let record = Record { rows: bottleneck.rows(), capture: None };
         let built = Topology::build_recorded(plan, record);
         let topology = built.map_err(|error| EngineError::during("the network")(&error))?;
-        bottleneck.iter_mut().for_each(Bottleneck::begins);
+        bottleneck.begins();
         let way = Way::far(cell, &topology, ekiden)?;
         Ok(Self { way, bottleneck, topology, processors: Processors::look() })
     }
@@ -58,9 +59,10 @@ impl Scene {
     pub(super) fn warm(
         cell: &Cell,
         plan: &TopologyPlan,
+        links: [Vec<Phase>; 2],
         ekiden: &Path,
     ) -> Result<Self, EngineError> {
-        let mut this = Self::build(cell, plan, ekiden)?;
+        let mut this = Self::build(cell, plan, links, ekiden)?;
         this.way.near(&this.topology)?;
         let server = this.server(WARMING, Meter::new(Instant::now(), Duration::ZERO))?;
         this.way.warm(this.near()?, SocketAddr::from((this.far()?.address(), WARMING)))?;
