@@ -50,7 +50,8 @@ impl Client {
         let (reply, port, tcp) = ask(relay.address);
         assert_eq!(reply, 0);
         assert_eq!(port.ip(), relay.address.ip());
-        Self { tcp, udp: socket(port.ip()), port }
+        let own = tcp.local_addr().unwrap().ip();
+        Self { tcp, udp: socket(own), port }
     }
 
     fn send(&self, to: SocketAddr, payload: &[u8]) {
@@ -143,7 +144,11 @@ fn speaks(client: &Client, server: &Server) -> SocketAddr {
 fn datagrams_go_there_and_back_and_end_with_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("access");
-    let relay = with(|settings| settings.access_log = AccessLog::File(log.clone()));
+    let relay = with(|settings| {
+        settings.access_log = AccessLog::File(log.clone());
+        // where nobody else takes a port that was given back
+        settings.listen = vec![([127, 0, 0, 77], 0).into()];
+    });
     let (client, server) = (Client::of(&relay), Server::new());
     speaks(&client, &server);
     // empty and large ones, too
