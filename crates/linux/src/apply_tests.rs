@@ -202,7 +202,7 @@ fn a_datagram_socket_has_what_says_which_way_packets_go_and_nothing_of_tcp() {
     }
     // it does not wait
     let error = socket.recv(&mut [std::mem::MaybeUninit::uninit()]).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
 }
 
 #[test]

@@ -111,8 +111,8 @@ impl<'a> Association<'a> {
                     .to_owned(),
             )
         })?;
-        let at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
-        let at = SocketAddr::new(at.ip(), 0);
+        let mut at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
+        at.set_port(0);
         let until = clock::now() + FOR_A_DESCRIPTOR;
         let port = loop {
             match UdpSocket::bind(at).await {
