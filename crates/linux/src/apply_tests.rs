@@ -182,6 +182,30 @@ fn options_hold_on_ipv6_too() {
 }
 
 #[test]
+fn a_datagram_socket_has_what_says_which_way_packets_go_and_nothing_of_tcp() {
+    let options = SocketOptions {
+        congestion: vec!["reno".to_owned()],
+        mss: Some(1_000),
+        no_delay: Some(true),
+        dscp: Some(46),
+        source: Some(Ipv4Addr::new(127, 0, 0, 9).into()),
+        ..SocketOptions::default()
+    };
+    let (socket, outcomes) = options.new_datagram_socket(false).unwrap();
+    assert_eq!(get(socket.as_fd(), "dscp"), "46");
+    assert_eq!(
+        socket.local_addr().unwrap().as_socket_ipv4().unwrap().ip().octets(),
+        [127, 0, 0, 9]
+    );
+    for key in [Key::Dscp, Key::Source, Key::Congestion, Key::Mss, Key::NoDelay] {
+        assert!(!outcomes.refused(key), "{key:?}");
+    }
+    // it does not wait
+    let error = socket.recv(&mut [std::mem::MaybeUninit::uninit()]).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
 fn ecn_bits_are_left_alone() {
     let (socket, _) = connecting(&SocketOptions { dscp: Some(63), ..Default::default() });
     assert_eq!(sockopt::get_int(socket.as_fd(), IPPROTO_IP, libc::IP_TOS), Ok(63 << 2));

@@ -115,8 +115,8 @@ impl<'a> Association<'a> {
                     .to_owned(),
             )
         })?;
-        let at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
-        let at = SocketAddr::new(at.ip(), 0);
+        let mut at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
+        at.set_port(0);
         let until = clock::now() + FOR_A_DESCRIPTOR;
         let port = loop {
             match UdpSocket::bind(at).await {
@@ -152,8 +152,8 @@ impl<'a> Association<'a> {
             };
             let moved = match turn {
                 Turn::Ended(why) => return why,
-                Turn::Client => self.from_client(),
-                Turn::Way => self.from_way(),
+                Turn::Client => self.hear_client(),
+                Turn::Way => self.hear_way(),
             };
             if moved {
                 last = clock::now();
@@ -162,7 +162,7 @@ impl<'a> Association<'a> {
     }
 
     /// Passes on what the client has sent; whether anything came.
-    fn from_client(&mut self) -> bool {
+    fn hear_client(&mut self) -> bool {
         let mut moved = false;
         for _ in 0..IN_A_ROW {
             let taken = with_scratch(|scratch| {
@@ -214,14 +214,14 @@ impl<'a> Association<'a> {
     }
 
     /// Passes on what came back; whether anything did.
-    fn from_way(&mut self) -> bool {
+    fn hear_way(&mut self) -> bool {
         let mut moved = false;
         for _ in 0..IN_A_ROW {
             let Some(received) = self.way.receive() else { break };
             match received {
                 Ok(Received::Came(from, payload)) => {
                     moved = true;
-                    self.to_client(from, &payload);
+                    self.deliver(from, &payload);
                 }
                 Ok(Received::Sent(bytes)) => self.gone(bytes),
                 Err(lost) => self.lost(lost),
@@ -230,7 +230,7 @@ impl<'a> Association<'a> {
         moved
     }
 
-    fn to_client(&mut self, from: SocketAddr, payload: &[u8]) {
+    fn deliver(&mut self, from: SocketAddr, payload: &[u8]) {
         // there is nobody to answer before it has spoken
         let Some(client) = self.client else { return };
         let datagram = [&socks::write_datagram_head(from), payload].concat();

@@ -50,7 +50,8 @@ impl Client {
         let (reply, port, tcp) = ask(relay.address);
         assert_eq!(reply, 0);
         assert_eq!(port.ip(), relay.address.ip());
-        Self { tcp, udp: socket(port.ip()), port }
+        let own = tcp.local_addr().unwrap().ip();
+        Self { tcp, udp: socket(own), port }
     }
 
     fn send(&self, to: SocketAddr, payload: &[u8]) {
@@ -143,7 +144,11 @@ fn speaks(client: &Client, server: &Server) -> SocketAddr {
 fn datagrams_go_there_and_back_and_end_with_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("access");
-    let relay = with(|settings| settings.access_log = AccessLog::File(log.clone()));
+    let relay = with(|settings| {
+        settings.access_log = AccessLog::File(log.clone());
+        // where nobody else takes a port that was given back
+        settings.listen = vec![([127, 0, 0, 77], 0).into()];
+    });
     let (client, server) = (Client::of(&relay), Server::new());
     speaks(&client, &server);
     // empty and large ones, too
@@ -154,7 +159,9 @@ fn datagrams_go_there_and_back_and_end_with_the_connection() {
         server.answer(from, &payload);
         assert!(client.receive().1 == payload);
     }
-    let connection = relay.relayed();
+    // counted once it is sent
+    eventually(|| (counts(&relay).datagrams_down == 3).then_some(()));
+    let connection = eventually(|| Some(relay.relayed()).filter(|one| one.bytes_down > 6));
     assert_eq!((connection.protocol.as_str(), connection.state.as_str()), ("udp", "relaying"));
     assert_eq!((connection.bytes_up, connection.bytes_down), (40_003, 40_006));
     assert_eq!(connection.destination, Some(format!("UDP at {}", client.port)));
@@ -236,8 +243,8 @@ fn names_are_resolved_here_and_stay_what_they_were() {
     eventually(|| (counts(&relay).refused == 1).then_some(()));
     client.send_raw(&named("nowhere.example", 53));
     eventually(|| (counts(&relay).undelivered == 1).then_some(()));
-    assert_eq!(counts(&relay).datagrams_up, 4);
-    assert_eq!(relay.relayed().bytes_up, 3);
+    eventually(|| (counts(&relay).datagrams_up == 4).then_some(()));
+    eventually(|| (relay.relayed().bytes_up == 3).then_some(()));
 }
 
 #[test]
@@ -307,7 +314,7 @@ fn fragments_and_what_is_no_datagram_of_socks_are_dropped() {
     client.send_raw(&[]);
     eventually(|| (counts(&relay).malformed == 7).then_some(()));
     speaks(&client, &server);
-    assert_eq!(counts(&relay).datagrams_up, 1);
+    eventually(|| (counts(&relay).datagrams_up == 1).then_some(()));
 }
 
 #[test]
