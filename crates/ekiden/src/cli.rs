@@ -260,7 +260,7 @@ fn host_port(text: &str) -> Result<String, String> {
 /// `ekiden doctor`.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Measure round-trip time and loss of handshakes with this relay too
+    /// A relay to look at too: HOST:PORT, some handshakes; a relay's name, its tunnel's rates for 10 s
     #[arg(long, value_name = "RELAY")]
     pub with: Option<String>,
     /// Do what mends the findings, as far as permitted

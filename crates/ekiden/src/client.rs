@@ -1,7 +1,7 @@
-//! The other end of the control socket, for `status`, `top` and `explain`.
+//! The other end of the control socket, for `status`, `top`, `explain` and `doctor`.
 
 use crate::control;
-use ekiden_proxy::status::{Explanation, Status};
+use ekiden_proxy::status::{Explanation, Measured, Status};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
@@ -53,6 +53,9 @@ impl fmt::Display for AskError {
 
 impl std::error::Error for AskError {}
 
+/// Opening a flow, five seconds of each direction, and as long again where the far side does not answer.
+const MEASURING: Duration = Duration::from_secs(120);
+
 /// Asks for the status, at `socket` or wherever a daemon of this user or the service would be. The
 /// document comes as it was sent, too.
 ///
@@ -60,7 +63,7 @@ impl std::error::Error for AskError {}
 /// When nobody answers, or not as expected within 5 s.
 pub async fn status(socket: Option<&Path>) -> Result<(Status, Bytes), AskError> {
     let what = "/v1/status";
-    match ask(socket, what).await? {
+    match ask(socket, what, PATIENCE).await? {
         (Some(status), body) => Ok((status, body)),
         (None, _) => Err(AskError::Answer(
             socket.map(Path::to_owned).unwrap_or_default(),
@@ -77,13 +80,22 @@ pub async fn explain(
     socket: Option<&Path>,
     connection: u64,
 ) -> Result<(Option<Explanation>, Bytes), AskError> {
-    ask(socket, &format!("/v1/connections/{connection}")).await
+    ask(socket, &format!("/v1/connections/{connection}"), PATIENCE).await
+}
+
+/// Has the tunnel to a relay measured, which takes some ten seconds; `None` of a daemon that cannot.
+///
+/// # Errors
+/// As [`status`].
+pub async fn measure(socket: Option<&Path>, relay: &str) -> Result<Option<Measured>, AskError> {
+    Ok(ask(socket, &format!("/v1/tunnels/{relay}/measure"), MEASURING).await?.0)
 }
 
 /// `None` when the daemon has nothing of this path.
 async fn ask<T: serde::de::DeserializeOwned>(
     socket: Option<&Path>,
     what: &str,
+    patience: Duration,
 ) -> Result<(Option<T>, Bytes), AskError> {
     let places = socket.map_or_else(control::places, |path| vec![path.to_owned()]);
     let mut denied = None;
@@ -98,9 +110,9 @@ async fn ask<T: serde::de::DeserializeOwned>(
             }
         };
         let wrong = |why: String| AskError::Answer(path.clone(), why);
-        let body = tokio::time::timeout(PATIENCE, get(stream, what))
+        let body = tokio::time::timeout(patience, get(stream, what))
             .await
-            .map_err(|_| wrong(format!("nothing within {} s", PATIENCE.as_secs())))?
+            .map_err(|_| wrong(format!("nothing within {} s", patience.as_secs())))?
             .map_err(wrong)?;
         let Some(body) = body else { return Ok((None, Bytes::new())) };
         let document = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;

@@ -4,7 +4,7 @@ use axum::extract::{Path as Part, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
-use ekiden_proxy::status::{Explanation, Status};
+use ekiden_proxy::status::{Explanation, Measured, Status};
 use rustix::fs::Mode;
 use std::fmt;
 use std::fs;
@@ -13,11 +13,17 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use tokio::net::UnixListener;
 
 /// How the status is asked for.
 pub type Ask = Arc<dyn Fn() -> Status + Send + Sync>;
+
+/// How a tunnel is measured: the relay's name, and seconds for each direction.
+pub type Measure = Arc<
+    dyn Fn(String, u16) -> Pin<Box<dyn Future<Output = Measured> + Send>> + Send + Sync,
+>;
 
 /// How one connection is asked about, by its number.
 pub type Explain = Arc<dyn Fn(u64) -> Option<Explanation> + Send + Sync>;
@@ -163,12 +169,19 @@ impl Control {
     }
 
     /// Answers until the task is ended.
-    pub fn answer(&mut self, ask: Ask, explain: Explain) -> Option<tokio::task::JoinHandle<()>> {
+    pub fn answer(
+        &mut self,
+        ask: Ask,
+        explain: Explain,
+        measure: Measure,
+    ) -> Option<tokio::task::JoinHandle<()>> {
         let listener = self.listener.take()?;
+        let measuring =
+            Router::new().route("/v1/tunnels/{relay}/measure", get(measured)).with_state(measure);
         let connection =
             Router::new().route("/v1/connections/{id}", get(connection)).with_state(explain);
         let router =
-            Router::new().route("/v1/status", get(status)).with_state(ask).merge(connection);
+            Router::new().route("/v1/status", get(status)).with_state(ask).merge(connection).merge(measuring);
         Some(tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "the control socket answers no more");
@@ -179,6 +192,13 @@ impl Control {
 
 async fn status(State(ask): State<Ask>) -> Json<Status> {
     Json(ask())
+}
+
+/// Seconds for each direction that a tunnel is measured for: a satellite's rate stands in the second of them.
+const SECONDS: u16 = 5;
+
+async fn measured(State(measure): State<Measure>, Part(relay): Part<String>) -> Json<Measured> {
+    Json(measure(relay, SECONDS).await)
 }
 
 /// The number is taken as it is written: another answer than «no such connection» would help nobody.
@@ -212,8 +232,17 @@ mod tests {
         let mut control = Control::bind(&path).unwrap();
         assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o600);
         let task = control
-            .answer(Arc::new(crate::status::sample), Arc::new(crate::explain::sample_of_seven))
+            .answer(
+                Arc::new(crate::status::sample),
+                Arc::new(crate::explain::sample_of_seven),
+                Arc::new(|relay, _| {
+                    let error = Some("no".to_owned());
+                    Box::pin(async { Measured { relay, error, ..Measured::default() } })
+                }),
+            )
             .unwrap();
+        let measured = crate::client::measure(Some(&path), "far").await.unwrap().unwrap();
+        assert_eq!((measured.relay.as_str(), measured.error.as_deref()), ("far", Some("no")));
         let (explanation, _) = crate::client::explain(Some(&path), 7).await.unwrap();
         assert_eq!(explanation.unwrap().connection.id, 7);
         assert!(crate::client::explain(Some(&path), 8).await.unwrap().0.is_none());

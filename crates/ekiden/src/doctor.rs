@@ -10,13 +10,14 @@ mod link;
 mod paths;
 mod print;
 mod relay;
+mod tunnel;
 
 pub use apply::Change;
 pub use findings::findings;
 pub use relay::RelayReport;
 
 use ekiden_linux::facts::Facts;
-use ekiden_proxy::status::Status;
+use ekiden_proxy::status::{Measured, Status};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -31,6 +32,8 @@ pub struct DoctorOptions {
     pub apply: bool,
     /// A relay to look at, `host:port`.
     pub with: Option<String>,
+    /// What measuring a tunnel showed.
+    pub tunnel: Option<Measured>,
     /// What a daemon that runs on this machine says of itself.
     pub running: Option<Status>,
 }
@@ -102,6 +105,8 @@ pub struct DoctorReport {
     pub changes: Vec<Change>,
     /// The relay that was named.
     pub relay: Option<RelayReport>,
+    /// The tunnel that was named.
+    pub tunnel: Option<Measured>,
     /// What was seen of this machine.
     pub facts: Facts,
 }
@@ -123,9 +128,11 @@ pub fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<bool> {
     }
     let relay = options.with.as_deref().map(relay::look);
     let fine = found.iter().all(|finding| finding.severity <= Severity::Note)
-        && relay.as_ref().is_none_or(RelayReport::fine);
+        && relay.as_ref().is_none_or(RelayReport::fine)
+        && options.tunnel.as_ref().is_none_or(|tunnel| tunnel.error.is_none());
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let report = DoctorReport { version, fine, findings: found, changes, relay, facts };
+    let tunnel = options.tunnel;
+    let report = DoctorReport { version, fine, findings: found, changes, relay, tunnel, facts };
     if options.json {
         serde_json::to_writer_pretty(&mut *out, &report)?;
         writeln!(out)?;

@@ -62,8 +62,20 @@ fn examine(args: cli::Doctor) -> u8 {
             return exit::NOT_FINE;
         }
     };
+    // an address has a port; a relay with a tunnel is known by its name
+    let (with, relay) = match args.with {
+        Some(name) if !name.contains(':') => (None, Some(name)),
+        with => (with, None),
+    };
+    let tunnel = match relay.map(|relay| measure(args.socket.as_deref(), &relay)).transpose() {
+        Ok(tunnel) => tunnel,
+        Err(error) => {
+            warn(&format!("ekiden doctor: {error}\n"));
+            return exit::NOT_FINE;
+        }
+    };
     let options =
-        doctor::DoctorOptions { json: args.json, apply: args.apply, with: args.with, running };
+        doctor::DoctorOptions { json: args.json, apply: args.apply, with, tunnel, running };
     match doctor::run(options, &mut std::io::stdout().lock()) {
         Ok(true) => exit::FINE,
         Ok(false) => exit::NOT_FINE,
@@ -85,6 +97,19 @@ fn running(
         Err(error) if socket.is_some() => Err(error.into()),
         Err(_) => Ok(None),
     }
+}
+
+/// Has the daemon measure its tunnel to a relay.
+fn measure(
+    socket: Option<&std::path::Path>,
+    relay: &str,
+) -> Result<ekiden_proxy::status::Measured, Box<dyn std::error::Error>> {
+    if std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        warn(&format!("measuring the tunnel to «{relay}», some ten seconds …\n"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let measured = runtime.block_on(client::measure(socket, relay))?;
+    measured.ok_or_else(|| "the daemon cannot measure tunnels; is it of this version?".into())
 }
 
 fn check(args: &cli::Check) -> u8 {

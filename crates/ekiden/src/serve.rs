@@ -105,10 +105,14 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             control.path().display()
         );
         let handle = handle.clone();
-        let explaining = handle.clone();
+        let (explaining, measuring) = (handle.clone(), handle.clone());
         answering = control.answer(
             Arc::new(move || handle.status()),
             Arc::new(move |connection| explaining.explain(connection)),
+            Arc::new(move |relay, seconds| {
+                let handle = measuring.clone();
+                Box::pin(async move { handle.measure(&relay, seconds).await })
+            }),
         );
     }
     tell_systemd(&[NotifyState::Ready]);

@@ -111,10 +111,13 @@ fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
     ];
     let row = |t: &TunnelStatus| {
         let state = match (t.up, &t.last_error) {
-            (true, _) => match &t.restrained {
-                Some(why) => format!("up, held to a tenth: {}", clean(why)),
-                None => "up".to_owned(),
-            },
+            (true, _) => {
+                let over = if t.over_tcp { "up over TCP" } else { "up" };
+                match &t.restrained {
+                    Some(why) => format!("{over}, held to a tenth: {}", clean(why)),
+                    None => over.to_owned(),
+                }
+            }
             (false, Some(error)) => format!("down: {}", clean(error)),
             (false, None) if t.joined => "connecting".to_owned(),
             (false, None) => "has not come yet".to_owned(),

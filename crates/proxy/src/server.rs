@@ -11,8 +11,8 @@ use crate::resources::{BEAT, Newcomer, Place, Resources};
 use crate::seldom::Seldom;
 use crate::session::{Session, serve};
 use crate::settings::{Settings, Upstream, UpstreamProtocol};
-use crate::status::{BudgetStatus, Explanation, Status, Totals};
-use crate::tunnels::{Arrival, Tunnels, reason};
+use crate::status::{BudgetStatus, Explanation, Measured, Status, Totals};
+use crate::tunnels::{Arrival, Tunnels, measure, reason};
 use crate::udp;
 use crate::world::World;
 use ekiden_linux::answer::Stage;
@@ -272,6 +272,30 @@ impl Handle {
     pub fn explain(&self, connection: u64) -> Option<Explanation> {
         let entry = self.inner.registry.find(connection)?;
         Some(entry.explain(&self.inner.means.resources))
+    }
+
+    /// Measures the tunnel to a relay: as many seconds in each direction, 1 to 30, by bytes of no meaning that
+    /// go beside what flows there anyway.
+    pub async fn measure(&self, relay: &str, seconds: u16) -> Measured {
+        let mut measured = Measured { relay: relay.to_owned(), ..Measured::default() };
+        let means = &self.inner.means;
+        let Some(tunnels) = means.tunnels() else {
+            measured.error = Some("this relay has no tunnels".to_owned());
+            return measured;
+        };
+        let seconds = seconds.clamp(1, measure::LONGEST);
+        let resources = &means.resources;
+        for (up, rate) in [(false, &mut measured.received), (true, &mut measured.sent)] {
+            match tunnels.measure(resources, relay, seconds, up).await {
+                Ok(found) => *rate = Some(found),
+                Err(failure) => measured.error = Some(failure.text),
+            }
+            if measured.error.is_some() {
+                break;
+            }
+        }
+        measured.tunnel = tunnels.status().into_iter().find(|tunnel| tunnel.relay == relay);
+        measured
     }
 
     /// Cuts every live connection off, and says how many there were.

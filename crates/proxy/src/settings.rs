@@ -7,7 +7,7 @@ mod tunnel;
 mod udp;
 
 pub use resources::{Buffers, Cache, Pool, Pressure};
-pub use tunnel::Tunnel;
+pub use tunnel::{Carrier, Tunnel};
 pub use udp::Udp;
 
 use ekiden_linux::options::SocketOptions;

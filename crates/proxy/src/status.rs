@@ -112,8 +112,23 @@ pub struct UpstreamStatus {
     pub last_error: Option<String>,
 }
 
+/// What measuring a tunnel showed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measured {
+    /// The relay at its other end.
+    pub relay: String,
+    /// Bits per second that a flow received through it, for some seconds.
+    pub received: Option<u64>,
+    /// Bits per second that a flow sent through it, as the other relay counted.
+    pub sent: Option<u64>,
+    /// The tunnel afterwards.
+    pub tunnel: Option<TunnelStatus>,
+    /// Why not all was measured.
+    pub error: Option<String>,
+}
+
 /// Another relay that is known, and the tunnel to it. What is sent is meant where nothing else is said.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TunnelStatus {
     /// What the relay is called here.
     pub relay: String,
@@ -123,6 +138,8 @@ pub struct TunnelStatus {
     pub joined: bool,
     /// Where it is.
     pub address: Option<String>,
+    /// Whether the tunnel goes over TLS on TCP, since UDP does not get through or the configuration says so.
+    pub over_tcp: bool,
     /// Why there is no tunnel, or why the one before was lost.
     pub last_error: Option<String>,
     /// What may be sent, as agreed, bits per second on the IP wire.

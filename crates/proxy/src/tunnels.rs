@@ -2,6 +2,7 @@
 //! that everything that is done with connections is done with it: splicing, half-close, RST, buffers, idle
 //! limits.
 
+pub(crate) mod measure;
 mod plug;
 
 use crate::destination::{Destination, Host};
@@ -82,6 +83,7 @@ impl Tunnels {
         let settings = driver::Settings {
             store: Store::new(directory),
             listen: tunnel.listen.clone(),
+            carrier: tunnel.carrier,
             dscp: [tunnel.interactive_dscp, tunnel.bulk_dscp],
             limits: Limits { memory: tunnel.memory, ..Limits::default() },
         };
@@ -294,10 +296,11 @@ impl From<driver::TunnelStatus> for TunnelStatus {
             relay: status.name,
             up: seen.is_some(),
             joined: status.joined,
-            address: seen
-                .as_ref()
-                .and_then(|seen| seen.address)
+            address: status
+                .over_tcp
+                .or_else(|| seen.as_ref().and_then(|seen| seen.address))
                 .map(|at: SocketAddr| at.to_string()),
+            over_tcp: status.over_tcp.is_some(),
             last_error: status.last_error,
             allotted: number(|seen| seen.allotted.as_bits_per_second()),
             receives: number(|seen| seen.receive.as_bits_per_second()),

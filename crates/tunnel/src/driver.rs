@@ -11,7 +11,7 @@ mod thread;
 
 pub use carry::{Ended, Flow};
 pub use pacing::PacingError;
-pub use relays::{Incoming, OpenError, Relays, Settings, StartError, TunnelStatus};
+pub use relays::{Carrier, Incoming, OpenError, Relays, Settings, StartError, TunnelStatus};
 
 use crate::core::{Endpoint, Event, FlowId, TunnelId};
 use crate::reason::Reason;

@@ -3,7 +3,7 @@
 use super::pattern;
 use ekiden_model::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Rate, Share, Span};
-use ekiden_proxy::settings::{AccessLog, Family, InitialRto, Movement, Pattern};
+use ekiden_proxy::settings::{AccessLog, Carrier, Family, InitialRto, Movement, Pattern};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -161,6 +161,7 @@ fields! {
     Vec<SocketAddr>: Sockets(Some, Vec::clone);
     Family: Text(|text: String| family(&text), |v: &Family| print_family(*v).to_owned());
     InitialRto: Text(|text: String| initial_rto(&text), |v: &InitialRto| print_initial_rto(*v).to_owned());
+    Carrier: Text(|text: String| one_of(CARRIERS, &CARRIER, &text), |v: &Carrier| word_of(CARRIERS, &CARRIER, v));
     Scheme: Text(|text: String| one_of(SCHEMES, &Scheme::ALL, &text), |v: &Scheme| word_of(SCHEMES, &Scheme::ALL, v));
     Excess: Text(|text: String| one_of(EXCESSES, &EXCESS, &text), |v: &Excess| word_of(EXCESSES, &EXCESS, v));
     Movement: Text(|text: String| movement(&text).ok(), |v: &Movement| print_movement(*v));
@@ -215,6 +216,10 @@ fn print_initial_rto(rto: InitialRto) -> &'static str {
 
 /// The words for [`Scheme`], the study's 1 to 4.
 pub(super) const SCHEMES: &[&str] = &["fixed", "equation", "evict", "shrink"];
+
+/// The words for [`Carrier`].
+pub(super) const CARRIERS: &[&str] = &["auto", "udp", "tcp"];
+const CARRIER: [Carrier; 3] = [Carrier::Auto, Carrier::Udp, Carrier::Tcp];
 
 /// The words for [`Excess`].
 pub(super) const EXCESSES: &[&str] = &["proportional", "equal"];

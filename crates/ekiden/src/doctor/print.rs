@@ -1,6 +1,7 @@
 //! The report as text: what matters first, one line for each thing that is fine.
 
 use super::apply::{self, KEPT_IN};
+use super::tunnel;
 use super::{DoctorReport, Finding, RelayReport, Severity};
 use std::io::{self, Write};
 
@@ -34,6 +35,15 @@ pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> 
     if let Some(relay) = &report.relay {
         writeln!(out)?;
         relay_text(relay, style, out)?;
+    }
+    if let Some(measured) = &report.tunnel {
+        writeln!(out)?;
+        let severity = if measured.error.is_none() { Severity::Ok } else { Severity::Problem };
+        let head = format!("{}, through its tunnel", measured.relay);
+        lines(&paint("relay    ", severity, style), &head, style, out)?;
+        for (name, value) in tunnel::rows(measured) {
+            lines(&format!("{INDENT}{name:<18}"), &value, style, out)?;
+        }
     }
     if !report.changes.is_empty() {
         writeln!(out)?;
@@ -122,7 +132,7 @@ fn relay_text(relay: &RelayReport, style: Style, out: &mut dyn Write) -> io::Res
     if let Some(error) = &relay.error {
         row("error", error)?;
     }
-    row("rate", "not measured: handshakes show delay and loss, never rate")
+    row("rate", "not measured: handshakes show delay and loss, never rate; a tunnel is measured by its relay's name")
 }
 
 fn millis(us: u32) -> String {

@@ -1,6 +1,7 @@
 //! Tunnels to other relays.
 
 use ekiden_model::units::Bytes;
+pub use ekiden_tunnel::driver::Carrier;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -10,6 +11,8 @@ use std::path::PathBuf;
 pub struct Tunnel {
     /// Where the relays that were invited come, over UDP; empty: none can come.
     pub listen: Vec<SocketAddr>,
+    /// Whether tunnels may go over TLS on TCP where UDP does not get through. Default [`Carrier::Auto`].
+    pub carrier: Carrier,
     /// The directory with this relay's certificate and the relays it knows; `None` where there is none, and
     /// so no tunnels.
     pub state: Option<PathBuf>,
@@ -26,6 +29,7 @@ impl Default for Tunnel {
     fn default() -> Self {
         Self {
             listen: Vec::new(),
+            carrier: Carrier::Auto,
             state: None,
             memory: Bytes::mib(128),
             interactive_dscp: 34,

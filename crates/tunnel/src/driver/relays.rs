@@ -2,6 +2,7 @@
 //! a tunnel is lost, those we invited are listened for.
 
 mod attending;
+mod carried;
 mod connecting;
 mod known;
 
@@ -10,15 +11,19 @@ use crate::core::{Endpoint, Limits, Snapshot};
 use crate::frame::Opening;
 use crate::reason::Reason;
 use crate::trust::{self, Credentials, Kind, Store, StoreError};
-use connecting::Joined;
+pub use carried::Carrier;
+use carried::Carried;
+use connecting::{Joined, ON_TCP};
 use ekiden_linux::{clock, datagram};
 use ekiden_model::units::Span;
 use known::{Known, Ready, same_but_terms};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -29,6 +34,8 @@ pub struct Settings {
     pub store: Store,
     /// Where it listens for those it invited; nowhere is possible.
     pub listen: Vec<SocketAddr>,
+    /// Whether tunnels may go over TLS on TCP.
+    pub carrier: Carrier,
     /// DSCP of what is interactive and of what is bulk.
     pub dscp: [u8; 2],
     /// How much a tunnel may take.
@@ -81,6 +88,8 @@ pub struct TunnelStatus {
     pub joined: bool,
     /// The tunnel, while there is one.
     pub tunnel: Option<Snapshot>,
+    /// Where it goes over TLS on TCP: the other end of that.
+    pub over_tcp: Option<SocketAddr>,
     /// Why there is none, or was none before.
     pub last_error: Option<String>,
     /// How late its datagrams left; of all tunnels on one socket together.
@@ -89,6 +98,8 @@ pub struct TunnelStatus {
 
 /// How long saying goodbye may take.
 const GOODBYE: Duration = Duration::from_millis(50);
+/// Carriers that wait to be taken in.
+const BACKLOG: i32 = 128;
 /// How often is looked whether what is known has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -106,6 +117,7 @@ struct Inner {
     incoming: mpsc::Sender<Incoming>,
     listening: Vec<Arc<Driver>>,
     known: Mutex<BTreeMap<String, Known>>,
+    carried: Carried,
     origin: Instant,
 }
 
@@ -127,11 +139,15 @@ impl Relays {
         let origin = Instant::now() - Duration::from_nanos(clock::now().as_nanos());
         let mut listening = Vec::new();
         let mut receivers = Vec::new();
+        let mut carriers = Vec::new();
         for &address in &settings.listen {
             let limits = limits_on(settings.limits, None);
             let core = Endpoint::new(credentials.clone(), limits, true, origin, None);
-            let started = datagram::open(address)
-                .and_then(|socket| Driver::start(core, socket, settings.dscp));
+            let started = datagram::open(address).and_then(|socket| {
+                // the port that the kernel chose, if any was asked for
+                carriers.extend(beside(socket.local_addr()?, settings.carrier));
+                Driver::start(core, socket, settings.dscp)
+            });
             let (driver, events) =
                 started.map_err(|error| StartError::Listen { address, error })?;
             listening.push(Arc::new(driver));
@@ -143,6 +159,7 @@ impl Relays {
             incoming,
             listening,
             known: Mutex::default(),
+            carried: Carried::default(),
             origin,
         });
         Inner::look(&inner)?;
@@ -155,6 +172,11 @@ impl Relays {
                 tokio::spawn(async move { drop(inner.attend(&driver, events, None).await) })
             })
             .collect();
+        for (listener, inside) in carriers {
+            let (credentials, limits) = (inner.credentials.clone(), inner.settings.limits);
+            let carried = Arc::clone(&inner.carried);
+            tasks.push(tokio::spawn(carried::listen(listener, credentials, inside, limits, carried)));
+        }
         tasks.push(tokio::spawn(watch_store(Arc::clone(&inner))));
         Ok(Self { inner, tasks })
     }
@@ -209,8 +231,39 @@ impl Relays {
     /// Every relay that is known.
     #[must_use]
     pub fn status(&self) -> Vec<TunnelStatus> {
-        let known = locked(&self.inner.known);
-        known.values().map(Known::status).collect()
+        let known: Vec<_> = locked(&self.inner.known).values().map(Known::status).collect();
+        let carried = locked(&self.inner.carried);
+        let over_tcp = |status: TunnelStatus| {
+            let address = status.tunnel.as_ref().and_then(|tunnel| tunnel.address);
+            TunnelStatus { over_tcp: address.and_then(|at| carried.get(&at).copied()), ..status }
+        };
+        known.into_iter().map(over_tcp).collect()
+    }
+}
+
+/// The same port of TCP, for carriers; without it tunnels come over UDP alone.
+fn beside(at: SocketAddr, carrier: Carrier) -> Option<(TcpListener, SocketAddr)> {
+    if carrier == Carrier::Udp {
+        return None;
+    }
+    let listening = || {
+        let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+        if at.is_ipv6() {
+            socket.set_only_v6(true)?;
+        }
+        // a restart is not to wait for connections of before
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&at.into())?;
+        socket.listen(BACKLOG)?;
+        TcpListener::from_std(socket.into())
+    };
+    match listening() {
+        Ok(listener) => Some((listener, at)),
+        Err(error) => {
+            tracing::warn!(%at, %error, "tunnels can come over UDP alone: cannot listen on the same port of TCP");
+            None
+        }
     }
 }
 
@@ -258,6 +311,7 @@ impl Inner {
                         secret: secret.clone(),
                         terms: relay.terms,
                         breaker: Mutex::default(),
+                        on_tcp: Mutex::new(ON_TCP),
                     };
                     Some(tokio::spawn(Arc::clone(self).connect(joined)))
                 }

@@ -1,6 +1,7 @@
 //! TLS 1.3 with pinned certificates.
 
 use super::{Fingerprint, NoRandomness, fingerprint};
+use crate::carrier;
 use crate::frame::ALPN;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{self, HmacKey};
@@ -63,12 +64,7 @@ impl Credentials {
     pub fn from_der(certificate: Vec<u8>, key: Vec<u8>) -> Result<Self, BadCredentials> {
         let certificate = CertificateDer::from(certificate);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let any = Arc::new(AnyCertificate(provider.signature_verification_algorithms));
-        let mut server = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_client_cert_verifier(any)
-            .with_single_cert(vec![certificate.clone()], private(&key))?;
-        server.alpn_protocols = vec![ALPN.to_vec()];
+        let server = listening(&provider, &certificate, &key, ALPN)?;
         let server = QuicServerConfig::try_from(server).map_err(|_| no_suite())?;
         Ok(Self { certificate, key, server: Arc::new(server), provider })
     }
@@ -101,15 +97,38 @@ impl Credentials {
         &self,
         peer: Fingerprint,
     ) -> Result<Arc<dyn crypto::ClientConfig>, BadCredentials> {
+        let client = self.connecting(peer, ALPN)?;
+        Ok(Arc::new(QuicClientConfig::try_from(client).map_err(|_| no_suite())?))
+    }
+
+    /// TLS on TCP for carriers: to whoever comes, as with QUIC.
+    pub(crate) fn carrier_server(&self) -> Result<Arc<rustls::ServerConfig>, BadCredentials> {
+        let server = listening(&self.provider, &self.certificate, &self.key, carrier::ALPN)?;
+        Ok(Arc::new(server))
+    }
+
+    /// TLS on TCP for a carrier to the relay with this fingerprint and nobody else.
+    pub(crate) fn carrier_client(
+        &self,
+        peer: Fingerprint,
+    ) -> Result<Arc<rustls::ClientConfig>, BadCredentials> {
+        Ok(Arc::new(self.connecting(peer, carrier::ALPN)?))
+    }
+
+    fn connecting(
+        &self,
+        peer: Fingerprint,
+        alpn: &[u8],
+    ) -> Result<rustls::ClientConfig, BadCredentials> {
         let algorithms = self.provider.signature_verification_algorithms;
         let mut client = rustls::ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Pinned { peer, algorithms }))
             .with_client_auth_cert(vec![self.certificate.clone()], private(&self.key))?;
-        client.alpn_protocols = vec![ALPN.to_vec()];
+        client.alpn_protocols = vec![alpn.to_vec()];
         client.resumption = rustls::client::Resumption::disabled();
-        Ok(Arc::new(QuicClientConfig::try_from(client).map_err(|_| no_suite())?))
+        Ok(client)
     }
 
     /// The key of stateless resets (RFC 9000 §10.3): a relay that was restarted still has it, so its peers
@@ -124,6 +143,21 @@ impl Credentials {
         let tag = hmac::sign(&key, b"connection identifiers");
         tag.as_ref().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
     }
+}
+
+fn listening(
+    provider: &Arc<CryptoProvider>,
+    certificate: &CertificateDer<'static>,
+    key: &[u8],
+    alpn: &[u8],
+) -> Result<rustls::ServerConfig, BadCredentials> {
+    let any = Arc::new(AnyCertificate(provider.signature_verification_algorithms));
+    let mut server = rustls::ServerConfig::builder_with_provider(Arc::clone(provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(any)
+        .with_single_cert(vec![certificate.clone()], private(key))?;
+    server.alpn_protocols = vec![alpn.to_vec()];
+    Ok(server)
 }
 
 fn private(key: &[u8]) -> PrivateKeyDer<'static> {
@@ -167,7 +201,7 @@ impl ServerCertVerifier for Pinned {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("QUIC is TLS 1.3".to_owned()))
+        Err(Error::General("tunnels are TLS 1.3".to_owned()))
     }
 
     fn verify_tls13_signature(
@@ -209,7 +243,7 @@ impl ClientCertVerifier for AnyCertificate {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("QUIC is TLS 1.3".to_owned()))
+        Err(Error::General("tunnels are TLS 1.3".to_owned()))
     }
 
     fn verify_tls13_signature(

@@ -1,5 +1,6 @@
 //! Connecting to relays that invited us, and again when a tunnel is lost.
 
+use super::carried::{self, Carrier, Outgoing};
 use super::{Inner, limits_on};
 use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelId};
 use crate::driver::{Driver, locked};
@@ -8,7 +9,9 @@ use bytes::Bytes;
 use ekiden_linux::{clock, datagram};
 use ekiden_model::rate_hold::Breaker;
 use ekiden_model::units::Time;
-use std::net::SocketAddr;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -22,6 +25,11 @@ const LASTING: Duration = Duration::from_secs(10);
 /// Addresses of a relay that are tried, and how long after each other.
 const MOST_ADDRESSES: usize = 4;
 const APART: Duration = Duration::from_millis(250);
+/// How long UDP is tried by itself before TCP is tried beside it: a handshake over a satellite, with a loss.
+const UDP_FIRST: Duration = Duration::from_secs(3);
+/// A tunnel over TCP without flows for so long makes way for another try of UDP; doubled each time.
+pub(super) const ON_TCP: Duration = Duration::from_secs(60);
+const LONGEST_ON_TCP: Duration = Duration::from_secs(3_600);
 
 /// A tunnel that has come up.
 #[derive(Debug)]
@@ -30,6 +38,23 @@ struct Attempt {
     events: mpsc::UnboundedReceiver<Event>,
     tunnel: TunnelId,
     peer: Fingerprint,
+    carrier: Option<Outgoing>,
+}
+
+/// What a tunnel goes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Udp,
+    Tcp,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+        })
+    }
 }
 
 /// A relay that invited us.
@@ -42,6 +67,8 @@ pub(super) struct Joined {
     pub(super) terms: Terms,
     /// Of the path, from the tunnel before.
     pub(super) breaker: Mutex<Option<Breaker>>,
+    /// How long a tunnel over TCP must have been without flows before UDP is tried again.
+    pub(super) on_tcp: Mutex<Duration>,
 }
 
 impl Inner {
@@ -77,48 +104,113 @@ impl Inner {
         hasty: bool,
     ) -> Result<String, String> {
         let resolved = tokio::net::lookup_host(&joined.address).await;
-        let addresses =
-            resolved.map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?;
+        let addresses: Vec<_> = resolved
+            .map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?
+            .take(MOST_ADDRESSES)
+            .collect();
         // all of them, each a little after the one before, as RFC 8305 does for TCP; the first that
         // answers is kept
         let mut attempts = JoinSet::new();
-        for (nth, to) in (0..).zip(addresses.take(MOST_ADDRESSES)) {
-            let (inner, joined) = (Arc::clone(self), Arc::clone(joined));
-            attempts.spawn(async move {
-                tokio::time::sleep(APART * nth).await;
-                inner.attempt(&joined, to, hasty).await
-            });
-        }
+        let mut start = |attempts: &mut JoinSet<_>, over: Over| {
+            for (nth, to) in (0..).zip(addresses.iter().copied()) {
+                let (inner, joined) = (Arc::clone(self), Arc::clone(joined));
+                attempts.spawn(async move {
+                    tokio::time::sleep(APART * nth).await;
+                    inner.attempt(&joined, (to, over), hasty).await
+                });
+            }
+        };
+        let carrier = self.settings.carrier;
+        let mut other = match carrier {
+            Carrier::Auto => {
+                start(&mut attempts, Over::Udp);
+                Some(Box::pin(tokio::time::sleep(UDP_FIRST)))
+            }
+            Carrier::Udp => {
+                start(&mut attempts, Over::Udp);
+                None
+            }
+            Carrier::Tcp => {
+                start(&mut attempts, Over::Tcp);
+                None
+            }
+        };
         let mut why = format!("{} has no address", joined.address);
-        while let Some(attempt) = attempts.join_next().await {
+        loop {
+            let attempt = match &mut other {
+                // too long, or all have failed: TCP as well
+                Some(late) => tokio::select! {
+                    attempt = attempts.join_next() => attempt,
+                    () = late => None,
+                },
+                None => attempts.join_next().await,
+            };
             match attempt {
-                Ok(Ok(Attempt { driver, events, tunnel, peer })) => {
+                Some(Ok(Ok(up))) => {
                     attempts.shutdown().await;
-                    self.on_up(&driver, tunnel, peer, Some(&joined.name));
-                    let reason = self.attend(&driver, events, Some(&joined.name)).await;
-                    let breaker = driver.with(|core| core.breaker(peer).cloned());
-                    *locked(&joined.breaker) = breaker;
-                    return Ok(reason.unwrap_or_else(|| "its thread ended".to_owned()));
+                    return Ok(self.keep(joined, up).await);
                 }
-                Ok(Err(reason)) => why = reason,
-                Err(error) => why = format!("the attempt ended: {error}"),
+                Some(Ok(Err(reason))) => why = reason,
+                Some(Err(error)) => why = format!("the attempt ended: {error}"),
+                None if other.take().is_some() => start(&mut attempts, Over::Tcp),
+                None => return Err(why),
             }
         }
-        Err(why)
+    }
+
+    /// A tunnel that is up, until its end; why it ended.
+    async fn keep(&self, joined: &Joined, up: Attempt) -> String {
+        let Attempt { driver, events, tunnel, peer, carrier } = up;
+        self.on_up(&driver, tunnel, peer, Some(&joined.name));
+        let second_best = carrier.is_some() && self.settings.carrier == Carrier::Auto;
+        let attending = self.attend(&driver, events, Some(&joined.name));
+        let mut attending = std::pin::pin!(attending);
+        let reason = if second_best {
+            tracing::warn!(
+                relay = %joined.name,
+                "nothing comes back over UDP: the tunnel goes over TLS on TCP, which cannot hold its rate across losses; UDP is tried again when nobody uses it"
+            );
+            let pause = *locked(&joined.on_tcp);
+            tokio::select! {
+                reason = &mut attending => reason,
+                () = unused(&driver, tunnel, pause) => {
+                    *locked(&joined.on_tcp) = (pause * 2).min(LONGEST_ON_TCP);
+                    driver.close(tunnel, "UDP is tried again");
+                    attending.await
+                }
+            }
+        } else {
+            *locked(&joined.on_tcp) = ON_TCP;
+            attending.await
+        };
+        *locked(&joined.breaker) = driver.with(|core| core.breaker(peer).cloned());
+        reason.unwrap_or_else(|| "its thread ended".to_owned())
     }
 
     /// A tunnel to one address, until it is up.
     async fn attempt(
         &self,
         joined: &Joined,
-        to: SocketAddr,
+        (to, over): (SocketAddr, Over),
         hasty: bool,
     ) -> Result<Attempt, String> {
-        let any: SocketAddr = match to.is_ipv6() {
-            true => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-            false => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
+        let any: SocketAddr = match (over, to.is_ipv6()) {
+            (Over::Tcp, _) => (Ipv4Addr::LOCALHOST, 0).into(),
+            (Over::Udp, true) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            (Over::Udp, false) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         };
-        let socket = datagram::open(any).map_err(|error| format!("no UDP socket: {error}"))?;
+        let no_socket = |error: io::Error| format!("no UDP socket: {error}");
+        let socket = datagram::open(any).map_err(no_socket)?;
+        let carrier = match over {
+            Over::Udp => None,
+            Over::Tcp => {
+                let inside = socket.local_addr().map_err(no_socket)?;
+                let carried = Arc::clone(&self.carried);
+                let made =
+                    carried::connect(&self.credentials, joined.fingerprint, to, inside, carried);
+                Some(made.await.map_err(|error| format!("TCP {to}: {error}"))?)
+            }
+        };
         let limits = limits_on(self.settings.limits, Some(to));
         let core = Endpoint::new(self.credentials.clone(), limits, false, self.origin, None);
         let (driver, mut events) = Driver::start(core, socket, self.settings.dscp)
@@ -127,21 +219,22 @@ impl Inner {
         let secret = trust::decode(&joined.secret).map_err(|error| error.to_string())?;
         let now: Time = clock::now();
         let breaker = locked(&joined.breaker).clone();
+        let at = carrier.as_ref().map_or(to, |carrier| carrier.end);
         let begun = driver.with(|core| {
             if let Some(breaker) = breaker {
                 core.set_breaker(joined.fingerprint, breaker);
             }
             let secret = Bytes::copy_from_slice(&secret);
             let session = u64::from_be_bytes(session);
-            core.connect(now, to, joined.fingerprint, secret, joined.terms, (session, hasty))
+            core.connect(now, at, joined.fingerprint, secret, joined.terms, (session, hasty))
         });
         begun.map_err(|error| error.to_string())?;
         while let Some(event) = events.recv().await {
             match event {
                 Event::Up { tunnel, peer } => {
-                    return Ok(Attempt { driver: Arc::new(driver), events, tunnel, peer });
+                    return Ok(Attempt { driver: Arc::new(driver), events, tunnel, peer, carrier });
                 }
-                Event::Down { reason, .. } => return Err(format!("{to}: {reason}")),
+                Event::Down { reason, .. } => return Err(format!("{over} {to}: {reason}")),
                 Event::Joined { .. }
                 | Event::Incoming { .. }
                 | Event::Breaker { .. }
@@ -149,5 +242,17 @@ impl Inner {
             }
         }
         Err("its thread ended".to_owned())
+    }
+}
+
+/// Until a tunnel has had no flow for so long.
+async fn unused(driver: &Driver, tunnel: TunnelId, pause: Duration) {
+    let mut since = Instant::now();
+    while since.elapsed() < pause {
+        tokio::time::sleep(pause.min(Duration::from_secs(1))).await;
+        let all = locked(&driver.shared.core).snapshots();
+        if all.iter().any(|seen| seen.tunnel == tunnel && seen.flows > 0) {
+            since = Instant::now();
+        }
     }
 }

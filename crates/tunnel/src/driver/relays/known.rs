@@ -54,6 +54,7 @@ impl Known {
             name: self.relay.name.clone(),
             joined: matches!(self.relay.kind, Kind::Joined { .. }),
             tunnel,
+            over_tcp: None,
             last_error: self.last_error(),
             pacing: pacing.unwrap_or_default(),
         }

@@ -25,6 +25,11 @@ struct Pair {
 
 /// `far` invites, `near` joins.
 fn pair(rate: Rate) -> Pair {
+    pair_through(rate, |at| at)
+}
+
+/// The same, where `near` is told another address of `far`.
+fn pair_through(rate: Rate, told: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let stores = ["near", "far"].map(|name| Store::new(folder.path().join(name)));
     // a port that is free now
@@ -35,11 +40,12 @@ fn pair(rate: Rate) -> Pair {
     stores[1].add(Relay { name: "near".to_owned(), kind, terms }).unwrap();
     let fingerprint = stores[1].credentials().unwrap().fingerprint();
     let token =
-        Token { address: address.to_string(), fingerprint, secret, send: rate, receive: rate };
+        Token { address: told(address).to_string(), fingerprint, secret, send: rate, receive: rate };
     stores[0].add(token.relay("far".to_owned())).unwrap();
     let settings = |nth: usize, listen| Settings {
         store: stores[nth].clone(),
         listen,
+        carrier: Carrier::Auto,
         dscp: [34, 0],
         limits: Limits::default(),
     };
@@ -186,4 +192,67 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
         "{error}"
     );
     drop(far);
+}
+
+/// A port at which TCP leads on to the relay, and UDP to nobody.
+fn tcp_alone(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (cut, stops) = watch::channel(false);
+    tokio::spawn(async move {
+        let listener = TcpListener::from_std(listener).unwrap();
+        while let Ok((mut one, _)) = listener.accept().await {
+            let mut stops = stops.clone();
+            stops.mark_unchanged();
+            tokio::spawn(async move {
+                let mut other = TcpStream::connect(to).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut one, &mut other) => {}
+                    _ = stops.changed() => {}
+                }
+            });
+        }
+    });
+    (at, cut)
+}
+
+/// UDP goes nowhere; and the connection of TCP breaks in the middle, which flows outlive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_udp_does_not_get_through_tcp_carries() {
+    let mut cut = None;
+    let mut pair = pair_through(mbit(40), |far| {
+        let (at, stop) = tcp_alone(far);
+        cut = Some(stop);
+        at
+    });
+    let (mut client, mut server, near, _far) = flow(&mut pair).await;
+    let over = |relays: &Relays| relays.status()[0].over_tcp;
+    assert!(over(&pair.near).is_some() && over(&pair.far).is_some());
+    let upload: Vec<u8> = (0..4_000_000_u32).map(|n| (n * 7 + n / 301) as u8).collect();
+    let (sent, length) = (Sha256::digest(&upload), upload.len());
+    tokio::spawn(async move {
+        client.write_all(&upload).await.unwrap();
+        client.shutdown().await.unwrap();
+        // its own direction stays open until the other end closes
+        let _ = client.read_to_end(&mut Vec::new()).await;
+    });
+    let mut received = vec![0; 1_000_000];
+    server.read_exact(&mut received).await.unwrap();
+    cut.unwrap().send_replace(true);
+    server.read_to_end(&mut received).await.unwrap();
+    assert_eq!((received.len(), Sha256::digest(&received)), (length, sent));
+    drop(server);
+    assert_eq!(near.await.unwrap(), Ended::Closed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_carrier_is_for_the_relay_with_the_right_certificate() {
+    let pair = pair(mbit(40));
+    let to = pair.far.inner.settings.listen[0];
+    let stranger = pair.near.inner.credentials.fingerprint();
+    let inside = "127.0.0.1:9".parse().unwrap();
+    let credentials = &pair.near.inner.credentials;
+    let refused = carried::connect(credentials, stranger, to, inside, Carried::default()).await;
+    assert!(refused.unwrap_err().to_string().contains("another certificate"));
 }
