@@ -1,7 +1,7 @@
 //! The thread that keeps the schedule.
 
 use super::{Shared, locked};
-use crate::core::Out;
+use crate::core::{Event, Out};
 use bytes::BytesMut;
 use ekiden_linux::{clock, datagram};
 use ekiden_model::units::{Span, Time};
@@ -76,25 +76,32 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     goodbye(shared, socket, &mut sending, &mut marking);
 }
 
-/// Takes datagrams in; whether there may be more.
+/// Takes datagrams in; whether there may be more. A flow's task is woken once for all of them.
 fn take_in(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> bool {
+    let mut events: Vec<Event> = Vec::new();
+    let mut more = true;
     for _ in 0..IN_A_ROW {
         match socket.recv_from(buffer) {
             Ok((length, from)) => {
                 let datagram = BytesMut::from(&buffer[..length]);
-                let events = {
-                    let mut core = locked(&shared.core);
-                    core.receive(clock::now(), from, datagram);
-                    std::iter::from_fn(|| core.event()).collect()
-                };
-                shared.tell(events);
+                let mut core = locked(&shared.core);
+                core.receive(clock::now(), from, datagram);
+                while let Some(event) = core.event() {
+                    if !matches!(event, Event::Flow(_)) || !events.contains(&event) {
+                        events.push(event);
+                    }
+                }
             }
             // an ICMP error of an earlier datagram: QUIC notices by itself what does not come through
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-            Err(_) => return false,
+            Err(_) => {
+                more = false;
+                break;
+            }
         }
     }
-    true
+    shared.tell(events);
+    more
 }
 
 /// Sends what is due.

@@ -109,11 +109,13 @@ impl Tunnel {
             return out.or_else(|| self.turn(now, clock, buf, interactive));
         }
         let offset = flow.sending.sent;
+        let many = flow.sending.queued >= WAITING / 2;
         let bytes = flow.sending.take(turn.bytes.as_u64());
         let length = bytes.len() as u64;
         self.total_sent += length;
         let copy = nth == 0 && flow.sending.copies(now, length);
-        let more = flow.sending.queued < WAITING / 2;
+        // told once: whoever was told that there is no room waits for it
+        let more = many && flow.sending.queued < WAITING / 2;
         self.say(now, id, nth, &[Frame::Data { offset, bytes }], copy);
         self.end_if_all_sent(now, id);
         if more {
