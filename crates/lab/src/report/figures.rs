@@ -154,7 +154,8 @@ pub fn shown(axis: &Axis, value: &str) -> String {
         ("peer", "none") => "un-split".to_owned(),
         ("congestion", "reno") => "New Reno".to_owned(),
         ("congestion", word @ ("cubic" | "bbr")) => word.to_uppercase(),
-        ("way", word @ ("cubic" | "bbr")) => format!("TCP, {word}"),
+        // there is no room for its digit beside a line
+        ("way", "hysteria2") => "hysteria".to_owned(),
         ("scheme", "1" | "2" | "3" | "4") => format!("({value})"),
         ("lossy", word) => word.replace('-', " "),
         ("mtu" | "lan-mtu", number) => {

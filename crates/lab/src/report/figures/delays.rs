@@ -82,7 +82,7 @@ mod tests {
         let [panel] = drawn.as_slice() else { panic!("{} panels", drawn.len()) };
         assert_eq!(panel.title, "loss 5 %");
         let names: Vec<&str> = panel.series.iter().map(|series| series.name.as_str()).collect();
-        assert_eq!(names, ["TCP, cubic", "ekiden"]);
+        assert_eq!(names, ["cubic", "ekiden"]);
         let last = panel.series[0].points.last().unwrap();
         assert!((last.y - 0.01).abs() < 1e-9 && (last.x - 2_f64.log10()).abs() < 1e-9);
         assert!(panel.svg().contains("polyline"));
