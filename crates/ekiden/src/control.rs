@@ -21,9 +21,8 @@ use tokio::net::UnixListener;
 pub type Ask = Arc<dyn Fn() -> Status + Send + Sync>;
 
 /// How a tunnel is measured: the relay's name, and seconds for each direction.
-pub type Measure = Arc<
-    dyn Fn(String, u16) -> Pin<Box<dyn Future<Output = Measured> + Send>> + Send + Sync,
->;
+pub type Measure =
+    Arc<dyn Fn(String, u16) -> Pin<Box<dyn Future<Output = Measured> + Send>> + Send + Sync>;
 
 /// How one connection is asked about, by its number.
 pub type Explain = Arc<dyn Fn(u64) -> Option<Explanation> + Send + Sync>;
@@ -180,8 +179,11 @@ impl Control {
             Router::new().route("/v1/tunnels/{relay}/measure", get(measured)).with_state(measure);
         let connection =
             Router::new().route("/v1/connections/{id}", get(connection)).with_state(explain);
-        let router =
-            Router::new().route("/v1/status", get(status)).with_state(ask).merge(connection).merge(measuring);
+        let router = Router::new()
+            .route("/v1/status", get(status))
+            .with_state(ask)
+            .merge(connection)
+            .merge(measuring);
         Some(tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "the control socket answers no more");

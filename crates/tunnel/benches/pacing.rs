@@ -44,6 +44,7 @@ fn pair(rate: Rate) -> Done<Pair> {
     let token = Token { address: address_text, fingerprint, secret, send: rate, receive: rate };
     stores[0].add(token.relay("far".to_owned()))?;
     let settings = |nth: usize, listen| Settings {
+        carrier: ekiden_tunnel::driver::Carrier::Udp,
         store: stores[nth].clone(),
         listen,
         dscp: [34, 0],

@@ -6,34 +6,44 @@
 
 use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf, WriteHalf,
+};
 use tokio::net::UdpSocket;
 
 /// The carrier's name in ALPN (RFC 7301).
 pub(crate) const ALPN: &[u8] = b"ekiden-tcp/1";
 /// Nothing came for so long: the connection is dead. Tunnels say something every two seconds.
-const SILENCE: Duration = Duration::from_secs(10);
+pub(crate) const SILENCE: Duration = Duration::from_secs(10);
 /// The largest datagram that a length of two bytes can tell of.
 const LARGEST: usize = 65_535;
 /// Datagrams that wait are written together up to so many bytes: a record of TLS.
 const TOGETHER: usize = 16_384;
 
-/// Carries until the connection ends or breaks; why it did.
-pub(crate) async fn carry<S: AsyncRead + AsyncWrite>(stream: S, socket: &UdpSocket) -> io::Error {
+/// Carries until the connection ends, breaks, or nothing has come for so long; why it did.
+pub(crate) async fn carry<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    socket: &UdpSocket,
+    silence: Duration,
+) -> io::Error {
     let (reader, writer) = tokio::io::split(stream);
     let ended = tokio::select! {
-        ended = unpack(reader, socket) => ended,
+        ended = unpack(reader, socket, silence) => ended,
         ended = pack(writer, socket) => ended,
     };
     ended.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 /// From the connection to the socket.
-async fn unpack<S: AsyncRead>(reader: ReadHalf<S>, socket: &UdpSocket) -> io::Result<()> {
+async fn unpack<S: AsyncRead>(
+    reader: ReadHalf<S>,
+    socket: &UdpSocket,
+    silence: Duration,
+) -> io::Result<()> {
     let mut reader = BufReader::with_capacity(TOGETHER, reader);
     let mut datagram = vec![0; LARGEST];
     loop {
-        let length = tokio::time::timeout(SILENCE, async {
+        let length = tokio::time::timeout(silence, async {
             let length = usize::from(reader.read_u16().await?);
             reader.read_exact(&mut datagram[..length]).await
         });
@@ -89,8 +99,8 @@ mod tests {
     async fn datagrams_come_out_as_they_went_in() {
         let ((near, near_carrier), (far_carrier, far)) = (sockets().await, sockets().await);
         let (one, other) = tokio::io::duplex(1_000);
-        tokio::spawn(async move { carry(one, &near_carrier).await });
-        tokio::spawn(async move { carry(other, &far_carrier).await });
+        tokio::spawn(async move { carry(one, &near_carrier, SILENCE).await });
+        tokio::spawn(async move { carry(other, &far_carrier, SILENCE).await });
         let mut received = vec![0; LARGEST];
         for length in [1, 1_200, 0, 1_452, 60_000] {
             let sent: Vec<u8> = (0..length).map(|n| (n * 7) as u8).collect();
@@ -103,13 +113,14 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn silence_and_an_end_are_told() {
         let (_near, carrier) = sockets().await;
         let (one, other) = tokio::io::duplex(1_000);
         drop(other);
-        assert_eq!(carry(one, &carrier).await.kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(carry(one, &carrier, SILENCE).await.kind(), io::ErrorKind::UnexpectedEof);
         let (one, _other) = tokio::io::duplex(1_000);
-        assert_eq!(carry(one, &carrier).await.kind(), io::ErrorKind::TimedOut);
+        let ended = carry(one, &carrier, Duration::from_millis(10)).await;
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
     }
 }

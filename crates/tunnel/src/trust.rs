@@ -7,7 +7,7 @@
 //! then on.
 
 mod store;
-mod tls;
+pub(crate) mod tls;
 mod token;
 
 pub(crate) use store::admitted;

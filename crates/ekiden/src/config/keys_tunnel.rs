@@ -1,8 +1,8 @@
 //! Keys of tunnels to other relays: `[tunnel]`.
 
 use super::key::{Key, keys};
-use super::value::CARRIERS;
 use super::kind::{Kind, absolute_path};
+use super::value::CARRIERS;
 use ekiden_model::units::Bytes;
 use ekiden_proxy::settings::Tunnel;
 

@@ -132,7 +132,10 @@ fn relay_text(relay: &RelayReport, style: Style, out: &mut dyn Write) -> io::Res
     if let Some(error) = &relay.error {
         row("error", error)?;
     }
-    row("rate", "not measured: handshakes show delay and loss, never rate; a tunnel is measured by its relay's name")
+    row(
+        "rate",
+        "not measured: handshakes show delay and loss, never rate; a tunnel is measured by its relay's name",
+    )
 }
 
 fn millis(us: u32) -> String {

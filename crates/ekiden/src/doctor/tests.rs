@@ -17,6 +17,7 @@ fn report(facts: Facts) -> DoctorReport {
         findings: findings(&facts, None),
         changes: Vec::new(),
         relay: None,
+        tunnel: None,
         facts,
     }
 }

@@ -11,13 +11,18 @@ pub(super) fn rows(measured: &Measured) -> Vec<(&'static str, String)> {
         rows.push(("round-trip time", format!("{:.1} ms", tunnel.rtt_us / 1e3)));
         rows.push(("queue", format!("{:.1} ms of it, on the way there", tunnel.queue_us / 1e3)));
         rows.push(("loss", format!("{:.2} % on the way there", tunnel.path_loss * 100.0)));
-        rows.push(("allotted", format!("{} there, {} back", mbit(tunnel.allotted), mbit(tunnel.receives))));
+        rows.push((
+            "allotted",
+            format!("{} there, {} back", mbit(tunnel.allotted), mbit(tunnel.receives)),
+        ));
         if let Some(line) = tunnel.line {
             rows.push(("line", format!("gives {} there, less than is allotted", mbit(line))));
         }
     }
     for (name, rate) in [("carries there", measured.sent), ("carries back", measured.received)] {
-        rows.extend(rate.map(|rate| (name, format!("{} of payload in one connection", mbit(rate)))));
+        rows.extend(
+            rate.map(|rate| (name, format!("{} of payload in one connection", mbit(rate)))),
+        );
     }
     rows.extend(measured.error.as_ref().map(|error| ("error", error.clone())));
     rows

@@ -152,12 +152,10 @@ mod tests {
 
     #[test]
     fn a_port_says_what_is_asked_for() {
-        assert_eq!([1, 30, 101, 130].map(asked_for), [
-            Some((1, false)),
-            Some((30, false)),
-            Some((1, true)),
-            Some((30, true))
-        ]);
+        assert_eq!(
+            [1, 30, 101, 130].map(asked_for),
+            [Some((1, false)), Some((30, false)), Some((1, true)), Some((30, true))]
+        );
         assert_eq!([0, 31, 100, 131, 443].map(asked_for), [None; 5]);
     }
 

@@ -61,6 +61,8 @@ pub(super) struct Sending {
     pub(super) ended: bool,
     /// By lane.
     pub(super) streams: [Option<StreamId>; 2],
+    /// What was said on each of them, in frames.
+    pub(super) said: [u32; 2],
     /// When the scheduler last gave it a turn.
     last: Time,
     /// Bytes copied lately.
@@ -106,6 +108,7 @@ impl Flow {
                 end: None,
                 ended: false,
                 streams: [None; 2],
+                said: [0; 2],
                 last: now,
                 copied: 0,
             },

@@ -11,8 +11,8 @@ use crate::core::{Endpoint, Limits, Snapshot};
 use crate::frame::Opening;
 use crate::reason::Reason;
 use crate::trust::{self, Credentials, Kind, Store, StoreError};
-pub use carried::Carrier;
 use carried::Carried;
+pub use carried::Carrier;
 use connecting::{Joined, ON_TCP};
 use ekiden_linux::{clock, datagram};
 use ekiden_model::units::Span;
@@ -175,7 +175,13 @@ impl Relays {
         for (listener, inside) in carriers {
             let (credentials, limits) = (inner.credentials.clone(), inner.settings.limits);
             let carried = Arc::clone(&inner.carried);
-            tasks.push(tokio::spawn(carried::listen(listener, credentials, inside, limits, carried)));
+            tasks.push(tokio::spawn(carried::listen(
+                listener,
+                credentials,
+                inside,
+                limits,
+                carried,
+            )));
         }
         tasks.push(tokio::spawn(watch_store(Arc::clone(&inner))));
         Ok(Self { inner, tasks })

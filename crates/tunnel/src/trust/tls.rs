@@ -14,6 +14,7 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
 };
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 /// A relay's certificate and key, and TLS with them.
@@ -178,6 +179,17 @@ struct Pinned {
 #[derive(Debug, thiserror::Error)]
 #[error("the relay shows another certificate than the one in the invitation")]
 struct OtherCertificate;
+
+/// Why a handshake of TLS on TCP failed, with the words of this file where it was this file that refused.
+pub(crate) fn in_words(error: io::Error) -> io::Error {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    match inner {
+        Some(Error::InvalidCertificate(CertificateError::Other(OtherError(why)))) => {
+            io::Error::new(error.kind(), why.to_string())
+        }
+        _ => error,
+    }
+}
 
 impl ServerCertVerifier for Pinned {
     fn verify_server_cert(

@@ -57,6 +57,16 @@ fn bytes_arrive_in_both_directions_whatever_the_path_does() {
     }
 }
 
+/// Some 1,500 losses in the bytes of a round trip: more pieces than QUIC holds of one stream.
+#[test]
+fn a_long_fat_path_may_lose_much() {
+    let rtt = Span::from_millis(600);
+    let path = Path { rates: [200.0, 20.0], rtt, loss: 15.0, ..Path::default() };
+    let mut world = World::up(&path);
+    let flow = open(&mut world);
+    transfer(&mut world, NEAR, flow, 40_000_000);
+}
+
 #[test]
 fn data_follows_the_opening_without_waiting() {
     let mut world = World::up(&Path::default());

@@ -17,6 +17,10 @@ const COPY_AFTER: (Span, Span) = (Span::from_millis(5), Span::from_millis(40));
 /// lost, and each holds up the keystrokes of a round trip after it.
 pub(super) const COPY_AGAIN: f64 = 0.005;
 
+/// Frames on a stream, each a packet's worth; what follows is said on another. quinn-proto puts a stream in order
+/// before it can be read, and ends the connection where it has 1,024 pieces that wait for others.
+const MOST_SAID: u32 = 256;
+
 impl Tunnel {
     /// Says something about a flow on a lane, or on the other where that is not possible.
     pub(super) fn say(&mut self, now: Time, id: u64, nth: usize, frames: &[Frame], copy: bool) {
@@ -32,12 +36,18 @@ impl Tunnel {
                 None => {
                     let Some(stream) = lane.open() else { continue };
                     flow.sending.streams[nth] = Some(stream);
+                    flow.sending.said[nth] = 0;
                     header.write(&mut bytes);
                     stream
                 }
             };
             frames.iter().for_each(|frame| frame.write(&mut bytes));
             lane.write(stream, bytes);
+            flow.sending.said[nth] += frames.len() as u32;
+            if flow.sending.said[nth] >= MOST_SAID {
+                lane.finish(stream);
+                flow.sending.streams[nth] = None;
+            }
             break;
         }
         if copy {

@@ -4,7 +4,7 @@
 use crate::carrier;
 use crate::core::{Fingerprint, Limits};
 use crate::driver::locked;
-use crate::trust::Credentials;
+use crate::trust::{Credentials, tls};
 use ekiden_linux::answer::Stage;
 use ekiden_linux::options::SocketOptions;
 use ekiden_model::units::Bytes;
@@ -95,7 +95,7 @@ pub(super) async fn connect(
         let mut connection = Some(first);
         loop {
             if let Some(stream) = connection.take() {
-                let ended = carrier::carry(stream, &socket).await;
+                let ended = carrier::carry(stream, &socket, carrier::SILENCE).await;
                 tracing::debug!(%to, %ended, "the carrier's connection is over");
             }
             tokio::time::sleep(PAUSE).await;
@@ -118,7 +118,8 @@ async fn dial(
     // names are not looked at
     let name = to.ip().into();
     let shaking = tokio::time::timeout(PATIENCE, connector.connect(name, stream));
-    Ok(shaking.await.map_err(|_| late("the handshake of TLS"))??.into())
+    let shaken = shaking.await.map_err(|_| late("the handshake of TLS"))?;
+    Ok(shaken.map_err(tls::in_words)?.into())
 }
 
 /// Takes carriers in for the socket that listens at `inside`; for ever.
@@ -173,7 +174,7 @@ async fn incoming(
     locked(carried).insert(end, from);
     // also when the task is given up
     let _registered = Registered { carried, end };
-    Ok(carrier::carry(stream, &socket).await)
+    Ok(carrier::carry(stream, &socket, carrier::SILENCE).await)
 }
 
 struct Registered<'a> {

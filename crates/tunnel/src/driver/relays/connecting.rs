@@ -111,7 +111,7 @@ impl Inner {
         // all of them, each a little after the one before, as RFC 8305 does for TCP; the first that
         // answers is kept
         let mut attempts = JoinSet::new();
-        let mut start = |attempts: &mut JoinSet<_>, over: Over| {
+        let start = |attempts: &mut JoinSet<_>, over: Over| {
             for (nth, to) in (0..).zip(addresses.iter().copied()) {
                 let (inner, joined) = (Arc::clone(self), Arc::clone(joined));
                 attempts.spawn(async move {
@@ -135,7 +135,7 @@ impl Inner {
                 None
             }
         };
-        let mut why = format!("{} has no address", joined.address);
+        let mut why = Vec::new();
         loop {
             let attempt = match &mut other {
                 // too long, or all have failed: TCP as well
@@ -150,10 +150,11 @@ impl Inner {
                     attempts.shutdown().await;
                     return Ok(self.keep(joined, up).await);
                 }
-                Some(Ok(Err(reason))) => why = reason,
-                Some(Err(error)) => why = format!("the attempt ended: {error}"),
+                Some(Ok(Err(reason))) => why.push(reason),
+                Some(Err(error)) => why.push(format!("the attempt ended: {error}")),
                 None if other.take().is_some() => start(&mut attempts, Over::Tcp),
-                None => return Err(why),
+                None if why.is_empty() => return Err(format!("{} has no address", joined.address)),
+                None => return Err(why.join("; ")),
             }
         }
     }
