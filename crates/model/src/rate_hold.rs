@@ -7,6 +7,8 @@
 //! on_sent(now, bytes)       a packet left; keep the epoch it answers, and tell it again with
 //! on_acked(now, …) / on_lost(now, …)
 //! deadline() / on_deadline(now)
+//! set_connections(n)        so many connections inside have something waiting; told now and then
+//! set_allotted, set_mode    another agreement; breaker() goes along to the next tunnel
 //! ```
 //! **What is told apart.** A loss by itself means nothing. Congestion is a queue that grows (round trips
 //! longer than the path's own by more than is tolerated), or more losses than the path has by itself

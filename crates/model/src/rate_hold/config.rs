@@ -93,7 +93,7 @@ pub struct Snapshot {
 /// Acknowledged or given up for lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
-    /// What [`RateHold::on_sent`] answered.
+    /// What [`on_sent`](super::RateHold::on_sent) answered.
     pub epoch: u64,
     /// As told there.
     pub bytes: Bytes,
