@@ -258,7 +258,7 @@ fn rules(reader: &mut Reader<'_>, draft: &Draft) {
                 "action = \"allow\" or action = \"deny\"",
             );
         }
-        if all_taken && !(relays_left && !rule.relays.is_empty()) {
+        if all_taken && (!relays_left || rule.relays.is_empty()) {
             reader.report(
                 Warning,
                 &path,
