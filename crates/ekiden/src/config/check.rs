@@ -258,7 +258,7 @@ fn rules(reader: &mut Reader<'_>, draft: &Draft) {
                 "action = \"allow\" or action = \"deny\"",
             );
         }
-        if all_taken && !(relays_left && !rule.relays.is_empty()) {
+        if all_taken && (!relays_left || rule.relays.is_empty()) {
             reader.report(
                 Warning,
                 &path,
@@ -481,7 +481,7 @@ fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
     let allows = |rule: &&super::draft::RuleDraft| rule.action == "allow";
     let named = draft.rules.iter().filter(allows).any(|rule| !rule.from.is_empty());
     let open = draft.rules.iter().filter(allows).find(|rule| {
-        matches_everybody(&rule.from) && !(rule.from.is_empty() && !rule.relays.is_empty())
+        matches_everybody(&rule.from) && (!rule.from.is_empty() || rule.relays.is_empty())
     });
     // forgetting `from` is no way to open a proxy to the world
     let unnamed = draft
