@@ -61,7 +61,11 @@ impl RateHold {
         self.late.packets += 1;
         self.late.bytes += bytes;
         let span = now.since(self.late.since);
-        if self.late.packets > FEW && span >= JUMP {
+        // as was_pressed: over the last round trip as much was sent as is under way
+        let sent = self.in_flight as f64 * 8.0 / seconds(rtt);
+        let pressed = sent > 0.5 * self.rate().as_bits_per_second() as f64
+            || 2 * self.in_flight > self.in_flight_cap().as_u64();
+        if self.late.packets > FEW && span >= JUMP && pressed {
             self.queue = Span::from_nanos(rtt.as_nanos() - base.as_nanos());
             let arrives = self.late.bytes as f64 * 8.0 / seconds(span);
             self.react(now, base, arrives, self.loss);

@@ -46,10 +46,16 @@ impl RateHold {
             if epoch.begun >= reaction.shows {
                 self.on_shown(now, epoch, reaction, base, shortest);
             }
-        } else if waits || drops.is_some() {
+        } else if (waits && self.was_pressed(epoch)) || drops.is_some() {
             let arrives = self.arrives(base);
             self.react(now, base, arrives, drops.unwrap_or(loss));
         }
+    }
+
+    /// Whether an epoch was sent at its rate, or as much of it as might be under way. Where little was to be sent,
+    /// little arrives, and that says nothing of the line: it stood still, or acknowledgements did.
+    fn was_pressed(&self, epoch: &Epoch) -> bool {
+        epoch.sent_rate() > 0.5 * epoch.rate || 2 * self.in_flight > self.in_flight_cap().as_u64()
     }
 
     /// Bits a second that arrived over the last round trip.

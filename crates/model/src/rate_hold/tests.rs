@@ -319,3 +319,19 @@ fn nothing_is_known_at_first() {
     assert_eq!((hold.rate(), hold.in_flight_cap()), (mbit(4.0), Bytes::mib(64)));
     assert_eq!(hold.snapshot().line, None);
 }
+
+/// Little is sent, and told late: by a peer whose processor is busy, say. That is no slow line.
+#[test]
+fn little_that_is_told_late_is_no_slow_line() {
+    let mut hold = RateHold::new(Config::new(mbit(20.0)), Time::ZERO);
+    for tenth in 0..100 {
+        let now = at(f64::from(tenth) * 0.12);
+        hold.on_deadline(now);
+        let bytes = Bytes::new(60);
+        let epoch = hold.on_sent(now, bytes);
+        let rtt = Span::from_millis(if tenth < 20 { 1 } else { 70 });
+        hold.on_acked(now + rtt, Told { epoch, bytes }, Some(rtt));
+    }
+    let seen = hold.snapshot();
+    assert_eq!((seen.line, seen.reactions), (None, 0), "{seen:?}");
+}
