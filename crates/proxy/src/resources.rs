@@ -249,7 +249,7 @@ impl State {
     /// A newcomer that is refused.
     fn count_refusal(&mut self) {
         self.counts.turned_away += 1;
-        self.counts.turned_away_beside_idle += u64::from(self.register.len() > 0);
+        self.counts.turned_away_beside_idle += u64::from(!self.register.is_empty());
     }
 
     fn number(&mut self) -> u64 {

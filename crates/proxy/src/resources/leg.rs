@@ -89,10 +89,12 @@ pub(super) fn spread(stream: &TcpStream, profile: &settings::Leg) {
     let congestion = || socket::congestion(stream.as_fd()).unwrap_or_default();
     let path = || TcpInfo::read(stream.as_fd()).ok()?.min_rtt_us();
     let asked = profile.spread && profile.socket.pace.is_none();
-    if asked && is_long(path()) && !congestion().starts_with("bbr") {
-        if let Err(error) = socket::spread(stream.as_fd()) {
-            tracing::debug!(%error, "what is sent cannot be spread over the round trip");
-        }
+    if asked
+        && is_long(path())
+        && !congestion().starts_with("bbr")
+        && let Err(error) = socket::spread(stream.as_fd())
+    {
+        tracing::debug!(%error, "what is sent cannot be spread over the round trip");
     }
 }
 
