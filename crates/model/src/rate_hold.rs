@@ -271,9 +271,7 @@ impl RateHold {
         let patience = base.saturating_mul(6).max(SILENCE);
         self.silent = self.in_flight > 0 && now.since(self.heard) > patience;
         let Some(current) = self.epochs.back().filter(|epoch| epoch.ends <= now) else { return };
-        // what may be under way is under way: something waits
-        let full = current.sent_rate() > 0.5 * current.rate
-            || 2 * self.in_flight > self.in_flight_cap().as_u64();
+        let full = self.was_pressed(current);
         self.idle.on_epoch(now, current, full, base);
         let may_try = self.line.is_some() && self.reaction.is_none() && !self.rests();
         let purpose = match current.purpose {

@@ -54,7 +54,7 @@ impl RateHold {
 
     /// Whether an epoch was sent at its rate, or as much of it as might be under way. Where little was to be sent,
     /// little arrives, and that says nothing of the line: it stood still, or acknowledgements did.
-    fn was_pressed(&self, epoch: &Epoch) -> bool {
+    pub(super) fn was_pressed(&self, epoch: &Epoch) -> bool {
         epoch.sent_rate() > 0.5 * epoch.rate || 2 * self.in_flight > self.in_flight_cap().as_u64()
     }
 
