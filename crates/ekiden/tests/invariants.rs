@@ -61,6 +61,7 @@ fn dependencies_point_one_way() {
                 "ekiden-record",
                 "ekiden-simulator",
                 "ekiden-emulator",
+                "ekiden-tunnel",
             ],
         ),
         (

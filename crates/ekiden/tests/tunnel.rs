@@ -1,90 +1,14 @@
 //! Two daemons with a tunnel between them, as their operators set it up; and curl.
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
+mod daemons;
+
+use daemons::{Daemon, ask, directory, eventually, pair, said};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-const EKIDEN: &str = env!("CARGO_BIN_EXE_ekiden");
-
-/// A daemon in a directory of its own.
-struct Daemon {
-    child: Child,
-    dir: tempfile::TempDir,
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < end, "it never came to be");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn directory(config: &str) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let config = config.replace("DIR", &dir.path().display().to_string());
-    fs::write(dir.path().join("c.toml"), config).unwrap();
-    dir
-}
-
-/// A command that ends by itself, with the directory's configuration.
-fn ask(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(EKIDEN);
-    command.args(args).env("XDG_RUNTIME_DIR", dir).env_remove("EKIDEN_LOG");
-    if args[0] == "relay" {
-        command.arg("--config").arg(dir.join("c.toml"));
-    }
-    command.output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-impl Daemon {
-    fn start(dir: tempfile::TempDir) -> Self {
-        let log = fs::File::create(dir.path().join("log")).unwrap();
-        let child = Command::new(EKIDEN)
-            .args(["serve", "--listen", "127.0.0.1:0", "--config"])
-            .arg(dir.path().join("c.toml"))
-            .env("XDG_RUNTIME_DIR", dir.path())
-            .env_remove("EKIDEN_LOG")
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let daemon = Self { child, dir };
-        eventually(|| daemon.status());
-        daemon
-    }
-
-    fn status(&self) -> Option<serde_json::Value> {
-        serde_json::from_slice(&ask(self.dir.path(), &["status", "--json"]).stdout).ok()
-    }
-
-    fn proxy(&self, scheme: &str) -> String {
-        format!("{scheme}://{}", self.status().unwrap()["listen"][0].as_str().unwrap())
-    }
-
-    fn tunnel_is_up(&self) -> bool {
-        let status = self.status().unwrap();
-        status["tunnels"].as_array().unwrap().iter().any(|tunnel| tunnel["up"] == true)
-    }
-}
+use std::process::{Command, Output};
+use std::time::Duration;
 
 /// A server of one answer; each connection is one request.
 fn server(body: Vec<u8>) -> u16 {
@@ -115,27 +39,6 @@ fn curl(proxy: &str, args: &[&str]) -> Output {
     let output =
         Command::new("curl").args(["-s", "-S", "-m", "20", "-x", proxy]).args(args).output();
     output.unwrap()
-}
-
-/// The far daemon's directory and the near one's, joined.
-fn pair(rates: [&str; 2]) -> [tempfile::TempDir; 2] {
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let access = "[access]\nallow_destinations = [\"127.0.0.0/8\"]\n";
-    let far = directory(&format!(
-        "{access}[tunnel]\nlisten = [\"127.0.0.1:{port}\"]\nstate = \"DIR/state\"\n"
-    ));
-    let near = directory(&format!(
-        "{access}[tunnel]\nstate = \"DIR/state\"\n[upstream.far]\nurl = \"tunnel://far\"\n[[route]]\nthrough = [\"far\"]\n"
-    ));
-    let address = format!("127.0.0.1:{port}");
-    let invite = ["relay", "invite", "--name", "near", "--address", &address];
-    let invited =
-        ask(far.path(), &[&invite[..], &["--send", rates[0], "--receive", rates[1]]].concat());
-    let token = said(&invited).trim().to_owned();
-    assert!(token.starts_with("ekiden1-"), "{invited:?}");
-    let joined = ask(near.path(), &["relay", "join", &token, "--name", "far"]);
-    assert!(said(&joined).contains("url = \"tunnel://far\""), "{joined:?}");
-    [far, near]
 }
 
 #[test]

@@ -172,16 +172,26 @@ pub fn evaluate(plan: &Plan, kept: &Kept) -> Evaluation {
         }
     }
     cells.sort_by(|a, b| a.cell.compare(&b.cell));
-    let judged = plan.published.iter().map(|row| judge(row, &cells, seed, engine)).collect();
+    let judged = plan.published.iter().map(|row| {
+        let judged = judge(row, &cells, seed, engine);
+        let is_asked = judged.is_asked && plan.runs_on(&row.expectation.of.part, engine);
+        Judged { is_asked, ..judged }
+    });
+    let judged = judged.collect();
     let mut compared = Vec::new();
     let claims = plan.claims.iter().map(|claim| {
         let (holds, evidence) = decide(claim, plan, &cells, seed, &mut compared);
         let asserted = claim.asserted.on(engine);
-        let (claim, is_asked) = (claim.clone(), claim.asserted.concerns(engine));
+        let runs = claim.rule.part().is_none_or(|part| plan.runs_on(part, engine));
+        let (claim, is_asked) = (claim.clone(), claim.asserted.concerns(engine) && runs);
         Decided { claim, asserted, is_asked, holds: holds.filter(|_| asserted), evidence }
     });
     let claims = claims.collect();
-    let fill = |table: &Table| tables::fill(table, &cells, &plan.measure_of(&table.of.part).name);
+    let fill = |table: &Table| {
+        // one of another engine has no lines
+        let cells = if table.is_of(engine) { cells.as_slice() } else { &[] };
+        tables::fill(table, cells, &plan.measure_of(&table.of.part).name)
+    };
     let tables = plan.tables.iter().map(fill).collect();
     let unknown = unknown(plan, &cells, engine);
     Evaluation { cells, rows: judged, claims, compared, tables, missing, lacking, failed, unknown }
@@ -206,7 +216,7 @@ fn unknown(plan: &Plan, cells: &[CellResult], engine: &str) -> Vec<String> {
             asked.push((format!("claim «{}»", claim.text), of, figure));
         }
     }
-    for table in &plan.tables {
+    for table in plan.tables.iter().filter(|table| table.is_of(engine)) {
         let columns = table.columns.iter().filter(|column| *column != tables::VALUE);
         asked.extend(columns.map(|name| (format!("table «{}»", table.name), &table.of, &**name)));
     }

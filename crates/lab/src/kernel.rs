@@ -11,7 +11,7 @@ mod handshakes;
 mod jam;
 mod network;
 mod pressure;
-mod satellite;
+pub(crate) mod satellite;
 mod set_up;
 mod transfer;
 mod window;

@@ -6,7 +6,7 @@
 //! - [`people`]: people at browsers, by the model's workload; [`documents`]: the servers they ask;
 //!   [`fetch`]: one request.
 //! - [`distant`]: a server at the end of a long path; [`asking`]: what is asked of it; [`pattern`]: bytes that
-//!   can be checked; [`meter`]: bytes over time.
+//!   can be checked; [`meter`]: bytes over time; [`screens`]: scripts of writes, and how long each takes.
 //! - [`servers`]: echo, hashed source and hashing sink in threads of their own, for tests.
 //!
 //! The generator must cost less than what it measures. It receives without copying (`MSG_TRUNC`),
@@ -22,5 +22,6 @@ pub mod handshake;
 pub mod meter;
 pub mod pattern;
 pub mod people;
+pub mod screens;
 pub mod servers;
 mod sockets;

@@ -97,6 +97,8 @@ pub struct Part {
     pub about: String,
     /// What its runs yield, if that is not what the plan says.
     pub measure: Option<Measure>,
+    /// The axis whose values are compared run by run, if it is not the plan's.
+    pub paired: Option<String>,
     /// What varies.
     pub grids: Vec<Grid>,
     /// What `--quick` leaves; without it the part is left out.
@@ -234,6 +236,19 @@ impl Plan {
     pub fn measure_of(&self, part: &str) -> &Measure {
         let own = self.part(part).and_then(|part| part.measure.as_ref());
         own.unwrap_or(&self.measure)
+    }
+
+    /// The axis of a part whose values are compared run by run.
+    #[must_use]
+    pub fn paired_in(&self, part: &str) -> &str {
+        self.part(part).and_then(|part| part.paired.as_deref()).unwrap_or(&self.paired)
+    }
+
+    /// Whether an engine runs anything of a part.
+    #[must_use]
+    pub fn runs_on(&self, part: &str, engine: &str) -> bool {
+        let runs = |grid: &Grid| grid.engines.iter().any(|name| name == engine);
+        self.part(part).is_some_and(|part| part.grids.iter().any(runs))
     }
 
     /// The part of this name.

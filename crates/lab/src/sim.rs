@@ -6,8 +6,9 @@
 mod asymmetric;
 mod island;
 mod proxy_pressure;
+mod satellite;
 mod set_up;
-mod thin_client;
+pub(crate) mod thin_client;
 
 use crate::asymmetry::{self, handshakes};
 use crate::cell::Cell;
@@ -40,6 +41,9 @@ impl Engine for Simulated {
     }
 
     fn lacks(&self, cell: &Cell) -> Option<&'static str> {
+        if satellite::is_meant(cell) {
+            return satellite::lacks(cell);
+        }
         let congestion = cell.values.get("congestion").map(String::as_str);
         (congestion == Some("bbr")).then_some("BBR is not in the simulator")
     }
@@ -64,6 +68,11 @@ impl Engine for Simulated {
                  alone; FINs are not sent: who is closed hears of it half a round trip later",
             ),
             fact(
+                "tunnels",
+                "the tunnel's own core at both ends, which is given no time for its work; keys are drawn anew, and \
+                 nothing that is measured depends on them",
+            ),
+            fact(
                 "super-packets",
                 "where super-packets are lost, senders hand over at most 44 segments or a third of the \
                  window at once, and a link loses or delivers them together; where nothing is lost, at \
@@ -77,7 +86,9 @@ impl Engine for Simulated {
     }
 
     fn run(&mut self, cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
-        if has_thin_clients(cell) {
+        if satellite::is_meant(cell) {
+            satellite::run(cell, seed)
+        } else if has_thin_clients(cell) {
             thin_client::run(cell, repetition, seed)
         } else if handshakes::is_meant(cell) {
             set_up::run(cell)
@@ -119,6 +130,11 @@ pub fn record<O: Observer>(
 ) -> Result<(Outcome, O), EngineError> {
     if let Some(why) = Simulated.lacks(cell) {
         return Err(EngineError(why.to_owned()));
+    }
+    if satellite::is_meant(cell) {
+        return Err(EngineError(
+            "packets of a tunnel cannot be recorded in the simulator".to_owned(),
+        ));
     }
     if has_thin_clients(cell) {
         thin_client::record(cell, seed, observer)

@@ -254,6 +254,15 @@ impl Endpoint {
         self.end(now, tunnel, code::CLOSED, reason.to_owned());
     }
 
+    /// Whether a tunnel that is up goes to this address.
+    #[must_use]
+    pub fn has_tunnel_at(&self, at: SocketAddr) -> bool {
+        let lanes = |tunnel: &Tunnel| {
+            tunnel.lanes.iter().flatten().any(|lane| lane.quinn.remote_address() == at)
+        };
+        self.tunnels.values().any(|tunnel| tunnel.up && lanes(tunnel))
+    }
+
     // ---- time and datagrams
 
     /// A datagram came.

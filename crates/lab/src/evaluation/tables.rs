@@ -122,6 +122,7 @@ mod tests {
         Table {
             name: "row".into(),
             title: "A row".into(),
+            engines: Vec::new(),
             caption: String::new(),
             of: Selection {
                 part: "row".into(),

@@ -7,16 +7,18 @@
 //! - [`bulk`]: downloads and uploads, echoes beside them, a competing flow.
 //! - [`brief`]: a file, first bytes, pages.
 //! - [`played`]: a stream that is played, and where it stalls.
+//! - [`screens`]: a hundred thin clients (seed 0).
 //!
 //! What is thin costs little, so several runs may be made beside each other, each with machines and a link of
 //! its own: [`weight`].
 
-mod bottleneck;
+pub(crate) mod bottleneck;
 mod brief;
-mod bulk;
-mod changes;
+pub(crate) mod bulk;
+pub(crate) mod changes;
 mod played;
 mod scene;
+mod screens;
 mod way;
 
 use super::pressure::BUFFERS_OF_LINUX;
@@ -55,6 +57,10 @@ pub(super) fn lacks(cell: &Cell) -> Option<&'static str> {
 
 /// How much of the machine a cell's run takes, in parts of a hundred.
 pub(super) fn weight(cell: &Cell) -> u32 {
+    if screens::scenario(cell).is_some() {
+        // a processor's whole work
+        return WHOLE;
+    }
     let rate = |axis: &str| cell.value::<Rate>(axis).map_or(BORNE, Rate::as_bits_per_second);
     // beside a tunnel that is told less, only a small window is sent
     let most = |told: &str, link: &str| rate(told).min(rate(link));
@@ -74,11 +80,15 @@ pub(super) fn run(
     ekiden: &Path,
     buffer: Option<u64>,
 ) -> Result<Outcome, EngineError> {
+    if let Some(scenario) = screens::scenario(cell) {
+        return screens::simulate(cell, scenario, seed);
+    }
     let plan = network(cell, seed, buffer)?;
     let links = changes::links(cell, seed)?;
     match cell.text("load")? {
         "download" | "upload" | "echo" => bulk::run(cell, &plan, links, ekiden),
         "file" | "first byte" | "page" => brief::run(cell, &plan, links, ekiden),
+        "screens" => screens::run(cell, seed, &plan, links, ekiden),
         "stream" => played::run(cell, &plan, links, ekiden),
         other => Err(cell.error("load", &format!("«{other}» is not known")).into()),
     }
@@ -88,7 +98,7 @@ pub(super) fn run(
 ///
 /// # Errors
 /// The cell lacks a value or has one that makes no network.
-pub(super) fn network(
+pub(crate) fn network(
     cell: &Cell,
     seed: u64,
     buffer: Option<u64>,

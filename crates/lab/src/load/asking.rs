@@ -88,7 +88,7 @@ impl Ask {
     }
 
     /// What came, or [`ErrorKind::TimedOut`] at the end of time.
-    fn read(&self, stream: &mut TcpStream, piece: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&self, stream: &mut TcpStream, piece: &mut [u8]) -> io::Result<usize> {
         while Instant::now() < self.end {
             match stream.read(piece) {
                 Err(error) if is_wait(&error) => {}
@@ -98,7 +98,7 @@ impl Ask {
         Err(ErrorKind::TimedOut.into())
     }
 
-    fn begin(&self, line: &str) -> io::Result<TcpStream> {
+    pub(super) fn begin(&self, line: &str) -> io::Result<TcpStream> {
         let mut stream = self.dial()?;
         stream.write_all(format!("{line}\n").as_bytes())?;
         Ok(stream)
@@ -288,12 +288,12 @@ impl Ask {
     }
 }
 
-fn check(pattern: &mut Pattern, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn check(pattern: &mut Pattern, bytes: &[u8]) -> io::Result<()> {
     let wrong = |at| io::Error::new(ErrorKind::InvalidData, format!("byte {at} is wrong"));
     pattern.check(bytes).map_err(wrong)
 }
 
-fn ended(what: &str) -> io::Error {
+pub(super) fn ended(what: &str) -> io::Error {
     io::Error::new(ErrorKind::UnexpectedEof, what)
 }
 

@@ -7,6 +7,7 @@
 //! TAKE                              sends nothing, counts what comes
 //! ECHO                              sends back what comes
 //! PLAY 300000                       packets of 1,316 bytes at so many bits per second, each with its number
+//! SCREEN 7                          what the seventh of the server's scripts writes, each at its time
 //! ```
 //! Bytes are those of [`Pattern`]: whoever receives them compares every one. [`Distant::wrong`] counts
 //! connections on which they were others.
@@ -15,6 +16,7 @@ use super::documents::STACK;
 use super::fetch::read_head;
 use super::meter::Meter;
 use super::pattern::Pattern;
+use super::screens::{Scripts, screen};
 use ekiden_linux::answer::Stage;
 use ekiden_linux::options::SocketOptions;
 use rustix::net::{Shutdown, shutdown};
@@ -44,8 +46,9 @@ pub struct Distant {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     taken: Meter,
+    scripts: Scripts,
     wrong: AtomicU64,
     over: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -57,9 +60,18 @@ impl Distant {
     /// # Errors
     /// The kernel's.
     pub fn serve(address: SocketAddr, taken: Meter) -> io::Result<Self> {
+        Self::serve_scripts(address, taken, Scripts::default())
+    }
+
+    /// The same with scripts.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn serve_scripts(address: SocketAddr, taken: Meter, scripts: Scripts) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let shared = Arc::new(Shared {
             taken,
+            scripts,
             wrong: AtomicU64::new(0),
             over: AtomicBool::new(false),
             threads: Mutex::default(),
@@ -102,7 +114,11 @@ impl Shared {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn scripts(&self) -> &Scripts {
+        &self.scripts
+    }
+
+    pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 }
@@ -145,6 +161,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         ["POUR", rest @ ..] => pour(stream, rest.first().copied(), shared),
         ["TAKE"] => take(stream, shared),
         ["ECHO"] => echo(stream, shared),
+        ["SCREEN", number] => number.parse().map_or(Ok(()), |nth| screen(stream, nth, shared)),
         ["PLAY", rate] => rate.parse().map_or(Ok(()), |rate| play(stream, rate, shared)),
         _ => Ok(()),
     }
@@ -167,7 +184,7 @@ pub(super) fn is_wait(error: &io::Error) -> bool {
 }
 
 /// Writes all of it; false when it is all over before.
-fn write(stream: &mut TcpStream, mut bytes: &[u8], shared: &Shared) -> io::Result<bool> {
+pub(super) fn write(stream: &mut TcpStream, mut bytes: &[u8], shared: &Shared) -> io::Result<bool> {
     while !bytes.is_empty() {
         match waiting(shared, || stream.write(bytes))? {
             None => return Ok(false),

@@ -228,14 +228,14 @@ pub static AXES: &[Axis] = &[
     axis(
         "way",
         "way",
-        Kind::Word(&["cubic", "bbr", "ekiden", "hysteria2"]),
-        "how it goes over a long link: TCP by itself with this congestion control, a pair of relays with a tunnel, sing-box's hysteria2",
+        Kind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "dedicated", "simulated-held"]),
+        "how it goes over a long link: TCP by itself with this congestion control, a pair of relays with a tunnel, sing-box's hysteria2, today's TCP in the simulator; relays that are told that the whole line is theirs; a relay in the simulator that holds the rate",
     ),
     axis(
         "load",
         "load",
-        Kind::Word(&["download", "upload", "echo", "file", "first byte", "page", "stream"]),
-        "what is put on a long link; «echo» is a download with echoes beside it",
+        Kind::Word(&["download", "upload", "echo", "file", "first byte", "page", "stream", "screens"]),
+        "what is put on a long link; «echo» is a download with echoes beside it, «screens» are a hundred thin clients",
     ),
     axis("streams", "streams", Kind::Whole, "bulk connections at once").within(("1", "200")),
     axis("told-down", "told, down", Kind::Rate, "what a tunnel's ends are told the way down gives").within(("64 kbit/s", "")),

@@ -100,6 +100,7 @@ impl Source<'_> {
         let mut base = fixed.clone();
         base.extend(self.settings(&draft.fixed)?);
         let of_part = self.engines(draft.engines, engines)?;
+        let paired = draft.paired.as_ref().map(|name| self.axis(name)).transpose()?;
         let mut grids = Vec::new();
         for grid in draft.grid {
             let mut values = base.clone();
@@ -125,6 +126,7 @@ impl Source<'_> {
             title: draft.title,
             about: draft.about,
             measure: draft.measure.map(|own| Measure { name: own.name, unit: own.unit }),
+            paired: paired.map(|axis| axis.name.to_owned()),
             grids,
             quick: quick.transpose()?,
         })
@@ -344,7 +346,13 @@ impl Source<'_> {
         })
     }
 
-    fn table(&self, draft: TableDraft, parts: &[Part]) -> Result<Table, PlanError> {
+    fn table(
+        &self,
+        draft: TableDraft,
+        parts: &[Part],
+        engines: &[String],
+    ) -> Result<Table, PlanError> {
+        let own = self.engines(draft.engines, engines)?;
         let names = match draft.rows.get_ref() {
             Value::Array(list) => list.clone(),
             one => vec![one.clone()],
@@ -363,6 +371,7 @@ impl Source<'_> {
         }
         Ok(Table {
             heads,
+            engines: own.unwrap_or_default(),
             of: self.selection(&draft.of, parts)?,
             rows: rows.collect::<Result<_, PlanError>>()?,
             name: draft.name,
@@ -405,7 +414,7 @@ pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {
     let claims =
         draft.claim.into_iter().map(|claim| source.claim(claim, &parts, (paired, engines)));
     let figures = draft.figure.into_iter().map(|figure| source.figure(figure, &parts));
-    let tables = draft.table.into_iter().map(|table| source.table(table, &parts));
+    let tables = draft.table.into_iter().map(|table| source.table(table, &parts, engines));
     let (published, claims, figures, tables) = (
         published.collect::<Result<_, _>>()?,
         claims.collect::<Result<_, _>>()?,

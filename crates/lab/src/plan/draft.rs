@@ -49,6 +49,7 @@ pub(super) struct PartDraft {
     #[serde(default)]
     pub(super) about: String,
     pub(super) measure: Option<MeasureDraft>,
+    pub(super) paired: Option<Spanned<String>>,
     pub(super) repetitions: u32,
     #[serde(default)]
     pub(super) fixed: Settings,
@@ -215,6 +216,7 @@ pub(super) struct TableDraft {
     pub(super) title: String,
     #[serde(default)]
     pub(super) caption: String,
+    pub(super) engines: Option<Spanned<Vec<String>>>,
     pub(super) of: SelectionDraft,
     pub(super) rows: Spanned<Value>,
     pub(super) columns: Vec<String>,

@@ -112,6 +112,21 @@ pub struct Claim {
     pub rule: Rule,
 }
 
+impl Rule {
+    /// The part whose cells are looked at, if it is one.
+    #[must_use]
+    pub fn part(&self) -> Option<&str> {
+        match self {
+            Self::Beside { .. } => None,
+            Self::Placement { of, .. } | Self::Falls { of, .. } | Self::Order { of, .. } => {
+                Some(&of.part)
+            }
+            Self::Figure(expectation) => Some(&expectation.of.part),
+            Self::Gain(gain) => Some(&gain.of.part),
+        }
+    }
+}
+
 /// How a claim is decided.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rule {

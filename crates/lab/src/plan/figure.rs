@@ -54,6 +54,8 @@ pub struct Table {
     pub title: String,
     /// What to see in it, one sentence.
     pub caption: String,
+    /// The engines that have its figures; empty: all.
+    pub engines: Vec<String>,
     /// Which cells.
     pub of: Selection,
     /// The axes that make the lines.
@@ -62,4 +64,12 @@ pub struct Table {
     pub columns: Vec<String>,
     /// What stands above them, where it is not the figure's own name.
     pub heads: BTreeMap<String, String>,
+}
+
+impl Table {
+    /// Whether an engine has its figures.
+    #[must_use]
+    pub fn is_of(&self, engine: &str) -> bool {
+        self.engines.is_empty() || self.engines.iter().any(|name| name == engine)
+    }
 }

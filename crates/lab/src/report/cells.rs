@@ -15,14 +15,13 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
     if cells.is_empty() {
         return "<p class=\"muted\">Not run.</p>".to_owned();
     }
+    let by = plan.paired_in(&part.name);
     let values = |axis: &Axis| -> BTreeSet<&String> {
         cells.iter().filter_map(|result| result.cell.values.get(axis.name)).collect()
     };
-    let varied: Vec<&Axis> = axis::AXES
-        .iter()
-        .filter(|axis| axis.name != plan.paired && values(axis).len() > 1)
-        .collect();
-    let paired = axis::named(&plan.paired);
+    let varied: Vec<&Axis> =
+        axis::AXES.iter().filter(|axis| axis.name != by && values(axis).len() > 1).collect();
+    let paired = axis::named(by);
     let peers: Vec<String> = {
         let mut all: Vec<&String> = paired.map(&values).unwrap_or_default().into_iter().collect();
         all.sort_by(|a, b| {
@@ -30,7 +29,7 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
         });
         all.into_iter().cloned().collect()
     };
-    let fixed = fixed(&cells, plan);
+    let fixed = fixed(&cells, by);
     let mut out = format!(
         "<p class=\"muted\">{}. Median, 95 % interval, number of runs.</p>",
         escape(&fixed)
@@ -50,7 +49,7 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
     out.push_str("</tr></thead><tbody>");
     let mut lines: Vec<Vec<&CellResult>> = Vec::new();
     for result in &cells {
-        let condition = |r: &CellResult| r.cell.key_without(&[&plan.paired]);
+        let condition = |r: &CellResult| r.cell.key_without(&[by]);
         match lines.iter_mut().find(|line| condition(line[0]) == condition(result)) {
             Some(line) => line.push(result),
             None => lines.push(vec![result]),
@@ -72,7 +71,7 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
             let _infallible = write!(out, "<td>{}</td>", escape(&value));
         }
         for peer in &peers {
-            let found = line.iter().find(|r| r.cell.values.get(&plan.paired) == Some(peer));
+            let found = line.iter().find(|r| r.cell.values.get(by) == Some(peer));
             out.push_str(&found.map_or("<td class=\"n\">–</td>".to_owned(), |r| value(r)));
         }
         if compared {
@@ -92,13 +91,13 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
 }
 
 /// The axes that do not vary within a part, in words.
-fn fixed(cells: &[&CellResult], plan: &Plan) -> String {
+fn fixed(cells: &[&CellResult], by: &str) -> String {
     let same = axis::AXES.iter().filter_map(|axis| {
         let values: BTreeSet<&String> =
             cells.iter().filter_map(|r| r.cell.values.get(axis.name)).collect();
         let everywhere = cells.iter().all(|r| r.cell.values.contains_key(axis.name));
         let only = values.first().filter(|_| values.len() == 1 && everywhere)?;
-        (axis.name != plan.paired).then(|| format!("{} {}", axis.title, shown(axis, only)))
+        (axis.name != by).then(|| format!("{} {}", axis.title, shown(axis, only)))
     });
     same.collect::<Vec<_>>().join(" · ")
 }

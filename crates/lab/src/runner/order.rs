@@ -24,14 +24,17 @@ pub struct Task {
 #[must_use]
 pub fn tasks(plan: &Plan, cells: &[(Cell, u32)], seed: u64) -> Vec<Task> {
     let together: Vec<&str> = plan.together.iter().map(String::as_str).collect();
-    let mut conditions = together.clone();
-    conditions.push(&plan.paired);
+    let condition = |cell: &Cell| {
+        let mut others = together.clone();
+        others.push(plan.paired_in(&cell.part));
+        cell.key_without(&others)
+    };
     let mut rng = Rng::new(seed);
     let mut tasks = Vec::new();
     let blocks = cells.iter().map(|(_, repetitions)| *repetitions).max().unwrap_or(0);
     for repetition in 0..blocks {
         let block = cells.iter().filter(|(_, n)| repetition < *n).map(|(cell, _)| cell.clone());
-        for mut group in shuffled(block.collect(), &mut rng, |cell| cell.key_without(&conditions)) {
+        for mut group in shuffled(block.collect(), &mut rng, condition) {
             group.sort_by(Cell::compare);
             for peer in shuffled(group, &mut rng, |cell| cell.key_without(&together)) {
                 for cell in shuffled(peer, &mut rng, Cell::key).into_iter().flatten() {
@@ -85,7 +88,7 @@ fn shuffled(cells: Vec<Cell>, rng: &mut Rng, key: impl Fn(&Cell) -> String) -> V
 /// from the condition alone, so that it does not change with what else is run.
 #[must_use]
 pub fn seed_of(plan: &Plan, cell: &Cell, repetition: u32, seed: u64) -> u64 {
-    let condition = cell.key_without(&[&plan.paired]);
+    let condition = cell.key_without(&[plan.paired_in(&cell.part)]);
     let hash = Sha256::digest(format!("{seed} {repetition} {condition}"));
     hash.iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }

@@ -39,7 +39,7 @@ const KINDS: &[trace::Kind] = &[trace::Kind::Interactive, trace::Kind::Bulk];
 ///
 /// # Errors
 /// The cell lacks a value, or no trace can be drawn.
-pub(super) fn run(cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
+pub(crate) fn run(cell: &Cell, repetition: u32, seed: u64) -> Result<Outcome, EngineError> {
     let study = Study::of(cell, seed)?;
     let (mut outcome, watched, ()) = study.run(|_| Ok(()))?;
     if repetition == 0
@@ -75,13 +75,8 @@ struct Study {
 impl Study {
     fn of(cell: &Cell, seed: u64) -> Result<Self, EngineError> {
         let scenario = Scenario::of(cell)?;
-        let workload = workload(cell)?;
-        let pairs: u32 = cell.value("pairs")?;
+        let (workload, traces) = traces(cell, seed)?;
         let streams = Substreams::new(seed);
-        let traces: Result<_, _> = (0..pairs)
-            .map(|pair| generate(&workload, &mut streams.of("trace", pair.into())))
-            .collect();
-        let traces = traces.map_err(|error| EngineError(error.to_string()))?;
         Ok(Self { scenario, streams, traces, until: Time::ZERO + workload.duration + AFTER })
     }
 
@@ -156,6 +151,19 @@ impl Study {
         }
         Ok(simulator)
     }
+}
+
+/// What is drawn for a cell, on whatever engine: a trace for each connection.
+///
+/// # Errors
+/// The cell lacks a value, or no trace can be drawn.
+pub(crate) fn traces(cell: &Cell, seed: u64) -> Result<(ThinClient, Vec<Trace>), EngineError> {
+    let workload = workload(cell)?;
+    let pairs: u32 = cell.value("pairs")?;
+    let streams = Substreams::new(seed);
+    let trace = |pair: u32| generate(&workload, &mut streams.of("trace", pair.into()));
+    let traces: Result<_, _> = (0..pairs).map(trace).collect();
+    Ok((workload, traces.map_err(|error| EngineError(error.to_string()))?))
 }
 
 fn workload(cell: &Cell) -> Result<ThinClient, EngineError> {

@@ -128,7 +128,7 @@ const ACK_EVERY: u32 = 10;
 /// And how long one may wait for the others. Congestion is told by round trips longer by 50 ms.
 const ACK_DELAY: Duration = Duration::from_millis(20);
 /// Streams a peer may have open: two for each flow, and what has ended and is not known to have.
-const STREAMS: u32 = 8_192;
+pub(super) const STREAMS: u32 = 8_192;
 /// What somebody may send who is not known yet.
 pub(super) const STRANGER_WINDOW: u32 = 1 << 20;
 /// Datagrams that wait to be read or sent; copies are small.

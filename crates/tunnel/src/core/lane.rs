@@ -191,6 +191,11 @@ impl Lane {
         self.quinn.streams().open(Dir::Uni)
     }
 
+    /// Streams of ours of which the peer has not acknowledged everything.
+    pub(super) fn streams_under_way(&mut self) -> usize {
+        self.quinn.streams().send_streams()
+    }
+
     /// Says something on a stream.
     pub(super) fn write(&mut self, id: StreamId, bytes: BytesMut) {
         match self.outbound.get_mut(&id) {

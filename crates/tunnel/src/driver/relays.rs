@@ -11,16 +11,15 @@ use crate::core::{Endpoint, Limits, Snapshot};
 use crate::frame::Opening;
 use crate::reason::Reason;
 use crate::trust::{self, Credentials, Kind, Store, StoreError};
-use carried::Carried;
 pub use carried::Carrier;
+use carried::{Carried, Inside};
 use connecting::{Joined, ON_TCP};
 use ekiden_linux::{clock, datagram};
 use ekiden_model::units::Span;
 use known::{Known, Ready, same_but_terms};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpListener;
@@ -98,8 +97,8 @@ pub struct TunnelStatus {
 
 /// How long saying goodbye may take.
 const GOODBYE: Duration = Duration::from_millis(50);
-/// Carriers that wait to be taken in.
-const BACKLOG: i32 = 128;
+/// Ports that are tried until one is free for UDP and TCP.
+const TRIES: usize = 16;
 /// How often is looked whether what is known has changed.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -116,6 +115,7 @@ struct Inner {
     credentials: Credentials,
     incoming: mpsc::Sender<Incoming>,
     listening: Vec<Arc<Driver>>,
+    addresses: Vec<SocketAddr>,
     known: Mutex<BTreeMap<String, Known>>,
     carried: Carried,
     origin: Instant,
@@ -140,17 +140,20 @@ impl Relays {
         let mut listening = Vec::new();
         let mut receivers = Vec::new();
         let mut carriers = Vec::new();
+        let mut addresses = Vec::new();
         for &address in &settings.listen {
             let limits = limits_on(settings.limits, None);
             let core = Endpoint::new(credentials.clone(), limits, true, origin, None);
-            let started = datagram::open(address).and_then(|socket| {
-                // the port that the kernel chose, if any was asked for
-                carriers.extend(beside(socket.local_addr()?, settings.carrier));
-                Driver::start(core, socket, settings.dscp)
+            let started = both(address, settings.carrier).and_then(|(socket, listener)| {
+                let at = socket.local_addr()?;
+                Ok((at, listener, Driver::start(core, socket, settings.dscp)?))
             });
-            let (driver, events) =
+            let (at, listener, (driver, events)) =
                 started.map_err(|error| StartError::Listen { address, error })?;
-            listening.push(Arc::new(driver));
+            let driver = Arc::new(driver);
+            carriers.extend(listener.map(|listener| (listener, at, Arc::clone(&driver))));
+            addresses.push(at);
+            listening.push(driver);
             receivers.push(events);
         }
         let inner = Arc::new(Inner {
@@ -158,6 +161,7 @@ impl Relays {
             credentials,
             incoming,
             listening,
+            addresses,
             known: Mutex::default(),
             carried: Carried::default(),
             origin,
@@ -172,19 +176,19 @@ impl Relays {
                 tokio::spawn(async move { drop(inner.attend(&driver, events, None).await) })
             })
             .collect();
-        for (listener, inside) in carriers {
+        for (listener, at, driver) in carriers {
+            let inside = Inside { at, driver, carried: Arc::clone(&inner.carried) };
             let (credentials, limits) = (inner.credentials.clone(), inner.settings.limits);
-            let carried = Arc::clone(&inner.carried);
-            tasks.push(tokio::spawn(carried::listen(
-                listener,
-                credentials,
-                inside,
-                limits,
-                carried,
-            )));
+            tasks.push(tokio::spawn(carried::listen(listener, credentials, inside, limits)));
         }
         tasks.push(tokio::spawn(watch_store(Arc::clone(&inner))));
         Ok(Self { inner, tasks })
+    }
+
+    /// Where it listens, with the ports that the kernel chose where any was asked for.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.inner.addresses
     }
 
     /// Opens a flow through the tunnel of a relay, which is waited for as long as `patience`.
@@ -247,28 +251,26 @@ impl Relays {
     }
 }
 
-/// The same port of TCP, for carriers; without it tunnels come over UDP alone.
-fn beside(at: SocketAddr, carrier: Carrier) -> Option<(TcpListener, SocketAddr)> {
-    if carrier == Carrier::Udp {
-        return None;
-    }
-    let listening = || {
-        let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
-        if at.is_ipv6() {
-            socket.set_only_v6(true)?;
+/// A socket for tunnels and the same port of TCP for carriers. Where that is taken, tunnels come over UDP
+/// alone; where any port was asked for, it is one that is free for both.
+fn both(address: SocketAddr, carrier: Carrier) -> io::Result<(UdpSocket, Option<TcpListener>)> {
+    let mut tries = TRIES;
+    loop {
+        let socket = datagram::open(address)?;
+        if carrier == Carrier::Udp {
+            return Ok((socket, None));
         }
-        // a restart is not to wait for connections of before
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&at.into())?;
-        socket.listen(BACKLOG)?;
-        TcpListener::from_std(socket.into())
-    };
-    match listening() {
-        Ok(listener) => Some((listener, at)),
-        Err(error) => {
-            tracing::warn!(%at, %error, "tunnels can come over UDP alone: cannot listen on the same port of TCP");
-            None
+        let at = socket.local_addr()?;
+        tries -= 1;
+        match carried::listener(at) {
+            Ok(listener) => return Ok((socket, Some(listener))),
+            Err(error) if address.port() == 0 && tries > 0 => {
+                tracing::debug!(%at, %error, "free for UDP and not for TCP: another port");
+            }
+            Err(error) => {
+                tracing::warn!(%at, %error, "tunnels can come over UDP alone: cannot listen on the same port of TCP");
+                return Ok((socket, None));
+            }
         }
     }
 }

@@ -23,8 +23,9 @@ pub(super) struct Bottleneck {
     begun: Option<Instant>,
 }
 
+/// A packet and what became of it.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+pub(crate) struct Seen {
     offered: Duration,
     bytes: u32,
     fate: Fate,
@@ -40,16 +41,16 @@ enum Fate {
 
 /// One direction in a time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Summary {
-    pub(super) packets: u64,
+pub(crate) struct Summary {
+    pub(crate) packets: u64,
     /// As IP packets, dropped and lost ones too.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// By the queue.
-    pub(super) dropped: u64,
+    pub(crate) dropped: u64,
     /// Behind it.
-    pub(super) lost: u64,
+    pub(crate) lost: u64,
     /// Milliseconds in the queue: half of the packets no longer, and 99 of 100.
-    pub(super) waited: [f64; 2],
+    pub(crate) waited: [f64; 2],
 }
 
 impl Bottleneck {
@@ -100,7 +101,8 @@ impl Bottleneck {
     }
 }
 
-fn one(row: &Row, link: &[Phase]) -> Option<Seen> {
+/// A packet of a record; nothing where it is still inside.
+pub(crate) fn one(row: &Row, link: &[Phase]) -> Option<Seen> {
     let offered = row.offered.since(Time::ZERO);
     let fate = match row.outcome {
         Outcome::Dropped => Fate::Dropped,
@@ -115,7 +117,8 @@ fn one(row: &Row, link: &[Phase]) -> Option<Seen> {
     Some(Seen { offered, bytes: row.packet.bytes, fate })
 }
 
-fn sum(all: &[Seen], from: Duration, to: Duration) -> Summary {
+/// Those that were offered between two times.
+pub(crate) fn sum(all: &[Seen], from: Duration, to: Duration) -> Summary {
     let mut summary = Summary::default();
     let mut waited = Vec::new();
     for seen in all.iter().filter(|seen| (from..to).contains(&seen.offered)) {

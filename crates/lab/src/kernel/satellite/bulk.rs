@@ -22,11 +22,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Payload of what is sent, by the acceptance of the tunnel: headers and acknowledgements take the rest.
-const PAYLOAD: f64 = 0.965;
+pub(crate) const PAYLOAD: f64 = 0.965;
 /// Between two echoes.
 const EVERY: Duration = Duration::from_millis(100);
 /// Before the end of what is counted, echoes are not: theirs may come behind it.
-const LAST: Duration = Duration::from_secs(1);
+pub(crate) const LAST: Duration = Duration::from_secs(1);
 
 /// A look at what grows.
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +168,12 @@ impl Came<'_> {
     }
 }
 
-fn tell_echoes(echoes: &[Echoed], (from, to): (Duration, Duration), outcome: &mut Outcome) {
+/// How long echoes took that were sent between two times.
+pub(crate) fn tell_echoes(
+    echoes: &[Echoed],
+    (from, to): (Duration, Duration),
+    outcome: &mut Outcome,
+) {
     let within = || echoes.iter().filter(|echo| (from..to).contains(&echo.sent));
     let delays: Vec<f64> = within().map(|echo| echo.took.as_secs_f64() * 1e3).collect();
     for (name, share) in
@@ -211,7 +216,17 @@ fn tell_ends(first: Look, last: Look, down: bool, bytes: f64, outcome: &mut Outc
 fn tell_link(bottleneck: &Bottleneck, down: bool, time: (Instant, Instant), outcome: &mut Outcome) {
     let sides: Option<(Summary, Summary)> =
         bottleneck.between(down, time).zip(bottleneck.between(!down, time));
-    let Some((forward, back)) = sides else { return };
+    if let Some(sides) = sides {
+        tell_sides(sides, time.1.duration_since(time.0), outcome);
+    }
+}
+
+/// What became of packets one way and back in such a time.
+pub(crate) fn tell_sides(
+    (forward, back): (Summary, Summary),
+    time: Duration,
+    outcome: &mut Outcome,
+) {
     let share = |part: u64| part as f64 * 100.0 / forward.packets.max(1) as f64;
     let [half, most] = forward.waited;
     for (name, value) in [
@@ -220,7 +235,7 @@ fn tell_link(bottleneck: &Bottleneck, down: bool, time: (Instant, Instant), outc
         ("queue_p50_ms", half),
         ("queue_p99_ms", most),
         ("back_percent", back.bytes as f64 * 100.0 / forward.bytes.max(1) as f64),
-        ("wire_mbit", forward.bytes as f64 * 8e-6 / time.1.duration_since(time.0).as_secs_f64()),
+        ("wire_mbit", forward.bytes as f64 * 8e-6 / time.as_secs_f64()),
     ] {
         outcome.figures.insert(name.to_owned(), value);
     }

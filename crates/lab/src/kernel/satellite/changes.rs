@@ -19,19 +19,19 @@ const LOSSES: [u64; 4] = [0, 1, 2, 5];
 
 /// What the link is from one time to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Phase {
+pub(crate) struct Phase {
     /// Since the link began.
-    pub(super) from: Span,
-    pub(super) rate: Rate,
-    pub(super) delay: Span,
-    pub(super) loss: Share,
+    pub(crate) from: Span,
+    pub(crate) rate: Rate,
+    pub(crate) delay: Span,
+    pub(crate) loss: Share,
 }
 
 /// What a cell's link is up and down in a run: one phase each, unless its way down has changes.
 ///
 /// # Errors
 /// The cell lacks a value.
-pub(super) fn links(cell: &Cell, seed: u64) -> Result<[Vec<Phase>; 2], EngineError> {
+pub(crate) fn links(cell: &Cell, seed: u64) -> Result<[Vec<Phase>; 2], EngineError> {
     let rtt: Span = cell.value("rtt")?;
     let loss: Share = cell.value("loss")?;
     let phase = |rate| {
@@ -85,7 +85,7 @@ pub(super) fn schedule(phases: &[Phase]) -> Vec<(Span, Change)> {
 }
 
 /// Bits that come through of what is sent between two times at `told` or at the link's rate, whichever is less.
-pub(super) fn through(phases: &[Phase], told: Rate, from: Span, to: Span) -> f64 {
+pub(crate) fn through(phases: &[Phase], told: Rate, from: Span, to: Span) -> f64 {
     let ends = phases.iter().skip(1).map(|phase| phase.from).chain([to]);
     let of = |(phase, end): (&Phase, Span)| {
         let (begin, end) = (phase.from.max(from), end.min(to));
@@ -98,7 +98,7 @@ pub(super) fn through(phases: &[Phase], told: Rate, from: Span, to: Span) -> f64
 
 /// How long a packet of so many bytes waited for its turn, if it was due so long after the link began: what is
 /// left of its time on the way without propagation and sending. It had the delay that held when it left.
-pub(super) fn waited(phases: &[Phase], offered: Span, due: Span, bytes: u32) -> Span {
+pub(crate) fn waited(phases: &[Phase], offered: Span, due: Span, bytes: u32) -> Span {
     let left = |phase: &Phase| due.as_nanos().saturating_sub(phase.delay.as_nanos());
     // the last one that can have sent it
     let phase = phases.iter().rev().find(|phase| left(phase) >= phase.from.as_nanos());

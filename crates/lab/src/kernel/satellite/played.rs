@@ -40,7 +40,7 @@ pub(super) fn run(
     let mut outcome = Outcome { value: stalls.blocked * 100.0, ..Outcome::default() };
     let gaps: Vec<f64> = stalls.gaps.iter().map(|gap| gap.as_secs_f64() * 1e3).collect();
     let minutes = stalls.looked.as_secs_f64() / 60.0;
-    let within = came.iter().filter(|at| (settle..lasts).contains(at)).count();
+    let within = came.iter().filter(|at| (settle..lasts).contains(*at)).count();
     let packet = crate::load::distant::interval(rate).as_secs_f64();
     for (name, value) in [
         ("stalls_per_minute", gaps.len() as f64 / minutes),

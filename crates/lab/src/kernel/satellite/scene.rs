@@ -10,6 +10,7 @@ use crate::kernel::pressure::{Processors, judge};
 use crate::load::asking::Ask;
 use crate::load::distant::Distant;
 use crate::load::meter::Meter;
+use crate::load::screens::Scripts;
 use ekiden_emulator::engine::Record;
 use ekiden_emulator::topology::{Host, Topology, TopologyPlan};
 use std::io;
@@ -64,7 +65,8 @@ impl Scene {
     ) -> Result<Self, EngineError> {
         let mut this = Self::build(cell, plan, links, ekiden)?;
         this.way.near(&this.topology)?;
-        let server = this.server(WARMING, Meter::new(Instant::now(), Duration::ZERO))?;
+        let taken = Meter::new(Instant::now(), Duration::ZERO);
+        let server = this.server(WARMING, taken, Scripts::default())?;
         this.way.warm(this.near()?, SocketAddr::from((this.far()?.address(), WARMING)))?;
         drop(server);
         Ok(this)
@@ -83,14 +85,22 @@ impl Scene {
     /// # Errors
     /// The kernel's.
     pub(super) fn serve(&self, taken: Meter) -> Result<Distant, EngineError> {
-        self.server(MEASURED, taken)
+        self.server(MEASURED, taken, Scripts::default())
     }
 
-    fn server(&self, port: u16, taken: Meter) -> Result<Distant, EngineError> {
+    /// The same, which also has scripts to play.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(super) fn serve_scripts(&self, scripts: Scripts) -> Result<Distant, EngineError> {
+        self.server(MEASURED, Meter::new(Instant::now(), Duration::ZERO), scripts)
+    }
+
+    fn server(&self, port: u16, taken: Meter, scripts: Scripts) -> Result<Distant, EngineError> {
         let failed = EngineError::during("the server");
         let far = self.far()?;
         let address = SocketAddr::from((far.address(), port));
-        match far.run(|| Distant::serve(address, taken)) {
+        match far.run(|| Distant::serve_scripts(address, taken, scripts)) {
             Ok(served) => served.map_err(|error| failed(&error)),
             Err(error) => Err(failed(&error)),
         }
@@ -133,6 +143,20 @@ impl Scene {
         done.map_err(|error| EngineError(format!("{what}: {error}{}", self.way.log())))
     }
 
+    /// Retransmission time-outs of the far machine's TCP so far.
+    ///
+    /// # Errors
+    /// The kernel's counters cannot be read.
+    pub(super) fn timeouts(&self) -> Result<u64, EngineError> {
+        let failed =
+            |error: &dyn std::fmt::Display| EngineError(format!("counting time-outs: {error}"));
+        let read = || std::fs::read_to_string("/proc/thread-self/net/netstat");
+        let text = self.far()?.run(read).map_err(|error| failed(&error))?;
+        let text = text.map_err(|error| failed(&error))?;
+        counter(&text, "TCPTimeouts")
+            .ok_or_else(|| EngineError("the kernel does not count TCPTimeouts".to_owned()))
+    }
+
     fn near(&self) -> Result<&Host, EngineError> {
         host(&self.topology, NEAR)
     }
@@ -164,5 +188,27 @@ impl Scene {
             return Err(EngineError(format!("{wrong} uploads had bytes that were never sent")));
         }
         Ok(())
+    }
+}
+
+/// Of `/proc/net/netstat`: a line of names, then a line of values.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    let lines: Vec<&str> = text.lines().collect();
+    lines.chunks_exact(2).find_map(|pair| {
+        let [names, values] = pair else { return None };
+        let at = names.split_whitespace().position(|word| word == name)?;
+        values.split_whitespace().nth(at)?.parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_found_by_its_name() {
+        let text = "TcpExt: A TCPTimeouts\nTcpExt: 7 31\nIpExt: B\nIpExt: 5\n";
+        assert_eq!(counter(text, "TCPTimeouts"), Some(31));
+        assert_eq!(counter(text, "C"), None);
     }
 }

@@ -7,6 +7,7 @@ use crate::kernel::set_up::place;
 use crate::load::asking::Ask;
 use crate::peers::{Peer, Start, ekiden, sing_box};
 use ekiden_emulator::topology::{Host, Topology};
+use ekiden_model::units::Rate;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,15 @@ const LOOK: Duration = Duration::from_millis(50);
 enum Kind {
     Direct,
     Ekiden,
+    /// The same, told that the line is its own: this wide up and down.
+    Dedicated([Rate; 2]),
     Hysteria,
+}
+
+impl Kind {
+    const fn is_ekiden(self) -> bool {
+        matches!(self, Self::Ekiden | Self::Dedicated(_))
+    }
 }
 
 /// The ends, as far as they were started.
@@ -65,6 +74,7 @@ impl Way {
         let kind = match cell.text("way")? {
             "cubic" | "bbr" => Kind::Direct,
             "ekiden" => Kind::Ekiden,
+            "dedicated" => Kind::Dedicated([cell.value("uplink")?, cell.value("downlink")?]),
             "hysteria2" => Kind::Hysteria,
             other => return Err(cell.error("way", &format!("«{other}» is not known")).into()),
         };
@@ -76,7 +86,7 @@ impl Way {
         this.far = match kind {
             Kind::Direct => None,
             Kind::Hysteria => Some(sing_box::server(&start, told)?),
-            Kind::Ekiden => {
+            Kind::Ekiden | Kind::Dedicated(_) => {
                 let at = SocketAddr::from((host.address(), PORT));
                 this.join(at)?;
                 let more = format!("{}listen = [\"{at}\"]\n", this.tunnel(FAR));
@@ -95,7 +105,7 @@ impl Way {
         let start = Start { place: Some(at), ..Start::default() };
         self.near = match (self.kind, &self.far) {
             (Kind::Hysteria, Some(far)) => Some(sing_box::client(&start, far.address, self.told)?),
-            (Kind::Ekiden, Some(_)) => {
+            (Kind::Ekiden | Kind::Dedicated(_), Some(_)) => {
                 let more = format!(
                     "{}\n[upstream.far]\nurl = \"tunnel://far\"\n\n[[route]]\nthrough = [\"far\"]\n",
                     self.tunnel(NEAR)
@@ -113,7 +123,7 @@ impl Way {
     /// It does not come up, or nothing goes through.
     pub(super) fn warm(&self, near: &Host, server: SocketAddr) -> Result<(), EngineError> {
         let end = Instant::now() + PATIENCE;
-        while self.kind == Kind::Ekiden && !self.is_up() {
+        while self.kind.is_ekiden() && !self.is_up() {
             if Instant::now() > end {
                 return Err(EngineError(format!("the tunnel did not come up{}", self.log())));
             }
@@ -145,7 +155,7 @@ impl Way {
     /// What the tunnel says of the end that sends downwards, and of the other; nothing but of ekiden's.
     pub(super) fn said(&self, down: bool) -> Option<Said> {
         let peer = if down { &self.far } else { &self.near };
-        let peer = peer.as_ref().filter(|_| self.kind == Kind::Ekiden)?;
+        let peer = peer.as_ref().filter(|_| self.kind.is_ekiden())?;
         said(&ekiden::control(peer).status().ok()?["tunnels"][0])
     }
 
@@ -172,11 +182,20 @@ impl Way {
     fn join(&self, far: SocketAddr) -> Result<(), EngineError> {
         let (down, up) = (self.told.down.to_string(), self.told.up.to_string());
         let at = far.to_string();
-        let token = self.relay(
-            FAR,
-            &["invite", "--name", NEAR, "--address", &at, "--send", &down, "--receive", &up],
-        )?;
-        self.relay(NEAR, &["join", "--name", FAR, token.trim()])?;
+        let mut invite = vec!["invite", "--name", NEAR, "--address", &at];
+        invite.extend(["--send", &down, "--receive", &up]);
+        let mut join = vec!["join", "--name", FAR];
+        let lines = match self.kind {
+            Kind::Dedicated(lines) => Some(lines.map(|rate| rate.to_string())),
+            _ => None,
+        };
+        if let Some([up, down]) = &lines {
+            invite.extend(["--dedicated", down]);
+            join.extend(["--dedicated", up]);
+        }
+        let token = self.relay(FAR, &invite)?;
+        join.push(token.trim());
+        self.relay(NEAR, &join)?;
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! Which share of echoes takes longer than x: a panel for each place, a curve for each way. From half a second
-//! to ten, since a long link's echo takes more than the one and nobody waits for the other.
+//! Which share of echoes, or of what thin clients are sent, takes longer than x: a panel for each place and
+//! kind, a curve for each way.
 
 use super::distribution::ccdf;
 use super::{Place, shown, style};
@@ -9,21 +9,45 @@ use crate::plan::Figure;
 use crate::plan::axis;
 use std::collections::BTreeMap;
 
-/// Seconds.
-const TICKS: [f64; 6] = [0.5, 0.7, 1.0, 2.0, 5.0, 10.0];
-/// Of some hundred echoes in a run nothing rarer is known.
-const LEAST: f64 = 1e-3;
-const HISTOGRAM: &str = "echo";
+/// What is drawn of a histogram.
+struct Drawn {
+    histogram: &'static str,
+    /// What is counted.
+    what: &'static str,
+    /// Seconds.
+    ticks: &'static [f64],
+    /// The rarest share that the counts bear.
+    least: f64,
+}
 
-/// The panels; none where no cell counts echoes.
+/// From half a second to ten: a long link's echo takes more than the one, and nobody waits for the other.
+const ECHO: Drawn =
+    Drawn { histogram: "echo", what: "echo", ticks: &[0.5, 0.7, 1.0, 2.0, 5.0, 10.0], least: 1e-3 };
+const WRITES: &[f64] = &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0];
+const ALL: [Drawn; 3] = [
+    ECHO,
+    Drawn {
+        histogram: "interactive end-to-end",
+        what: "interactive write",
+        ticks: WRITES,
+        least: 1e-5,
+    },
+    Drawn { histogram: "bulk end-to-end", what: "bulk write", ticks: WRITES, least: 1e-5 },
+];
+
+/// The panels; none where no cell counts such delays.
 pub(super) fn panels(figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
+    ALL.iter().flat_map(|drawn| of(drawn, figure, cells)).collect()
+}
+
+fn of(drawn: &Drawn, figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
     let Some(by) = axis::named(&figure.series) else { return Vec::new() };
     let split = figure.panels.as_deref().and_then(axis::named);
     let value = |axis: &axis::Axis, cell: &CellResult| {
         cell.cell.values.get(axis.name).cloned().unwrap_or_default()
     };
     let mut groups: BTreeMap<Place, BTreeMap<Place, &CellResult>> = BTreeMap::new();
-    for cell in cells.iter().filter(|cell| cell.histograms.contains_key(HISTOGRAM)) {
+    for cell in cells.iter().filter(|cell| cell.histograms.contains_key(drawn.histogram)) {
         let panel = Place::of(split, &split.map_or(String::new(), |axis| value(axis, cell)));
         let series = Place::of(Some(by), &value(by, cell));
         groups.entry(panel).or_default().insert(series, cell);
@@ -31,20 +55,20 @@ pub(super) fn panels(figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
     let curve = |(nth, (place, cell)): (usize, (Place, &CellResult))| Series {
         name: shown(by, &place.text),
         style: style(by, &place.text, nth),
-        points: cell.histograms.get(HISTOGRAM).map_or_else(Vec::new, ccdf),
+        points: cell.histograms.get(drawn.histogram).map_or_else(Vec::new, ccdf),
     };
     let panel = |(place, cells): (Place, BTreeMap<Place, &CellResult>)| Panel {
         title: split.map_or_else(String::new, |axis| {
             format!("{} {}", axis.title, shown(axis, &place.text))
         }),
-        x_title: "echo, s".to_owned(),
+        x_title: format!("{}, s", drawn.what),
         y_title: "share above".to_owned(),
         kind: Kind::Curves,
         log: true,
         gap: f64::INFINITY,
-        ticks: TICKS.map(|seconds| (seconds.log10(), seconds.to_string())).into(),
+        ticks: drawn.ticks.iter().map(|s| (s.log10(), s.to_string())).collect(),
         series: cells.into_iter().enumerate().map(curve).collect(),
-        reach: Some((LEAST, 1.0)),
+        reach: Some((drawn.least, 1.0)),
         marks: Vec::new(),
         wide: false,
     };
@@ -65,7 +89,7 @@ mod tests {
             let values = [("way", way), ("loss", "5 %")];
             cell.cell.values = values.map(|(a, v)| (a.to_owned(), v.to_owned())).into();
             let counts = [(600_000_000, 99), (2_000_000_000, 1)].into();
-            cell.histograms.insert(HISTOGRAM.to_owned(), counts);
+            cell.histograms.insert(ECHO.histogram.to_owned(), counts);
         }
         let figure = Figure {
             name: "echo".to_owned(),

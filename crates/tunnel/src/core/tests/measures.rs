@@ -54,20 +54,25 @@ fn load(path: &Path, seconds: u64) -> (f64, Span, Snapshot) {
 #[test]
 fn the_rate_is_held_and_a_keystroke_does_not_wait() {
     for loss in [0.0, 1.0, 5.0] {
-        let path =
-            Path { rates: [2.0, 20.0], rtt: Span::from_millis(600), loss, ..Path::default() };
-        let (goodput, echo, seen) = load(&path, 40);
         let ceiling = 20.0 * (1.0 - loss / 100.0) * 0.965;
-        let share = goodput / ceiling;
-        println!(
-            "{loss} %: {goodput:.2} Mbit/s, {:.1} % of the ceiling; echo p99 {} ms; {seen:?}",
-            share * 100.0,
-            echo.as_millis()
-        );
-        assert!(share > 0.93, "{loss} %: {share}");
-        // at 5 % a keystroke and both its copies are lost once in many; of 32 draws half had 714 ms and
-        // less, a quarter more than a second
-        assert!(echo < Span::from_millis(900), "{loss} %: {echo}");
+        let mut echoes = Vec::new();
+        for seed in 1..=3 {
+            let rates = [2.0, 20.0];
+            let path = Path { rates, rtt: Span::from_millis(600), loss, seed, ..Path::default() };
+            let (goodput, echo, seen) = load(&path, 40);
+            let share = goodput / ceiling;
+            println!(
+                "{loss} %: {goodput:.2} Mbit/s, {:.1} % of the ceiling; echo p99 {} ms; {seen:?}",
+                share * 100.0,
+                echo.as_millis()
+            );
+            assert!(share > 0.93, "{loss} %: {share}");
+            echoes.push(echo);
+        }
+        // at 5 % a keystroke and both its copies are lost once in many: of 24 draws three had more than a
+        // second, the others 676 ms at most
+        echoes.sort();
+        assert!(echoes[1] < Span::from_millis(720), "{loss} %: {echoes:?}");
     }
 }
 

@@ -21,8 +21,7 @@ impl Tunnel {
         self.next_flow += 2;
         self.enter(now, id, true, opening);
         // at once, and its copy: who opens a flow waits for it
-        self.say(now, id, 0, &[], true);
-        if self.flows.get(&id).is_some_and(|flow| flow.sending.streams == [None; 2]) {
+        if !self.say(now, id, 0, &[], true) {
             self.remove(id);
             return Err(Reason::Exhausted);
         }

@@ -1,5 +1,6 @@
 //! What is said of flows: on their streams, and once more a little later as a datagram.
 
+use super::super::config::STREAMS;
 use super::super::flow::{End, Flow};
 use super::{Copy, Tunnel};
 use crate::frame::Frame;
@@ -20,11 +21,22 @@ pub(super) const COPY_AGAIN: f64 = 0.005;
 /// Frames on a stream, each a packet's worth; what follows is said on another. quinn-proto puts a stream in order
 /// before it can be read, and ends the connection where it has 1,024 pieces that wait for others.
 const MOST_SAID: u32 = 256;
+/// What is copied has a stream to itself as long as no more of them than this are under way: on one with others a
+/// lost keystroke would hold up those of a round trip after it, each of which would come by its copy alone.
+const OF_THEIR_OWN: usize = STREAMS as usize / 2;
 
 impl Tunnel {
-    /// Says something about a flow on a lane, or on the other where that is not possible.
-    pub(super) fn say(&mut self, now: Time, id: u64, nth: usize, frames: &[Frame], copy: bool) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
+    /// Says something about a flow on a lane, or on the other where that is not possible; whether it was said.
+    pub(super) fn say(
+        &mut self,
+        now: Time,
+        id: u64,
+        nth: usize,
+        frames: &[Frame],
+        copy: bool,
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(&id) else { return false };
+        let mut said = false;
         let header = flow.header(id);
         let mut bytes = BytesMut::new();
         for nth in [nth, 1 - nth] {
@@ -43,8 +55,10 @@ impl Tunnel {
             };
             frames.iter().for_each(|frame| frame.write(&mut bytes));
             lane.write(stream, bytes);
+            said = true;
             flow.sending.said[nth] += frames.len() as u32;
-            if flow.sending.said[nth] >= MOST_SAID {
+            let own = copy && lane.streams_under_way() < OF_THEIR_OWN;
+            if own || flow.sending.said[nth] >= MOST_SAID {
                 lane.finish(stream);
                 flow.sending.streams[nth] = None;
             }
@@ -55,6 +69,7 @@ impl Tunnel {
             frames.iter().for_each(|frame| frame.write(&mut bytes));
             self.copy(now, bytes.freeze());
         }
+        said
     }
 
     /// The last thing said of a flow in this direction.

@@ -3,11 +3,12 @@
 
 use crate::carrier;
 use crate::core::{Fingerprint, Limits};
-use crate::driver::locked;
+use crate::driver::{Driver, locked};
 use crate::trust::{Credentials, tls};
 use ekiden_linux::answer::Stage;
 use ekiden_linux::options::SocketOptions;
 use ekiden_model::units::Bytes;
+use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,6 +22,10 @@ use tokio_rustls::TlsStream;
 
 /// How long connecting, and the handshake of TLS, may each take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a carrier may be there without a tunnel, from the handshakes on.
+const CLAIM: Duration = Duration::from_secs(15);
+/// Carriers that wait to be taken in.
+const BACKLOG: i32 = 128;
 /// Between two connections of one carrier.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Of what is written so much may wait in the kernel beyond its window: more would hold up keystrokes.
@@ -122,13 +127,38 @@ async fn dial(
     Ok(shaken.map_err(tls::in_words)?.into())
 }
 
-/// Takes carriers in for the socket that listens at `inside`; for ever.
+/// Listens for carriers.
+///
+/// # Errors
+/// The port is taken.
+pub(super) fn listener(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+    if at.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // a restart is not to wait for connections of before
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+/// What carriers that come lead to.
+#[derive(Debug, Clone)]
+pub(super) struct Inside {
+    /// Where tunnels are listened for by UDP.
+    pub(super) at: SocketAddr,
+    pub(super) driver: Arc<Driver>,
+    pub(super) carried: Carried,
+}
+
+/// Takes carriers in; for ever.
 pub(super) async fn listen(
     listener: TcpListener,
     credentials: Credentials,
-    inside: SocketAddr,
+    inside: Inside,
     limits: Limits,
-    carried: Carried,
 ) {
     let acceptor = match credentials.carrier_server() {
         Ok(tls) => tokio_rustls::TlsAcceptor::from(tls),
@@ -136,7 +166,7 @@ pub(super) async fn listen(
     };
     // each tunnel has one, and one more while it is made anew
     let room = Arc::new(Semaphore::new(2 * limits.tunnels));
-    let inside = reachable(inside);
+    let inside = Inside { at: reachable(inside.at), ..inside };
     loop {
         // who comes while there is no room waits in the kernel
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -148,9 +178,9 @@ pub(super) async fn listen(
                 continue;
             }
         };
-        let (acceptor, carried) = (acceptor.clone(), Arc::clone(&carried));
+        let (acceptor, inside) = (acceptor.clone(), inside.clone());
         tokio::spawn(async move {
-            let ended = incoming(&acceptor, stream, from, inside, &carried).await;
+            let ended = incoming(&acceptor, stream, from, &inside, CLAIM).await;
             tracing::debug!(%from, ended = %ended.unwrap_or_else(|error| error), "a carrier is over");
             drop(permit);
         });
@@ -158,23 +188,38 @@ pub(super) async fn listen(
 }
 
 /// One that was taken in, until it is over; why it is.
-async fn incoming(
+pub(super) async fn incoming(
     acceptor: &tokio_rustls::TlsAcceptor,
     stream: TcpStream,
     from: SocketAddr,
-    inside: SocketAddr,
-    carried: &Carried,
+    inside: &Inside,
+    claim: Duration,
 ) -> io::Result<io::Error> {
     let _outcomes = options().apply(stream.as_fd(), Stage::Accepted);
     let shaking = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
     let stream = shaking.await.map_err(|_| late("the handshake of TLS"))??;
-    let socket = UdpSocket::bind((inside.ip(), 0)).await?;
-    socket.connect(inside).await?;
+    let socket = UdpSocket::bind((inside.at.ip(), 0)).await?;
+    socket.connect(inside.at).await?;
     let end = socket.local_addr()?;
-    locked(carried).insert(end, from);
+    locked(&inside.carried).insert(end, from);
     // also when the task is given up
-    let _registered = Registered { carried, end };
-    Ok(carrier::carry(stream, &socket, carrier::SILENCE).await)
+    let _registered = Registered { carried: &inside.carried, end };
+    Ok(tokio::select! {
+        ended = carrier::carry(stream, &socket, carrier::SILENCE) => ended,
+        () = unclaimed(&inside.driver, end, claim) => {
+            io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it")
+        }
+    })
+}
+
+/// Until no tunnel goes through this end: anybody can connect, and what is carried is not looked at.
+async fn unclaimed(driver: &Driver, end: SocketAddr, claim: Duration) {
+    loop {
+        tokio::time::sleep(claim).await;
+        if !driver.with(|core| core.has_tunnel_at(end)) {
+            return;
+        }
+    }
 }
 
 struct Registered<'a> {

@@ -32,21 +32,11 @@ fn pair(rate: Rate) -> Pair {
 fn pair_through(rate: Rate, told: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let stores = ["near", "far"].map(|name| Store::new(folder.path().join(name)));
-    // a port that is free now
-    let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let secret = trust::random().unwrap();
     let terms = Terms::new(rate, rate);
     let kind = Kind::Invited { invitation: hash(&secret).into() };
     stores[1].add(Relay { name: "near".to_owned(), kind, terms }).unwrap();
     let fingerprint = stores[1].credentials().unwrap().fingerprint();
-    let token = Token {
-        address: told(address).to_string(),
-        fingerprint,
-        secret,
-        send: rate,
-        receive: rate,
-    };
-    stores[0].add(token.relay("far".to_owned())).unwrap();
     let settings = |nth: usize, listen| Settings {
         store: stores[nth].clone(),
         listen,
@@ -55,7 +45,11 @@ fn pair_through(rate: Rate, told: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair
         limits: Limits::default(),
     };
     let (sender, incoming) = mpsc::channel(100);
-    let far = Relays::start(settings(1, vec![address]), sender).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let far = Relays::start(settings(1, vec![any]), sender).unwrap();
+    let address = told(far.addresses()[0]).to_string();
+    let token = Token { address, fingerprint, secret, send: rate, receive: rate };
+    stores[0].add(token.relay("far".to_owned())).unwrap();
     let (sender, _) = mpsc::channel(100);
     let near = Relays::start(settings(0, vec![]), sender).unwrap();
     Pair { _folder: folder, near, far, incoming, stores }
@@ -170,7 +164,8 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
     let (mut client, _server, near, _far) = flow(&mut pair).await;
     assert!(matches!(pair.stores[1].relays().unwrap()[0].kind, Kind::Peer { .. }));
     // the far relay is restarted
-    let settings = pair.far.inner.settings.clone();
+    let listen = pair.far.addresses().to_vec();
+    let settings = Settings { listen, ..pair.far.inner.settings.clone() };
     let (sender, incoming) = mpsc::channel(100);
     drop(std::mem::replace(&mut pair.incoming, incoming));
     let (old, _) = (pair.far, ());
@@ -234,6 +229,8 @@ async fn where_udp_does_not_get_through_tcp_carries() {
     let (mut client, mut server, near, _far) = flow(&mut pair).await;
     let over = |relays: &Relays| relays.status()[0].over_tcp;
     assert!(over(&pair.near).is_some() && over(&pair.far).is_some());
+    let end = pair.far.status()[0].tunnel.as_ref().and_then(|tunnel| tunnel.address).unwrap();
+    assert!(pair.far.inner.listening[0].with(|core| core.has_tunnel_at(end)));
     let upload: Vec<u8> = (0..4_000_000_u32).map(|n| (n * 7 + n / 301) as u8).collect();
     let (sent, length) = (Sha256::digest(&upload), upload.len());
     tokio::spawn(async move {
@@ -257,11 +254,33 @@ async fn where_udp_does_not_get_through_tcp_carries() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_carrier_is_for_the_relay_with_the_right_certificate() {
     let pair = pair(mbit(40));
-    let to = pair.far.inner.settings.listen[0];
+    let to = pair.far.addresses()[0];
     let stranger = pair.near.inner.credentials.fingerprint();
     let inside = "127.0.0.1:9".parse().unwrap();
     let credentials = &pair.near.inner.credentials;
     let refused = carried::connect(credentials, stranger, to, inside, Carried::default()).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("another certificate"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_carrier_over_which_no_tunnel_goes_is_closed() {
+    let pair = pair(mbit(40));
+    let Relays { inner: far, .. } = &pair.far;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let (nobody, fingerprint) = ("127.0.0.1:9".parse().unwrap(), far.credentials.fingerprint());
+    let near = &pair.near.inner.credentials;
+    let connecting = carried::connect(near, fingerprint, to, nobody, Carried::default());
+    let taking = async {
+        let (stream, from) = listener.accept().await.unwrap();
+        let acceptor = far.credentials.carrier_server().unwrap().into();
+        let driver = Arc::clone(&far.listening[0]);
+        let inside = Inside { at: far.addresses[0], driver, carried: Arc::clone(&far.carried) };
+        carried::incoming(&acceptor, stream, from, &inside, Duration::from_millis(50)).await
+    };
+    let (connected, ended) = tokio::join!(connecting, taking);
+    assert!(connected.is_ok());
+    assert_eq!(ended.unwrap().to_string(), "no tunnel goes over it");
+    assert!(locked(&far.carried).is_empty());
 }
