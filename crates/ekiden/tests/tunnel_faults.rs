@@ -120,7 +120,12 @@ fn server() -> (u16, Arc<AtomicU64>) {
             let (mut stream, count) = (stream.unwrap(), Arc::clone(&count));
             thread::spawn(move || {
                 let body: Vec<u8> = (0..LENGTH).map(pattern).collect();
-                if stream.write_all(&body).is_err() {
+                // all of it may be in buffers long before it has arrived
+                let ended = stream.write_all(&body).and_then(|()| {
+                    stream.shutdown(Shutdown::Write)?;
+                    stream.read(&mut [0])
+                });
+                if ended.is_err() {
                     count.fetch_add(1, Ordering::Relaxed);
                 }
             });

@@ -16,7 +16,7 @@ use crate::seen_leg::SeenLeg;
 use crate::seldom::Seldom;
 use crate::socks_door;
 use crate::tunnel_door;
-use crate::tunnels::{Arrival, Asked};
+use crate::tunnels::{Arrival, Asked, FarAnswer};
 use crate::world::{NamedLeg, Route, World, limits};
 use ekiden_linux::answer::{Outcomes, Stage};
 use ekiden_linux::{clock, socket};
@@ -55,6 +55,8 @@ pub(crate) struct Tunnel {
     pub(crate) early_down: Vec<u8>,
     pub(crate) limits: Limits,
     pub(crate) entry: LogEntry,
+    /// Why it broke, where another relay knows.
+    pub(crate) answer: Option<Arc<FarAnswer>>,
 }
 
 /// A way to a destination that was opened.
@@ -213,19 +215,21 @@ impl Session {
             early_down: opened.early,
             limits: limits(&route.client_leg.leg, &opened.leg.leg),
             entry,
+            answer: opened.answer,
         }
     }
 
     /// The tunnel over a connection that switched protocols.
     pub(crate) fn upgraded(&self, upgraded: Upgraded, entry: LogEntry) -> Tunnel {
-        let Upgraded { mut origin, managed, early_up, limits } = upgraded;
+        let Upgraded { mut origin, managed, early_up, limits, answer } = upgraded;
         let early_down = origin.take();
-        Tunnel { upstream: origin.stream, managed, early_up, early_down, limits, entry }
+        Tunnel { upstream: origin.stream, managed, early_up, early_down, limits, entry, answer }
     }
 
     async fn tunnel(&self, tunnel: Tunnel) {
         // its leg is managed to the end
-        let Tunnel { upstream, managed: _managed, early_up, early_down, limits, entry } = tunnel;
+        let Tunnel { upstream, managed: _managed, early_up, early_down, limits, entry, answer } =
+            tunnel;
         let client = Arc::clone(&self.client);
         let means = &self.world.means;
         let ended =
@@ -237,7 +241,9 @@ impl Session {
             Ended::Closed => "closed".to_owned(),
             Ended::Reset(Side::Client, error) => format!("the client's connection broke: {error}"),
             Ended::Reset(Side::Upstream, error) => {
-                format!("the destination's connection broke: {error}")
+                let there = answer.and_then(|answer| answer.failure());
+                let why = there.map_or_else(|| error.to_string(), |failure| failure.text);
+                format!("the destination's connection broke: {why}")
             }
             Ended::Expired(Expired::Idle) => format!("silent for {}", limits.idle),
             Ended::Expired(Expired::HalfClosed) => {

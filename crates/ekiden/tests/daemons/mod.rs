@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 const EKIDEN: &str = env!("CARGO_BIN_EXE_ekiden");
 
 /// A daemon in a directory of its own.
-pub struct Daemon {
-    pub child: Child,
-    pub dir: tempfile::TempDir,
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Drop for Daemon {
@@ -22,7 +22,7 @@ impl Drop for Daemon {
     }
 }
 
-pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(answer) = ask() {
@@ -33,7 +33,7 @@ pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-pub fn directory(config: &str) -> tempfile::TempDir {
+pub(crate) fn directory(config: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let config = config.replace("DIR", &dir.path().display().to_string());
     fs::write(dir.path().join("c.toml"), config).unwrap();
@@ -41,7 +41,7 @@ pub fn directory(config: &str) -> tempfile::TempDir {
 }
 
 /// A command that ends by itself, with the directory's configuration.
-pub fn ask(dir: &Path, args: &[&str]) -> Output {
+pub(crate) fn ask(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(EKIDEN);
     command.args(args).env("XDG_RUNTIME_DIR", dir).env_remove("EKIDEN_LOG");
     if args[0] == "relay" {
@@ -50,32 +50,32 @@ pub fn ask(dir: &Path, args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-pub fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 impl Daemon {
-    pub fn start(dir: tempfile::TempDir) -> Self {
+    pub(crate) fn start(dir: tempfile::TempDir) -> Self {
         let daemon = Self { child: serve(dir.path()), dir };
         eventually(|| daemon.status());
         daemon
     }
 
     /// Another one in its place, after it has ended.
-    pub fn again(&mut self) {
+    pub(crate) fn again(&mut self) {
         self.child = serve(self.dir.path());
         eventually(|| self.status());
     }
 
-    pub fn status(&self) -> Option<serde_json::Value> {
+    pub(crate) fn status(&self) -> Option<serde_json::Value> {
         serde_json::from_slice(&ask(self.dir.path(), &["status", "--json"]).stdout).ok()
     }
 
-    pub fn proxy(&self, scheme: &str) -> String {
+    pub(crate) fn proxy(&self, scheme: &str) -> String {
         format!("{scheme}://{}", self.status().unwrap()["listen"][0].as_str().unwrap())
     }
 
-    pub fn tunnel_is_up(&self) -> bool {
+    pub(crate) fn tunnel_is_up(&self) -> bool {
         let status = self.status().unwrap();
         status["tunnels"].as_array().unwrap().iter().any(|tunnel| tunnel["up"] == true)
     }
@@ -95,12 +95,12 @@ fn serve(dir: &Path) -> Child {
 }
 
 /// The far daemon's directory and the near one's, joined.
-pub fn pair(rates: [&str; 2]) -> [tempfile::TempDir; 2] {
+pub(crate) fn pair(rates: [&str; 2]) -> [tempfile::TempDir; 2] {
     pair_by(rates, |port| port)
 }
 
 /// The same, where the near one is told another port.
-pub fn pair_by(rates: [&str; 2], told: impl FnOnce(u16) -> u16) -> [tempfile::TempDir; 2] {
+pub(crate) fn pair_by(rates: [&str; 2], told: impl FnOnce(u16) -> u16) -> [tempfile::TempDir; 2] {
     let port = free();
     let access = "[access]\nallow_destinations = [\"127.0.0.0/8\"]\n";
     let far = directory(&format!(

@@ -123,7 +123,7 @@ fn bulk(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
         let next = if echo.is_some() { echoes.due(begin, end) } else { end };
         let before = pair.now;
         // nothing is counted that came at a time before
-        pair.step(if before < from { next.min(from) } else { next });
+        pair.step(if before < from { next.min(from) } else { next })?;
         if before < from && pair.now >= from {
             first = looks(&pair);
             pair.taken = 0;
@@ -186,7 +186,7 @@ fn file(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
         if pair.now >= end {
             return Err(EngineError(format!("{came} of {length} bytes came in {lasts}")));
         }
-        pair.step(end);
+        pair.step(end)?;
         came += pair.read(NEAR, flow);
         first = first.or((came > 0).then_some(pair.now));
     }
@@ -211,7 +211,7 @@ fn first(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
         if pair.now >= end {
             return Err(EngineError("the first byte never came".to_owned()));
         }
-        pair.step(end);
+        pair.step(end)?;
     }
     let took = seconds(pair.now.since(begin));
     let mut outcome = Outcome { value: took * 1e3, ..Outcome::default() };

@@ -28,6 +28,8 @@ pub(super) struct Epoch {
     sent: [u64; 2],
     acked: [u64; 2],
     lost: [u64; 2],
+    /// Losses in a row are one.
+    bursts: u64,
     shortest: Option<Span>,
     /// When the first acknowledgement came and how much it was for; when the last one came.
     first_acked: Option<(Time, u64)>,
@@ -45,6 +47,7 @@ impl Epoch {
             sent: [0; 2],
             acked: [0; 2],
             lost: [0; 2],
+            bursts: 0,
             shortest: None,
             first_acked: None,
             last_acked: begun,
@@ -63,8 +66,10 @@ impl Epoch {
         self.last_acked = now;
     }
 
-    pub(super) fn on_lost(&mut self, bytes: Bytes) {
+    /// `again` after another lost one.
+    pub(super) fn on_lost(&mut self, bytes: Bytes, again: bool) {
         add(&mut self.lost, bytes);
+        self.bursts += u64::from(!again);
     }
 
     /// Whether it is known of every packet what became of it.
@@ -88,6 +93,10 @@ impl Epoch {
 
     pub(super) const fn lost(&self) -> u64 {
         self.lost[0]
+    }
+
+    pub(super) const fn bursts(&self) -> u64 {
+        self.bursts
     }
 
     /// The share of packets that were lost.

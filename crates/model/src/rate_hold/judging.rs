@@ -1,7 +1,7 @@
 //! What became of an epoch's packets says what its rate did.
 
 use super::epoch::{Epoch, Purpose};
-use super::{ENOUGH, FEW, REST, RateHold, TRAIN, seconds};
+use super::{BURSTS, ENOUGH, FEW, REST, RateHold, TRAIN, seconds};
 use crate::units::{Span, Time};
 
 /// Epochs that are judged together.
@@ -10,6 +10,7 @@ pub(super) struct Lately {
     span: Span,
     packets: u64,
     lost: u64,
+    bursts: u64,
 }
 
 impl RateHold {
@@ -65,7 +66,7 @@ impl RateHold {
     }
 
     /// The share of packets that is lost, if that is more than the path's own. A round trip's epochs are
-    /// judged together: a single one has few packets.
+    /// judged together, and more where losses come in few bursts: a single epoch has few packets.
     pub(super) fn drops(&mut self, epoch: &Epoch, base: Span) -> Option<f64> {
         let lately = &mut self.lately;
         if !epoch.is_full() || self.reaction.is_some() {
@@ -75,15 +76,22 @@ impl RateHold {
         lately.span = lately.span + epoch.ends.since(epoch.begun);
         lately.packets += epoch.packets();
         lately.lost += epoch.lost();
+        lately.bursts += epoch.bursts();
         if lately.span < base.max(Span::from_millis(100)) || lately.packets < ENOUGH {
             return None;
         }
         let loss = lately.lost as f64 / lately.packets as f64;
-        *lately = Lately::default();
+        let bursts = lately.bursts;
         let own = self.loss.max(self.config.nominal_loss.as_parts_per_billion() as f64 / 1e9);
         if loss > own + 0.05 && 1.0 - loss < 0.9 * (1.0 - own) {
+            if bursts < BURSTS {
+                // whether it is chance shows later
+                return None;
+            }
+            *lately = Lately::default();
             return Some(loss);
         }
+        *lately = Lately::default();
         self.loss += (loss - self.loss) / 4.0;
         None
     }

@@ -147,14 +147,18 @@ impl RateHold {
     }
 
     /// The tolerated queue: on a shared line at most half the round trip, since another TCP's queue is
-    /// often no longer than that.
+    /// often no longer than that; but four packets' time on a thin one: two may leave together, and the shortest round
+    /// trip was perhaps a small packet's.
     pub(super) fn tolerated(&self) -> Span {
         let Config { mode, queue, .. } = self.config;
+        let packets = 4.0 * 8.0 * PACKET / self.allotted().max(1.0);
+        let packets = Span::from_nanos((packets * 1e9) as u64);
         let before = self.rivals.raised.map(|(before, _)| before);
         let Some(base) = before.or(self.base).filter(|_| mode == Mode::Shared) else {
-            return queue;
+            return queue.max(packets);
         };
-        Span::from_nanos(base.as_nanos() / 2).max(Span::from_millis(15)).min(queue)
+        let half = Span::from_nanos(base.as_nanos() / 2).max(Span::from_millis(15));
+        half.min(queue).max(packets)
     }
 
     /// An epoch beside others is known. On a line of one's own more losses than the path's still mean that

@@ -16,6 +16,7 @@ use crate::registry::State;
 use crate::relay::wait_until_sent;
 use crate::resources::Managed;
 use crate::session::{LogEntry, Session};
+use crate::tunnels::FarAnswer;
 use crate::world::limits;
 use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::Limits;
@@ -42,6 +43,7 @@ pub(crate) struct Upgraded {
     pub(crate) managed: Managed,
     pub(crate) early_up: Vec<u8>,
     pub(crate) limits: Limits,
+    pub(crate) answer: Option<Arc<FarAnswer>>,
 }
 
 /// Why the response did not come through.
@@ -94,9 +96,9 @@ pub(super) async fn exchange(
             }
             Ok(Outcome::Upgraded) => {
                 let limits = limits(&origin.route.client_leg.leg, &origin.leg.leg);
-                let Origin { incoming, managed, .. } = *origin;
-                let upgraded =
-                    Upgraded { origin: incoming, managed, early_up: client.take(), limits };
+                let Origin { incoming, managed, answer, .. } = *origin;
+                let early_up = client.take();
+                let upgraded = Upgraded { origin: incoming, managed, early_up, limits, answer };
                 return Ok(Exchange::Upgraded(Box::new(upgraded)));
             }
             Err(Trouble::Stale) if replayable => {}

@@ -118,8 +118,9 @@ pub struct Invited {
     pub terms: Terms,
 }
 
-/// Nothing heard for so long: the tunnel is lost. So a flow ends with a reason within ten seconds.
-const SILENCE: Duration = Duration::from_secs(8);
+/// Nothing heard for so long: the tunnel is lost. It is counted from what was said last, up to [`KEEP_ALIVE`]
+/// after what was heard: so a flow ends with a reason within ten seconds.
+const SILENCE: Duration = Duration::from_secs(7);
 /// Something is said so often, which also keeps address translators from forgetting the path.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Packets that are acknowledged together. With 1,500 bytes each an acknowledgement of some 80 takes

@@ -130,7 +130,7 @@ impl Pair {
             if this.now >= end {
                 return Err(EngineError("nothing goes through the tunnel".to_owned()));
             }
-            this.step(end);
+            this.step(end)?;
         }
         Ok(this)
     }
@@ -142,13 +142,16 @@ impl Pair {
             if self.now >= end {
                 return Err(EngineError("the tunnel does not come up".to_owned()));
             }
-            self.step(end);
+            self.step(end)?;
         }
         Ok(())
     }
 
     /// Lets all happen that is due, and goes on to the next instant, at most `until`.
-    pub(super) fn step(&mut self, until: Time) {
+    ///
+    /// # Errors
+    /// The tunnel is lost.
+    pub(super) fn step(&mut self, until: Time) -> Result<(), EngineError> {
         let mut busy = true;
         while busy {
             busy = false;
@@ -157,7 +160,7 @@ impl Pair {
                 busy |= self.send(end);
                 busy |= self.deliver(end);
             }
-            self.hear();
+            self.hear()?;
             self.serve();
         }
         let mut next = until;
@@ -166,6 +169,7 @@ impl Pair {
         }
         // a deadline that has come and did nothing must not stop time
         self.now = next.max(self.now + Span::from_nanos(1)).min(until);
+        Ok(())
     }
 
     fn send(&mut self, end: usize) -> bool {
@@ -216,11 +220,14 @@ impl Pair {
         any
     }
 
-    fn hear(&mut self) {
+    fn hear(&mut self) -> Result<(), EngineError> {
         for end in [NEAR, FAR] {
             while let Some(event) = self.ends[end].event() {
                 match event {
                     Event::Up { tunnel, .. } => self.tunnels[end] = Some(tunnel),
+                    Event::Down { reason, .. } => {
+                        return Err(EngineError(format!("the tunnel is lost: {reason}")));
+                    }
                     Event::Incoming { flow, opening } if end == FAR => {
                         self.ends[end].accept(self.now, flow);
                         let asked = self.asked.get(&opening.target.port);
@@ -230,6 +237,7 @@ impl Pair {
                 }
             }
         }
+        Ok(())
     }
 
     /// The far end's side of its flows.
