@@ -202,8 +202,10 @@ impl RateHold {
         let Some(base) = self.base else { return self.config.memory };
         let span = base + self.tolerated();
         let rate = self.line.unwrap_or_else(|| self.allotted());
-        // what is lost is under way until that is known, a round trip and more later
-        let bytes = rate / 8.0 * seconds(span) * (1.0 + 2.0 * self.loss);
+        // what is lost is under way until that is known, a round trip and more later; where less is sent to see what
+        // that does it is not made up for, or a queue of just what is tolerated would stay and show nothing
+        let lost = if self.reaction.is_some() { 0.0 } else { 2.0 * self.loss };
+        let bytes = rate / 8.0 * seconds(span) * (1.0 + lost);
         let bytes = match (self.beside(), &self.rivals.contention) {
             (Some((_, window)), _) => window,
             // others' queue is on the way, too

@@ -73,6 +73,8 @@ pub(super) struct Tunnel {
     released: u64,
     total_granted: u64,
     in_flight: u64,
+    /// When a packet of the bulk lane was last acknowledged.
+    bulk_heard: Time,
     /// The share of packets lost, over the last few hundred.
     lately: f64,
     pub(super) events: VecDeque<Event>,
@@ -131,6 +133,7 @@ impl Tunnel {
             released: 0,
             total_granted: limits.memory.as_u64(),
             in_flight: 0,
+            bulk_heard: Time::ZERO,
             // some, until it is known better
             lately: 4.0 * saying::COPY_AGAIN,
             events: VecDeque::new(),

@@ -15,6 +15,9 @@ use std::time::Instant;
 
 /// What is lost is counted over so many packets; rate holding does not count where little is sent.
 const LATELY: f64 = 400.0;
+/// While bulk is acknowledged, round trips are its: the few packets of the other lane are not acknowledged at once, and
+/// by as much they seem to have waited.
+const BULK_SILENT: Span = Span::from_secs(1);
 /// Flows that a peer opened and that were not seen yet, below the last that was.
 const MISSING: usize = 8_192;
 
@@ -29,7 +32,7 @@ impl Tunnel {
                 Ok(heard) => heard.into_iter().for_each(|heard| self.on_heard(now, nth, heard)),
                 Err(bad) => self.fail(format!("the peer sent {bad}")),
             }
-            self.on_fates(now, clock, &fates);
+            self.on_fates(now, clock, nth, &fates);
         }
     }
 
@@ -56,7 +59,7 @@ impl Tunnel {
         }
     }
 
-    fn on_fates(&mut self, now: Time, clock: Instant, fates: &[Fate]) {
+    fn on_fates(&mut self, now: Time, clock: Instant, nth: usize, fates: &[Fate]) {
         for fate in fates {
             let (Fate::Arrived(told, _) | Fate::Lost(told)) = fate;
             self.in_flight = self.in_flight.saturating_sub(told.bytes.as_u64());
@@ -68,7 +71,11 @@ impl Tunnel {
                     let rtt = sent.map(|sent| clock.saturating_duration_since(sent).as_nanos());
                     let rtt =
                         rtt.map(|nanos| Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
-                    self.hold.on_acked(now, *told, rtt);
+                    if nth == 1 {
+                        self.bulk_heard = now;
+                    }
+                    let is_told = nth == 1 || now.since(self.bulk_heard) > BULK_SILENT;
+                    self.hold.on_acked(now, *told, rtt.filter(|_| is_told));
                 }
                 Fate::Lost(_) => self.hold.on_lost(now, *told),
             }
