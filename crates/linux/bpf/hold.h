@@ -32,6 +32,7 @@ struct agreement {
 	u32 gain;        // window over rate × round trip, in hundredths; 0: 200, or 125 where dedicated
 	u32 nominal;     // the path's own losses; 0: 2 %
 	u32 dedicated;   // the line is the operator's own: no floor at a tenth
+	u64 owner;       // process that wrote it; nothing to the kernel
 };
 
 // what became of what was sent, over a round
