@@ -142,6 +142,8 @@ INLINE void turn(struct sock *sk, u32 acked)
 	struct agreement *a = 0;
 	struct group *g = 0;
 	struct alone *alone;
+	// Ekiden asks for pacing by a bound that is none
+	u32 bounded = limit && limit <= RATE_MOST;
 
 	if (m && m->group < GROUPS && m->weight) {
 		nth = m->group;
@@ -158,7 +160,7 @@ INLINE void turn(struct sock *sk, u32 acked)
 	} else {
 		leave(o);
 		alone = sk_storage_get(&singles, sk, 0, CREATE);
-		if (!alone || limit + 1 <= 1) {
+		if (!alone || !bounded) {
 			// no rate at all: what anybody may send at first (RFC 6928), each round trip
 			sk->sk_pacing_rate = ~0UL;
 			tp->snd_cwnd = least(NO_RATE_WINDOW, tp->snd_cwnd_clamp);
@@ -216,7 +218,7 @@ INLINE void turn(struct sock *sk, u32 acked)
 	window = smoothed ? hold_window(a, share, smoothed, base, packet) : NO_RATE_WINDOW;
 	tp->snd_cwnd = least(window, tp->snd_cwnd_clamp);
 	share = most(share * mss / packet, 1);
-	sk->sk_pacing_rate = o->group && limit + 1 > 1 ? least(share, limit) : share;
+	sk->sk_pacing_rate = o->group && bounded ? least(share, limit) : share;
 }
 
 SEC("struct_ops/hold_init") void hold_init(u64 *ctx)

@@ -22,7 +22,7 @@ mod terms;
 
 pub use group::{Group, Seen};
 pub use missing::{Missing, Needs};
-pub use pins::{PINS, pin, unpin};
+pub use pins::{PINS, pin, pinned, unpin};
 pub use terms::Terms;
 
 use group::Maps;

@@ -2,7 +2,7 @@
 
 use super::terms::{self, Terms};
 use ekiden_model::units::Rate;
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -205,5 +205,10 @@ fn word(value: &[u8], nth: usize) -> u64 {
 }
 
 fn io_error(error: libbpf_rs::Error) -> io::Error {
-    io::Error::other(format!("{error:#}"))
+    let kind = match error.kind() {
+        ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, format!("{error:#}"))
 }

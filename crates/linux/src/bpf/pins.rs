@@ -17,6 +17,12 @@ pub(super) fn name(control: Control, pins: &Path) -> Option<String> {
     (1..=super::NAMES).map(|nth| control.name(nth)).find(|name| pins.join(name).exists())
 }
 
+/// What is pinned below `pins`, by the kernel's names.
+#[must_use]
+pub fn pinned(pins: &Path) -> Vec<String> {
+    Control::ALL.into_iter().filter_map(|control| name(control, pins)).collect()
+}
+
 /// Loads `control` and pins it below `pins`, so that `user` (and its group) may use it. Returns its name, and
 /// whether it was there already.
 ///
@@ -30,6 +36,8 @@ pub fn pin(control: Control, pins: &Path, user: Option<(u32, u32)>) -> Result<(S
         Some(name) => (name, true),
         None => {
             let mut loaded = Loaded::load(control)?;
+            // what an earlier run that was killed has left
+            remove(pins, control);
             fs::create_dir_all(pins).map_err(|error| refused(&error))?;
             let name = loaded.name().to_owned();
             if let Err(error) = put(&mut loaded, pins) {
