@@ -227,11 +227,8 @@ SEC("struct_ops/hold_init") void hold_init(u64 *ctx)
 	struct tcp_sock *tp = (void *)sk;
 	struct own *o = own_of(tp);
 
-	o->light = 0;
-	o->rate = 0;
+	// zeros so far, or what the acknowledgement of a SYN made of them: the kernel tells of that before this
 	o->since = ktime_ns() / 1000;
-	o->group = 0;
-	o->weight = 0;
 	o->delivered = tp->delivered;
 	o->lost = tp->lost;
 	o->mark = tp->delivered;

@@ -6,7 +6,7 @@ use super::problem::Severity::{self, Error, Warning};
 use super::reader::Reader;
 use super::value::Value;
 use super::{similar, url};
-use ekiden_linux::bpf::Control;
+use ekiden_linux::bpf;
 use ekiden_model::buffers::Scheme;
 use ekiden_model::units::Bytes;
 use ekiden_proxy::settings::{Cache, HostPattern, Pattern, UpstreamProtocol};
@@ -285,7 +285,7 @@ fn rules(reader: &mut Reader<'_>, draft: &Draft) {
 
 /// A rate needs somebody who holds it, and whoever holds one needs a rate.
 fn held(reader: &mut Reader<'_>, name: &str, leg: &LegDraft) {
-    let holds = leg.leg.socket.congestion.iter().any(|word| word == Control::Hold.word());
+    let holds = leg.leg.socket.congestion.iter().any(|word| word == bpf::Control::Hold.word());
     let path = |key: &str| format!("leg.{name}.{key}");
     match (holds, leg.leg.rate, leg.leg.line) {
         (true, None, _) => reader.error(

@@ -38,7 +38,10 @@ pub fn pin(control: Control, pins: &Path, user: Option<(u32, u32)>) -> Result<(S
             let mut loaded = Loaded::load(control)?;
             // what an earlier run that was killed has left
             remove(pins, control);
-            fs::create_dir_all(pins).map_err(|error| refused(&error))?;
+            fs::create_dir_all(pins).map_err(|error| {
+                let hint = "is there a BPF file system? `mount -t bpf bpf /sys/fs/bpf` as root";
+                refused(&format!("{error}; {hint}"))
+            })?;
             let name = loaded.name().to_owned();
             if let Err(error) = put(&mut loaded, pins) {
                 remove(pins, control);
