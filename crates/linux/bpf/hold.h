@@ -14,6 +14,7 @@ enum {
 	HOLD_ROUNDS = 10,           // E.4
 	TEST_ROUNDS = 3,            // what was sent before a reaction has been answered for by then
 	LOSS_MARGIN = 50000,        // E.4: beyond the path's own share
+	CHANCE = 9,                 // three deviations of a number that is as large as it varies
 	NOMINAL_MOST = 200000,      // beyond it a share of losses is never taken for the path's own (E.4, breaker)
 	LEAST_RATE = 8000,          // 64 kbit/s, as in `model::rate_hold`
 	WINDOW_LEAST = 4,           // packets (E.4)
@@ -119,7 +120,7 @@ INLINE void hold_judge(const struct agreement *a, struct held *h, const struct r
 	u64 sent = delivered + lost, rtt = most(least(r->rtt, SPAN_MOST), ROUND_LEAST);
 	u64 arrived = delivered * MILLION / (r->span ? r->span : 1);
 	u64 share = sent ? lost * MILLION / sent : 0;
-	u64 expected, kept;
+	u64 expected, kept, missed = lost / PACKET, usual;
 	u32 queued, lossy;
 
 	hold_agree(a, h);
@@ -128,8 +129,8 @@ INLINE void hold_judge(const struct agreement *a, struct held *h, const struct r
 		goto grow;
 	if (h->test && r->now >= h->test) {
 		h->test = 0;
-		// as many are lost though less is sent: they are the path's own
-		if (share * 4 >= (u64)h->losses * 3) {
+		// as many are lost though less is sent, chance allowed for: they are the path's own
+		if (share * 2 >= h->losses) {
 			h->nominal = most(h->nominal, least(share, NOMINAL_MOST));
 			h->current = most(h->current, h->before);
 			h->until = 0;
@@ -141,7 +142,10 @@ INLINE void hold_judge(const struct agreement *a, struct held *h, const struct r
 	expected = h->current / 10 * 9 / MILLION * (MILLION - h->nominal) +
 		   h->current / 10 * 9 % MILLION * (MILLION - h->nominal) / MILLION;
 	queued = r->late * 2 > delivered;
-	lossy = share > h->nominal + LOSS_MARGIN && r->pressed * 2 > delivered && arrived < expected;
+	// more than the path's own and a margin, by three deviations: a few lost by chance are no sign
+	usual = sent / PACKET * (h->nominal + LOSS_MARGIN) / MILLION;
+	lossy = missed > usual && (missed - usual) * (missed - usual) > CHANCE * usual &&
+		r->pressed * 2 > delivered && arrived < expected;
 	if (queued || lossy) {
 		kept = arrived / 100 * 85;
 		h->before = h->current;
