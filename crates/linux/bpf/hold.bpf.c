@@ -272,6 +272,12 @@ SEC("struct_ops/hold_burst") u32 hold_burst(u64 *ctx)
 	return 1;
 }
 
+// the send buffer in windows: what follows a packet that is lost, and lost again, waits for it two round trips more
+SEC("struct_ops/hold_room") u32 hold_room(u64 *ctx)
+{
+	return 4;
+}
+
 SEC(".struct_ops.link") struct tcp_congestion_ops ekiden_hold = {
 	.init = (void *)hold_init,
 	.release = (void *)hold_release,
@@ -280,6 +286,7 @@ SEC(".struct_ops.link") struct tcp_congestion_ops ekiden_hold = {
 	.ssthresh = (void *)hold_ssthresh,
 	.undo_cwnd = (void *)hold_undo,
 	.min_tso_segs = (void *)hold_burst,
+	.sndbuf_expand = (void *)hold_room,
 	.flags = NON_RESTRICTED,
 	.name = "ekiden_hold",
 };

@@ -93,6 +93,7 @@ struct tcp_congestion_ops {
 	u32 (*min_tso_segs)(struct sock *sk);
 	void (*cong_control)(struct sock *sk);
 	u32 (*undo_cwnd)(struct sock *sk);
+	u32 (*sndbuf_expand)(struct sock *sk);
 	char name[16];
 	u32 flags;
 	void (*init)(struct sock *sk);
