@@ -8,8 +8,8 @@ use ekiden_linux::bpf::{self, Control, Loaded, Missing, PINS, Terms};
 use ekiden_proxy::settings::{Leg, Settings};
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tracing::{info, warn};
 
 /// What is loaded, and what cannot be.
@@ -126,10 +126,12 @@ fn unload() -> Result<u8, Box<dyn std::error::Error>> {
     Ok(out(&format!("{} removed; connections that use it keep it until they end\n", words.join(", "))))
 }
 
-/// Number and group of a user, by name or number.
+/// Number and group of a user, by name or number. Asked of the system and not of a file: a service's user may be
+/// one that systemd made up.
 fn account(user: &str) -> Result<(u32, u32), String> {
-    let accounts = fs::read_to_string("/etc/passwd").map_err(|error| format!("/etc/passwd: {error}"))?;
-    find(&accounts, user).ok_or_else(|| format!("there is no user {user} in /etc/passwd"))
+    let asked = Command::new("getent").args(["passwd", "--", user]).output();
+    let accounts = asked.map_err(|error| format!("getent, which knows users: {error}"))?.stdout;
+    find(&String::from_utf8_lossy(&accounts), user).ok_or_else(|| format!("there is no user {user}"))
 }
 
 fn find(accounts: &str, user: &str) -> Option<(u32, u32)> {
