@@ -40,7 +40,15 @@ impl Programs {
                 for word in words.filter(|word| *word == loaded.control().word()) {
                     loaded.name().clone_into(word);
                     leg.socket.rate = match leg.rate.filter(|_| loaded.control() == Control::Hold) {
-                        Some(rate) => group(loaded, name, Terms { line: leg.line, dedicated: leg.line.is_some(), ..Terms::new(rate) }),
+                        Some(rate) => group(
+                            loaded,
+                            name,
+                            Terms {
+                                line: leg.line,
+                                dedicated: leg.line.is_some(),
+                                ..Terms::new(rate)
+                            },
+                        ),
                         None => leg.socket.rate.take(),
                     };
                 }
@@ -61,7 +69,8 @@ impl Programs {
         };
         match loaded {
             Ok(loaded) => {
-                let how = if loaded.is_pinned() { "pinned" } else { "loaded until this process ends" };
+                let how =
+                    if loaded.is_pinned() { "pinned" } else { "loaded until this process ends" };
                 info!("congestion control {control}: {} in the kernel, {how}", loaded.name());
                 self.told.remove(&control);
                 self.loaded.insert(control, loaded);
@@ -123,7 +132,10 @@ fn unload() -> Result<u8, Box<dyn std::error::Error>> {
         return Ok(out("nothing was loaded by `ekiden bpf load`\n"));
     }
     let words: Vec<&str> = gone.iter().map(|control| control.word()).collect();
-    Ok(out(&format!("{} removed; connections that use it keep it until they end\n", words.join(", "))))
+    Ok(out(&format!(
+        "{} removed; connections that use it keep it until they end\n",
+        words.join(", ")
+    )))
 }
 
 /// Number and group of a user, by name or number. Asked of the system and not of a file: a service's user may be
@@ -131,7 +143,8 @@ fn unload() -> Result<u8, Box<dyn std::error::Error>> {
 fn account(user: &str) -> Result<(u32, u32), String> {
     let asked = Command::new("getent").args(["passwd", "--", user]).output();
     let accounts = asked.map_err(|error| format!("getent, which knows users: {error}"))?.stdout;
-    find(&String::from_utf8_lossy(&accounts), user).ok_or_else(|| format!("there is no user {user}"))
+    find(&String::from_utf8_lossy(&accounts), user)
+        .ok_or_else(|| format!("there is no user {user}"))
 }
 
 fn find(accounts: &str, user: &str) -> Option<(u32, u32)> {

@@ -122,7 +122,8 @@ fn a_relay_loads_what_its_legs_ask_for_and_leaves_nothing() {
     let westwood = kernel_name(daemon.line("congestion control westwood:"));
     assert!(is_available(&hold) && is_available(&westwood));
     let status = daemon.status();
-    let leg = |name| status["legs"].as_array().unwrap().iter().find(|leg| leg["name"] == name).unwrap();
+    let leg =
+        |name| status["legs"].as_array().unwrap().iter().find(|leg| leg["name"] == name).unwrap();
     assert_eq!(leg("client")["held"]["allotted"], 4_000_000);
     assert_eq!(leg("client")["held"]["control"], hold.as_str());
     assert!(leg("direct")["held"].is_null());
@@ -149,7 +150,10 @@ fn a_relay_without_privilege_says_so_once_and_serves() {
     let daemon = Daemon::start(command, folder.path());
     let said = daemon.line("no congestion control hold");
     let missing = Needs { permitted: false, ..Needs::look() }.met().unwrap_err();
-    assert!(said.contains(&missing.to_string()) && said.contains("the next of their list"), "{said}");
+    assert!(
+        said.contains(&missing.to_string()) && said.contains("the next of their list"),
+        "{said}"
+    );
     assert_eq!(daemon.said.iter().filter(|line| line.contains("control hold")).count(), 1);
     assert!(daemon.status()["legs"][0]["held"].is_null());
     assert!(matches!(missing, Missing::Privilege | Missing::Types | Missing::Kernel(..)));

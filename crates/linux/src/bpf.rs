@@ -8,12 +8,10 @@
 //!     .join(socket, weight)       before or after it connects; it leaves when it closes
 //!     .seen()
 //! ```
-//! The programs stand in `crates/linux/bpf/`, and were built beforehand ([decision 11]); libbpf fits them to the
+//! The programs stand in `crates/linux/bpf/`, and were built beforehand (decision 11); libbpf fits them to the
 //! running kernel. A registration is held by a descriptor (BPF_F_LINK, Linux 6.4), so that nothing is left of a
 //! process however it ends: its name is free at once, and sockets that still use the programs keep them until they
 //! close. Where the name is taken, as by another relay, a number is added.
-//!
-//! [decision 11]: https://github.com/ekiden/ekiden/blob/main/docs/decisions/0011-bpf.md
 
 mod group;
 mod missing;
@@ -142,9 +140,10 @@ impl Loaded {
     pub fn open(control: Control, pins: &Path) -> Result<Option<Self>, Missing> {
         let Some(name) = pins::name(control, pins) else { return Ok(None) };
         let maps = match control {
-            Control::Hold => Some(Arc::new(Maps::open(pins).map_err(|error| {
-                Missing::Pins(format!("{}: {error}", pins.display()))
-            })?)),
+            Control::Hold => Some(Arc::new(
+                Maps::open(pins)
+                    .map_err(|error| Missing::Pins(format!("{}: {error}", pins.display())))?,
+            )),
             Control::Westwood => None,
         };
         let groups = Mutex::default();

@@ -132,8 +132,12 @@ impl Refusal {
 fn error(errno: Errno, key: Key, asked: &str) -> String {
     let (kernel_name, _) = key.kernel();
     match (key, errno) {
-        (Key::Congestion, libc::ENOENT) if Control::named(asked).is_some() => {
-            format!("«{asked}» is a program of Ekiden's, and not loaded; `ekiden doctor` says what is missing")
+        (Key::Congestion, libc::ENOENT)
+            if Control::named(asked).is_some() || asked.starts_with("ekiden_") =>
+        {
+            format!(
+                "«{asked}» is a program of Ekiden's, and not loaded; `ekiden doctor` says what is missing"
+            )
         }
         (Key::Congestion, libc::ENOENT) => {
             let available = sysctl::read("net.ipv4.tcp_available_congestion_control");

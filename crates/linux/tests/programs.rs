@@ -10,7 +10,9 @@ use ekiden_linux::options::SocketOptions;
 use ekiden_linux::socket::congestion;
 use ekiden_linux::sysctl;
 use ekiden_linux::tcp_info::TcpInfo;
-use ekiden_model::congestion::{Ack, Algorithm, Config, Control as _, Counting, SlowStart, WestwoodPlus};
+use ekiden_model::congestion::{
+    Ack, Algorithm, Config, Control as _, Counting, SlowStart, WestwoodPlus,
+};
 use ekiden_model::rate_hold::rounds::{self, Agreement, Round, Rounds};
 use ekiden_model::units::{Rate, Span, Time};
 use libbpf_rs::{ObjectBuilder, ProgramInput};
@@ -39,7 +41,10 @@ const TESTS: &[(&str, Test)] = &[
     ("a_socket_alone_holds_its_own_rate", a_socket_alone_holds_its_own_rate),
     ("two_instances_do_not_meet", two_instances_do_not_meet),
     ("nothing_is_left_of_a_process_that_was_killed", nothing_is_left_of_a_process_that_was_killed),
-    ("without_privilege_it_is_chosen_and_not_loaded", without_privilege_it_is_chosen_and_not_loaded),
+    (
+        "without_privilege_it_is_chosen_and_not_loaded",
+        without_privilege_it_is_chosen_and_not_loaded,
+    ),
     ("pinned_for_a_user_without_privilege", pinned_for_a_user_without_privilege),
 ];
 
@@ -66,7 +71,8 @@ fn main() -> ExitCode {
     let program = folder.path().join("programs-trial");
     fs::copy(env::current_exe().unwrap(), &program).unwrap();
     let only = arguments.iter().skip(1).find(|word| !word.starts_with('-'));
-    for (name, test) in TESTS.iter().filter(|(name, _)| only.is_none_or(|only| name.contains(only))) {
+    for (name, test) in TESTS.iter().filter(|(name, _)| only.is_none_or(|only| name.contains(only)))
+    {
         test(&program);
         println!("{name} ... ok");
     }
@@ -84,7 +90,8 @@ fn inside(arguments: &[String]) -> ExitCode {
         }
         ["choose", name] => {
             assert_eq!(Loaded::load(Control::Hold).unwrap_err(), Missing::Privilege);
-            let (socket, outcomes) = options(name, None).new_stream_socket(false, Stage::Connecting).unwrap();
+            let (socket, outcomes) =
+                options(name, None).new_stream_socket(false, Stage::Connecting).unwrap();
             assert!(!outcomes.any_refused(), "{:?}", outcomes.answers(&options(name, None)));
             assert_eq!(congestion(socket.as_fd()).unwrap(), name);
         }
@@ -185,7 +192,8 @@ fn registered_chosen_and_gone(_: &Path) {
         wait("more", || TcpInfo::read(pair.near.as_fd()).unwrap().bytes_acked.unwrap() > before);
         assert_eq!(congestion(pair.near.as_fd()).unwrap(), name);
         pair.close();
-        let refused = SocketOptions { congestion: vec![name, "reno".into()], ..SocketOptions::default() };
+        let refused =
+            SocketOptions { congestion: vec![name, "reno".into()], ..SocketOptions::default() };
         let (socket, outcomes) = refused.new_stream_socket(false, Stage::Connecting).unwrap();
         assert!(outcomes.any_refused());
         assert_eq!(congestion(socket.as_fd()).unwrap(), "reno");
@@ -300,8 +308,13 @@ fn nothing_is_left_of_a_process_that_was_killed(program: &Path) {
 }
 
 fn as_nobody(program: &Path, arguments: &[&str]) {
-    let output =
-        Command::new(program).arg("--trial").args(arguments).uid(NOBODY).gid(NOBODY).output().unwrap();
+    let output = Command::new(program)
+        .arg("--trial")
+        .args(arguments)
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -338,7 +351,7 @@ fn pinned_for_a_user_without_privilege(program: &Path) {
     let (name, before) = bpf::pin(Control::Hold, &pins, Some((NOBODY, NOBODY))).unwrap();
     assert!(is_available(&name) && !before);
     assert_eq!(bpf::pin(Control::Hold, &pins, Some((NOBODY, NOBODY))), Ok((name.clone(), true)));
-    assert_eq!(bpf::pinned(&pins), [name.clone()]);
+    assert_eq!(bpf::pinned(&pins), std::slice::from_ref(&name));
     as_nobody(program, &["pinned", pins.to_str().unwrap()]);
     assert_eq!(bpf::unpin(&pins).unwrap(), [Control::Hold]);
     assert!(!pins.exists());
@@ -400,7 +413,10 @@ fn runs() -> impl Strategy<Value = (Agreement, Vec<(Round, [u64; 6])>)> {
     (agreement, rounds).prop_map(|((rate, line, queue, gain, nominal, dedicated), rounds)| {
         let agreement = Agreement { rate, line, queue, gain, nominal, dedicated };
         let mut now = 1_000_000;
-        let round = |((span, arrived, lost, late, pressed, rtt), asked): ((u64, u64, u64, u64, u64, u64), _)| {
+        let round = |((span, arrived, lost, late, pressed, rtt), asked): (
+            (u64, u64, u64, u64, u64, u64),
+            _,
+        )| {
             now += span;
             // percents of what the rate would bring
             let full = (u128::from(rate) * u128::from(span) / 1_000_000) as u64;
@@ -433,7 +449,9 @@ fn judged_as_the_model_judges(_: &Path) {
                     .short(&[agreement.queue, agreement.gain, agreement.nominal])
                     .short(&[u32::from(agreement.dedicated)])
                     .long(&[0])
-                    .long(&[m.agreed, m.current, m.before, m.until, m.test, m.acked, m.lost, m.slot])
+                    .long(&[
+                        m.agreed, m.current, m.before, m.until, m.test, m.acked, m.lost, m.slot,
+                    ])
                     .short(&[m.nominal, m.losses, m.reactions, m.undone])
                     .long(&[r.now, r.span, r.delivered, r.lost, r.late, r.pressed, r.rtt])
                     .long(&[0, light, weights, weight, 0, smoothed, base, packet, 0])
@@ -502,7 +520,10 @@ fn filtered_as_the_model_filters(_: &Path) {
                 let seen = model.snapshot();
                 let bandwidth = long(&state, 16) as f64 / 1_024.0;
                 let expected = seen.bandwidth.unwrap_or_default();
-                prop_assert!((bandwidth - expected).abs() <= 0.02 + expected / 1e6, "{bandwidth} {expected}");
+                prop_assert!(
+                    (bandwidth - expected).abs() <= 0.02 + expected / 1e6,
+                    "{bandwidth} {expected}"
+                );
                 prop_assert_eq!(u64::from(short(&state, 28)), seen.rtt_min.unwrap().as_micros());
                 let mut after = model.clone();
                 after.on_loss(Time::ZERO, 1e6);

@@ -403,7 +403,12 @@ fn programs(facts: &Facts) -> Finding {
         compiled: bpf.compiled,
     };
     let Err(missing) = needs.met() else {
-        return finding("bpf", Severity::Ok, "Ekiden's congestion controls can be loaded".into(), why);
+        return finding(
+            "bpf",
+            Severity::Ok,
+            "Ekiden's congestion controls can be loaded".into(),
+            why,
+        );
     };
     let what = format!("Ekiden's congestion controls cannot be loaded: {missing}");
     let found = finding("bpf", Severity::Note, what, why);

@@ -101,7 +101,8 @@ impl Group {
             let (rate, owner) = maps.owner(nth)?;
             // what was left behind by a process that was killed is free
             if rate == 0 || !Path::new(&format!("/proc/{owner}")).exists() {
-                let group = Self { maps: Arc::clone(maps), control: Arc::clone(control), nth, terms };
+                let group =
+                    Self { maps: Arc::clone(maps), control: Arc::clone(control), nth, terms };
                 group.write(terms.bytes(std::process::id()))?;
                 return Ok(group);
             }

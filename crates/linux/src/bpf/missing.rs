@@ -75,6 +75,8 @@ pub enum Missing {
     Names(String),
     /// Pinned programs are there, and may not be used.
     Pins(String),
+    /// They cannot be pinned.
+    Place(String),
     /// The kernel said no.
     Refused(String),
 }
@@ -106,6 +108,7 @@ impl fmt::Display for Missing {
                 "what `ekiden bpf load` pinned may not be opened: {what}; run it again with \
                  `--user` and the name of the user ekiden runs as"
             ),
+            Self::Place(what) => write!(f, "they cannot be pinned: {what}"),
             Self::Refused(what) => write!(f, "the kernel refuses the programs: {what}"),
         }
     }

@@ -28,10 +28,13 @@ pub fn pinned(pins: &Path) -> Vec<String> {
 ///
 /// # Errors
 /// What is missing, or why it cannot be pinned; then nothing of it is left.
-pub fn pin(control: Control, pins: &Path, user: Option<(u32, u32)>) -> Result<(String, bool), Missing> {
-    let refused = |error: &dyn std::fmt::Display| {
-        Missing::Refused(format!("{}: {error}", pins.display()))
-    };
+pub fn pin(
+    control: Control,
+    pins: &Path,
+    user: Option<(u32, u32)>,
+) -> Result<(String, bool), Missing> {
+    let refused =
+        |error: &dyn std::fmt::Display| Missing::Place(format!("{}: {error}", pins.display()));
     let (name, before) = match name(control, pins) {
         Some(name) => (name, true),
         None => {
@@ -52,9 +55,9 @@ pub fn pin(control: Control, pins: &Path, user: Option<(u32, u32)>) -> Result<(S
     };
     if let Some((user, group)) = user {
         let own = |path: &Path| chown(path, Some(user), Some(group));
-        let maps = Maps::NAMES.iter().map(|name| pins.join(name)).filter(|path| path.exists());
+        let mut maps = Maps::NAMES.iter().map(|name| pins.join(name)).filter(|path| path.exists());
         // the folder stays root's: nobody else removes what is in it
-        maps.map(|path| own(&path)).collect::<io::Result<()>>().map_err(|error| refused(&error))?;
+        maps.try_for_each(|path| own(&path)).map_err(|error| refused(&error))?;
     }
     Ok((name, before))
 }
@@ -71,7 +74,8 @@ fn put(loaded: &mut Loaded, pins: &Path) -> libbpf_rs::Result<()> {
 
 fn remove(pins: &Path, control: Control) -> bool {
     let names = (1..=super::NAMES).map(|nth| control.name(nth));
-    let maps = Maps::NAMES.iter().filter(|_| control == Control::Hold).map(|name| (*name).to_owned());
+    let maps =
+        Maps::NAMES.iter().filter(|_| control == Control::Hold).map(|name| (*name).to_owned());
     let mut any = false;
     for name in names.chain(maps) {
         any |= fs::remove_file(pins.join(name)).is_ok();

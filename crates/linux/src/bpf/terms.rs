@@ -34,7 +34,9 @@ impl Terms {
         Agreement {
             rate: bytes(self.rate).max(1),
             line: self.line.map_or(0, bytes),
-            queue: self.queue.map_or(0, |queue| u32::try_from(queue.as_micros()).unwrap_or(u32::MAX)),
+            queue: self
+                .queue
+                .map_or(0, |queue| u32::try_from(queue.as_micros()).unwrap_or(u32::MAX)),
             gain: 0,
             nominal: 0,
             dedicated: self.dedicated,

@@ -319,11 +319,13 @@ mod tests {
     fn a_few_lost_by_chance_are_no_sign() {
         // rounds of 200 packets over a path that loses 5 % of them by chance, between 2 and 12 %
         let mut rounds = Rounds::default();
-        for (nth, lost) in [10, 4, 16, 9, 25, 21, 13, 7, 20, 11].repeat(10).into_iter().enumerate() {
+        for (nth, lost) in [10, 4, 16, 9, 25, 21, 13, 7, 20, 11].repeat(10).into_iter().enumerate()
+        {
             let (sent, lost) = (200 * PACKET, lost * PACKET);
             let delivered = sent - lost;
             let now = (nth as u64 + 1) * RTT;
-            let told = Round { now, span: RTT, delivered, lost, late: 0, pressed: delivered, rtt: RTT };
+            let told =
+                Round { now, span: RTT, delivered, lost, late: 0, pressed: delivered, rtt: RTT };
             rounds.judge(&agreement(), &told);
         }
         assert_eq!((rounds.current, rounds.reactions), (RATE, 0));
