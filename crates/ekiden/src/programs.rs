@@ -57,8 +57,13 @@ impl Programs {
     }
 
     fn provide(&mut self, control: Control) {
-        if self.loaded.contains_key(&control) {
-            return;
+        match self.loaded.get(&control).map(Loaded::is_current) {
+            Some(true) => return,
+            Some(false) => {
+                info!("congestion control {control}: what was pinned is gone");
+                self.loaded.remove(&control);
+            }
+            None => {}
         }
         let pinned = Loaded::open(control, &self.pins);
         let loaded = match pinned {

@@ -28,7 +28,7 @@ use libbpf_rs::{ErrorKind, Link, MapCore as _, MapHandle, MapType, ObjectBuilder
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 /// What there is.
@@ -106,6 +106,8 @@ pub struct Loaded {
     name: Arc<str>,
     /// Absent where it was pinned by somebody else.
     link: Option<Link>,
+    /// Where it was pinned, and which file that was.
+    pin: Option<(PathBuf, u64)>,
     maps: Option<Arc<Maps>>,
     /// By key.
     groups: Mutex<BTreeMap<String, Group>>,
@@ -146,8 +148,16 @@ impl Loaded {
             )),
             Control::Westwood => None,
         };
-        let groups = Mutex::default();
-        Ok(Some(Self { control, name: name.into(), link: None, maps, groups }))
+        let at = pins.join(&name);
+        let pin = Some((at.clone(), pins::number(&at)));
+        Ok(Some(Self {
+            control,
+            name: name.into(),
+            link: None,
+            pin,
+            maps,
+            groups: Mutex::default(),
+        }))
     }
 
     fn register(control: Control, name: &str) -> libbpf_rs::Result<Self> {
@@ -171,7 +181,8 @@ impl Loaded {
         }
         // the kernel keeps what is registered; the object's own descriptors are no longer needed
         let maps = Maps::of(&mut handles).map(Arc::new);
-        Ok(Self { control, name: name.into(), link, maps, groups: Mutex::default() })
+        let groups = Mutex::default();
+        Ok(Self { control, name: name.into(), link, pin: None, maps, groups })
     }
 
     /// Which it is.
@@ -190,6 +201,13 @@ impl Loaded {
     #[must_use]
     pub const fn is_pinned(&self) -> bool {
         self.link.is_none()
+    }
+
+    /// Whether it still is what has its name: what was pinned may have been removed, or put there anew with maps
+    /// of its own.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.pin.as_ref().is_none_or(|(at, number)| *number != 0 && pins::number(at) == *number)
     }
 
     /// The group of `key`, which may send what `terms` say from now on, live connections included.
@@ -212,9 +230,10 @@ impl Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
+        let current = self.is_current();
         let groups = self.groups.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // what others pinned is used again by others
-        if self.link.is_none() {
+        // what others pinned is used again by others; where it is gone, connections that are left keep their rate
+        if self.link.is_none() && current {
             groups.values().for_each(Group::give_back);
         }
     }

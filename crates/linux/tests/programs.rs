@@ -353,9 +353,15 @@ fn pinned_for_a_user_without_privilege(program: &Path) {
     assert_eq!(bpf::pin(Control::Hold, &pins, Some((NOBODY, NOBODY))), Ok((name.clone(), true)));
     assert_eq!(bpf::pinned(&pins), std::slice::from_ref(&name));
     as_nobody(program, &["pinned", pins.to_str().unwrap()]);
+    let opened = Loaded::open(Control::Hold, &pins).unwrap().unwrap();
+    assert!(opened.is_current());
     assert_eq!(bpf::unpin(&pins).unwrap(), [Control::Hold]);
-    assert!(!pins.exists());
+    assert!(!pins.exists() && !opened.is_current());
     wait("its end", || !is_available(&name));
+    // put there anew it is another one, whatever its name
+    bpf::pin(Control::Hold, &pins, None).unwrap();
+    assert!(!opened.is_current());
+    assert_eq!(bpf::unpin(&pins).unwrap(), [Control::Hold]);
     assert_eq!(bpf::unpin(&pins).unwrap(), []);
 }
 

@@ -17,6 +17,11 @@ pub(super) fn name(control: Control, pins: &Path) -> Option<String> {
     (1..=super::NAMES).map(|nth| control.name(nth)).find(|name| pins.join(name).exists())
 }
 
+/// The number of a file, which another one of its name does not have; 0 where there is none.
+pub(super) fn number(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |metadata| metadata.ino())
+}
+
 /// What is pinned below `pins`, by the kernel's names.
 #[must_use]
 pub fn pinned(pins: &Path) -> Vec<String> {
