@@ -228,8 +228,8 @@ pub static AXES: &[Axis] = &[
     axis(
         "way",
         "way",
-        Kind::Word(&["cubic", "bbr", "ekiden", "hysteria2"]),
-        "how it goes over a long link: TCP by itself with this congestion control, a pair of relays with a tunnel, sing-box's hysteria2",
+        Kind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "hold"]),
+        "how it goes over a long link: TCP by itself with this congestion control, a pair of relays with a tunnel, sing-box's hysteria2, one relay at the far end whose kernel holds the rate",
     ),
     axis(
         "load",

@@ -1,7 +1,7 @@
 //! What a group may send, as the programs read it (`struct agreement` in `bpf/hold.h`).
 
 use ekiden_model::rate_hold::rounds::Agreement;
-use ekiden_model::units::{Rate, Span};
+use ekiden_model::units::Rate;
 
 /// What a group of connections may send together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,8 +11,6 @@ pub struct Terms {
     /// The line's own rate where that is more: then what losses take is sent in addition, up to this and to a
     /// quarter more than `rate`.
     pub line: Option<Rate>,
-    /// Tolerated delay in the bottleneck's queue; by default a quarter of the least round trip, 50 to 250 ms.
-    pub queue: Option<Span>,
     /// Whether the line is the operator's own, so that others' traffic is no reason to give way for long.
     pub dedicated: bool,
 }
@@ -24,7 +22,7 @@ impl Terms {
     /// A rate, and everything else as it is by default.
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
-        Self { rate, line: None, queue: None, dedicated: false }
+        Self { rate, line: None, dedicated: false }
     }
 
     /// As decided by.
@@ -34,12 +32,8 @@ impl Terms {
         Agreement {
             rate: bytes(self.rate).max(1),
             line: self.line.map_or(0, bytes),
-            queue: self
-                .queue
-                .map_or(0, |queue| u32::try_from(queue.as_micros()).unwrap_or(u32::MAX)),
-            gain: 0,
-            nominal: 0,
             dedicated: self.dedicated,
+            ..Agreement::default()
         }
     }
 
