@@ -5,13 +5,14 @@
 # make demo   a download over an emulated long, lossy link, directly and through the accelerator
 # make lab    the long measurements, kept under experiments/results/
 # make fuzz   every parser, SECONDS each
+# make bpf    the programs for the kernel, which are kept as they are built; with Debian 12's clang
 
 CARGO ?= cargo
 ARGS ?=
 SECONDS ?= 60
 RESULTS := experiments/results
 
-.PHONY: run build test check bench demo lab fuzz peers toolchain
+.PHONY: run build test check bench demo lab fuzz bpf peers toolchain
 
 run: build
 	exec target/release/ekiden serve $(ARGS)
@@ -23,12 +24,14 @@ build: toolchain
 toolchain:
 	@command -v $(CARGO) >/dev/null || { echo "make: cargo ≥ 1.95 is needed: https://rustup.rs"; exit 1; }
 	@command -v cc >/dev/null || { echo "make: a linker is needed: apt-get install gcc"; exit 1; }
+	@sh scripts/headers.sh
 
 # where the peers cannot be installed, their tests skip loudly (in CI they fail)
 peers:
 	@sh scripts/peers.sh || [ -z "$$CI" ]
 
 test: toolchain peers
+	@sh scripts/bpf.sh --check
 	$(CARGO) build --workspace --all-targets
 	EKIDEN_BIN=$(CURDIR)/target/debug/ekiden $(CARGO) test --workspace
 
@@ -49,6 +52,9 @@ demo: build peers
 
 lab: build peers
 	@sh scripts/lab.sh $(RESULTS)
+
+bpf:
+	@sh scripts/bpf.sh
 
 fuzz:
 	@for target in http_request http_response chunked socks config destination link_text capture acknowledgement tunnel_frames; do sh fuzz/run.sh $$target $(SECONDS) || exit 1; done

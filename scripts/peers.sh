@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the programs that tests and benchmarks stand Ekiden beside: Debian's, and only those missing.
+# Installs the programs that tests and benchmarks stand Ekiden beside, and clang to compare the BPF programs with their
+# sources: Debian's, and only those missing.
 # Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box`
 # installs that one alone, which the satellite experiment stands the tunnel beside: it is in no Debian, and is built
 # from the Go module proxy where Go is present, in some minutes, and kept where `go install` puts programs.
@@ -23,7 +24,8 @@ if [ "${1-}" = --sing-box ]; then
 fi
 
 packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks openssh-server openssh-client
-netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal'
+netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal
+clang llvm'
 
 missing=
 for package in $packages; do

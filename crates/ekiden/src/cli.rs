@@ -68,6 +68,9 @@ pub enum Command {
     /// Tunnels to other relays: one invites, the other joins
     #[command(subcommand)]
     Relay(RelayCommand),
+    /// Congestion controls of Ekiden's own, in the kernel for a daemon without privilege
+    #[command(subcommand)]
+    Bpf(BpfCommand),
     /// Run a command, or a shell, behind an emulated link
     #[command(after_help = link::args::HELP)]
     Link(Box<link::args::LinkArgs>),
@@ -164,6 +167,22 @@ pub enum ConfigCommand {
     /// A configuration to begin with: every key with its documentation, commented out at its default
     #[command(after_help = "Example:\n  ekiden config example > config.toml")]
     Example,
+}
+
+/// `ekiden bpf …`.
+#[derive(Debug, Subcommand)]
+pub enum BpfCommand {
+    /// Load them and pin them below /sys/fs/bpf/ekiden, as root
+    #[command(
+        after_help = "Example:\n  ekiden bpf load --user ekiden      # ExecStartPre=+ of a service\n\nA leg's `congestion` may then name \"hold\" and \"westwood\" though the daemon has no capability. They stay\nuntil `ekiden bpf unload` or the machine's end. A daemon with CAP_BPF and CAP_NET_ADMIN needs none of this."
+    )]
+    Load {
+        /// The user the daemon runs as, by name or number; without, root's daemons alone
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+    },
+    /// Remove them; connections that use them keep them until they end
+    Unload,
 }
 
 /// `ekiden relay …`.

@@ -66,8 +66,14 @@ pub fn render(explanation: &Explanation) -> String {
 /// What the kernel says of a leg.
 fn kernel(leg: &LegStatus) -> String {
     let peer = leg.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string());
+    // its part of a rate is what the kernel paces it by
+    let held =
+        leg.options.iter().find(|option| option.option == "rate" && option.refused.is_none());
+    let part = held.zip(leg.pacing_rate).map_or_else(String::new, |(held, part)| {
+        format!(", may send {} of the {} its leg holds", rate(part), clean(&held.asked))
+    });
     format!(
-        " «{}» to {peer}: {}, {} round trip, {} delivered, {} retransmitted",
+        " «{}» to {peer}: {}, {} round trip, {} delivered, {} retransmitted{part}",
         clean(&leg.profile),
         clean(&leg.congestion),
         rtt(leg.rtt_us),

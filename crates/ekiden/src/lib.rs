@@ -14,6 +14,7 @@ mod limits;
 pub mod link;
 pub mod logging;
 mod print;
+mod programs;
 mod relay;
 pub mod serve;
 mod state;
@@ -42,6 +43,7 @@ pub fn run() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Relay(command) => relay::run(command),
+        Command::Bpf(command) => programs::run(&command),
         Command::Link(args) => link::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {

@@ -5,6 +5,7 @@ use crate::config::{self, Draft, Loaded, Overrides};
 use crate::control::{self, Control};
 use crate::logging::{self, Level};
 use crate::print::warn as print;
+use crate::programs::Programs;
 use crate::{cli, exit, limits, state};
 use ekiden_proxy::settings::{AccessLog, Cache, Settings, Udp};
 use ekiden_proxy::{Server, StartError};
@@ -64,10 +65,12 @@ pub fn run(args: &cli::Serve) -> u8 {
 
 async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     info!("ekiden {} begins, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
-    let settings = match settle(&loaded, &fixed) {
+    let mut settings = match settle(&loaded, &fixed) {
         Ok(settings) => settings,
         Err(code) => return code,
     };
+    let mut programs = Programs::new();
+    programs.settle(&mut settings);
     let mut signals = match Signals::new() {
         Ok(signals) => signals,
         Err(error) => {
@@ -118,6 +121,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     tell_systemd(&[NotifyState::Ready]);
     while signals.reload_or_stop().await == Asked::Reload {
         if let Some(mut settings) = reload(&fixed) {
+            programs.settle(&mut settings);
             // a port the kernel chose is kept while the same is asked for
             if settings.listen == fixed.draft.top.listen {
                 settings.listen = handle.status().listen;

@@ -3,7 +3,8 @@
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::status::{
-    CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus, UdpStatus,
+    CacheStatus, ConnectionStatus, HeldStatus, LegStatus, ProfileStatus, Status, TunnelStatus,
+    UdpStatus,
 };
 use std::io::IsTerminal as _;
 
@@ -144,7 +145,9 @@ fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
 
 /// The legs over which anything went, and what stands out on them.
 fn legs(legs: &[ProfileStatus], width: Option<usize>) -> String {
-    let used = |leg: &&ProfileStatus| leg.opening.openings > 0 || leg.path.usual_mtu.is_some();
+    let used = |leg: &&ProfileStatus| {
+        leg.opening.openings > 0 || leg.path.usual_mtu.is_some() || leg.held.is_some()
+    };
     let rows: Vec<Vec<String>> = legs.iter().filter(used).map(leg_row).collect();
     if rows.is_empty() {
         return String::new();
@@ -153,6 +156,9 @@ fn legs(legs: &[ProfileStatus], width: Option<usize>) -> String {
     let right = [false, true, true, true, true, true, true, true, true];
     let mut out = table(head.map(str::to_owned).to_vec(), rows, &right, width);
     for leg in legs {
+        if let Some(held) = &leg.held {
+            out.push_str(&format!("leg {}: {}\n", clean(&leg.name), held_line(held)));
+        }
         for trouble in &leg.path.troubled {
             let leg = clean(&leg.name);
             let ago = seconds(trouble.seconds_ago);
@@ -170,6 +176,25 @@ fn legs(legs: &[ProfileStatus], width: Option<usize>) -> String {
         }
     }
     out
+}
+
+/// A rate that connections hold together.
+pub(crate) fn held_line(held: &HeldStatus) -> String {
+    let rate = Rate::from_bits_per_second;
+    let less = if held.rate < held.allotted {
+        format!("{} of the {} allotted", rate(held.rate), rate(held.allotted))
+    } else {
+        rate(held.allotted).to_string()
+    };
+    format!(
+        "{less} held by {} for {}, {} of them busy, others sending {}; {} reactions, {} undone",
+        clean(&held.control),
+        count(held.members, "connection"),
+        held.busy,
+        rate(held.light),
+        held.reactions,
+        held.undone,
+    )
 }
 
 fn leg_row(leg: &ProfileStatus) -> Vec<String> {

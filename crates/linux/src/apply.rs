@@ -5,6 +5,7 @@
 //! exactly as asked.
 
 use crate::answer::{Granted, Outcomes, Stage};
+use crate::bpf::Group;
 use crate::key::Key;
 use crate::options::SocketOptions;
 use crate::read_back::local_address;
@@ -102,6 +103,9 @@ impl SocketOptions {
         }
         if let Some(pace) = self.pace {
             to.pace(pace.as_bits_per_second());
+        }
+        if let Some(group) = &self.rate {
+            to.rate(group);
         }
         if let Some(size) = self.unsent_low_water {
             to.int(Key::UnsentLowWater, clamped(size.as_u64()), size.as_u64());
@@ -316,6 +320,22 @@ impl Applier<'_> {
                 let why = (got != bytes).then_some(Refusal::Adjusted);
                 self.outcomes.push(Key::Pace, Granted::Number(got), why);
             }
+        }
+    }
+
+    fn rate(&mut self, group: &Group) {
+        // those that are accepted join one by one
+        if self.stage == Stage::Listening {
+            return self.outcomes.granted_as_asked(Key::Rate);
+        }
+        let plain = sockopt::get_int(self.fd, SOL_SOCKET, libc::SO_PROTOCOL) == Ok(IPPROTO_TCP);
+        let control = sockopt::get_text(self.fd, IPPROTO_TCP, libc::TCP_CONGESTION);
+        if !plain || control.as_deref() != Ok(group.control()) {
+            return self.not_here(Key::Rate, Refusal::NotHeld);
+        }
+        match group.join(self.fd, 1) {
+            Ok(()) => self.outcomes.granted_as_asked(Key::Rate),
+            Err(error) => self.refuse(Key::Rate, error.raw_os_error().unwrap_or(libc::ENOMEM)),
         }
     }
 

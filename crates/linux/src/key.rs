@@ -41,6 +41,8 @@ keys! {
     Congestion = congestion;
     /// `SO_MAX_PACING_RATE`
     Pace = pace;
+    /// Membership of a group that holds a rate
+    Rate = rate;
     /// `TCP_NOTSENT_LOWAT`
     UnsentLowWater = unsent_low_water;
     /// `SO_SNDBUF`
@@ -109,6 +111,7 @@ impl Key {
             Self::FastOpen => (IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT),
             Self::Congestion
             | Self::Pace
+            | Self::Rate
             | Self::Dscp
             | Self::Device
             | Self::Source
@@ -121,6 +124,7 @@ impl Key {
         match self {
             Self::Congestion => ("TCP_CONGESTION", None),
             Self::Pace => ("SO_MAX_PACING_RATE", None),
+            Self::Rate => ("ekiden_hold", None),
             Self::UnsentLowWater => ("TCP_NOTSENT_LOWAT", None),
             Self::SendBuffer => ("SO_SNDBUF", None),
             Self::Dscp => ("IP_TOS", None),
@@ -165,6 +169,7 @@ impl Key {
         match self {
             Self::Congestion => text(options.congestion.get(usize::from(nth))),
             Self::Pace => text(options.pace),
+            Self::Rate => text(options.rate.as_ref()),
             Self::UnsentLowWater => text(options.unsent_low_water),
             Self::SendBuffer => text(options.send_buffer),
             Self::Dscp => text(options.dscp),
@@ -204,6 +209,7 @@ impl Key {
                 (number != 0).to_string()
             }
             Self::Congestion
+            | Self::Rate
             | Self::Dscp
             | Self::Mss
             | Self::SynCount

@@ -6,6 +6,7 @@
 
 pub mod answer;
 pub mod apply;
+pub mod bpf;
 pub mod buffers;
 pub mod clock;
 pub mod datagram;

@@ -1,6 +1,7 @@
 //! What a leg asks of its sockets, as plain data. Everything is optional: what is not set is left to
 //! the kernel.
 
+use crate::bpf::Group;
 use ekiden_model::units::{Bytes, Rate, Span};
 use std::net::IpAddr;
 
@@ -13,6 +14,9 @@ pub struct SocketOptions {
     pub congestion: Vec<String>,
     /// `SO_MAX_PACING_RATE`: the most this socket sends, in payload bits per second.
     pub pace: Option<Rate>,
+    /// The group of sockets that a rate is held for together, where `congestion` is one of ours that holds
+    /// rates. Each socket weighs the same.
+    pub rate: Option<Group>,
     /// `TCP_NOTSENT_LOWAT`: writable only below so many unsent bytes.
     pub unsent_low_water: Option<Bytes>,
     /// `SO_SNDBUF`, by `SO_SNDBUFFORCE` where privileged. The size wanted; Linux doubles what it is

@@ -1,6 +1,7 @@
 //! Why an option was refused, and what would mend it, in words.
 
 use crate::answer::Stage;
+use crate::bpf::Control;
 use crate::key::Key;
 use crate::options::SocketOptions;
 use crate::sockopt::Errno;
@@ -38,6 +39,8 @@ pub(crate) enum Refusal {
     FastOpenOff,
     /// The socket is plain TCP.
     NotMultipath,
+    /// The socket's congestion control holds no rate.
+    NotHeld,
     /// More congestion controls than are ever tried.
     TooMany,
 }
@@ -115,6 +118,12 @@ impl Refusal {
                     }
                 }
             },
+            Self::NotHeld if options.mptcp == Some(true) => {
+                "a rate is held for plain TCP sockets; leave «mptcp» out".into()
+            }
+            Self::NotHeld => {
+                "the socket got another congestion control than «hold», and others hold no rate".into()
+            }
             Self::TooMany => "at most 255 congestion controls are tried".into(),
         }
     }
@@ -123,6 +132,13 @@ impl Refusal {
 fn error(errno: Errno, key: Key, asked: &str) -> String {
     let (kernel_name, _) = key.kernel();
     match (key, errno) {
+        (Key::Congestion, libc::ENOENT)
+            if Control::named(asked).is_some() || asked.starts_with("ekiden_") =>
+        {
+            format!(
+                "«{asked}» is a program of Ekiden's, and not loaded; `ekiden doctor` says what is missing"
+            )
+        }
         (Key::Congestion, libc::ENOENT) => {
             let available = sysctl::read("net.ipv4.tcp_available_congestion_control");
             format!(

@@ -43,6 +43,7 @@ mod idle;
 mod judging;
 mod reaction;
 mod rivals;
+pub mod rounds;
 #[cfg(test)]
 mod tests;
 

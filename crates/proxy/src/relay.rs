@@ -9,6 +9,7 @@
 use crate::means::Means;
 use crate::pump::{Broken, Moved, Pump};
 use crate::registry::{Registered, State};
+use ekiden_linux::tcp_info::{TcpInfo, TcpState};
 use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::{Expired, Lifetime, Limits};
 use ekiden_model::units::{Span, Time};
@@ -266,7 +267,7 @@ pub(crate) async fn wait_until_sent(stream: &TcpStream) {
         if waiting < before {
             before = waiting;
             last_progress = Instant::now();
-        } else if last_progress.elapsed() > DRAIN_WITHOUT_PROGRESS {
+        } else if last_progress.elapsed() > DRAIN_WITHOUT_PROGRESS || is_gone(stream) {
             return;
         }
         tokio::time::sleep(pause).await;
@@ -274,9 +275,36 @@ pub(crate) async fn wait_until_sent(stream: &TcpStream) {
     }
 }
 
+/// Whether the connection was reset: what its queue still counts goes nowhere.
+fn is_gone(stream: &TcpStream) -> bool {
+    TcpInfo::read(stream.as_fd()).is_ok_and(|info| info.state == TcpState::Close)
+}
+
 fn sleep_until(deadline: Time) -> Sleep {
     // the clock of the timers has no instant for «never»
     const LONGEST: Span = Span::from_secs(365 * 86_400);
     let wait = deadline.since(clock::now()).min(LONGEST);
     tokio::time::sleep(wait.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn what_was_reset_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (near, (far, _)) = (near.unwrap(), far.unwrap());
+        near.writable().await.unwrap();
+        while near.try_write(&[0; 1 << 16]).is_ok() {}
+        // closed so, it sends a reset
+        socket::abort(far.as_fd()).unwrap();
+        drop(far);
+        near.ready(Interest::ERROR).await.unwrap();
+        let waited = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS / 2, wait_until_sent(&near));
+        assert!(waited.await.is_ok(), "it waits for what can never be sent");
+    }
 }

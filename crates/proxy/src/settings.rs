@@ -11,7 +11,7 @@ pub use tunnel::{Carrier, Tunnel};
 pub use udp::Udp;
 
 use ekiden_linux::options::SocketOptions;
-use ekiden_model::units::{Bytes, Span};
+use ekiden_model::units::{Bytes, Rate, Span};
 use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -76,6 +76,11 @@ pub struct Leg {
     pub second_syn: bool,
     /// Whether what CUBIC and Reno send over a long path is spread over the round trip. Default yes.
     pub spread: bool,
+    /// What all its connections together send where `hold` is their congestion control, bits a second of IP
+    /// packets. Default none, and `hold` is not to be asked for then.
+    pub rate: Option<Rate>,
+    /// The rate of the line that carries that, where it is the operator's own. Default: it is shared.
+    pub line: Option<Rate>,
     /// Nothing moved on this leg in either direction for so long: closed. Default 1 h. The shorter
     /// of a connection's two legs counts.
     pub idle_timeout: Span,
@@ -318,6 +323,8 @@ impl Default for Leg {
             initial_rto: InitialRto::Cached,
             second_syn: false,
             spread: true,
+            rate: None,
+            line: None,
             idle_timeout: Span::from_secs(3600),
             half_closed_timeout: Span::from_secs(120),
         }

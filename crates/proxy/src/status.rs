@@ -202,6 +202,34 @@ pub struct ProfileStatus {
     pub opening: OpeningStatus,
     /// How large packets pass.
     pub path: PathStatus,
+    /// The rate that its connections hold together; absent where none is held.
+    #[serde(default)]
+    pub held: Option<HeldStatus>,
+}
+
+/// A rate that the connections of a leg hold together in the kernel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HeldStatus {
+    /// The kernel's name for the congestion control that holds it.
+    pub control: String,
+    /// What was agreed, bits per second of IP packets.
+    pub allotted: u64,
+    /// What all together may send now, bits per second.
+    pub rate: u64,
+    /// Connections.
+    pub members: u64,
+    /// Of those, the ones that have more to send than they may.
+    pub busy: u64,
+    /// What the others send, bits per second.
+    pub light: u64,
+    /// Bytes delivered, with their headers.
+    pub delivered: u64,
+    /// The path's own losses as far as known, parts of a million.
+    pub losses: u32,
+    /// How often less was sent than agreed, since it did not arrive or waited too long.
+    pub reactions: u32,
+    /// How often that was taken back.
+    pub undone: u32,
 }
 
 /// How large packets pass on a leg. A connection is looked at when it stalls, as a tunnel when it ends after a second

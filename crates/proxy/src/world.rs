@@ -9,7 +9,8 @@ use crate::means::Means;
 use crate::registry::locked;
 use crate::resolve::Resolver;
 use crate::settings::{Leg, Settings, Upstream, UpstreamProtocol};
-use crate::status::{ProfileStatus, UpstreamStatus};
+use crate::status::{HeldStatus, ProfileStatus, UpstreamStatus};
+use ekiden_linux::bpf::Group;
 use ekiden_linux::clock;
 use ekiden_model::failover::{Config, Health};
 use ekiden_model::lifetime::Limits;
@@ -202,8 +203,28 @@ impl NamedLeg {
             name: self.name.clone(),
             opening: self.known.opening(),
             path: self.known.path(),
+            held: self.leg.socket.rate.as_ref().and_then(held),
         }
     }
+}
+
+/// What became of a rate that is held; nothing when the kernel does not say.
+fn held(group: &Group) -> Option<HeldStatus> {
+    let seen = group.seen().ok()?;
+    let allotted = group.terms().rate.as_bits_per_second();
+    Some(HeldStatus {
+        control: group.control().to_owned(),
+        allotted,
+        // nothing was sent yet
+        rate: if seen.rate == 0 { allotted } else { seen.rate },
+        members: seen.members,
+        busy: seen.weights,
+        light: seen.light,
+        delivered: seen.delivered,
+        losses: seen.losses,
+        reactions: seen.reactions,
+        undone: seen.undone,
+    })
 }
 
 impl Route {

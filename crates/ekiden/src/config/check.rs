@@ -6,6 +6,7 @@ use super::problem::Severity::{self, Error, Warning};
 use super::reader::Reader;
 use super::value::Value;
 use super::{similar, url};
+use ekiden_linux::bpf;
 use ekiden_model::buffers::Scheme;
 use ekiden_model::units::Bytes;
 use ekiden_proxy::settings::{Cache, HostPattern, Pattern, UpstreamProtocol};
@@ -282,6 +283,32 @@ fn rules(reader: &mut Reader<'_>, draft: &Draft) {
     }
 }
 
+/// A rate needs somebody who holds it, and whoever holds one needs a rate.
+fn held(reader: &mut Reader<'_>, name: &str, leg: &LegDraft) {
+    let holds = leg.leg.socket.congestion.iter().any(|word| word == bpf::Control::Hold.word());
+    let path = |key: &str| format!("leg.{name}.{key}");
+    match (holds, leg.leg.rate, leg.leg.line) {
+        (true, None, _) => reader.error(
+            &path("congestion"),
+            "`hold` holds a rate, and none is set",
+            "rate = \"4 Mbit/s\" in the same leg: what its connections together may send",
+        ),
+        (false, Some(_), _) => reader.report(
+            Warning,
+            &path("rate"),
+            "`rate` has no effect: the leg's `congestion` does not name `hold`",
+            "congestion = [\"hold\", \"bbr\"]: the first, or the next where it cannot be loaded",
+        ),
+        (_, None, Some(_)) => {
+            reader.report(Warning, &path("line"), "`line` has no effect without `rate`", "");
+        }
+        (true, Some(rate), Some(line)) if line < rate => {
+            reader.error(&path("line"), "the line is slower than what is to be sent over it", "");
+        }
+        _ => {}
+    }
+}
+
 fn legs(reader: &mut Reader<'_>, draft: &Draft) {
     let connects: BTreeSet<&str> = std::iter::once("direct")
         .chain(draft.upstreams.values().map(|u| u.leg.as_str()))
@@ -333,6 +360,7 @@ fn legs(reader: &mut Reader<'_>, draft: &Draft) {
                  sooner",
             );
         }
+        held(reader, name, leg);
         let socket = &leg.leg.socket;
         if let (Some(min), Some(max)) = (socket.rto_min, socket.rto_max)
             && min > max

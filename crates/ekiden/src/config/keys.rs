@@ -243,6 +243,7 @@ mod tests {
         names!(
             congestion,
             pace,
+            rate,
             unsent_low_water,
             send_buffer,
             dscp,

@@ -58,7 +58,15 @@ pub(super) static LEG: &[Key<LegDraft>] = keys! { LegDraft;
     congestion = leg.socket.congestion: Kind::Words("a congestion control such as \"bbr\"", KERNEL_NAME), KERNEL,
         "TCP_CONGESTION for what this machine sends on the leg: the first of the list that the kernel grants.",
         "bbr wants pacing (fq or the kernel's own timers) and can be unfair to loss-based neighbours.",
-        "Lossy or long legs: \"bbr\". `ekiden doctor` names those this kernel allows.";
+        "Lossy or long legs: \"bbr\". `ekiden doctor` names those this kernel allows; \"hold\" (a rate of your own, see `rate`) and \"westwood\" are brought along.";
+    rate = leg.rate: Kind::Rate(Rate::from_bits_per_second(64_000)), Some("none"),
+        "What all connections of the leg together send while \"hold\" is their congestion control: bits a second of IP packets, retransmissions among them, divided at each acknowledgement among those that have something to send.",
+        "Losses by chance cost nothing; a queue that grows, or much more lost than the path loses by itself, makes it less for some round trips. Other traffic on the line is hardly given way to.",
+        "Where a line, or a part of one, is yours: `congestion = [\"hold\", \"bbr\"]`, `rate = \"4 Mbit/s\"`. A leg that inherits it holds a rate of its own.";
+    line = leg.line: Kind::Rate(Rate::from_bits_per_second(64_000)), Some("shared"),
+        "The rate of the line that carries `rate`, where all of it is your own: then what losses take is sent in addition, up to this and a quarter more than `rate`, and the least that is kept is 64 kbit/s instead of a tenth.",
+        "Said of a line that others use, they are pushed aside.",
+        "Lines with an allotment below what they can carry.";
     pace = leg.socket.pace: Kind::Rate(Rate::from_bits_per_second(8_000)), KERNEL,
         "SO_MAX_PACING_RATE: the most each socket sends, in payload bits per second.",
         "Set too low it is simply slower.",

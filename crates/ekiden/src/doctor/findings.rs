@@ -3,6 +3,7 @@
 use super::link::{self, LONG};
 use super::paths::paths;
 use super::{Finding, Setting, Severity};
+use ekiden_linux::bpf::{Missing, Needs};
 use ekiden_linux::facts::{Facts, Support};
 use ekiden_model::units::Bytes;
 use ekiden_proxy::status::Status;
@@ -377,28 +378,43 @@ fn support(facts: &Facts, found: &mut Vec<Finding>) {
             finding("mptcp", Severity::Note, "no Multipath TCP".into(), why)
         }
     });
-    let bpf = &facts.bpf;
-    let why = "with it a congestion control that the kernel lacks (Westwood+, rate-holding) can be loaded";
-    found.push(match (bpf.types && bpf.congestion_controls, bpf.permitted) {
-        (true, true) => {
-            finding("bpf", Severity::Ok, "congestion controls as BPF programs are possible".into(), why)
-        }
-        (true, false) => {
-            let what = "the kernel takes congestion controls as BPF programs, this process may not load them";
-            finding("bpf", Severity::Note, what.into(), why).run(
-                "setcap cap_bpf,cap_net_admin+ep \"$(command -v ekiden)\"",
-            )
-        }
-        (false, _) => {
-            let what = "the kernel takes no congestion controls as BPF programs (CONFIG_DEBUG_INFO_BTF, \
-                        CONFIG_BPF_JIT)";
-            finding("bpf", Severity::Note, what.into(), why)
-        }
-    });
+    found.push(programs(facts));
     let length = facts.sockets.tcp_info_length;
     let (major, minor) = facts.kernel_version();
     let what = format!("Linux {major}.{minor}, whose TCP_INFO has {length} bytes");
     let why = "what `status` shows of a leg; at least 216 bytes (Linux 4.19) give every figure";
     let severity = if length >= 216 { Severity::Ok } else { Severity::Note };
     found.push(finding("kernel", severity, what, why));
+}
+
+/// Whether Ekiden's own congestion controls can be loaded.
+fn programs(facts: &Facts) -> Finding {
+    let bpf = &facts.bpf;
+    let why = "a leg's `congestion` may name «hold» and «westwood», which Ekiden loads as BPF programs; without \
+               them it uses the next of its list";
+    if !bpf.pinned.is_empty() {
+        let what = format!("pinned by `ekiden bpf load`: {}", bpf.pinned.join(", "));
+        return finding("bpf", Severity::Ok, what, why);
+    }
+    let needs = Needs {
+        types: bpf.types && bpf.congestion_controls,
+        kernel: facts.kernel_version(),
+        permitted: bpf.permitted,
+        compiled: bpf.compiled,
+    };
+    let Err(missing) = needs.met() else {
+        return finding(
+            "bpf",
+            Severity::Ok,
+            "Ekiden's congestion controls can be loaded".into(),
+            why,
+        );
+    };
+    let what = format!("Ekiden's congestion controls cannot be loaded: {missing}");
+    let found = finding("bpf", Severity::Note, what, why);
+    match missing {
+        Missing::Compiler => found.set(&[("net.core.bpf_jit_enable", "1".into())]),
+        Missing::Privilege => found.run("sudo ekiden bpf load --user \"$(id -un)\""),
+        _ => found,
+    }
 }

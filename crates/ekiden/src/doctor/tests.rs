@@ -93,6 +93,32 @@ fn what_mends_a_finding_makes_it_fine() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+#[test]
+fn what_keeps_programs_from_being_loaded_is_told_with_what_mends_it() {
+    let bpf = |change: &dyn Fn(&mut Facts)| {
+        let mut facts = recorded();
+        change(&mut facts);
+        find(&findings(&facts, None), "bpf").clone()
+    };
+    assert_eq!(bpf(&|_| {}).severity, Severity::Ok);
+    let no_privilege = bpf(&|facts| facts.bpf.permitted = false);
+    assert!(no_privilege.mend.unwrap().contains("sudo ekiden bpf load --user"));
+    let pinned = bpf(&|facts| {
+        facts.bpf.permitted = false;
+        facts.bpf.pinned = vec!["ekiden_hold".into()];
+    });
+    assert_eq!((pinned.severity, pinned.mend), (Severity::Ok, None));
+    let not_compiled = bpf(&|facts| facts.bpf.compiled = false);
+    assert_eq!(not_compiled.settings[0].name, "net.core.bpf_jit_enable");
+    for (change, part) in [
+        ((&|facts: &mut Facts| facts.bpf.types = false) as &dyn Fn(&mut Facts), "BTF"),
+        (&|facts| facts.kernel = "6.1.0-18-amd64".into(), "Linux 6.1, and it takes 6.4"),
+    ] {
+        let found = bpf(change);
+        assert!(found.severity == Severity::Note && found.what.contains(part), "{found:?}");
+    }
+}
+
 /// A daemon whose leg «sea» meets a black hole.
 fn running() -> Status {
     crate::status::sample()

@@ -28,6 +28,7 @@ use crate::engine::{EngineError, Outcome, WHOLE};
 use crate::peers::sing_box;
 use ekiden_emulator::settings::Settings;
 use ekiden_emulator::topology::{HostPlan, LinkPlan, MTU, TopologyPlan};
+use ekiden_linux::bpf::Needs;
 use ekiden_model::link::{GilbertElliott, Loss, LossUnit, QueueLength};
 use ekiden_model::units::{Rate, Share, Span};
 use std::collections::BTreeMap;
@@ -49,6 +50,11 @@ pub(super) fn is_meant(cell: &Cell) -> bool {
 
 /// Why a cell cannot be run here.
 pub(super) fn lacks(cell: &Cell) -> Option<&'static str> {
+    if cell.text("way") == Ok("hold") && Needs::look().met().is_err() {
+        return Some(
+            "the program that holds a rate in the kernel cannot be loaded here; «ekiden doctor» says why",
+        );
+    }
     let absent = cell.text("way") == Ok("hysteria2") && sing_box::find().is_err();
     absent.then_some(
         "sing-box, which has hysteria2, is not here; «scripts/peers.sh --sing-box» builds it where Go is",

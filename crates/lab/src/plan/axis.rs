@@ -228,8 +228,8 @@ pub static AXES: &[Axis] = &[
     axis(
         "way",
         "way",
-        Kind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "dedicated", "simulated-held"]),
-        "how it goes over a long link: TCP by itself with this congestion control, a pair of relays with a tunnel, sing-box's hysteria2, today's TCP in the simulator; relays that are told that the whole line is theirs; a relay in the simulator that holds the rate",
+        Kind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "hold", "dedicated", "simulated-held"]),
+        "how it goes over a long link: TCP by itself with this congestion control, a pair of relays with a tunnel, sing-box's hysteria2, today's TCP in the simulator, one relay at the far end whose kernel holds the rate; relays that are told that the whole line is theirs; a relay in the simulator that holds the rate",
     ),
     axis(
         "load",

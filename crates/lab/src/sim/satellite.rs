@@ -33,6 +33,7 @@ pub(super) fn lacks(cell: &Cell) -> Option<&'static str> {
     match cell.text("way") {
         Ok("bbr") => Some("BBR is not in the simulator"),
         Ok("hysteria2") => Some("hysteria2 is not in the simulator"),
+        Ok("hold") => Some("programs of a kernel are not in the simulator"),
         Ok("cubic") if !bulk => Some("TCP's echoes and documents are not in the simulator"),
         _ if rival => Some("a tunnel beside TCP is not in the simulator"),
         _ => None,

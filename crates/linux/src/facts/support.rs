@@ -1,6 +1,7 @@
 //! Which socket options and congestion controls this kernel has, tried on a socket that goes nowhere.
 
 use super::Capabilities;
+use crate::bpf;
 use crate::sockopt::{self, Errno, TCP_RTO_MAX_MS, TCP_RTO_MIN_US};
 use crate::sysctl;
 use libc::{IPPROTO_TCP, SOL_SOCKET};
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 /// Whether the kernel has something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -125,6 +127,12 @@ pub struct Bpf {
     pub congestion_controls: bool,
     /// This process has CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN).
     pub permitted: bool,
+    /// Programs are compiled (`net.core.bpf_jit_enable` is not 0, or cannot be read).
+    #[serde(default)]
+    pub compiled: bool,
+    /// Congestion controls that `ekiden bpf load` has pinned, as the kernel calls them.
+    #[serde(default)]
+    pub pinned: Vec<String>,
 }
 
 impl Bpf {
@@ -135,6 +143,8 @@ impl Bpf {
             congestion_controls: types.windows(wanted.len()).any(|name| name == wanted),
             types: !types.is_empty(),
             permitted: capabilities.sys_admin || (capabilities.bpf && capabilities.net_admin),
+            compiled: sysctl::number("net.core.bpf_jit_enable") != Some(0),
+            pinned: bpf::pinned(Path::new(bpf::PINS)),
         }
     }
 }

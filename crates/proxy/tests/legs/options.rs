@@ -17,6 +17,8 @@ fn every(n: u8) -> SocketOptions {
     SocketOptions {
         congestion: vec![if n.is_multiple_of(2) { "reno" } else { "cubic" }.into()],
         pace: Some(format!("{} Mbit/s", 40 + 8 * k).parse().unwrap()),
+        // takes a program in the kernel: `linux/tests/programs.rs`
+        rate: None,
         unsent_low_water: Some(Bytes::kib(16 + k)),
         send_buffer: Some(Bytes::kib(128 + 2 * k)),
         dscp: Some(10 + n),
@@ -53,6 +55,8 @@ fn expected(options: &SocketOptions) -> BTreeMap<&'static str, String> {
     let SocketOptions {
         congestion,
         pace,
+        // kept by the program, and not read back from a socket
+        rate: _,
         unsent_low_water,
         send_buffer,
         dscp,

@@ -29,6 +29,8 @@ enum Kind {
     /// The same, told that the line is its own: this wide up and down.
     Dedicated([Rate; 2]),
     Hysteria,
+    /// One relay at the far end, asked over the long link by whoever wants something.
+    Hold,
 }
 
 impl Kind {
@@ -76,6 +78,7 @@ impl Way {
             "ekiden" => Kind::Ekiden,
             "dedicated" => Kind::Dedicated([cell.value("uplink")?, cell.value("downlink")?]),
             "hysteria2" => Kind::Hysteria,
+            "hold" => Kind::Hold,
             other => return Err(cell.error("way", &format!("«{other}» is not known")).into()),
         };
         let state = tempfile::Builder::new().prefix("ekiden-relays-").tempdir();
@@ -86,6 +89,19 @@ impl Way {
         this.far = match kind {
             Kind::Direct => None,
             Kind::Hysteria => Some(sing_box::server(&start, told)?),
+            Kind::Hold => {
+                let leg =
+                    format!("[leg.client]\ncongestion = [\"hold\"]\nrate = \"{}\"\n", told.down);
+                let far = ekiden::start_asked(&start, binary, &leg)?;
+                let status = ekiden::control(&far).status();
+                let status = status.map_err(|e| EngineError::during("the relay's status")(&e))?;
+                let legs = status["legs"].as_array();
+                // another congestion control in its place would be another measurement
+                if !legs.is_some_and(|legs| legs.iter().any(|leg| leg["held"].is_object())) {
+                    return Err(EngineError(format!("the relay holds no rate: {}", far.log())));
+                }
+                Some(far)
+            }
             Kind::Ekiden | Kind::Dedicated(_) => {
                 let at = SocketAddr::from((host.address(), PORT));
                 this.join(at)?;
@@ -142,14 +158,20 @@ impl Way {
         status.is_some_and(|status| status["tunnels"][0]["up"] == true)
     }
 
-    /// Who is asked by SOCKS5 and HTTP on the near side, if anybody is.
+    /// Who is asked by SOCKS5 and HTTP, if anybody is.
     pub(super) fn door(&self) -> Option<SocketAddr> {
-        self.near.as_ref().map(|near| near.address)
+        self.first().map(|first| first.address)
     }
 
-    /// Processor time of both ends so far; nothing where there are none.
+    /// Who is asked first by whoever is near.
+    fn first(&self) -> Option<&Peer> {
+        if self.kind == Kind::Hold { self.far.as_ref() } else { self.near.as_ref() }
+    }
+
+    /// Processor time of the ends so far; nothing where there are none.
     pub(super) fn cpu(&self) -> Option<Duration> {
-        Some(self.near.as_ref()?.cpu_time() + self.far.as_ref()?.cpu_time())
+        let near = self.near.as_ref().map_or(Duration::ZERO, Peer::cpu_time);
+        Some(near + self.far.as_ref()?.cpu_time())
     }
 
     /// What the tunnel says of the end that sends downwards, and of the other; nothing but of ekiden's.
@@ -161,7 +183,7 @@ impl Way {
 
     /// What programs say of themselves.
     pub(super) fn version(&self) -> Option<String> {
-        self.near.as_ref().map(|near| near.version.clone())
+        self.first().map(|first| first.version.clone())
     }
 
     /// What both ends logged last, for error messages.
