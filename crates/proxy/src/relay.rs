@@ -4,13 +4,16 @@
 //! |---|---|
 //! | end of stream (FIN) | the same, once everything before it is written; the other direction goes on |
 //! | RST, or any other failure | what arrived before it, then RST |
+//! | what it sends may not go any more, by its household's limits | as after RST |
 //! | silence for longer than the leg allows | FIN on both; RST where bytes are left undelivered |
 
+use crate::households::{Member, Meter};
 use crate::means::Means;
 use crate::pump::{Broken, Moved, Pump};
 use crate::registry::{Registered, State};
 use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::{Expired, Lifetime, Limits};
+use ekiden_model::quota;
 use ekiden_model::units::{Span, Time};
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
@@ -55,15 +58,17 @@ pub(crate) async fn relay(
     early_down: Vec<u8>,
     limits: Limits,
     registered: &Registered,
+    member: Option<&Arc<Member>>,
     means: &Arc<Means>,
 ) -> Ended {
     registered.set_state(State::Relaying);
-    let pump = |from: &Arc<TcpStream>, to: &Arc<TcpStream>, early| {
-        Pump::new(Arc::clone(from), Arc::clone(to), early, None, Arc::clone(means))
+    let pump = |from: &Arc<TcpStream>, to: &Arc<TcpStream>, early, direction| {
+        let meter = Meter::new(member, direction);
+        Pump::new(Arc::clone(from), Arc::clone(to), early, None, meter, Arc::clone(means))
     };
     let mut relay = Relay {
-        up: Direction { pump: pump(&client, &upstream, early_up), ended: false },
-        down: Direction { pump: pump(&upstream, &client, early_down), ended: false },
+        up: Direction { pump: pump(&client, &upstream, early_up, quota::Direction::Up), ended: false },
+        down: Direction { pump: pump(&upstream, &client, early_down, quota::Direction::Down), ended: false },
         client,
         upstream,
         life: Lifetime::new(limits, clock::now()),

@@ -92,6 +92,19 @@ impl Quota {
         })
     }
 
+    /// Whose a connection is.
+    #[must_use]
+    pub fn whose(&self, flow: Flow) -> Option<Household> {
+        self.flows.get(flow.0).map(|conn| Household(conn.household))
+    }
+
+    /// Whether a connection's household has left.
+    #[must_use]
+    pub fn is_gone(&self, flow: Flow) -> bool {
+        let conn = self.flows.get(flow.0);
+        conn.and_then(|conn| self.households.get(conn.household)).is_none_or(|m| m.leaving)
+    }
+
     /// What a connection waits for in a direction; `None` when it does not wait.
     #[must_use]
     pub fn why(&self, flow: Flow, direction: super::Direction) -> Option<Why> {
