@@ -318,7 +318,10 @@ impl Quota {
         }
         let ended = member.spending.as_ref().map(Spending::ends);
         match (&mut member.spending, limits.quota) {
-            (Some(spending), Some(plan)) => spending.set_plan(plan),
+            (Some(spending), Some(plan)) => {
+                spending.set_plan(plan);
+                spending.renew(now);
+            }
             (spending, plan) => *spending = plan.map(|plan| Spending::new(plan, now)),
         }
         self.set_period_timer(at, ended);
@@ -336,6 +339,7 @@ impl Quota {
         let Some(spending) = &mut member.spending else { return };
         let ended = spending.ends();
         spending.set_left(left, ends);
+        spending.renew(now);
         self.set_period_timer(household.0, Some(ended));
         self.on_class(now, household.0);
         self.serve_all(now);

@@ -49,13 +49,12 @@ pub(crate) enum Ended {
 /// After a leg broke, how long the other may take without progress to accept what arrived before.
 const DRAIN_WITHOUT_PROGRESS: Duration = Duration::from_secs(10);
 
-/// Relays until both directions have ended, one leg breaks, or silence lasts too long. `early_up` and
-/// `early_down` were read already from the client and from upstream.
+/// Relays until both directions have ended, one leg breaks, or silence lasts too long. `early` was read
+/// already, from the client and from upstream.
 pub(crate) async fn relay(
     client: Arc<TcpStream>,
     upstream: Arc<TcpStream>,
-    early_up: Vec<u8>,
-    early_down: Vec<u8>,
+    [early_up, early_down]: [Vec<u8>; 2],
     limits: Limits,
     registered: &Registered,
     member: Option<&Arc<Member>>,

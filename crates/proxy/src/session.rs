@@ -283,7 +283,7 @@ impl Session {
         let means = &self.world.means;
         let (registered, member) = (&self.registered, self.member());
         let ended =
-            relay(client, upstream, early_up, early_down, limits, registered, member, means).await;
+            relay(client, upstream, [early_up, early_down], limits, registered, member, means).await;
         let result = match &ended {
             Ended::Closed if self.registered.entry.evicted.load(Relaxed) => {
                 "silent, and closed to make room".to_owned()

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::vec;
 use std::vec::Vec;
 
 /// What a level let pass: when, how many bytes, and what its rate had brought by then (bits × 10⁹).
