@@ -66,8 +66,14 @@ pub(crate) async fn relay(
         Pump::new(Arc::clone(from), Arc::clone(to), early, None, meter, Arc::clone(means))
     };
     let mut relay = Relay {
-        up: Direction { pump: pump(&client, &upstream, early_up, quota::Direction::Up), ended: false },
-        down: Direction { pump: pump(&upstream, &client, early_down, quota::Direction::Down), ended: false },
+        up: Direction {
+            pump: pump(&client, &upstream, early_up, quota::Direction::Up),
+            ended: false,
+        },
+        down: Direction {
+            pump: pump(&upstream, &client, early_down, quota::Direction::Down),
+            ended: false,
+        },
         client,
         upstream,
         life: Lifetime::new(limits, clock::now()),

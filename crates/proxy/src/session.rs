@@ -28,8 +28,8 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -283,7 +283,8 @@ impl Session {
         let means = &self.world.means;
         let (registered, member) = (&self.registered, self.member());
         let ended =
-            relay(client, upstream, [early_up, early_down], limits, registered, member, means).await;
+            relay(client, upstream, [early_up, early_down], limits, registered, member, means)
+                .await;
         let result = match &ended {
             Ended::Closed if self.registered.entry.evicted.load(Relaxed) => {
                 "silent, and closed to make room".to_owned()

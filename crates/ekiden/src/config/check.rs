@@ -372,12 +372,17 @@ fn households(reader: &mut Reader<'_>, draft: &Draft) {
     let (mut names, mut claims) = (BTreeSet::new(), BTreeMap::new());
     for (index, household) in draft.households.iter().enumerate() {
         let path = format!("household[{index}]");
-        let set = |reader: &Reader<'_>, key: &str| reader.spans.contains_key(&format!("{path}.{key}"));
+        let set =
+            |reader: &Reader<'_>, key: &str| reader.spans.contains_key(&format!("{path}.{key}"));
         match &household.name {
             None => reader.error(&path, "this household has no `name`", "name = \"harbour\""),
             Some(name) if !names.insert(name) => {
                 let message = format!("there are two households `{name}`");
-                reader.error(&format!("{path}.name"), message, "give one another name, or put their addresses together");
+                reader.error(
+                    &format!("{path}.name"),
+                    message,
+                    "give one another name, or put their addresses together",
+                );
             }
             Some(_) => {}
         }
@@ -389,10 +394,9 @@ fn households(reader: &mut Reader<'_>, draft: &Draft) {
             );
         }
         let addresses = household.addresses.iter().map(|net| net.trunc().to_string());
-        for (what, claims_at) in [
-            ("addresses", addresses.collect::<Vec<_>>()),
-            ("relays", household.relays.clone()),
-        ] {
+        for (what, claims_at) in
+            [("addresses", addresses.collect::<Vec<_>>()), ("relays", household.relays.clone())]
+        {
             for (number, claim) in claims_at.into_iter().enumerate() {
                 let before = claims.insert((what, claim.clone()), index);
                 if before.is_some_and(|before| before != index) {
@@ -414,7 +418,8 @@ fn households(reader: &mut Reader<'_>, draft: &Draft) {
                 );
             }
         }
-        if household.quota.is_some() && household.when_spent == Spent::Cut && set(reader, "slower") {
+        if household.quota.is_some() && household.when_spent == Spent::Cut && set(reader, "slower")
+        {
             reader.report(
                 Warning,
                 &format!("{path}.slower"),
@@ -430,7 +435,10 @@ fn households(reader: &mut Reader<'_>, draft: &Draft) {
             reader.report(
                 Warning,
                 &format!("{path}.quota"),
-                format!("`slower`, {}, is not slower than this household's own rate", household.slower),
+                format!(
+                    "`slower`, {}, is not slower than this household's own rate",
+                    household.slower
+                ),
                 "",
             );
         }

@@ -33,9 +33,7 @@ pub use place::Place;
 pub use problem::{Problem, Severity, render_all};
 pub use show::{show, show_json};
 
-use ekiden_proxy::settings::{
-    Household, Households, Leg, Relay, Route, Rule, Settings, Upstream,
-};
+use ekiden_proxy::settings::{Household, Households, Leg, Relay, Route, Rule, Settings, Upstream};
 use ipnet::IpNet;
 use reader::Reader;
 use std::collections::BTreeMap;

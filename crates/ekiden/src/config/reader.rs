@@ -23,8 +23,24 @@ const MOST_LEGS: usize = 256;
 
 /// The names of tables, at the top.
 pub(super) const TABLES: &[&str] = &[
-    "leg", "upstream", "route", "rule", "access", "timeouts", "budgets", "dns", "relay", "buffers",
-    "pressure", "pool", "cache", "tunnel", "udp", "households", "household", "log",
+    "leg",
+    "upstream",
+    "route",
+    "rule",
+    "access",
+    "timeouts",
+    "budgets",
+    "dns",
+    "relay",
+    "buffers",
+    "pressure",
+    "pool",
+    "cache",
+    "tunnel",
+    "udp",
+    "households",
+    "household",
+    "log",
 ];
 
 /// A key that was set, and to what.

@@ -98,12 +98,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     from.table("cache".to_owned(), "[cache]".to_owned(), CACHE, &draft.cache);
     from.table("tunnel".to_owned(), "[tunnel]".to_owned(), TUNNEL, &draft.tunnel);
     from.table("udp".to_owned(), "[udp]".to_owned(), UDP, &draft.udp);
-    from.table(
-        "households".to_owned(),
-        "[households]".to_owned(),
-        HOUSEHOLDS,
-        &draft.shared,
-    );
+    from.table("households".to_owned(), "[households]".to_owned(), HOUSEHOLDS, &draft.shared);
     for (index, household) in draft.households.iter().enumerate() {
         let path = format!("household[{index}]");
         from.table(path, "[[household]]".to_owned(), HOUSEHOLD, household);

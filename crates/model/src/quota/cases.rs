@@ -80,7 +80,8 @@ fn ten_connections_have_no_more_than_one_and_weights_hold() {
     {
         let full = Config { rates: [rate(20 * MBIT), None] };
         let mut quota = Quota::new(full, at(0));
-        let households = weights.map(|weight| quota.join(at(0), Limits { weight, ..Limits::default() }));
+        let households =
+            weights.map(|weight| quota.join(at(0), Limits { weight, ..Limits::default() }));
         let mut flows = Vec::new();
         for (household, n) in households.into_iter().zip(connections) {
             flows.extend((0..n).map(|_| open(&mut quota, household)));
@@ -125,7 +126,8 @@ fn a_quota_ends_to_the_byte_and_a_slower_class_begins() {
     quota.on_moved(at(0), flows[1], Direction::Down, Bytes::new(1));
     let seen = quota.household(household).unwrap();
     assert_eq!((seen.spent, seen.left, seen.rates[1]), (true, Some(Bytes::ZERO), Some(256_000)));
-    let slow: u64 = greedy(&mut quota, &flows, Direction::Down, 65_536, at(0), at(50_000)).iter().sum();
+    let slow: u64 =
+        greedy(&mut quota, &flows, Direction::Down, 65_536, at(0), at(50_000)).iter().sum();
     assert!((1_590_000..1_620_000).contains(&slow), "{slow}");
     assert_eq!(quota.why(flows[0], Direction::Down), Some(Why::Slower));
     // another period

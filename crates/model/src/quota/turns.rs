@@ -193,12 +193,7 @@ impl Quota {
     }
 
     /// Changes where a household's next turn begins, wherever it stands.
-    fn move_start(
-        &mut self,
-        at: Handle,
-        nth: usize,
-        change: impl FnOnce(u128, u128) -> u128,
-    ) {
+    fn move_start(&mut self, at: Handle, nth: usize, change: impl FnOnce(u128, u128) -> u128) {
         let Some(member) = self.households.get_mut(at) else { return };
         let lane = &mut member.lanes[nth];
         let before = lane.start;

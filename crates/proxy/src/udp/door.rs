@@ -71,7 +71,7 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
                 match way.receive() {
                     Some(Ok(Received::Came(_, payload))) => {
                         if may_go(Direction::Down, payload.len()) == Some(true) {
-                            drop(flow.send_packet(payload.into()));
+                            let _ = flow.send_packet(payload.into());
                         }
                     }
                     Some(Ok(Received::Sent(_)) | Err(Lost::Undelivered(_))) => {}
