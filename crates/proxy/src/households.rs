@@ -372,6 +372,7 @@ impl State {
         self.config != Config::default()
             || self.strangers == Strangers::Refuse
             || !self.names.is_empty()
+            || !self.claims.is_empty()
     }
 
     fn set(&mut self, now: Time, name: &str, limits: Limits) -> Arc<str> {

@@ -25,6 +25,11 @@ impl Claims {
         self.relays.insert(relay.to_owned(), Arc::clone(name));
     }
 
+    /// Whether nobody claims anybody.
+    pub(super) fn is_empty(&self) -> bool {
+        self.nets.is_empty() && self.relays.is_empty()
+    }
+
     /// Whose an address is.
     pub(super) fn of(&self, address: IpAddr) -> Option<&Arc<str>> {
         let address = address.to_canonical();
