@@ -1,5 +1,5 @@
 //! Households through real sockets: every byte is counted once, quotas end to the byte, limits change and
-//! connections end while they run. Rates are measured in `experiments/households`, not here.
+//! connections end while they run. Rates are measured in `benches/households.rs`, not here.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod common;
