@@ -66,8 +66,8 @@ struct State {
     seats: HashMap<Flow, Seat>,
     /// For when the chore sleeps.
     armed: Time,
-    /// Connections that end then if they have not by themselves.
-    ending: VecDeque<(Time, Weak<Entry>)>,
+    /// Connections that end then if they have not by themselves, and are still not to go on.
+    ending: VecDeque<(Time, Flow)>,
     refused: u64,
 }
 
@@ -428,13 +428,16 @@ impl State {
         while let Some(household) = self.quota.next_cut() {
             // they are called, and end when they have handed over what they were given
             let due = clock::now() + LAST_BYTES;
-            let entries = self.entries(household);
-            self.ending.extend(entries.iter().map(|entry| (due, Arc::downgrade(entry))));
+            let of = |flow: &&Flow| self.quota.whose(**flow) == Some(household);
+            self.ending.extend(self.seats.keys().filter(of).map(|flow| (due, *flow)));
         }
         if self.ending.front().is_some_and(|(due, _)| *due <= clock::now()) {
             let now = clock::now();
             let due = self.ending.iter().take_while(|(due, _)| *due <= now).count();
-            after.ended.extend(self.ending.drain(..due).filter_map(|(_, entry)| entry.upgrade()));
+            for (_, flow) in self.ending.drain(..due) {
+                let seat = self.seats.get(&flow).filter(|_| self.quota.is_over(flow));
+                after.ended.extend(seat.and_then(|seat| seat.entry.as_ref()?.upgrade()));
+            }
         }
         after.earlier = self.deadline() < self.armed;
         after

@@ -3,20 +3,20 @@
 use super::{clean, count, rate, seconds, size, table};
 use ekiden_proxy::status::{HouseholdStatus, HouseholdsStatus};
 
-const HEAD: [&str; 13] = [
+/// What matters most comes first: a narrow terminal cuts the rest off.
+const HEAD: [&str; 12] = [
     "HOUSEHOLD",
     "STATE",
-    "WEIGHT",
-    "CONNS",
     "DOWN",
     "OF",
-    "WAIT",
     "UP",
     "OF",
-    "WAIT",
+    "WAITING",
+    "CONNS",
+    "LEFT",
+    "WEIGHT",
     "RECEIVED",
     "SENT",
-    "LEFT",
 ];
 
 /// The households, a line each, and what the relay itself has to share; nothing where nobody is limited.
@@ -55,16 +55,15 @@ fn row(household: &HouseholdStatus) -> Vec<String> {
     vec![
         clean(&household.name),
         clean(&household.state),
-        household.weight.to_string(),
-        connections,
         rate(household.rate_down),
         limit(household.limit_down),
-        household.waiting_down.to_string(),
         rate(household.rate_up),
         limit(household.limit_up),
-        household.waiting_up.to_string(),
+        (household.waiting_down + household.waiting_up).to_string(),
+        connections,
+        left,
+        household.weight.to_string(),
         size(household.bytes_down),
         size(household.bytes_up),
-        left,
     ]
 }

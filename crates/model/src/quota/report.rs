@@ -98,6 +98,13 @@ impl Quota {
         self.flows.get(flow.0).map(|conn| Household(conn.household))
     }
 
+    /// Whether nothing may go on a connection any more: [`super::Answer::Over`].
+    #[must_use]
+    pub fn is_over(&self, flow: Flow) -> bool {
+        let conn = self.flows.get(flow.0);
+        conn.and_then(|conn| self.households.get(conn.household)).is_none_or(|m| m.is_over())
+    }
+
     /// Whether a connection's household has left.
     #[must_use]
     pub fn is_gone(&self, flow: Flow) -> bool {
