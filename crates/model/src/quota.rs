@@ -41,6 +41,7 @@ mod turns;
 
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Bytes, Rate, Span, Time};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use bucket::Bucket;
 use core::fmt;
@@ -211,7 +212,8 @@ struct Conn {
 /// One direction of a connection.
 #[derive(Debug, Clone)]
 struct Side {
-    bucket: Bucket,
+    /// Where each connection has a rate.
+    bucket: Option<Box<Bucket>>,
     state: State,
 }
 
@@ -378,7 +380,10 @@ impl Quota {
             bucket.settle(now, 1, 1);
         }
         member.connections += 1;
-        let side = |rate: Option<Rate>| Side { bucket: Bucket::new(rate, now), state: State::Idle };
+        let side = |rate: Option<Rate>| Side {
+            bucket: rate.map(|rate| Box::new(Bucket::new(Some(rate), now))),
+            state: State::Idle,
+        };
         let sides = member.limits.each.map(side);
         let flow = self.flows.insert(Conn { household: household.0, sides });
         member.flows.push_back(&mut self.flows, flow);
@@ -405,7 +410,8 @@ impl Quota {
         self.flows.remove(flow.0);
     }
 
-    /// So many bytes could be moved.
+    /// So many bytes could be moved. One that was called is given what it was called for, which may be more than it
+    /// wants now.
     pub fn ask(&mut self, now: Time, flow: Flow, direction: Direction, want: Bytes) -> Answer {
         let want = want.as_u64().max(1);
         let nth = direction as usize;
@@ -416,10 +422,13 @@ impl Quota {
         }
         let side = &mut conn.sides[nth];
         match &mut side.state {
-            State::Parked(wanted, _) | State::Ring(wanted) => {
+            // it may be served now if it wants less than before
+            State::Ring(wanted) => *wanted = want,
+            State::Parked(wanted, _) if *wanted <= want => {
                 *wanted = want;
                 return Answer::Wait;
             }
+            State::Parked(..) => self.rest(now, flow, direction),
             State::Called(lent, loan) => {
                 let (lent, loan) = (*lent, *loan);
                 side.state = State::Moving(lent, loan);
@@ -432,7 +441,9 @@ impl Quota {
             }
             State::Idle => {}
         }
-        self.queue(now, flow.0, nth, want);
+        if self.state(flow, direction) == Some(State::Idle) {
+            self.queue(now, flow.0, nth, want);
+        }
         self.serve(now, nth);
         match self.state(flow, direction) {
             Some(State::Called(lent, loan)) => {
@@ -505,8 +516,8 @@ impl Quota {
         while let Some((due, whose)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
             self.timers.remove(&(due, whose));
             match whose {
-                Due::Flow(flow, nth) => self.on_flow_due(flow, usize::from(nth)),
-                Due::Lane(at, nth) => self.on_lane_due(at, usize::from(nth)),
+                Due::Flow(flow, nth) => self.on_flow_due(now, flow, usize::from(nth)),
+                Due::Lane(at, nth) => self.on_lane_due(now, at, usize::from(nth)),
                 Due::Period(at) => {
                     if let Some(spending) =
                         self.households.get_mut(at).and_then(|member| member.spending.as_mut())

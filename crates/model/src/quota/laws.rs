@@ -284,7 +284,9 @@ impl Quota {
     }
 
     fn lent_to(&self, flow: Flow, nth: usize) -> u64 {
-        self.flows.get(flow.0).map_or(0, |conn| conn.sides[nth].bucket.lent())
+        self.flows
+            .get(flow.0)
+            .map_or(0, |conn| conn.sides[nth].bucket.as_ref().map_or(0, |bucket| bucket.lent()))
     }
 }
 

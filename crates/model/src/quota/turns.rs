@@ -1,8 +1,10 @@
 //! Whose turn it is: into the rings, out of them, and what is given to whom.
 
+use super::bucket::Bucket;
 use super::spending::Loan;
-use super::{Direction, Due, Flow, Handle, Place, Quota, Spending, State, Time};
-use crate::units::Bytes;
+use super::{Direction, Due, Flow, Handle, Lane, Place, Quota, Side, Spending, State, Time};
+use crate::units::{Bytes, Rate};
+use alloc::boxed::Box;
 
 /// Fractions of a byte for a weight of 1: turns of heavy households are not rounded away.
 const FRACTION: u32 = 20;
@@ -28,7 +30,7 @@ impl Quota {
         let member = self.households.get_mut(at).filter(|member| !member.is_over())?;
         let weight = member.limits.weight;
         let (lane, relay) = (&mut member.lanes[nth], &mut self.relay[nth]);
-        let own = &mut conn.sides[nth].bucket;
+        let own = &mut conn.sides[nth];
         let left = member.spending.as_ref().map_or(u64::MAX, Spending::available);
         let there = [own.available(now), lane.bucket.available(now), relay.available(now), left];
         // beside connections of its own household, and beside other households
@@ -52,34 +54,41 @@ impl Quota {
         let Some(conn) = self.flows.get_mut(flow) else { return };
         let at = conn.household;
         let side = &mut conn.sides[nth];
-        let least = side.bucket.least(want);
-        if side.bucket.available(now) < least {
-            let due = side.bucket.when(least);
+        if let Some(due) = side.due(now, want) {
             side.state = State::Parked(want, due);
             self.set_timer(due, Due::Flow(flow, nth as u8));
         } else {
             side.state = State::Ring(want);
-            self.join_ring(at, flow, nth);
+            self.join_ring(now, at, flow, nth);
         }
         self.count_waiting(at, nth, 1);
     }
 
-    fn join_ring(&mut self, at: Handle, flow: Handle, nth: usize) {
+    fn join_ring(&mut self, now: Time, at: Handle, flow: Handle, nth: usize) {
         let Some(member) = self.households.get_mut(at) else { return };
         let lane = &mut member.lanes[nth];
         lane.ring.push_back(&mut self.flows, flow);
         if lane.place == Place::Out {
-            self.enter(at, nth);
+            self.find_place(now, at, nth);
         }
     }
 
-    /// Among those that wait for the relay. Who was silent begins where the others are.
-    fn enter(&mut self, at: Handle, nth: usize) {
+    /// A household in whose ring somebody waits, and that has no place: among those that wait for the relay, or later
+    /// where its own rate or quota does not allow it yet. Who was silent begins where the others are.
+    fn find_place(&mut self, now: Time, at: Handle, nth: usize) {
         let Some(member) = self.households.get_mut(at) else { return };
         let lane = &mut member.lanes[nth];
-        lane.start = lane.start.max(self.served[nth]);
-        lane.place = Place::Turn;
-        self.turns[nth].insert((lane.start, at));
+        let head = lane.ring.head(&self.flows).and_then(|head| self.flows.get(head));
+        let Some(State::Ring(want)) = head.map(|conn| conn.sides[nth].state) else { return };
+        let left = member.spending.as_ref().map_or(u64::MAX, Spending::available);
+        if let Some(due) = lane.due(now, want, left) {
+            lane.place = Place::Later(due);
+            self.set_timer(due, Due::Lane(at, nth as u8));
+        } else {
+            lane.start = lane.start.max(self.served[nth]);
+            lane.place = Place::Turn;
+            self.turns[nth].insert((lane.start, at));
+        }
     }
 
     /// A flow out of its ring, and its household out of its place where that was the last.
@@ -122,7 +131,6 @@ impl Quota {
     /// Gives to those whose turn it is while there is something to give.
     pub(super) fn serve(&mut self, now: Time, nth: usize) {
         while let Some((start, at)) = self.turns[nth].first().copied() {
-            let others = self.turns[nth].len() > 1;
             let relay = &mut self.relay[nth];
             let Some(member) = self.households.get_mut(at) else {
                 self.turns[nth].pop_first();
@@ -144,37 +152,45 @@ impl Quota {
             if of_relay < relay.least(want) {
                 return;
             }
-            let of_household = lane.bucket.available(now);
+            self.turns[nth].pop_first();
+            lane.place = Place::Out;
             let left = member.spending.as_ref().map_or(u64::MAX, Spending::available);
-            let least = lane.bucket.least(want);
-            if of_household < least || left == 0 {
-                let due = if left == 0 { Time::NEVER } else { lane.bucket.when(least) };
-                self.turns[nth].pop_first();
-                lane.place = Place::Later(due);
-                self.set_timer(due, Due::Lane(at, nth as u8));
+            if lane.due(now, want, left).is_some() {
+                // its rate was lowered, or its quota lent out, while it waited
+                self.find_place(now, at, nth);
                 continue;
             }
-            let own = side.bucket.available(now);
-            if own < side.bucket.least(want) {
-                // its rate was lowered while it waited
-                self.leave_ring(at, head, nth);
-                self.count_waiting(at, nth, -1);
+            lane.ring.unlink(&mut self.flows, head);
+            lane.waiting = lane.waiting.saturating_sub(1);
+            let Some(conn) = self.flows.get_mut(head) else { continue };
+            let side = &mut conn.sides[nth];
+            if side.due(now, want).is_some() {
+                // so was its own
                 self.queue(now, head, nth, want);
+                self.place_again(now, at, nth);
                 continue;
             }
-            let alone = !others && lane.ring.tail(&self.flows) == Some(head);
+            let alone = self.turns[nth].is_empty() && lane.ring.is_empty();
             let turn = if alone { u64::MAX } else { relay.turn().min(lane.bucket.turn()) };
+            let (own, of_household) = (side.available(now), lane.bucket.available(now));
             let given = [want, of_relay, of_household, left, own, turn];
             let given = given.into_iter().fold(u64::MAX, u64::min);
             lane.stock = given;
             self.served[nth] = start;
-            self.leave_ring(at, head, nth);
-            self.count_waiting(at, nth, -1);
             let Some(loan) = self.lend(head, nth, given) else { continue };
             if let Some(conn) = self.flows.get_mut(head) {
                 conn.sides[nth].state = State::Called(given, loan);
             }
             self.ready.push_back((head, nth as u8));
+            self.place_again(now, at, nth);
+        }
+    }
+
+    /// A household that was served, if somebody still waits there.
+    fn place_again(&mut self, now: Time, at: Handle, nth: usize) {
+        let lane = self.households.get(at).map(|member| &member.lanes[nth]);
+        if lane.is_some_and(|lane| lane.place == Place::Out && !lane.ring.is_empty()) {
+            self.find_place(now, at, nth);
         }
     }
 
@@ -182,7 +198,7 @@ impl Quota {
     fn lend(&mut self, flow: Handle, nth: usize, bytes: u64) -> Option<Loan> {
         let conn = self.flows.get_mut(flow)?;
         let at = conn.household;
-        conn.sides[nth].bucket.lend(bytes);
+        conn.sides[nth].lend(bytes);
         self.relay[nth].lend(bytes);
         let member = self.households.get_mut(at)?;
         let loan = member.spending.as_mut().map_or_else(Loan::default, |s| s.lend(bytes));
@@ -217,7 +233,7 @@ impl Quota {
         let used = used.min(lent);
         let Some(conn) = self.flows.get_mut(flow) else { return };
         let at = conn.household;
-        conn.sides[nth].bucket.settle(now, lent, used);
+        conn.sides[nth].settle(now, lent, used);
         self.relay[nth].settle(now, lent, used);
         let Some(member) = self.households.get_mut(at) else { return };
         let lane = &mut member.lanes[nth];
@@ -232,17 +248,17 @@ impl Quota {
             self.on_class(now, at);
         }
         // what came back may be what somebody waits for
-        self.reconsider(at, lent > used);
+        self.reconsider(now, at, lent > used);
         self.serve_all(now);
     }
 
     /// A household that waits for a loan to come back, or, with `all`, for anything, is looked at again.
-    fn reconsider(&mut self, at: Handle, all: bool) {
+    fn reconsider(&mut self, now: Time, at: Handle, all: bool) {
         for nth in 0..2 {
             let place = self.households.get(at).map(|member| member.lanes[nth].place);
             if matches!(place, Some(Place::Later(due)) if all || due == Time::NEVER) {
                 self.leave_place(at, nth);
-                self.enter(at, nth);
+                self.find_place(now, at, nth);
             }
         }
     }
@@ -266,7 +282,7 @@ impl Quota {
             }
             self.call_all(now, at);
         } else {
-            self.reconsider(at, true);
+            self.reconsider(now, at, true);
         }
     }
 
@@ -293,7 +309,7 @@ impl Quota {
             for (nth, rate) in each.into_iter().enumerate() {
                 let Some(conn) = self.flows.get_mut(flow) else { continue };
                 let side = &mut conn.sides[nth];
-                side.bucket.set_rate(now, rate);
+                side.set_rate(now, rate);
                 if let State::Parked(want, due) = side.state {
                     self.timers.remove(&(due, Due::Flow(flow, nth as u8)));
                     self.count_waiting(at, nth, -1);
@@ -304,20 +320,20 @@ impl Quota {
     }
 
     /// A flow's own rate has brought what it waits for.
-    pub(super) fn on_flow_due(&mut self, flow: Handle, nth: usize) {
+    pub(super) fn on_flow_due(&mut self, now: Time, flow: Handle, nth: usize) {
         let Some(conn) = self.flows.get_mut(flow) else { return };
         if let State::Parked(want, _) = conn.sides[nth].state {
             conn.sides[nth].state = State::Ring(want);
             let at = conn.household;
-            self.join_ring(at, flow, nth);
+            self.join_ring(now, at, flow, nth);
         }
     }
 
     /// A household's has.
-    pub(super) fn on_lane_due(&mut self, at: Handle, nth: usize) {
+    pub(super) fn on_lane_due(&mut self, now: Time, at: Handle, nth: usize) {
         if let Some(member) = self.households.get_mut(at) {
             member.lanes[nth].place = Place::Out;
-            self.enter(at, nth);
+            self.find_place(now, at, nth);
         }
     }
 
@@ -359,5 +375,57 @@ impl Quota {
             self.timers.remove(&(ends, Due::Period(at)));
         }
         self.households.remove(at);
+    }
+}
+
+impl Lane {
+    /// When it may be served that wants so much, of a quota of which so much is left; `None`: now.
+    fn due(&mut self, now: Time, want: u64, left: u64) -> Option<Time> {
+        if left == 0 {
+            return Some(Time::NEVER);
+        }
+        let least = self.bucket.least(want);
+        (self.bucket.available(now) < least).then(|| self.bucket.when(least))
+    }
+}
+
+impl Side {
+    /// The same of a connection's own rate.
+    fn due(&mut self, now: Time, want: u64) -> Option<Time> {
+        let bucket = self.bucket.as_mut()?;
+        let least = bucket.least(want);
+        (bucket.available(now) < least).then(|| bucket.when(least))
+    }
+
+    fn available(&mut self, now: Time) -> u64 {
+        self.bucket.as_mut().map_or(u64::MAX, |bucket| bucket.available(now))
+    }
+
+    fn lend(&mut self, bytes: u64) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.lend(bytes);
+        }
+    }
+
+    fn settle(&mut self, now: Time, lent: u64, used: u64) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.settle(now, lent, used);
+        }
+    }
+
+    /// Another rate from now on; a first one begins with what is lent, and nothing saved up.
+    fn set_rate(&mut self, now: Time, rate: Option<Rate>) {
+        match (&mut self.bucket, rate) {
+            (Some(bucket), Some(_)) => bucket.set_rate(now, rate),
+            (bucket, None) => *bucket = None,
+            (bucket, Some(_)) => {
+                let mut empty = Bucket::new(None, now);
+                if let State::Called(lent, _) | State::Moving(lent, _) = self.state {
+                    empty.lend(lent);
+                }
+                empty.set_rate(now, rate);
+                *bucket = Some(Box::new(empty));
+            }
+        }
     }
 }

@@ -48,7 +48,8 @@ impl Member {
     ) -> Poll<io::Result<usize>> {
         self.change(|state, now| {
             match state.quota.ask(now, self.flow, direction, Bytes::new(want as u64)) {
-                Answer::Go(bytes) => Poll::Ready(Ok(bytes.as_usize())),
+                // called for more than it wants now, it gives the rest back
+                Answer::Go(bytes) => Poll::Ready(Ok(bytes.as_usize().min(want))),
                 Answer::Over => Poll::Ready(Err(self.over(state.quota.is_gone(self.flow)))),
                 Answer::Wait => {
                     if let Some(seat) = state.seats.get_mut(&self.flow) {
