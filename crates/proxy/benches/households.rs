@@ -152,7 +152,7 @@ fn shared(to: SocketAddr, seconds: u64) {
         settings.households.list =
             vec![household(2, limits(weights[0])), household(3, limits(weights[1]))];
         let row = Row::single(settings);
-        let open = |nth: u8, n: i32| -> Vec<TcpStream> {
+        let open = |nth: u8, n: u32| -> Vec<TcpStream> {
             (0..n).map(|_| download(Some(Door::Connect), nth, row.front(), to)).collect()
         };
         let got = measure(vec![open(2, connections[0]), open(3, connections[1])], seconds);

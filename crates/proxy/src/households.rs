@@ -334,8 +334,9 @@ impl Households {
         let mut state = locked(&self.state);
         for home in state.homes.values_mut() {
             let used = home.used.get();
-            for nth in 0..2 {
-                home.lately[nth] = used[nth].saturating_sub(home.before[nth]);
+            for (lately, (used, before)) in home.lately.iter_mut().zip(used.iter().zip(home.before))
+            {
+                *lately = used.saturating_sub(before);
             }
             home.before = used;
         }
