@@ -35,113 +35,22 @@ mod bucket;
 mod cases;
 #[cfg(test)]
 mod laws;
+mod limits;
+mod member;
 mod report;
 mod spending;
 mod turns;
 
 use crate::slab::{Handle, List, Slab};
-use crate::units::{Bytes, Rate, Span, Time};
+use crate::units::{Bytes, Rate, Time};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use bucket::Bucket;
-use core::fmt;
-use spending::{Loan, Spending};
+use member::{ALL, Conn, Lane, Member, Place, Side, State, connect_rate, connects};
+use spending::Spending;
 
+pub use limits::{Allowance, Config, Direction, Limits, Refused, Then};
 pub use report::{HouseholdSnapshot, Snapshot, Why};
-
-/// Which way bytes go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub enum Direction {
-    /// From the household.
-    Up,
-    /// To it.
-    Down,
-}
-
-impl Direction {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Up, Self::Down];
-}
-
-/// The relay's own limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Config {
-    /// Of all households together, up and down; `None`: no limit.
-    pub rates: [Option<Rate>; 2],
-}
-
-/// What a household may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Of all its connections together, up and down; `None`: no limit.
-    pub rates: [Option<Rate>; 2],
-    /// Of each of its connections, up and down.
-    pub each: [Option<Rate>; 2],
-    /// Its part where the relay's rate is full, against the weights of others; 0 counts as 1.
-    pub weight: u32,
-    /// Connections at once.
-    pub connections: Option<u32>,
-    /// Connections begun a second; five seconds' worth may come at once.
-    pub connects: Option<u32>,
-    /// Bytes in a period.
-    pub quota: Option<Allowance>,
-}
-
-impl Default for Limits {
-    /// No limits.
-    fn default() -> Self {
-        let none = [None; 2];
-        Self { rates: none, each: none, weight: 1, connections: None, connects: None, quota: None }
-    }
-}
-
-/// Bytes in a period.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowance {
-    /// In both directions together.
-    pub bytes: Bytes,
-    /// The first begins when the allowance is given; [`Span::MAX`]: it never ends by itself.
-    pub period: Span,
-    /// What comes when they are used up.
-    pub then: Then,
-}
-
-/// What comes when a quota is used up, until the period ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
-    /// No more than this in each direction.
-    Slower(Rate),
-    /// Connections end and none is admitted.
-    Cut,
-}
-
-/// How many seconds of connects may come at once (ALGORITHMS C.9: 20 a second, 100 at once).
-const CONNECTS_AT_ONCE: u64 = 5;
-
-/// Why a connection is not admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
-    /// There is no such household, or not any more.
-    Gone,
-    /// It has so many connections already.
-    Connections(u32),
-    /// It begins them too fast; one more is admitted after so long.
-    Connects(Span),
-    /// Its quota is used up; the period ends then.
-    Spent(Time),
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Gone => f.write_str("there is no such household any more"),
-            Self::Connections(most) => write!(f, "the household has {most} connections already"),
-            Self::Connects(_) => f.write_str("the household begins too many connections a second"),
-            Self::Spent(_) => f.write_str("the household's quota is used up"),
-        }
-    }
-}
 
 /// What may be done now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,74 +70,6 @@ pub struct Household(Handle);
 /// A connection of a household.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow(Handle);
-
-/// Links of a flow beside those of its two rings: all flows of its household.
-const ALL: usize = 2;
-
-#[derive(Debug, Clone)]
-struct Member {
-    limits: Limits,
-    /// It has left, and goes when its last connection does.
-    leaving: bool,
-    connections: u32,
-    flows: List,
-    connects: Option<Bucket>,
-    spending: Option<Spending>,
-    lanes: [Lane; 2],
-}
-
-/// One direction of a household.
-#[derive(Debug, Clone)]
-struct Lane {
-    bucket: Bucket,
-    /// Flows that wait for the household or for the relay, in turn.
-    ring: List,
-    place: Place,
-    /// What it has had for its weight, where it begins its next turn.
-    start: u128,
-    /// What datagrams may still have while others wait.
-    stock: u64,
-    used: u64,
-    waiting: u32,
-}
-
-/// Where a household stands in one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Nobody waits.
-    Out,
-    /// Among those that wait for the relay.
-    Turn,
-    /// It waits for its own rate, until then; or for its quota's loans ([`Time::NEVER`]).
-    Later(Time),
-}
-
-#[derive(Debug, Clone)]
-struct Conn {
-    household: Handle,
-    sides: [Side; 2],
-}
-
-/// One direction of a connection.
-#[derive(Debug, Clone)]
-struct Side {
-    /// Where each connection has a rate.
-    bucket: Option<Box<Bucket>>,
-    state: State,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Idle,
-    /// Waits for its own rate, until then.
-    Parked(u64, Time),
-    /// Waits in its household's ring.
-    Ring(u64),
-    /// Was called, and has not asked again.
-    Called(u64, Loan),
-    /// Moves bytes.
-    Moving(u64, Loan),
-}
 
 /// Whose time comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -415,6 +256,10 @@ impl Quota {
     pub fn ask(&mut self, now: Time, flow: Flow, direction: Direction, want: Bytes) -> Answer {
         let want = want.as_u64().max(1);
         let nth = direction as usize;
+        if let Some(State::Moving(lent, _)) = self.state(flow, direction) {
+            // it did not say what became of what it had
+            self.on_moved(now, flow, direction, Bytes::new(lent));
+        }
         let Some(conn) = self.flows.get_mut(flow.0) else { return Answer::Over };
         let Some(member) = self.households.get(conn.household) else { return Answer::Over };
         if member.is_over() {
@@ -434,12 +279,7 @@ impl Quota {
                 side.state = State::Moving(lent, loan);
                 return Answer::Go(Bytes::new(lent));
             }
-            // it did not say what became of what it had
-            State::Moving(lent, _) => {
-                let lent = Bytes::new(*lent);
-                self.on_moved(now, flow, direction, lent);
-            }
-            State::Idle => {}
+            State::Idle | State::Moving(..) => {}
         }
         if self.state(flow, direction) == Some(State::Idle) {
             self.queue(now, flow.0, nth, want);
@@ -535,21 +375,4 @@ impl Quota {
     fn state(&self, flow: Flow, direction: Direction) -> Option<State> {
         self.flows.get(flow.0).map(|conn| conn.sides[direction as usize].state)
     }
-}
-
-impl Member {
-    fn is_over(&self) -> bool {
-        self.leaving || self.spending.as_ref().is_some_and(Spending::is_cut)
-    }
-}
-
-/// A bucket in which a connect is a byte.
-fn connects(most: u32, now: Time) -> Bucket {
-    let (rate, burst) = connect_rate(most);
-    Bucket::with_burst(rate, burst, now)
-}
-
-fn connect_rate(most: u32) -> (Option<Rate>, u64) {
-    let most = u64::from(most);
-    (Some(Rate::from_bits_per_second(8 * most)), CONNECTS_AT_ONCE * most)
 }

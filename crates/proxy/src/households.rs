@@ -19,9 +19,11 @@
 
 mod claims;
 mod member;
+mod refusal;
 mod report;
 
 pub(crate) use member::{Member, Meter};
+pub(crate) use refusal::NotAdmitted;
 
 use crate::registry::{Entry, locked};
 use crate::settings;
@@ -31,7 +33,6 @@ use ekiden_linux::clock;
 use ekiden_model::quota::{Config, Flow, Household, Quota, Refused};
 use ekiden_model::units::{Bytes, Span, Time};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
@@ -111,39 +112,6 @@ pub struct Usage {
     pub down: u64,
     /// From it.
     pub up: u64,
-}
-
-/// Why a client is not served.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NotAdmitted {
-    /// No household claims it, and strangers are refused.
-    Stranger,
-    /// Its household may not now.
-    Household(Arc<str>, Refused),
-}
-
-impl NotAdmitted {
-    /// The HTTP status, and when to come again.
-    pub(crate) fn status(&self) -> (u16, Option<Span>) {
-        match self {
-            Self::Stranger | Self::Household(_, Refused::Gone) => (403, None),
-            Self::Household(_, Refused::Connections(_)) => (429, Some(Span::from_secs(1))),
-            Self::Household(_, Refused::Connects(after)) => (429, Some(*after)),
-            Self::Household(_, Refused::Spent(Time::NEVER)) => (403, None),
-            Self::Household(_, Refused::Spent(ends)) => (403, Some(ends.since(clock::now()))),
-        }
-    }
-}
-
-impl fmt::Display for NotAdmitted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stranger => f.write_str(
-                "no household of this relay claims this client; its operator can add its address to one",
-            ),
-            Self::Household(name, why) => write!(f, "«{name}»: {why}"),
-        }
-    }
 }
 
 /// What is to be done when the lock is free again.

@@ -1,6 +1,7 @@
 //! Single cases, by hand.
 
 use super::*;
+use crate::units::Span;
 use std::vec::Vec;
 
 const MBIT: u64 = 1_000_000;

@@ -1,6 +1,7 @@
 //! What holds whatever happens, by random operations.
 
 use super::*;
+use crate::units::Span;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;

@@ -1,10 +1,8 @@
 //! Whose turn it is: into the rings, out of them, and what is given to whom.
 
-use super::bucket::Bucket;
 use super::spending::Loan;
-use super::{Direction, Due, Flow, Handle, Lane, Place, Quota, Side, Spending, State, Time};
-use crate::units::{Bytes, Rate};
-use alloc::boxed::Box;
+use super::{Direction, Due, Flow, Handle, Place, Quota, Spending, State, Time};
+use crate::units::Bytes;
 
 /// Fractions of a byte for a weight of 1: turns of heavy households are not rounded away.
 const FRACTION: u32 = 20;
@@ -375,57 +373,5 @@ impl Quota {
             self.timers.remove(&(ends, Due::Period(at)));
         }
         self.households.remove(at);
-    }
-}
-
-impl Lane {
-    /// When it may be served that wants so much, of a quota of which so much is left; `None`: now.
-    fn due(&mut self, now: Time, want: u64, left: u64) -> Option<Time> {
-        if left == 0 {
-            return Some(Time::NEVER);
-        }
-        let least = self.bucket.least(want);
-        (self.bucket.available(now) < least).then(|| self.bucket.when(least))
-    }
-}
-
-impl Side {
-    /// The same of a connection's own rate.
-    fn due(&mut self, now: Time, want: u64) -> Option<Time> {
-        let bucket = self.bucket.as_mut()?;
-        let least = bucket.least(want);
-        (bucket.available(now) < least).then(|| bucket.when(least))
-    }
-
-    fn available(&mut self, now: Time) -> u64 {
-        self.bucket.as_mut().map_or(u64::MAX, |bucket| bucket.available(now))
-    }
-
-    fn lend(&mut self, bytes: u64) {
-        if let Some(bucket) = &mut self.bucket {
-            bucket.lend(bytes);
-        }
-    }
-
-    fn settle(&mut self, now: Time, lent: u64, used: u64) {
-        if let Some(bucket) = &mut self.bucket {
-            bucket.settle(now, lent, used);
-        }
-    }
-
-    /// Another rate from now on; a first one begins with what is lent, and nothing saved up.
-    fn set_rate(&mut self, now: Time, rate: Option<Rate>) {
-        match (&mut self.bucket, rate) {
-            (Some(bucket), Some(_)) => bucket.set_rate(now, rate),
-            (bucket, None) => *bucket = None,
-            (bucket, Some(_)) => {
-                let mut empty = Bucket::new(None, now);
-                if let State::Called(lent, _) | State::Moving(lent, _) = self.state {
-                    empty.lend(lent);
-                }
-                empty.set_rate(now, rate);
-                *bucket = Some(Box::new(empty));
-            }
-        }
     }
 }
