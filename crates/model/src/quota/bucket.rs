@@ -131,7 +131,6 @@ impl Bucket {
     }
 
     /// Bytes that are lent.
-    #[cfg(test)]
     pub(super) const fn lent(&self) -> u64 {
         self.out
     }

@@ -238,3 +238,49 @@ fn datagrams_have_half_beside_connections_and_all_without() {
     quota.leave(at(0), household);
     assert_eq!(quota.datagram(at(99_999), datagrams, Direction::Down, size), None);
 }
+
+#[test]
+fn silence_earns_nothing() {
+    let mut quota = Quota::new(Config { rates: [None, rate(20 * MBIT)] }, at(0));
+    let households = [(); 2].map(|()| quota.join(at(0), Limits::default()));
+    let flows = households.map(|household| open(&mut quota, household));
+    greedy(&mut quota, &flows[..1], Direction::Down, 65_536, at(0), at(10_000));
+    let got = greedy(&mut quota, &flows, Direction::Down, 65_536, at(10_000), at(12_000));
+    assert!(got[0].abs_diff(got[1]) <= 2 * 65_536, "{got:?}");
+}
+
+#[test]
+fn what_is_not_used_comes_back_to_whom_it_was_given() {
+    let mut quota = Quota::new(Config { rates: [None, rate(8 * MBIT)] }, at(0));
+    let households = [(); 2].map(|()| quota.join(at(0), Limits::default()));
+    let [eager, modest] = households.map(|household| open(&mut quota, household));
+    // all at once, of which little is used: neither the rate nor its turn is lost by that
+    let ask = |quota: &mut Quota, flow| quota.ask(at(0), flow, Direction::Down, Bytes::mib(1));
+    assert_eq!(ask(&mut quota, modest), Answer::Go(Bytes::new(200_000)));
+    assert_eq!(ask(&mut quota, eager), Answer::Wait);
+    quota.on_moved(at(0), modest, Direction::Down, Bytes::new(100));
+    assert_eq!(quota.next_ready(), Some((eager, Direction::Down)));
+    assert_eq!(ask(&mut quota, eager), Answer::Go(Bytes::new(199_900)));
+}
+
+#[test]
+fn where_others_wait_turns_are_small() {
+    let mut quota = Quota::new(Config::default(), at(0));
+    let household = quota.join(at(0), down(5 * MBIT));
+    let flows = [(); 2].map(|()| open(&mut quota, household));
+    let ask = |quota: &mut Quota, now, flow| quota.ask(now, flow, Direction::Down, Bytes::kib(64));
+    for flow in flows {
+        while let Answer::Go(bytes) = ask(&mut quota, at(0), flow) {
+            quota.on_moved(at(0), flow, Direction::Down, bytes);
+        }
+    }
+    // late by ten turns: each has one after the other
+    quota.on_deadline(at(100));
+    for flow in flows {
+        assert_eq!(ask(&mut quota, at(100), flow), Answer::Go(Bytes::new(6_250)));
+    }
+    for flow in flows {
+        quota.on_moved(at(100), flow, Direction::Down, Bytes::new(6_250));
+    }
+    assert_eq!(ask(&mut quota, at(100), flows[0]), Answer::Go(Bytes::new(50_000)), "alone");
+}

@@ -168,8 +168,11 @@ impl Quota {
                 self.place_again(now, at, nth);
                 continue;
             }
-            let alone = self.turns[nth].is_empty() && lane.ring.is_empty();
-            let turn = if alone { u64::MAX } else { relay.turn().min(lane.bucket.turn()) };
+            // a turn each, also beside those that are away with theirs
+            let beside = !lane.ring.is_empty() || lane.bucket.lent() > 0;
+            let others = !self.turns[nth].is_empty() || relay.lent() > lane.bucket.lent();
+            let turn = if beside { lane.bucket.turn() } else { u64::MAX };
+            let turn = if others { turn.min(relay.turn()) } else { turn };
             let (own, of_household) = (side.available(now), lane.bucket.available(now));
             let given = [want, of_relay, of_household, left, own, turn];
             let given = given.into_iter().fold(u64::MAX, u64::min);
