@@ -21,7 +21,7 @@
 //! has had least for its weight since it began to want something: start-time fair queueing (Goyal, Vin and Cheng
 //! 1996). [`crate::scheduler`]'s round robin has to know what waits and takes it at once; here bytes wait where they
 //! are not seen, in sockets, and one that was served is away until it has moved them. A round robin would take that
-//! for silence and give its turn to others. Silence earns nothing here either. Connections of a household take turns
+//! for silence and give its turn to others. Silence earns no more than four turns here. Connections of a household take turns
 //! of equal size.
 //!
 //! **Quota.** A household may use so many bytes, both directions together, in a period, exactly; then it is slower,

@@ -240,13 +240,13 @@ fn datagrams_have_half_beside_connections_and_all_without() {
 }
 
 #[test]
-fn silence_earns_nothing() {
+fn silence_earns_four_turns_at_most() {
     let mut quota = Quota::new(Config { rates: [None, rate(20 * MBIT)] }, at(0));
     let households = [(); 2].map(|()| quota.join(at(0), Limits::default()));
     let flows = households.map(|household| open(&mut quota, household));
     greedy(&mut quota, &flows[..1], Direction::Down, 65_536, at(0), at(10_000));
     let got = greedy(&mut quota, &flows, Direction::Down, 65_536, at(10_000), at(12_000));
-    assert!(got[0].abs_diff(got[1]) <= 2 * 65_536, "{got:?}");
+    assert!((75_000..150_000).contains(&(got[1] - got[0])), "{got:?}");
 }
 
 #[test]

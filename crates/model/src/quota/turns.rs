@@ -7,9 +7,18 @@ use crate::units::Bytes;
 /// Fractions of a byte for a weight of 1: turns of heavy households are not rounded away.
 const FRACTION: u32 = 20;
 
+/// So many turns of the relay's rate a household may be away without losing its part: its only connection has to be
+/// woken and to move its bytes before it asks again, on machines that are busy. A turn is 10 ms but at extreme rates.
+const AWAY: u64 = 4;
+
 /// What bytes cost a household of such a weight.
 fn cost(bytes: u64, weight: u32) -> u128 {
     (u128::from(bytes) << FRACTION) / u128::from(weight.max(1))
+}
+
+/// Where the turn of one begins that was silent, beside others of whom the last served began there.
+fn earliest(served: u128, turn: u64, weight: u32) -> u128 {
+    served.saturating_sub(cost(AWAY * turn, weight))
 }
 
 impl Quota {
@@ -83,7 +92,8 @@ impl Quota {
             lane.place = Place::Later(due);
             self.set_timer(due, Due::Lane(at, nth as u8));
         } else {
-            lane.start = lane.start.max(self.served[nth]);
+            let earliest = earliest(self.served[nth], self.relay[nth].turn(), member.limits.weight);
+            lane.start = lane.start.max(earliest);
             lane.place = Place::Turn;
             self.turns[nth].insert((lane.start, at));
         }
@@ -205,16 +215,17 @@ impl Quota {
         let loan = member.spending.as_mut().map_or_else(Loan::default, |s| s.lend(bytes));
         member.lanes[nth].bucket.lend(bytes);
         let later = cost(bytes, member.limits.weight);
-        self.move_start(at, nth, |start, served| start.max(served) + later);
+        let earliest = earliest(self.served[nth], self.relay[nth].turn(), member.limits.weight);
+        self.move_start(at, nth, |start| start.max(earliest) + later);
         Some(loan)
     }
 
     /// Changes where a household's next turn begins, wherever it stands.
-    fn move_start(&mut self, at: Handle, nth: usize, change: impl FnOnce(u128, u128) -> u128) {
+    fn move_start(&mut self, at: Handle, nth: usize, change: impl FnOnce(u128) -> u128) {
         let Some(member) = self.households.get_mut(at) else { return };
         let lane = &mut member.lanes[nth];
         let before = lane.start;
-        lane.start = change(before, self.served[nth]);
+        lane.start = change(before);
         if lane.place == Place::Turn {
             self.turns[nth].remove(&(before, at));
             self.turns[nth].insert((lane.start, at));
@@ -243,7 +254,7 @@ impl Quota {
         let back = cost(lent - used, member.limits.weight);
         let spent = member.spending.as_mut().is_some_and(|s| s.settle(loan, used));
         if back > 0 {
-            self.move_start(at, nth, |start, _| start.saturating_sub(back));
+            self.move_start(at, nth, |start| start.saturating_sub(back));
         }
         if spent {
             self.on_class(now, at);
