@@ -347,14 +347,19 @@ impl Quota {
     /// When to call [`Quota::on_deadline`]; [`Time::NEVER`]: time alone changes nothing.
     #[must_use]
     pub fn deadline(&self) -> Time {
-        let timers = self.timers.first().map_or(Time::NEVER, |(due, _)| *due);
+        let timers = self.deadline_of_timers();
         (0..2).map(|nth| self.relay_due(nth)).fold(timers, Time::min)
+    }
+
+    fn deadline_of_timers(&self) -> Time {
+        self.timers.first().map_or(Time::NEVER, |(due, _)| *due)
     }
 
     /// Time has passed.
     pub fn on_deadline(&mut self, now: Time) {
-        while let Some((due, whose)) = self.timers.first().copied().filter(|(due, _)| *due <= now) {
-            self.timers.remove(&(due, whose));
+        while self.deadline_of_timers() <= now
+            && let Some((_, whose)) = self.timers.pop_first()
+        {
             match whose {
                 Due::Flow(flow, nth) => self.on_flow_due(now, flow, usize::from(nth)),
                 Due::Lane(at, nth) => self.on_lane_due(now, at, usize::from(nth)),

@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// From here on its bytes are the household's. The first that is said holds.
-    fn belongs_to(&self, member: Arc<Member>) {
+    pub(crate) fn belongs_to(&self, member: Arc<Member>) {
         let _ = self.registered.entry.member.set(Arc::downgrade(&member));
         let _ = self.member.set(member);
     }

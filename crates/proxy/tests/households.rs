@@ -452,24 +452,29 @@ fn all_strangers_together_are_a_household_where_the_relay_has_a_rate() {
     );
 }
 
-#[test]
-fn datagrams_over_the_limit_are_dropped_and_counted() {
-    const SENT: u64 = 60;
-    let relay = relay(crawl());
-    let mut tcp = connect(relay.address);
+/// So many datagrams through an association, each of 1,000 bytes; and who receives them.
+fn datagrams(relay: SocketAddr, n: u64) -> (TcpStream, UdpSocket) {
+    let mut tcp = connect(relay);
     tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
     let mut answer = [0; 12];
     tcp.read_exact(&mut answer).unwrap();
     assert_eq!(answer[..4], [5, 0, 5, 0]);
     let port = SocketAddr::from(([127, 0, 0, 1], u16::from_be_bytes([answer[10], answer[11]])));
-    let (from, to) =
-        (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     to.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = ekiden_proxy::socks::write_datagram_head(to.local_addr().unwrap());
-    for _ in 0..SENT {
+    for _ in 0..n {
         from.send_to(&[&head[..], &[7; 1_000]].concat(), port).unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
+    (tcp, to)
+}
+
+#[test]
+fn datagrams_over_the_limit_are_dropped_and_counted() {
+    const SENT: u64 = 60;
+    let relay = relay(crawl());
+    let (_association, to) = datagrams(relay.address, SENT);
     let udp = || relay.status().udp;
     let all = || udp().datagrams_up + udp().limited;
     wait_for(|| all() == SENT, || format!("{:?}", udp()));
@@ -479,6 +484,22 @@ fn datagrams_over_the_limit_are_dropped_and_counted() {
     for _ in 0..udp().datagrams_up {
         assert_eq!(to.recv(&mut [0; 2_000]).unwrap(), 1_000);
     }
+}
+
+#[test]
+fn and_so_are_those_that_come_out_of_a_tunnel() {
+    let mut settings = settings(Movement::Auto, crawl());
+    // at the first relay nobody's, at the second the other relay's household
+    settings.households.list[0].addresses.clear();
+    let row = Row::start(2, UpstreamProtocol::Tunnel, &settings);
+    let (_association, to) = datagrams(row.front(), 60);
+    let limited = || row.back_server().status().udp.limited;
+    wait_for(|| limited() > 0, || format!("{:?}", row.back_server().status().udp));
+    assert_eq!(row.front_server().status().udp.limited, 0);
+    assert_eq!(to.recv(&mut [0; 2_000]).unwrap(), 1_000);
+    let up = used(row.back_server())[0].2;
+    assert!(up >= 16_000 && up % 1_000 == 0, "{up}");
+    assert_eq!(used(row.front_server()), [("home".to_owned(), 0, 0)]);
 }
 
 #[test]
