@@ -245,6 +245,23 @@ fn a_quota_that_cuts_ends_to_the_byte() {
 }
 
 #[test]
+fn an_upload_that_uses_up_the_quota_is_told() {
+    let relay = relay(quota(100_000, Then::Cut));
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(http_common::request("POST", &origin, "/", "Content-Length: 200000\r\n"));
+    client.send("y".repeat(200_000));
+    let mut server = origin.accept();
+    server.head();
+    let head = client.head();
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    let body = client.until_end();
+    assert!(body.contains("household «home» has used up its quota"), "{body}");
+    assert!(server.rest().0.len() <= 100_000);
+    assert_eq!(of(&relay), (0, 100_000));
+}
+
+#[test]
 fn a_quota_of_several_connections_is_one() {
     const QUOTA: u64 = 3_000_000;
     let row = Row::single(settings(Movement::Auto, quota(QUOTA, Then::Cut)));

@@ -393,7 +393,7 @@ fn households(reader: &mut Reader<'_>, draft: &Draft) {
                 "say where its devices are: addresses = [\"192.168.1.0/24\"], or relays = [\"island\"]",
             );
         }
-        let addresses = household.addresses.iter().map(|net| net.trunc().to_string());
+        let addresses = household.addresses.iter().map(|net| net.to_string());
         for (what, claims_at) in
             [("addresses", addresses.collect::<Vec<_>>()), ("relays", household.relays.clone())]
         {

@@ -149,7 +149,7 @@ fn households_that_cannot_be_told_apart_are_refused() {
         (home(""), "claims nobody", false),
         (home(at) + &home("relays = [\"b\"]"), "there are two households `a`", false),
         (
-            home(at) + "[[household]]\nname = \"b\"\naddresses = [\"100.64.1.7/24\"]",
+            home(at) + "[[household]]\nname = \"b\"\naddresses = [\"100.64.1.0/24\"]",
             "another household claims 100.64.1.0/24 already",
             false,
         ),
