@@ -515,7 +515,7 @@ fn and_so_are_those_that_come_out_of_a_tunnel() {
     assert_eq!(row.front_server().status().udp.limited, 0);
     assert_eq!(to.recv(&mut [0; 2_000]).unwrap(), 1_000);
     let up = used(row.back_server())[0].2;
-    assert!(up >= 16_000 && up % 1_000 == 0, "{up}");
+    assert!(up >= 16_000 && up.is_multiple_of(1_000), "{up}");
     assert_eq!(used(row.front_server()), [("home".to_owned(), 0, 0)]);
 }
 
