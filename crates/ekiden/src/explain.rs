@@ -48,6 +48,7 @@ pub fn render(explanation: &Explanation) -> String {
     );
     out.push_str(&format!("class: {}\n", clean(&explanation.class)));
     out.push_str(&format!("route: {}\n", clean(&explanation.route)));
+    out.push_str(&format!("household: {}\n", clean(&explanation.household)));
     out.push_str(&format!("room: {}\n", clean(&explanation.idle)));
     for leg in &explanation.legs {
         let figures = connection.legs.iter().find(|one| one.side == leg.side);

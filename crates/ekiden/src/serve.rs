@@ -7,7 +7,8 @@ use crate::logging::{self, Level};
 use crate::print::warn as print;
 use crate::programs::Programs;
 use crate::{cli, exit, limits, state};
-use ekiden_proxy::settings::{AccessLog, Cache, Settings, Udp};
+use ekiden_model::units::Rate;
+use ekiden_proxy::settings::{AccessLog, Cache, Households, Settings, Strangers, Udp};
 use ekiden_proxy::{Server, StartError};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
@@ -131,7 +132,9 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
                 Ok(()) => {
                     limit = stop;
                     say_listening(&mut listening, handle.status().listen);
-                    info!("reloaded; live connections keep the configuration they began with");
+                    info!(
+                        "reloaded; live connections keep the configuration they began with, but for households' limits"
+                    );
                 }
                 Err(error) => error!("{error}; the old configuration holds"),
             }
@@ -214,6 +217,9 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
             )
         }
     }
+    if let Some(line) = households_line(&settings.households) {
+        info!("{line}");
+    }
     if let Some(line) = cache_line(&settings.cache) {
         info!("{line}");
     }
@@ -222,6 +228,24 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
         exit::CANNOT_CREATE
     })?;
     Ok(settings)
+}
+
+/// What households share, if there are any or they share anything.
+fn households_line(households: &Households) -> Option<String> {
+    if *households == Households::default() {
+        return None;
+    }
+    let rate = |rate: Option<Rate>| rate.map_or_else(|| "no limit".to_owned(), |r| r.to_string());
+    let strangers = match households.strangers {
+        Strangers::Allow => "served",
+        Strangers::Refuse => "refused",
+    };
+    Some(format!(
+        "households: {}; all together {} down, {} up; clients that none claims are {strangers}",
+        households.list.len(),
+        rate(households.downlink),
+        rate(households.uplink)
+    ))
 }
 
 /// What is kept of answers, if anything is.

@@ -1,5 +1,7 @@
 //! `ekiden status`: one look at a running daemon.
 
+mod households;
+
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::status::{
@@ -91,6 +93,7 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&table(head, rows, &[false; 4], width));
     }
     out.push_str(&tunnels(&status.tunnels, width));
+    out.push_str(&households::render(status.households.as_ref(), width));
     out.push_str(&legs(&status.legs, width));
     let mut out = wrap(&out, width);
     if status.connections.is_empty() {
@@ -272,7 +275,7 @@ fn resources(status: &Status) -> String {
 
 fn udp_line(udp: &UdpStatus) -> String {
     format!(
-        "udp: {} of {} at most; {} datagrams up, {} down; dropped: {} malformed, {} not the client's, {} refused, {} not delivered\n",
+        "udp: {} of {} at most; {} datagrams up, {} down; dropped: {} malformed, {} not the client's, {} refused, {} not delivered, {} over limits\n",
         count(udp.associations, "association"),
         udp.limit,
         udp.datagrams_up,
@@ -280,7 +283,8 @@ fn udp_line(udp: &UdpStatus) -> String {
         udp.malformed,
         udp.foreign,
         udp.refused,
-        udp.undelivered
+        udp.undelivered,
+        udp.limited
     )
 }
 

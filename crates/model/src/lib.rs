@@ -29,6 +29,7 @@ pub mod pacing;
 pub mod path_mtu;
 pub mod placement;
 pub mod pressure;
+pub mod quota;
 pub mod rate_hold;
 pub mod reclaim;
 pub mod rng;

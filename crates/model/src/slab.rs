@@ -11,7 +11,7 @@ const NONE: u32 = u32::MAX;
 const NOWHERE: u32 = u32::MAX - 1;
 
 /// Which entry, until it is removed: a handle kept for longer finds nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     index: u32,
     generation: u32,

@@ -11,6 +11,7 @@ mod chain;
 pub mod destination;
 mod dial;
 mod failure;
+pub mod households;
 pub mod http;
 mod incoming;
 mod known;

@@ -1,6 +1,7 @@
 //! What all connections share: pipes, memory for bytes that cannot be written yet.
 
 use crate::cache::Cache;
+use crate::households::Households;
 use crate::resources::Resources;
 use crate::settings::{Budgets, Movement as Setting};
 use crate::status::BudgetStatus;
@@ -34,9 +35,12 @@ pub(crate) fn with_scratch<T>(work: impl FnOnce(&mut [u8]) -> T) -> T {
 #[derive(Debug)]
 pub(crate) struct Means {
     pub(crate) pipes: PipePool,
+    /// Of each pipe, in bytes.
+    pub(crate) pipe_size: usize,
     /// Before all legs' extra SYNs.
     pub(crate) guard: Mutex<Guard>,
     pub(crate) resources: Arc<Resources>,
+    pub(crate) households: Arc<Households>,
     /// The HTTP cache, if there is to be one.
     pub(crate) cache: Option<Arc<Cache>>,
     /// To other relays, once some are wanted.
@@ -54,12 +58,15 @@ impl Means {
         budgets: &Budgets,
         movement: Setting,
         resources: Arc<Resources>,
+        households: Arc<Households>,
         cache: Option<Arc<Cache>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             pipes: PipePool::new(budgets.pipes, budgets.pipe_size.as_usize()),
+            pipe_size: budgets.pipe_size.as_usize(),
             guard: Mutex::new(Guard::new(GUARDED)),
             resources,
+            households,
             cache,
             tunnels: OnceLock::new(),
             udp: Arc::default(),

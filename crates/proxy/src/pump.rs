@@ -3,6 +3,7 @@
 //! A pump holds bytes only while its sink cannot take them: what was read into the thread's buffer is
 //! written at once, and only the rest is kept. So an idle direction holds no buffer and no pipe.
 
+use crate::households::Meter;
 use crate::incoming::is_transient;
 use crate::means::{Means, Reserved, SCRATCH, with_scratch};
 use ekiden_linux::splice::Pipe;
@@ -54,28 +55,35 @@ pub(crate) struct Pump {
     movement: Movement,
     /// The source has nothing more.
     ended: bool,
-    /// There are bytes that the sink does not take, so the source is not read.
+    /// There are bytes that the sink does not take, or that may not go yet, so the source is not read.
     blocked: bool,
+    /// What may be read, by the household's limits.
+    meter: Meter,
+    /// Of the bytes that were read before, those that may not go yet.
+    unmetered: usize,
     means: Arc<Means>,
 }
 
 impl Pump {
     /// A pump that begins with `early` bytes that were read already, and then moves `left` more, or
-    /// all there are.
+    /// all there are; as fast as `meter` says.
     pub(crate) fn new(
         from: Arc<TcpStream>,
         to: Arc<TcpStream>,
         early: Vec<u8>,
         left: Option<u64>,
+        meter: Meter,
         means: Arc<Means>,
     ) -> Self {
+        let unmetered = if meter.is_on() { early.len() } else { 0 };
         let held = match early.is_empty() {
             true => Held::Nothing,
             // they are here already, so they are held also when the budget is spent
             false => Held::Bytes { _memory: means.reserve(early.len()), bytes: early, at: 0 },
         };
         let movement = means.movement();
-        Self { from, to, held, left, movement, ended: left == Some(0), blocked: false, means }
+        let ended = left == Some(0);
+        Self { from, to, held, left, movement, ended, blocked: false, meter, unmetered, means }
     }
 
     /// Moves bytes until it has to wait. `Ready(Ok)` when the source has ended and everything is
@@ -95,7 +103,7 @@ impl Pump {
             match self.poll_fill(cx, moved) {
                 Poll::Ready(result) => result?,
                 Poll::Pending => {
-                    // waiting for the source, it keeps no pipe
+                    // waiting, it keeps no pipe
                     if !self.holds_bytes() {
                         self.held = Held::Nothing;
                     }
@@ -105,8 +113,8 @@ impl Pump {
         }
     }
 
-    /// Whether it waits for its sink. Then it does not read, and an error of the source has to be
-    /// watched for.
+    /// Whether it waits for its sink, or for its turn. Then it does not read, and an error of the source has
+    /// to be watched for.
     pub(crate) const fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -122,10 +130,17 @@ impl Pump {
     /// Writes what is held.
     fn poll_flush(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), Broken>> {
         while self.holds_bytes() {
+            if self.unmetered > 0 {
+                let may_go = ready!(self.poll_go(cx, self.unmetered))?;
+                self.meter.on_moved(may_go);
+                self.unmetered -= may_go;
+            }
             ready!(self.poll_sink(cx))?;
+            let unmetered = self.unmetered;
             let wrote = match &mut self.held {
                 Held::Bytes { bytes, at, .. } => {
-                    self.to.try_write(&bytes[*at..]).inspect(|n| *at += n)
+                    let end = bytes.len() - unmetered;
+                    self.to.try_write(&bytes[*at..end]).inspect(|n| *at += n)
                 }
                 Held::Pipe(pipe) => {
                     let to = &self.to;
@@ -146,6 +161,13 @@ impl Pump {
         Poll::Ready(Ok(()))
     }
 
+    /// How many bytes may go, of `want`.
+    fn poll_go(&mut self, cx: &mut Context<'_>, want: usize) -> Poll<Result<usize, Broken>> {
+        let go = self.meter.poll_go(cx, want);
+        self.blocked = go.is_pending();
+        go.map_err(Broken::Source)
+    }
+
     fn poll_sink(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         let ready = self.to.poll_write_ready(cx);
         self.blocked = ready.is_pending();
@@ -154,15 +176,31 @@ impl Pump {
 
     /// Reads once; nothing is held.
     fn poll_fill(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), Broken>> {
-        ready!(self.from.poll_read_ready(cx)).map_err(Broken::Source)?;
-        let read = match self.movement.way() {
-            Way::Splice => match self.take_pipe() {
-                Some(pipe) => self.splice(pipe).map_err(Broken::Source),
-                None => ready!(self.poll_copy(cx, moved)),
-            },
-            Way::Copy => ready!(self.poll_copy(cx, moved)),
+        let ready = self.from.poll_read_ready(cx);
+        if ready.is_pending() {
+            self.meter.rest();
+        }
+        ready!(ready).map_err(Broken::Source)?;
+        let way = self.movement.way();
+        let most = match self.meter.is_on() {
+            false => usize::MAX,
+            true => {
+                let want = self.most(if way == Way::Copy { SCRATCH } else { self.means.pipe_size });
+                ready!(self.poll_go(cx, want))?
+            }
         };
-        match read {
+        let read = match way {
+            Way::Splice => match self.take_pipe() {
+                Some(pipe) => Poll::Ready(self.splice(pipe, most).map_err(Broken::Source)),
+                None => self.poll_copy(cx, moved, most),
+            },
+            Way::Copy => self.poll_copy(cx, moved, most),
+        };
+        self.meter.on_moved(match &read {
+            Poll::Ready(Ok(n)) => *n,
+            Poll::Ready(Err(_)) | Poll::Pending => 0,
+        });
+        match ready!(read) {
             Ok(0) => {
                 self.ended = true;
                 if self.left.is_some_and(|left| left > 0) {
@@ -194,8 +232,8 @@ impl Pump {
         self.left.map_or(room, |left| usize::try_from(left).unwrap_or(usize::MAX).min(room))
     }
 
-    fn splice(&mut self, mut pipe: Pipe) -> io::Result<usize> {
-        let most = self.most(pipe.capacity());
+    fn splice(&mut self, mut pipe: Pipe, most: usize) -> io::Result<usize> {
+        let most = self.most(pipe.capacity().min(most));
         let from = &self.from;
         let read = from.try_io(Interest::READABLE, || pipe.fill(from.as_fd(), most));
         self.held = Held::Pipe(pipe);
@@ -207,12 +245,13 @@ impl Pump {
         &mut self,
         cx: &mut Context<'_>,
         moved: &mut Moved,
+        most: usize,
     ) -> Poll<Result<usize, Broken>> {
         self.held = Held::Nothing;
+        let most = self.most(SCRATCH.min(most));
         let Some(mut memory) = self.means.reserve(SCRATCH) else {
-            return self.poll_copy_unheld(cx, moved);
+            return self.poll_copy_unheld(cx, moved, most);
         };
-        let most = self.most(SCRATCH);
         Poll::Ready(with_scratch(|scratch| {
             let read = self.from.try_read(&mut scratch[..most]).map_err(Broken::Source)?;
             let bytes = &scratch[..read];
@@ -234,9 +273,9 @@ impl Pump {
         &mut self,
         cx: &mut Context<'_>,
         moved: &mut Moved,
+        most: usize,
     ) -> Poll<Result<usize, Broken>> {
         ready!(self.poll_sink(cx))?;
-        let most = self.most(SCRATCH);
         with_scratch(|scratch| {
             let mut seen = ReadBuf::new(&mut scratch[..most]);
             let seen = ready!(self.from.poll_peek(cx, &mut seen)).map_err(Broken::Source)?;

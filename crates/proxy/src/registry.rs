@@ -2,6 +2,7 @@
 
 mod report;
 
+use crate::households::Member;
 use crate::resources::Resources;
 use crate::seen_leg::SeenLeg;
 use crate::status::ConnectionStatus;
@@ -13,8 +14,9 @@ use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -111,6 +113,10 @@ pub(crate) struct Entry {
     /// A tunnel that counts as idle.
     pub(crate) silent: AtomicBool,
     pub(crate) task: OnceLock<AbortHandle>,
+    /// It is to end, if its task was not known yet when that was decided.
+    ended: AtomicBool,
+    /// Its place in its household.
+    pub(crate) member: OnceLock<Weak<Member>>,
 }
 
 #[derive(Debug)]
@@ -156,6 +162,8 @@ impl Registry {
             evicted: AtomicBool::new(false),
             silent: AtomicBool::new(false),
             task: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            member: OnceLock::new(),
         });
         self.totals.accepted.fetch_add(1, Relaxed);
         let mut live = locked(&self.live);
@@ -177,10 +185,7 @@ impl Registry {
     /// Ends every live connection and says how many there were.
     pub(crate) fn cut_all(&self) -> usize {
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
-        for entry in &live {
-            entry.reset_on_close();
-            entry.task.get().inspect(|task| task.abort());
-        }
+        live.iter().for_each(|entry| entry.end());
         live.len()
     }
 
@@ -342,6 +347,24 @@ impl Entry {
     /// The numbers of both legs.
     pub(crate) fn leg_numbers(&self) -> [u64; 2] {
         [self.legs[0].load(Relaxed), self.legs[1].load(Relaxed)]
+    }
+
+    /// The task that serves it.
+    pub(crate) fn set_task(&self, task: AbortHandle) {
+        // set once, when it begins
+        let _ = self.task.set(task);
+        if self.ended.load(SeqCst) {
+            self.end();
+        }
+    }
+
+    /// Ends it: both legs are reset.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, SeqCst);
+        if let Some(task) = self.task.get() {
+            self.reset_on_close();
+            task.abort();
+        }
     }
 
     /// Cut off in the middle, neither end must take it for the end of the stream.

@@ -4,14 +4,17 @@
 //! |---|---|
 //! | end of stream (FIN) | the same, once everything before it is written; the other direction goes on |
 //! | RST, or any other failure | what arrived before it, then RST |
+//! | what it sends may not go any more, by its household's limits | as after RST |
 //! | silence for longer than the leg allows | FIN on both; RST where bytes are left undelivered |
 
+use crate::households::{Member, Meter};
 use crate::means::Means;
 use crate::pump::{Broken, Moved, Pump};
 use crate::registry::{Registered, State};
 use ekiden_linux::tcp_info::{TcpInfo, TcpState};
 use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::{Expired, Lifetime, Limits};
+use ekiden_model::quota;
 use ekiden_model::units::{Span, Time};
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
@@ -47,24 +50,31 @@ pub(crate) enum Ended {
 /// After a leg broke, how long the other may take without progress to accept what arrived before.
 const DRAIN_WITHOUT_PROGRESS: Duration = Duration::from_secs(10);
 
-/// Relays until both directions have ended, one leg breaks, or silence lasts too long. `early_up` and
-/// `early_down` were read already from the client and from upstream.
+/// Relays until both directions have ended, one leg breaks, or silence lasts too long. `early` was read
+/// already, from the client and from upstream.
 pub(crate) async fn relay(
     client: Arc<TcpStream>,
     upstream: Arc<TcpStream>,
-    early_up: Vec<u8>,
-    early_down: Vec<u8>,
+    [early_up, early_down]: [Vec<u8>; 2],
     limits: Limits,
     registered: &Registered,
+    member: Option<&Arc<Member>>,
     means: &Arc<Means>,
 ) -> Ended {
     registered.set_state(State::Relaying);
-    let pump = |from: &Arc<TcpStream>, to: &Arc<TcpStream>, early| {
-        Pump::new(Arc::clone(from), Arc::clone(to), early, None, Arc::clone(means))
+    let pump = |from: &Arc<TcpStream>, to: &Arc<TcpStream>, early, direction| {
+        let meter = Meter::new(member, direction);
+        Pump::new(Arc::clone(from), Arc::clone(to), early, None, meter, Arc::clone(means))
     };
     let mut relay = Relay {
-        up: Direction { pump: pump(&client, &upstream, early_up), ended: false },
-        down: Direction { pump: pump(&upstream, &client, early_down), ended: false },
+        up: Direction {
+            pump: pump(&client, &upstream, early_up, quota::Direction::Up),
+            ended: false,
+        },
+        down: Direction {
+            pump: pump(&upstream, &client, early_down, quota::Direction::Down),
+            ended: false,
+        },
         client,
         upstream,
         life: Lifetime::new(limits, clock::now()),

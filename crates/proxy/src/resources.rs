@@ -25,7 +25,7 @@ mod sizes;
 mod spare;
 
 pub(crate) use idle::{Kept, PoolKey, watch};
-pub(crate) use newcomers::{Newcomer, Place};
+pub(crate) use newcomers::{Newcomer, Place, Turned, turn_away};
 pub(crate) use sizes::Managed;
 pub(crate) use spare::Spare;
 

@@ -5,6 +5,7 @@ mod listening;
 use crate::access_log::AccessLog;
 use crate::cache::Cache;
 use crate::failure::Failure;
+use crate::households::Households;
 use crate::means::Means;
 use crate::registry::{Registry, locked};
 use crate::resources::{BEAT, Newcomer, Place, Resources};
@@ -27,7 +28,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -84,7 +85,7 @@ pub struct Stopped {
 pub struct Server {
     inner: Arc<Inner>,
     /// What it does beside serving: tidying up, the beat, letting in those who waited.
-    chores: [JoinHandle<()>; 3],
+    chores: [JoinHandle<()>; 4],
 }
 
 /// A way to look at a running relay.
@@ -122,7 +123,9 @@ impl Server {
         let (resources, turns) = Resources::new(&settings);
         let movement = settings.relay.movement;
         let cache = Cache::open(&settings.cache).map_err(StartError::Cache)?;
-        let means = Means::new(&settings.budgets, movement, Arc::clone(&resources), cache);
+        let households = Households::new(&settings.households);
+        let means =
+            Means::new(&settings.budgets, movement, Arc::clone(&resources), households, cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
         let world = World::new(settings, Arc::clone(&means), None).map_err(StartError::Settings)?;
@@ -143,15 +146,16 @@ impl Server {
         inner.begin_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);
         let chores = [
-            tokio::spawn(tidy(Arc::clone(&inner.registry))),
+            tokio::spawn(tidy(Arc::clone(&inner.registry), Arc::clone(&inner.means.households))),
+            tokio::spawn(Arc::clone(&inner.means.households).run()),
             tokio::spawn(beat(Arc::clone(&inner.registry))),
             tokio::spawn(Arc::clone(&inner).let_in(turns)),
         ];
         Ok(Self { inner, chores })
     }
 
-    /// Takes a new configuration: new connections use it, live ones keep theirs; buffers, pressure and
-    /// pool change at once, and connections in the pool are not used any more. Budgets and the cache are
+    /// Takes a new configuration: new connections use it, live ones keep theirs; households' limits, buffers,
+    /// pressure and pool change at once, and connections in the pool are not used any more. Budgets and the cache are
     /// those of the start.
     ///
     /// # Errors
@@ -183,6 +187,7 @@ impl Server {
         }
         inner.log.become_other(log);
         inner.means.resources.reload(&settings);
+        inner.means.households.configure(&settings.households);
         inner.accept_on(listeners);
         inner.reloads.fetch_add(1, Relaxed);
         Ok(())
@@ -235,14 +240,15 @@ impl Drop for Server {
     }
 }
 
-/// Gives memory back after a crowd has left, and looks for paths that drop large packets.
-async fn tidy(registry: Arc<Registry>) {
+/// Gives memory back after a crowd has left, counts what households moved in a second, and looks for paths that drop large packets.
+async fn tidy(registry: Arc<Registry>, households: Arc<Households>) {
     let mut reclaim = Reclaim::default();
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         second.tick().await;
         registry.look_at_paths();
+        households.on_second();
         if reclaim.on_tick(registry.len(), registry.take_most()) {
             // not in the way of those who are left
             let _ = tokio::task::spawn_blocking(memory::release).await;
@@ -296,6 +302,12 @@ impl Handle {
         }
         measured.tunnel = tunnels.status().into_iter().find(|tunnel| tunnel.relay == relay);
         measured
+    }
+
+    /// The households: their limits while it runs, and what they have used.
+    #[must_use]
+    pub fn households(&self) -> Arc<Households> {
+        Arc::clone(&self.inner.means.households)
     }
 
     /// Cuts every live connection off, and says how many there were.
@@ -420,6 +432,7 @@ impl Inner {
             address,
             hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
             arrival,
+            member: OnceLock::new(),
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
         };
@@ -427,8 +440,7 @@ impl Inner {
             serve(session).await;
             drop(place);
         });
-        // set once, here
-        let _ = entry.task.set(task.abort_handle());
+        entry.set_task(task.abort_handle());
     }
 
     async fn on_accept_error(&self, error: &io::Error) {
@@ -477,6 +489,7 @@ impl Inner {
             idle,
             pressure,
             cache: self.means.cache.as_ref().map(|cache| cache.status()),
+            households: self.means.households.status(),
             udp: self.means.udp.status(world.settings.udp.associations.into()),
             upstreams: world.upstream_status(),
             tunnels: self.means.tunnels().map_or_else(Vec::new, Tunnels::status),

@@ -6,12 +6,13 @@ use crate::access_log::{AccessLog, Record, timestamp};
 use crate::chain::{Opened, Purpose, Traveller, open};
 use crate::destination::Destination;
 use crate::failure::Failure;
+use crate::households::{Member, NotAdmitted};
 use crate::http::exchange::Upgraded;
 use crate::http::{forward, reply};
 use crate::incoming::{Incoming, close_gently, write_all};
 use crate::registry::{Protocol, Registered, State};
 use crate::relay::{Ended, Side, relay};
-use crate::resources::{Managed, Resources};
+use crate::resources::{Managed, Resources, Turned, turn_away};
 use crate::seen_leg::SeenLeg;
 use crate::seldom::Seldom;
 use crate::socks_door;
@@ -21,13 +22,14 @@ use crate::world::{NamedLeg, Route, World, limits};
 use ekiden_linux::answer::{Outcomes, Stage};
 use ekiden_linux::{clock, socket};
 use ekiden_model::lifetime::{Expired, Limits};
+use ekiden_model::quota::Direction;
 use ekiden_model::units::{Span, Time};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -41,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) address: SocketAddr,
     /// The flow it is the outer end of, where it came out of a tunnel.
     pub(crate) arrival: Option<Arc<Arrival>>,
+    /// Its place in its household, if it belongs to one.
+    pub(crate) member: OnceLock<Arc<Member>>,
     /// Through how many tunnels it has come.
     pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
@@ -97,6 +101,9 @@ pub(crate) async fn serve(session: Session) {
             reply::refusal(403, &session.world.settings.name, &denied.to_string(), false, false);
         return session.last_words(&text).await;
     }
+    if let Err(not) = session.join_household() {
+        return session.not_admitted(&not).await;
+    }
     // each stage is in a box of its own and gone when it is over: an idle tunnel holds none of them
     if let Some(tunnel) = session.front_door().await {
         session.tunnel(tunnel).await;
@@ -120,6 +127,52 @@ impl Session {
             None => decider.named(to).is_ok(),
             Some(address) => decider.unresolved(to).is_ok() && decider.address(to, address).is_ok(),
         }
+    }
+
+    /// Takes its place in the household that claims it, by where it comes from.
+    fn join_household(&self) -> Result<(), NotAdmitted> {
+        let relay = self.arrival.as_ref().map(|arrival| arrival.relay());
+        let (entry, households) = (&self.registered.entry, &self.world.means.households);
+        if let Some(member) = households.receive(self.address.ip(), relay, Some(entry))? {
+            self.belongs_to(member);
+        }
+        Ok(())
+    }
+
+    /// From here on its bytes are the household's. The first that is said holds.
+    pub(crate) fn belongs_to(&self, member: Arc<Member>) {
+        let _ = self.registered.entry.member.set(Arc::downgrade(&member));
+        let _ = self.member.set(member);
+    }
+
+    /// Whose bytes its bytes are; `None`: nothing limits them.
+    pub(crate) fn member(&self) -> Option<&Arc<Member>> {
+        self.member.get()
+    }
+
+    /// Waits until so many bytes of payload may go.
+    pub(crate) async fn pass(&self, direction: Direction, bytes: usize) -> io::Result<()> {
+        match self.member() {
+            Some(member) => member.pass(direction, bytes).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn not_admitted(&self, not: &NotAdmitted) {
+        self.registered.count_refused();
+        static SAID: Seldom = Seldom::new();
+        if SAID.is_due() {
+            let text = "; more like it are counted in the status, and in the log at level debug";
+            tracing::warn!(client = %self.address, "refused: {not}{text}");
+        } else {
+            tracing::debug!(client = %self.address, "refused: {not}");
+        }
+        if let Some(arrival) = &self.arrival {
+            return arrival.deny(&not.to_string());
+        }
+        let (status, retry_after) = not.status();
+        let turned = Turned { status, text: not.to_string(), retry_after };
+        turn_away(&self.client, &self.world.settings.name, &turned).await;
     }
 
     /// Reads the first bytes and leads to the door they ask for.
@@ -232,13 +285,18 @@ impl Session {
             tunnel;
         let client = Arc::clone(&self.client);
         let means = &self.world.means;
+        let (registered, member) = (&self.registered, self.member());
         let ended =
-            relay(client, upstream, early_up, early_down, limits, &self.registered, means).await;
+            relay(client, upstream, [early_up, early_down], limits, registered, member, means)
+                .await;
         let result = match &ended {
             Ended::Closed if self.registered.entry.evicted.load(Relaxed) => {
                 "silent, and closed to make room".to_owned()
             }
             Ended::Closed => "closed".to_owned(),
+            Ended::Reset(_, error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                error.to_string()
+            }
             Ended::Reset(Side::Client, error) => format!("the client's connection broke: {error}"),
             Ended::Reset(Side::Upstream, error) => {
                 let there = answer.and_then(|answer| answer.failure());

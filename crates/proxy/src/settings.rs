@@ -2,10 +2,12 @@
 //! `ekiden` makes one of these from arguments and a configuration; a reload makes another, and
 //! connections that are already running keep the one they began with.
 
+mod households;
 mod resources;
 mod tunnel;
 mod udp;
 
+pub use households::{Allowance, Household, Households, Limits, Strangers, Then};
 pub use resources::{Buffers, Cache, Pool, Pressure};
 pub use tunnel::{Carrier, Tunnel};
 pub use udp::Udp;
@@ -56,6 +58,8 @@ pub struct Settings {
     pub tunnel: Tunnel,
     /// UDP ASSOCIATE of SOCKS5.
     pub udp: Udp,
+    /// Households, and what all share.
+    pub households: Households,
     /// The access log.
     pub access_log: AccessLog,
 }
@@ -397,6 +401,7 @@ impl Default for Settings {
             cache: Cache::default(),
             tunnel: Tunnel::default(),
             udp: Udp::default(),
+            households: Households::default(),
             access_log: AccessLog::Off,
         }
     }

@@ -3,8 +3,10 @@
 //! Sizes are in bytes, times in microseconds or seconds as the field's name says, rates in bits per
 //! second. Fields are only ever added.
 
+mod households;
 mod resources;
 
+pub use households::{HouseholdStatus, HouseholdsStatus};
 pub use resources::{
     BuffersStatus, CacheStatus, EvictedStatus, Explanation, GrantStatus, IdleStatus,
     LegExplanation, LevelStatus, PressureStatus, UdpStatus,
@@ -48,6 +50,9 @@ pub struct Status {
     /// The HTTP cache; absent where there is none.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
+    /// Households and their limits; absent where there are none.
+    #[serde(default)]
+    pub households: Option<HouseholdsStatus>,
     /// Datagrams of SOCKS5 clients.
     #[serde(default)]
     pub udp: UdpStatus,
@@ -291,6 +296,12 @@ pub struct ConnectionStatus {
     pub class: String,
     /// Where the client is.
     pub client: SocketAddr,
+    /// The household it belongs to; absent where none claims it and nothing limits it.
+    #[serde(default)]
+    pub household: Option<String>,
+    /// For what it waits by its household's limits, in words; absent when it does not.
+    #[serde(default)]
+    pub waits: Option<String>,
     /// `host:port` as the client asked.
     pub destination: Option<String>,
     /// Names of the upstream proxies it goes through; empty when direct.

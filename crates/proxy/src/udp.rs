@@ -33,6 +33,7 @@ use crate::session::{LogEntry, Session};
 use crate::socks::{self, Reply};
 use counts::{Association as Counted, Loss};
 use ekiden_linux::clock;
+use ekiden_model::quota::Direction;
 use ekiden_model::units::Time;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -199,7 +200,20 @@ impl<'a> Association<'a> {
         true
     }
 
+    /// Whether the household's limits let a datagram pass; if not, it is lost.
+    fn may_go(&mut self, direction: Direction, bytes: usize) -> bool {
+        let Some(member) = self.session.member() else { return true };
+        let passes = member.datagram(direction, bytes) == Some(true);
+        if !passes {
+            self.lose(Loss::Limited, || "it is over its household's limits".to_owned());
+        }
+        passes
+    }
+
     fn send(&mut self, to: &Destination, payload: &[u8]) {
+        if !self.may_go(Direction::Up, payload.len()) {
+            return;
+        }
         match self.way.send(to, payload) {
             Ok(true) => self.gone(payload.len()),
             // it waits for its name
@@ -233,6 +247,9 @@ impl<'a> Association<'a> {
     fn deliver(&mut self, from: SocketAddr, payload: &[u8]) {
         // there is nobody to answer before it has spoken
         let Some(client) = self.client else { return };
+        if !self.may_go(Direction::Down, payload.len()) {
+            return;
+        }
         let datagram = [&socks::write_datagram_head(from), payload].concat();
         match send(&self.port, &datagram, client) {
             Ok(_) => {

@@ -1,6 +1,7 @@
 //! A download over relays in a row: each takes a request, opens the next connection, and hands on what
 //! comes back as fast as the next one takes it.
 
+use ekiden_model::quota;
 use ekiden_model::units::Time;
 
 /// What is asked of a row of connections, the client's first; each but the last ends at a relay that
@@ -40,5 +41,7 @@ pub(crate) struct Chain {
     pub(crate) asked: Vec<bool>,
     /// By relay: bytes read from behind and not written on yet.
     pub(crate) held: Vec<u64>,
+    /// By relay: its place among the connections of a household.
+    pub(crate) seats: Vec<Option<quota::Flow>>,
     pub(crate) result: ChainResult,
 }

@@ -13,6 +13,7 @@ pub mod downloads;
 pub mod dumbbell;
 pub mod events;
 pub mod flow;
+pub mod households;
 pub mod observer;
 mod packet;
 pub mod proxy;

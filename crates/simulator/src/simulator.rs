@@ -4,6 +4,7 @@ mod chains;
 mod handshakes;
 #[cfg(test)]
 mod laws;
+mod limits;
 mod packets;
 mod proxies;
 mod streams;
@@ -45,6 +46,8 @@ enum Event {
     Stream(u32),
     /// A client of the proxy's, or the proxy itself, wanted to be called.
     Proxy(u32),
+    /// Somebody's turn comes at the relays.
+    Limits(u32),
 }
 
 impl Event {
@@ -58,6 +61,7 @@ impl Event {
             Self::Write(number) => (6, number),
             Self::Stream(number) => (7, number),
             Self::Proxy(number) => (8, number),
+            Self::Limits(number) => (9, number),
         };
         (kind << 32) | number as u64
     }
@@ -168,6 +172,7 @@ pub struct Simulator<O> {
     /// Connections that are closed, whose numbers are free.
     closed: Vec<u32>,
     proxy: Option<Box<Proxy>>,
+    limited: Option<Box<limits::Limited>>,
     totals: Totals,
     all: Fingerprint,
     results: Results,
@@ -191,6 +196,7 @@ impl<O: Observer> Simulator<O> {
             streams: Vec::new(),
             closed: Vec::new(),
             proxy: None,
+            limited: None,
             totals: Totals::default(),
             all: Fingerprint::new(),
             results: Results::default(),
@@ -275,6 +281,7 @@ impl<O: Observer> Simulator<O> {
             Event::Write(flow) => self.on_write_event(now, flow),
             Event::Stream(stream) => self.on_stream_event(now, stream),
             Event::Proxy(number) => self.on_proxy_event(now, number),
+            Event::Limits(_) => self.on_limits_event(now),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What can be said of a configuration only when all of it is there: names that must exist, what can
 //! never be reached, and whether it is safe.
 
-use super::draft::{Control, Draft, LegDraft};
+use super::draft::{Control, Draft, LegDraft, Spent};
 use super::problem::Severity::{self, Error, Warning};
 use super::reader::Reader;
 use super::value::Value;
@@ -87,6 +87,7 @@ pub(super) fn check(
         reader.error("dns.min_ttl", "`min_ttl` is longer than `max_ttl`", "");
     }
     resources(reader, draft);
+    households(reader, draft);
     listen(reader, draft, file_listens);
     urls
 }
@@ -389,6 +390,84 @@ fn legs(reader: &mut Reader<'_>, draft: &Draft) {
                 &format!("leg.{name}"),
                 "keep-alive probes are set and not switched on",
                 "set keepalive_idle",
+            );
+        }
+    }
+}
+
+/// Households are told apart by what they claim.
+fn households(reader: &mut Reader<'_>, draft: &Draft) {
+    let (mut names, mut claims) = (BTreeSet::new(), BTreeMap::new());
+    for (index, household) in draft.households.iter().enumerate() {
+        let path = format!("household[{index}]");
+        let set =
+            |reader: &Reader<'_>, key: &str| reader.spans.contains_key(&format!("{path}.{key}"));
+        match &household.name {
+            None => reader.error(&path, "this household has no `name`", "name = \"harbour\""),
+            Some(name) if !names.insert(name) => {
+                let message = format!("there are two households `{name}`");
+                reader.error(
+                    &format!("{path}.name"),
+                    message,
+                    "give one another name, or put their addresses together",
+                );
+            }
+            Some(_) => {}
+        }
+        if household.addresses.is_empty() && household.relays.is_empty() {
+            reader.error(
+                &path,
+                "this household claims nobody",
+                "say where its devices are: addresses = [\"192.168.1.0/24\"], or relays = [\"island\"]",
+            );
+        }
+        let addresses = household.addresses.iter().map(|net| net.to_string());
+        for (what, claims_at) in
+            [("addresses", addresses.collect::<Vec<_>>()), ("relays", household.relays.clone())]
+        {
+            for (number, claim) in claims_at.into_iter().enumerate() {
+                let before = claims.insert((what, claim.clone()), index);
+                if before.is_some_and(|before| before != index) {
+                    reader.error(
+                        &format!("{path}.{what}[{number}]"),
+                        format!("another household claims {claim} already"),
+                        "",
+                    );
+                }
+            }
+        }
+        for key in ["period", "when_spent", "slower"] {
+            if household.quota.is_none() && set(reader, key) {
+                reader.report(
+                    Warning,
+                    &format!("{path}.{key}"),
+                    format!("`{key}` has no effect without a `quota`"),
+                    "quota = \"100 GiB\"",
+                );
+            }
+        }
+        if household.quota.is_some() && household.when_spent == Spent::Cut && set(reader, "slower")
+        {
+            reader.report(
+                Warning,
+                &format!("{path}.slower"),
+                "`slower` has no effect where `when_spent` is \"cut\"",
+                "",
+            );
+        }
+        let least = [household.rate_down, household.rate_up].into_iter().flatten().min();
+        if household.quota.is_some()
+            && household.when_spent == Spent::Slower
+            && least.is_some_and(|least| household.slower >= least)
+        {
+            reader.report(
+                Warning,
+                &format!("{path}.quota"),
+                format!(
+                    "`slower`, {}, is not slower than this household's own rate",
+                    household.slower
+                ),
+                "",
             );
         }
     }

@@ -3,9 +3,10 @@
 #![allow(missing_docs)] // the fields are the keys, and the keys are documented in `keys`
 
 use super::value::{Field, Value};
+use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::settings::{
-    Access, AccessLog, Budgets, Buffers, Cache, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
-    Timeouts, Tunnel, Udp,
+    Access, AccessLog, Allowance, Budgets, Buffers, Cache, Dns, Households, Leg, Limits, Movement,
+    Pattern, Pool, Pressure, Route, Then, Timeouts, Tunnel, Udp,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -31,6 +32,9 @@ pub struct Draft {
     pub cache: Cache,
     pub tunnel: Tunnel,
     pub udp: Udp,
+    /// Without its list.
+    pub shared: Households,
+    pub households: Vec<HouseholdDraft>,
     pub log: Log,
 }
 
@@ -107,6 +111,73 @@ pub struct RuleDraft {
     pub to: Vec<Pattern>,
     pub action: String,
     pub allow_destinations: Vec<IpNet>,
+}
+
+/// `[[household]]`.
+#[derive(Debug, Clone)]
+pub struct HouseholdDraft {
+    pub name: Option<String>,
+    pub addresses: Vec<IpNet>,
+    pub relays: Vec<String>,
+    pub rate_down: Option<Rate>,
+    pub rate_up: Option<Rate>,
+    pub connection_rate_down: Option<Rate>,
+    pub connection_rate_up: Option<Rate>,
+    pub weight: u32,
+    pub connections: Option<u32>,
+    pub connects_per_second: Option<u32>,
+    pub quota: Option<Bytes>,
+    pub period: Span,
+    pub when_spent: Spent,
+    pub slower: Rate,
+}
+
+/// What comes when a quota is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spent {
+    Slower,
+    Cut,
+}
+
+impl Default for HouseholdDraft {
+    /// No limits; with a quota: 30 days, then 256 kbit/s.
+    fn default() -> Self {
+        Self {
+            name: None,
+            addresses: Vec::new(),
+            relays: Vec::new(),
+            rate_down: None,
+            rate_up: None,
+            connection_rate_down: None,
+            connection_rate_up: None,
+            weight: 1,
+            connections: None,
+            connects_per_second: None,
+            quota: None,
+            period: Span::from_secs(30 * 86_400),
+            when_spent: Spent::Slower,
+            slower: Rate::from_bits_per_second(256_000),
+        }
+    }
+}
+
+impl HouseholdDraft {
+    /// What it may.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let then = match self.when_spent {
+            Spent::Slower => Then::Slower(self.slower),
+            Spent::Cut => Then::Cut,
+        };
+        Limits {
+            rates: [self.rate_up, self.rate_down],
+            each: [self.connection_rate_up, self.connection_rate_down],
+            weight: self.weight,
+            connections: self.connections,
+            connects: self.connects_per_second,
+            quota: self.quota.map(|bytes| Allowance { bytes, period: self.period, then }),
+        }
+    }
 }
 
 /// `[log]`.

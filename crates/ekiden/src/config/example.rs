@@ -5,6 +5,7 @@
 use super::draft::{Draft, LegDraft};
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
@@ -108,6 +109,21 @@ pub fn example() -> String {
     out.head("Datagrams", "UDP ASSOCIATE of SOCKS5: datagrams of one client, to where its rules let it go, directly. Upstream proxies and tunnels do not carry them yet.");
     out.line("#[udp]");
     out.keys(UDP, &draft.udp);
+    out.head("Households", "Who shares this relay, and how much each may have. Rates and quotas count payload, holding for HTTP, CONNECT, SOCKS, tunnels and datagrams, for what is spliced and what comes out of the cache alike. A reload changes limits of connections that run. `ekiden status` says what each uses, `ekiden explain CONNECTION` for what one waits.");
+    out.line("#[households]");
+    out.keys(HOUSEHOLDS, &draft.shared);
+    out.documented(HOUSEHOLD);
+    out.examples(&[
+        "[[household]]",
+        "name = \"harbour\"",
+        "addresses = [\"100.64.1.0/24\", \"2001:db8:1::/48\"]",
+        "rate_down = \"5 Mbit/s\"",
+        "rate_up = \"1 Mbit/s\"",
+        "connections = 64",
+        "connects_per_second = 20",
+        "quota = \"100 GiB\"",
+        "slower = \"256 kbit/s\"",
+    ]);
     out.head("Logs", "To standard error; no log ever holds a password.");
     out.line("#[log]");
     out.keys(LOG, &draft.log);

@@ -9,6 +9,7 @@ pub mod draft;
 mod example;
 mod key;
 mod keys;
+mod keys_households;
 mod keys_leg;
 mod keys_resources;
 mod keys_tunnel;
@@ -32,7 +33,7 @@ pub use place::Place;
 pub use problem::{Problem, Severity, render_all};
 pub use show::{show, show_json};
 
-use ekiden_proxy::settings::{Leg, Relay, Route, Rule, Settings, Upstream};
+use ekiden_proxy::settings::{Household, Households, Leg, Relay, Route, Rule, Settings, Upstream};
 use ipnet::IpNet;
 use reader::Reader;
 use std::collections::BTreeMap;
@@ -259,8 +260,20 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
         cache: draft.cache.clone(),
         tunnel: draft.tunnel.clone(),
         udp: draft.udp,
+        households: households(draft),
         access_log: draft.log.access.clone(),
     }
+}
+
+/// Households, as they are limited.
+fn households(draft: &Draft) -> Households {
+    let list = draft.households.iter().map(|household| Household {
+        name: household.name.clone().unwrap_or_default(),
+        addresses: household.addresses.clone(),
+        relays: household.relays.clone(),
+        limits: household.limits(),
+    });
+    Households { list: list.collect(), ..draft.shared.clone() }
 }
 
 #[cfg(test)]

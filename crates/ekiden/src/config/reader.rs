@@ -3,6 +3,7 @@
 use super::draft::Draft;
 use super::key::Key;
 use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
@@ -22,8 +23,24 @@ const MOST_LEGS: usize = 256;
 
 /// The names of tables, at the top.
 pub(super) const TABLES: &[&str] = &[
-    "leg", "upstream", "route", "rule", "access", "timeouts", "budgets", "dns", "relay", "buffers",
-    "pressure", "pool", "cache", "tunnel", "udp", "log",
+    "leg",
+    "upstream",
+    "route",
+    "rule",
+    "access",
+    "timeouts",
+    "budgets",
+    "dns",
+    "relay",
+    "buffers",
+    "pressure",
+    "pool",
+    "cache",
+    "tunnel",
+    "udp",
+    "households",
+    "household",
+    "log",
 ];
 
 /// A key that was set, and to what.
@@ -120,6 +137,12 @@ impl<'a> Reader<'a> {
         self.single(root, "cache", CACHE, &mut draft.cache);
         self.single(root, "tunnel", TUNNEL, &mut draft.tunnel);
         self.single(root, "udp", UDP, &mut draft.udp);
+        self.single(root, "households", HOUSEHOLDS, &mut draft.shared);
+        self.listed(root, "household", |reader, table, path| {
+            let mut household = super::draft::HouseholdDraft::default();
+            apply(reader.keys(table, path, HOUSEHOLD, &[]), &mut household);
+            draft.households.push(household);
+        });
         self.single(root, "log", LOG, &mut draft.log);
     }
 
@@ -331,6 +354,7 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
         ("pool", has(POOL, name)),
         ("cache", has(CACHE, name)),
         ("udp", has(UDP, name)),
+        ("households", has(HOUSEHOLDS, name)),
         ("log", has(LOG, name)),
         ("leg.NAME", has(LEG, name)),
     ];

@@ -2,6 +2,7 @@
 
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
@@ -97,6 +98,11 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     from.table("cache".to_owned(), "[cache]".to_owned(), CACHE, &draft.cache);
     from.table("tunnel".to_owned(), "[tunnel]".to_owned(), TUNNEL, &draft.tunnel);
     from.table("udp".to_owned(), "[udp]".to_owned(), UDP, &draft.udp);
+    from.table("households".to_owned(), "[households]".to_owned(), HOUSEHOLDS, &draft.shared);
+    for (index, household) in draft.households.iter().enumerate() {
+        let path = format!("household[{index}]");
+        from.table(path, "[[household]]".to_owned(), HOUSEHOLD, household);
+    }
     from.table("log".to_owned(), "[log]".to_owned(), LOG, &draft.log);
     tables
 }

@@ -1,6 +1,8 @@
 use super::*;
 use ekiden_model::units::{Bytes, Rate, Span};
-use ekiden_proxy::settings::{AccessLog, Movement, UpstreamProtocol};
+use ekiden_proxy::settings::{
+    AccessLog, Allowance, Limits, Movement, Strangers, Then, UpstreamProtocol,
+};
 
 fn problems(text: &str) -> String {
     render_all(&read(text, "test.toml").problems)
@@ -88,6 +90,87 @@ fn refuses_to_be_an_open_proxy() {
         "listen = [\"[::]:1\"]\n[[rule]]\nfrom = [\"0.0.0.0/0\", \"::/0\"]\naction = \"allow\"\n";
     let reading = read(everybody, "t");
     assert!(reading.is_usable() && reading.problems.len() == 1);
+}
+
+#[test]
+fn households_and_what_they_may() {
+    let text = r#"
+[households]
+uplink = "20 Mbit/s"
+strangers = "refuse"
+[[household]]
+name = "harbour"
+addresses = ["100.64.1.0/24", "fd65:6b69:64:1::/64"]
+rate_down = "5 Mbit/s"
+connection_rate_up = "1 Mbit/s"
+weight = 3
+connections = 64
+connects_per_second = 20
+quota = "100 GiB"
+period = "24 h"
+when_spent = "cut"
+[[household]]
+name = "school"
+relays = ["island"]
+quota = "1 GiB"
+"#;
+    let reading = read(text, "test.toml");
+    assert_eq!(render_all(&reading.problems), "");
+    let households = reading.settings.households;
+    let mbit = |n: u64| Some(Rate::from_bits_per_second(n * 1_000_000));
+    assert_eq!((households.uplink, households.downlink), (mbit(20), None));
+    assert_eq!(households.strangers, Strangers::Refuse);
+    let [harbour, school] = &households.list[..] else { panic!("two") };
+    assert_eq!((harbour.name.as_str(), harbour.addresses.len()), ("harbour", 2));
+    let day = Span::from_secs(86_400);
+    let quota = Allowance { bytes: Bytes::mib(100 << 10), period: day, then: Then::Cut };
+    let limits = Limits {
+        rates: [None, mbit(5)],
+        each: [mbit(1), None],
+        weight: 3,
+        connections: Some(64),
+        connects: Some(20),
+        quota: Some(quota),
+    };
+    assert_eq!(harbour.limits, limits);
+    assert_eq!(school.relays, ["island"]);
+    let then = Then::Slower(Rate::from_bits_per_second(256_000));
+    let period = day.saturating_mul(30);
+    let quota = Some(Allowance { bytes: Bytes::mib(1 << 10), period, then });
+    assert_eq!(school.limits, Limits { quota, ..Limits::default() });
+}
+
+#[test]
+fn households_that_cannot_be_told_apart_are_refused() {
+    let home = |rest: &str| format!("[[household]]\nname = \"a\"\n{rest}\n");
+    let at = "addresses = [\"100.64.1.0/24\"]\n";
+    for (text, part, usable) in [
+        ("[[household]]\naddresses = [\"100.64.0.1\"]".to_owned(), "has no `name`", false),
+        (home(""), "claims nobody", false),
+        (home(at) + &home("relays = [\"b\"]"), "there are two households `a`", false),
+        (
+            home(at) + "[[household]]\nname = \"b\"\naddresses = [\"100.64.1.0/24\"]",
+            "another household claims 100.64.1.0/24 already",
+            false,
+        ),
+        (home(&format!("{at}slower = \"1 Mbit/s\"")), "no effect without a `quota`", true),
+        (
+            home(&format!("{at}quota = \"1 GiB\"\nwhen_spent = \"cut\"\nslower = \"1 Mbit/s\"")),
+            "no effect where `when_spent` is \"cut\"",
+            true,
+        ),
+        (
+            home(&format!("{at}quota = \"1 GiB\"\nrate_up = \"100 kbit/s\"")),
+            "`slower`, 256 kbit/s, is not slower than this household's own rate",
+            true,
+        ),
+        (home(&format!("{at}when_spent = \"slow\"")), "did you mean `slower`", false),
+        ("[households]\nuplink = \"1 kbit/s\"".to_owned(), "too little", false),
+        ("[household]\nname = \"a\"".to_owned(), "[[household]]", false),
+    ] {
+        assert!(problems(&text).contains(part), "{text}: {}", problems(&text));
+        assert_eq!(read(&text, "t").is_usable(), usable, "{text}");
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! A value of a configuration, between its TOML and the field of the settings it belongs to.
 
+use super::draft::Spent;
 use super::pattern;
 use ekiden_model::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Rate, Share, Span};
-use ekiden_proxy::settings::{AccessLog, Carrier, Family, InitialRto, Movement, Pattern};
+use ekiden_proxy::settings::{
+    AccessLog, Carrier, Family, InitialRto, Movement, Pattern, Strangers,
+};
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -164,6 +167,8 @@ fields! {
     Carrier: Text(|text: String| one_of(CARRIERS, &CARRIER, &text), |v: &Carrier| word_of(CARRIERS, &CARRIER, v));
     Scheme: Text(|text: String| one_of(SCHEMES, &Scheme::ALL, &text), |v: &Scheme| word_of(SCHEMES, &Scheme::ALL, v));
     Excess: Text(|text: String| one_of(EXCESSES, &EXCESS, &text), |v: &Excess| word_of(EXCESSES, &EXCESS, v));
+    Strangers: Text(|text: String| one_of(STRANGERS, &STRANGER, &text), |v: &Strangers| word_of(STRANGERS, &STRANGER, v));
+    Spent: Text(|text: String| one_of(WHEN_SPENT, &SPENT, &text), |v: &Spent| word_of(WHEN_SPENT, &SPENT, v));
     Movement: Text(|text: String| movement(&text).ok(), |v: &Movement| print_movement(*v));
     AccessLog: Text(|text: String| access_log(&text).ok(), print_access_log);
 }
@@ -220,6 +225,14 @@ pub(super) const SCHEMES: &[&str] = &["fixed", "equation", "evict", "shrink"];
 /// The words for [`Carrier`].
 pub(super) const CARRIERS: &[&str] = &["auto", "udp", "tcp"];
 const CARRIER: [Carrier; 3] = [Carrier::Auto, Carrier::Udp, Carrier::Tcp];
+
+/// The words for [`Strangers`].
+pub(super) const STRANGERS: &[&str] = &["allow", "refuse"];
+const STRANGER: [Strangers; 2] = [Strangers::Allow, Strangers::Refuse];
+
+/// The words for [`Spent`].
+pub(super) const WHEN_SPENT: &[&str] = &["slower", "cut"];
+const SPENT: [Spent; 2] = [Spent::Slower, Spent::Cut];
 
 /// The words for [`Excess`].
 pub(super) const EXCESSES: &[&str] = &["proportional", "equal"];

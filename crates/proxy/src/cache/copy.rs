@@ -62,13 +62,15 @@ impl Copy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::households::Households;
     use crate::resources::Resources;
     use crate::settings::Settings;
 
     fn means() -> Arc<Means> {
         let settings = Settings::default();
         let (resources, _) = Resources::new(&settings);
-        Means::new(&settings.budgets, settings.relay.movement, resources, None)
+        let households = Households::new(&settings.households);
+        Means::new(&settings.budgets, settings.relay.movement, resources, households, None)
     }
 
     fn copy(length: Option<u64>, most: u64) -> Copy {

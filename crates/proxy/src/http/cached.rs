@@ -8,11 +8,15 @@ use crate::cache::{Cache, Found, Hit, cache_status};
 use crate::incoming::write_all;
 use crate::session::{Session, within};
 use ekiden_linux::clock;
+use ekiden_model::quota::Direction;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Bytes of a stored body written at a time: who takes none of them for as long as its leg may be silent is gone.
 const AT_ONCE: usize = 256 * 1024;
+
+/// The same where a household's limits may hold it up.
+const METERED: usize = 16 * 1024;
 
 /// Looks for a response to a request.
 pub(super) async fn consult(
@@ -77,11 +81,13 @@ pub(super) async fn send(
     let body = if request.method == "HEAD" { &[][..] } else { body };
     let patience = session.world.client_leg.leg.idle_timeout;
     // what is small goes in one packet with its head
-    let (first, rest) = body.split_at(body.len().min(AT_ONCE - head.len().min(AT_ONCE)));
+    let most = if session.member().is_some() { METERED } else { AT_ONCE };
+    let (first, rest) = body.split_at(body.len().min(most - head.len().min(most)));
     let first_bytes = [&head[..], first].concat();
     let parts = std::iter::once((&first_bytes[..], first.len()))
-        .chain(rest.chunks(AT_ONCE).map(|part| (part, part.len())));
+        .chain(rest.chunks(most).map(|part| (part, part.len())));
     for (bytes, payload) in parts {
+        session.pass(Direction::Down, payload).await.map_err(|error| error.to_string())?;
         within(patience, write_all(&session.client, bytes))
             .await
             .map_err(|error| format!("the client's connection broke: {error}"))?;

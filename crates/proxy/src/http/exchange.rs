@@ -179,6 +179,13 @@ async fn both_ways(
                         Err(Sending::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && !progress.is_answered() => {
                             break Err(Trouble::Failed(BadMessage::bad("the connection ended within the request body").into()));
                         }
+                        Err(Sending::Client(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                            let over = error.to_string();
+                            break Err(match progress.is_answered() {
+                                true => Trouble::Broken(over),
+                                false => Trouble::Failed(Failure::new(Kind::Denied, over)),
+                            });
+                        }
                         Err(Sending::Client(error)) => break Err(Trouble::Broken(format!("the client's connection broke: {error}"))),
                         Err(Sending::Malformed(bad)) if !progress.is_answered() => break Err(Trouble::Failed(bad.into())),
                         Err(Sending::Malformed(bad)) => break Err(Trouble::Broken(bad.to_string())),

@@ -12,6 +12,7 @@ pub const fn reason(status: u16) -> &'static str {
         403 => "Forbidden",
         405 => "Method Not Allowed",
         408 => "Request Timeout",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         501 => "Not Implemented",
         502 => "Bad Gateway",
@@ -49,13 +50,18 @@ pub fn refusal(status: u16, name: &str, text: &str, keep_alive: bool, head_only:
     bytes
 }
 
-/// The answer to one for whom there is no room; it may come again after so long, in whole seconds (RFC 9110
-/// §10.2.3).
+/// The answer to one that may come again after so long, in whole seconds (RFC 9110 §10.2.3).
 #[must_use]
-pub(crate) fn busy(name: &str, retry_after: Span, head_only: bool) -> Vec<u8> {
+pub(crate) fn later(
+    status: u16,
+    name: &str,
+    text: &str,
+    retry_after: Span,
+    head_only: bool,
+) -> Vec<u8> {
     let seconds = retry_after.as_nanos().div_ceil(1_000_000_000).max(1);
-    let text = format!("all connections are at work; try again in {seconds} s");
-    let refusal = refusal(503, name, &text, false, head_only);
+    let text = format!("{text}; try again in {seconds} s");
+    let refusal = refusal(status, name, &text, false, head_only);
     let field = format!("\r\nRetry-After: {seconds}\r\nConnection:");
     String::from_utf8_lossy(&refusal).replacen("\r\nConnection:", &field, 1).into_bytes()
 }
@@ -64,6 +70,7 @@ pub(crate) fn busy(name: &str, retry_after: Span, head_only: bool) -> Vec<u8> {
 const fn proxy_error(status: u16) -> &'static str {
     match status {
         403 => "destination_ip_prohibited",
+        429 => "http_request_denied",
         502 => "destination_unavailable",
         503 => "connection_limit_reached",
         504 => "connection_timeout",

@@ -7,10 +7,12 @@ use super::chunked::{Chunked, Output};
 use super::forward::head_limits;
 use super::head::Version;
 use crate::cache::Copy;
+use crate::households::Meter;
 use crate::incoming::{Incoming, write_all};
 use crate::pump::{Broken, Moved, Pump};
 use crate::session::Session;
 use ekiden_linux::clock;
+use ekiden_model::quota::Direction;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -42,6 +44,7 @@ pub(super) async fn upload(
                 Arc::clone(to),
                 early,
                 Some(left),
+                Meter::new(session.member(), Direction::Up),
                 Arc::clone(&session.world.means),
             );
             move_all(session, pump, true).await.map_err(|broken| match broken {
@@ -63,9 +66,11 @@ pub(super) async fn upload(
                 let before = chunked.bytes();
                 let used = chunked.read(client.bytes(), &mut out).map_err(Sending::Malformed)?;
                 client.consume(used);
+                let payload = chunked.bytes() - before;
+                session.pass(Direction::Up, payload as usize).await.map_err(Sending::Client)?;
                 write_all(to, &out).await.map_err(|_| Sending::Origin)?;
                 out.clear();
-                session.registered.moved(clock::now(), chunked.bytes() - before, 0, 0);
+                session.registered.moved(clock::now(), payload, 0, 0);
             }
             Ok(())
         }
@@ -101,8 +106,10 @@ pub(super) async fn pump_down(
     };
     let left = length.map(|n| n - early.len() as u64);
     let (from, to) = (Arc::clone(&origin.stream), Arc::clone(&session.client));
-    let pump = Pump::new(from, to, early, left, Arc::clone(&session.world.means));
+    let meter = Meter::new(session.member(), Direction::Down);
+    let pump = Pump::new(from, to, early, left, meter, Arc::clone(&session.world.means));
     move_all(session, pump, false).await.map_err(|broken| match broken {
+        Broken::Source(error) if error.kind() == io::ErrorKind::QuotaExceeded => error.to_string(),
         Broken::Source(error) => format!("the server's connection broke in the response: {error}"),
         Broken::Sink(error) => format!("the client's connection broke: {error}"),
     })
@@ -137,8 +144,9 @@ async fn more(origin: &mut Incoming) -> Result<(), String> {
     }
 }
 
-/// Sends bytes to the client, of which so many are payload.
+/// Sends bytes to the client, of which so many are payload, when they may go.
 async fn down(session: &Session, bytes: &[u8], payload: usize) -> Result<(), String> {
+    session.pass(Direction::Down, payload).await.map_err(|error| error.to_string())?;
     write_all(&session.client, bytes)
         .await
         .map_err(|error| format!("the client's connection broke: {error}"))?;

@@ -6,6 +6,7 @@ use crate::status::{ConnectionStatus, Explanation, LegExplanation};
 use ekiden_linux::clock;
 use ekiden_model::traffic::Class;
 use ekiden_model::units::Time;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 impl Entry {
@@ -32,6 +33,11 @@ impl Entry {
         } else {
             "in use, and never closed to make room"
         };
+        let household = match (&connection.household, &connection.waits) {
+            (None, _) => "none claims it, and nothing limits it".to_owned(),
+            (Some(name), None) => format!("«{name}»: it does not wait for its turn"),
+            (Some(name), Some(waits)) => format!("«{name}»: {waits}"),
+        };
         let [client, upstream] = self.leg_numbers();
         let legs = connection.legs.iter().map(|leg| LegExplanation {
             side: leg.side.clone(),
@@ -39,7 +45,7 @@ impl Entry {
         });
         let legs = legs.collect();
         let (class, idle) = (class.to_owned(), idle.to_owned());
-        Explanation { connection, class, route, idle, legs }
+        Explanation { connection, class, route, idle, household, legs }
     }
 
     pub(crate) fn status(&self) -> ConnectionStatus {
@@ -50,6 +56,7 @@ impl Entry {
                 .map_or_else(String::new, ToString::to_string)
         };
         let seconds = |since: Time| now.since(since).as_micros() as f64 / 1e6;
+        let member = self.member.get().and_then(Weak::upgrade);
         let mut detail = locked(&self.detail);
         detail.look();
         let legs = [("client", &detail.client), ("upstream", &detail.upstream)];
@@ -64,6 +71,8 @@ impl Entry {
             }
             .to_owned(),
             client: self.client,
+            household: member.as_ref().map(|member| member.household().to_owned()),
+            waits: member.as_ref().and_then(|member| member.why()),
             destination: detail.destination.clone(),
             through: detail.through.to_vec(),
             age_seconds: seconds(self.since),

@@ -130,21 +130,50 @@ impl Resources {
         if let Some(arrival) = newcomer.arrival {
             return arrival.refuse();
         }
-        if REFUSALS.fetch_add(1, Relaxed) >= MOST_REFUSALS {
-            REFUSALS.fetch_sub(1, Relaxed);
-            return;
-        }
         let name = Arc::clone(&locked(&self.state).name);
-        tokio::spawn(async move {
-            // gone or silent, there is nobody to be told
-            let _ = say_busy(&newcomer.stream, &name, retry_after).await;
-            REFUSALS.fetch_sub(1, Relaxed);
-        });
+        let text = "all connections are at work".to_owned();
+        let turned = Turned { status: 503, text, retry_after: Some(retry_after) };
+        if REFUSALS.load(Relaxed) < MOST_REFUSALS {
+            tokio::spawn(async move { turn_away(&newcomer.stream, &name, &turned).await });
+        }
     }
 }
 
-/// Says in the client's own protocol that there is no room.
-async fn say_busy(stream: &TcpStream, name: &str, retry_after: Span) -> io::Result<()> {
+/// What one is told that is not served.
+#[derive(Debug, Clone)]
+pub(crate) struct Turned {
+    pub(crate) status: u16,
+    pub(crate) text: String,
+    /// When it may come again.
+    pub(crate) retry_after: Option<Span>,
+}
+
+/// Says in the client's own protocol that it is not served; without a word where too many are told.
+pub(crate) async fn turn_away(stream: &TcpStream, name: &str, turned: &Turned) {
+    let counted = Counted::new();
+    if counted.is_some() {
+        // gone or silent, there is nobody to be told
+        let _ = say_no(stream, name, turned).await;
+    }
+}
+
+/// One of the refusals under way.
+struct Counted;
+
+impl Counted {
+    fn new() -> Option<Self> {
+        let counted = Self;
+        (REFUSALS.fetch_add(1, Relaxed) < MOST_REFUSALS).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        REFUSALS.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn say_no(stream: &TcpStream, name: &str, turned: &Turned) -> io::Result<()> {
     let speaking = async {
         let mut first = [0; 5];
         let n = stream.peek(&mut first).await?;
@@ -156,11 +185,19 @@ async fn say_busy(stream: &TcpStream, name: &str, retry_after: Span) -> io::Resu
                 write_all(stream, &[5, 0]).await?;
                 let methods = first.get(1).copied().map_or(3, |n| usize::from(n) + 3);
                 wait_for(stream, methods).await?;
-                write_all(stream, &[5, 1, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
+                // general failure, or not allowed
+                let reply = if turned.status == 403 { 2 } else { 1 };
+                write_all(stream, &[5, reply, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
             }
             Some(4) => write_all(stream, &[0, 91, 0, 0, 0, 0, 0, 0]).await?,
             Some(_) => {
-                write_all(stream, &reply::busy(name, retry_after, first == b"HEAD ")).await?
+                let Turned { status, text, retry_after } = turned;
+                let head_only = first == b"HEAD ";
+                let words = match retry_after {
+                    Some(after) => reply::later(*status, name, text, *after, head_only),
+                    None => reply::refusal(*status, name, text, false, head_only),
+                };
+                write_all(stream, &words).await?;
             }
         }
         Ok(())

@@ -148,6 +148,9 @@ pub struct UdpStatus {
     pub refused: u64,
     /// Dropped: no such name, no route, no room at the moment.
     pub undelivered: u64,
+    /// Dropped: over a household's limits, or the relay's.
+    #[serde(default)]
+    pub limited: u64,
 }
 
 /// One buffer of one leg.
@@ -180,6 +183,9 @@ pub struct Explanation {
     pub route: String,
     /// Whether it counts as idle and may be closed to make room, in words.
     pub idle: String,
+    /// Whose it is, and for what it waits by that household's limits, in words.
+    #[serde(default)]
+    pub household: String,
     /// The legs' buffers, the client's first.
     pub legs: Vec<LegExplanation>,
 }

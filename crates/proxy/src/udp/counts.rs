@@ -15,6 +15,8 @@ pub(super) enum Loss {
     Refused,
     /// No such name, no route, no room at the moment.
     Undelivered,
+    /// Over the household's limits, or the relay's.
+    Limited,
 }
 
 /// Sums of all associations since the start.
@@ -24,7 +26,7 @@ pub(crate) struct Counts {
     begun: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
-    lost: [AtomicU64; 4],
+    lost: [AtomicU64; 5],
 }
 
 /// One association, counted as long as this is there.
@@ -45,6 +47,11 @@ impl Counts {
         Some(Association { all: Arc::clone(self), up: 0, down: 0, lost: 0 })
     }
 
+    /// A datagram of a flow that came out of a tunnel was over the limits.
+    pub(super) fn limited(&self) {
+        self.lost[Loss::Limited as usize].fetch_add(1, Relaxed);
+    }
+
     /// One look; `most` is how many there may be.
     pub(crate) fn status(&self, most: u64) -> UdpStatus {
         let lost = |loss: Loss| self.lost[loss as usize].load(Relaxed);
@@ -58,6 +65,7 @@ impl Counts {
             foreign: lost(Loss::Foreign),
             refused: lost(Loss::Refused),
             undelivered: lost(Loss::Undelivered),
+            limited: lost(Loss::Limited),
         }
     }
 }

@@ -6,8 +6,10 @@ use super::{IN_A_ROW, wait};
 use crate::tunnels::{destination, reason, refuse};
 use crate::world::World;
 use ekiden_linux::clock;
+use ekiden_model::quota::Direction;
 use ekiden_tunnel::driver::Incoming;
 use ekiden_tunnel::reason::Reason;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// Serves a flow of packets to its end.
@@ -25,7 +27,24 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
         tracing::debug!(%relay, %to, "datagrams refused: {denied}");
         return refuse(flow, Reason::Denied, &denied.to_string());
     }
+    let nowhere = Ipv4Addr::UNSPECIFIED.into();
+    let member = match world.means.households.receive(nowhere, Some(&relay), None) {
+        Ok(member) => member,
+        Err(not) => {
+            tracing::debug!(%relay, %to, "datagrams refused: {not}");
+            return refuse(flow, Reason::Denied, &not.to_string());
+        }
+    };
     tracing::debug!(%relay, %to, "datagrams through a tunnel begin");
+    let counts = Arc::clone(&world.means.udp);
+    // the household's limits; `None`: it is over
+    let may_go = |direction, bytes| {
+        let passes = member.as_ref().map_or(Some(true), |member| member.datagram(direction, bytes));
+        if passes == Some(false) {
+            counts.limited();
+        }
+        passes
+    };
     let idle = world.settings.udp.idle;
     let mut way = Way::new(world, whose, opening.hops);
     let mut answered = false;
@@ -34,6 +53,11 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
         tokio::select! {
             packet = flow.packet() => {
                 let Ok(packet) = packet else { return };
+                match may_go(Direction::Up, packet.len()) {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => return refuse(flow, Reason::Denied, "the household is not served any more"),
+                }
                 match way.send(&to, &packet) {
                     Err(Lost::Refused(failure)) if !answered => {
                         return refuse(flow, reason(failure.kind), &failure.text);
@@ -45,7 +69,11 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
             }
             () = way.ready() => for _ in 0..IN_A_ROW {
                 match way.receive() {
-                    Some(Ok(Received::Came(_, payload))) => drop(flow.send_packet(payload.into())),
+                    Some(Ok(Received::Came(_, payload))) => {
+                        if may_go(Direction::Down, payload.len()) == Some(true) {
+                            let _ = flow.send_packet(payload.into());
+                        }
+                    }
                     Some(Ok(Received::Sent(_)) | Err(Lost::Undelivered(_))) => {}
                     Some(Err(Lost::Refused(failure))) if !answered => {
                         return refuse(flow, reason(failure.kind), &failure.text);

@@ -195,6 +195,19 @@ impl Row {
         &self.servers[self.servers.len() - 1]
     }
 
+    /// The last relay of the row.
+    pub fn back_server(&self) -> &Server {
+        &self.servers[0]
+    }
+
+    /// Gives the first relay other settings.
+    pub fn reload_front(&self, settings: Settings) {
+        let settings = Settings { name: "relay-0".to_owned(), ..settings };
+        let runtime = self.runtime.as_ref().unwrap();
+        let _inside = runtime.enter();
+        self.front_server().reload(Arc::new(settings)).unwrap();
+    }
+
     /// Stops the first relay gracefully, with that limit.
     pub fn stop_front(&mut self, limit: Duration) -> Stopped {
         let server = self.servers.pop().unwrap();

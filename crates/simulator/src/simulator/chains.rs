@@ -35,6 +35,7 @@ impl<O: Observer> Simulator<O> {
             down,
             asked: vec![false; count],
             held: vec![0; count],
+            seats: vec![None; count],
             result: ChainResult::default(),
         });
         Ok(number)
@@ -110,19 +111,47 @@ impl<O: Observer> Simulator<O> {
     /// The relay at the near end of connection `at` reads what it can hold and writes what the next
     /// socket takes.
     fn pump(&mut self, now: Time, behind: u32, at: usize) {
-        let Some(chain) = self.flows.get(behind as usize).and_then(|flow| flow.chain) else {
+        self.hand_on(now, behind, at);
+        if self.limited.is_some() {
+            self.call_ready(now);
+        }
+    }
+
+    pub(super) fn hand_on(&mut self, now: Time, behind: u32, at: usize) {
+        let Some(number) = self.flows.get(behind as usize).and_then(|flow| flow.chain) else {
             return;
         };
-        let Some(chain) = self.chains.get_mut(chain as usize) else { return };
+        let Some(chain) = self.chains.get(number as usize) else { return };
         let most = chain.config.held;
-        let (Some(held), Some(ahead)) = (chain.held.get_mut(at), chain.down.get(at - 1).copied())
+        let (Some(held), Some(ahead)) =
+            (chain.held.get(at).copied(), chain.down.get(at - 1).copied())
         else {
             return;
         };
+        let seat = chain.seats.get(at).copied().flatten();
         let writable = self.flows.get(ahead as usize).map_or(0, |flow| flow.sender.writable());
-        let Some(flow) = self.flows.get_mut(behind as usize) else { return };
+        let unread = self.flows.get(behind as usize).map_or(0, |flow| flow.unread);
         // what the next socket takes at once needs no room of the relay's own
-        let read = flow.unread.min(most.saturating_sub(*held).saturating_add(writable));
+        let mut read = unread.min(most.saturating_sub(held).saturating_add(writable));
+        if let Some(seat) = seat {
+            let (want, mut may) = (read, 0);
+            while may < want {
+                match self.may_read(now, seat, want - may) {
+                    0 => break,
+                    more => may += more,
+                }
+            }
+            if want == 0 {
+                self.may_read(now, seat, 0);
+            }
+            read = may;
+        }
+        let Some(held) =
+            self.chains.get_mut(number as usize).and_then(|chain| chain.held.get_mut(at))
+        else {
+            return;
+        };
+        let Some(flow) = self.flows.get_mut(behind as usize) else { return };
         flow.unread -= read;
         flow.receiver.on_read(read);
         let write = (*held + read).min(writable);

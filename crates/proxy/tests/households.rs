@@ -1,0 +1,546 @@
+//! Households through real sockets: every byte is counted once, quotas end to the byte, limits change and
+//! connections end while they run. Rates are measured in `benches/households.rs`, not here.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+mod http_common;
+
+use common::{DOORS, Door, Row, connect, descriptors, pattern, wait_for};
+use ekiden_model::units::{Bytes, Rate, Span};
+use ekiden_proxy::settings::{
+    Allowance, Household, Limits, Movement, Settings, Strangers, Then, UpstreamProtocol,
+};
+use ekiden_proxy::status::{HouseholdStatus, Status};
+use http_common::{Origin, PATIENCE, Relay, field, get};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const UP: usize = 300_007;
+const DOWN: usize = 700_001;
+
+fn rate(text: &str) -> Option<Rate> {
+    Some(text.parse().unwrap())
+}
+
+/// This machine's household.
+fn household(limits: Limits) -> Household {
+    Household {
+        name: "home".to_owned(),
+        addresses: vec!["127.0.0.0/8".parse().unwrap()],
+        relays: vec!["before".to_owned()],
+        limits,
+    }
+}
+
+fn settings(movement: Movement, limits: Limits) -> Settings {
+    let mut settings = common::settings(movement);
+    settings.households.list = vec![household(limits)];
+    settings
+}
+
+/// Rates that wait now and then, and hardly hold anybody up.
+fn fast() -> Limits {
+    Limits { rates: [rate("40 Mbit/s"), rate("80 Mbit/s")], ..Limits::default() }
+}
+
+fn quota(bytes: u64, then: Then) -> Limits {
+    let quota = Allowance { bytes: Bytes::new(bytes), period: Span::from_secs(3600), then };
+    Limits { quota: Some(quota), ..Limits::default() }
+}
+
+fn home(status: &Status) -> HouseholdStatus {
+    let households = status.households.clone().unwrap().households;
+    households.into_iter().find(|one| one.name == "home").unwrap()
+}
+
+/// A server that takes `up` bytes and then sends `down`, to so many clients, and says what it got.
+fn server(clients: usize, up: usize, down: usize) -> (SocketAddr, JoinHandle<()>) {
+    let (listener, address) = common::listener();
+    let thread = std::thread::spawn(move || {
+        for _ in 0..clients {
+            let (mut stream, _) = listener.accept().unwrap();
+            std::thread::spawn(move || {
+                let mut got = vec![0; up];
+                stream.read_exact(&mut got).unwrap();
+                assert!(got == pattern(1, up));
+                // the client may be cut off
+                let _ = stream.write_all(&pattern(2, down));
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read(&mut [0]);
+            });
+        }
+    });
+    (address, thread)
+}
+
+/// Sends, with the first bytes right behind the request's head, and reads all.
+fn exchange(door: Door, relay: SocketAddr, to: SocketAddr) {
+    let up = pattern(1, UP);
+    let mut stream = match door {
+        Door::Connect => {
+            let mut stream = connect(relay);
+            let head = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n");
+            stream.write_all(&[head.as_bytes(), &up[..1_234]].concat()).unwrap();
+            assert!(common::read_head(&mut stream).starts_with("HTTP/1.1 200"));
+            stream.write_all(&up[1_234..]).unwrap();
+            stream
+        }
+        door => {
+            let mut stream = door.open(relay, to);
+            stream.write_all(&up).unwrap();
+            stream
+        }
+    };
+    let mut down = Vec::new();
+    stream.read_to_end(&mut down).unwrap();
+    assert!(down == pattern(2, DOWN), "{} of {DOWN}", down.len());
+}
+
+fn used(server: &ekiden_proxy::Server) -> Vec<(String, u64, u64)> {
+    let usage = server.handle().households().usage();
+    usage.into_iter().map(|one| (one.household.to_string(), one.down, one.up)).collect()
+}
+
+#[test]
+fn every_byte_is_counted_once_through_every_door() {
+    for movement in [Movement::Copy, Movement::Splice, Movement::Random(3)] {
+        let row = Row::single(settings(movement, fast()));
+        let (to, serving) = server(DOORS.len(), UP, DOWN);
+        for door in DOORS {
+            exchange(door, row.front(), to);
+        }
+        serving.join().unwrap();
+        row.wait_until_empty();
+        let n = DOORS.len() as u64;
+        let all = ("home".to_owned(), n * DOWN as u64, n * UP as u64);
+        assert_eq!(used(row.front_server()), [all], "{movement:?}");
+    }
+}
+
+#[test]
+fn and_at_both_ends_of_a_tunnel() {
+    let row = Row::start(2, UpstreamProtocol::Tunnel, &settings(Movement::Auto, fast()));
+    let (to, serving) = server(1, UP, DOWN);
+    exchange(Door::Socks5, row.front(), to);
+    serving.join().unwrap();
+    row.wait_until_empty();
+    let all = [("home".to_owned(), DOWN as u64, UP as u64)];
+    assert_eq!(used(row.front_server()), all);
+    // the relay at the far end knows it by the tunnel it comes out of
+    assert_eq!(used(row.back_server()), all);
+}
+
+fn relay(limits: Limits) -> Relay {
+    relay_with(limits, |_| {})
+}
+
+fn relay_with(limits: Limits, edit: impl FnOnce(&mut Settings)) -> Relay {
+    Relay::with(|settings| {
+        settings.households.list = vec![household(limits)];
+        edit(settings);
+    })
+}
+
+fn of(relay: &Relay) -> (u64, u64) {
+    let used = used(relay.server.as_ref().unwrap());
+    (used[0].1, used[0].2)
+}
+
+#[test]
+fn bodies_are_counted_however_they_come() {
+    let relay = relay(fast());
+    let origin = Origin::new();
+    let body = "y".repeat(100_000);
+    let chunks = format!("186A0\r\n{body}\r\n0\r\n\r\n");
+    let chunked = "Transfer-Encoding: chunked\r\n";
+    let mut client = relay.client();
+    for (fields, sent) in [("Content-Length: 100000\r\n", &body), (chunked, &chunks)] {
+        client.send(http_common::request("POST", &origin, "/", fields));
+        client.send(sent);
+        let mut server = origin.accept();
+        server.head();
+        let whole = |wire: &mut http_common::Wire| match fields == chunked {
+            // others may chunk it otherwise
+            true => wire.until("\r\n0\r\n\r\n").matches('y').count(),
+            false => wire.exactly(body.len()).len(),
+        };
+        assert_eq!(whole(&mut server), body.len());
+        server.send(format!("HTTP/1.1 200 OK\r\n{fields}Connection: close\r\n\r\n{sent}"));
+        client.head();
+        assert_eq!(whole(&mut client), body.len());
+    }
+    // up to the end of the connection
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    server.send(format!("HTTP/1.1 200 OK\r\n\r\n{body}"));
+    server.finish();
+    client.head();
+    assert_eq!(client.until_end().len(), body.len());
+    assert_eq!(of(&relay), (300_000, 200_000));
+}
+
+#[test]
+fn what_comes_out_of_the_cache_counts_too_and_waits_as_well() {
+    let relay = relay_with(fast(), |settings| settings.cache.memory = Some(Bytes::mib(16)));
+    wait_for(|| relay.status().cache.unwrap().open, || "the cache opens".to_owned());
+    let origin = Origin::new();
+    let body = "z".repeat(1_000_000);
+    let response = format!(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for nth in 1..=3 {
+        let mut client = relay.client();
+        client.send(get(&origin, "/", ""));
+        if nth == 1 {
+            let mut server = origin.accept();
+            server.head();
+            server.send(&response);
+        }
+        client.head();
+        assert!(client.exactly(body.len()) == body.as_bytes());
+        assert_eq!(of(&relay), (nth * 1_000_000, 0));
+    }
+    assert_eq!(relay.status().cache.unwrap().hits, 2);
+}
+
+/// Bytes until the connection ends, however it does.
+fn until_gone(stream: &mut TcpStream) -> usize {
+    let (mut total, mut bytes) = (0, [0; 65_536]);
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return total,
+            Ok(n) => total += n,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return total,
+            Err(error) => panic!("{error} after {total}"),
+        }
+    }
+}
+
+#[test]
+fn a_quota_that_cuts_ends_to_the_byte() {
+    const QUOTA: u64 = 1_000_003;
+    for movement in [Movement::Copy, Movement::Splice] {
+        for door in DOORS {
+            let row = Row::single(settings(movement, quota(QUOTA, Then::Cut)));
+            let (to, serving) = server(1, 0, 4_000_000);
+            let mut stream = door.open(row.front(), to);
+            assert_eq!(until_gone(&mut stream) as u64, QUOTA, "{movement:?} {door:?}");
+            serving.join().unwrap();
+            drop(stream);
+            row.wait_until_empty();
+            assert_eq!(used(row.front_server()), [("home".to_owned(), QUOTA, 0)]);
+            assert_eq!(home(&row.front_server().status()).state, "cut");
+            let mut client = connect(row.front());
+            write!(client, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+            assert!(answer.contains("«home»: the household's quota is used up"), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn an_upload_that_uses_up_the_quota_is_told() {
+    let relay = relay(quota(100_000, Then::Cut));
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(http_common::request("POST", &origin, "/", "Content-Length: 200000\r\n"));
+    client.send("y".repeat(200_000));
+    let mut server = origin.accept();
+    server.head();
+    let head = client.head();
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    let body = client.until_end();
+    assert!(body.contains("household «home» has used up its quota"), "{body}");
+    assert!(server.rest().0.len() <= 100_000);
+    assert_eq!(of(&relay), (0, 100_000));
+}
+
+#[test]
+fn a_quota_of_several_connections_is_one() {
+    const QUOTA: u64 = 3_000_000;
+    let row = Row::single(settings(Movement::Auto, quota(QUOTA, Then::Cut)));
+    let (to, serving) = server(8, 0, 1_000_000);
+    let clients: Vec<_> = (0..8)
+        .map(|_| {
+            let mut stream = Door::Connect.open(row.front(), to);
+            std::thread::spawn(move || until_gone(&mut stream) as u64)
+        })
+        .collect();
+    let got: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+    serving.join().unwrap();
+    row.wait_until_empty();
+    assert_eq!(used(row.front_server()), [("home".to_owned(), QUOTA, 0)]);
+    assert_eq!(got, QUOTA);
+}
+
+#[test]
+fn a_quota_that_slows_lets_the_rest_come() {
+    let slower = Then::Slower("80 Mbit/s".parse().unwrap());
+    let row = Row::single(settings(Movement::Auto, quota(1_000_000, slower)));
+    let (to, serving) = server(1, 0, 3_000_000);
+    let mut stream = Door::Socks5.open(row.front(), to);
+    assert_eq!(until_gone(&mut stream), 3_000_000);
+    serving.join().unwrap();
+    let seen = home(&row.front_server().status());
+    assert_eq!((seen.state.as_str(), seen.quota_left), ("slower", Some(0)));
+    assert_eq!((seen.limit_down, seen.bytes_down), (Some(80_000_000), 3_000_000));
+}
+
+/// So slow that nothing but another limit ends it.
+fn crawl() -> Limits {
+    Limits { rates: [rate("8 kbit/s"), rate("8 kbit/s")], ..Limits::default() }
+}
+
+#[test]
+fn a_limit_changes_under_a_connection_that_runs_and_says_why_it_waits() {
+    for movement in [Movement::Copy, Movement::Splice] {
+        let row = Row::single(settings(movement, crawl()));
+        let handle = row.front_server().handle();
+        let (to, serving) = server(1, 0, 2_000_000);
+        let mut stream = Door::Connect.open(row.front(), to);
+        let waits = || {
+            let status = handle.status();
+            let connection = status.connections.first().cloned();
+            connection.and_then(|one| Some((one.id, one.household?, one.waits?)))
+        };
+        wait_for(|| waits().is_some(), || format!("{:?}", handle.status()));
+        let (id, name, why) = waits().unwrap();
+        assert_eq!((name.as_str(), why.as_str()), ("home", "down waits for its household's rate"));
+        let explained = handle.explain(id).unwrap().household;
+        assert_eq!(explained, "«home»: down waits for its household's rate");
+        assert_eq!(home(&handle.status()).waiting_down, 1);
+        // its burst may have passed, and little more
+        assert!(home(&handle.status()).bytes_down < 1_000_000);
+        handle.households().set("home", Limits::default());
+        assert_eq!(until_gone(&mut stream), 2_000_000);
+        serving.join().unwrap();
+        let seen = home(&handle.status());
+        assert_eq!((seen.bytes_down, seen.limit_down, seen.waiting_down), (2_000_000, None, 0));
+    }
+}
+
+#[test]
+fn so_does_the_relay_s_own_rate_by_a_reload() {
+    let slow = settings(Movement::Auto, Limits::default());
+    let with = |downlink: Option<Rate>, listen: Vec<SocketAddr>| {
+        let mut settings = slow.clone();
+        settings.households.downlink = downlink;
+        if !listen.is_empty() {
+            settings.listen = listen;
+        }
+        settings
+    };
+    let row = Row::single(with(rate("8 kbit/s"), Vec::new()));
+    let handle = row.front_server().handle();
+    let (to, serving) = server(1, 0, 2_000_000);
+    let mut stream = Door::Connect.open(row.front(), to);
+    let why = || handle.status().connections.first().and_then(|one| one.waits.clone());
+    wait_for(|| why().is_some(), || format!("{:?}", handle.status()));
+    assert_eq!(
+        why().as_deref(),
+        Some("down waits for its household's turn: the relay's own rate is full")
+    );
+    assert_eq!(handle.status().households.unwrap().waiting_down, 1);
+    row.reload_front(with(None, vec![row.front()]));
+    assert_eq!(until_gone(&mut stream), 2_000_000);
+    serving.join().unwrap();
+}
+
+#[test]
+fn connections_of_a_household_that_is_removed_end() {
+    let row = Row::single(settings(Movement::Auto, fast()));
+    let households = row.front_server().handle().households();
+    let (to, _serving) = server(2, 0, usize::from(u16::MAX) * 1_000);
+    let (silent, silent_at) = common::listener();
+    let mut busy = Door::Connect.open(row.front(), to);
+    let mut waiting = Door::Socks5.open(row.front(), to);
+    let mut idle = Door::Socks5.open(row.front(), silent_at);
+    let _kept: (TcpStream, SocketAddr) = silent.accept().unwrap();
+    let mut new = connect(row.front());
+    new.write_all(b"GET http://").unwrap();
+    busy.read_exact(&mut [0; 100_000]).unwrap();
+    let seen = || home(&row.front_server().status()).connections;
+    wait_for(|| seen() == 4, || format!("{} connections", seen()));
+    assert_eq!(households.remove("home"), 4);
+    assert_eq!(households.remove("home"), 0);
+    for stream in [&mut busy, &mut waiting, &mut idle, &mut new] {
+        until_gone(stream);
+    }
+    row.wait_until_empty();
+    // what it used is still known
+    let before = used(row.front_server());
+    assert!(before[0].1 >= 100_000, "{before:?}");
+    let mut client = connect(row.front());
+    client.write_all(b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let answer = common::read_head(&mut client);
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    // and goes on being counted when it comes back
+    households.set("home", fast());
+    let (to, serving) = server(1, UP, DOWN);
+    exchange(Door::Connect, row.front(), to);
+    serving.join().unwrap();
+    let after = used(row.front_server());
+    assert_eq!((after[0].1, after[0].2), (before[0].1 + DOWN as u64, before[0].2 + UP as u64));
+}
+
+#[test]
+fn a_household_that_leaves_the_configuration_goes_with_its_connections() {
+    let row = Row::single(settings(Movement::Auto, fast()));
+    let (listener, at) = common::listener();
+    let mut idle = Door::Connect.open(row.front(), at);
+    let _kept = listener.accept().unwrap();
+    let mut without = common::settings(Movement::Auto);
+    without.listen = vec![row.front()];
+    row.reload_front(without);
+    assert_eq!(until_gone(&mut idle), 0);
+    assert!(row.front_server().status().households.is_none());
+    // and then nobody is measured
+    let (to, serving) = server(1, UP, DOWN);
+    exchange(Door::Connect, row.front(), to);
+    serving.join().unwrap();
+    assert_eq!(used(row.front_server()), [("home".to_owned(), 0, 0)]);
+}
+
+/// What a SOCKS5 client is told at once.
+fn socks_reply(relay: SocketAddr) -> Vec<u8> {
+    let mut stream = connect(relay);
+    stream.write_all(&[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1, 0, 9]).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn strangers_are_told_that_they_are_and_so_are_those_who_are_too_many() {
+    let stranger = Relay::with(|settings| settings.households.strangers = Strangers::Refuse);
+    let mut client = stranger.client();
+    client.send("GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n");
+    let head = client.head();
+    assert!(head.starts_with("HTTP/1.1 403 "), "{head}");
+    assert!(client.until_end().contains("no household of this relay claims this client"));
+    assert_eq!(socks_reply(stranger.address), [5, 0, 5, 2, 0, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(stranger.status().households.unwrap().refused, 2);
+
+    let narrow = relay(Limits { connections: Some(2), ..Limits::default() });
+    let mut first = narrow.client();
+    let _second = narrow.client();
+    let seen = || home(&narrow.status()).connections;
+    wait_for(|| seen() == 2, || format!("{}", seen()));
+    let mut third = narrow.client();
+    third.send("GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n");
+    let head = third.head();
+    assert!(head.starts_with("HTTP/1.1 429 "), "{head}");
+    assert_eq!(field(&head, "retry-after"), Some("1"));
+    assert!(third.until_end().contains("«home»: the household has 2 connections already"));
+    assert_eq!(socks_reply(narrow.address), [5, 0, 5, 1, 0, 1, 0, 0, 0, 0, 0, 0]);
+    first.finish();
+    assert_eq!(first.until_end(), "");
+    wait_for(|| seen() == 1, || format!("{}", seen()));
+    assert!(narrow.client().stream.peer_addr().is_ok());
+
+    let slow = relay(Limits { connects: Some(1), ..Limits::default() });
+    let _clients: Vec<_> = (0..5).map(|_| slow.client()).collect();
+    wait_for(|| home(&slow.status()).connections == 5, || "five at once".to_owned());
+    let mut sixth = slow.client();
+    sixth.send("GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n");
+    // on a machine so slow that a second has passed it is let in
+    assert!(sixth.head().starts_with("HTTP/1.1 "));
+}
+
+#[test]
+fn all_strangers_together_are_a_household_where_the_relay_has_a_rate() {
+    let mut settings = common::settings(Movement::Auto);
+    settings.households.downlink = rate("400 Mbit/s");
+    let row = Row::single(settings);
+    let (to, serving) = server(1, UP, DOWN);
+    exchange(Door::Connect, row.front(), to);
+    serving.join().unwrap();
+    assert_eq!(used(row.front_server()), [("(strangers)".to_owned(), DOWN as u64, UP as u64)]);
+    let status = row.front_server().status().households.unwrap();
+    assert_eq!(
+        (status.downlink, status.households[0].state.as_str()),
+        (Some(400_000_000), "strangers")
+    );
+}
+
+/// So many datagrams through an association, each of 1,000 bytes; and who receives them.
+fn datagrams(relay: SocketAddr, n: u64) -> (TcpStream, UdpSocket) {
+    let mut tcp = connect(relay);
+    tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut answer = [0; 12];
+    tcp.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..4], [5, 0, 5, 0]);
+    let port = SocketAddr::from(([127, 0, 0, 1], u16::from_be_bytes([answer[10], answer[11]])));
+    let [from, to] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    to.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = ekiden_proxy::socks::write_datagram_head(to.local_addr().unwrap());
+    for _ in 0..n {
+        from.send_to(&[&head[..], &[7; 1_000]].concat(), port).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    (tcp, to)
+}
+
+#[test]
+fn datagrams_over_the_limit_are_dropped_and_counted() {
+    const SENT: u64 = 60;
+    let relay = relay(crawl());
+    let (_association, to) = datagrams(relay.address, SENT);
+    let udp = || relay.status().udp;
+    let all = || udp().datagrams_up + udp().limited;
+    wait_for(|| all() == SENT, || format!("{:?}", udp()));
+    // 16 at once, by the burst
+    assert!(udp().datagrams_up >= 16 && udp().limited > 0, "{:?}", udp());
+    assert_eq!(of(&relay), (0, udp().datagrams_up * 1_000));
+    for _ in 0..udp().datagrams_up {
+        assert_eq!(to.recv(&mut [0; 2_000]).unwrap(), 1_000);
+    }
+}
+
+#[test]
+fn and_so_are_those_that_come_out_of_a_tunnel() {
+    let mut settings = settings(Movement::Auto, crawl());
+    // at the first relay nobody's, at the second the other relay's household
+    settings.households.list[0].addresses.clear();
+    let row = Row::start(2, UpstreamProtocol::Tunnel, &settings);
+    let (_association, to) = datagrams(row.front(), 60);
+    let limited = || row.back_server().status().udp.limited;
+    wait_for(|| limited() > 0, || format!("{:?}", row.back_server().status().udp));
+    assert_eq!(row.front_server().status().udp.limited, 0);
+    assert_eq!(to.recv(&mut [0; 2_000]).unwrap(), 1_000);
+    let up = used(row.back_server())[0].2;
+    assert!(up >= 16_000 && up.is_multiple_of(1_000), "{up}");
+    assert_eq!(used(row.front_server()), [("home".to_owned(), 0, 0)]);
+}
+
+#[test]
+fn a_connection_that_waits_notices_its_client_s_end() {
+    let row = Row::single(settings(Movement::Splice, crawl()));
+    let before = descriptors();
+    let (to, serving) = server(1, 0, 2_000_000);
+    let stream = Door::Connect.open(row.front(), to);
+    let why = || row.front_server().status().connections.first().and_then(|one| one.waits.clone());
+    wait_for(|| why().is_some(), || "it waits".to_owned());
+    common::reset_on_close(&stream);
+    drop(stream);
+    serving.join().unwrap();
+    row.wait_until_empty();
+    wait_for(|| descriptors() <= before, || "descriptors are left".to_owned());
+    assert_eq!(home(&row.front_server().status()).connections, 0);
+}
+
+#[test]
+fn with_nothing_configured_nobody_is_asked_about() {
+    let row = Row::single(common::settings(Movement::Auto));
+    let (to, serving) = server(1, UP, DOWN);
+    exchange(Door::Connect, row.front(), to);
+    serving.join().unwrap();
+    assert!(row.front_server().status().households.is_none());
+    assert_eq!(used(row.front_server()), []);
+}
