@@ -23,14 +23,16 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &str = "ekiden usage 1\n";
+/// Hexadecimal digits of the identity: 128 bits, so that no two journals have the same.
 const IDENTITY: usize = 32;
 const HEADER: usize = FIRST_LINE.len() + IDENTITY + 1;
 const ENTRY: usize = 32;
 const CHECK: usize = 8;
 /// A file this small is never worth writing anew.
 const SMALL: u64 = 256 * 1024;
-/// Totals of so many periods for each household may stand in it before a new journal is begun.
-const PERIODS: usize = 4;
+/// Seconds after which a settled total is dropped: no period that holds the present began so long ago, in
+/// whatever calendar, so nothing is added to it any more.
+const PAST: i64 = 62 * 24 * 3600;
 
 /// What one household used in one period, both counted since the journal was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,7 @@ pub enum JournalError {
 }
 
 type Key = (AccountId, i64);
+type Totals = BTreeMap<Key, (u64, u64)>;
 
 /// The journal of one relay. It holds a lock on its file until it is dropped.
 #[derive(Debug)]
@@ -71,7 +74,7 @@ pub struct Journal {
     /// Kept beside the file, which is replaced.
     _lock: File,
     identity: String,
-    totals: BTreeMap<Key, (u64, u64)>,
+    totals: Totals,
     unwritten: BTreeSet<Key>,
     unsettled: BTreeSet<Key>,
     size: u64,
@@ -95,55 +98,28 @@ impl Journal {
         let mut bytes = Vec::new();
         let mut file = create(&path).map_err(failed)?;
         file.read_to_end(&mut bytes).map_err(failed)?;
-        let Some((identity, totals, whole)) = replay(&bytes) else {
-            let set_aside = (!bytes.is_empty()).then(|| path.with_extension("journal.broken"));
-            if let Some(aside) = &set_aside {
-                fs::rename(&path, aside).map_err(failed)?;
+        let mut set_aside = None;
+        let (identity, totals, size) = match replay(&bytes) {
+            Some((identity, totals, whole)) => {
+                // what comes next has to follow what can be read
+                file.set_len(whole as u64).map_err(failed)?;
+                file.seek(SeekFrom::End(0)).map_err(failed)?;
+                (identity, totals, whole as u64)
             }
-            let begun = Self::begin(path.clone(), lock, BTreeMap::new(), None).map_err(failed)?;
-            return Ok(Self { set_aside, ..begun });
+            None => {
+                if !bytes.is_empty() {
+                    let aside = path.with_extension("journal.broken");
+                    fs::rename(&path, &aside).map_err(failed)?;
+                    set_aside = Some(aside);
+                }
+                let (identity, totals) = (draw().map_err(failed)?, Totals::new());
+                let (begun, size) = write_anew(&path, &identity, &totals).map_err(failed)?;
+                file = begun;
+                (identity, totals, size)
+            }
         };
-        // what comes next has to follow what can be read
-        file.set_len(whole as u64).map_err(failed)?;
-        file.seek(SeekFrom::End(0)).map_err(failed)?;
-        let unsettled = totals.keys().copied().collect();
-        Ok(Self {
-            path,
-            file,
-            _lock: lock,
-            identity,
-            totals,
-            unwritten: BTreeSet::new(),
-            unsettled,
-            size: whole as u64,
-            set_aside: None,
-        })
-    }
-
-    /// A new file with these totals, in the place of the old one at once; with no identity given, a new one.
-    fn begin(
-        path: PathBuf,
-        lock: File,
-        totals: BTreeMap<Key, (u64, u64)>,
-        identity: Option<String>,
-    ) -> io::Result<Self> {
-        let identity = match identity {
-            Some(identity) => identity,
-            None => draw()?,
-        };
-        let mut bytes = format!("{FIRST_LINE}{identity}\n").into_bytes();
-        if !totals.is_empty() {
-            bytes.extend(batch(&identity, totals.iter().map(|(key, used)| (*key, *used))));
-        }
-        let new = path.with_extension("journal.new");
-        let mut file = create(&new)?;
-        file.set_len(0)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        let unsettled = totals.keys().copied().collect();
-        let (unwritten, size) = (BTreeSet::new(), bytes.len() as u64);
-        Ok(Self { path, file, _lock: lock, identity, totals, unwritten, unsettled, size, set_aside: None })
+        let (unwritten, unsettled) = (BTreeSet::new(), totals.keys().copied().collect());
+        Ok(Self { path, file, _lock: lock, identity, totals, unwritten, unsettled, size, set_aside })
     }
 
     /// What distinguishes this journal from any other, in the database.
@@ -236,31 +212,33 @@ impl Journal {
         }
     }
 
-    /// Writes the file anew with each total once; where all is settled and most of it is of the past, begins
-    /// a new journal instead.
+    /// Writes the file anew with each total once, and without those that are settled and past.
     fn shorten(&mut self) -> io::Result<()> {
-        let households: BTreeSet<_> = self.totals.keys().map(|key| key.0).collect();
-        let over = self.unsettled.is_empty() && self.totals.len() > PERIODS * households.len();
-        let (totals, identity) = match over {
-            true => (BTreeMap::new(), None),
-            false => (std::mem::take(&mut self.totals), Some(self.identity.clone())),
-        };
-        let kept = totals.clone();
-        match Self::begin(self.path.clone(), self._lock.try_clone()?, totals, identity) {
-            Ok(begun) => {
-                let unsettled = std::mem::take(&mut self.unsettled);
-                *self = Self { unsettled, ..begun };
-                Ok(())
-            }
-            Err(error) => {
-                // the old file is still whole
-                if !over {
-                    self.totals = kept;
-                }
-                Err(error)
-            }
-        }
+        let newest = self.totals.keys().map(|key| key.1).max().unwrap_or(0);
+        let unsettled = &self.unsettled;
+        // a period that never ends began in 1970
+        self.totals.retain(|key, _| {
+            unsettled.contains(key) || key.1 == 0 || key.1 >= newest.saturating_sub(PAST)
+        });
+        let (file, size) = write_anew(&self.path, &self.identity, &self.totals)?;
+        (self.file, self.size) = (file, size);
+        Ok(())
     }
+}
+
+/// A new file with these totals, in the place of the old one at once; and its length.
+fn write_anew(path: &Path, identity: &str, totals: &Totals) -> io::Result<(File, u64)> {
+    let mut bytes = format!("{FIRST_LINE}{identity}\n").into_bytes();
+    if !totals.is_empty() {
+        bytes.extend(batch(identity, totals.iter().map(|(key, used)| (*key, *used))));
+    }
+    let new = path.with_extension("journal.new");
+    let mut file = create(&new)?;
+    file.set_len(0)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    Ok((file, bytes.len() as u64))
 }
 
 fn create(path: &Path) -> io::Result<File> {
@@ -269,7 +247,8 @@ fn create(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-fn draw() -> io::Result<String> {
+/// 32 hexadecimal digits that nobody else has.
+pub(crate) fn draw() -> io::Result<String> {
     let mut bytes = [0; IDENTITY / 2];
     let drawn = SystemRandom::new().fill(&mut bytes);
     drawn.map_err(|_| io::Error::other("the system gives no random bytes"))?;
@@ -298,7 +277,7 @@ fn check(identity: &str, bytes: &[u8]) -> [u8; CHECK] {
     digest.as_ref().first_chunk().copied().unwrap_or_default()
 }
 
-type Replayed = (String, BTreeMap<Key, (u64, u64)>, usize);
+type Replayed = (String, Totals, usize);
 
 /// The identity, the totals, and how many bytes were whole; `None` for what is no journal.
 fn replay(bytes: &[u8]) -> Option<Replayed> {
@@ -306,7 +285,7 @@ fn replay(bytes: &[u8]) -> Option<Replayed> {
     let (identity, rest) = rest.split_at_checked(IDENTITY)?;
     let identity = std::str::from_utf8(identity).ok()?;
     let mut rest = rest.strip_prefix(b"\n")?;
-    let mut totals = BTreeMap::new();
+    let mut totals = Totals::new();
     let mut whole = HEADER;
     while let Some((entries, used)) = read_batch(identity, rest) {
         for entry in entries.chunks_exact(ENTRY) {
@@ -411,17 +390,24 @@ mod tests {
     }
 
     #[test]
-    fn when_all_is_settled_and_past_a_new_journal_begins() {
+    fn what_is_settled_and_past_is_dropped_and_nothing_else() {
+        const DAY: i64 = 24 * 3600;
         let folder = tempfile::tempdir().unwrap();
         let mut journal = Journal::open(folder.path()).unwrap();
-        for day in 0..100 {
-            journal.add(id(1), day, 1, 1);
+        for day in 0..=100 {
+            journal.add(id(1), day * DAY, 1, 1);
         }
         let identity = journal.identity().to_owned();
-        journal.on_settled(&identity, &journal.unsettled());
+        let settled: Vec<_> =
+            journal.unsettled().into_iter().filter(|total| total.begun != 7 * DAY).collect();
+        journal.on_settled(&identity, &settled);
         journal.shorten().unwrap();
-        assert_ne!(journal.identity(), identity);
-        assert_eq!(journal.used(id(1), 99), (0, 0));
+        drop(journal);
+        let journal = Journal::open(folder.path()).unwrap();
+        let is_kept = |day: i64| journal.used(id(1), day * DAY) == (1, 1);
+        let kept: Vec<_> = (0..=100).filter(|day| is_kept(*day)).collect();
+        assert_eq!(kept, [0, 7].into_iter().chain(38..=100).collect::<Vec<_>>());
+        assert_eq!(journal.identity(), identity);
     }
 
     proptest! {

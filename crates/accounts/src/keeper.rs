@@ -66,6 +66,8 @@ pub struct Keeper {
     folder: PathBuf,
     /// An address of PostgreSQL; none is SQLite in the folder.
     address: Option<String>,
+    /// Drawn once, for this folder.
+    id: String,
     name: String,
     store: Mutex<Option<Store>>,
     directory: RwLock<Arc<Directory>>,
@@ -97,6 +99,7 @@ impl Keeper {
         let keeper = Self {
             folder: folder.to_owned(),
             address: address.map(str::to_owned),
+            id: own_id(folder)?,
             name: name.to_owned(),
             store: Mutex::default(),
             directory: RwLock::default(),
@@ -281,7 +284,7 @@ impl Keeper {
         }
         let (name, seen) = (self.name.clone(), Timestamp::now().as_second());
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        in_time(store.seen(&Relay { id: self.name.clone(), name, version, seen })).await
+        in_time(store.seen(&Relay { id: self.id.clone(), name, version, seen })).await
     }
 
     /// Asks for more of the quotas of which little is left here.
@@ -314,7 +317,7 @@ impl Keeper {
         let store = self.store().await?;
         for (account, begun, asked) in wanting {
             let now = Timestamp::now().as_second();
-            let grant = store.grant(&self.name, account, begun, asked, now);
+            let grant = store.grant(&self.id, account, begun, asked, now);
             let granted = in_time(grant).await?;
             if let Some(lease) = locked(&self.leases).get_mut(&(account, begun)) {
                 lease.on_granted(granted);
@@ -355,6 +358,21 @@ impl Keeper {
         let text = fs::read(self.kept_path()).ok()?;
         serde_json::from_slice::<Kept>(&text).ok().map(Directory::from)
     }
+}
+
+/// By what the database knows this relay, whatever it is called: the same over restarts.
+fn own_id(folder: &Path) -> Result<String, KeeperError> {
+    let path = folder.join("relay.id");
+    let failed = |error| StoreError::Folder { path: path.clone(), error };
+    match fs::read_to_string(&path) {
+        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error).into()),
+    }
+    let id = crate::journal::draw().map_err(failed)?;
+    fs::write(&path, format!("{id}\n")).map_err(failed)?;
+    Ok(id)
 }
 
 /// What the database does, or that it does not answer.

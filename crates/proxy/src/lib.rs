@@ -6,6 +6,7 @@
 
 pub mod access;
 mod access_log;
+pub mod accounts;
 mod cache;
 mod chain;
 pub mod destination;

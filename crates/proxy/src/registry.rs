@@ -2,6 +2,7 @@
 
 mod report;
 
+use crate::accounts::{Directory, Member};
 use crate::resources::Resources;
 use crate::seen_leg::SeenLeg;
 use crate::status::ConnectionStatus;
@@ -121,6 +122,8 @@ struct Detail {
     through: Arc<[String]>,
     /// Why it goes this way.
     route: Option<Arc<str>>,
+    /// The household it belongs to.
+    member: Option<Arc<Member>>,
     client: Option<SeenLeg>,
     upstream: Option<SeenLeg>,
 }
@@ -149,6 +152,7 @@ impl Registry {
                 destination: None,
                 through: Arc::new([]),
                 route: None,
+                member: None,
                 client: None,
                 upstream: None,
             }),
@@ -182,6 +186,30 @@ impl Registry {
             entry.task.get().inspect(|task| task.abort());
         }
         live.len()
+    }
+
+    /// Ends connections of households that may not be served any more, and says how many there were.
+    pub(crate) fn cut_barred(&self, directory: &dyn Directory) -> usize {
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        let mut asked = BTreeMap::new();
+        let mut cut = 0;
+        for entry in live {
+            let Some(member) = entry.member() else { continue };
+            let stays =
+                *asked.entry(member.id).or_insert_with(|| match directory.may_stay(member.id) {
+                    Ok(()) => true,
+                    Err(why) => {
+                        tracing::info!(account = %member.name, "its connections are ended: {why}");
+                        false
+                    }
+                });
+            if !stays {
+                entry.reset_on_close();
+                entry.task.get().inspect(|task| task.abort());
+                cut += 1;
+            }
+        }
+        cut
     }
 
     /// Looks at the paths of connections that stopped moving a short while ago: what moves is fine, and
@@ -330,6 +358,15 @@ impl Entry {
         self.state.load(Relaxed) == State::Relaying as u8
             && !self.silent.load(Relaxed)
             && tunnels.iter().any(|tunnel| *tunnel as u8 == protocol)
+    }
+
+    /// The household it belongs to.
+    pub(crate) fn member(&self) -> Option<Arc<Member>> {
+        locked(&self.detail).member.clone()
+    }
+
+    pub(crate) fn set_member(&self, member: Option<Arc<Member>>) {
+        locked(&self.detail).member = member;
     }
 
     /// The sockets of its legs that are open.

@@ -3,6 +3,7 @@
 mod listening;
 
 use crate::access_log::AccessLog;
+use crate::accounts::Directory;
 use crate::cache::Cache;
 use crate::failure::Failure;
 use crate::means::Means;
@@ -33,6 +34,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
+
+/// Between two looks at whose connections may stay: one that is ended ends within a second, with the time
+/// that its database is asked in.
+const KEEP_OUT: Duration = Duration::from_millis(200);
 
 /// Why a relay did not start, or did not take a new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +89,7 @@ pub struct Stopped {
 pub struct Server {
     inner: Arc<Inner>,
     /// What it does beside serving: tidying up, the beat, letting in those who waited.
-    chores: [JoinHandle<()>; 3],
+    chores: [JoinHandle<()>; 4],
 }
 
 /// A way to look at a running relay.
@@ -118,6 +123,17 @@ impl Server {
     /// # Errors
     /// [`StartError`]; then nothing is left listening.
     pub fn start(settings: Arc<Settings>) -> Result<Self, StartError> {
+        Self::start_with(settings, None)
+    }
+
+    /// The same, for households that are known to `directory`; it stays over reloads.
+    ///
+    /// # Errors
+    /// [`StartError`]; then nothing is left listening.
+    pub fn start_with(
+        settings: Arc<Settings>,
+        directory: Option<Arc<dyn Directory>>,
+    ) -> Result<Self, StartError> {
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let (resources, turns) = Resources::new(&settings);
         let movement = settings.relay.movement;
@@ -125,7 +141,8 @@ impl Server {
         let means = Means::new(&settings.budgets, movement, Arc::clone(&resources), cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
-        let world = World::new(settings, Arc::clone(&means), None).map_err(StartError::Settings)?;
+        let world = World::new(settings, Arc::clone(&means), directory, None);
+        let world = world.map_err(StartError::Settings)?;
         let inner = Arc::new(Inner {
             world: RwLock::new(Arc::new(world)),
             log: Arc::new(log),
@@ -145,6 +162,7 @@ impl Server {
         let chores = [
             tokio::spawn(tidy(Arc::clone(&inner.registry))),
             tokio::spawn(beat(Arc::clone(&inner.registry))),
+            tokio::spawn(Arc::clone(&inner).keep_out()),
             tokio::spawn(Arc::clone(&inner).let_in(turns)),
         ];
         Ok(Self { inner, chores })
@@ -162,7 +180,8 @@ impl Server {
         let mut running = locked(&inner.listeners);
         let (listeners, settings) = bind(settings, &running)?;
         let before = inner.world();
-        let world = World::new(Arc::clone(&settings), Arc::clone(&inner.means), Some(&before))
+        let (means, directory) = (Arc::clone(&inner.means), before.directory.clone());
+        let world = World::new(Arc::clone(&settings), means, directory, Some(&before))
             .map_err(StartError::Settings)?;
         let client = settings.legs.get("client").cloned().unwrap_or_default();
         running.retain(|address, (listener, task)| {
@@ -348,6 +367,16 @@ impl Inner {
         }
     }
 
+    /// Ends what belongs to households that may not be served any more.
+    async fn keep_out(self: Arc<Self>) {
+        let mut look = tokio::time::interval(KEEP_OUT);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while let Some(directory) = self.world().directory.clone() {
+            look.tick().await;
+            self.registry.cut_barred(&*directory);
+        }
+    }
+
     /// Begins with tunnels where some are wanted and there are none yet; they stay to the end.
     fn begin_tunnels(self: &Arc<Self>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let settings = Arc::clone(&self.world().settings);
@@ -477,6 +506,7 @@ impl Inner {
             idle,
             pressure,
             cache: self.means.cache.as_ref().map(|cache| cache.status()),
+            accounts: world.directory.as_ref().map(|directory| directory.status()),
             udp: self.means.udp.status(world.settings.udp.associations.into()),
             upstreams: world.upstream_status(),
             tunnels: self.means.tunnels().map_or_else(Vec::new, Tunnels::status),

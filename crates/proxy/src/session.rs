@@ -3,6 +3,7 @@
 
 use crate::access::Decider;
 use crate::access_log::{AccessLog, Record, timestamp};
+use crate::accounts::Member;
 use crate::chain::{Opened, Purpose, Traveller, open};
 use crate::destination::Destination;
 use crate::failure::Failure;
@@ -82,7 +83,14 @@ pub(crate) async fn serve(session: Session) {
     let client_leg = Arc::clone(&session.world.client_leg);
     let outcomes = client_leg.leg.socket.apply(session.client.as_fd(), Stage::Accepted);
     session.registered.set_client_leg(session.seen(client_leg, outcomes));
-    if let Err(denied) = session.decider().client() {
+    // with accounts, whom no rule admits may still log in
+    let admitted = match session.placed() {
+        Ok(None) if session.world.directory.is_none() => {
+            session.decider(None).client().map_err(Failure::from)
+        }
+        placed => placed.map(|member| session.belongs_to(member)),
+    };
+    if let Err(denied) = admitted {
         session.registered.count_refused();
         static SAID: Seldom = Seldom::new();
         if SAID.is_due() {
@@ -90,6 +98,9 @@ pub(crate) async fn serve(session: Session) {
             tracing::warn!(client = %session.address, "refused: {denied}{text}");
         } else {
             tracing::debug!(client = %session.address, "refused: {denied}");
+        }
+        if let Some(arrival) = &session.arrival {
+            return arrival.deny(&denied.text);
         }
         let text =
             reply::refusal(403, &session.world.settings.name, &denied.to_string(), false, false);
@@ -102,18 +113,21 @@ pub(crate) async fn serve(session: Session) {
 }
 
 impl Session {
-    pub(crate) fn decider(&self) -> Decider<'_> {
+    /// The decisions about this client as one of a household, or of none.
+    pub(crate) fn decider<'a>(&'a self, member: Option<&'a Member>) -> Decider<'a> {
         let access = &self.world.settings.access;
-        match &self.arrival {
+        let decider = match &self.arrival {
             // its connection comes from loopback, and nothing behind it does
             Some(arrival) => access.decider_for_relay(arrival.relay()),
             None => access.decider(self.address.ip()),
-        }
+        };
+        decider.of(member)
     }
 
     /// Whether the rules let this client reach `to` where that is at `address`, or wherever a proxy finds it.
     pub(crate) fn may_reach(&self, to: &Destination, address: Option<IpAddr>) -> bool {
-        let decider = self.decider();
+        let member = self.registered.entry.member();
+        let decider = self.decider(member.as_deref());
         match address {
             None => decider.named(to).is_ok(),
             Some(address) => decider.unresolved(to).is_ok() && decider.address(to, address).is_ok(),
@@ -139,20 +153,27 @@ impl Session {
     }
 
     /// Who goes to `to`.
-    fn traveller<'a>(&'a self, to: &'a Destination) -> Traveller<'a> {
+    fn traveller<'a>(
+        &'a self,
+        to: &'a Destination,
+        member: Option<&'a Member>,
+    ) -> Traveller<'a> {
         let client = self.address.ip();
         // a mark is for tunnels alone
         let dscp = match self.world.means.tunnels() {
             Some(_) if self.arrival.is_none() => socket::received_dscp(self.client.as_fd()),
             _ => None,
         };
-        Traveller { decider: self.decider(), asked: Asked { to, client, hops: self.hops, dscp } }
+        let decider = self.decider(member);
+        Traveller { decider, asked: Asked { to, client, hops: self.hops, dscp } }
     }
 
     /// Opens the way to `to`, and lays the route's profile over the client's leg.
     pub(crate) async fn open(&self, to: &Destination, purpose: Purpose) -> Result<Way, Failure> {
         let route = Arc::clone(self.world.route(to));
-        let opened = open(&self.world, &route, self.traveller(to), purpose).await?;
+        let member = self.registered.entry.member();
+        let traveller = self.traveller(to, member.as_deref());
+        let opened = open(&self.world, &route, traveller, purpose).await?;
         let seen = SeenLeg::new(
             &opened.stream,
             opened.peer.ip(),
@@ -300,10 +321,12 @@ impl Session {
         if self.log.is_off() {
             return;
         }
+        let member = self.registered.entry.member();
         self.log.write(&Record {
             time: timestamp(),
             connection: self.registered.entry.id,
             client: self.address,
+            account: member.as_ref().map(|member| member.name.as_str()),
             protocol: entry.protocol.name(),
             method: entry.method.as_deref(),
             target: entry.target.as_deref(),

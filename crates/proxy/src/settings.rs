@@ -2,10 +2,12 @@
 //! `ekiden` makes one of these from arguments and a configuration; a reload makes another, and
 //! connections that are already running keep the one they began with.
 
+mod accounts;
 mod resources;
 mod tunnel;
 mod udp;
 
+pub use accounts::Accounts;
 pub use resources::{Buffers, Cache, Pool, Pressure};
 pub use tunnel::{Carrier, Tunnel};
 pub use udp::Udp;
@@ -36,6 +38,8 @@ pub struct Settings {
     pub routes: Vec<Route>,
     /// Who may come in and where they may go.
     pub access: Access,
+    /// Households.
+    pub accounts: Accounts,
     /// How long each phase may take.
     pub timeouts: Timeouts,
     /// How much may be spent.
@@ -380,6 +384,7 @@ impl Default for Settings {
             upstreams: BTreeMap::new(),
             routes: Vec::new(),
             access: Access::default(),
+            accounts: Accounts::default(),
             timeouts: Timeouts::default(),
             budgets: Budgets::default(),
             dns: Dns::default(),

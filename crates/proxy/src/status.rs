@@ -48,6 +48,9 @@ pub struct Status {
     /// The HTTP cache; absent where there is none.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
+    /// Households; absent where there are no accounts.
+    #[serde(default)]
+    pub accounts: Option<AccountsStatus>,
     /// Datagrams of SOCKS5 clients.
     #[serde(default)]
     pub udp: UdpStatus,
@@ -61,6 +64,21 @@ pub struct Status {
     pub legs: Vec<ProfileStatus>,
     /// Every live connection, oldest first.
     pub connections: Vec<ConnectionStatus>,
+}
+
+/// Households, and the database they are kept in.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AccountsStatus {
+    /// Households that are known.
+    pub households: u64,
+    /// `sqlite` or `postgresql`.
+    pub database: String,
+    /// Why the database is not there; households stay as they were known then.
+    pub away: Option<String>,
+    /// Seconds since the database was heard of last; absent when it was not since the start.
+    pub heard_seconds_ago: Option<f64>,
+    /// Sums of usage that the database has perhaps not heard of yet.
+    pub unsettled: u64,
 }
 
 /// Sums since the start.
@@ -263,6 +281,9 @@ pub struct ConnectionStatus {
     pub class: String,
     /// Where the client is.
     pub client: SocketAddr,
+    /// The household it belongs to, where there are accounts and it is known.
+    #[serde(default)]
+    pub account: Option<String>,
     /// `host:port` as the client asked.
     pub destination: Option<String>,
     /// Names of the upstream proxies it goes through; empty when direct.

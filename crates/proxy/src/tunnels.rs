@@ -274,6 +274,13 @@ impl Arrival {
         locked(&self.flow).take()
     }
 
+    /// It may not come in.
+    pub(crate) fn deny(&self, why: &str) {
+        if let Some((Incoming { flow, .. }, _)) = self.take() {
+            refuse(flow, Reason::Denied, why);
+        }
+    }
+
     /// There is no room for it.
     pub(crate) fn refuse(&self) {
         if let Some((Incoming { flow, .. }, _)) = self.take() {

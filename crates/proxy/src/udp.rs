@@ -126,7 +126,8 @@ impl<'a> Association<'a> {
             }
         };
         let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
-        let way = Way::new(Arc::clone(world), Whose::Client(session.address.ip()), 0);
+        let whose = Whose::Client(session.address.ip(), session.registered.entry.member());
+        let way = Way::new(Arc::clone(world), whose, 0);
         let association = Self { session, port, client: None, way, counted, first_loss: None };
         Ok((association, bound, place))
     }

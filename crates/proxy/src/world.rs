@@ -2,6 +2,7 @@
 //!
 //! A reload makes a new world; connections keep the one they began in.
 
+use crate::accounts::Directory;
 use crate::destination::{Destination, Host};
 use crate::failure::{Failure, Kind};
 use crate::known::Known;
@@ -63,6 +64,8 @@ pub(crate) struct World {
     pub(crate) client_leg: Arc<NamedLeg>,
     pub(crate) resolver: Resolver,
     pub(crate) means: Arc<Means>,
+    /// Households, where there are accounts.
+    pub(crate) directory: Option<Arc<dyn Directory>>,
     legs: Vec<Arc<NamedLeg>>,
     hops: BTreeMap<String, Arc<Hop>>,
     routes: Vec<Arc<Route>>,
@@ -77,6 +80,7 @@ impl World {
     pub(crate) fn new(
         settings: Arc<Settings>,
         means: Arc<Means>,
+        directory: Option<Arc<dyn Directory>>,
         before: Option<&Self>,
     ) -> Result<Self, String> {
         let legs: BTreeMap<&String, Arc<NamedLeg>> = settings
@@ -139,6 +143,7 @@ impl World {
             client_leg,
             resolver,
             means,
+            directory,
             legs: legs.into_values().collect(),
             hops,
             routes,

@@ -64,6 +64,7 @@ impl Entry {
             }
             .to_owned(),
             client: self.client,
+            account: detail.member.as_ref().map(|member| member.name.clone()),
             destination: detail.destination.clone(),
             through: detail.through.to_vec(),
             age_seconds: seconds(self.since),

@@ -20,7 +20,12 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
     let Some(_place) = world.means.resources.make_room() else {
         return refuse(flow, Reason::Exhausted, "all connections are at work");
     };
-    let whose = Whose::Relay(relay.clone());
+    let directory = world.directory.clone();
+    let member = match directory.as_ref().and_then(|directory| directory.behind(&relay)).transpose() {
+        Ok(member) => member,
+        Err(why) => return refuse(flow, Reason::Denied, &why),
+    };
+    let whose = Whose::Relay(relay.clone(), member.clone());
     if let Err(denied) = whose.decider(&world).unresolved(&to) {
         tracing::debug!(%relay, %to, "datagrams refused: {denied}");
         return refuse(flow, Reason::Denied, &denied.to_string());
@@ -34,6 +39,12 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
         tokio::select! {
             packet = flow.packet() => {
                 let Ok(packet) = packet else { return };
+                // it stands in no register from which it could be ended
+                if let (Some(directory), Some(member)) = (&directory, &member)
+                    && directory.may_stay(member.id).is_err()
+                {
+                    return;
+                }
                 match way.send(&to, &packet) {
                     Err(Lost::Refused(failure)) if !answered => {
                         return refuse(flow, reason(failure.kind), &failure.text);
