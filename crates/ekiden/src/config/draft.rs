@@ -4,7 +4,7 @@
 
 use super::value::{Field, Value};
 use ekiden_proxy::settings::{
-    Access, AccessLog, Budgets, Buffers, Cache, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
+    Access, AccessLog, Accounts, Budgets, Buffers, Cache, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
     Timeouts, Tunnel, Udp,
 };
 use ipnet::IpNet;
@@ -21,6 +21,7 @@ pub struct Draft {
     pub routes: Vec<Route>,
     pub rules: Vec<RuleDraft>,
     pub access: Access,
+    pub accounts: Accounts,
     pub timeouts: Timeouts,
     pub budgets: Budgets,
     pub dns: Dns,

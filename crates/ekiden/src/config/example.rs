@@ -5,6 +5,7 @@
 use super::draft::{Draft, LegDraft};
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_accounts::ACCOUNTS;
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
@@ -77,6 +78,10 @@ pub fn example() -> String {
     ]);
     out.line("#[access]");
     out.keys(ACCESS, &draft.access);
+
+    out.head("Accounts", "Households that may use this relay: `ekiden user add` makes one, `ekiden user list` shows them; a running daemon notices. With accounts, a public address may be listened on without a [[rule]].");
+    out.line("#[accounts]");
+    out.keys(ACCOUNTS, &draft.accounts);
 
     out.head("Time-outs", "How long each phase may take; a leg's own are in its profile.");
     out.line("#[timeouts]");

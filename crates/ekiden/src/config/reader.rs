@@ -3,6 +3,7 @@
 use super::draft::Draft;
 use super::key::Key;
 use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_accounts::ACCOUNTS;
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
@@ -22,7 +23,7 @@ const MOST_LEGS: usize = 256;
 
 /// The names of tables, at the top.
 pub(super) const TABLES: &[&str] = &[
-    "leg", "upstream", "route", "rule", "access", "timeouts", "budgets", "dns", "relay", "buffers",
+    "leg", "upstream", "route", "rule", "access", "accounts", "timeouts", "budgets", "dns", "relay", "buffers",
     "pressure", "pool", "cache", "tunnel", "udp", "log",
 ];
 
@@ -110,6 +111,7 @@ impl<'a> Reader<'a> {
             draft.rules.push(rule);
         });
         self.single(root, "access", ACCESS, &mut draft.access);
+        self.single(root, "accounts", ACCOUNTS, &mut draft.accounts);
         self.single(root, "timeouts", TIMEOUTS, &mut draft.timeouts);
         self.single(root, "budgets", BUDGETS, &mut draft.budgets);
         self.single(root, "dns", DNS, &mut draft.dns);
@@ -331,6 +333,7 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
         ("pool", has(POOL, name)),
         ("cache", has(CACHE, name)),
         ("udp", has(UDP, name)),
+        ("accounts", has(ACCOUNTS, name)),
         ("log", has(LOG, name)),
         ("leg.NAME", has(LEG, name)),
     ];

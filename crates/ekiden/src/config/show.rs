@@ -2,6 +2,7 @@
 
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_accounts::ACCOUNTS;
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tunnel::TUNNEL;
@@ -87,6 +88,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
         from.table(format!("rule[{index}]"), "[[rule]]".to_owned(), RULE, rule);
     }
     from.table("access".to_owned(), "[access]".to_owned(), ACCESS, &draft.access);
+    from.table("accounts".to_owned(), "[accounts]".to_owned(), ACCOUNTS, &draft.accounts);
     from.table("timeouts".to_owned(), "[timeouts]".to_owned(), TIMEOUTS, &draft.timeouts);
     from.table("budgets".to_owned(), "[budgets]".to_owned(), BUDGETS, &draft.budgets);
     from.table("dns".to_owned(), "[dns]".to_owned(), DNS, &draft.dns);
