@@ -23,7 +23,7 @@ if [ "${1-}" = --sing-box ]; then
 fi
 
 packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks openssh-server openssh-client
-netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal'
+netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal postgresql'
 
 missing=
 for package in $packages; do

@@ -21,11 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// Between two writes of the journal, and two looks at the database: a change is seen within this and the
-/// time it takes to read, and no more than this is lost by a killed process.
-const BEAT: Duration = Duration::from_secs(1);
-/// Beats between two times that usage is settled and the relay says it is there.
-const SETTLE: u32 = 5;
+/// Between two writes of the journal: no more than this is lost by a killed process.
+const WRITE: Duration = Duration::from_secs(1);
+/// Between two looks at the database: a change is seen within this and the time it takes to read. Two looks
+/// a second are one number each, which either database gives without being felt.
+const LOOK: Duration = Duration::from_millis(500);
+/// Looks between two times that usage is settled and the relay says it is there: 5 s.
+const SETTLE: u32 = 10;
 /// A database that takes longer for one thing is away; what it does may then be done twice.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -192,7 +194,7 @@ impl Keeper {
     }
 
     async fn write(&self) {
-        let mut beat = tokio::time::interval(BEAT);
+        let mut beat = tokio::time::interval(WRITE);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failing = false;
         loop {
@@ -208,7 +210,7 @@ impl Keeper {
     }
 
     async fn watch(&self) {
-        let mut beat = tokio::time::interval(BEAT);
+        let mut beat = tokio::time::interval(LOOK);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for count in 1_u32.. {
             beat.tick().await;

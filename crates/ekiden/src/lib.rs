@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod exit;
 pub mod explain;
 pub mod lab;
+mod households;
 mod limits;
 pub mod link;
 pub mod logging;
@@ -19,6 +20,8 @@ pub mod serve;
 mod state;
 pub mod status;
 pub mod top;
+mod user;
+pub mod user_args;
 
 use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command, ConfigCommand};
@@ -42,6 +45,7 @@ pub fn run() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Relay(command) => relay::run(command),
+        Command::User(command) => user::run(command),
         Command::Link(args) => link::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {

@@ -3,7 +3,7 @@
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::status::{
-    CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus, UdpStatus,
+    AccountsStatus, CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus, UdpStatus,
 };
 use std::io::IsTerminal as _;
 
@@ -71,6 +71,9 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&table(head, rows, &[false, true, true, true], width));
     }
     out.push_str(&resources(status));
+    if let Some(accounts) = &status.accounts {
+        out.push_str(&accounts_line(accounts));
+    }
     if !status.upstreams.is_empty() {
         let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();
         let row = |u: &ekiden_proxy::status::UpstreamStatus| {
@@ -98,6 +101,19 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&connections(&status.connections, width));
     }
     out
+}
+
+/// Households, and their database when it is not there.
+fn accounts_line(accounts: &AccountsStatus) -> String {
+    let away = match (&accounts.away, accounts.heard_seconds_ago) {
+        (None, _) => String::new(),
+        (Some(why), Some(ago)) => {
+            format!("; the database is away, heard {} ago: {}", seconds(ago), clean(why))
+        }
+        (Some(why), None) => format!("; the database was not heard since the start: {}", clean(why)),
+    };
+    let households = count(accounts.households, "household");
+    format!("accounts: {households} in {}{away}\n", clean(&accounts.database))
 }
 
 /// Tunnels to other relays. Rates and bytes are what is sent; what is received the other relay tells.
@@ -355,7 +371,7 @@ fn dash() -> String {
 }
 
 /// A table with a blank line before it; lines are cut at `width`.
-fn table(
+pub(crate) fn table(
     head: Vec<String>,
     rows: Vec<Vec<String>>,
     right: &[bool],

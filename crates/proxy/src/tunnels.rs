@@ -230,7 +230,7 @@ pub(crate) fn ended(relay: &str, ended: Ended) -> Result<(), Failure> {
 /// The reason that the other relay is told.
 pub(crate) const fn reason(kind: Kind) -> Reason {
     match kind {
-        Kind::Denied => Reason::Denied,
+        Kind::Denied | Kind::LogIn => Reason::Denied,
         Kind::Loop => Reason::Loop,
         Kind::NoName => Reason::NoName,
         Kind::Refused => Reason::Refused,
