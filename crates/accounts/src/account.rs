@@ -4,8 +4,8 @@ use crate::hours::Hours;
 use crate::period::{Calendar, Quota};
 use ekiden_model::units::{Bytes, Rate};
 use ipnet::IpNet;
-use jiff::civil::Date;
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -237,8 +237,8 @@ impl Account {
     /// # Errors
     /// [`BadName::User`].
     pub fn check_user(name: &str) -> Result<(), BadName> {
-        let fine = (1..=255).contains(&name.len())
-            && name.chars().all(|c| c != ':' && !c.is_control());
+        let fine =
+            (1..=255).contains(&name.len()) && name.chars().all(|c| c != ':' && !c.is_control());
         if fine { Ok(()) } else { Err(BadName::User) }
     }
 }

@@ -59,7 +59,8 @@ impl<K: Ord + Clone> Backoff<K> {
         failures.count = failures.count.saturating_add(1);
         failures.last = now;
         if let Some(beyond) = failures.count.checked_sub(free.saturating_add(1)) {
-            let wait = first.saturating_mul(1_u64.checked_shl(beyond).unwrap_or(u64::MAX)).min(most);
+            let wait =
+                first.saturating_mul(1_u64.checked_shl(beyond).unwrap_or(u64::MAX)).min(most);
             failures.until = now + wait;
         }
     }

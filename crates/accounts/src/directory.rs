@@ -153,9 +153,8 @@ mod tests {
                 account(3, &[net("100.64.7.9/32"), Credential::Relay("ship".into())]),
             ],
         );
-        let whose = |text: &str| {
-            directory.by_address(text.parse().unwrap()).map(|account| account.id.0)
-        };
+        let whose =
+            |text: &str| directory.by_address(text.parse().unwrap()).map(|account| account.id.0);
         assert_eq!(whose("100.64.7.9"), Some(3));
         assert_eq!(whose("100.64.7.8"), Some(2));
         assert_eq!(whose("::ffff:100.64.7.8"), Some(2));

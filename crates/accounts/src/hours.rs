@@ -21,7 +21,9 @@ struct Window {
 
 /// Why hours were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("«{text}» is no hours of the week: {why}; write them like «mon-fri 06:00-22:00; sat,sun 08:00-24:00»")]
+#[error(
+    "«{text}» is no hours of the week: {why}; write them like «mon-fri 06:00-22:00; sat,sun 08:00-24:00»"
+)]
 pub struct BadHours {
     text: String,
     why: &'static str,
@@ -35,7 +37,8 @@ impl Hours {
     #[must_use]
     pub fn hold(&self, day: Weekday, time: Time) -> bool {
         let day = 1_u8 << day.to_monday_zero_offset().rem_euclid(7);
-        let minute = u16::from(time.hour().unsigned_abs()) * 60 + u16::from(time.minute().unsigned_abs());
+        let minute =
+            u16::from(time.hour().unsigned_abs()) * 60 + u16::from(time.minute().unsigned_abs());
         self.0.iter().any(|w| w.days & day != 0 && (w.from..w.to).contains(&minute))
     }
 }
@@ -163,11 +166,21 @@ mod tests {
 
     #[test]
     fn written_as_read() {
-        for text in ["mon-fri 06:00-22:00", "06:00-22:00", "mon,wed-fri,sun 00:00-24:00; 12:00-13:00"] {
+        for text in
+            ["mon-fri 06:00-22:00", "06:00-22:00", "mon,wed-fri,sun 00:00-24:00; 12:00-13:00"]
+        {
             assert_eq!(hours(text).to_string(), text);
         }
         assert_eq!(hours("sat-mon 01:00-02:00").to_string(), "mon,sat-sun 01:00-02:00");
-        for text in ["", "mon", "mon 6:00-22:00", "xyz 06:00-22:00", "22:00-06:00", "00:00-24:01", "10:60-11:00"] {
+        for text in [
+            "",
+            "mon",
+            "mon 6:00-22:00",
+            "xyz 06:00-22:00",
+            "22:00-06:00",
+            "00:00-24:01",
+            "10:60-11:00",
+        ] {
             assert!(text.parse::<Hours>().is_err(), "{text}");
         }
     }

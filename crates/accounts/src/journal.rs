@@ -119,7 +119,17 @@ impl Journal {
             }
         };
         let (unwritten, unsettled) = (BTreeSet::new(), totals.keys().copied().collect());
-        Ok(Self { path, file, _lock: lock, identity, totals, unwritten, unsettled, size, set_aside })
+        Ok(Self {
+            path,
+            file,
+            _lock: lock,
+            identity,
+            totals,
+            unwritten,
+            unsettled,
+            size,
+            set_aside,
+        })
     }
 
     /// What distinguishes this journal from any other, in the database.
@@ -161,11 +171,8 @@ impl Journal {
         if self.unwritten.is_empty() {
             return Ok(());
         }
-        let entries: Vec<_> = self
-            .unwritten
-            .iter()
-            .filter_map(|key| Some((*key, *self.totals.get(key)?)))
-            .collect();
+        let entries: Vec<_> =
+            self.unwritten.iter().filter_map(|key| Some((*key, *self.totals.get(key)?))).collect();
         let bytes = batch(&self.identity, entries.into_iter());
         if let Err(error) = self.file.write_all(&bytes) {
             // half a batch would hide all that follow it

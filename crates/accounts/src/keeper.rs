@@ -21,8 +21,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
-/// Between two writes of the journal: no more than this is lost by a killed process.
-const WRITE: Duration = Duration::from_secs(1);
+/// Between two writes of the journal. What is used is told five times a second, so a killed process loses no
+/// more than a second.
+const WRITE: Duration = Duration::from_millis(750);
 /// Between two looks at the database: a change is seen within this and the time it takes to read. Two looks
 /// a second are one number each, which either database gives without being felt.
 const LOOK: Duration = Duration::from_millis(500);
@@ -116,7 +117,10 @@ impl Keeper {
                 let Some(kept) = address.and_then(|_| keeper.read_kept()) else {
                     return Err(error.into());
                 };
-                tracing::warn!(households = kept.len(), "{error}; those known before are known again");
+                tracing::warn!(
+                    households = kept.len(),
+                    "{error}; those known before are known again"
+                );
                 *keeper.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
                 locked(&keeper.state).0 = Some(error.to_string());
                 Ok(keeper)
@@ -378,9 +382,7 @@ fn own_id(folder: &Path) -> Result<String, KeeperError> {
 }
 
 /// What the database does, or that it does not answer.
-async fn in_time<T>(
-    work: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
+async fn in_time<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let late = |_| Err(StoreError::Database(sqlx::Error::PoolTimedOut));
     tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(late)
 }

@@ -137,9 +137,7 @@ impl Calendar {
     #[must_use]
     pub fn begun(&self, now: Timestamp) -> Timestamp {
         let today = now.to_zoned(self.zone.clone()).date();
-        self.first_day(today)
-            .and_then(|day| self.midnight(day))
-            .unwrap_or(Timestamp::UNIX_EPOCH)
+        self.first_day(today).and_then(|day| self.midnight(day)).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     /// The moment at which the next period begins; `None` for one that never begins anew.
@@ -150,9 +148,7 @@ impl Calendar {
             Period::Day => first.tomorrow().ok()?,
             Period::Week => first.checked_add(7.days()).ok()?,
             // the first of the month after cannot be too short for the addition
-            Period::Month => {
-                self.in_month(first.first_of_month().checked_add(1.month()).ok()?)?
-            }
+            Period::Month => self.in_month(first.first_of_month().checked_add(1.month()).ok()?)?,
             Period::Never => return None,
         };
         self.midnight(next)

@@ -40,13 +40,17 @@ pub enum StoreError {
         error: io::Error,
     },
     /// The address of the database.
-    #[error("the database's address is not understood: {0}; write it like postgres://user@host/name")]
+    #[error(
+        "the database's address is not understood: {0}; write it like postgres://user@host/name"
+    )]
     Address(String),
     /// It does not answer, or not as it should.
     #[error("the database does not do it: {0}")]
     Database(#[from] sqlx::Error),
     /// Its schema.
-    #[error("the database's tables cannot be made ready: {0}; an ekiden of another version may have made them")]
+    #[error(
+        "the database's tables cannot be made ready: {0}; an ekiden of another version may have made them"
+    )]
     Schema(#[from] sqlx::migrate::MigrateError),
     /// There is no such household.
     #[error("there is no household «{0}»; `ekiden user list` shows those there are")]

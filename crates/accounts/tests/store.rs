@@ -58,12 +58,8 @@ async fn does_what_it_should(store: &Store) {
     assert_eq!(usage[0].name.as_deref(), Some("tanaka"));
     assert!(store.usage(101).await.unwrap().is_empty());
 
-    let relay = |seen| Relay {
-        id: "r1".into(),
-        name: "harbour".into(),
-        version: "0.1.0".into(),
-        seen,
-    };
+    let relay =
+        |seen| Relay { id: "r1".into(), name: "harbour".into(), version: "0.1.0".into(), seen };
     store.seen(&relay(1000)).await.unwrap();
     store.seen(&relay(1005)).await.unwrap();
     assert_eq!(store.relays().await.unwrap(), [relay(1005)]);

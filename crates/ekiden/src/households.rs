@@ -23,11 +23,7 @@ impl Households {
     }
 
     /// The household for the doors, if it may come in now.
-    fn admitted(
-        &self,
-        directory: &Directory,
-        account: &Account,
-    ) -> Result<Arc<Member>, String> {
+    fn admitted(&self, directory: &Directory, account: &Account) -> Result<Arc<Member>, String> {
         may_come_in(account)?;
         let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
         if members.0 != directory.version() {
@@ -98,6 +94,10 @@ impl accounts::Directory for Households {
         may_come_in(account)
     }
 
+    fn used(&self, id: i64, down: u64, up: u64) {
+        self.keeper.used(AccountId(id), down, up);
+    }
+
     fn status(&self) -> AccountsStatus {
         let standing = self.keeper.standing();
         let now = jiff::Timestamp::now().as_second();
@@ -123,8 +123,12 @@ mod tests {
         let account = Account { id: AccountId(1), name: "h".into(), devices: vec![], attributes };
         let member = member(&account);
         assert!(matches!(member.deny[..], [Pattern { host: HostPattern::Any, ports: None }]));
-        let attributes = Attributes { allow: vec!["*.example.org:443".into()], ..Attributes::default() };
+        let attributes =
+            Attributes { allow: vec!["*.example.org:443".into()], ..Attributes::default() };
         let account = Account { attributes, ..account };
-        assert_eq!((super::member(&account).allow.len(), super::member(&account).deny.len()), (1, 0));
+        assert_eq!(
+            (super::member(&account).allow.len(), super::member(&account).deny.len()),
+            (1, 0)
+        );
     }
 }

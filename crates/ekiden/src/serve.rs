@@ -3,8 +3,8 @@
 
 use crate::config::{self, Draft, Loaded, Overrides};
 use crate::control::{self, Control};
-use crate::logging::{self, Level};
 use crate::households::Households;
+use crate::logging::{self, Level};
 use crate::print::warn as print;
 use crate::{cli, exit, limits, state};
 use ekiden_accounts::{Keeper, KeeperError};
@@ -97,9 +97,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         }
     };
     let keeping = keeper.clone().map(|keeper| tokio::spawn(async move { keeper.run().await }));
-    let directory = keeper.clone().map(|keeper| -> Arc<dyn Directory> {
-        Arc::new(Households::new(keeper))
-    });
+    let directory =
+        keeper.clone().map(|keeper| -> Arc<dyn Directory> { Arc::new(Households::new(keeper)) });
     let server = match Server::start_with(Arc::new(settings), directory) {
         Ok(server) => server,
         Err(error) => {
@@ -196,7 +195,11 @@ async fn keeper(settings: &Settings) -> Result<Option<Arc<Keeper>>, KeeperError>
         standing.accounts,
         standing.database,
         if *required { "everybody has to be one" } else { "whom rules admit may come in without" },
-        if *cleartext { "passwords are taken in the clear" } else { "passwords are taken on loopback alone" },
+        if *cleartext {
+            "passwords are taken in the clear"
+        } else {
+            "passwords are taken on loopback alone"
+        },
     );
     Ok(Some(Arc::new(keeper)))
 }
@@ -320,9 +323,8 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     if reading.draft.tunnel != fixed.draft.tunnel {
         warn!("[tunnel] has changed: that needs a restart");
     }
-    let accounts = |settings: &Accounts| {
-        (settings.enabled, settings.database.clone(), settings.state.clone())
-    };
+    let accounts =
+        |settings: &Accounts| (settings.enabled, settings.database.clone(), settings.state.clone());
     if accounts(&reading.draft.accounts) != accounts(&fixed.draft.accounts) {
         warn!("`enabled`, `database` or `state` of [accounts] has changed: that needs a restart");
     }

@@ -3,7 +3,8 @@
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::status::{
-    AccountsStatus, CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus, UdpStatus,
+    AccountsStatus, CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus,
+    UdpStatus,
 };
 use std::io::IsTerminal as _;
 
@@ -110,7 +111,9 @@ fn accounts_line(accounts: &AccountsStatus) -> String {
         (Some(why), Some(ago)) => {
             format!("; the database is away, heard {} ago: {}", seconds(ago), clean(why))
         }
-        (Some(why), None) => format!("; the database was not heard since the start: {}", clean(why)),
+        (Some(why), None) => {
+            format!("; the database was not heard since the start: {}", clean(why))
+        }
     };
     let households = count(accounts.households, "household");
     format!("accounts: {households} in {}{away}\n", clean(&accounts.database))
@@ -321,7 +324,7 @@ const COLUMNS: &[Column] = &[
     ("PROTOCOL", false, 4, |c| clean(&c.protocol)),
     ("STATE", false, 5, |c| clean(&c.state)),
     ("CLASS", false, 2, |c| clean(&c.class)),
-    ("CLIENT", false, 6, |c| c.client.to_string()),
+    ("CLIENT", false, 6, client),
     ("DESTINATION", false, 0, destination),
     ("RTT", true, 0, |c| far_leg(c).map_or_else(dash, |l| rtt(l.rtt_us))),
     ("RETR", true, 0, |c| far_leg(c).map_or_else(dash, |l| l.retransmits.to_string())),
@@ -356,6 +359,14 @@ fn connections(connections: &[ConnectionStatus], width: Option<usize>) -> String
 #[must_use]
 pub fn far_leg(connection: &ConnectionStatus) -> Option<&LegStatus> {
     connection.legs.last()
+}
+
+/// Where the client is, and the household it belongs to.
+fn client(connection: &ConnectionStatus) -> String {
+    match &connection.account {
+        Some(account) => format!("{} ({})", connection.client, clean(account)),
+        None => connection.client.to_string(),
+    }
 }
 
 fn destination(connection: &ConnectionStatus) -> String {

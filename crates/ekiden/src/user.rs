@@ -6,7 +6,7 @@ use crate::status::{clean, size, table};
 use crate::user_args::{Devices, Limits, Place, UserCommand};
 use crate::{exit, state};
 use ekiden_accounts::{
-    Account, AccountId, Attributes, Credential, Quota, Store, StoreError, Usage, WhenSpent, hash,
+    Account, AccountId, Attributes, Quota, Store, StoreError, Usage, WhenSpent, hash,
 };
 use ekiden_model::units::Rate;
 use ekiden_proxy::settings::Accounts;
@@ -36,7 +36,9 @@ type Done = Result<u8, Box<dyn Error>>;
 
 async fn asked(command: UserCommand) -> Done {
     match command {
-        UserCommand::Add { name, devices, limits, place } => add(name, &devices, &limits, &place).await,
+        UserCommand::Add { name, devices, limits, place } => {
+            add(name, &devices, &limits, &place).await
+        }
         UserCommand::List { json, place } => list(json, &place).await,
         UserCommand::Show { name, json, place } => show(&name, json, &place).await,
         UserCommand::Set { name, rename, devices, forget, limits, place } => {
@@ -99,7 +101,9 @@ async fn add(name: String, devices: &Devices, limits: &Limits, place: &Place) ->
     account.id = store.add(&account).await?;
     store.close().await;
     if !enabled {
-        warn("accounts are not enabled yet: set [accounts] enabled = true, and restart the daemon\n");
+        warn(
+            "accounts are not enabled yet: set [accounts] enabled = true, and restart the daemon\n",
+        );
     }
     Ok(out(&format!("household «{}» is added, {}\n", account.name, account.id)))
 }
@@ -119,7 +123,8 @@ async fn set(
             let before = account.devices.len();
             account.devices.retain(|device| device.name != *gone);
             if account.devices.len() == before {
-                let why = format!("«{}» has no device «{gone}»; see `ekiden user show`", account.name);
+                let why =
+                    format!("«{}» has no device «{gone}»; see `ekiden user show`", account.name);
                 return Err(StoreError::Refused(why));
             }
         }
@@ -131,14 +136,20 @@ async fn set(
     });
     let account = changed.await?;
     store.close().await;
-    Ok(out(&format!("household «{}» is changed; a running daemon takes it over within a second\n", account.name)))
+    Ok(out(&format!(
+        "household «{}» is changed; a running daemon takes it over within a second\n",
+        account.name
+    )))
 }
 
 async fn remove(name: &str, place: &Place) -> Done {
     let (store, _) = store(place).await?;
     store.remove(name).await?;
     store.close().await;
-    Ok(out(&format!("household «{}» is removed; a running daemon ends its connections within a second or two\n", clean(name))))
+    Ok(out(&format!(
+        "household «{}» is removed; a running daemon ends its connections within a second or two\n",
+        clean(name)
+    )))
 }
 
 async fn list(json: bool, place: &Place) -> Done {
@@ -203,9 +214,15 @@ async fn show(name: &str, json: bool, place: &Place) -> Done {
     lines.push(("connections", a.connections.map_or_else(unlimited, |n| n.to_string())));
     let each_second = a.connects_per_second.map_or_else(unlimited, |n| format!("{n} a second"));
     lines.push(("new connections", each_second));
-    lines.push(("expires", a.expires.map_or_else(|| "never".to_owned(), |day| format!("after {day}, {}", a.zone))));
+    lines.push((
+        "expires",
+        a.expires.map_or_else(|| "never".to_owned(), |day| format!("after {day}, {}", a.zone)),
+    ));
     let always = || "always".to_owned();
-    lines.push(("hours", a.hours.as_ref().map_or_else(always, |hours| format!("{hours}, {}", a.zone))));
+    lines.push((
+        "hours",
+        a.hours.as_ref().map_or_else(always, |hours| format!("{hours}, {}", a.zone)),
+    ));
     if !a.allow.is_empty() {
         lines.push(("may go to", clean(&a.allow.join(", "))));
     }
@@ -266,7 +283,8 @@ async fn usage(name: Option<&str>, since: i64, (json, csv): (bool, bool), place:
 }
 
 fn begun(usage: &Usage) -> String {
-    Timestamp::from_second(usage.begun).map_or_else(|_| usage.begun.to_string(), |at| at.to_string())
+    Timestamp::from_second(usage.begun)
+        .map_or_else(|_| usage.begun.to_string(), |at| at.to_string())
 }
 
 fn document(of: &impl Serialize) -> Done {
@@ -402,6 +420,7 @@ mod tests {
     use super::*;
     use crate::user_args::{Devices, Limits};
     use clap::Parser;
+    use ekiden_accounts::Credential;
 
     #[derive(Parser)]
     struct Said {
@@ -427,8 +446,19 @@ mod tests {
     #[test]
     fn documents_are_what_their_schemas_say() {
         let args = [
-            "x", "--address", "100.64.1.0/24", "--down", "5 Mbit/s", "--quota", "20 GB/month",
-            "--expires", "2027-03-31", "--hours", "06:00-22:00", "--deny", ":25",
+            "x",
+            "--address",
+            "100.64.1.0/24",
+            "--down",
+            "5 Mbit/s",
+            "--quota",
+            "20 GB/month",
+            "--expires",
+            "2027-03-31",
+            "--hours",
+            "06:00-22:00",
+            "--deny",
+            ":25",
         ];
         let said = Said::try_parse_from(args).unwrap();
         let mut account = Account {

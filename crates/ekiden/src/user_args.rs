@@ -2,7 +2,9 @@
 
 use crate::config::{self, pattern};
 use clap::{Args, Subcommand};
-use ekiden_accounts::{Account, Attributes, Credential, Device, Hours, Quota, StoreError, WhenSpent};
+use ekiden_accounts::{
+    Account, Attributes, Credential, Device, Hours, Quota, StoreError, WhenSpent,
+};
 use ekiden_model::units::Rate;
 use ipnet::IpNet;
 use jiff::civil::Date;
@@ -40,7 +42,9 @@ pub enum UserCommand {
         place: Place,
     },
     /// All that is written down of one household, but for passwords
-    #[command(after_help = "Example:\n  ekiden user show tanaka\n\nThe document's schema is docs/schema/user.json.")]
+    #[command(
+        after_help = "Example:\n  ekiden user show tanaka\n\nThe document's schema is docs/schema/user.json."
+    )]
     Show {
         /// Its name
         name: String,
@@ -73,7 +77,9 @@ pub enum UserCommand {
         place: Place,
     },
     /// Remove a household; its connections end within a second or two, and what it used stays written down
-    #[command(after_help = "Example:\n  ekiden user remove tanaka\n\nTo keep it and let nobody in: ekiden user set tanaka --disable")]
+    #[command(
+        after_help = "Example:\n  ekiden user remove tanaka\n\nTo keep it and let nobody in: ekiden user set tanaka --disable"
+    )]
     Remove {
         /// Its name
         name: String,
@@ -196,7 +202,11 @@ fn rate(text: &str) -> Result<Rate, String> {
 /// Less is no use to anybody, and a mistake in the unit.
 fn at_least(rate: Rate) -> Result<Rate, String> {
     let least = Rate::from_bits_per_second(8_000);
-    if rate < least { Err(format!("a rate is {least} at least; to stop a household: --disable")) } else { Ok(rate) }
+    if rate < least {
+        Err(format!("a rate is {least} at least; to stop a household: --disable"))
+    } else {
+        Ok(rate)
+    }
 }
 
 /// The words for [`WhenSpent`].
@@ -367,7 +377,12 @@ mod tests {
     }
 
     fn nobody() -> Account {
-        Account { id: AccountId(0), name: "h".into(), devices: vec![], attributes: Attributes::default() }
+        Account {
+            id: AccountId(0),
+            name: "h".into(),
+            devices: vec![],
+            attributes: Attributes::default(),
+        }
     }
 
     #[test]
@@ -376,7 +391,11 @@ mod tests {
         let first = ["--down", "5 Mbit/s", "--quota", "20 GB/month", "--deny", ":25", "--disable"];
         said(&first).unwrap().limits.apply(&mut to).unwrap();
         assert_eq!((to.down, to.disabled), (Some("5 Mbit/s".parse().unwrap()), true));
-        said(&["--down", "none", "--enable", "--weight", "3"]).unwrap().limits.apply(&mut to).unwrap();
+        said(&["--down", "none", "--enable", "--weight", "3"])
+            .unwrap()
+            .limits
+            .apply(&mut to)
+            .unwrap();
         assert_eq!((to.down, to.disabled, to.weight), (None, false, 3));
         assert_eq!(to.quota.unwrap().to_string(), "20 GB/month");
         assert_eq!(to.deny, [":25"]);
@@ -387,9 +406,17 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for args in [
-            &["--down", "5"][..], &["--down", "1 bit/s"], &["--connections", "0"], &["--weight", "0"],
-            &["--deny", "("], &["--expires", "2026-02-30"], &["--hours", "late"], &["--user", "anna"],
-            &["--password-stdin"], &["--enable", "--disable"], &["--address", "x"],
+            &["--down", "5"][..],
+            &["--down", "1 bit/s"],
+            &["--connections", "0"],
+            &["--weight", "0"],
+            &["--deny", "("],
+            &["--expires", "2026-02-30"],
+            &["--hours", "late"],
+            &["--user", "anna"],
+            &["--password-stdin"],
+            &["--enable", "--disable"],
+            &["--address", "x"],
         ] {
             assert!(said(args).is_err(), "{args:?}");
         }
@@ -403,7 +430,15 @@ mod tests {
     #[test]
     fn devices_have_names_and_a_user_that_is_there_gets_the_password() {
         let mut to = nobody();
-        let args = ["--user", "anna", "--password-stdin", "--address", "100.64.1.9/24", "--address", "2001:db8::/48"];
+        let args = [
+            "--user",
+            "anna",
+            "--password-stdin",
+            "--address",
+            "100.64.1.9/24",
+            "--address",
+            "2001:db8::/48",
+        ];
         said(&args).unwrap().devices.apply(Some("one".into()), &mut to).unwrap();
         let names: Vec<_> = to.devices.iter().map(|device| device.name.as_str()).collect();
         assert_eq!(names, ["anna", "address", "address-2"]);

@@ -5,7 +5,7 @@ use crate::access::Denied;
 use crate::failure::{Failure, Kind};
 use crate::seldom::Seldom;
 use crate::session::Session;
-use crate::settings::Pattern;
+use crate::settings::{Accounts, Pattern};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ekiden_model::units::Span;
@@ -64,6 +64,10 @@ pub trait Directory: fmt::Debug + Send + Sync {
     /// Why not, in words.
     fn may_stay(&self, id: i64) -> Result<(), String>;
 
+    /// A household used so many more payload bytes, towards it and from it. Told several times a second, and
+    /// when a connection ends.
+    fn used(&self, id: i64, down: u64, up: u64);
+
     /// How it stands, for the status.
     fn status(&self) -> crate::status::AccountsStatus;
 }
@@ -112,6 +116,10 @@ pub(crate) fn read_basic(value: &[u8]) -> Option<(String, String)> {
     Some((user.to_owned(), password.to_owned()))
 }
 
+fn may_take_passwords(accounts: &Accounts, client: IpAddr) -> bool {
+    accounts.cleartext || client.to_canonical().is_loopback()
+}
+
 impl Session {
     /// The household known by where the client is; `Err` when that may not come in now. Nobody where there
     /// are no accounts.
@@ -138,7 +146,7 @@ impl Session {
     /// # Errors
     /// That they may not, for the client.
     pub(crate) fn may_take_passwords(&self) -> Result<(), Failure> {
-        if self.world.settings.accounts.cleartext || self.address.ip().to_canonical().is_loopback() {
+        if may_take_passwords(&self.world.settings.accounts, self.address.ip()) {
             return Ok(());
         }
         static SAID: Seldom = Seldom::new();
@@ -177,7 +185,7 @@ impl Session {
 
     /// Who the client of this connection is from now on.
     pub(crate) fn belongs_to(&self, member: Option<Arc<Member>>) {
-        self.registered.entry.set_member(member);
+        self.registered.set_member(member);
     }
 }
 
@@ -207,6 +215,22 @@ mod tests {
         assert_eq!(read("basic YTpiOmM="), pair("a", "b:c"));
         for bad in ["", "Basic", "Bearer QQ==", "Basic !!", "Basic QQ==", "Basic /w=="] {
             assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn passwords_stay_within_the_machine_unless_it_is_said() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let usual = Accounts::default();
+        for inside in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(may_take_passwords(&usual, ip(inside)), "{inside}");
+        }
+        for outside in ["192.168.0.9", "100.64.0.1", "2001:db8::1", "fe80::1"] {
+            assert!(!may_take_passwords(&usual, ip(outside)), "{outside}");
+            assert!(may_take_passwords(
+                &Accounts { cleartext: true, ..usual.clone() },
+                ip(outside)
+            ));
         }
     }
 

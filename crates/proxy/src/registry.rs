@@ -74,6 +74,8 @@ pub(crate) struct Registry {
     most: AtomicUsize,
     pub(crate) totals: Totals,
     pub(crate) resources: Arc<Resources>,
+    /// Whoever wants to know what households use.
+    directory: Option<Arc<dyn Directory>>,
 }
 
 /// A live connection's place in the register; leaving the scope strikes it out.
@@ -124,14 +126,17 @@ struct Detail {
     route: Option<Arc<str>>,
     /// The household it belongs to.
     member: Option<Arc<Member>>,
+    /// Bytes from the client and to it that were told of, or are nobody's.
+    told: (u64, u64),
     client: Option<SeenLeg>,
     upstream: Option<SeenLeg>,
 }
 
 impl Registry {
-    pub(crate) fn new(resources: Arc<Resources>) -> Self {
+    pub(crate) fn new(resources: Arc<Resources>, directory: Option<Arc<dyn Directory>>) -> Self {
         let (next, live) = (AtomicU64::new(0), Mutex::default());
-        Self { next, live, most: AtomicUsize::new(0), totals: Totals::default(), resources }
+        let (most, totals) = (AtomicUsize::new(0), Totals::default());
+        Self { next, live, most, totals, resources, directory }
     }
 
     pub(crate) fn enter(self: &Arc<Self>, client: SocketAddr) -> Registered {
@@ -153,6 +158,7 @@ impl Registry {
                 through: Arc::new([]),
                 route: None,
                 member: None,
+                told: (0, 0),
                 client: None,
                 upstream: None,
             }),
@@ -188,12 +194,17 @@ impl Registry {
         live.len()
     }
 
-    /// Ends connections of households that may not be served any more, and says how many there were.
-    pub(crate) fn cut_barred(&self, directory: &dyn Directory) -> usize {
+    /// Tells what households used, and ends connections of those that may not be served any more.
+    pub(crate) fn look_at_members(&self) {
+        let Some(directory) = &self.directory else { return };
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
         let mut asked = BTreeMap::new();
-        let mut cut = 0;
+        let mut used = BTreeMap::<i64, (u64, u64)>::new();
         for entry in live {
+            if let Some((id, up, down)) = entry.untold() {
+                let sum = used.entry(id).or_default();
+                *sum = (sum.0 + up, sum.1 + down);
+            }
             let Some(member) = entry.member() else { continue };
             let stays =
                 *asked.entry(member.id).or_insert_with(|| match directory.may_stay(member.id) {
@@ -206,10 +217,11 @@ impl Registry {
             if !stays {
                 entry.reset_on_close();
                 entry.task.get().inspect(|task| task.abort());
-                cut += 1;
             }
         }
-        cut
+        for (id, (up, down)) in used {
+            directory.used(id, down, up);
+        }
     }
 
     /// Looks at the paths of connections that stopped moving a short while ago: what moves is fine, and
@@ -251,6 +263,7 @@ impl Registry {
 impl Drop for Registered {
     fn drop(&mut self) {
         locked(&self.registry.live).remove(&self.entry.id);
+        self.set_member(None);
     }
 }
 
@@ -286,6 +299,15 @@ impl Registered {
         self.registry.totals.requests.fetch_add(1, Relaxed);
         self.set_state(State::Connecting);
         locked(&self.entry.detail).destination = Some(destination);
+    }
+
+    /// The household it belongs to from now on; what it used so far is the one's before.
+    pub(crate) fn set_member(&self, member: Option<Arc<Member>>) {
+        let used = self.entry.untold();
+        locked(&self.entry.detail).member = member;
+        if let (Some(directory), Some((id, up, down))) = (&self.registry.directory, used) {
+            directory.used(id, down, up);
+        }
     }
 
     pub(crate) fn set_protocol(&self, protocol: Protocol) {
@@ -365,8 +387,14 @@ impl Entry {
         locked(&self.detail).member.clone()
     }
 
-    pub(crate) fn set_member(&self, member: Option<Arc<Member>>) {
-        locked(&self.detail).member = member;
+    /// What its household used since this was asked last: whose, bytes up and down.
+    fn untold(&self) -> Option<(i64, u64, u64)> {
+        let mut detail = locked(&self.detail);
+        let now = (self.bytes_up.load(Relaxed), self.bytes_down.load(Relaxed));
+        let before = std::mem::replace(&mut detail.told, now);
+        let used = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+        let member = detail.member.as_ref().filter(|_| used != (0, 0))?;
+        Some((member.id, used.0, used.1))
     }
 
     /// The sockets of its legs that are open.

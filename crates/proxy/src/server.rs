@@ -35,9 +35,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-/// Between two looks at whose connections may stay: one that is ended ends within a second, with the time
-/// that its database is asked in.
-const KEEP_OUT: Duration = Duration::from_millis(200);
+/// Between two looks at what households use and whose connections may stay: these end within a second, with
+/// the time in which a change is heard of.
+const MEMBERS: Duration = Duration::from_millis(200);
 
 /// Why a relay did not start, or did not take a new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -141,12 +141,12 @@ impl Server {
         let means = Means::new(&settings.budgets, movement, Arc::clone(&resources), cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
-        let world = World::new(settings, Arc::clone(&means), directory, None);
+        let world = World::new(settings, Arc::clone(&means), directory.clone(), None);
         let world = world.map_err(StartError::Settings)?;
         let inner = Arc::new(Inner {
             world: RwLock::new(Arc::new(world)),
             log: Arc::new(log),
-            registry: Arc::new(Registry::new(resources)),
+            registry: Arc::new(Registry::new(resources, directory)),
             means,
             limit: limit.into(),
             peak: AtomicU64::new(0),
@@ -162,7 +162,7 @@ impl Server {
         let chores = [
             tokio::spawn(tidy(Arc::clone(&inner.registry))),
             tokio::spawn(beat(Arc::clone(&inner.registry))),
-            tokio::spawn(Arc::clone(&inner).keep_out()),
+            tokio::spawn(members(Arc::clone(&inner.registry))),
             tokio::spawn(Arc::clone(&inner).let_in(turns)),
         ];
         Ok(Self { inner, chores })
@@ -279,6 +279,16 @@ async fn beat(registry: Arc<Registry>) {
     }
 }
 
+/// Tells what households use, and ends what belongs to those that may not be served any more.
+async fn members(registry: Arc<Registry>) {
+    let mut look = tokio::time::interval(MEMBERS);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        registry.look_at_members();
+    }
+}
+
 impl Handle {
     /// One look.
     #[must_use]
@@ -364,16 +374,6 @@ impl Inner {
                 "there is no room for another connection; newcomers wait in turn or are refused"
             ),
             None => {}
-        }
-    }
-
-    /// Ends what belongs to households that may not be served any more.
-    async fn keep_out(self: Arc<Self>) {
-        let mut look = tokio::time::interval(KEEP_OUT);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while let Some(directory) = self.world().directory.clone() {
-            look.tick().await;
-            self.registry.cut_barred(&*directory);
         }
     }
 

@@ -153,11 +153,7 @@ impl Session {
     }
 
     /// Who goes to `to`.
-    fn traveller<'a>(
-        &'a self,
-        to: &'a Destination,
-        member: Option<&'a Member>,
-    ) -> Traveller<'a> {
+    fn traveller<'a>(&'a self, to: &'a Destination, member: Option<&'a Member>) -> Traveller<'a> {
         let client = self.address.ip();
         // a mark is for tunnels alone
         let dscp = match self.world.means.tunnels() {

@@ -5,7 +5,9 @@ use crate::failure::{Failure, Kind};
 use crate::incoming::{Incoming, write_all};
 use crate::registry::Protocol;
 use crate::session::{Session, Tunnel, within};
-use crate::socks::{self, BadSocks, METHOD_NONE, METHOD_PASSWORD, METHOD_UNACCEPTABLE, Reply, Request};
+use crate::socks::{
+    self, BadSocks, METHOD_NONE, METHOD_PASSWORD, METHOD_UNACCEPTABLE, Reply, Request,
+};
 use crate::udp;
 use std::io;
 use std::net::SocketAddr;
@@ -107,8 +109,7 @@ async fn greet(session: &Session, incoming: &mut Incoming) -> io::Result<Result<
 
 /// The method for a client that offers these. Who can log in does, unless its address says who it is.
 fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
-    let (none, password) =
-        (methods.contains(&METHOD_NONE), methods.contains(&METHOD_PASSWORD));
+    let (none, password) = (methods.contains(&METHOD_NONE), methods.contains(&METHOD_PASSWORD));
     if session.world.directory.is_none() {
         return if none { Ok(METHOD_NONE) } else { Err(BadSocks::OtherMethods) };
     }
@@ -122,9 +123,7 @@ fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
     if none && !session.must_log_in() { Ok(METHOD_NONE) } else { Err(BadSocks::NoLogIn) }
 }
 
-async fn read_password(
-    incoming: &mut Incoming,
-) -> io::Result<Result<(String, String), BadSocks>> {
+async fn read_password(incoming: &mut Incoming) -> io::Result<Result<(String, String), BadSocks>> {
     loop {
         match socks::read_password(incoming.bytes()) {
             Ok(Some((read, used))) => {

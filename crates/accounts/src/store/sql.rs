@@ -23,8 +23,7 @@ pub(super) const ITS_DEVICES: &str =
     "SELECT account, name, kind, identity, hash FROM device WHERE account = $1 ORDER BY name";
 pub(super) const ADD_ACCOUNT: &str =
     "INSERT INTO account (id, name, attributes) VALUES ($1, $2, $3)";
-pub(super) const SET_ACCOUNT: &str =
-    "UPDATE account SET name = $2, attributes = $3 WHERE id = $1";
+pub(super) const SET_ACCOUNT: &str = "UPDATE account SET name = $2, attributes = $3 WHERE id = $1";
 pub(super) const REMOVE_ACCOUNT: &str = "DELETE FROM account WHERE name = $1";
 pub(super) const ADD_DEVICE: &str =
     "INSERT INTO device (account, name, kind, identity, hash) VALUES ($1, $2, $3, $4, $5)";

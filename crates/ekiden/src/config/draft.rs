@@ -4,8 +4,8 @@
 
 use super::value::{Field, Value};
 use ekiden_proxy::settings::{
-    Access, AccessLog, Accounts, Budgets, Buffers, Cache, Dns, Leg, Movement, Pattern, Pool, Pressure, Route,
-    Timeouts, Tunnel, Udp,
+    Access, AccessLog, Accounts, Budgets, Buffers, Cache, Dns, Leg, Movement, Pattern, Pool,
+    Pressure, Route, Timeouts, Tunnel, Udp,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;

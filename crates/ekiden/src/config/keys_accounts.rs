@@ -15,7 +15,9 @@ fn database(text: &str) -> Result<(), String> {
 
 /// The address without the password in it, for whoever looks at the configuration; and whether there was one.
 pub(super) fn masked(address: &str) -> (String, bool) {
-    let Some((scheme, rest)) = address.split_once("://") else { return (address.to_owned(), false) };
+    let Some((scheme, rest)) = address.split_once("://") else {
+        return (address.to_owned(), false);
+    };
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     let Some((user, host)) = authority.rsplit_once('@') else { return (address.to_owned(), false) };
     let Some((user, _)) = user.split_once(':') else { return (address.to_owned(), false) };

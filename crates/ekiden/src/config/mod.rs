@@ -160,7 +160,9 @@ pub fn read_with(text: &str, file_name: &str, overrides: &Overrides) -> Reading 
     };
     draft.accounts.database = shown;
     let holds_password = in_database
-        || urls.values().any(|url| url.user.as_ref().is_some_and(|(_, password)| password.is_some()));
+        || urls
+            .values()
+            .any(|url| url.user.as_ref().is_some_and(|(_, password)| password.is_some()));
     // from here on a URL is what may be shown
     for (name, upstream) in &mut draft.upstreams {
         upstream.url = urls.get(name).map_or_else(String::new, url::UpstreamUrl::masked);

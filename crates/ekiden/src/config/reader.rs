@@ -23,8 +23,8 @@ const MOST_LEGS: usize = 256;
 
 /// The names of tables, at the top.
 pub(super) const TABLES: &[&str] = &[
-    "leg", "upstream", "route", "rule", "access", "accounts", "timeouts", "budgets", "dns", "relay", "buffers",
-    "pressure", "pool", "cache", "tunnel", "udp", "log",
+    "leg", "upstream", "route", "rule", "access", "accounts", "timeouts", "budgets", "dns",
+    "relay", "buffers", "pressure", "pool", "cache", "tunnel", "udp", "log",
 ];
 
 /// A key that was set, and to what.

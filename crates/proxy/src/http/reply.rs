@@ -91,9 +91,14 @@ mod tests {
 
     #[test]
     fn who_has_to_log_in_is_told_how() {
-        let text = String::from_utf8(refusal(407, "ekiden-1", "who are you?", false, false)).unwrap();
+        let text =
+            String::from_utf8(refusal(407, "ekiden-1", "who are you?", false, false)).unwrap();
         assert!(text.starts_with("HTTP/1.1 407 Proxy Authentication Required\r\n"));
-        assert!(text.contains("\r\nProxy-Authenticate: Basic realm=\"ekiden-1\", charset=\"UTF-8\"\r\n"));
+        assert!(
+            text.contains(
+                "\r\nProxy-Authenticate: Basic realm=\"ekiden-1\", charset=\"UTF-8\"\r\n"
+            )
+        );
     }
 
     #[test]

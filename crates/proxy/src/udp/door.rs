@@ -3,9 +3,11 @@
 
 use super::way::{Lost, Received, Way, Whose};
 use super::{IN_A_ROW, wait};
+use crate::accounts::{Directory, Member};
 use crate::tunnels::{destination, reason, refuse};
 use crate::world::World;
 use ekiden_linux::clock;
+use ekiden_model::units::{Span, Time};
 use ekiden_tunnel::driver::Incoming;
 use ekiden_tunnel::reason::Reason;
 use std::sync::Arc;
@@ -21,7 +23,8 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
         return refuse(flow, Reason::Exhausted, "all connections are at work");
     };
     let directory = world.directory.clone();
-    let member = match directory.as_ref().and_then(|directory| directory.behind(&relay)).transpose() {
+    let member = match directory.as_ref().and_then(|directory| directory.behind(&relay)).transpose()
+    {
         Ok(member) => member,
         Err(why) => return refuse(flow, Reason::Denied, &why),
     };
@@ -33,6 +36,7 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
     tracing::debug!(%relay, %to, "datagrams through a tunnel begin");
     let idle = world.settings.udp.idle;
     let mut way = Way::new(world, whose, opening.hops);
+    let mut used = Used { directory, member, down: 0, up: 0, told: clock::now() };
     let mut answered = false;
     let mut last = clock::now();
     loop {
@@ -40,9 +44,7 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
             packet = flow.packet() => {
                 let Ok(packet) = packet else { return };
                 // it stands in no register from which it could be ended
-                if let (Some(directory), Some(member)) = (&directory, &member)
-                    && directory.may_stay(member.id).is_err()
-                {
+                if !used.may_stay() {
                     return;
                 }
                 match way.send(&to, &packet) {
@@ -51,12 +53,16 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
                     }
                     // lost, as anywhere
                     Err(Lost::Refused(_) | Lost::Undelivered(_)) => {}
-                    Ok(_) => {}
+                    Ok(_) => used.up += packet.len() as u64,
                 }
             }
             () = way.ready() => for _ in 0..IN_A_ROW {
                 match way.receive() {
-                    Some(Ok(Received::Came(_, payload))) => drop(flow.send_packet(payload.into())),
+                    Some(Ok(Received::Came(_, payload))) => {
+                        used.down += payload.len() as u64;
+                        // lost, as anywhere
+                        let _ = flow.send_packet(payload.into());
+                    }
                     Some(Ok(Received::Sent(_)) | Err(Lost::Undelivered(_))) => {}
                     Some(Err(Lost::Refused(failure))) if !answered => {
                         return refuse(flow, reason(failure.kind), &failure.text);
@@ -68,9 +74,51 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
             () = wait(last + idle) => return,
         }
         last = clock::now();
+        used.tell(last);
         if !answered {
             answered = true;
             flow.accept();
         }
+    }
+}
+
+/// What the household behind the relay uses.
+struct Used {
+    directory: Option<Arc<dyn Directory>>,
+    member: Option<Arc<Member>>,
+    down: u64,
+    up: u64,
+    told: Time,
+}
+
+/// Between two times that usage is told.
+const TELL: Span = Span::from_millis(200);
+
+impl Used {
+    fn may_stay(&self) -> bool {
+        match (&self.directory, &self.member) {
+            (Some(directory), Some(member)) => directory.may_stay(member.id).is_ok(),
+            _ => true,
+        }
+    }
+
+    fn tell(&mut self, now: Time) {
+        if now.since(self.told) < TELL {
+            return;
+        }
+        self.told = now;
+        let (down, up) = (std::mem::take(&mut self.down), std::mem::take(&mut self.up));
+        if let (Some(directory), Some(member)) = (&self.directory, &self.member)
+            && (down, up) != (0, 0)
+        {
+            directory.used(member.id, down, up);
+        }
+    }
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        self.told = Time::from_nanos(0);
+        self.tell(clock::now());
     }
 }
