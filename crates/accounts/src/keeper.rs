@@ -61,6 +61,8 @@ pub struct Standing {
     pub version: i64,
     /// Totals that the database has perhaps not heard of.
     pub unsettled: usize,
+    /// The relays that use the database, this one too, as they were heard of when usage was settled last.
+    pub relays: Vec<Relay>,
 }
 
 /// A relay's accounts.
@@ -76,6 +78,7 @@ pub struct Keeper {
     directory: RwLock<Arc<Directory>>,
     attempts: Attempts,
     journal: Mutex<Journal>,
+    relays: Mutex<Vec<Relay>>,
     leases: Mutex<BTreeMap<(AccountId, i64), Lease>>,
     state: Mutex<(Option<String>, Option<i64>)>,
 }
@@ -108,6 +111,7 @@ impl Keeper {
             directory: RwLock::default(),
             attempts: Attempts::new().map_err(KeeperError::System)?,
             journal: Mutex::new(journal),
+            relays: Mutex::default(),
             leases: Mutex::default(),
             state: Mutex::default(),
         };
@@ -172,6 +176,7 @@ impl Keeper {
             accounts: directory.len(),
             version: directory.version(),
             unsettled: locked(&self.journal).unsettled().len(),
+            relays: locked(&self.relays).clone(),
         }
     }
 
@@ -290,7 +295,9 @@ impl Keeper {
         }
         let (name, seen) = (self.name.clone(), Timestamp::now().as_second());
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        in_time(store.seen(&Relay { id: self.id.clone(), name, version, seen })).await
+        in_time(store.seen(&Relay { id: self.id.clone(), name, version, seen })).await?;
+        *locked(&self.relays) = in_time(store.relays()).await?;
+        Ok(())
     }
 
     /// Asks for more of the quotas of which little is left here.

@@ -4,7 +4,7 @@ use crate::config::pattern;
 use ekiden_accounts::{Account, AccountId, Directory, Keeper, Verdict};
 use ekiden_proxy::accounts::{self, LogIn, Looking, Member};
 use ekiden_proxy::settings::Pattern;
-use ekiden_proxy::status::AccountsStatus;
+use ekiden_proxy::status::{AccountsStatus, FleetStatus};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -101,12 +101,19 @@ impl accounts::Directory for Households {
     fn status(&self) -> AccountsStatus {
         let standing = self.keeper.standing();
         let now = jiff::Timestamp::now().as_second();
+        let ago = |second: i64| now.saturating_sub(second) as f64;
+        let relay = |relay: ekiden_accounts::Relay| FleetStatus {
+            name: relay.name,
+            version: relay.version,
+            seen_seconds_ago: ago(relay.seen),
+        };
         AccountsStatus {
             households: standing.accounts as u64,
             database: standing.database.to_owned(),
             away: standing.away,
-            heard_seconds_ago: standing.heard.map(|heard| now.saturating_sub(heard) as f64),
+            heard_seconds_ago: standing.heard.map(ago),
             unsettled: standing.unsettled as u64,
+            relays: standing.relays.into_iter().map(relay).collect(),
         }
     }
 }

@@ -198,7 +198,7 @@ async fn keeper(settings: &Settings) -> Result<Option<Arc<Keeper>>, KeeperError>
         if *cleartext {
             "passwords are taken in the clear"
         } else {
-            "passwords are taken on loopback alone"
+            "passwords are taken on loopback and within TLS alone"
         },
     );
     Ok(Some(Arc::new(keeper)))
@@ -233,6 +233,9 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     }
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
+    }
+    if let Some(certificate) = &settings.tls.certificate {
+        info!("TLS on the same ports, with the certificate {}", certificate.display());
     }
     for address in &settings.tunnel.listen {
         info!("listening for tunnels on UDP {address}");

@@ -3,8 +3,8 @@
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::status::{
-    AccountsStatus, CacheStatus, ConnectionStatus, LegStatus, ProfileStatus, Status, TunnelStatus,
-    UdpStatus,
+    AccountsStatus, CacheStatus, ConnectionStatus, FleetStatus, LegStatus, ProfileStatus, Status,
+    TunnelStatus, UdpStatus,
 };
 use std::io::IsTerminal as _;
 
@@ -116,7 +116,15 @@ fn accounts_line(accounts: &AccountsStatus) -> String {
         }
     };
     let households = count(accounts.households, "household");
-    format!("accounts: {households} in {}{away}\n", clean(&accounts.database))
+    let relays = match accounts.relays.as_slice() {
+        [] | [_] => String::new(),
+        relays => {
+            let seen =
+                |r: &FleetStatus| format!("{} {} ago", clean(&r.name), seconds(r.seen_seconds_ago));
+            format!("; relays: {}", relays.iter().map(seen).collect::<Vec<_>>().join(", "))
+        }
+    };
+    format!("accounts: {households} in {}{away}{relays}\n", clean(&accounts.database))
 }
 
 /// Tunnels to other relays. Rates and bytes are what is sent; what is received the other relay tells.

@@ -214,7 +214,7 @@ fn what_is_said_is_shown_and_what_is_wrong_is_explained() {
             "there is a household «sato» already",
         ),
         (
-            &["add", "ito", "--address", "100.64.7.9/24"],
+            &["add", "ito", "--address", "100.64.7.0/24"],
             "",
             "known by the prefix «100.64.7.0/24» already",
         ),

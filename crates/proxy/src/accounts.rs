@@ -146,18 +146,18 @@ impl Session {
     /// # Errors
     /// That they may not, for the client.
     pub(crate) fn may_take_passwords(&self) -> Result<(), Failure> {
-        if may_take_passwords(&self.world.settings.accounts, self.address.ip()) {
+        if self.sealed || may_take_passwords(&self.world.settings.accounts, self.address.ip()) {
             return Ok(());
         }
         static SAID: Seldom = Seldom::new();
         if SAID.is_due() {
             tracing::warn!(
                 client = %self.address,
-                "a log-in was refused: its password would cross the network in the clear; [accounts] cleartext = true permits that"
+                "a log-in was refused: its password would cross the network in the clear; [tls] encrypts it, [accounts] cleartext = true permits it"
             );
         }
         let text = "passwords are not taken over this connection, where others could read them; \
-                    this relay's operator can permit it, or know you by your address";
+                    speak TLS to this proxy (https://), or ask its operator";
         Err(Failure::new(Kind::Denied, text))
     }
 

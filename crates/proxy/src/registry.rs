@@ -30,9 +30,11 @@ pub(crate) enum Protocol {
     Socks4a,
     Tunnel,
     Udp,
+    Tls,
 }
 
-const PROTOCOLS: [&str; 7] = ["new", "http", "connect", "socks5", "socks4a", "tunnel", "udp"];
+const PROTOCOLS: [&str; 8] =
+    ["new", "http", "connect", "socks5", "socks4a", "tunnel", "udp", "tls"];
 
 impl Protocol {
     pub(crate) const fn name(self) -> &'static str {
@@ -268,6 +270,11 @@ impl Drop for Registered {
 }
 
 impl Registered {
+    /// A place in the same register for a connection within this one.
+    pub(crate) fn within(&self) -> Self {
+        self.registry.enter(self.entry.client)
+    }
+
     /// Counts bytes that moved, on this connection and in the sums.
     pub(crate) fn moved(&self, now: Time, up: u64, down: u64, spliced: u64) {
         let (entry, totals) = (&self.entry, &self.registry.totals);

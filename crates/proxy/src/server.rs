@@ -5,6 +5,7 @@ mod listening;
 use crate::access_log::AccessLog;
 use crate::accounts::Directory;
 use crate::cache::Cache;
+use crate::certificate::Certificate;
 use crate::failure::Failure;
 use crate::means::Means;
 use crate::registry::{Registry, locked};
@@ -160,7 +161,7 @@ impl Server {
         inner.begin_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);
         let chores = [
-            tokio::spawn(tidy(Arc::clone(&inner.registry))),
+            tokio::spawn(tidy(Arc::clone(&inner))),
             tokio::spawn(beat(Arc::clone(&inner.registry))),
             tokio::spawn(members(Arc::clone(&inner.registry))),
             tokio::spawn(Arc::clone(&inner).let_in(turns)),
@@ -254,14 +255,17 @@ impl Drop for Server {
     }
 }
 
-/// Gives memory back after a crowd has left, and looks for paths that drop large packets.
-async fn tidy(registry: Arc<Registry>) {
+/// Gives memory back after a crowd has left, looks for paths that drop large packets, and whether the
+/// certificate has changed.
+async fn tidy(inner: Arc<Inner>) {
+    let registry = &inner.registry;
     let mut reclaim = Reclaim::default();
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         second.tick().await;
         registry.look_at_paths();
+        inner.world().certificate.iter().for_each(Certificate::look);
         if reclaim.on_tick(registry.len(), registry.take_most()) {
             // not in the way of those who are left
             let _ = tokio::task::spawn_blocking(memory::release).await;
@@ -449,6 +453,7 @@ impl Inner {
             address,
             hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
             arrival,
+            sealed: false,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
         };

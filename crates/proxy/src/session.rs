@@ -16,6 +16,7 @@ use crate::resources::{Managed, Resources};
 use crate::seen_leg::SeenLeg;
 use crate::seldom::Seldom;
 use crate::socks_door;
+use crate::tls_door;
 use crate::tunnel_door;
 use crate::tunnels::{Arrival, Asked};
 use crate::world::{NamedLeg, Route, World, limits};
@@ -25,7 +26,7 @@ use ekiden_model::lifetime::{Expired, Limits};
 use ekiden_model::units::{Span, Time};
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) address: SocketAddr,
     /// The flow it is the outer end of, where it came out of a tunnel.
     pub(crate) arrival: Option<Arc<Arrival>>,
+    /// Whether it came within TLS.
+    pub(crate) sealed: bool,
     /// Through how many tunnels it has come.
     pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
@@ -148,7 +151,31 @@ impl Session {
         match incoming.bytes().first() {
             Some(5) => Box::pin(socks_door::socks5(self, incoming)).await,
             Some(4) => Box::pin(socks_door::socks4(self, incoming)).await,
+            Some(&tls_door::FIRST_BYTE) if self.world.certificate.is_some() && !self.sealed => {
+                Box::pin(tls_door::unseal(self, incoming)).await;
+                None
+            }
             _ => forward::serve(self, incoming).await,
+        }
+    }
+
+    /// What the same client says within TLS, which comes out of `stream`.
+    pub(crate) fn within(&self, stream: TcpStream) -> Self {
+        let client = Arc::new(stream);
+        let managed = self.resources().manage(&client, &self.world.client_leg.leg, None);
+        let registered = self.registered.within();
+        registered.entry.legs[0].store(managed.id, Relaxed);
+        Self {
+            world: Arc::clone(&self.world),
+            registered,
+            client,
+            managed,
+            address: self.address,
+            arrival: None,
+            sealed: true,
+            hops: 0,
+            log: Arc::clone(&self.log),
+            stopping: self.stopping.clone(),
         }
     }
 
@@ -212,7 +239,9 @@ impl Session {
 
     /// The client's leg, as the register sees it.
     fn seen(&self, leg: Arc<NamedLeg>, outcomes: Outcomes) -> SeenLeg {
-        SeenLeg::new(&self.client, self.address.ip(), leg, vec![outcomes])
+        // the path of a connection within this machine is not its client's
+        let at = if self.sealed { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
+        SeenLeg::new(&self.client, at, leg, vec![outcomes])
     }
 
     pub(crate) fn resources(&self) -> &Arc<Resources> {

@@ -4,11 +4,13 @@
 
 mod accounts;
 mod resources;
+mod tls;
 mod tunnel;
 mod udp;
 
 pub use accounts::Accounts;
 pub use resources::{Buffers, Cache, Pool, Pressure};
+pub use tls::Tls;
 pub use tunnel::{Carrier, Tunnel};
 pub use udp::Udp;
 
@@ -56,6 +58,8 @@ pub struct Settings {
     pub pool: Pool,
     /// The HTTP cache.
     pub cache: Cache,
+    /// TLS for clients.
+    pub tls: Tls,
     /// Tunnels to other relays.
     pub tunnel: Tunnel,
     /// UDP ASSOCIATE of SOCKS5.
@@ -393,6 +397,7 @@ impl Default for Settings {
             pressure: Pressure::default(),
             pool: Pool::default(),
             cache: Cache::default(),
+            tls: Tls::default(),
             tunnel: Tunnel::default(),
             udp: Udp::default(),
             access_log: AccessLog::Off,

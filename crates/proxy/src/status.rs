@@ -79,6 +79,19 @@ pub struct AccountsStatus {
     pub heard_seconds_ago: Option<f64>,
     /// Sums of usage that the database has perhaps not heard of yet.
     pub unsettled: u64,
+    /// The relays that use the database, this one too.
+    pub relays: Vec<FleetStatus>,
+}
+
+/// A relay that uses the same accounts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FleetStatus {
+    /// Its name.
+    pub name: String,
+    /// Which ekiden it is.
+    pub version: String,
+    /// Seconds since it was heard of last: five to ten of one that is well.
+    pub seen_seconds_ago: f64,
 }
 
 /// Sums since the start.
@@ -273,7 +286,7 @@ pub struct OpeningStatus {
 pub struct ConnectionStatus {
     /// Number of the connection since the start.
     pub id: u64,
-    /// `http`, `connect`, `socks5`, `socks4a`, `tunnel` (out of another relay's tunnel); `new` before anything was read.
+    /// `http`, `connect`, `socks5`, `socks4a`, `tunnel` (out of another relay's tunnel), `tls` (what is said within it is a connection of its own); `new` before anything was read.
     pub protocol: String,
     /// `reading`, `connecting`, `relaying`, `half-closed`, `idle` (kept alive between requests), `closing`.
     pub state: String,

@@ -17,7 +17,7 @@ use ekiden_tunnel::driver::{self, Ended, Flow, Incoming, Relays};
 use ekiden_tunnel::frame::{self, Carries, Opening, Target};
 use ekiden_tunnel::reason::Reason;
 use ekiden_tunnel::trust::Store;
-use plug::Plug;
+pub(crate) use plug::Plug;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};

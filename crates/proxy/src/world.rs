@@ -3,6 +3,7 @@
 //! A reload makes a new world; connections keep the one they began in.
 
 use crate::accounts::Directory;
+use crate::certificate::Certificate;
 use crate::destination::{Destination, Host};
 use crate::failure::{Failure, Kind};
 use crate::known::Known;
@@ -66,6 +67,8 @@ pub(crate) struct World {
     pub(crate) means: Arc<Means>,
     /// Households, where there are accounts.
     pub(crate) directory: Option<Arc<dyn Directory>>,
+    /// For clients that begin with TLS.
+    pub(crate) certificate: Option<Certificate>,
     legs: Vec<Arc<NamedLeg>>,
     hops: BTreeMap<String, Arc<Hop>>,
     routes: Vec<Arc<Route>>,
@@ -144,6 +147,7 @@ impl World {
             resolver,
             means,
             directory,
+            certificate: Certificate::open(&settings.tls)?,
             legs: legs.into_values().collect(),
             hops,
             routes,

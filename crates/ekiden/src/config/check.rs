@@ -86,6 +86,7 @@ pub(super) fn check(
         reader.error("dns.min_ttl", "`min_ttl` is longer than `max_ttl`", "");
     }
     resources(reader, draft);
+    tls(reader, draft);
     listen(reader, draft, file_listens);
     urls
 }
@@ -460,6 +461,14 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
     }
 }
 
+fn tls(reader: &mut Reader<'_>, draft: &Draft) {
+    match (&draft.tls.certificate, &draft.tls.key) {
+        (Some(_), None) => reader.error("tls.certificate", "`certificate` needs its `key`", ""),
+        (None, Some(_)) => reader.error("tls.key", "`key` needs its `certificate`", ""),
+        _ => {}
+    }
+}
+
 /// Open proxies on public addresses are found within hours; so nobody is one by accident.
 fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
     let report =
@@ -503,8 +512,8 @@ fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
                 Warning,
                 index,
                 format!("passwords are taken in the clear on {address}"),
-                "whoever can listen on the network between has them; set [accounts] cleartext = false, \
-                 or see that it is your own",
+                "whoever can listen on the network between has them; set [accounts] cleartext = false and give \
+                 [tls] a certificate, or see that the network is your own",
             );
         }
         if draft.accounts.enabled && (draft.accounts.required || (!named && !unnamed)) {

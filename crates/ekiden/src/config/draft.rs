@@ -5,7 +5,7 @@
 use super::value::{Field, Value};
 use ekiden_proxy::settings::{
     Access, AccessLog, Accounts, Budgets, Buffers, Cache, Dns, Leg, Movement, Pattern, Pool,
-    Pressure, Route, Timeouts, Tunnel, Udp,
+    Pressure, Route, Timeouts, Tls, Tunnel, Udp,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -30,6 +30,7 @@ pub struct Draft {
     pub pressure: Pressure,
     pub pool: Pool,
     pub cache: Cache,
+    pub tls: Tls,
     pub tunnel: Tunnel,
     pub udp: Udp,
     pub log: Log,

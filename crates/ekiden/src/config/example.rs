@@ -8,6 +8,7 @@ use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, 
 use super::keys_accounts::ACCOUNTS;
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
 use super::keys_udp::UDP;
 
@@ -107,6 +108,9 @@ pub fn example() -> String {
     out.head("Cache", "Responses to plain http:// requests, kept for whoever asks next. Off unless it is given memory: most of the web is encrypted and cannot be kept here, and what can is remembered.");
     out.line("#[cache]");
     out.keys(CACHE, &draft.cache);
+    out.head("TLS", "With a certificate, clients may begin with TLS on the same port: browsers and curl call it an HTTPS proxy. Passwords are then encrypted on their way.");
+    out.line("#[tls]");
+    out.keys(TLS, &draft.tls);
     out.head("Tunnels", "Legs to another ekiden over UDP: a held rate whatever is lost, interactive first. One relay invites (`ekiden relay invite`), the other joins (`ekiden relay join TOKEN`); then an upstream with url = \"tunnel://NAME\" goes there. Changes here need a restart; invitations do not.");
     out.line("#[tunnel]");
     out.keys(TUNNEL, &draft.tunnel);

@@ -12,6 +12,7 @@ mod keys;
 mod keys_accounts;
 mod keys_leg;
 mod keys_resources;
+mod keys_tls;
 mod keys_tunnel;
 mod keys_udp;
 mod kind;
@@ -269,6 +270,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
         pressure: draft.pressure,
         pool: draft.pool,
         cache: draft.cache.clone(),
+        tls: draft.tls.clone(),
         tunnel: draft.tunnel.clone(),
         udp: draft.udp,
         access_log: draft.log.access.clone(),

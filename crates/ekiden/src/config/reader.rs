@@ -6,6 +6,7 @@ use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS,
 use super::keys_accounts::ACCOUNTS;
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
 use super::keys_udp::UDP;
 use super::pattern::shorten;
@@ -24,7 +25,7 @@ const MOST_LEGS: usize = 256;
 /// The names of tables, at the top.
 pub(super) const TABLES: &[&str] = &[
     "leg", "upstream", "route", "rule", "access", "accounts", "timeouts", "budgets", "dns",
-    "relay", "buffers", "pressure", "pool", "cache", "tunnel", "udp", "log",
+    "relay", "buffers", "pressure", "pool", "cache", "tls", "tunnel", "udp", "log",
 ];
 
 /// A key that was set, and to what.
@@ -120,6 +121,7 @@ impl<'a> Reader<'a> {
         self.single(root, "pressure", PRESSURE, &mut draft.pressure);
         self.single(root, "pool", POOL, &mut draft.pool);
         self.single(root, "cache", CACHE, &mut draft.cache);
+        self.single(root, "tls", TLS, &mut draft.tls);
         self.single(root, "tunnel", TUNNEL, &mut draft.tunnel);
         self.single(root, "udp", UDP, &mut draft.udp);
         self.single(root, "log", LOG, &mut draft.log);
@@ -333,6 +335,7 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
         ("pool", has(POOL, name)),
         ("cache", has(CACHE, name)),
         ("udp", has(UDP, name)),
+        ("tls", has(TLS, name)),
         ("accounts", has(ACCOUNTS, name)),
         ("log", has(LOG, name)),
         ("leg.NAME", has(LEG, name)),

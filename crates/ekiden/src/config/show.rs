@@ -5,6 +5,7 @@ use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, 
 use super::keys_accounts::ACCOUNTS;
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
 use super::keys_udp::UDP;
 use super::value::Value;
@@ -97,6 +98,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     from.table("pressure".to_owned(), "[pressure]".to_owned(), PRESSURE, &draft.pressure);
     from.table("pool".to_owned(), "[pool]".to_owned(), POOL, &draft.pool);
     from.table("cache".to_owned(), "[cache]".to_owned(), CACHE, &draft.cache);
+    from.table("tls".to_owned(), "[tls]".to_owned(), TLS, &draft.tls);
     from.table("tunnel".to_owned(), "[tunnel]".to_owned(), TUNNEL, &draft.tunnel);
     from.table("udp".to_owned(), "[udp]".to_owned(), UDP, &draft.udp);
     from.table("log".to_owned(), "[log]".to_owned(), LOG, &draft.log);

@@ -1,0 +1,141 @@
+//! TLS on the port of all doors: what a client says within it comes out of a connection on loopback, and is
+//! served like any other. So whatever is done with connections is done with it, too: splicing, half-close,
+//! limits; it costs a copy each way, and the places of two connections.
+
+use crate::incoming::{Incoming, is_transient};
+use crate::registry::{Protocol, State};
+use crate::session::{Session, serve};
+use crate::tunnels::Plug;
+use socket2::SockRef;
+use std::future::Future;
+use std::io;
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+/// The first byte of TLS: a record of the handshake (RFC 8446 §5.1). No other door's protocol begins so.
+pub(crate) const FIRST_BYTE: u8 = 22;
+
+/// Serves a client that begins with TLS; what was read of it is in `incoming`.
+pub(crate) async fn unseal(session: &Session, mut incoming: Incoming) {
+    let Some(certificate) = &session.world.certificate else { return };
+    session.registered.set_protocol(Protocol::Tls);
+    let early = incoming.take();
+    let client = Sealed { stream: Arc::clone(&session.client), early, used: 0 };
+    let acceptor = TlsAcceptor::from(Arc::clone(&certificate.config));
+    let limit = session.world.settings.timeouts.request_head;
+    let mut client = match tokio::time::timeout(limit.into(), acceptor.accept(client)).await {
+        Ok(Ok(client)) => client,
+        Ok(Err(error)) => return broke(session, &error.to_string()),
+        Err(_) => return broke(session, &format!("not within {limit}")),
+    };
+    let Some(place) = session.resources().another() else {
+        return broke(session, "all connections are at work");
+    };
+    let (outside, mut inside) = match pair().await {
+        Ok(pair) => pair,
+        Err(error) => {
+            return broke(session, &format!("no connection within this machine: {error}"));
+        }
+    };
+    let inner = session.within(outside);
+    let entry = Arc::clone(&inner.registered.entry);
+    place.belongs_to(&entry);
+    let task = tokio::spawn(async move {
+        serve_boxed(inner).await;
+        drop(place);
+    });
+    // set once, here
+    let _ = entry.task.set(task.abort_handle());
+    session.registered.set_state(State::Relaying);
+    // whichever side ends first, the other one's connection says so in the access log
+    if copy_bidirectional(&mut client, &mut inside).await.is_err() {
+        // cut off in the middle, and neither side may take it for the end
+        let _ = SockRef::from(&inside).set_linger(Some(std::time::Duration::ZERO));
+        let _ = SockRef::from(&*session.client).set_linger(Some(std::time::Duration::ZERO));
+        return;
+    }
+    let _ = client.shutdown().await;
+}
+
+/// A session within a session: its type must not hold itself.
+fn serve_boxed(session: Session) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(serve(session))
+}
+
+async fn pair() -> io::Result<(TcpStream, TcpStream)> {
+    // each its own listener: clients that come at once do not wait for each other
+    Plug::new()?.pair().await
+}
+
+fn broke(session: &Session, why: &str) {
+    session.registered.count_failed();
+    tracing::debug!(client = %session.address, "TLS: {why}");
+}
+
+/// The client's connection as TLS reads and writes it.
+struct Sealed {
+    stream: Arc<TcpStream>,
+    /// What was read to find out that it is TLS.
+    early: Vec<u8>,
+    used: usize,
+}
+
+impl AsyncRead for Sealed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let early = self.early.get(self.used..).unwrap_or_default();
+        if !early.is_empty() {
+            let n = early.len().min(buffer.remaining());
+            buffer.put_slice(&early[..n]);
+            self.used += n;
+            if self.used == self.early.len() {
+                self.early = Vec::new();
+                self.used = 0;
+            }
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            ready!(self.stream.poll_read_ready(context))?;
+            match self.stream.try_read(buffer.initialize_unfilled()) {
+                Ok(n) => {
+                    buffer.advance(n);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if is_transient(&error) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Sealed {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.stream.poll_write_ready(context))?;
+            match self.stream.try_write(bytes) {
+                Err(error) if is_transient(&error) => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(SockRef::from(&*self.stream).shutdown(Shutdown::Write))
+    }
+}
