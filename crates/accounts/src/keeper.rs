@@ -188,11 +188,13 @@ impl Keeper {
 
     /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
     pub async fn close(&self) {
-        let mut journal = locked(&self.journal);
-        if let Err(error) = journal.write().and_then(|()| journal.sync()) {
+        let written = {
+            let mut journal = locked(&self.journal);
+            journal.write().and_then(|()| journal.sync())
+        };
+        if let Err(error) = written {
             tracing::error!(%error, "the last second of usage could not be written");
         }
-        drop(journal);
         if let Err(error) = self.settle().await {
             tracing::warn!("usage is settled at the next start: {error}");
         }

@@ -120,11 +120,14 @@ pub fn read_methods(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadSocks> {
     }
 }
 
+/// A user and a password.
+pub type UserPassword = (String, String);
+
 /// User and password (RFC 1929 §2).
 ///
 /// # Errors
 /// Another version, or no text.
-pub fn read_password(bytes: &[u8]) -> Result<Option<((String, String), usize)>, BadSocks> {
+pub fn read_password(bytes: &[u8]) -> Result<Option<(UserPassword, usize)>, BadSocks> {
     if let Some(version) = bytes.first().filter(|version| **version != 1) {
         return Err(BadSocks::PasswordVersion(*version));
     }

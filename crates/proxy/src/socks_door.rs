@@ -6,7 +6,7 @@ use crate::incoming::{Incoming, write_all};
 use crate::registry::Protocol;
 use crate::session::{Session, Tunnel, within};
 use crate::socks::{
-    self, BadSocks, METHOD_NONE, METHOD_PASSWORD, METHOD_UNACCEPTABLE, Reply, Request,
+    self, BadSocks, METHOD_NONE, METHOD_PASSWORD, METHOD_UNACCEPTABLE, Reply, Request, UserPassword,
 };
 use crate::udp;
 use std::io;
@@ -123,7 +123,7 @@ fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
     if none && !session.must_log_in() { Ok(METHOD_NONE) } else { Err(BadSocks::NoLogIn) }
 }
 
-async fn read_password(incoming: &mut Incoming) -> io::Result<Result<(String, String), BadSocks>> {
+async fn read_password(incoming: &mut Incoming) -> io::Result<Result<UserPassword, BadSocks>> {
     loop {
         match socks::read_password(incoming.bytes()) {
             Ok(Some((read, used))) => {

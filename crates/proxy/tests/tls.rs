@@ -156,7 +156,8 @@ fn much_comes_through_whole_and_a_reset_is_no_end() {
     client.send(format!("CONNECT {name} HTTP/1.1\r\nHost: {name}\r\n\r\n"));
     client.until("\r\n\r\n");
     let mut server = origin.accept();
-    let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let sent: Vec<u8> =
+        (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let expected = sent.clone();
     let sending = std::thread::spawn(move || {
         server.send(sent);
