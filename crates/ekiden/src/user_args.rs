@@ -435,7 +435,7 @@ mod tests {
             "anna",
             "--password-stdin",
             "--address",
-            "100.64.1.9/24",
+            "100.64.1.0/24",
             "--address",
             "2001:db8::/48",
         ];
