@@ -255,7 +255,7 @@ pub struct Limits {
     /// The last day, such as 2027-03-31, or none
     #[arg(long, value_name = "DATE")]
     pub expires: Option<To<Date>>,
-    /// Destinations it may go to, as in a [[rule]], or none for all that rules allow (may be repeated)
+    /// Destinations it may go to, as in a rule, or none for all that rules allow (may be repeated)
     #[arg(long, value_name = "PATTERN", value_parser = destination)]
     pub allow: Vec<String>,
     /// Destinations it may not go to, or none (may be repeated)

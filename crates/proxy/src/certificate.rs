@@ -2,6 +2,7 @@
 
 use crate::registry::locked;
 use crate::settings::Tls;
+use crate::tls_door::HTTP_2;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -52,7 +53,7 @@ impl Certificate {
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("TLS cannot be set up: {error}"))?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
         Ok(Some(Self { config: Arc::new(config), shown, files, seen }))
     }
 

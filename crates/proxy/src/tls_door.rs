@@ -2,6 +2,8 @@
 //! served like any other. So whatever is done with connections is done with it, too: splicing, half-close,
 //! limits; it costs a copy each way, and the places of two connections.
 
+mod streams;
+
 use crate::incoming::{Incoming, is_transient};
 use crate::registry::{Protocol, State};
 use crate::session::{Session, serve};
@@ -20,6 +22,9 @@ use tokio_rustls::TlsAcceptor;
 /// The first byte of TLS: a record of the handshake (RFC 8446 §5.1). No other door's protocol begins so.
 pub(crate) const FIRST_BYTE: u8 = 22;
 
+/// What ALPN calls HTTP/2 (RFC 9113 §3.2).
+pub(crate) const HTTP_2: &[u8] = b"h2";
+
 /// Serves a client that begins with TLS; what was read of it is in `incoming`.
 pub(crate) async fn unseal(session: &Session, mut incoming: Incoming) {
     let Some(certificate) = &session.world.certificate else { return };
@@ -33,6 +38,13 @@ pub(crate) async fn unseal(session: &Session, mut incoming: Incoming) {
         Ok(Err(error)) => return broke(session, &error.to_string()),
         Err(_) => return broke(session, &format!("not within {limit}")),
     };
+    if client.get_ref().1.alpn_protocol() == Some(HTTP_2) {
+        session.registered.set_state(State::Relaying);
+        if let Err(error) = Box::pin(streams::serve(session, client)).await {
+            tracing::debug!(client = %session.address, "HTTP/2: {error}");
+        }
+        return;
+    }
     let Some(place) = session.resources().another() else {
         return broke(session, "all connections are at work");
     };

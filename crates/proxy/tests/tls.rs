@@ -38,8 +38,17 @@ impl Shown {
         Relay::with(|settings| self.settings(settings))
     }
 
-    /// A client that trusts this certificate alone.
+    /// A client of HTTP/1.1 that trusts this certificate alone.
     fn client(&self, relay: &Relay) -> Client {
+        let config = self.config(&[b"http/1.1"]);
+        let name = "localhost".try_into().unwrap();
+        let connection = ClientConnection::new(config, name).unwrap();
+        let stream = TcpStream::connect(relay.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client(StreamOwned::new(connection, stream))
+    }
+
+    fn config(&self, protocols: &[&[u8]]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -48,12 +57,8 @@ impl Shown {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let name = "localhost".try_into().unwrap();
-        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let stream = TcpStream::connect(relay.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client(StreamOwned::new(connection, stream))
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Arc::new(config)
     }
 }
 
@@ -204,4 +209,106 @@ fn what_is_no_tls_after_all_ends_and_so_does_a_second_layer() {
     assert!(client.until("\r\n\r\n").starts_with("HTTP/1.1 400 "));
     drop(client);
     relay.settles();
+}
+
+/// A client of HTTP/2: what is sent on its streams, and a task that drives it.
+async fn http2(
+    shown: &Shown,
+    relay: &Relay,
+) -> (h2::client::SendRequest<bytes::Bytes>, tokio::task::JoinHandle<()>) {
+    let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2", b"http/1.1"]));
+    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
+    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    let driving = tokio::spawn(async move { drop(connection.await) });
+    (client.ready().await.unwrap(), driving)
+}
+
+async fn all(body: &mut h2::RecvStream) -> Result<Vec<u8>, h2::Error> {
+    let mut bytes = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len()).unwrap();
+        bytes.extend(data);
+    }
+    Ok(bytes)
+}
+
+fn asked(method: &str, uri: String) -> http::Request<()> {
+    http::Request::builder().method(method).uri(uri).body(()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn browsers_speak_http_2_on_many_streams() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let (mut client, driving) = http2(&shown, &relay).await;
+    let name = origin.name.clone();
+
+    // a request with a body of unknown length, and an answer in chunks
+    let (response, mut body) =
+        client.send_request(asked("POST", format!("http://{name}/x?y")), false).unwrap();
+    body.send_data("hello".into(), true).unwrap();
+    tokio::task::block_in_place(|| {
+        let mut server = origin.accept();
+        let head = server.head();
+        assert!(head.starts_with("POST /x?y HTTP/1.1\r\n"), "{head}");
+        server.until("0\r\n\r\n");
+        server.send("HTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\nX-A: b\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+    });
+    let mut response = response.await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["x-a"]),
+        (201, &"b".try_into().unwrap())
+    );
+    assert!(!response.headers().contains_key("transfer-encoding"));
+    assert_eq!(all(response.body_mut()).await.unwrap(), b"abcde");
+
+    // two tunnels beside each other: one with much to carry, one that is reset
+    let connect = || {
+        let mut request = asked("CONNECT", name.clone());
+        *request.version_mut() = http::Version::HTTP_2;
+        request
+    };
+    let (response, mut up) = client.send_request(connect(), false).unwrap();
+    let mut response = response.await.unwrap();
+    assert_eq!(response.status(), 200);
+    let mut server = tokio::task::block_in_place(|| origin.accept());
+    let (broken, _up) = client.send_request(connect(), false).unwrap();
+    let mut broken = broken.await.unwrap();
+    tokio::task::block_in_place(|| origin.accept()).reset();
+    let why = all(broken.body_mut()).await.unwrap_err();
+    assert_eq!(why.reason(), Some(h2::Reason::CONNECT_ERROR));
+    let sent: Vec<u8> =
+        (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let expected = sent.clone();
+    let serving = std::thread::spawn(move || {
+        assert_eq!(server.exactly(2), b"up");
+        server.send(&sent);
+        // the client ends its direction after it has all
+        assert_eq!(server.until_end(), "");
+        server.send("bye");
+    });
+    up.send_data("up".into(), false).unwrap();
+    let mut received = Vec::new();
+    while received.len() < expected.len() {
+        let data = response.body_mut().data().await.unwrap().unwrap();
+        response.body_mut().flow_control().release_capacity(data.len()).unwrap();
+        received.extend(data);
+    }
+    assert!(received == expected);
+    up.send_data(bytes::Bytes::new(), true).unwrap();
+    assert_eq!(all(response.body_mut()).await.unwrap(), b"bye");
+    serving.join().unwrap();
+
+    // what the relay itself refuses
+    let (refused, _) =
+        client.send_request(asked("GET", "https://a.example/".into()), true).unwrap();
+    assert_eq!(refused.await.unwrap().status(), 501);
+    // the client goes without a word
+    driving.abort();
+    tokio::task::block_in_place(|| {
+        relay.settles();
+        drop(relay);
+    });
 }

@@ -45,7 +45,10 @@ fn where_everybody_has_to_be_known_the_world_may_knock() {
     assert!(!usable(&[beyond, accounts, optional, nameless]));
     assert!(!usable(&[beyond, "[accounts]\nenabled = false\n"]));
     let clear = problems(&[beyond, accounts, "cleartext = true\n"].concat());
-    assert!(clear.starts_with("warning: passwords are taken in the clear on 0.0.0.0:3128"), "{clear}");
+    assert!(
+        clear.starts_with("warning: passwords are taken in the clear on 0.0.0.0:3128"),
+        "{clear}"
+    );
 }
 
 #[test]

@@ -169,7 +169,7 @@ async fn read_head(
 }
 
 /// The budgets of a head.
-pub(super) fn head_limits(session: &Session) -> Limits {
+pub(crate) fn head_limits(session: &Session) -> Limits {
     let budgets = &session.world.settings.budgets;
     Limits { bytes: budgets.head.as_usize(), fields: budgets.fields.into() }
 }
