@@ -8,6 +8,7 @@ use crate::incoming::{Incoming, is_transient};
 use crate::registry::{Protocol, State};
 use crate::session::{Session, serve};
 use crate::tunnels::Plug;
+use ekiden_model::units::Span;
 use socket2::SockRef;
 use std::future::Future;
 use std::io;
@@ -15,12 +16,19 @@ use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy_bidirectional};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf, copy};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 /// The first byte of TLS: a record of the handshake (RFC 8446 §5.1). No other door's protocol begins so.
 pub(crate) const FIRST_BYTE: u8 = 22;
+
+/// Bytes of the client read at a time: what one record of TLS may hold (RFC 8446 §5.1).
+const AT_ONCE: usize = 16 * 1024;
 
 /// What ALPN calls HTTP/2 (RFC 9113 §3.2).
 pub(crate) const HTTP_2: &[u8] = b"h2";
@@ -57,21 +65,66 @@ pub(crate) async fn unseal(session: &Session, mut incoming: Incoming) {
     let inner = session.within(outside);
     let entry = Arc::clone(&inner.registered.entry);
     place.belongs_to(&entry);
-    let task = tokio::spawn(async move {
+    let mut task = tokio::spawn(async move {
         serve_boxed(inner).await;
         drop(place);
     });
     // set once, here
     let _ = entry.task.set(task.abort_handle());
     session.registered.set_state(State::Relaying);
-    // whichever side ends first, the other one's connection says so in the access log
-    if copy_bidirectional(&mut client, &mut inside).await.is_err() {
+    let patience = session.world.client_leg.leg.idle_timeout;
+    if carry(&mut client, &mut inside, &mut task, patience).await.is_err() {
         // cut off in the middle, and neither side may take it for the end
-        let _ = SockRef::from(&inside).set_linger(Some(std::time::Duration::ZERO));
-        let _ = SockRef::from(&*session.client).set_linger(Some(std::time::Duration::ZERO));
-        return;
+        let _ = SockRef::from(&inside).set_linger(Some(Duration::ZERO));
+        let _ = SockRef::from(&*session.client).set_linger(Some(Duration::ZERO));
     }
-    let _ = client.shutdown().await;
+}
+
+/// Carries bytes between the client and the session until both directions are over, or the session is and all
+/// it said is delivered, which a client may take so long for.
+async fn carry(
+    client: &mut TlsStream<Sealed>,
+    inside: &mut TcpStream,
+    task: &mut JoinHandle<()>,
+    patience: Span,
+) -> io::Result<()> {
+    let (mut from_client, mut to_client) = tokio::io::split(client);
+    let (mut answer, mut asked) = inside.split();
+    let up = async {
+        let mut bytes = vec![0; AT_ONCE];
+        loop {
+            let n = from_client.read(&mut bytes).await?;
+            // a session that has ended hears nothing, and has said what it had to say
+            let passed = match n {
+                0 => asked.shutdown().await,
+                n => asked.write_all(&bytes[..n]).await,
+            };
+            if n == 0 || passed.is_err() {
+                return Ok::<_, io::Error>(());
+            }
+        }
+    };
+    let down = async {
+        copy(&mut answer, &mut to_client).await?;
+        to_client.shutdown().await
+    };
+    tokio::pin!(up, down);
+    let (mut heard, mut told, mut over) = (false, false, None);
+    while !(told && (heard || over.is_some())) {
+        let late = async {
+            match over {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            up = &mut up, if !heard => { up?; heard = true; }
+            down = &mut down, if !told => { down?; told = true; }
+            _ = &mut *task, if over.is_none() => over = Some(Instant::now() + Duration::from(patience)),
+            () = late => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+    Ok(())
 }
 
 /// A session within a session: its type must not hold itself.

@@ -178,6 +178,24 @@ fn much_comes_through_whole_and_a_reset_is_no_end() {
 }
 
 #[test]
+fn a_client_that_stays_when_its_session_is_over_holds_nothing() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = Relay::with(|settings| {
+        shown.settings(settings);
+        settings.timeouts.keep_alive = "100 ms".parse().unwrap();
+    });
+    let mut client = shown.client(&relay);
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    server.send(ok("1"));
+    client.until("\r\n\r\n1");
+    // it could ask for more, and says nothing
+    relay.settles();
+    assert_eq!(client.0.read(&mut [0]).unwrap(), 0);
+}
+
+#[test]
 fn a_new_certificate_is_shown_without_a_restart() {
     let mut shown = Shown::new();
     let (relay, origin) = (shown.relay(), Origin::new());

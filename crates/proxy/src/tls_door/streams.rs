@@ -106,9 +106,10 @@ async fn begin(
     });
     // set once, here
     let _ = entry.task.set(task.abort_handle());
-    let silence = session.world.client_leg.leg.half_closed_timeout;
+    let leg = &session.world.client_leg.leg;
+    let (silence, patience) = (leg.half_closed_timeout, leg.idle_timeout);
     let (inside, whole, sent) = (Arc::new(inside), AtomicBool::new(false), AtomicU64::new(0));
-    let stream = Stream { inside, limits, silence, sent, whole };
+    let stream = Stream { inside, limits, silence, patience, sent, whole };
     streams.spawn(async move {
         match stream.carry(request, &mut respond).await {
             Ok(()) => stream.whole.store(true, Relaxed),
@@ -132,6 +133,8 @@ struct Stream {
     limits: Limits,
     /// How long one direction may be silent when the other has ended.
     silence: Span,
+    /// How long a client may take nothing.
+    patience: Span,
     /// Parts that the client has sent.
     sent: AtomicU64,
     /// It came to its end.
@@ -284,14 +287,14 @@ impl Stream {
                 Some(chunked) => {
                     let mut data = Vec::new();
                     chunked.read(&read, &mut data).map_err(|_| Broken)?;
-                    send(to, data.into()).await?;
+                    self.send(to, data.into()).await?;
                     if chunked.is_done() {
                         return Ok(());
                     }
                 }
                 None => {
                     left = left.saturating_sub(read.len() as u64);
-                    send(to, read.into()).await?;
+                    self.send(to, read.into()).await?;
                     if left == 0 {
                         return Ok(());
                     }
@@ -302,20 +305,19 @@ impl Stream {
             }
         }
     }
-}
 
-/// Sends as the client takes it.
-async fn send(to: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), Broken> {
-    while !data.is_empty() {
-        to.reserve_capacity(data.len());
-        let room = match poll_fn(|context| to.poll_capacity(context)).await {
-            Some(room) => room?,
-            None => return Err(Broken),
-        };
-        let part = data.split_to(room.min(data.len()));
-        to.send_data(part, false)?;
+    /// Sends as the client takes it.
+    async fn send(&self, to: &mut SendStream<Bytes>, mut data: Bytes) -> Result<(), Broken> {
+        while !data.is_empty() {
+            to.reserve_capacity(data.len());
+            let room = poll_fn(|context| to.poll_capacity(context));
+            let room = tokio::time::timeout(self.patience.into(), room).await;
+            let Ok(Some(room)) = room else { return Err(Broken) };
+            let part = data.split_to(room?.min(data.len()));
+            to.send_data(part, false)?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// The request in HTTP/1.1, and whether its body follows in chunks; `None` for one that cannot be said so.
