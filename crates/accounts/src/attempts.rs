@@ -115,8 +115,7 @@ impl Attempts {
             return Verdict::Known(account);
         }
         let (address, name) = (network(from), self.digest(&[user]));
-        let wait = locked(&self.addresses).wait(now, &address);
-        let wait = wait.max(locked(&self.users).wait(now, &name));
+        let wait = self.wait(now, &address, &name);
         if wait > Span::ZERO {
             return Verdict::Wait(wait);
         }
@@ -124,7 +123,7 @@ impl Attempts {
         let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else { return Verdict::Busy };
         // many wait their turn while the first of them are found wrong
         let now = self.now();
-        let wait = locked(&self.addresses).wait(now, &address);
+        let wait = self.wait(now, &address, &name);
         if wait > Span::ZERO {
             return Verdict::Wait(wait);
         }
@@ -148,6 +147,11 @@ impl Attempts {
                 Verdict::Wrong
             }
         }
+    }
+
+    fn wait(&self, now: Time, address: &IpAddr, user: &Digest) -> Span {
+        let by_address = locked(&self.addresses).wait(now, address);
+        by_address.max(locked(&self.users).wait(now, user))
     }
 
     fn now(&self) -> Time {
@@ -278,6 +282,22 @@ mod tests {
         // the same address, the same user
         let known = attempts.look_at(&directory, "anna", "right password", from(1)).await;
         assert_eq!(known, Verdict::Known(AccountId(7)));
+    }
+
+    #[tokio::test]
+    async fn one_user_guessed_at_from_everywhere_waits_and_others_do_not() {
+        let (attempts, directory) = (Attempts::new().unwrap(), household("right password"));
+        let mut last = Verdict::Wrong;
+        for address in 0..=11 {
+            last = attempts.look_at(&directory, "anna", "a wrong password", from(address)).await;
+        }
+        assert!(matches!(last, Verdict::Wait(_)), "{last:?}");
+        let other = attempts.look_at(&directory, "otto", "a wrong password", from(99)).await;
+        assert_eq!(other, Verdict::Wrong);
+        // who has to wait does not stand in the way of those who may try
+        attempts.waiting.store(QUEUE, Relaxed);
+        let waits = attempts.look_at(&directory, "anna", "a wrong password", from(100)).await;
+        assert!(matches!(waits, Verdict::Wait(_)), "{waits:?}");
     }
 
     #[tokio::test]
