@@ -25,7 +25,7 @@ fi
 
 packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks openssh-server openssh-client
 netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal
-clang llvm'
+clang llvm postgresql'
 
 missing=
 for package in $packages; do

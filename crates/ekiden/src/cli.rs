@@ -2,6 +2,7 @@
 
 use crate::config::{Overrides, pattern};
 use crate::link;
+use crate::user_args::UserCommand;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use ekiden_lab::classify::ServerAddress;
 use ekiden_model::units::{Rate, Span};
@@ -65,6 +66,9 @@ pub enum Command {
         after_help = "Example:\n  ekiden explain 17        # numbers are in `ekiden status`\n\nThe document's schema is docs/schema/explain.json."
     )]
     Explain(Explain),
+    /// Households: who may use this relay, what they may do, what they have used
+    #[command(subcommand)]
+    User(UserCommand),
     /// Tunnels to other relays: one invites, the other joins
     #[command(subcommand)]
     Relay(RelayCommand),
@@ -96,7 +100,8 @@ const SERVE_HELP: &str = "Examples:\n  \
     ekiden serve --allow-destination 127.0.0.0/8      # to try it with servers on this machine\n\n\
     SIGHUP reads the configuration again; live connections keep theirs. SIGTERM and SIGINT stop: no new\n\
     connections, and live ones have `timeouts.stop` to end; the second signal ends at once.\n\n\
-    Listening beyond loopback is refused (exit code 78) without a [[rule]] that names the clients.";
+    Listening beyond loopback is refused (exit code 78) without accounts or a [[rule]] that names\n\
+    the clients.";
 
 /// Which configuration.
 #[derive(Debug, Args)]

@@ -46,6 +46,9 @@ pub fn render(explanation: &Explanation) -> String {
         clean(&connection.state),
         seconds(connection.age_seconds),
     );
+    if let Some(account) = &connection.account {
+        out.push_str(&format!("account: {}\n", clean(account)));
+    }
     out.push_str(&format!("class: {}\n", clean(&explanation.class)));
     out.push_str(&format!("route: {}\n", clean(&explanation.route)));
     out.push_str(&format!("household: {}\n", clean(&explanation.household)));

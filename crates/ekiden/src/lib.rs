@@ -9,6 +9,7 @@ pub mod control;
 pub mod doctor;
 pub mod exit;
 pub mod explain;
+mod households;
 pub mod lab;
 mod limits;
 pub mod link;
@@ -20,6 +21,8 @@ pub mod serve;
 mod state;
 pub mod status;
 pub mod top;
+mod user;
+pub mod user_args;
 
 use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command, ConfigCommand};
@@ -44,6 +47,7 @@ pub fn run() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Relay(command) => relay::run(command),
         Command::Bpf(command) => programs::run(&command),
+        Command::User(command) => user::run(command),
         Command::Link(args) => link::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {

@@ -3,12 +3,15 @@
 
 use crate::config::{self, Draft, Loaded, Overrides};
 use crate::control::{self, Control};
+use crate::households::Households;
 use crate::logging::{self, Level};
 use crate::print::warn as print;
 use crate::programs::Programs;
 use crate::{cli, exit, limits, state};
 use ekiden_model::units::Rate;
-use ekiden_proxy::settings::{AccessLog, Cache, Households, Settings, Strangers, Udp};
+use ekiden_accounts::{Keeper, KeeperError};
+use ekiden_proxy::accounts::Directory;
+use ekiden_proxy::settings::{self, AccessLog, Accounts, Cache, Settings, Strangers, Udp};
 use ekiden_proxy::{Server, StartError};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
@@ -87,7 +90,20 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         }
     };
     let mut limit = settings.timeouts.stop;
-    let server = match Server::start(Arc::new(settings)) {
+    let keeper = match keeper(&settings).await {
+        Ok(keeper) => keeper,
+        Err(error) => {
+            error!("accounts: {error}");
+            return match error {
+                KeeperError::Store(_) => exit::UNAVAILABLE,
+                KeeperError::Journal(_) | KeeperError::System(_) => exit::CANNOT_CREATE,
+            };
+        }
+    };
+    let keeping = keeper.clone().map(|keeper| tokio::spawn(async move { keeper.run().await }));
+    let directory =
+        keeper.clone().map(|keeper| -> Arc<dyn Directory> { Arc::new(Households::new(keeper)) });
+    let server = match Server::start_with(Arc::new(settings), directory) {
         Ok(server) => server,
         Err(error) => {
             error!("{error}");
@@ -162,7 +178,37 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     if let Some(task) = answering {
         task.abort();
     }
+    if let (Some(keeper), Some(keeping)) = (keeper, keeping) {
+        keeping.abort();
+        keeper.close().await;
+    }
     exit::FINE
+}
+
+/// Households, where there are accounts.
+async fn keeper(settings: &Settings) -> Result<Option<Arc<Keeper>>, KeeperError> {
+    let Accounts { enabled, required, cleartext, database, state } = &settings.accounts;
+    if !enabled {
+        return Ok(None);
+    }
+    let Some(folder) = state.clone().or_else(state::directory) else {
+        let why = "there is no home directory; set `state` in [accounts]".to_owned();
+        return Err(KeeperError::System(why));
+    };
+    let keeper = Keeper::open(&folder, database.as_deref(), &settings.name).await?;
+    let standing = keeper.standing();
+    info!(
+        "accounts: {} households in {}, {}; {}",
+        standing.accounts,
+        standing.database,
+        if *required { "everybody has to be one" } else { "whom rules admit may come in without" },
+        if *cleartext {
+            "passwords are taken in the clear"
+        } else {
+            "passwords are taken on loopback and within TLS alone"
+        },
+    );
+    Ok(Some(Arc::new(keeper)))
 }
 
 /// Says which addresses have come and which are gone.
@@ -194,6 +240,9 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     }
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
+    }
+    if let Some(certificate) = &settings.tls.certificate {
+        info!("TLS on the same ports, with the certificate {}", certificate.display());
     }
     for address in &settings.tunnel.listen {
         info!("listening for tunnels on UDP {address}");
@@ -231,8 +280,8 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
 }
 
 /// What households share, if there are any or they share anything.
-fn households_line(households: &Households) -> Option<String> {
-    if *households == Households::default() {
+fn households_line(households: &settings::Households) -> Option<String> {
+    if *households == settings::Households::default() {
         return None;
     }
     let rate = |rate: Option<Rate>| rate.map_or_else(|| "no limit".to_owned(), |r| r.to_string());
@@ -304,6 +353,11 @@ fn reload(fixed: &Fixed) -> Option<Settings> {
     }
     if reading.draft.tunnel != fixed.draft.tunnel {
         warn!("[tunnel] has changed: that needs a restart");
+    }
+    let accounts =
+        |settings: &Accounts| (settings.enabled, settings.database.clone(), settings.state.clone());
+    if accounts(&reading.draft.accounts) != accounts(&fixed.draft.accounts) {
+        warn!("`enabled`, `database` or `state` of [accounts] has changed: that needs a restart");
     }
     if reading.draft.relay.movement != fixed.draft.relay.movement {
         warn!("`relay.movement` has changed: that needs a restart");

@@ -5,8 +5,8 @@ mod households;
 use crate::{cli, client, exit, print};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::status::{
-    CacheStatus, ConnectionStatus, HeldStatus, LegStatus, ProfileStatus, Status, TunnelStatus,
-    UdpStatus,
+    AccountsStatus, CacheStatus, ConnectionStatus, FleetStatus, HeldStatus, LegStatus,
+    ProfileStatus, Status, TunnelStatus, UdpStatus,
 };
 use std::io::IsTerminal as _;
 
@@ -74,6 +74,9 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&table(head, rows, &[false, true, true, true], width));
     }
     out.push_str(&resources(status));
+    if let Some(accounts) = &status.accounts {
+        out.push_str(&accounts_line(accounts));
+    }
     if !status.upstreams.is_empty() {
         let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();
         let row = |u: &ekiden_proxy::status::UpstreamStatus| {
@@ -102,6 +105,29 @@ pub fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&connections(&status.connections, width));
     }
     out
+}
+
+/// Households, and their database when it is not there.
+fn accounts_line(accounts: &AccountsStatus) -> String {
+    let away = match (&accounts.away, accounts.heard_seconds_ago) {
+        (None, _) => String::new(),
+        (Some(why), Some(ago)) => {
+            format!("; the database is away, heard {} ago: {}", seconds(ago), clean(why))
+        }
+        (Some(why), None) => {
+            format!("; the database was not heard since the start: {}", clean(why))
+        }
+    };
+    let households = count(accounts.households, "household");
+    let relays = match accounts.relays.as_slice() {
+        [] | [_] => String::new(),
+        relays => {
+            let seen =
+                |r: &FleetStatus| format!("{} {} ago", clean(&r.name), seconds(r.seen_seconds_ago));
+            format!("; relays: {}", relays.iter().map(seen).collect::<Vec<_>>().join(", "))
+        }
+    };
+    format!("accounts: {households} in {}{away}{relays}\n", clean(&accounts.database))
 }
 
 /// Tunnels to other relays. Rates and bytes are what is sent; what is received the other relay tells.
@@ -334,7 +360,7 @@ const COLUMNS: &[Column] = &[
     ("PROTOCOL", false, 4, |c| clean(&c.protocol)),
     ("STATE", false, 5, |c| clean(&c.state)),
     ("CLASS", false, 2, |c| clean(&c.class)),
-    ("CLIENT", false, 6, |c| c.client.to_string()),
+    ("CLIENT", false, 6, client),
     ("DESTINATION", false, 0, destination),
     ("RTT", true, 0, |c| far_leg(c).map_or_else(dash, |l| rtt(l.rtt_us))),
     ("RETR", true, 0, |c| far_leg(c).map_or_else(dash, |l| l.retransmits.to_string())),
@@ -371,6 +397,14 @@ pub fn far_leg(connection: &ConnectionStatus) -> Option<&LegStatus> {
     connection.legs.last()
 }
 
+/// Where the client is, and the household it belongs to.
+fn client(connection: &ConnectionStatus) -> String {
+    match &connection.account {
+        Some(account) => format!("{} ({})", connection.client, clean(account)),
+        None => connection.client.to_string(),
+    }
+}
+
 fn destination(connection: &ConnectionStatus) -> String {
     let mut text = connection.destination.as_deref().map_or_else(dash, clean);
     if !connection.through.is_empty() {
@@ -384,7 +418,7 @@ fn dash() -> String {
 }
 
 /// A table with a blank line before it; lines are cut at `width`.
-fn table(
+pub(crate) fn table(
     head: Vec<String>,
     rows: Vec<Vec<String>>,
     right: &[bool],

@@ -51,6 +51,8 @@ fn dependencies_point_one_way() {
         ("ekiden-linux", &["ekiden-model"]),
         ("ekiden-simulator", &["ekiden-model", "ekiden-record"]),
         ("ekiden-tunnel", &["ekiden-model", "ekiden-linux"]),
+        // storage and hashing need nothing of the proxy, and the proxy nothing of a database
+        ("ekiden-accounts", &["ekiden-model"]),
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux", "ekiden-tunnel"]),
         ("ekiden-emulator", &["ekiden-model", "ekiden-linux", "ekiden-record"]),
         (
@@ -73,6 +75,7 @@ fn dependencies_point_one_way() {
                 "ekiden-simulator",
                 "ekiden-proxy",
                 "ekiden-tunnel",
+                "ekiden-accounts",
                 "ekiden-emulator",
                 "ekiden-lab",
                 "ekiden-simulator",

@@ -7,6 +7,7 @@ mod special;
 
 pub use special::{Special, special};
 
+use crate::accounts::Member;
 use crate::destination::{Destination, Host};
 use crate::settings::{Access, HostPattern, Pattern, Rule};
 use ipnet::IpNet;
@@ -21,6 +22,9 @@ pub enum Denied {
     /// A rule refuses this destination to this client.
     #[error("a rule refuses {0}")]
     Rule(String),
+    /// The household's own lists.
+    #[error("your account may not go to {0}")]
+    Household(String),
     /// The address belongs to a special range.
     #[error(
         "{address} is {kind}, which is not reached through this relay; its operator can open it with --allow-destination or a rule"
@@ -38,6 +42,8 @@ pub enum Denied {
 pub struct Decider<'a> {
     access: &'a Access,
     client: Client<'a>,
+    /// The household it belongs to.
+    member: Option<&'a Member>,
 }
 
 /// Who comes in.
@@ -54,13 +60,22 @@ impl Access {
     /// The decisions about one client.
     #[must_use]
     pub fn decider(&self, client: IpAddr) -> Decider<'_> {
-        Decider { access: self, client: Client::At(client.to_canonical()) }
+        Decider { access: self, client: Client::At(client.to_canonical()), member: None }
     }
 
     /// The decisions about what comes out of a relay's tunnel, by what the relay is called here.
     #[must_use]
     pub const fn decider_for_relay<'a>(&'a self, relay: &'a str) -> Decider<'a> {
-        Decider { access: self, client: Client::Relay(relay) }
+        Decider { access: self, client: Client::Relay(relay), member: None }
+    }
+}
+
+impl<'a> Decider<'a> {
+    /// The same about a client that belongs to a household: it may come in without any rule, and goes only
+    /// where its own lists let it too.
+    #[must_use]
+    pub(crate) const fn of(self, member: Option<&'a Member>) -> Self {
+        Self { member, ..self }
     }
 }
 
@@ -88,7 +103,10 @@ impl Decider<'_> {
             Host::Name(name) if name == "localhost" || name.ends_with(".localhost") => {
                 self.address(destination, IpAddr::from([127, 0, 0, 1]))
             }
-            Host::Name(_) => self.rule(destination, None).map(|_| ()),
+            Host::Name(_) => {
+                self.household(destination, None)?;
+                self.rule(destination, None).map(|_| ())
+            }
         }
     }
 
@@ -98,6 +116,9 @@ impl Decider<'_> {
     /// # Errors
     /// [`Denied`].
     pub fn unresolved(&self, destination: &Destination) -> Result<(), Denied> {
+        if let Some(member) = self.member {
+            member.might_go(destination)?;
+        }
         for rule in self.access.rules.iter().filter(|rule| self.is_meant(rule)) {
             if rule.to.is_empty() || rule.to.iter().any(|p| p.matches(destination, None)) {
                 return match rule.allow {
@@ -119,6 +140,7 @@ impl Decider<'_> {
     /// [`Denied`].
     pub fn address(&self, destination: &Destination, address: IpAddr) -> Result<(), Denied> {
         let address = address.to_canonical();
+        self.household(destination, Some(address))?;
         let opened = self.rule(destination, Some(address))?;
         let Some(kind) = special(address) else { return Ok(()) };
         let local_client = match self.client {
@@ -149,9 +171,14 @@ impl Decider<'_> {
         self.by_itself().map(|()| &[][..])
     }
 
-    /// Where no rule says anything: clients on loopback may pass, and relays, which were invited.
+    fn household(&self, to: &Destination, address: Option<IpAddr>) -> Result<(), Denied> {
+        self.member.map_or(Ok(()), |member| member.may_go(to, address))
+    }
+
+    /// Where no rule says anything: households may pass, clients on loopback, and relays, which were invited.
     fn by_itself(&self) -> Result<(), Denied> {
         match self.client {
+            _ if self.member.is_some() => Ok(()),
             Client::At(client) if !client.is_loopback() => Err(Denied::Client(client)),
             Client::At(_) | Client::Relay(_) => Ok(()),
         }

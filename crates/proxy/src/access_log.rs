@@ -20,6 +20,9 @@ pub(crate) struct Record<'a> {
     /// Number of the client's connection.
     pub(crate) connection: u64,
     pub(crate) client: SocketAddr,
+    /// The household.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) account: Option<&'a str>,
     pub(crate) protocol: &'static str,
     pub(crate) method: Option<&'a str>,
     /// `host:port`, or the URL without its query.

@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     Malformed(u16),
     /// A rule, or a special address.
     Denied,
+    /// The client has to log in, or did and was wrong.
+    LogIn,
     /// The request has been here before.
     Loop,
     /// The name does not resolve.
@@ -80,6 +82,7 @@ impl Failure {
         match self.kind {
             Kind::Malformed(status) => status,
             Kind::Denied => 403,
+            Kind::LogIn => 407,
             Kind::Loop => 508,
             Kind::NoName
             | Kind::Refused
@@ -102,7 +105,7 @@ impl Failure {
             | Kind::Exhausted
             | Kind::UpstreamRefused
             | Kind::NotAdmitted => Reply::GeneralFailure,
-            Kind::Denied | Kind::Loop => Reply::NotAllowed,
+            Kind::Denied | Kind::LogIn | Kind::Loop => Reply::NotAllowed,
             Kind::NoName => Reply::HostUnreachable,
             Kind::Refused => Reply::ConnectionRefused,
             Kind::Unreachable => Reply::NetworkUnreachable,
@@ -112,7 +115,7 @@ impl Failure {
 
     /// Whether it was the client's or the configuration's doing, and not a failure to get through.
     pub(crate) const fn is_refusal(&self) -> bool {
-        matches!(self.kind, Kind::Malformed(_) | Kind::Denied | Kind::Loop)
+        matches!(self.kind, Kind::Malformed(_) | Kind::Denied | Kind::LogIn | Kind::Loop)
     }
 }
 

@@ -6,7 +6,9 @@
 
 pub mod access;
 mod access_log;
+pub mod accounts;
 mod cache;
+mod certificate;
 mod chain;
 pub mod destination;
 mod dial;
@@ -30,6 +32,7 @@ pub mod settings;
 pub mod socks;
 mod socks_door;
 pub mod status;
+mod tls_door;
 mod tunnel_door;
 mod tunnels;
 mod udp;

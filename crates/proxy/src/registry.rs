@@ -2,7 +2,8 @@
 
 mod report;
 
-use crate::households::Member;
+use crate::accounts::{Directory, Member};
+use crate::households;
 use crate::resources::Resources;
 use crate::seen_leg::SeenLeg;
 use crate::status::ConnectionStatus;
@@ -31,9 +32,11 @@ pub(crate) enum Protocol {
     Socks4a,
     Tunnel,
     Udp,
+    Tls,
 }
 
-const PROTOCOLS: [&str; 7] = ["new", "http", "connect", "socks5", "socks4a", "tunnel", "udp"];
+const PROTOCOLS: [&str; 8] =
+    ["new", "http", "connect", "socks5", "socks4a", "tunnel", "udp", "tls"];
 
 impl Protocol {
     pub(crate) const fn name(self) -> &'static str {
@@ -75,6 +78,8 @@ pub(crate) struct Registry {
     most: AtomicUsize,
     pub(crate) totals: Totals,
     pub(crate) resources: Arc<Resources>,
+    /// Whoever wants to know what households use.
+    directory: Option<Arc<dyn Directory>>,
 }
 
 /// A live connection's place in the register; leaving the scope strikes it out.
@@ -116,7 +121,7 @@ pub(crate) struct Entry {
     /// It is to end, if its task was not known yet when that was decided.
     ended: AtomicBool,
     /// Its place in its household.
-    pub(crate) member: OnceLock<Weak<Member>>,
+    pub(crate) share: OnceLock<Weak<households::Member>>,
 }
 
 #[derive(Debug)]
@@ -127,14 +132,19 @@ struct Detail {
     through: Arc<[String]>,
     /// Why it goes this way.
     route: Option<Arc<str>>,
+    /// The household it belongs to.
+    member: Option<Arc<Member>>,
+    /// Bytes from the client and to it that were told of, or are nobody's.
+    told: (u64, u64),
     client: Option<SeenLeg>,
     upstream: Option<SeenLeg>,
 }
 
 impl Registry {
-    pub(crate) fn new(resources: Arc<Resources>) -> Self {
+    pub(crate) fn new(resources: Arc<Resources>, directory: Option<Arc<dyn Directory>>) -> Self {
         let (next, live) = (AtomicU64::new(0), Mutex::default());
-        Self { next, live, most: AtomicUsize::new(0), totals: Totals::default(), resources }
+        let (most, totals) = (AtomicUsize::new(0), Totals::default());
+        Self { next, live, most, totals, resources, directory }
     }
 
     pub(crate) fn enter(self: &Arc<Self>, client: SocketAddr) -> Registered {
@@ -155,6 +165,8 @@ impl Registry {
                 destination: None,
                 through: Arc::new([]),
                 route: None,
+                member: None,
+                told: (0, 0),
                 client: None,
                 upstream: None,
             }),
@@ -163,7 +175,7 @@ impl Registry {
             silent: AtomicBool::new(false),
             task: OnceLock::new(),
             ended: AtomicBool::new(false),
-            member: OnceLock::new(),
+            share: OnceLock::new(),
         });
         self.totals.accepted.fetch_add(1, Relaxed);
         let mut live = locked(&self.live);
@@ -187,6 +199,36 @@ impl Registry {
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
         live.iter().for_each(|entry| entry.end());
         live.len()
+    }
+
+    /// Tells what households used, and ends connections of those that may not be served any more.
+    pub(crate) fn look_at_members(&self) {
+        let Some(directory) = &self.directory else { return };
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        let mut asked = BTreeMap::new();
+        let mut used = BTreeMap::<i64, (u64, u64)>::new();
+        for entry in live {
+            if let Some((id, up, down)) = entry.untold() {
+                let sum = used.entry(id).or_default();
+                *sum = (sum.0 + up, sum.1 + down);
+            }
+            let Some(member) = entry.member() else { continue };
+            let stays =
+                *asked.entry(member.id).or_insert_with(|| match directory.may_stay(member.id) {
+                    Ok(()) => true,
+                    Err(why) => {
+                        tracing::info!(account = %member.name, "its connections are ended: {why}");
+                        false
+                    }
+                });
+            if !stays {
+                entry.reset_on_close();
+                entry.task.get().inspect(|task| task.abort());
+            }
+        }
+        for (id, (up, down)) in used {
+            directory.used(id, down, up);
+        }
     }
 
     /// Looks at the paths of connections that stopped moving a short while ago: what moves is fine, and
@@ -228,10 +270,16 @@ impl Registry {
 impl Drop for Registered {
     fn drop(&mut self) {
         locked(&self.registry.live).remove(&self.entry.id);
+        self.set_member(None);
     }
 }
 
 impl Registered {
+    /// A place in the same register for a connection within this one.
+    pub(crate) fn within(&self) -> Self {
+        self.registry.enter(self.entry.client)
+    }
+
     /// Counts bytes that moved, on this connection and in the sums.
     pub(crate) fn moved(&self, now: Time, up: u64, down: u64, spliced: u64) {
         let (entry, totals) = (&self.entry, &self.registry.totals);
@@ -263,6 +311,15 @@ impl Registered {
         self.registry.totals.requests.fetch_add(1, Relaxed);
         self.set_state(State::Connecting);
         locked(&self.entry.detail).destination = Some(destination);
+    }
+
+    /// The household it belongs to from now on; what it used so far is the one's before.
+    pub(crate) fn set_member(&self, member: Option<Arc<Member>>) {
+        let used = self.entry.untold();
+        locked(&self.entry.detail).member = member;
+        if let (Some(directory), Some((id, up, down))) = (&self.registry.directory, used) {
+            directory.used(id, down, up);
+        }
     }
 
     pub(crate) fn set_protocol(&self, protocol: Protocol) {
@@ -335,6 +392,21 @@ impl Entry {
         self.state.load(Relaxed) == State::Relaying as u8
             && !self.silent.load(Relaxed)
             && tunnels.iter().any(|tunnel| *tunnel as u8 == protocol)
+    }
+
+    /// The household it belongs to.
+    pub(crate) fn member(&self) -> Option<Arc<Member>> {
+        locked(&self.detail).member.clone()
+    }
+
+    /// What its household used since this was asked last: whose, bytes up and down.
+    fn untold(&self) -> Option<(i64, u64, u64)> {
+        let mut detail = locked(&self.detail);
+        let now = (self.bytes_up.load(Relaxed), self.bytes_down.load(Relaxed));
+        let before = std::mem::replace(&mut detail.told, now);
+        let used = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+        let member = detail.member.as_ref().filter(|_| used != (0, 0))?;
+        Some((member.id, used.0, used.1))
     }
 
     /// The sockets of its legs that are open.

@@ -3,7 +3,9 @@
 mod listening;
 
 use crate::access_log::AccessLog;
+use crate::accounts::Directory;
 use crate::cache::Cache;
+use crate::certificate::Certificate;
 use crate::failure::Failure;
 use crate::households::Households;
 use crate::means::Means;
@@ -34,6 +36,10 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
+
+/// Between two looks at what households use and whose connections may stay: these end within a second, with
+/// the time in which a change is heard of.
+const MEMBERS: Duration = Duration::from_millis(200);
 
 /// Why a relay did not start, or did not take a new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +125,17 @@ impl Server {
     /// # Errors
     /// [`StartError`]; then nothing is left listening.
     pub fn start(settings: Arc<Settings>) -> Result<Self, StartError> {
+        Self::start_with(settings, None)
+    }
+
+    /// The same, for households that are known to `directory`; it stays over reloads.
+    ///
+    /// # Errors
+    /// [`StartError`]; then nothing is left listening.
+    pub fn start_with(
+        settings: Arc<Settings>,
+        directory: Option<Arc<dyn Directory>>,
+    ) -> Result<Self, StartError> {
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let (resources, turns) = Resources::new(&settings);
         let movement = settings.relay.movement;
@@ -128,11 +145,12 @@ impl Server {
             Means::new(&settings.budgets, movement, Arc::clone(&resources), households, cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
-        let world = World::new(settings, Arc::clone(&means), None).map_err(StartError::Settings)?;
+        let world = World::new(settings, Arc::clone(&means), directory.clone(), None);
+        let world = world.map_err(StartError::Settings)?;
         let inner = Arc::new(Inner {
             world: RwLock::new(Arc::new(world)),
             log: Arc::new(log),
-            registry: Arc::new(Registry::new(resources)),
+            registry: Arc::new(Registry::new(resources, directory)),
             means,
             limit: limit.into(),
             peak: AtomicU64::new(0),
@@ -146,9 +164,10 @@ impl Server {
         inner.begin_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);
         let chores = [
-            tokio::spawn(tidy(Arc::clone(&inner.registry), Arc::clone(&inner.means.households))),
+            tokio::spawn(tidy(Arc::clone(&inner))),
             tokio::spawn(Arc::clone(&inner.means.households).run()),
             tokio::spawn(beat(Arc::clone(&inner.registry))),
+            tokio::spawn(members(Arc::clone(&inner.registry))),
             tokio::spawn(Arc::clone(&inner).let_in(turns)),
         ];
         Ok(Self { inner, chores })
@@ -166,7 +185,8 @@ impl Server {
         let mut running = locked(&inner.listeners);
         let (listeners, settings) = bind(settings, &running)?;
         let before = inner.world();
-        let world = World::new(Arc::clone(&settings), Arc::clone(&inner.means), Some(&before))
+        let (means, directory) = (Arc::clone(&inner.means), before.directory.clone());
+        let world = World::new(Arc::clone(&settings), means, directory, Some(&before))
             .map_err(StartError::Settings)?;
         let client = settings.legs.get("client").cloned().unwrap_or_default();
         running.retain(|address, (listener, task)| {
@@ -240,15 +260,18 @@ impl Drop for Server {
     }
 }
 
-/// Gives memory back after a crowd has left, counts what households moved in a second, and looks for paths that drop large packets.
-async fn tidy(registry: Arc<Registry>, households: Arc<Households>) {
+/// Gives memory back after a crowd has left, counts what households moved in a second, looks for paths that drop
+/// large packets, and whether the certificate has changed.
+async fn tidy(inner: Arc<Inner>) {
+    let registry = &inner.registry;
     let mut reclaim = Reclaim::default();
     let mut second = tokio::time::interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         second.tick().await;
         registry.look_at_paths();
-        households.on_second();
+        inner.means.households.on_second();
+        inner.world().certificate.iter().for_each(Certificate::look);
         if reclaim.on_tick(registry.len(), registry.take_most()) {
             // not in the way of those who are left
             let _ = tokio::task::spawn_blocking(memory::release).await;
@@ -263,6 +286,16 @@ async fn beat(registry: Arc<Registry>) {
     loop {
         tenth.tick().await;
         registry.resources.beat(|silence| registry.silent(silence));
+    }
+}
+
+/// Tells what households use, and ends what belongs to those that may not be served any more.
+async fn members(registry: Arc<Registry>) {
+    let mut look = tokio::time::interval(MEMBERS);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        registry.look_at_members();
     }
 }
 
@@ -432,7 +465,8 @@ impl Inner {
             address,
             hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
             arrival,
-            member: OnceLock::new(),
+            share: OnceLock::new(),
+            sealed: false,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
         };
@@ -490,6 +524,7 @@ impl Inner {
             pressure,
             cache: self.means.cache.as_ref().map(|cache| cache.status()),
             households: self.means.households.status(),
+            accounts: world.directory.as_ref().map(|directory| directory.status()),
             udp: self.means.udp.status(world.settings.udp.associations.into()),
             upstreams: world.upstream_status(),
             tunnels: self.means.tunnels().map_or_else(Vec::new, Tunnels::status),

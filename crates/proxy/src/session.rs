@@ -3,10 +3,11 @@
 
 use crate::access::Decider;
 use crate::access_log::{AccessLog, Record, timestamp};
+use crate::accounts::Member;
 use crate::chain::{Opened, Purpose, Traveller, open};
 use crate::destination::Destination;
 use crate::failure::Failure;
-use crate::households::{Member, NotAdmitted};
+use crate::households::{self, NotAdmitted};
 use crate::http::exchange::Upgraded;
 use crate::http::{forward, reply};
 use crate::incoming::{Incoming, close_gently, write_all};
@@ -16,6 +17,7 @@ use crate::resources::{Managed, Resources, Turned, turn_away};
 use crate::seen_leg::SeenLeg;
 use crate::seldom::Seldom;
 use crate::socks_door;
+use crate::tls_door;
 use crate::tunnel_door;
 use crate::tunnels::{Arrival, Asked, FarAnswer};
 use crate::world::{NamedLeg, Route, World, limits};
@@ -26,7 +28,7 @@ use ekiden_model::quota::Direction;
 use ekiden_model::units::{Span, Time};
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
@@ -44,7 +46,9 @@ pub(crate) struct Session {
     /// The flow it is the outer end of, where it came out of a tunnel.
     pub(crate) arrival: Option<Arc<Arrival>>,
     /// Its place in its household, if it belongs to one.
-    pub(crate) member: OnceLock<Arc<Member>>,
+    pub(crate) share: OnceLock<Arc<households::Member>>,
+    /// Whether it came within TLS.
+    pub(crate) sealed: bool,
     /// Through how many tunnels it has come.
     pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
@@ -88,7 +92,14 @@ pub(crate) async fn serve(session: Session) {
     let client_leg = Arc::clone(&session.world.client_leg);
     let outcomes = client_leg.leg.socket.apply(session.client.as_fd(), Stage::Accepted);
     session.registered.set_client_leg(session.seen(client_leg, outcomes));
-    if let Err(denied) = session.decider().client() {
+    // with accounts, whom no rule admits may still log in
+    let admitted = match session.placed() {
+        Ok(None) if session.world.directory.is_none() => {
+            session.decider(None).client().map_err(Failure::from)
+        }
+        placed => placed.map(|member| session.belongs_to(member)),
+    };
+    if let Err(denied) = admitted {
         session.registered.count_refused();
         static SAID: Seldom = Seldom::new();
         if SAID.is_due() {
@@ -96,6 +107,9 @@ pub(crate) async fn serve(session: Session) {
             tracing::warn!(client = %session.address, "refused: {denied}{text}");
         } else {
             tracing::debug!(client = %session.address, "refused: {denied}");
+        }
+        if let Some(arrival) = &session.arrival {
+            return arrival.deny(&denied.text);
         }
         let text =
             reply::refusal(403, &session.world.settings.name, &denied.to_string(), false, false);
@@ -111,18 +125,21 @@ pub(crate) async fn serve(session: Session) {
 }
 
 impl Session {
-    pub(crate) fn decider(&self) -> Decider<'_> {
+    /// The decisions about this client as one of a household, or of none.
+    pub(crate) fn decider<'a>(&'a self, member: Option<&'a Member>) -> Decider<'a> {
         let access = &self.world.settings.access;
-        match &self.arrival {
+        let decider = match &self.arrival {
             // its connection comes from loopback, and nothing behind it does
             Some(arrival) => access.decider_for_relay(arrival.relay()),
             None => access.decider(self.address.ip()),
-        }
+        };
+        decider.of(member)
     }
 
     /// Whether the rules let this client reach `to` where that is at `address`, or wherever a proxy finds it.
     pub(crate) fn may_reach(&self, to: &Destination, address: Option<IpAddr>) -> bool {
-        let decider = self.decider();
+        let member = self.registered.entry.member();
+        let decider = self.decider(member.as_deref());
         match address {
             None => decider.named(to).is_ok(),
             Some(address) => decider.unresolved(to).is_ok() && decider.address(to, address).is_ok(),
@@ -133,27 +150,22 @@ impl Session {
     fn join_household(&self) -> Result<(), NotAdmitted> {
         let relay = self.arrival.as_ref().map(|arrival| arrival.relay());
         let (entry, households) = (&self.registered.entry, &self.world.means.households);
-        if let Some(member) = households.receive(self.address.ip(), relay, Some(entry))? {
-            self.belongs_to(member);
+        if let Some(share) = households.receive(self.address.ip(), relay, Some(entry))? {
+            let _ = entry.share.set(Arc::downgrade(&share));
+            let _ = self.share.set(share);
         }
         Ok(())
     }
 
-    /// From here on its bytes are the household's. The first that is said holds.
-    pub(crate) fn belongs_to(&self, member: Arc<Member>) {
-        let _ = self.registered.entry.member.set(Arc::downgrade(&member));
-        let _ = self.member.set(member);
-    }
-
-    /// Whose bytes its bytes are; `None`: nothing limits them.
-    pub(crate) fn member(&self) -> Option<&Arc<Member>> {
-        self.member.get()
+    /// Its place in the household whose bytes its bytes are; `None`: nothing limits them.
+    pub(crate) fn share(&self) -> Option<&Arc<households::Member>> {
+        self.share.get()
     }
 
     /// Waits until so many bytes of payload may go.
     pub(crate) async fn pass(&self, direction: Direction, bytes: usize) -> io::Result<()> {
-        match self.member() {
-            Some(member) => member.pass(direction, bytes).await,
+        match self.share() {
+            Some(share) => share.pass(direction, bytes).await,
             None => Ok(()),
         }
     }
@@ -189,25 +201,52 @@ impl Session {
         match incoming.bytes().first() {
             Some(5) => Box::pin(socks_door::socks5(self, incoming)).await,
             Some(4) => Box::pin(socks_door::socks4(self, incoming)).await,
+            Some(&tls_door::FIRST_BYTE) if self.world.certificate.is_some() && !self.sealed => {
+                Box::pin(tls_door::unseal(self, incoming)).await;
+                None
+            }
             _ => forward::serve(self, incoming).await,
         }
     }
 
+    /// What the same client says within TLS, which comes out of `stream`.
+    pub(crate) fn within(&self, stream: TcpStream) -> Self {
+        let client = Arc::new(stream);
+        let managed = self.resources().manage(&client, &self.world.client_leg.leg, None);
+        let registered = self.registered.within();
+        registered.entry.legs[0].store(managed.id, Relaxed);
+        Self {
+            world: Arc::clone(&self.world),
+            registered,
+            client,
+            managed,
+            address: self.address,
+            arrival: None,
+            sealed: true,
+            hops: 0,
+            log: Arc::clone(&self.log),
+            stopping: self.stopping.clone(),
+        }
+    }
+
     /// Who goes to `to`.
-    fn traveller<'a>(&'a self, to: &'a Destination) -> Traveller<'a> {
+    fn traveller<'a>(&'a self, to: &'a Destination, member: Option<&'a Member>) -> Traveller<'a> {
         let client = self.address.ip();
         // a mark is for tunnels alone
         let dscp = match self.world.means.tunnels() {
             Some(_) if self.arrival.is_none() => socket::received_dscp(self.client.as_fd()),
             _ => None,
         };
-        Traveller { decider: self.decider(), asked: Asked { to, client, hops: self.hops, dscp } }
+        let decider = self.decider(member);
+        Traveller { decider, asked: Asked { to, client, hops: self.hops, dscp } }
     }
 
     /// Opens the way to `to`, and lays the route's profile over the client's leg.
     pub(crate) async fn open(&self, to: &Destination, purpose: Purpose) -> Result<Way, Failure> {
         let route = Arc::clone(self.world.route(to));
-        let opened = open(&self.world, &route, self.traveller(to), purpose).await?;
+        let member = self.registered.entry.member();
+        let traveller = self.traveller(to, member.as_deref());
+        let opened = open(&self.world, &route, traveller, purpose).await?;
         let seen = SeenLeg::new(
             &opened.stream,
             opened.peer.ip(),
@@ -250,7 +289,9 @@ impl Session {
 
     /// The client's leg, as the register sees it.
     fn seen(&self, leg: Arc<NamedLeg>, outcomes: Outcomes) -> SeenLeg {
-        SeenLeg::new(&self.client, self.address.ip(), leg, vec![outcomes])
+        // the path of a connection within this machine is not its client's
+        let at = if self.sealed { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
+        SeenLeg::new(&self.client, at, leg, vec![outcomes])
     }
 
     pub(crate) fn resources(&self) -> &Arc<Resources> {
@@ -285,9 +326,9 @@ impl Session {
             tunnel;
         let client = Arc::clone(&self.client);
         let means = &self.world.means;
-        let (registered, member) = (&self.registered, self.member());
+        let (registered, share) = (&self.registered, self.share());
         let ended =
-            relay(client, upstream, [early_up, early_down], limits, registered, member, means)
+            relay(client, upstream, [early_up, early_down], limits, registered, share, means)
                 .await;
         let result = match &ended {
             Ended::Closed if self.registered.entry.evicted.load(Relaxed) => {
@@ -364,10 +405,12 @@ impl Session {
         if self.log.is_off() {
             return;
         }
+        let member = self.registered.entry.member();
         self.log.write(&Record {
             time: timestamp(),
             connection: self.registered.entry.id,
             client: self.address,
+            account: member.as_ref().map(|member| member.name.as_str()),
             protocol: entry.protocol.name(),
             method: entry.method.as_deref(),
             target: entry.target.as_deref(),

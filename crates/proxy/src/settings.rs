@@ -2,13 +2,17 @@
 //! `ekiden` makes one of these from arguments and a configuration; a reload makes another, and
 //! connections that are already running keep the one they began with.
 
+mod accounts;
 mod households;
 mod resources;
+mod tls;
 mod tunnel;
 mod udp;
 
+pub use accounts::Accounts;
 pub use households::{Allowance, Household, Households, Limits, Strangers, Then};
 pub use resources::{Buffers, Cache, Pool, Pressure};
+pub use tls::Tls;
 pub use tunnel::{Carrier, Tunnel};
 pub use udp::Udp;
 
@@ -38,6 +42,8 @@ pub struct Settings {
     pub routes: Vec<Route>,
     /// Who may come in and where they may go.
     pub access: Access,
+    /// Households.
+    pub accounts: Accounts,
     /// How long each phase may take.
     pub timeouts: Timeouts,
     /// How much may be spent.
@@ -54,6 +60,8 @@ pub struct Settings {
     pub pool: Pool,
     /// The HTTP cache.
     pub cache: Cache,
+    /// TLS for clients.
+    pub tls: Tls,
     /// Tunnels to other relays.
     pub tunnel: Tunnel,
     /// UDP ASSOCIATE of SOCKS5.
@@ -391,6 +399,7 @@ impl Default for Settings {
             upstreams: BTreeMap::new(),
             routes: Vec::new(),
             access: Access::default(),
+            accounts: Accounts::default(),
             timeouts: Timeouts::default(),
             budgets: Budgets::default(),
             dns: Dns::default(),
@@ -399,6 +408,7 @@ impl Default for Settings {
             pressure: Pressure::default(),
             pool: Pool::default(),
             cache: Cache::default(),
+            tls: Tls::default(),
             tunnel: Tunnel::default(),
             udp: Udp::default(),
             households: Households::default(),

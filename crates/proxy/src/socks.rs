@@ -28,6 +28,14 @@ pub enum BadSocks {
     /// None of the methods offered is spoken here.
     #[error("the client does not offer «no authentication», the only method here")]
     OtherMethods,
+    /// The client has to log in and cannot.
+    #[error(
+        "this relay serves those it knows, and the client offers no user and password, or they would cross the network in the clear"
+    )]
+    NoLogIn,
+    /// Not RFC 1929.
+    #[error("version {0} of the password's message is not 1")]
+    PasswordVersion(u8),
     /// It ended too early.
     #[error("the connection ended within the SOCKS request")]
     Cut,
@@ -44,7 +52,7 @@ pub enum BadSocks {
     #[error("part {0} of a datagram: fragments are dropped")]
     Fragment(u8),
     /// Bytes that are not text.
-    #[error("the host name is not text")]
+    #[error("a name in the SOCKS request is not text")]
     NotText,
     /// The destination.
     #[error("{0}")]
@@ -110,6 +118,33 @@ pub fn read_methods(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadSocks> {
         }
         [version, ..] => Err(BadSocks::Version(version)),
     }
+}
+
+/// A user and a password.
+pub type UserPassword = (String, String);
+
+/// User and password (RFC 1929 §2).
+///
+/// # Errors
+/// Another version, or no text.
+pub fn read_password(bytes: &[u8]) -> Result<Option<(UserPassword, usize)>, BadSocks> {
+    if let Some(version) = bytes.first().filter(|version| **version != 1) {
+        return Err(BadSocks::PasswordVersion(*version));
+    }
+    let part = |from: usize| {
+        let length = usize::from(*bytes.get(from)?);
+        bytes.get(from + 1..from + 1 + length).map(|part| (part, from + 1 + length))
+    };
+    let Some((user, next)) = part(1) else { return Ok(None) };
+    let Some((password, end)) = part(next) else { return Ok(None) };
+    let text = |part: &[u8]| String::from_utf8(part.to_vec()).map_err(|_| BadSocks::NotText);
+    Ok(Some(((text(user)?, text(password)?), end)))
+}
+
+/// The answer to user and password (RFC 1929 §2).
+#[must_use]
+pub const fn password_reply(accepted: bool) -> [u8; 2] {
+    [1, if accepted { 0 } else { 1 }]
 }
 
 /// A SOCKS5 request, once the method is settled.
@@ -354,6 +389,20 @@ mod tests {
     }
 
     #[test]
+    fn reads_user_and_password() {
+        let bytes = b"\x01\x04anna\x06secretrest";
+        for cut in 0..13 {
+            assert_eq!(read_password(&bytes[..cut]), Ok(None), "{cut}");
+        }
+        let read = (("anna".to_owned(), "secret".to_owned()), 13);
+        assert_eq!(read_password(bytes), Ok(Some(read)));
+        assert_eq!(read_password(&[5, 1]), Err(BadSocks::PasswordVersion(5)));
+        assert_eq!(read_password(&[1, 1, 0xff, 1, b'x']), Err(BadSocks::NotText));
+        let written = write_password("anna", "secret");
+        assert_eq!(read_password(&written).unwrap().unwrap().1, written.len());
+    }
+
+    #[test]
     fn refuses_early_and_by_name() {
         assert_eq!(read_methods(&[5, 0]), Err(BadSocks::NoMethods));
         assert_eq!(read_request(&[5, 2]), Err(BadSocks::Command(2)));
@@ -372,6 +421,7 @@ mod tests {
         #[test]
         fn no_bytes_panic_and_lengths_hold(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             if let Ok(Some((_, used))) = read_methods(&bytes) { prop_assert!(used <= bytes.len()); }
+            if let Ok(Some((_, used))) = read_password(&bytes) { prop_assert!(used <= bytes.len()); }
             if let Ok(Some((_, used))) = read_request(&bytes) { prop_assert!(used <= bytes.len()); }
             if let Ok(Some((_, used))) = read_socks4(&bytes) { prop_assert!(used <= bytes.len()); }
             if let Ok((_, used)) = read_datagram(&bytes) { prop_assert!(used <= bytes.len()); }

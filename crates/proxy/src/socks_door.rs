@@ -5,7 +5,9 @@ use crate::failure::{Failure, Kind};
 use crate::incoming::{Incoming, write_all};
 use crate::registry::Protocol;
 use crate::session::{Session, Tunnel, within};
-use crate::socks::{self, BadSocks, METHOD_NONE, METHOD_UNACCEPTABLE, Reply, Request};
+use crate::socks::{
+    self, BadSocks, METHOD_NONE, METHOD_PASSWORD, METHOD_UNACCEPTABLE, Reply, Request, UserPassword,
+};
 use crate::udp;
 use std::io;
 use std::net::SocketAddr;
@@ -13,21 +15,40 @@ use std::net::SocketAddr;
 /// RFC 1928.
 pub(crate) async fn socks5(session: &Session, mut incoming: Incoming) -> Option<Tunnel> {
     let limit = session.world.settings.timeouts.request_head;
-    let mut greeted = false;
-    let read = in_time(within(limit, read_socks5(&mut incoming, &mut greeted)).await);
-    let destination = match read {
+    let protocol = Protocol::Socks5;
+    let method = match in_time(within(limit, greet(session, &mut incoming)).await) {
+        Some(Ok(method)) => method,
+        Some(Err(bad)) => {
+            return refuse(session, protocol, &bad, &[5, METHOD_UNACCEPTABLE]).await;
+        }
+        None => return None,
+    };
+    if method == METHOD_PASSWORD {
+        let read = in_time(within(limit, read_password(&mut incoming)).await);
+        let no = socks::password_reply(false);
+        let (user, password) = match read {
+            Some(Ok(read)) => read,
+            Some(Err(bad)) => return refuse(session, protocol, &bad, &no).await,
+            None => return None,
+        };
+        match session.log_in(&user, &password).await {
+            Ok(member) => session.belongs_to(Some(member)),
+            Err(failure) => {
+                session.failed(&session.nothing(protocol), &failure);
+                return end(session, &no).await;
+            }
+        }
+        session.answer(&socks::password_reply(true)).await.ok()?;
+    }
+    let destination = match in_time(within(limit, read_request(&mut incoming)).await) {
         Some(Ok(Request::Connect(destination))) => destination,
         Some(Ok(Request::Associate)) => {
             Box::pin(udp::associate(session, incoming)).await;
             return None;
         }
         Some(Err(bad)) => {
-            let answer = if greeted {
-                socks::write_reply(reply_to(&bad), unspecified())
-            } else {
-                vec![5, METHOD_UNACCEPTABLE]
-            };
-            return refuse(session, Protocol::Socks5, &bad, &answer).await;
+            let answer = socks::write_reply(reply_to(&bad), unspecified());
+            return refuse(session, protocol, &bad, &answer).await;
         }
         None => return None,
     };
@@ -67,26 +88,55 @@ const fn reply_to(bad: &BadSocks) -> Reply {
     }
 }
 
-/// The methods, our choice, the request.
-async fn read_socks5(
-    incoming: &mut Incoming,
-    greeted: &mut bool,
-) -> io::Result<Result<Request, BadSocks>> {
-    loop {
+/// The methods, and our choice.
+async fn greet(session: &Session, incoming: &mut Incoming) -> io::Result<Result<u8, BadSocks>> {
+    let chosen = loop {
         match socks::read_methods(incoming.bytes()) {
             Ok(Some((methods, used))) => {
-                if !methods.contains(&METHOD_NONE) {
-                    return Ok(Err(BadSocks::OtherMethods));
-                }
+                let chosen = choose(session, methods);
                 incoming.consume(used);
-                break;
+                break chosen;
+            }
+            Ok(None) => more(incoming).await?,
+            Err(bad) => return Ok(Err(bad)),
+        }
+    };
+    if let Ok(method) = chosen {
+        write_all(&incoming.stream, &[5, method]).await?;
+    }
+    Ok(chosen)
+}
+
+/// The method for a client that offers these. Who can log in does, unless its address says who it is.
+fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
+    let (none, password) = (methods.contains(&METHOD_NONE), methods.contains(&METHOD_PASSWORD));
+    if session.world.directory.is_none() {
+        return if none { Ok(METHOD_NONE) } else { Err(BadSocks::OtherMethods) };
+    }
+    let known = session.registered.entry.member().is_some();
+    if none && known {
+        return Ok(METHOD_NONE);
+    }
+    if password && session.may_take_passwords().is_ok() {
+        return Ok(METHOD_PASSWORD);
+    }
+    if none && !session.must_log_in() { Ok(METHOD_NONE) } else { Err(BadSocks::NoLogIn) }
+}
+
+async fn read_password(incoming: &mut Incoming) -> io::Result<Result<UserPassword, BadSocks>> {
+    loop {
+        match socks::read_password(incoming.bytes()) {
+            Ok(Some((read, used))) => {
+                incoming.consume(used);
+                return Ok(Ok(read));
             }
             Ok(None) => more(incoming).await?,
             Err(bad) => return Ok(Err(bad)),
         }
     }
-    write_all(&incoming.stream, &[5, METHOD_NONE]).await?;
-    *greeted = true;
+}
+
+async fn read_request(incoming: &mut Incoming) -> io::Result<Result<Request, BadSocks>> {
     loop {
         match socks::read_request(incoming.bytes()) {
             Ok(Some((request, used))) => {
@@ -122,6 +172,11 @@ pub(crate) async fn socks4(session: &Session, mut incoming: Incoming) -> Option<
         }
         None => return None,
     };
+    if session.registered.entry.member().is_none() && session.must_log_in() {
+        let text = "this relay serves those it knows, and SOCKS4a has no passwords; use SOCKS5";
+        session.failed(&session.nothing(Protocol::Socks4a), &Failure::new(Kind::LogIn, text));
+        return end(session, &socks::write_socks4_reply(false)).await;
+    }
     let mut entry = session.begin(Protocol::Socks4a, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel).await {
         Ok(way) => {

@@ -53,6 +53,9 @@ pub struct Status {
     /// Households and their limits; absent where there are none.
     #[serde(default)]
     pub households: Option<HouseholdsStatus>,
+    /// Households; absent where there are no accounts.
+    #[serde(default)]
+    pub accounts: Option<AccountsStatus>,
     /// Datagrams of SOCKS5 clients.
     #[serde(default)]
     pub udp: UdpStatus,
@@ -66,6 +69,34 @@ pub struct Status {
     pub legs: Vec<ProfileStatus>,
     /// Every live connection, oldest first.
     pub connections: Vec<ConnectionStatus>,
+}
+
+/// Households, and the database they are kept in.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AccountsStatus {
+    /// Households that are known.
+    pub households: u64,
+    /// `sqlite` or `postgresql`.
+    pub database: String,
+    /// Why the database is not there; households stay as they were known then.
+    pub away: Option<String>,
+    /// Seconds since the database was heard of last; absent when it was not since the start.
+    pub heard_seconds_ago: Option<f64>,
+    /// Sums of usage that the database has perhaps not heard of yet.
+    pub unsettled: u64,
+    /// The relays that use the database, this one too.
+    pub relays: Vec<FleetStatus>,
+}
+
+/// A relay that uses the same accounts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FleetStatus {
+    /// Its name.
+    pub name: String,
+    /// Which ekiden it is.
+    pub version: String,
+    /// Seconds since it was heard of last: five to ten of one that is well.
+    pub seen_seconds_ago: f64,
 }
 
 /// Sums since the start.
@@ -288,7 +319,7 @@ pub struct OpeningStatus {
 pub struct ConnectionStatus {
     /// Number of the connection since the start.
     pub id: u64,
-    /// `http`, `connect`, `socks5`, `socks4a`, `tunnel` (out of another relay's tunnel); `new` before anything was read.
+    /// `http`, `connect`, `socks5`, `socks4a`, `tunnel` (out of another relay's tunnel), `tls` (what is said within it is a connection of its own); `new` before anything was read.
     pub protocol: String,
     /// `reading`, `connecting`, `relaying`, `half-closed`, `idle` (kept alive between requests), `closing`.
     pub state: String,
@@ -302,6 +333,9 @@ pub struct ConnectionStatus {
     /// For what it waits by its household's limits, in words; absent when it does not.
     #[serde(default)]
     pub waits: Option<String>,
+    /// The household it belongs to, where there are accounts and it is known.
+    #[serde(default)]
+    pub account: Option<String>,
     /// `host:port` as the client asked.
     pub destination: Option<String>,
     /// Names of the upstream proxies it goes through; empty when direct.

@@ -17,7 +17,7 @@ use ekiden_tunnel::driver::{self, Ended, Flow, Incoming, Relays};
 use ekiden_tunnel::frame::{self, Carries, Opening, Target};
 use ekiden_tunnel::reason::Reason;
 use ekiden_tunnel::trust::Store;
-use plug::Plug;
+pub(crate) use plug::Plug;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -230,7 +230,7 @@ pub(crate) fn ended(relay: &str, ended: Ended) -> Result<(), Failure> {
 /// The reason that the other relay is told.
 pub(crate) const fn reason(kind: Kind) -> Reason {
     match kind {
-        Kind::Denied => Reason::Denied,
+        Kind::Denied | Kind::LogIn => Reason::Denied,
         Kind::Loop => Reason::Loop,
         Kind::NoName => Reason::NoName,
         Kind::Refused => Reason::Refused,
@@ -275,9 +275,9 @@ impl Arrival {
     }
 
     /// It may not come in.
-    pub(crate) fn deny(&self, words: &str) {
+    pub(crate) fn deny(&self, why: &str) {
         if let Some((Incoming { flow, .. }, _)) = self.take() {
-            refuse(flow, Reason::Denied, words);
+            refuse(flow, Reason::Denied, why);
         }
     }
 

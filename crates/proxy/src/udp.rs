@@ -127,7 +127,8 @@ impl<'a> Association<'a> {
             }
         };
         let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
-        let way = Way::new(Arc::clone(world), Whose::Client(session.address.ip()), 0);
+        let whose = Whose::Client(session.address.ip(), session.registered.entry.member());
+        let way = Way::new(Arc::clone(world), whose, 0);
         let association = Self { session, port, client: None, way, counted, first_loss: None };
         Ok((association, bound, place))
     }
@@ -202,7 +203,7 @@ impl<'a> Association<'a> {
 
     /// Whether the household's limits let a datagram pass; if not, it is lost.
     fn may_go(&mut self, direction: Direction, bytes: usize) -> bool {
-        let Some(member) = self.session.member() else { return true };
+        let Some(member) = self.session.share() else { return true };
         let passes = member.datagram(direction, bytes) == Some(true);
         if !passes {
             self.lose(Loss::Limited, || "it is over its household's limits".to_owned());

@@ -2,6 +2,8 @@
 //!
 //! A reload makes a new world; connections keep the one they began in.
 
+use crate::accounts::Directory;
+use crate::certificate::Certificate;
 use crate::destination::{Destination, Host};
 use crate::failure::{Failure, Kind};
 use crate::known::Known;
@@ -64,6 +66,10 @@ pub(crate) struct World {
     pub(crate) client_leg: Arc<NamedLeg>,
     pub(crate) resolver: Resolver,
     pub(crate) means: Arc<Means>,
+    /// Households, where there are accounts.
+    pub(crate) directory: Option<Arc<dyn Directory>>,
+    /// For clients that begin with TLS.
+    pub(crate) certificate: Option<Certificate>,
     legs: Vec<Arc<NamedLeg>>,
     hops: BTreeMap<String, Arc<Hop>>,
     routes: Vec<Arc<Route>>,
@@ -78,6 +84,7 @@ impl World {
     pub(crate) fn new(
         settings: Arc<Settings>,
         means: Arc<Means>,
+        directory: Option<Arc<dyn Directory>>,
         before: Option<&Self>,
     ) -> Result<Self, String> {
         let legs: BTreeMap<&String, Arc<NamedLeg>> = settings
@@ -140,6 +147,8 @@ impl World {
             client_leg,
             resolver,
             means,
+            directory,
+            certificate: Certificate::open(&settings.tls)?,
             legs: legs.into_values().collect(),
             hops,
             routes,

@@ -88,6 +88,7 @@ pub(super) fn check(
     }
     resources(reader, draft);
     households(reader, draft);
+    tls(reader, draft);
     listen(reader, draft, file_listens);
     urls
 }
@@ -567,6 +568,14 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
     }
 }
 
+fn tls(reader: &mut Reader<'_>, draft: &Draft) {
+    match (&draft.tls.certificate, &draft.tls.key) {
+        (Some(_), None) => reader.error("tls.certificate", "`certificate` needs its `key`", ""),
+        (None, Some(_)) => reader.error("tls.key", "`key` needs its `certificate`", ""),
+        _ => {}
+    }
+}
+
 /// Open proxies on public addresses are found within hours; so nobody is one by accident.
 fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
     let report =
@@ -603,19 +612,36 @@ fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
         if address.ip().to_canonical().is_loopback() {
             continue;
         }
+        // whoever is not known has to log in, whatever the rules say
+        if draft.accounts.enabled && draft.accounts.cleartext {
+            report(
+                reader,
+                Warning,
+                index,
+                format!("passwords are taken in the clear on {address}"),
+                "whoever can listen on the network between has them; set [accounts] cleartext = false and give \
+                 [tls] a certificate, or see that the network is your own",
+            );
+        }
+        if draft.accounts.enabled && (draft.accounts.required || (!named && !unnamed)) {
+            continue;
+        }
         if !named {
             report(
                 reader,
                 Error,
                 index,
                 format!(
-                    "refusing to listen on {address}: it is reached from beyond this machine, and no rule says who may use it"
+                    "refusing to listen on {address}: it is reached from beyond this machine, and no rule and no account says who may use it"
                 ),
                 "open proxies are found and abused within hours, and you answer for what they do\n\
                  name your clients; for example, add:\n\
                  [[rule]]\n\
                  from = [\"192.168.0.0/16\"]\n\
-                 action = \"allow\"",
+                 action = \"allow\"\n\
+                 or let households log in (`ekiden user`):\n\
+                 [accounts]\n\
+                 enabled = true",
             );
         } else if unnamed {
             report(

@@ -5,8 +5,8 @@
 use super::value::{Field, Value};
 use ekiden_model::units::{Bytes, Rate, Span};
 use ekiden_proxy::settings::{
-    Access, AccessLog, Allowance, Budgets, Buffers, Cache, Dns, Households, Leg, Limits, Movement,
-    Pattern, Pool, Pressure, Route, Then, Timeouts, Tunnel, Udp,
+    Access, AccessLog, Accounts, Allowance, Budgets, Buffers, Cache, Dns, Households, Leg, Limits,
+    Movement, Pattern, Pool, Pressure, Route, Then, Timeouts, Tls, Tunnel, Udp,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -22,6 +22,7 @@ pub struct Draft {
     pub routes: Vec<Route>,
     pub rules: Vec<RuleDraft>,
     pub access: Access,
+    pub accounts: Accounts,
     pub timeouts: Timeouts,
     pub budgets: Budgets,
     pub dns: Dns,
@@ -30,6 +31,7 @@ pub struct Draft {
     pub pressure: Pressure,
     pub pool: Pool,
     pub cache: Cache,
+    pub tls: Tls,
     pub tunnel: Tunnel,
     pub udp: Udp,
     /// Without its list.

@@ -5,9 +5,11 @@
 use super::draft::{Draft, LegDraft};
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_accounts::ACCOUNTS;
 use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
 use super::keys_udp::UDP;
 
@@ -79,6 +81,10 @@ pub fn example() -> String {
     out.line("#[access]");
     out.keys(ACCESS, &draft.access);
 
+    out.head("Accounts", "Households that may use this relay: `ekiden user add` makes one, `ekiden user list` shows them; a running daemon notices. With accounts, a public address may be listened on without a [[rule]].");
+    out.line("#[accounts]");
+    out.keys(ACCOUNTS, &draft.accounts);
+
     out.head("Time-outs", "How long each phase may take; a leg's own are in its profile.");
     out.line("#[timeouts]");
     out.keys(TIMEOUTS, &draft.timeouts);
@@ -103,6 +109,9 @@ pub fn example() -> String {
     out.head("Cache", "Responses to plain http:// requests, kept for whoever asks next. Off unless it is given memory: most of the web is encrypted and cannot be kept here, and what can is remembered.");
     out.line("#[cache]");
     out.keys(CACHE, &draft.cache);
+    out.head("TLS", "With a certificate, clients may begin with TLS on the same port: browsers and curl call it an HTTPS proxy. Passwords are then encrypted on their way.");
+    out.line("#[tls]");
+    out.keys(TLS, &draft.tls);
     out.head("Tunnels", "Legs to another ekiden over UDP: a held rate whatever is lost, interactive first. One relay invites (`ekiden relay invite`), the other joins (`ekiden relay join TOKEN`); then an upstream with url = \"tunnel://NAME\" goes there. Changes here need a restart; invitations do not.");
     out.line("#[tunnel]");
     out.keys(TUNNEL, &draft.tunnel);

@@ -9,9 +9,11 @@ pub mod draft;
 mod example;
 mod key;
 mod keys;
+mod keys_accounts;
 mod keys_households;
 mod keys_leg;
 mod keys_resources;
+mod keys_tls;
 mod keys_tunnel;
 mod keys_udp;
 mod kind;
@@ -151,8 +153,18 @@ pub fn read_with(text: &str, file_name: &str, overrides: &Overrides) -> Reading 
     };
     let password_files = password_files(&reader, &draft);
     let settings = settings(&draft, &urls);
-    let holds_password =
-        urls.values().any(|url| url.user.as_ref().is_some_and(|(_, password)| password.is_some()));
+    let (shown, in_database) = match &draft.accounts.database {
+        Some(address) => {
+            let (shown, held) = keys_accounts::masked(address);
+            (Some(shown), held)
+        }
+        None => (None, false),
+    };
+    draft.accounts.database = shown;
+    let holds_password = in_database
+        || urls
+            .values()
+            .any(|url| url.user.as_ref().is_some_and(|(_, password)| password.is_some()));
     // from here on a URL is what may be shown
     for (name, upstream) in &mut draft.upstreams {
         upstream.url = urls.get(name).map_or_else(String::new, url::UpstreamUrl::masked);
@@ -250,6 +262,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
         upstreams: urls.iter().filter_map(upstream).collect(),
         routes,
         access,
+        accounts: draft.accounts.clone(),
         timeouts: draft.timeouts,
         budgets: draft.budgets,
         dns: draft.dns.clone(),
@@ -258,6 +271,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
         pressure: draft.pressure,
         pool: draft.pool,
         cache: draft.cache.clone(),
+        tls: draft.tls.clone(),
         tunnel: draft.tunnel.clone(),
         udp: draft.udp,
         households: households(draft),

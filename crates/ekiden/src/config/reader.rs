@@ -3,9 +3,11 @@
 use super::draft::Draft;
 use super::key::Key;
 use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_accounts::ACCOUNTS;
 use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
 use super::keys_udp::UDP;
 use super::pattern::shorten;
@@ -28,6 +30,7 @@ pub(super) const TABLES: &[&str] = &[
     "route",
     "rule",
     "access",
+    "accounts",
     "timeouts",
     "budgets",
     "dns",
@@ -36,6 +39,7 @@ pub(super) const TABLES: &[&str] = &[
     "pressure",
     "pool",
     "cache",
+    "tls",
     "tunnel",
     "udp",
     "households",
@@ -127,6 +131,7 @@ impl<'a> Reader<'a> {
             draft.rules.push(rule);
         });
         self.single(root, "access", ACCESS, &mut draft.access);
+        self.single(root, "accounts", ACCOUNTS, &mut draft.accounts);
         self.single(root, "timeouts", TIMEOUTS, &mut draft.timeouts);
         self.single(root, "budgets", BUDGETS, &mut draft.budgets);
         self.single(root, "dns", DNS, &mut draft.dns);
@@ -135,6 +140,7 @@ impl<'a> Reader<'a> {
         self.single(root, "pressure", PRESSURE, &mut draft.pressure);
         self.single(root, "pool", POOL, &mut draft.pool);
         self.single(root, "cache", CACHE, &mut draft.cache);
+        self.single(root, "tls", TLS, &mut draft.tls);
         self.single(root, "tunnel", TUNNEL, &mut draft.tunnel);
         self.single(root, "udp", UDP, &mut draft.udp);
         self.single(root, "households", HOUSEHOLDS, &mut draft.shared);
@@ -354,6 +360,8 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
         ("pool", has(POOL, name)),
         ("cache", has(CACHE, name)),
         ("udp", has(UDP, name)),
+        ("tls", has(TLS, name)),
+        ("accounts", has(ACCOUNTS, name)),
         ("households", has(HOUSEHOLDS, name)),
         ("log", has(LOG, name)),
         ("leg.NAME", has(LEG, name)),

@@ -2,9 +2,11 @@
 
 use super::key::Key;
 use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys_accounts::ACCOUNTS;
 use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
+use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
 use super::keys_udp::UDP;
 use super::value::Value;
@@ -88,6 +90,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
         from.table(format!("rule[{index}]"), "[[rule]]".to_owned(), RULE, rule);
     }
     from.table("access".to_owned(), "[access]".to_owned(), ACCESS, &draft.access);
+    from.table("accounts".to_owned(), "[accounts]".to_owned(), ACCOUNTS, &draft.accounts);
     from.table("timeouts".to_owned(), "[timeouts]".to_owned(), TIMEOUTS, &draft.timeouts);
     from.table("budgets".to_owned(), "[budgets]".to_owned(), BUDGETS, &draft.budgets);
     from.table("dns".to_owned(), "[dns]".to_owned(), DNS, &draft.dns);
@@ -96,6 +99,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     from.table("pressure".to_owned(), "[pressure]".to_owned(), PRESSURE, &draft.pressure);
     from.table("pool".to_owned(), "[pool]".to_owned(), POOL, &draft.pool);
     from.table("cache".to_owned(), "[cache]".to_owned(), CACHE, &draft.cache);
+    from.table("tls".to_owned(), "[tls]".to_owned(), TLS, &draft.tls);
     from.table("tunnel".to_owned(), "[tunnel]".to_owned(), TUNNEL, &draft.tunnel);
     from.table("udp".to_owned(), "[udp]".to_owned(), UDP, &draft.udp);
     from.table("households".to_owned(), "[households]".to_owned(), HOUSEHOLDS, &draft.shared);

@@ -35,6 +35,43 @@ fn forgetting_whom_to_serve_opens_nothing_to_the_world() {
 }
 
 #[test]
+fn where_everybody_has_to_be_known_the_world_may_knock() {
+    let beyond = "listen = [\"0.0.0.0:3128\"]\n";
+    let accounts = "[accounts]\nenabled = true\n";
+    let optional = "required = false\n";
+    let nameless = "[[rule]]\naction = \"allow\"\n";
+    let usable = |text: &[&str]| read(&text.concat(), "test.toml").is_usable();
+    assert!(usable(&[beyond, accounts]));
+    assert!(usable(&[beyond, accounts, nameless]), "whoever it admits has to log in all the same");
+    assert!(usable(&[beyond, accounts, optional]), "nobody is admitted who does not");
+    assert!(!usable(&[beyond, accounts, optional, nameless]));
+    assert!(!usable(&[beyond, "[accounts]\nenabled = false\n"]));
+    let clear = problems(&[beyond, accounts, "cleartext = true\n"].concat());
+    assert!(
+        clear.starts_with("warning: passwords are taken in the clear on 0.0.0.0:3128"),
+        "{clear}"
+    );
+}
+
+#[test]
+fn a_database_s_password_is_used_and_not_shown() {
+    let address = "postgres://ekiden:geheimnis@db.example/ekiden";
+    let reading = read(&format!("[accounts]\ndatabase = \"{address}\"\n"), "t");
+    assert_eq!(reading.settings.accounts.database.as_deref(), Some(address));
+    assert!(reading.holds_password);
+    let shown = format!("{}{:#}", show(&reading, None), show_json(&reading, None));
+    assert!(shown.contains("ekiden:***@db.example") && !shown.contains("geheimnis"), "{shown}");
+    assert!(!read("[accounts]\ndatabase = \"/var/lib/x\"\n", "t").is_usable());
+}
+
+#[test]
+fn a_certificate_and_its_key_go_together() {
+    assert!(problems("[tls]\ncertificate = \"/c.pem\"\n").contains("needs its `key`"));
+    assert!(problems("[tls]\nkey = \"/k.pem\"\n").contains("needs its `certificate`"));
+    assert_eq!(problems("[tls]\ncertificate = \"/c.pem\"\nkey = \"/k.pem\"\n"), "");
+}
+
+#[test]
 fn a_whole_configuration() {
     let text = include_str!("../../tests/good.toml");
     let reading = read(text, "good.toml");

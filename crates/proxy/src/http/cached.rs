@@ -81,7 +81,7 @@ pub(super) async fn send(
     let body = if request.method == "HEAD" { &[][..] } else { body };
     let patience = session.world.client_leg.leg.idle_timeout;
     // what is small goes in one packet with its head
-    let most = if session.member().is_some() { METERED } else { AT_ONCE };
+    let most = if session.share().is_some() { METERED } else { AT_ONCE };
     let (first, rest) = body.split_at(body.len().min(most - head.len().min(most)));
     let first_bytes = [&head[..], first].concat();
     let parts = std::iter::once((&first_bytes[..], first.len()))

@@ -9,6 +9,7 @@ use super::fields;
 use super::head::{Limits, Request, Version, read_request};
 use super::reply;
 use super::target::{self, Target};
+use crate::accounts::read_basic;
 use crate::cache::{Found, Hit, Visit, only_if_cached};
 use crate::chain::Purpose;
 use crate::destination::Destination;
@@ -96,6 +97,11 @@ async fn one(session: &Session, incoming: &mut Incoming) -> Next {
         }
         Err(_) => return Next::Close,
     };
+    if let Err(failure) = admit(session, &request).await {
+        let mut entry = session.nothing(Protocol::Http);
+        entry.method = Some(request.method.clone());
+        return refuse(session, &mut entry, &failure, Some(&request)).await;
+    }
     match target::of_request(&request) {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
@@ -108,6 +114,34 @@ async fn one(session: &Session, incoming: &mut Incoming) -> Next {
             refuse(session, &mut entry, &bad.into(), Some(&request)).await
         }
     }
+}
+
+/// Whose request it is: the household's at that address, or the one whose user and password it brings. Asked
+/// for each, since a connection may carry those of several (RFC 7617 says nothing of connections).
+async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
+    if session.world.directory.is_none() {
+        return Ok(());
+    }
+    let placed = session.placed()?;
+    let brought = fields::values(&request.fields, "proxy-authorization").next();
+    let member = match (placed, brought) {
+        (Some(member), _) => Some(member),
+        (None, Some(value)) => {
+            let Some((user, password)) = read_basic(value) else {
+                let text = "what came to log in with is not Basic, the only scheme here";
+                return Err(Failure::new(Kind::LogIn, text));
+            };
+            Some(session.log_in(&user, &password).await?)
+        }
+        (None, None) if session.must_log_in() => {
+            session.may_take_passwords()?;
+            let text = "this relay serves those it knows; log in with user and password";
+            return Err(Failure::new(Kind::LogIn, text));
+        }
+        (None, None) => None,
+    };
+    session.belongs_to(member);
+    Ok(())
 }
 
 async fn read_head(
@@ -135,7 +169,7 @@ async fn read_head(
 }
 
 /// The budgets of a head.
-pub(super) fn head_limits(session: &Session) -> Limits {
+pub(crate) fn head_limits(session: &Session) -> Limits {
     let budgets = &session.world.settings.budgets;
     Limits { bytes: budgets.head.as_usize(), fields: budgets.fields.into() }
 }

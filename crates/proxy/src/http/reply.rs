@@ -11,6 +11,7 @@ pub const fn reason(status: u16) -> &'static str {
         400 => "Bad Request",
         403 => "Forbidden",
         405 => "Method Not Allowed",
+        407 => "Proxy Authentication Required",
         408 => "Request Timeout",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
@@ -32,13 +33,14 @@ pub const fn reason(status: u16) -> &'static str {
 pub fn refusal(status: u16, name: &str, text: &str, keep_alive: bool, head_only: bool) -> Vec<u8> {
     let body = format!("{name}: {text}\n");
     let connection = if keep_alive { "keep-alive" } else { "close" };
-    let allow = if status == 405 {
-        "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH, CONNECT\r\n"
-    } else {
-        ""
+    let more = match status {
+        405 => "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH, CONNECT\r\n".to_owned(),
+        // RFC 9110 §11.7.1, RFC 7617 §2.1; `name` is a token, so it needs no quoting
+        407 => format!("Proxy-Authenticate: Basic realm=\"{name}\", charset=\"UTF-8\"\r\n"),
+        _ => String::new(),
     };
     let head = format!(
-        "HTTP/1.1 {status} {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\nProxy-Status: {name}; error={}\r\n{allow}Connection: {connection}\r\n\r\n",
+        "HTTP/1.1 {status} {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\nProxy-Status: {name}; error={}\r\n{more}Connection: {connection}\r\n\r\n",
         reason(status),
         body.len(),
         proxy_error(status),
@@ -70,7 +72,7 @@ pub(crate) fn later(
 const fn proxy_error(status: u16) -> &'static str {
     match status {
         403 => "destination_ip_prohibited",
-        429 => "http_request_denied",
+        407 | 429 => "http_request_denied",
         502 => "destination_unavailable",
         503 => "connection_limit_reached",
         504 => "connection_timeout",
@@ -91,6 +93,18 @@ pub const fn connected(version: Version) -> &'static [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_to_log_in_is_told_how() {
+        let text =
+            String::from_utf8(refusal(407, "ekiden-1", "who are you?", false, false)).unwrap();
+        assert!(text.starts_with("HTTP/1.1 407 Proxy Authentication Required\r\n"));
+        assert!(
+            text.contains(
+                "\r\nProxy-Authenticate: Basic realm=\"ekiden-1\", charset=\"UTF-8\"\r\n"
+            )
+        );
+    }
 
     #[test]
     fn a_refusal_says_who_speaks_and_what_to_try() {

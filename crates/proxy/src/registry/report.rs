@@ -56,7 +56,7 @@ impl Entry {
                 .map_or_else(String::new, ToString::to_string)
         };
         let seconds = |since: Time| now.since(since).as_micros() as f64 / 1e6;
-        let member = self.member.get().and_then(Weak::upgrade);
+        let share = self.share.get().and_then(Weak::upgrade);
         let mut detail = locked(&self.detail);
         detail.look();
         let legs = [("client", &detail.client), ("upstream", &detail.upstream)];
@@ -71,8 +71,9 @@ impl Entry {
             }
             .to_owned(),
             client: self.client,
-            household: member.as_ref().map(|member| member.household().to_owned()),
-            waits: member.as_ref().and_then(|member| member.why()),
+            household: share.as_ref().map(|share| share.household().to_owned()),
+            waits: share.as_ref().and_then(|share| share.why()),
+            account: detail.member.as_ref().map(|member| member.name.clone()),
             destination: detail.destination.clone(),
             through: detail.through.to_vec(),
             age_seconds: seconds(self.since),

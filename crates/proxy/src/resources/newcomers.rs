@@ -84,6 +84,14 @@ impl Newcomer {
 }
 
 impl Resources {
+    /// A client's place for a connection within one that has its own, as what is said under TLS.
+    pub(crate) fn another(self: &Arc<Self>) -> Option<Place> {
+        let room = self.make_room()?;
+        locked(&self.state).clients += 1;
+        drop(room);
+        Some(Place::taken(self))
+    }
+
     /// A client has come. Answers its place, if it is to be begun with now; otherwise it waits, or is being refused.
     pub(crate) fn arrive(self: &Arc<Self>, newcomer: &Newcomer) -> Option<Place> {
         let mut after = After::default();

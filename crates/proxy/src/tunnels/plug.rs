@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 
 /// Makes pairs, one at a time.
 #[derive(Debug)]
-pub(super) struct Plug {
+pub(crate) struct Plug {
     listener: Mutex<TcpListener>,
     address: SocketAddr,
 }
@@ -17,7 +17,7 @@ const STRANGERS: usize = 100;
 
 impl Plug {
     /// Listens on a port of loopback that the kernel chooses.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
         let listener = socket.listen(64)?;
@@ -26,7 +26,7 @@ impl Plug {
     }
 
     /// Two ends of one connection.
-    pub(super) async fn pair(&self) -> io::Result<(TcpStream, TcpStream)> {
+    pub(crate) async fn pair(&self) -> io::Result<(TcpStream, TcpStream)> {
         let listener = self.listener.lock().await;
         // on loopback it stands before it is accepted
         let outside = TcpStream::connect(self.address).await?;

@@ -3,10 +3,12 @@
 
 use super::way::{Lost, Received, Way, Whose};
 use super::{IN_A_ROW, wait};
+use crate::accounts::{Directory, Member};
 use crate::tunnels::{destination, reason, refuse};
 use crate::world::World;
 use ekiden_linux::clock;
 use ekiden_model::quota::Direction;
+use ekiden_model::units::{Span, Time};
 use ekiden_tunnel::driver::Incoming;
 use ekiden_tunnel::reason::Reason;
 use std::net::Ipv4Addr;
@@ -22,14 +24,20 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
     let Some(_place) = world.means.resources.make_room() else {
         return refuse(flow, Reason::Exhausted, "all connections are at work");
     };
-    let whose = Whose::Relay(relay.clone());
+    let directory = world.directory.clone();
+    let member = match directory.as_ref().and_then(|directory| directory.behind(&relay)).transpose()
+    {
+        Ok(member) => member,
+        Err(why) => return refuse(flow, Reason::Denied, &why),
+    };
+    let whose = Whose::Relay(relay.clone(), member.clone());
     if let Err(denied) = whose.decider(&world).unresolved(&to) {
         tracing::debug!(%relay, %to, "datagrams refused: {denied}");
         return refuse(flow, Reason::Denied, &denied.to_string());
     }
     let nowhere = Ipv4Addr::UNSPECIFIED.into();
-    let member = match world.means.households.receive(nowhere, Some(&relay), None) {
-        Ok(member) => member,
+    let share = match world.means.households.receive(nowhere, Some(&relay), None) {
+        Ok(share) => share,
         Err(not) => {
             tracing::debug!(%relay, %to, "datagrams refused: {not}");
             return refuse(flow, Reason::Denied, &not.to_string());
@@ -39,7 +47,7 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
     let counts = Arc::clone(&world.means.udp);
     // the household's limits; `None`: it is over
     let may_go = |direction, bytes| {
-        let passes = member.as_ref().map_or(Some(true), |member| member.datagram(direction, bytes));
+        let passes = share.as_ref().map_or(Some(true), |share| share.datagram(direction, bytes));
         if passes == Some(false) {
             counts.limited();
         }
@@ -47,12 +55,17 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
     };
     let idle = world.settings.udp.idle;
     let mut way = Way::new(world, whose, opening.hops);
+    let mut used = Used { directory, member, down: 0, up: 0, told: clock::now() };
     let mut answered = false;
     let mut last = clock::now();
     loop {
         tokio::select! {
             packet = flow.packet() => {
                 let Ok(packet) = packet else { return };
+                // it stands in no register from which it could be ended
+                if !used.may_stay() {
+                    return;
+                }
                 match may_go(Direction::Up, packet.len()) {
                     Some(true) => {}
                     Some(false) => continue,
@@ -64,13 +77,15 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
                     }
                     // lost, as anywhere
                     Err(Lost::Refused(_) | Lost::Undelivered(_)) => {}
-                    Ok(_) => {}
+                    Ok(_) => used.up += packet.len() as u64,
                 }
             }
             () = way.ready() => for _ in 0..IN_A_ROW {
                 match way.receive() {
                     Some(Ok(Received::Came(_, payload))) => {
                         if may_go(Direction::Down, payload.len()) == Some(true) {
+                            used.down += payload.len() as u64;
+                            // lost, as anywhere
                             let _ = flow.send_packet(payload.into());
                         }
                     }
@@ -85,9 +100,51 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
             () = wait(last + idle) => return,
         }
         last = clock::now();
+        used.tell(last);
         if !answered {
             answered = true;
             flow.accept();
         }
+    }
+}
+
+/// What the household behind the relay uses.
+struct Used {
+    directory: Option<Arc<dyn Directory>>,
+    member: Option<Arc<Member>>,
+    down: u64,
+    up: u64,
+    told: Time,
+}
+
+/// Between two times that usage is told.
+const TELL: Span = Span::from_millis(200);
+
+impl Used {
+    fn may_stay(&self) -> bool {
+        match (&self.directory, &self.member) {
+            (Some(directory), Some(member)) => directory.may_stay(member.id).is_ok(),
+            _ => true,
+        }
+    }
+
+    fn tell(&mut self, now: Time) {
+        if now.since(self.told) < TELL {
+            return;
+        }
+        self.told = now;
+        let (down, up) = (std::mem::take(&mut self.down), std::mem::take(&mut self.up));
+        if let (Some(directory), Some(member)) = (&self.directory, &self.member)
+            && (down, up) != (0, 0)
+        {
+            directory.used(member.id, down, up);
+        }
+    }
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        self.told = Time::from_nanos(0);
+        self.tell(clock::now());
     }
 }

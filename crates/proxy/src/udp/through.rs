@@ -78,8 +78,8 @@ impl Through {
             hop: Arc::clone(hop),
             to: to.clone(),
             client: match self.whose {
-                Whose::Client(address) => address,
-                Whose::Relay(_) => Ipv4Addr::UNSPECIFIED.into(),
+                Whose::Client(address, _) => address,
+                Whose::Relay(..) => Ipv4Addr::UNSPECIFIED.into(),
             },
             hops: self.hops,
             sender: self.sender.clone(),

@@ -3,6 +3,7 @@
 use super::direct::Direct;
 use super::through::Through;
 use crate::access::Decider;
+use crate::accounts::Member;
 use crate::destination::Destination;
 use crate::failure::Failure;
 use crate::world::World;
@@ -12,17 +13,21 @@ use std::sync::Arc;
 /// Whose datagrams they are.
 #[derive(Debug, Clone)]
 pub(super) enum Whose {
-    /// A client's, at this address.
-    Client(IpAddr),
-    /// Those of whoever stands behind a relay, by what that is called here.
-    Relay(String),
+    /// A client's, at this address, and the household it belongs to.
+    Client(IpAddr, Option<Arc<Member>>),
+    /// Those of whoever stands behind a relay, by what that is called here, and its household.
+    Relay(String, Option<Arc<Member>>),
 }
 
 impl Whose {
     pub(super) fn decider<'a>(&'a self, world: &'a World) -> Decider<'a> {
         match self {
-            Self::Client(address) => world.settings.access.decider(*address),
-            Self::Relay(name) => world.settings.access.decider_for_relay(name),
+            Self::Client(address, member) => {
+                world.settings.access.decider(*address).of(member.as_deref())
+            }
+            Self::Relay(name, member) => {
+                world.settings.access.decider_for_relay(name).of(member.as_deref())
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use ekiden_model::units::Span;
+use ekiden_proxy::accounts::Directory;
 use ekiden_proxy::settings::Settings;
 use ekiden_proxy::{Server, Stopped};
 use std::io::{self, ErrorKind, Read, Write};
@@ -26,6 +27,11 @@ impl Relay {
     }
 
     pub fn with(edit: impl FnOnce(&mut Settings)) -> Self {
+        Self::of(None, edit)
+    }
+
+    /// One with households.
+    pub fn of(directory: Option<Arc<dyn Directory>>, edit: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings {
             listen: vec![([127, 0, 0, 1], 0).into()],
             name: "relay-under-test".to_owned(),
@@ -36,7 +42,8 @@ impl Relay {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.unwrap();
-        let server = runtime.block_on(async { Server::start(Arc::new(settings)) }).unwrap();
+        let started = runtime.block_on(async { Server::start_with(Arc::new(settings), directory) });
+        let server = started.unwrap();
         let address = server.status().listen[0];
         Self { server: Some(server), address, runtime }
     }

@@ -1,0 +1,319 @@
+//! Attempts to log in: verdicts that are known already, those that have to be worked out, and those that
+//! have to wait.
+//!
+//! Working out one verdict takes some 20 ms of a core and 19 MiB, so it is done one at a time, for a queue
+//! of bounded length, and not at all for who has guessed wrong too often. A verdict «right» is kept, so
+//! that whoever is known already meets none of that.
+
+use crate::account::{AccountId, Credential};
+use crate::backoff::{Backoff, Patience};
+use crate::directory::Directory;
+use crate::password;
+use ekiden_model::units::{Span, Time};
+use ring::hmac;
+use ring::rand::SystemRandom;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+use tokio::sync::Semaphore;
+
+/// What became of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is this household.
+    Known(AccountId),
+    /// User or password is wrong; which of them is not said.
+    Wrong,
+    /// Too many wrong ones came before; try again after so long.
+    Wait(Span),
+    /// Too many are being looked at; try again in a second.
+    Busy,
+}
+
+/// Attempts that wait to be looked at: at 20 ms each the last of them waits 1.3 s.
+const QUEUE: usize = 64;
+/// Verdicts kept: a few devices each of some thousands of households; 1 MiB.
+const KEPT: usize = 16_384;
+/// ALGORITHMS C.9: cached credentials are good for 24 h.
+const GOOD_FOR: Span = Span::from_secs(24 * 3600);
+
+/// Guessing from one address: beyond a few typing mistakes it is at most one in five minutes.
+const BY_ADDRESS: Patience = Patience {
+    free: 5,
+    first: Span::from_secs(1),
+    most: Span::from_secs(300),
+    forget: Span::from_secs(900),
+    remembered: 16_384,
+};
+/// Guessing one user's password from anywhere. The longest wait is short, since whoever guesses makes the
+/// user wait too who was not known before.
+const BY_USER: Patience = Patience { free: 10, most: Span::from_secs(60), ..BY_ADDRESS };
+
+type Digest = [u8; 32];
+
+/// Looks at attempts to log in.
+#[derive(Debug)]
+pub struct Attempts {
+    key: hmac::Key,
+    begun: Instant,
+    kept: Mutex<Kept>,
+    addresses: Mutex<Backoff<IpAddr>>,
+    users: Mutex<Backoff<Digest>>,
+    waiting: AtomicUsize,
+    turn: Arc<Semaphore>,
+}
+
+/// Verdicts by a keyed hash of user, password and what the password was compared with: when that changes,
+/// none is found.
+#[derive(Debug, Default)]
+struct Kept {
+    verdicts: BTreeMap<Digest, (AccountId, Time)>,
+    order: VecDeque<Digest>,
+}
+
+impl Attempts {
+    /// None yet.
+    ///
+    /// # Errors
+    /// When the system gives no random bytes.
+    pub fn new() -> Result<Self, String> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        // now, and not while somebody waits
+        let _ = nobody();
+        Ok(Self {
+            key: key.map_err(|_| "the system gives no random bytes".to_owned())?,
+            begun: Instant::now(),
+            kept: Mutex::default(),
+            addresses: Mutex::new(Backoff::new(BY_ADDRESS)),
+            users: Mutex::new(Backoff::new(BY_USER)),
+            waiting: AtomicUsize::new(0),
+            turn: Arc::new(Semaphore::new(1)),
+        })
+    }
+
+    /// Whose user and password these are, from an address.
+    pub async fn look_at(
+        &self,
+        directory: &Directory,
+        user: &str,
+        password: &str,
+        from: IpAddr,
+    ) -> Verdict {
+        let known = directory.by_user(user);
+        // for a user that is not there the same is done, so that the time tells nothing
+        let (account, stored) = match known {
+            Some((account, Credential::Password { hash, .. })) => (Some(account.id), hash.as_str()),
+            _ => (None, nobody()),
+        };
+        let digest = self.digest(&[user, password, stored]);
+        let now = self.now();
+        if let Some(account) = account
+            && self.is_kept(&digest, account, now)
+        {
+            return Verdict::Known(account);
+        }
+        let (address, name) = (network(from), self.digest(&[user]));
+        let wait = self.wait(now, &address, &name);
+        if wait > Span::ZERO {
+            return Verdict::Wait(wait);
+        }
+        let Some(_place) = Place::take(&self.waiting) else { return Verdict::Busy };
+        let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else { return Verdict::Busy };
+        // many wait their turn while the first of them are found wrong
+        let now = self.now();
+        let wait = self.wait(now, &address, &name);
+        if wait > Span::ZERO {
+            return Verdict::Wait(wait);
+        }
+        let (password, stored) = (password.to_owned(), stored.to_owned());
+        let work = tokio::task::spawn_blocking(move || {
+            let right = password::matches(&password, &stored);
+            // whoever asked may have gone: the next one begins only now
+            drop(turn);
+            right
+        });
+        let right = work.await.unwrap_or(false);
+        match account.filter(|_| right) {
+            Some(account) => {
+                self.keep(digest, account);
+                Verdict::Known(account)
+            }
+            None => {
+                let now = self.now();
+                locked(&self.addresses).on_failure(now, &address);
+                locked(&self.users).on_failure(now, &name);
+                Verdict::Wrong
+            }
+        }
+    }
+
+    fn wait(&self, now: Time, address: &IpAddr, user: &Digest) -> Span {
+        let by_address = locked(&self.addresses).wait(now, address);
+        by_address.max(locked(&self.users).wait(now, user))
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn digest(&self, parts: &[&str]) -> Digest {
+        let mut context = hmac::Context::with_key(&self.key);
+        for part in parts {
+            // with its length, so that no two lists are the same bytes
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part.as_bytes());
+        }
+        let mut digest = Digest::default();
+        digest.copy_from_slice(context.sign().as_ref());
+        digest
+    }
+
+    fn is_kept(&self, digest: &Digest, account: AccountId, now: Time) -> bool {
+        locked(&self.kept)
+            .verdicts
+            .get(digest)
+            .is_some_and(|(whose, since)| *whose == account && now.since(*since) < GOOD_FOR)
+    }
+
+    fn keep(&self, digest: Digest, account: AccountId) {
+        let now = self.now();
+        let mut kept = locked(&self.kept);
+        if kept.verdicts.insert(digest, (account, now)).is_none() {
+            kept.order.push_back(digest);
+        }
+        if kept.order.len() > KEPT
+            && let Some(oldest) = kept.order.pop_front()
+        {
+            kept.verdicts.remove(&oldest);
+        }
+    }
+}
+
+/// A place in the queue.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take(waiting: &'a AtomicUsize) -> Option<Self> {
+        let taken = waiting.fetch_update(Relaxed, Relaxed, |n| (n < QUEUE).then_some(n + 1));
+        taken.ok().map(|_| Self(waiting))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The hash of a password that nobody has.
+fn nobody() -> &'static str {
+    static NOBODY: OnceLock<String> = OnceLock::new();
+    // made once, as the others are; should that fail, comparing with nothing is only quicker
+    NOBODY.get_or_init(|| password::hash("nobody has this one").unwrap_or_default())
+}
+
+/// Whom an address stands for: of IPv6 a customer has a /64 at least (RFC 6177).
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::{Account, Attributes, Device};
+
+    fn household(password: &str) -> Directory {
+        let hash = password::hash(password).unwrap();
+        let credential = Credential::Password { user: "anna".into(), hash };
+        let device = Device { name: "phone".into(), credential };
+        Directory::new(
+            1,
+            vec![Account {
+                id: AccountId(7),
+                name: "tanaka".into(),
+                devices: vec![device],
+                attributes: Attributes::default(),
+            }],
+        )
+    }
+
+    fn from(last: u8) -> IpAddr {
+        IpAddr::from([100, 64, 0, last])
+    }
+
+    #[tokio::test]
+    async fn a_verdict_is_kept_until_the_password_changes() {
+        let (attempts, before) = (Attempts::new().unwrap(), household("old password"));
+        let known = Verdict::Known(AccountId(7));
+        assert_eq!(attempts.look_at(&before, "anna", "old password", from(1)).await, known);
+        // with nobody left to work anything out, only what is kept is known
+        let _all = attempts.turn.clone().acquire_owned().await.unwrap();
+        attempts.waiting.store(QUEUE, Relaxed);
+        assert_eq!(attempts.look_at(&before, "anna", "old password", from(1)).await, known);
+        let after = household("new password");
+        let asked = attempts.look_at(&after, "anna", "old password", from(1)).await;
+        assert_eq!(asked, Verdict::Busy);
+    }
+
+    #[tokio::test]
+    async fn who_guesses_waits_and_who_is_known_does_not() {
+        let (attempts, directory) = (Attempts::new().unwrap(), household("right password"));
+        let known = attempts.look_at(&directory, "anna", "right password", from(1)).await;
+        assert_eq!(known, Verdict::Known(AccountId(7)));
+        let mut verdicts = Vec::new();
+        for guess in 0..8 {
+            let guess = format!("guess number {guess}");
+            verdicts.push(attempts.look_at(&directory, "anna", &guess, from(1)).await);
+        }
+        assert_eq!(verdicts[..6], [Verdict::Wrong; 6]);
+        assert!(matches!(verdicts[6], Verdict::Wait(_)), "{verdicts:?}");
+        // the same address, the same user
+        let known = attempts.look_at(&directory, "anna", "right password", from(1)).await;
+        assert_eq!(known, Verdict::Known(AccountId(7)));
+    }
+
+    #[tokio::test]
+    async fn one_user_guessed_at_from_everywhere_waits_and_others_do_not() {
+        let (attempts, directory) = (Attempts::new().unwrap(), household("right password"));
+        let mut last = Verdict::Wrong;
+        for address in 0..=11 {
+            last = attempts.look_at(&directory, "anna", "a wrong password", from(address)).await;
+        }
+        assert!(matches!(last, Verdict::Wait(_)), "{last:?}");
+        let other = attempts.look_at(&directory, "otto", "a wrong password", from(99)).await;
+        assert_eq!(other, Verdict::Wrong);
+        // who has to wait does not stand in the way of those who may try
+        attempts.waiting.store(QUEUE, Relaxed);
+        let waits = attempts.look_at(&directory, "anna", "a wrong password", from(100)).await;
+        assert!(matches!(waits, Verdict::Wait(_)), "{waits:?}");
+    }
+
+    #[tokio::test]
+    async fn nobody_and_a_wrong_password_are_the_same_answer() {
+        let (attempts, directory) = (Attempts::new().unwrap(), household("right password"));
+        for (last, user) in [(2, "anna"), (3, "otto"), (4, "")] {
+            let asked = attempts.look_at(&directory, user, "nobody has this one", from(last)).await;
+            assert_eq!(asked, Verdict::Wrong, "{user}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_its_customer() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(network(ip("2001:db8::1")), network(ip("2001:db8::2:3")));
+        assert_ne!(network(ip("2001:db8:0:1::1")), network(ip("2001:db8::1")));
+        assert_eq!(network(ip("::ffff:192.0.2.1")), ip("192.0.2.1"));
+    }
+}

@@ -1,0 +1,204 @@
+//! A quota that several relays share, in slices: each relay may carry what it was granted, and asks for
+//! more in time. Pure values; the database is where grants are added up.
+//!
+//! What all relays were granted is never more than the quota. A relay that is about to carry more than it
+//! was granted while the database is away lends itself one slice, once, so that nobody is cut off by an
+//! outage: at most one slice a relay is carried beyond the quota, and it is paid back out of what is
+//! granted next.
+
+/// What one relay may carry for one household in one period. All amounts are bytes since the period began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    slice: u64,
+    granted: u64,
+    used: u64,
+    /// Nothing more was to be had when it was asked for last.
+    exhausted: bool,
+    lent: bool,
+}
+
+/// Slices of a quota: so many that a relay holding some unused matters little, and so few that they are
+/// seldom asked for.
+const SLICES: u64 = 64;
+/// The smallest slice, 1 MiB: asking takes a moment, in which a fast connection moves as much.
+const SMALLEST: u64 = 1 << 20;
+/// The largest, 1 GiB.
+const LARGEST: u64 = 1 << 30;
+
+impl Lease {
+    /// A lease out of a quota of so many bytes; nothing is granted yet.
+    #[must_use]
+    pub fn new(quota: u64) -> Self {
+        let slice = (quota / SLICES).clamp(SMALLEST, LARGEST);
+        Self { slice, granted: 0, used: 0, exhausted: false, lent: false }
+    }
+
+    /// Bytes in a slice.
+    #[must_use]
+    pub const fn slice(&self) -> u64 {
+        self.slice
+    }
+
+    /// So much was used on this relay since the period began; never less than before.
+    pub const fn on_used(&mut self, used: u64) {
+        if used > self.used {
+            self.used = used;
+        }
+    }
+
+    /// The database answered: so much is granted altogether. It may be less than before, when the quota was
+    /// lowered.
+    pub const fn on_granted(&mut self, granted: u64) {
+        self.exhausted = granted < self.used.saturating_add(self.slice / 2);
+        self.granted = granted;
+        self.lent = false;
+    }
+
+    /// The database does not answer.
+    pub const fn on_away(&mut self) {
+        if self.wants() {
+            self.lent = true;
+        }
+    }
+
+    /// Whether more should be asked for: less than half a slice is left.
+    #[must_use]
+    pub const fn wants(&self) -> bool {
+        self.used.saturating_add(self.slice / 2) > self.granted
+    }
+
+    /// What this relay may carry until the period ends, all it has carried included.
+    #[must_use]
+    pub const fn may(&self) -> u64 {
+        // an empty quota is no reason to lend
+        let lent = if self.lent && !self.exhausted { self.slice } else { 0 };
+        self.granted.saturating_add(lent)
+    }
+
+    /// What is left of that.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        self.may().saturating_sub(self.used)
+    }
+}
+
+/// What a relay is granted altogether when it asks: what it had, or what it used if that is more, and a
+/// slice as far as the quota goes, `others` being what all other relays were granted. Amounts are bytes.
+#[must_use]
+pub fn share_out(quota: u64, others: u64, granted: u64, used: u64, slice: u64) -> u64 {
+    let most = quota.saturating_sub(others);
+    let wanted = if used.saturating_add(slice / 2) > granted {
+        granted.max(used).saturating_add(slice)
+    } else {
+        granted
+    };
+    wanted.min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_slice_is_a_64th_within_bounds() {
+        assert_eq!(Lease::new(0).slice(), MIB);
+        assert_eq!(Lease::new(6400 * MIB).slice(), 100 * MIB);
+        assert_eq!(Lease::new(u64::MAX).slice(), 1 << 30);
+    }
+
+    #[test]
+    fn one_slice_is_lent_during_an_outage_and_no_second() {
+        let mut lease = Lease::new(64 * MIB);
+        lease.on_granted(2 * MIB);
+        lease.on_used(2 * MIB);
+        assert_eq!(lease.left(), 0);
+        lease.on_away();
+        assert_eq!(lease.left(), MIB);
+        lease.on_used(3 * MIB);
+        lease.on_away();
+        assert_eq!(lease.left(), 0);
+        // what was lent is within what is granted next
+        lease.on_granted(share_out(64 * MIB, 10 * MIB, 2 * MIB, 3 * MIB, MIB));
+        assert_eq!((lease.may(), lease.left()), (4 * MIB, MIB));
+    }
+
+    #[test]
+    fn nothing_is_lent_out_of_an_empty_quota() {
+        let mut lease = Lease::new(4 * MIB);
+        lease.on_granted(MIB);
+        lease.on_used(MIB);
+        // asked for more, and there was none
+        lease.on_granted(MIB);
+        lease.on_away();
+        assert_eq!(lease.left(), 0);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Use(usize, u64),
+        Ask(usize),
+        Away(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..3_usize, 0..3 * MIB).prop_map(|(relay, bytes)| Step::Use(relay, bytes)),
+            (0..3_usize).prop_map(Step::Ask),
+            (0..3_usize).prop_map(Step::Away),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn grants_stay_within_the_quota_and_use_within_a_slice_a_relay_beyond(
+            quota in 0..40 * MIB, steps in prop::collection::vec(step(), 0..200),
+        ) {
+            let mut relays = [Lease::new(quota); 3];
+            let mut granted = [0_u64; 3];
+            let slice = relays[0].slice();
+            for step in steps {
+                match step {
+                    Step::Use(n, bytes) => {
+                        let more = bytes.min(relays[n].left());
+                        let used = relays[n].used + more;
+                        relays[n].on_used(used);
+                    }
+                    Step::Ask(n) if relays[n].wants() => {
+                        let others = granted.iter().sum::<u64>() - granted[n];
+                        granted[n] = share_out(quota, others, granted[n], relays[n].used, slice);
+                        relays[n].on_granted(granted[n]);
+                    }
+                    Step::Ask(_) => {}
+                    Step::Away(n) => relays[n].on_away(),
+                }
+                prop_assert!(granted.iter().sum::<u64>() <= quota);
+                let used: u64 = relays.iter().map(|lease| lease.used).sum();
+                prop_assert!(used <= quota + 3 * slice, "{used} of {quota}");
+            }
+        }
+
+        #[test]
+        fn with_the_database_there_all_of_the_quota_is_used_and_nothing_beyond(
+            quota in 1..40 * MIB, order in prop::collection::vec(0..3_usize, 400),
+        ) {
+            let mut relays = [Lease::new(quota); 3];
+            let mut granted = [0_u64; 3];
+            // the last word is one relay's, which finds all that the others do not hold unused
+            for n in order.into_iter().chain([0; 100]) {
+                let slice = relays[n].slice();
+                if relays[n].wants() {
+                    let others = granted.iter().sum::<u64>() - granted[n];
+                    granted[n] = share_out(quota, others, granted[n], relays[n].used, slice);
+                    relays[n].on_granted(granted[n]);
+                }
+                let used = relays[n].used + relays[n].left();
+                relays[n].on_used(used);
+            }
+            let used: u64 = relays.iter().map(|lease| lease.used).sum();
+            prop_assert_eq!(used, quota);
+        }
+    }
+}

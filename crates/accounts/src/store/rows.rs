@@ -1,0 +1,87 @@
+//! Rows of the database as values, and values as what a row may hold.
+
+use super::{Relay, StoreError, Usage};
+use crate::account::{Account, AccountId, Credential, Device};
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+/// Households with their devices, both by number.
+pub(super) fn accounts(
+    accounts: &[AnyRow],
+    devices: &[AnyRow],
+) -> Result<Vec<Account>, StoreError> {
+    let mut found: Vec<Account> = accounts.iter().map(account).collect::<Result<_, _>>()?;
+    for row in devices {
+        let id: i64 = row.try_get("account")?;
+        // one that came after its household was read is read the next time
+        if let Ok(index) = found.binary_search_by_key(&AccountId(id), |account| account.id)
+            && let Some(account) = found.get_mut(index)
+        {
+            let device = device(row, &account.name)?;
+            account.devices.push(device);
+        }
+    }
+    Ok(found)
+}
+
+fn account(row: &AnyRow) -> Result<Account, StoreError> {
+    let name: String = row.try_get("name")?;
+    let attributes: String = row.try_get("attributes")?;
+    let attributes = serde_json::from_str(&attributes)
+        .map_err(|error| StoreError::Row { name: name.clone(), why: error.to_string() })?;
+    Ok(Account { id: AccountId(row.try_get("id")?), name, devices: Vec::new(), attributes })
+}
+
+fn device(row: &AnyRow, account: &str) -> Result<Device, StoreError> {
+    let wrong = |why: String| StoreError::Row { name: account.to_owned(), why };
+    let (kind, identity): (String, String) = (row.try_get("kind")?, row.try_get("identity")?);
+    let credential = match kind.as_str() {
+        "password" => {
+            let hash: Option<String> = row.try_get("hash")?;
+            Credential::Password { user: identity, hash: hash.unwrap_or_default() }
+        }
+        "prefix" => {
+            let net = identity.parse();
+            Credential::Prefix(net.map_err(|_| wrong(format!("«{identity}» is no prefix")))?)
+        }
+        "relay" => Credential::Relay(identity),
+        other => return Err(wrong(format!("a device is known by «{other}»"))),
+    };
+    Ok(Device { name: row.try_get("name")?, credential })
+}
+
+/// A household's attributes as they are stored.
+pub(super) fn attributes(account: &Account) -> Result<String, StoreError> {
+    serde_json::to_string(&account.attributes)
+        .map_err(|error| StoreError::Row { name: account.name.clone(), why: error.to_string() })
+}
+
+pub(super) fn usage(row: &AnyRow) -> Result<Usage, StoreError> {
+    Ok(Usage {
+        account: AccountId(row.try_get("account")?),
+        name: row.try_get("name")?,
+        begun: row.try_get("begun")?,
+        down: bytes(row, "down")?,
+        up: bytes(row, "up")?,
+    })
+}
+
+pub(super) fn relay(row: &AnyRow) -> Result<Relay, StoreError> {
+    Ok(Relay {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        version: row.try_get("version")?,
+        seen: row.try_get("seen")?,
+    })
+}
+
+/// A column of bytes.
+pub(super) fn bytes(row: &AnyRow, column: &str) -> Result<u64, StoreError> {
+    let value: i64 = row.try_get(column)?;
+    Ok(u64::try_from(value).unwrap_or(0))
+}
+
+/// Bytes for a column: 8 EiB are more than any quota.
+pub(super) fn number(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

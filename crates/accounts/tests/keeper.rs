@@ -1,0 +1,130 @@
+//! Relays that keep households: what one learns all learn, and nothing is lost while the database is away.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
+
+mod common;
+
+use common::{Postgres, household, prefix};
+use ekiden_accounts::{AccountId, Credential, Keeper, Store, Verdict, hash};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A keeper that runs until the test ends.
+async fn keeper(folder: &Path, address: Option<&str>) -> Arc<Keeper> {
+    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+    let keeper = Arc::new(Keeper::open(folder, address, &name).await.unwrap());
+    let running = Arc::clone(&keeper);
+    tokio::spawn(async move { running.run().await });
+    keeper
+}
+
+async fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !happened() {
+        assert!(Instant::now() < until, "{what} does not happen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn knows(keeper: &Keeper, address: &str) -> Option<AccountId> {
+    keeper.directory().by_address(address.parse().unwrap()).map(|account| account.id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_changed_in_the_file_is_known_to_the_running_relay() {
+    let folder = tempfile::tempdir().unwrap();
+    let keeper = keeper(folder.path(), None).await;
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let id = store.add(&household("h", prefix("100.64.0.0/24"))).await.unwrap();
+    wait_for("the new household", || knows(&keeper, "100.64.0.7") == Some(id)).await;
+    let password = hash("long enough").unwrap();
+    let credential = Credential::Password { user: "anna".into(), hash: password };
+    store
+        .change("h", |account| {
+            account.devices[0].credential = credential;
+            Ok(())
+        })
+        .await
+        .unwrap();
+    wait_for("the change", || knows(&keeper, "100.64.0.7").is_none()).await;
+    let from = "127.0.0.1".parse().unwrap();
+    assert_eq!(keeper.look_at("anna", "long enough", from).await, Verdict::Known(id));
+    store.remove("h").await.unwrap();
+    wait_for("the removal", || keeper.directory().is_empty()).await;
+    assert_eq!(keeper.look_at("anna", "long enough", from).await, Verdict::Wrong);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_used_is_settled_once_whoever_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let id = store.add(&household("h", prefix("100.64.0.0/24"))).await.unwrap();
+    for life in 1..=5_u64 {
+        let keeper = Keeper::open(folder.path(), None, "r").await.unwrap();
+        keeper.used(id, 1000, 10);
+        keeper.close().await;
+        // and what was not written when it was killed never was
+        keeper.used(id, 7, 7);
+        drop(keeper);
+        let usage = store.usage(0).await.unwrap();
+        assert_eq!((usage[0].down, usage[0].up), (1000 * life, 10 * life));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
+    let Some(mut postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let mut relays = Vec::new();
+    for folder in &folders {
+        relays.push(keeper(folder.path(), Some(&address)).await);
+    }
+    let store = Store::at(&address).await.unwrap();
+    let mut account = household("h", prefix("100.64.0.0/24"));
+    let quota = 100_u64 << 20;
+    account.attributes.quota = Some(format!("{quota} B/month").parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    for relay in &relays {
+        wait_for("the household everywhere", || knows(relay, "100.64.0.7") == Some(id)).await;
+        // asked for the first time, it is asked for in the database
+        assert_eq!(relay.allowance(id), Some((0, 0)));
+        wait_for("a slice", || relay.allowance(id).unwrap().0 > 0).await;
+    }
+    store.close().await;
+    postgres.stop();
+    for relay in &relays {
+        relay.used(id, 1000, 1);
+        wait_for("noticing that it is away", || relay.standing().away.is_some()).await;
+        assert_eq!(knows(relay, "100.64.0.7"), Some(id));
+    }
+    // one is started again meanwhile
+    let again = relays.pop().unwrap();
+    again.used(id, 500, 0);
+    again.close().await;
+    drop(again);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["usage.journal", "accounts.json", "relay.id"] {
+        std::fs::copy(folders[2].path().join(name), folder.path().join(name)).unwrap();
+    }
+    let again = keeper(folder.path(), Some(&address)).await;
+    assert_eq!(knows(&again, "100.64.0.7"), Some(id), "known before, known again");
+    again.used(id, 0, 500);
+    relays.push(again);
+    postgres.start();
+    for relay in &relays {
+        wait_for("the database", || {
+            let standing = relay.standing();
+            standing.away.is_none() && standing.unsettled == 0
+        })
+        .await;
+    }
+    let store = Store::at(&address).await.unwrap();
+    let usage = store.usage(0).await.unwrap();
+    assert_eq!((usage[0].down, usage[0].up), (3500, 503));
+    assert_eq!(store.relays().await.unwrap().len(), 3);
+    let granted: u64 = relays.iter().map(|relay| relay.allowance(id).unwrap_or_default().0).sum();
+    assert!(granted <= quota);
+}

@@ -1,0 +1,238 @@
+//! `ekiden user` beside a running daemon: who is added comes in, who is disabled goes, what was used is written
+//! down, also when the daemon is killed.
+#![allow(clippy::unwrap_used)] // a test may fail loudly
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A folder with a configuration and all that ekiden keeps.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("ekiden")).unwrap();
+        let place = Self(folder);
+        place.configure("[accounts]\nenabled = true\n");
+        place
+    }
+
+    fn configure(&self, text: &str) {
+        fs::write(self.path().join("ekiden/config.toml"), text).unwrap();
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden"));
+        let folder = self.path();
+        command.env("XDG_CONFIG_HOME", folder).env("XDG_RUNTIME_DIR", folder);
+        // the one that counts for root, too
+        command.env("STATE_DIRECTORY", folder.join("state")).env_remove("EKIDEN_LOG");
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn user(&self, args: &[&str], input: &str) -> Output {
+        let mut child = self.command(&[&["user"], args].concat()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// What it printed, having been fine.
+    fn did(&self, args: &[&str], input: &str) -> String {
+        let output = self.user(args, input);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What it complained of.
+    fn did_not(&self, args: &[&str], input: &str) -> String {
+        let output = self.user(args, input);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn serve(&self) -> Daemon {
+        let log = fs::File::create(self.path().join("log")).unwrap();
+        let args = ["serve", "--listen", "127.0.0.1:0", "--allow-destination", "127.0.0.0/8"];
+        let child = self.command(&args).stderr(log).spawn().unwrap();
+        let mut daemon = Daemon { child, address: ([127, 0, 0, 1], 0).into() };
+        wait_for("the daemon", || {
+            let asked = self.command(&["status", "--json"]).output().unwrap();
+            let status: serde_json::Value =
+                serde_json::from_slice(&asked.stdout).unwrap_or_default();
+            let listen = status["listen"][0].as_str().and_then(|text| text.parse().ok());
+            daemon.address = listen.unwrap_or(daemon.address);
+            listen.is_some()
+        });
+        daemon
+    }
+}
+
+struct Daemon {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Daemon {
+    /// The answer to a CONNECT to `to` with these fields, and the connection.
+    fn connect(&self, to: SocketAddr, fields: &str) -> (String, TcpStream) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{fields}\r\n").unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        (String::from_utf8(head).unwrap(), stream)
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // it has perhaps ended
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !happened() {
+        assert!(Instant::now() < until, "{what} does not happen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// «anna» with «right password».
+const ANNA: &str = "Proxy-Authorization: Basic YW5uYTpyaWdodCBwYXNzd29yZA==\r\n";
+
+#[test]
+fn who_is_added_comes_in_and_who_is_disabled_goes() {
+    let (place, server) = (Place::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    let daemon = place.serve();
+    assert!(daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 407 "));
+    let added = ["add", "tanaka", "--user", "anna", "--password-stdin"];
+    assert_eq!(place.did(&added, "right password\n"), "household «tanaka» is added, #1\n");
+    wait_for("the new household", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 200 "));
+    assert!(daemon.connect(to, "").0.starts_with("HTTP/1.1 407 "));
+
+    let (_, mut tunnel) = daemon.connect(to, ANNA);
+    place.did(&["set", "tanaka", "--disable"], "");
+    let mut rest = Vec::new();
+    let ended = tunnel.read_to_end(&mut rest).unwrap_err();
+    assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
+    let (answer, _) = daemon.connect(to, ANNA);
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    place.did(&["set", "tanaka", "--enable", "--deny", "127.0.0.0/8"], "");
+    wait_for("the list", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 403 "));
+    place.did(&["remove", "tanaka"], "");
+    wait_for("the removal", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 407 "));
+}
+
+#[test]
+fn what_was_used_is_written_down_whoever_is_killed() {
+    let (place, server) = (Place::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    place.did(&["add", "sato", "--address", "127.0.0.0/8"], "");
+    for life in 1..=2_u64 {
+        let mut daemon = place.serve();
+        let (_, mut client) = daemon.connect(to, "");
+        let (mut far, _) = server.accept().unwrap();
+        client.write_all(&[7; 1000]).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        far.write_all(&[7; 3000]).unwrap();
+        client.read_exact(&mut [0; 3000]).unwrap();
+        // into the journal, and the connection is still open
+        std::thread::sleep(Duration::from_millis(1_500));
+        daemon.kill();
+        drop(daemon);
+        let daemon = place.serve();
+        wait_for("settling", || {
+            let json = place.did(&["usage", "sato", "--json"], "");
+            let used: serde_json::Value = serde_json::from_str(&json).unwrap();
+            used["usage"][0]["down"] == 3000 * life && used["usage"][0]["up"] == 1000 * life
+        });
+        drop(daemon);
+    }
+    let csv = place.did(&["usage", "--csv"], "");
+    let lines: Vec<_> = csv.lines().collect();
+    assert_eq!(lines[0], "account,name,begun,down,up");
+    assert!(
+        lines[1].starts_with("1,sato,20") && lines[1].ends_with("T00:00:00Z,6000,2000"),
+        "{csv}"
+    );
+    place.did(&["remove", "sato"], "");
+    assert!(place.did(&["usage"], "").contains("#1 (removed)"));
+}
+
+#[test]
+fn what_is_said_is_shown_and_what_is_wrong_is_explained() {
+    let place = Place::new();
+    assert!(place.did(&["list"], "").contains("ekiden user add"));
+    place.did(
+        &[
+            "add",
+            "sato",
+            "--address",
+            "100.64.7.0/24",
+            "--down",
+            "5 Mbit/s",
+            "--quota",
+            "20 GB/month",
+        ],
+        "",
+    );
+    let shown = place.did(&["show", "sato"], "");
+    for part in ["at 100.64.7.0/24", "5 Mbit/s", "20 GB/month, then 256 kbit/s", "never", "always"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let listed = place.did(&["list"], "");
+    assert!(listed.lines().nth(1).unwrap().starts_with("sato "), "{listed}");
+    for (args, input, why) in [
+        (
+            &["add", "sato", "--address", "100.64.8.0/24"][..],
+            "",
+            "there is a household «sato» already",
+        ),
+        (
+            &["add", "ito", "--address", "100.64.7.0/24"],
+            "",
+            "known by the prefix «100.64.7.0/24» already",
+        ),
+        (&["add", "ito"], "", "has to be known by something"),
+        (&["add", "a b", "--relay", "x"], "", "is no name"),
+        (&["add", "ito", "--user", "u", "--password-stdin"], "short\n", "8 to 255 bytes"),
+        (&["add", "ito", "--user", "a:b", "--password-stdin"], "long enough\n", "no colon"),
+        (&["set", "sato", "--forget", "tv"], "", "no device «tv»"),
+        (&["set", "sato", "--zone", "Atlantis"], "", "Asia/Tokyo"),
+        (&["show", "ito"], "", "there is no household «ito»"),
+        (&["remove", "ito"], "", "there is no household «ito»"),
+        (&["usage", "ito"], "", "there is no household «ito»"),
+    ] {
+        let said = place.did_not(args, input);
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    // a household that is refused is not half there
+    assert!(!place.did(&["list"], "").contains("ito"));
+    place.configure("[accounts]\ndatabase = \"postgres://nobody@localhost/x?host=/nonexistent\"\n");
+    assert!(place.did_not(&["list"], "").contains("the database does not do it"));
+}
