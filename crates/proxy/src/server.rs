@@ -91,7 +91,7 @@ pub struct Stopped {
 pub struct Server {
     inner: Arc<Inner>,
     /// What it does beside serving: tidying up, the beat, letting in those who waited.
-    chores: [JoinHandle<()>; 4],
+    chores: [JoinHandle<()>; 5],
 }
 
 /// A way to look at a running relay.

@@ -222,6 +222,7 @@ impl Session {
             managed,
             address: self.address,
             arrival: None,
+            share: OnceLock::new(),
             sealed: true,
             hops: 0,
             log: Arc::clone(&self.log),
@@ -328,8 +329,7 @@ impl Session {
         let means = &self.world.means;
         let (registered, share) = (&self.registered, self.share());
         let ended =
-            relay(client, upstream, [early_up, early_down], limits, registered, share, means)
-                .await;
+            relay(client, upstream, [early_up, early_down], limits, registered, share, means).await;
         let result = match &ended {
             Ended::Closed if self.registered.entry.evicted.load(Relaxed) => {
                 "silent, and closed to make room".to_owned()
