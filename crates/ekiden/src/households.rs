@@ -1,13 +1,16 @@
 //! Households for the doors: what `ekiden-accounts` keeps, as `ekiden-proxy` asks for it.
 
 use crate::config::pattern;
-use ekiden_accounts::{Account, AccountId, Directory, Keeper, Verdict};
+use ekiden_accounts::{Account, AccountId, Directory, Keeper, Verdict, WhenSpent};
+use ekiden_model::units::{Bytes, Span};
 use ekiden_proxy::accounts::{self, LogIn, Looking, Member};
-use ekiden_proxy::settings::Pattern;
+use ekiden_proxy::households;
+use ekiden_proxy::settings::{Allowance, Limits, Pattern, Then};
 use ekiden_proxy::status::{AccountsStatus, FleetStatus};
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The households of a keeper.
 #[derive(Debug)]
@@ -15,19 +18,130 @@ pub(crate) struct Households {
     keeper: Arc<Keeper>,
     /// Lists of destinations are read once for each version of the directory.
     members: Mutex<(i64, BTreeMap<AccountId, Arc<Member>>)>,
+    /// The relay's limits, and what was said to them.
+    limits: OnceLock<Arc<households::Households>>,
+    given: Mutex<BTreeMap<AccountId, Given>>,
+}
+
+/// What a household was given.
+#[derive(Debug)]
+struct Given {
+    name: String,
+    limits: Limits,
+    books: Option<Books>,
+}
+
+/// A quota in a period.
+#[derive(Debug)]
+struct Books {
+    begun: Timestamp,
+    /// What this relay may carry in it.
+    may: u64,
+    /// Carried before the relay was told, and its counter then.
+    before: u64,
+    at: u64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an account's household may. Its period is the calendar's, so it ends when that is told.
+fn limits_of(account: &Account) -> Limits {
+    let attributes = &account.attributes;
+    let then = match attributes.when_spent {
+        WhenSpent::Slower => Then::Slower(attributes.slower),
+        WhenSpent::Cut => Then::Cut,
+    };
+    Limits {
+        rates: [attributes.up, attributes.down],
+        weight: attributes.weight,
+        connections: attributes.connections,
+        connects: attributes.connects_per_second,
+        quota: attributes.quota_bytes().map(|bytes| Allowance { bytes, period: Span::MAX, then }),
+        ..Limits::default()
+    }
 }
 
 impl Households {
     pub(crate) fn new(keeper: Arc<Keeper>) -> Self {
-        Self { keeper, members: Mutex::new((-1, BTreeMap::new())) }
+        let members = Mutex::new((-1, BTreeMap::new()));
+        Self { keeper, members, limits: OnceLock::new(), given: Mutex::default() }
+    }
+
+    /// Where limits are kept, once the relay runs.
+    pub(crate) fn limit(&self, limits: Arc<households::Households>) {
+        let _once = self.limits.set(limits);
+        self.give();
+    }
+
+    /// Gives households what their accounts may: after each change, and each second, since periods end and a relay's
+    /// part of a quota grows.
+    pub(crate) fn give(&self) {
+        let Some(limits) = self.limits.get() else { return };
+        let directory = self.keeper.directory();
+        let mut given = locked(&self.given);
+        given.retain(|id, one| {
+            let stays = directory.get(*id).is_some_and(|account| account.name == one.name);
+            if !stays {
+                limits.remove(&one.name);
+            }
+            stays
+        });
+        for account in directory.accounts() {
+            let wanted = limits_of(account);
+            let new = || Given { name: account.name.clone(), limits: wanted, books: None };
+            let is_new = !given.contains_key(&account.id);
+            let one = given.entry(account.id).or_insert_with(new);
+            if is_new || one.limits != wanted {
+                limits.set(&account.name, wanted);
+                (one.limits, one.books) = (wanted, None);
+            }
+        }
+        let carried: BTreeMap<Arc<str>, u64> =
+            limits.usage().into_iter().map(|one| (one.household, one.down + one.up)).collect();
+        for (id, one) in given.iter_mut().filter(|(_, one)| one.limits.quota.is_some()) {
+            let Some(account) = directory.get(*id) else { continue };
+            self.keep_books(limits, account, one, *carried.get(one.name.as_str()).unwrap_or(&0));
+        }
+    }
+
+    /// Says what is left of a quota where that is not what the relay counts by itself.
+    fn keep_books(
+        &self,
+        limits: &households::Households,
+        account: &Account,
+        one: &mut Given,
+        carried: u64,
+    ) {
+        let Some((may, used)) = self.keeper.allowance(account.id) else { return };
+        let Ok(calendar) = account.attributes.calendar() else { return };
+        let now = Timestamp::now();
+        let begun = calendar.begun(now);
+        if one.books.as_ref().is_some_and(|books| (books.begun, books.may) == (begun, may)) {
+            return;
+        }
+        let same = one.books.take().filter(|books| books.begun == begun);
+        let books = match same {
+            Some(books) => Books { may, ..books },
+            None => Books { begun, may, before: used, at: carried },
+        };
+        let left = may.saturating_sub(books.before + (carried - books.at.min(carried)));
+        let ends = calendar.next(now).map_or(Span::MAX, |next| {
+            let nanos = next.duration_since(now).as_nanos();
+            Span::from_nanos(u64::try_from(nanos).unwrap_or(0))
+        });
+        limits.set_left(&one.name, Bytes::new(left), ends);
+        one.books = Some(books);
     }
 
     /// The household for the doors, if it may come in now.
     fn admitted(&self, directory: &Directory, account: &Account) -> Result<Arc<Member>, String> {
         may_come_in(account)?;
-        let mut members = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut members = locked(&self.members);
         if members.0 != directory.version() {
             *members = (directory.version(), BTreeMap::new());
+            self.give();
         }
         let member = members.1.entry(account.id).or_insert_with(|| Arc::new(member(account)));
         Ok(Arc::clone(member))
@@ -35,7 +149,7 @@ impl Households {
 }
 
 fn may_come_in(account: &Account) -> Result<(), String> {
-    account.attributes.may_come_in(jiff::Timestamp::now()).map_err(|barred| barred.to_string())
+    account.attributes.may_come_in(Timestamp::now()).map_err(|barred| barred.to_string())
 }
 
 /// A pattern that an ekiden of another version wrote and this one does not know would let too much pass if it
@@ -100,7 +214,7 @@ impl accounts::Directory for Households {
 
     fn status(&self) -> AccountsStatus {
         let standing = self.keeper.standing();
-        let now = jiff::Timestamp::now().as_second();
+        let now = Timestamp::now().as_second();
         let ago = |second: i64| now.saturating_sub(second) as f64;
         let relay = |relay: ekiden_accounts::Relay| FleetStatus {
             name: relay.name,

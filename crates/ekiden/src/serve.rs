@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{debug, error, info, warn};
 
@@ -101,8 +102,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         }
     };
     let keeping = keeper.clone().map(|keeper| tokio::spawn(async move { keeper.run().await }));
-    let directory =
-        keeper.clone().map(|keeper| -> Arc<dyn Directory> { Arc::new(Households::new(keeper)) });
+    let households = keeper.clone().map(|keeper| Arc::new(Households::new(keeper)));
+    let directory = households.clone().map(|households| -> Arc<dyn Directory> { households });
     let server = match Server::start_with(Arc::new(settings), directory) {
         Ok(server) => server,
         Err(error) => {
@@ -116,6 +117,16 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         }
     };
     let handle = server.handle();
+    let giving = households.map(|households| {
+        households.limit(handle.households());
+        tokio::spawn(async move {
+            let mut second = tokio::time::interval(Duration::from_secs(1));
+            loop {
+                second.tick().await;
+                households.give();
+            }
+        })
+    });
     let mut listening = Vec::new();
     say_listening(&mut listening, handle.status().listen);
     let mut answering = None;
@@ -175,7 +186,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         Some(stopped) => info!("stopped: {} connections ended by themselves", stopped.finished),
         None => warn!("stopped at once by a second signal: {} connections were cut", handle.cut()),
     }
-    if let Some(task) = answering {
+    for task in [answering, giving].into_iter().flatten() {
         task.abort();
     }
     if let (Some(keeper), Some(keeping)) = (keeper, keeping) {

@@ -259,6 +259,19 @@ impl Households {
         }
     }
 
+    /// A connection of the household of this name, whoever said so. `None`: nothing limits it.
+    pub(crate) fn admit_known(
+        self: &Arc<Self>,
+        name: &str,
+        entry: Option<&Arc<Entry>>,
+    ) -> Result<Option<Arc<Member>>, NotAdmitted> {
+        if !self.wanted.load(Relaxed) {
+            return Ok(None);
+        }
+        let refused = |why| NotAdmitted::Household(name.into(), why);
+        self.admit(name, entry).map(Some).map_err(refused)
+    }
+
     /// A connection of a household.
     pub(crate) fn admit(
         self: &Arc<Self>,

@@ -115,7 +115,9 @@ pub(crate) async fn serve(session: Session) {
             reply::refusal(403, &session.world.settings.name, &denied.to_string(), false, false);
         return session.last_words(&text).await;
     }
-    if let Err(not) = session.join_household() {
+    // who may still log in takes a place when it is known whose
+    let is_known = session.world.directory.is_none() || session.registered.entry.member().is_some();
+    if is_known && let Err(not) = session.join_household() {
         return session.not_admitted(&not).await;
     }
     // each stage is in a box of its own and gone when it is over: an idle tunnel holds none of them
@@ -146,11 +148,21 @@ impl Session {
         }
     }
 
-    /// Takes its place in the household that claims it, by where it comes from.
-    fn join_household(&self) -> Result<(), NotAdmitted> {
-        let relay = self.arrival.as_ref().map(|arrival| arrival.relay());
+    /// Takes its place in the household whose account it is of, or that claims it by where it comes from. The
+    /// first holds for the whole connection.
+    pub(crate) fn join_household(&self) -> Result<(), NotAdmitted> {
+        if self.share.get().is_some() {
+            return Ok(());
+        }
         let (entry, households) = (&self.registered.entry, &self.world.means.households);
-        if let Some(share) = households.receive(self.address.ip(), relay, Some(entry))? {
+        let share = match entry.member() {
+            Some(member) => households.admit_known(&member.name, Some(entry))?,
+            None => {
+                let relay = self.arrival.as_ref().map(|arrival| arrival.relay());
+                households.receive(self.address.ip(), relay, Some(entry))?
+            }
+        };
+        if let Some(share) = share {
             let _ = entry.share.set(Arc::downgrade(&share));
             let _ = self.share.set(share);
         }

@@ -40,7 +40,12 @@ pub(crate) async fn socks5(session: &Session, mut incoming: Incoming) -> Option<
         }
         session.answer(&socks::password_reply(true)).await.ok()?;
     }
-    let destination = match in_time(within(limit, read_request(&mut incoming)).await) {
+    let asked = in_time(within(limit, read_request(&mut incoming)).await);
+    if let Err(not) = session.join_household() {
+        session.failed(&session.nothing(protocol), &not.into());
+        return end(session, &socks::write_reply(Reply::NotAllowed, unspecified())).await;
+    }
+    let destination = match asked {
         Some(Ok(Request::Connect(destination))) => destination,
         Some(Ok(Request::Associate)) => {
             Box::pin(udp::associate(session, incoming)).await;
@@ -175,6 +180,10 @@ pub(crate) async fn socks4(session: &Session, mut incoming: Incoming) -> Option<
     if session.registered.entry.member().is_none() && session.must_log_in() {
         let text = "this relay serves those it knows, and SOCKS4a has no passwords; use SOCKS5";
         session.failed(&session.nothing(Protocol::Socks4a), &Failure::new(Kind::LogIn, text));
+        return end(session, &socks::write_socks4_reply(false)).await;
+    }
+    if let Err(not) = session.join_household() {
+        session.failed(&session.nothing(Protocol::Socks4a), &not.into());
         return end(session, &socks::write_socks4_reply(false)).await;
     }
     let mut entry = session.begin(Protocol::Socks4a, &destination, None, destination.to_string());

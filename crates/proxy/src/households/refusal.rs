@@ -1,5 +1,6 @@
 //! Why a client is not served.
 
+use crate::failure::{Failure, Kind};
 use ekiden_linux::clock;
 use ekiden_model::quota::Refused;
 use ekiden_model::units::{Span, Time};
@@ -25,6 +26,16 @@ impl NotAdmitted {
             Self::Household(_, Refused::Spent(Time::NEVER)) => (403, None),
             Self::Household(_, Refused::Spent(ends)) => (403, Some(ends.since(clock::now()))),
         }
+    }
+}
+
+impl From<NotAdmitted> for Failure {
+    fn from(not: NotAdmitted) -> Self {
+        let kind = match not.status() {
+            (403, _) => Kind::Denied,
+            (status, _) => Kind::Malformed(status),
+        };
+        Self::new(kind, not.to_string())
     }
 }
 

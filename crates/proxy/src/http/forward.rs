@@ -141,7 +141,7 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
         (None, None) => None,
     };
     session.belongs_to(member);
-    Ok(())
+    Ok(session.join_household()?)
 }
 
 async fn read_head(

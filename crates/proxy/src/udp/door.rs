@@ -36,7 +36,12 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
         return refuse(flow, Reason::Denied, &denied.to_string());
     }
     let nowhere = Ipv4Addr::UNSPECIFIED.into();
-    let share = match world.means.households.receive(nowhere, Some(&relay), None) {
+    let households = &world.means.households;
+    let share = match &member {
+        Some(member) => households.admit_known(&member.name, None),
+        None => households.receive(nowhere, Some(&relay), None),
+    };
+    let share = match share {
         Ok(share) => share,
         Err(not) => {
             tracing::debug!(%relay, %to, "datagrams refused: {not}");
