@@ -123,6 +123,41 @@ fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
 /// «anna» with «right password».
 const ANNA: &str = "Proxy-Authorization: Basic YW5uYTpyaWdodCBwYXNzd29yZA==\r\n";
 
+/// So many connections, so many bytes to the byte, and then an end, which outlives the daemon.
+#[test]
+fn what_an_account_may_holds() {
+    let (place, server) = (Place::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let mut stream = stream.unwrap();
+            // who is cut takes no more
+            std::thread::spawn(move || drop(stream.write_all(&[7; 300_000])));
+        }
+    });
+    let limits = ["--connections", "1", "--quota", "100000 B/month", "--when-spent", "cut"];
+    let added = [&["add", "home", "--user", "anna", "--password-stdin"], &limits[..]].concat();
+    place.did(&added, "right password\n");
+    let mut daemon = place.serve();
+    let (answer, mut one) = daemon.connect(to, ANNA);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let (second, _) = daemon.connect(to, ANNA);
+    assert!(second.starts_with("HTTP/1.1 429 "), "{second}");
+    let (mut came, mut piece) = (0, [0; 8_192]);
+    while let Ok(length @ 1..) = one.read(&mut piece) {
+        came += length;
+    }
+    assert_eq!(came, 100_000);
+    drop(one);
+    wait_for("the journal", || place.did(&["usage", "--csv"], "").contains(",100000,"));
+    daemon.kill();
+    let daemon = place.serve();
+    let (spent, _) = daemon.connect(to, ANNA);
+    assert!(spent.starts_with("HTTP/1.1 403 "), "{spent}");
+    place.did(&["set", "home", "--quota", "1 GB/month"], "");
+    wait_for("the larger quota", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 200 "));
+}
+
 #[test]
 fn who_is_added_comes_in_and_who_is_disabled_goes() {
     let (place, server) = (Place::new(), TcpListener::bind("127.0.0.1:0").unwrap());
