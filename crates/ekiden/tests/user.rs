@@ -131,8 +131,11 @@ fn what_an_account_may_holds() {
     std::thread::spawn(move || {
         for stream in server.incoming() {
             let mut stream = stream.unwrap();
-            // who is cut takes no more
-            std::thread::spawn(move || drop(stream.write_all(&[7; 300_000])));
+            std::thread::spawn(move || {
+                // when it is asked to; who is cut takes no more
+                let _ended =
+                    stream.read_exact(&mut [0]).and_then(|()| stream.write_all(&[7; 300_000]));
+            });
         }
     });
     let limits = ["--connections", "1", "--quota", "100000 B/month", "--when-spent", "cut"];
@@ -143,13 +146,14 @@ fn what_an_account_may_holds() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let (second, _) = daemon.connect(to, ANNA);
     assert!(second.starts_with("HTTP/1.1 429 "), "{second}");
-    let (mut came, mut piece) = (0, [0; 8_192]);
+    one.write_all(b"!").unwrap();
+    let (mut came, mut piece) = (1, [0; 8_192]);
     while let Ok(length @ 1..) = one.read(&mut piece) {
         came += length;
     }
     assert_eq!(came, 100_000);
     drop(one);
-    wait_for("the journal", || place.did(&["usage", "--csv"], "").contains(",100000,"));
+    wait_for("the journal", || place.did(&["usage", "--csv"], "").contains(",99999,1"));
     daemon.kill();
     let daemon = place.serve();
     let (spent, _) = daemon.connect(to, ANNA);
