@@ -150,7 +150,8 @@ impl Keeper {
     }
 
     /// What this relay may carry for a household in this period, and has carried: bytes. `None` without a
-    /// quota.
+    /// quota. Alone it may carry all of it; of a quota that several share a slice beyond what was granted, as long as
+    /// there is more to be had: nobody is to be taken for spent while it is asked for.
     #[must_use]
     pub fn allowance(&self, account: AccountId) -> Option<(u64, u64)> {
         let directory = self.directory();
@@ -158,10 +159,14 @@ impl Keeper {
         let begun = self.begun(account);
         let (down, up) = locked(&self.journal).used(account, begun);
         let used = down.saturating_add(up);
+        if self.address.is_none() {
+            return Some((quota, used));
+        }
         let mut leases = locked(&self.leases);
         let lease = leases.entry((account, begun)).or_insert_with(|| Lease::new(quota));
         lease.on_used(used);
-        Some((lease.may(), used))
+        let ahead = if lease.is_exhausted() { 0 } else { lease.slice() };
+        Some((lease.may().saturating_add(ahead).min(quota), used))
     }
 
     /// How it stands.

@@ -75,6 +75,12 @@ impl Lease {
         self.granted.saturating_add(lent)
     }
 
+    /// Whether nothing more was to be had when it was asked for last.
+    #[must_use]
+    pub const fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+
     /// What is left of that.
     #[must_use]
     pub const fn left(&self) -> u64 {

@@ -144,8 +144,10 @@ fn what_an_account_may_holds() {
     let mut daemon = place.serve();
     let (answer, mut one) = daemon.connect(to, ANNA);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let (second, _) = daemon.connect(to, ANNA);
-    assert!(second.starts_with("HTTP/1.1 429 "), "{second}");
+    let (second, mut rest) = daemon.connect(to, ANNA);
+    let mut body = String::new();
+    let _ = rest.read_to_string(&mut body);
+    assert!(second.starts_with("HTTP/1.1 429 "), "{second}{body}");
     one.write_all(b"!").unwrap();
     let (mut came, mut piece) = (1, [0; 8_192]);
     while let Ok(length @ 1..) = one.read(&mut piece) {
