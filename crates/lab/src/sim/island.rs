@@ -19,12 +19,12 @@ use ekiden_simulator::simulator::{BuildError, Direction, Simulator};
 use ekiden_simulator::topology::Topology;
 
 /// Payload of a segment with timestamps in a packet of 1,500 bytes.
-const MSS: u32 = 1448;
-const HEADER: u32 = 52;
+pub(super) const MSS: u32 = 1448;
+pub(super) const HEADER: u32 = 52;
 /// What of Linux's default buffers (4 MiB) is payload (ALGORITHMS C.3).
-const DEFAULT_WINDOW: u64 = 3 << 20;
+pub(super) const DEFAULT_WINDOW: u64 = 3 << 20;
 /// What a relay holds of its own: a pipe.
-const HELD: u64 = 64 << 10;
+pub(super) const HELD: u64 = 64 << 10;
 /// Segments in a super-packet: 65,535 bytes of them.
 const SUPER: u32 = 44;
 
@@ -128,12 +128,17 @@ fn chain<O: Observer>(
 }
 
 fn flow(cell: &Cell) -> Result<FlowConfig, EngineError> {
+    flow_from(cell, sender(cell)?)
+}
+
+/// From this sender to Linux's receiver with the cell's window.
+pub(super) fn flow_from(cell: &Cell, sender: SenderConfig) -> Result<FlowConfig, EngineError> {
     let window = match cell.text("window")? {
         "defaults" => DEFAULT_WINDOW,
         _ => cell.value::<Bytes>("window")?.as_u64(),
     };
     Ok(FlowConfig {
-        sender: sender(cell)?,
+        sender,
         receiver: ReceiverConfig {
             mss: MSS,
             buffer: window,

@@ -5,22 +5,15 @@ use crate::engine::{EngineError, Outcome};
 use crate::kernel::satellite::bulk::PAYLOAD;
 use crate::kernel::satellite::changes::{self, through};
 use crate::kernel::satellite::network;
+use crate::sim::island::{DEFAULT_WINDOW, HEADER, HELD, MSS, flow_from};
+use ekiden_model::tcp::Offload;
 use ekiden_model::tcp::preset::{Era, Flavour};
-use ekiden_model::tcp::{Acknowledging, Offload, ReceiverConfig};
-use ekiden_model::units::{Bytes, Rate, Share, Span, Time};
+use ekiden_model::units::{Rate, Share, Span, Time};
 use ekiden_simulator::chain::ChainConfig;
 use ekiden_simulator::connection::ConnectionConfig;
-use ekiden_simulator::flow::{FlowConfig, Source};
+use ekiden_simulator::flow::FlowConfig;
 use ekiden_simulator::simulator::{Direction, Simulator};
 use ekiden_simulator::topology::Topology;
-
-/// Payload of a segment with timestamps in a packet of 1,500 bytes.
-const MSS: u32 = 1448;
-const HEADER: u32 = 52;
-/// What of Linux's default buffers (4 MiB) is payload (ALGORITHMS C.3).
-const DEFAULT_WINDOW: u64 = 3 << 20;
-/// What a relay would hold; there is none.
-const HELD: u64 = 64 << 10;
 
 /// A cell's run: the side that sends is the one that was asked.
 ///
@@ -76,31 +69,11 @@ pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
 }
 
 fn flow(cell: &Cell) -> Result<FlowConfig, EngineError> {
-    let window = match cell.text("window")? {
-        "defaults" => DEFAULT_WINDOW,
-        _ => cell.value::<Bytes>("window")?.as_u64(),
-    };
     let mut sender = Era::Linux.sender(Flavour::Sack, MSS, f64::INFINITY, Span::ZERO);
     sender.buffer = DEFAULT_WINDOW;
     // single packets are lost, so single packets are sent
     if cell.value::<Share>("loss")? != Share::NONE {
         sender.offload = Offload::None;
     }
-    Ok(FlowConfig {
-        sender,
-        receiver: ReceiverConfig {
-            mss: MSS,
-            buffer: window,
-            scale: 7,
-            acknowledging: Acknowledging::LINUX,
-            selective: true,
-            duplicates: true,
-            read_at_once: true,
-        },
-        header: HEADER,
-        selective_header: 4,
-        ecn: false,
-        ack_class: 0,
-        source: Source::Application,
-    })
+    flow_from(cell, sender)
 }
