@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
 // Holding an allotted rate in the kernel's TCP (ALGORITHMS E.4). One rate belongs to a group of sockets and
 // is divided among those that have something to send, at every ACK; a socket of no group holds its own
-// SO_MAX_PACING_RATE, and without one sends an initial window a round trip.
+// SO_MAX_PACING_RATE, and without one sends an initial window a round trip. Who goes first (`model::scheduler`'s
+// interactive lane) may use nearly all of the rate at once, and the others get that much less.
 //
 // What TCP lets a program set is the pace and the window (srtt and the time-outs it does not), so that is what
 // holds the rate: the kernel's own pacing sends, retransmissions too, and counts payload, which is why a share
@@ -24,6 +25,8 @@ struct group {
 	u64 ends;
 	u64 total;       // delivered since the beginning
 	struct held held;
+	u64 first;       // sockets that go first and have more than a packet to send
+	u64 stood;       // this round's
 };
 
 struct alone {
@@ -35,6 +38,7 @@ struct alone {
 struct member {
 	u32 group;
 	u32 weight;
+	u32 first;       // before those that are not: somebody waits for it
 };
 
 struct {
@@ -75,18 +79,24 @@ struct own {
 	u32 delivered;   // told to the group so far, packets
 	u32 lost;
 	u32 mark;        // `delivered` at `since`
+	u32 first;       // counted in its group's sum
+	u32 low;         // the least round trip since `lows`
+	u64 lows;
 };
 
 INLINE struct own *own_of(struct tcp_sock *tp) { return (void *)tp->inet_conn.icsk_ca_priv; }
 
-INLINE void claim(struct group *g, struct own *o, u32 weight, u64 light)
+INLINE void claim(struct group *g, struct own *o, u32 weight, u64 light, u32 first)
 {
 	if (o->weight != weight)
 		__sync_fetch_and_add(&g->weights, (u64)weight - o->weight);
 	if (o->light != light)
 		__sync_fetch_and_add(&g->light, light - o->light);
+	if (o->first != first)
+		__sync_fetch_and_add(&g->first, (u64)first - o->first);
 	o->weight = weight;
 	o->light = light;
+	o->first = first;
 }
 
 INLINE void leave(struct own *o)
@@ -95,11 +105,12 @@ INLINE void leave(struct own *o)
 	struct group *g = o->group ? map_lookup(&groups, &nth) : 0;
 
 	if (g) {
-		claim(g, o, 0, 0);
+		claim(g, o, 0, 0, 0);
 		__sync_fetch_and_add(&g->members, -1ULL);
 	}
 	o->weight = 0;
 	o->light = 0;
+	o->first = 0;
 	o->group = 0;
 }
 
@@ -116,6 +127,7 @@ INLINE void judge(const struct agreement *a, struct group *g, u64 now)
 	r.delivered = __sync_lock_test_and_set(&g->delivered, 0);
 	r.lost = __sync_lock_test_and_set(&g->lost, 0);
 	r.late = __sync_lock_test_and_set(&g->late, 0);
+	r.stood = __sync_lock_test_and_set(&g->stood, 0);
 	r.pressed = __sync_lock_test_and_set(&g->pressed, 0);
 	r.rtt = __sync_lock_test_and_set(&g->rtt, 0);
 	length = most(least(r.rtt, SPAN_MOST), ROUND_LEAST);
@@ -138,7 +150,7 @@ INLINE void turn(struct sock *sk, u32 acked)
 	u32 packet = mss + tp->tcp_header_len + tp->inet_conn.icsk_af_ops->net_header_len;
 	u32 smoothed = tp->srtt_us >> 3, base = tp->rtt_min.s[0].v, nth = 0, weight = 1;
 	u64 now = ktime_ns() / 1000, limit = sk->sk_max_pacing_rate, bytes, lost, rate, share, window, weights, light;
-	u32 queued, heavy, busy;
+	u32 queued, pushes, heavy, busy, first = 0;
 	struct agreement *a = 0;
 	struct group *g = 0;
 	struct alone *alone;
@@ -179,16 +191,25 @@ INLINE void turn(struct sock *sk, u32 acked)
 	o->lost = tp->lost;
 	queued = (s32)(tp->write_seq - tp->snd_nxt) > 0;
 	// more to send than the peer's window is the peer's pace
-	heavy = (queued && tp->snd_nxt - tp->snd_una + mss <= tp->snd_wnd) || tp->lost_out > tp->retrans_out;
+	pushes = queued && tp->snd_nxt - tp->snd_una + mss <= tp->snd_wnd;
+	heavy = pushes || tp->lost_out > tp->retrans_out;
 	busy = tp->packets_out || queued;
 	if (acked) {
 		__sync_fetch_and_add(&g->delivered, bytes);
 		__sync_fetch_and_add(&g->total, bytes);
 		__sync_fetch_and_add(&g->lost, lost);
-		if (heavy)
+		// a peer whose window is full, as of a young connection with losses, is no slow line
+		if (pushes)
 			__sync_fetch_and_add(&g->pressed, bytes);
 		if (base != ~0U && tp->rack.rtt_us > base + hold_queue(a, base))
 			__sync_fetch_and_add(&g->late, bytes);
+		if (now - o->lows >= smoothed) {
+			o->lows = now;
+			o->low = tp->rack.rtt_us;
+		}
+		o->low = least(o->low, tp->rack.rtt_us);
+		if (base != ~0U && o->low > base + hold_queue(a, base) / 4)
+			__sync_fetch_and_add(&g->stood, bytes);
 		if (smoothed > g->rtt)
 			g->rtt = smoothed;
 		judge(a, g, now);
@@ -204,18 +225,28 @@ INLINE void turn(struct sock *sk, u32 acked)
 
 	hold_agree(a, &g->held);
 	rate = hold_rate(a, &g->held);
-	if (o->group)
-		claim(g, o, heavy ? weight : 0, busy && !heavy ? least(o->rate, rate) : 0);
+	first = o->group && m && m->first;
+	if (first) {
+		// what it has to send now is taken from the others' over a round trip, and not more
+		u64 waits = (u64)(u32)(tp->write_seq - tp->snd_una) * packet / mss;
+
+		light = waits * MILLION / most(smoothed, 1000);
+		claim(g, o, 0, least(light, rate), tp->write_seq - tp->snd_nxt > mss && queued);
+	} else if (o->group) {
+		claim(g, o, heavy ? weight : 0, busy && !heavy ? least(o->rate, rate) : 0, 0);
+	}
 	weights = g->weights;
 	light = g->light;
-	if (o->group && !heavy) {
+	if (o->group && !o->weight) {
 		weights += weight;
 		light -= least(light, o->light);
 	}
 	share = hold_share(rate, light, weights, weight);
+	if (first)
+		share = most(share, hold_first(rate, g->first - o->first));
 	if (base == ~0U)
 		base = smoothed;
-	window = smoothed ? hold_window(a, share, smoothed, base, packet) : NO_RATE_WINDOW;
+	window = smoothed ? hold_window(a, hold_known(&g->held, share), smoothed, base, packet) : NO_RATE_WINDOW;
 	tp->snd_cwnd = least(window, tp->snd_cwnd_clamp);
 	share = most(share * mss / packet, 1);
 	sk->sk_pacing_rate = o->group && bounded ? least(share, limit) : share;
@@ -245,8 +276,19 @@ SEC("struct_ops/hold_release") void hold_release(u64 *ctx)
 
 SEC("struct_ops/hold_event") void hold_event(u64 *ctx)
 {
+	struct tcp_sock *tp = (void *)ctx[0];
+	struct own *o = own_of(tp);
+	u32 nth = o->group - 1;
+	struct group *g;
+
 	if ((u32)ctx[1] == TX_START)
-		turn((void *)ctx[0], 0);
+		turn((void *)tp, 0);
+	// one that goes first and is not heard of keeps nothing from the others
+	if ((u32)ctx[1] == TIME_OUT && o->group && !o->weight) {
+		g = map_lookup(&groups, &nth);
+		if (g)
+			claim(g, o, 0, 0, 0);
+	}
 }
 
 // 6.10 gave this two arguments more; what they say is in the socket, too

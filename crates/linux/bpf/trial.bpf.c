@@ -18,6 +18,9 @@ struct judged {
 	u64 base;
 	u64 packet;
 	u64 window;      // out
+	u64 others;      // that go first
+	u64 first;       // out
+	u64 known;       // out
 };
 
 SEC("syscall") int judge(struct judged *t)
@@ -28,10 +31,14 @@ SEC("syscall") int judge(struct judged *t)
 	u64 rate, share;
 
 	hold_judge(&a, &h, &r);
+	// the verifier takes no sum of this pointer kept from before
+	__asm__ volatile("" : "+r"(t));
 	rate = hold_rate(&a, &h);
 	share = hold_share(rate, t->light, t->weights, t->weight);
 	t->window = hold_window(&a, share, t->smoothed, t->base, t->packet);
 	t->share = share;
+	t->first = hold_first(rate, t->others);
+	t->known = hold_known(&h, share);
 	t->rate = rate;
 	t->held = h;
 	return 0;

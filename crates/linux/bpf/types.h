@@ -20,7 +20,7 @@ typedef unsigned long long u64;
 
 enum { MAP_ARRAY = 2, MAP_SK_STORAGE = 24 };    // bpf_map_type
 enum { NO_PREALLOC = 1, CREATE = 1 };           // BPF_F_NO_PREALLOC, BPF_SK_STORAGE_GET_F_CREATE
-enum { TX_START = 0 };                          // tcp_ca_event: the first packet of those under way
+enum { TX_START = 0, TIME_OUT = 3 };            // tcp_ca_event: the first packet of those under way; no answer (CA_EVENT_LOSS)
 enum { PACING_NONE = 0, PACING_NEEDED = 1 };    // sk_pacing
 enum { NON_RESTRICTED = 1 };                    // TCP_CONG_NON_RESTRICTED: anybody may choose it
 

@@ -13,6 +13,7 @@ use crate::refusal::Refusal;
 use crate::sockopt::{self, Errno};
 use crate::sysctl;
 use crate::tcp_info::TcpInfo;
+use ekiden_model::scheduler::Lane;
 use ekiden_model::units::{Bytes, Span};
 use libc::{AF_INET6, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_MPTCP, IPPROTO_TCP, SOL_SOCKET, c_int};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -333,7 +334,8 @@ impl Applier<'_> {
         if !plain || control.as_deref() != Ok(group.control()) {
             return self.not_here(Key::Rate, Refusal::NotHeld);
         }
-        match group.join(self.fd, 1) {
+        // what is new is short until it has shown otherwise
+        match group.join(self.fd, 1, Lane::Interactive) {
             Ok(()) => self.outcomes.granted_as_asked(Key::Rate),
             Err(error) => self.refuse(Key::Rate, error.raw_os_error().unwrap_or(libc::ENOMEM)),
         }

@@ -8,7 +8,7 @@
 //!     .join(socket, weight)       before or after it connects; it leaves when it closes
 //!     .seen()
 //! ```
-//! The programs stand in `crates/linux/bpf/`, and were built beforehand (decision 11); libbpf fits them to the
+//! The programs stand in `crates/linux/bpf/`, and were built beforehand (decision 12); libbpf fits them to the
 //! running kernel. A registration is held by a descriptor (BPF_F_LINK, Linux 6.4), so that nothing is left of a
 //! process however it ends: its name is free at once, and sockets that still use the programs keep them until they
 //! close. Where the name is taken, as by another relay, a number is added.
@@ -142,10 +142,15 @@ impl Loaded {
     pub fn open(control: Control, pins: &Path) -> Result<Option<Self>, Missing> {
         let Some(name) = pins::name(control, pins) else { return Ok(None) };
         let maps = match control {
-            Control::Hold => Some(Arc::new(
-                Maps::open(pins)
-                    .map_err(|error| Missing::Pins(format!("{}: {error}", pins.display())))?,
-            )),
+            Control::Hold => {
+                let closed =
+                    |why: &dyn fmt::Display| Missing::Pins(format!("{}: {why}", pins.display()));
+                let maps = Maps::open(pins).map_err(|error| closed(&error))?;
+                if !maps.fit() {
+                    return Err(closed(&"another release's; `ekiden bpf unload` first"));
+                }
+                Some(Arc::new(maps))
+            }
             Control::Westwood => None,
         };
         let at = pins.join(&name);

@@ -14,6 +14,7 @@ use ekiden_model::congestion::{
     Ack, Algorithm, Config, Control as _, Counting, SlowStart, WestwoodPlus,
 };
 use ekiden_model::rate_hold::rounds::{self, Agreement, Round, Rounds};
+use ekiden_model::scheduler::Lane;
 use ekiden_model::units::{Rate, Span, Time};
 use libbpf_rs::{ObjectBuilder, ProgramInput};
 use proptest::prelude::*;
@@ -209,24 +210,45 @@ fn a_rate_is_divided_among_the_busy(_: &Path) {
         let mss = u64::from(TcpInfo::read(pair.near.as_fd()).unwrap().snd_mss);
         1_000_000 / of * mss / (mss + 52)
     };
-    let (one, quiet) = (Pair::new(&options), Pair::new(&options));
+    let bulk = |weight| {
+        let pair = Pair::new(&options);
+        group.join(pair.near.as_fd(), weight, Lane::Bulk).unwrap();
+        pair
+    };
+    let (one, quiet) = (bulk(1), bulk(1));
     one.fill();
     let is = |pair: &Pair, of: u64| pair.pace().abs_diff(part(pair, of)) <= 2;
     wait("all of it", || is(&one, 1));
-    let two = Pair::new(&options);
+    let two = bulk(1);
     two.fill();
     wait("halves", || is(&one, 2) && is(&two, 2));
     let seen = group.seen().unwrap();
     assert_eq!((seen.members, seen.weights), (3, 2));
     assert_eq!(seen.rate, 8_000_000);
     // a heavier third
-    let three = Pair::new(&options);
-    group.join(three.near.as_fd(), 2).unwrap();
+    let three = bulk(2);
     three.fill();
     wait("quarters", || is(&one, 4) && is(&two, 4) && is(&three, 2));
     three.close();
     two.close();
     wait("all again", || is(&one, 1));
+    // one that somebody waits for: all but a sixteenth, until it turns out to be bulk
+    let first = Pair::new(&options);
+    first.fill();
+    let sixteenth = |pair: &Pair, parts: u64| {
+        let whole = part(pair, 1);
+        pair.pace().abs_diff(whole / 16 * parts) <= whole / 1_000
+    };
+    wait("the first lane", || sixteenth(&first, 15) && sixteenth(&one, 1));
+    let other = Pair::new(&options);
+    other.fill();
+    let half = |pair: &Pair| pair.pace().abs_diff(part(pair, 32) * 15) <= part(pair, 1_000);
+    wait("two of it", || half(&first) && half(&other));
+    other.close();
+    group.join(first.near.as_fd(), 1, Lane::Bulk).unwrap();
+    wait("bulk like the other", || is(&one, 2) && is(&first, 2));
+    first.close();
+    wait("all once more", || is(&one, 1));
     // another agreement holds for who is there
     let again = loaded.group("leg", Terms::new(rate("4 Mbit/s"))).unwrap();
     assert_eq!(again.terms().rate, rate("4 Mbit/s"));
@@ -412,15 +434,23 @@ fn runs() -> impl Strategy<Value = (Agreement, Vec<(Round, [u64; 6])>)> {
         prop_oneof![Just(0_u32), 1_u32..200_000],
         any::<bool>(),
     );
-    let round = (0_u64..3_000_000, 0_u64..150, 0_u64..60, 0_u64..101, 0_u64..101, 0_u64..2_000_000);
+    let round = (
+        0_u64..3_000_000,
+        0_u64..150,
+        0_u64..60,
+        0_u64..101,
+        0_u64..101,
+        0_u64..101,
+        0_u64..2_000_000,
+    );
     let asked =
         (0_u64..1 << 22, 0_u64..100, 1_u64..100, 0_u64..2_000_000, 0_u64..2_000_000, 0_u64..9_000);
     let rounds = prop::collection::vec((round, asked), 1..40);
     (agreement, rounds).prop_map(|((rate, line, queue, gain, nominal, dedicated), rounds)| {
         let agreement = Agreement { rate, line, queue, gain, nominal, dedicated };
         let mut now = 1_000_000;
-        let round = |((span, arrived, lost, late, pressed, rtt), asked): (
-            (u64, u64, u64, u64, u64, u64),
+        let round = |((span, arrived, lost, late, stood, pressed, rtt), asked): (
+            (u64, u64, u64, u64, u64, u64, u64),
             _,
         )| {
             now += span;
@@ -433,6 +463,7 @@ fn runs() -> impl Strategy<Value = (Agreement, Vec<(Round, [u64; 6])>)> {
                 delivered,
                 lost: full / 100 * lost,
                 late: delivered / 100 * late,
+                stood: delivered / 100 * stood,
                 pressed: delivered / 100 * pressed,
                 rtt,
             };
@@ -457,10 +488,12 @@ fn judged_as_the_model_judges(_: &Path) {
                     .long(&[0])
                     .long(&[
                         m.agreed, m.current, m.before, m.until, m.test, m.acked, m.lost, m.slot,
+                        m.line, m.last, m.drained,
                     ])
-                    .short(&[m.nominal, m.losses, m.reactions, m.undone])
-                    .long(&[r.now, r.span, r.delivered, r.lost, r.late, r.pressed, r.rtt])
+                    .short(&[m.nominal, m.losses, m.reactions, m.undone, m.calm, m.step])
+                    .long(&[r.now, r.span, r.delivered, r.lost, r.late, r.stood, r.pressed, r.rtt])
                     .long(&[0, light, weights, weight, 0, smoothed, base, packet, 0])
+                    .long(&[weights, 0, 0])
                     .0;
                 run(&mut context);
                 model.judge(&agreement, &r);
@@ -473,17 +506,24 @@ fn judged_as_the_model_judges(_: &Path) {
                     acked: long(&context, 80),
                     lost: long(&context, 88),
                     slot: long(&context, 96),
-                    nominal: short(&context, 104),
-                    losses: short(&context, 108),
-                    reactions: short(&context, 112),
-                    undone: short(&context, 116),
+                    line: long(&context, 104),
+                    last: long(&context, 112),
+                    drained: long(&context, 120),
+                    nominal: short(&context, 128),
+                    losses: short(&context, 132),
+                    reactions: short(&context, 136),
+                    undone: short(&context, 140),
+                    calm: short(&context, 144),
+                    step: short(&context, 148),
                 };
                 prop_assert_eq!(held, model);
                 let rate = model.rate(&agreement);
                 let share = rounds::share(rate, light, weights, weight);
                 let window = rounds::window(&agreement, share, smoothed, base, packet);
-                let got = (long(&context, 176), long(&context, 208), long(&context, 240));
+                let got = (long(&context, 216), long(&context, 248), long(&context, 280));
                 prop_assert_eq!(got, (rate, share, window));
+                prop_assert_eq!(long(&context, 296), rounds::first(rate, weights));
+                prop_assert_eq!(long(&context, 304), model.known(share));
             }
             Ok(())
         });

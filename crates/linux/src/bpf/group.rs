@@ -1,6 +1,7 @@
 //! One rate for many sockets.
 
 use super::terms::{self, Terms};
+use ekiden_model::scheduler::Lane;
 use ekiden_model::units::Rate;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
 use std::collections::BTreeMap;
@@ -13,6 +14,12 @@ use std::sync::Arc;
 
 /// Groups that the programs have place for.
 const GROUPS: u32 = 64;
+
+/// Bytes of `struct member`.
+const MEMBER: usize = 12;
+
+/// Bytes of `struct group`.
+const GROUP: usize = 216;
 
 /// What the programs share with us.
 #[derive(Debug)]
@@ -40,6 +47,11 @@ impl Maps {
         let [agreements, groups, members] = Self::NAMES.map(open);
         let pins = Some(pins.to_owned());
         Ok(Self { agreements: agreements?, groups: groups?, members: members?, pins })
+    }
+
+    /// Whether they are what this release writes; another's, pinned before an update, may not be.
+    pub(super) fn fit(&self) -> bool {
+        self.members.value_size() as usize == MEMBER && self.groups.value_size() as usize == GROUP
     }
 
     pub(super) fn pin(&mut self, pins: &Path) -> libbpf_rs::Result<()> {
@@ -137,13 +149,15 @@ impl Group {
         &self.control
     }
 
-    /// Makes a TCP socket a member, with a part of the rate in proportion to `weight` (1 to 1,000). It has to use
-    /// [`Group::control`], and leaves when it closes or uses another one.
+    /// Makes a TCP socket a member, with a part of the rate in proportion to `weight` (1 to 1,000), or before the others
+    /// in the interactive lane; again: another part from its next acknowledgement on. It has to use [`Group::control`],
+    /// and leaves when it closes or uses another one.
     ///
     /// # Errors
     /// When it is no socket, or memory is short.
-    pub fn join(&self, socket: BorrowedFd<'_>, weight: u32) -> io::Result<()> {
-        let value = [self.nth.to_ne_bytes(), weight.clamp(1, 1_000).to_ne_bytes()].concat();
+    pub fn join(&self, socket: BorrowedFd<'_>, weight: u32, lane: Lane) -> io::Result<()> {
+        let first = u32::from(lane == Lane::Interactive);
+        let value = [self.nth, weight.clamp(1, 1_000), first].map(u32::to_ne_bytes).concat();
         let key = socket.as_raw_fd().to_ne_bytes();
         self.maps.members.update(&key, &value, MapFlags::ANY).map_err(io_error)
     }
@@ -155,7 +169,7 @@ impl Group {
     pub fn seen(&self) -> io::Result<Seen> {
         let value = read(&self.maps.groups, self.nth)?;
         let short = |nth: usize| {
-            let bytes = value.get(152 + 4 * nth..156 + 4 * nth).and_then(|b| b.try_into().ok());
+            let bytes = value.get(176 + 4 * nth..180 + 4 * nth).and_then(|b| b.try_into().ok());
             bytes.map_or(0, u32::from_ne_bytes)
         };
         let bits = |bytes: u64| bytes.saturating_mul(8);

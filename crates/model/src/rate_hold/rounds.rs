@@ -9,6 +9,9 @@
 //!   the reason of the next;
 //! - *losses are counted where they are beyond chance*, and *a reaction to them is a test*: where half as many and
 //!   more are lost though less is sent, they are the path's own;
+//! - *what arrives while a queue stands is the line's rate*: 0.98 of it is kept, 0.9 while the queue drains, and what
+//!   is under way is capped to that and the tolerated queue. More is tried six rounds later, by a 64th, then by
+//!   up to a quarter a round for as long as more arrives than ever did;
 //! - *a dedicated line has no floor at a tenth*, but 64 kbit/s.
 //!
 //! `crates/linux/bpf/hold.h` is this in C, line by line; the two are held together by running that in the kernel on
@@ -19,15 +22,19 @@ const MILLION: u64 = 1_000_000;
 const PACKET: u64 = 1_500;
 /// E.4: once a round trip, and at least this.
 const ROUND_LEAST: u64 = 100_000;
-/// E.4: rounds without growth after a reaction.
+/// E.4: rounds without growth after a reaction to losses.
 const HOLD_ROUNDS: u64 = 10;
+/// The same after a queue, and between two attempts to find the line faster: it says within two whether it drains.
+const CALM_ROUNDS: u64 = 6;
+/// Rounds of sending less than the line takes, where what waited was more than is tolerated.
+const DRAIN_ROUNDS: u64 = 2;
 /// What was sent before a reaction has been answered for by then.
-const TEST_ROUNDS: u64 = 3;
+const TEST_ROUNDS: u64 = 4;
 /// E.4: losses beyond the path's own that are congestion, where less arrives than was sent.
 const LOSS_MARGIN: u64 = 50_000;
-/// A share counts where it is beyond by three deviations of a number (of packets lost) that varies by as much as its
-/// root: 200 packets a round are a usual number over a satellite, and 5 % of them are now and then 9.
-const CHANCE: u64 = 9;
+/// A share counts where it is beyond by six deviations of a number (of packets lost) that varies by as much as its
+/// root, which are three where losses come in bursts of four.
+const CHANCE: u64 = 36;
 /// Beyond it losses are never taken for the path's own: the circuit breaker's share (E.4).
 const NOMINAL_MOST: u64 = 200_000;
 /// The path's own losses where nothing is said (E.4).
@@ -41,6 +48,12 @@ const ENOUGH: u64 = 50;
 /// E.4: five slots of a second.
 const SLOT: u64 = 1_000_000;
 const SLOTS: u64 = 5;
+/// Losses that are put up with in what the line takes, beyond those when it was calm; thousandths of a thousandth.
+const CALM_MARGIN: u64 = 10_000;
+/// Less than this share of what was sent arrives: the line is no faster.
+const ARRIVES: u64 = 97;
+/// Growth of a round at first, a 64th, doubles every second round this often: to a quarter.
+const STEPS: u32 = 8;
 /// Beyond all lines: 8.8 Tbit/s; products stay below 2^64.
 const RATE_MOST: u64 = 1 << 40;
 /// Beyond all round trips.
@@ -76,6 +89,8 @@ pub struct Round {
     pub lost: u64,
     /// Of `delivered`, those that waited longer than is tolerated.
     pub late: u64,
+    /// Of `delivered`, those of connections all of whose packets waited longer than a quarter of that lately.
+    pub stood: u64,
     /// Of `delivered`, those of connections that had more to send.
     pub pressed: u64,
     /// The longest smoothed round trip among the connections, µs.
@@ -101,6 +116,12 @@ pub struct Rounds {
     pub lost: u64,
     /// Until when those were forgotten.
     pub slot: u64,
+    /// What the line takes, as seen by what arrived; 0: nothing says that it takes less than was agreed.
+    pub line: u64,
+    /// What all together could send in the round before.
+    pub last: u64,
+    /// Until when a queue is let drain.
+    pub drained: u64,
     /// The path's own losses as far as known.
     pub nominal: u32,
     /// The share of losses that was last reacted to.
@@ -109,6 +130,10 @@ pub struct Rounds {
     pub reactions: u32,
     /// How often that was taken back.
     pub undone: u32,
+    /// The share of losses when what was sent was less than the line takes.
+    pub calm: u32,
+    /// Rounds of growth so far.
+    pub step: u32,
 }
 
 impl Agreement {
@@ -135,6 +160,7 @@ impl Rounds {
         self.nominal = self.nominal.max(nominal);
         if self.agreed != rate {
             (self.agreed, self.current, self.until, self.test) = (rate, rate, 0, 0);
+            (self.line, self.last, self.drained, self.step) = (0, 0, 0, 0);
         }
     }
 
@@ -144,40 +170,138 @@ impl Rounds {
         self.count(round);
         let (delivered, lost) = (round.delivered.min(RATE_MOST), round.lost.min(RATE_MOST));
         let (sent, rtt) = (delivered + lost, round.rtt.clamp(ROUND_LEAST, SPAN_MOST));
-        let arrived = delivered * MILLION / round.span.max(1);
-        let share = (lost * MILLION).checked_div(sent).unwrap_or(0);
+        let (span, floor) = (round.span.max(1), agreement.floor().min(self.agreed));
+        let arrived = delivered * MILLION / span;
+        // what arrives now was sent a round trip ago
+        let paced = self.last;
+        self.last = self.current;
+        // a burst is no share: losses are judged over seconds, and of enough packets
+        let counted = self.acked + self.lost;
+        let share = (self.lost * MILLION).checked_div(counted).unwrap_or(0);
+        let enough = counted >= ENOUGH * PACKET;
         if sent < 10 * PACKET {
-            return self.grow(round.now);
+            // nobody sends, or the rate is too low for a round to say anything
+            if paced < 20 * PACKET * MILLION / rtt && round.now >= self.until {
+                self.line = self.line.max(self.current * u64::from(self.line != 0));
+                self.grow();
+            }
+            return;
         }
-        if self.test != 0 && round.now >= self.test {
+        if self.test != 0 && round.now >= self.test && enough {
             self.test = 0;
             if share * 2 >= u64::from(self.losses) {
                 let own = share.min(NOMINAL_MOST) as u32;
                 self.nominal = self.nominal.max(own);
                 self.current = self.current.max(self.before);
+                self.line = if self.before < self.agreed { self.line.max(self.before) } else { 0 };
                 self.until = 0;
                 self.undone += 1;
             }
+            self.calm = share.min(NOMINAL_MOST) as u32;
         }
+        // what the line took: with what the path loses behind it
+        let own = delivered / 1_000 * (u64::from(self.calm) + CALM_MARGIN) / 1_000;
+        let taken = ((delivered + lost.min(own)) * MILLION / span).min(self.agreed);
+        let busy = round.pressed * 4 > delivered;
+        let late = round.late * 2 > delivered && busy;
+        let stood = round.stood * 2 > delivered && busy && self.line != 0;
         if round.now < self.until {
-            return;
+            let slower = late && self.line != 0 && taken < self.line / 4 * 3;
+            if !slower {
+                return self.keep(round.now, taken, floor);
+            }
         }
-        let queued = round.late * 2 > delivered;
-        let usual = sent / PACKET * (u64::from(self.nominal) + LOSS_MARGIN) / MILLION;
-        let beyond = (lost / PACKET).saturating_sub(usual);
-        let lossy = beyond * beyond > CHANCE * usual
+        let lossy = self.beyond(u64::from(self.nominal) + LOSS_MARGIN)
             && round.pressed * 2 > delivered
             && arrived < self.expected();
-        if !queued && !lossy {
-            return self.grow(round.now);
+        if !late && !stood && !lossy {
+            return self.seek(round, rtt, taken, paced);
         }
         self.before = self.current;
-        let kept = arrived / 100 * 85;
-        self.current = kept.max(agreement.floor()).min(self.current);
-        self.until = round.now + HOLD_ROUNDS * rtt;
-        self.test = if queued { 0 } else { round.now + TEST_ROUNDS * rtt };
         self.losses = share as u32;
         self.reactions += 1;
+        self.step = 0;
+        if late || stood {
+            // a queue that stands though what is sent arrives is an old one, or others', or a longer path
+            if self.line == 0 || taken < paced / 100 * 99 {
+                self.line = taken.max(floor);
+            }
+            let rounds = if late { DRAIN_ROUNDS } else { 1 };
+            self.drained = round.now + rounds * rtt;
+            self.until = round.now + CALM_ROUNDS * rtt;
+            self.test = 0;
+            self.keep(round.now, 0, floor);
+        } else {
+            self.line = (arrived / 100 * 85).max(floor);
+            self.current = self.line.min(self.current);
+            self.until = round.now + HOLD_ROUNDS * rtt;
+            self.test = round.now + TEST_ROUNDS * rtt;
+            // it is less than the line takes, if that is full at all
+            self.step = STEPS - 2;
+        }
+        // what was sent before says nothing of what is sent from now on
+        (self.acked, self.lost, self.slot) = (0, 0, round.now + rtt * 3 / 2);
+    }
+
+    /// A little less than the line takes, and less than that while a queue is to drain. A test goes on as it began.
+    fn keep(&mut self, now: u64, taken: u64, floor: u64) {
+        if self.test != 0 || self.line == 0 {
+            return;
+        }
+        self.line = self.line.max(taken);
+        let kept = self.line / 100 * if now < self.drained { 90 } else { 98 };
+        self.current = kept.max(floor).min(self.agreed);
+    }
+
+    /// No queue, no losses to speak of: is the line faster?
+    fn seek(&mut self, round: &Round, rtt: u64, taken: u64, paced: u64) {
+        if self.line == 0 {
+            return;
+        }
+        let counted = self.acked + self.lost;
+        if self.step == 0 {
+            let share = (self.lost * MILLION).checked_div(counted).unwrap_or(0);
+            self.calm = share.min(NOMINAL_MOST) as u32;
+        }
+        // our own window may keep back what the pace would send: more than ever came is enough
+        let faster = taken > self.line / 64 * 65;
+        self.line = self.line.max(taken);
+        let left = (round.delivered.min(RATE_MOST) + round.lost.min(RATE_MOST)) * MILLION
+            / round.span.max(1);
+        let arrives = left >= paced / 100 * ARRIVES && self.line >= paced / 16 * 15;
+        let own = u64::from(self.calm.max(self.nominal));
+        if faster || arrives && !self.beyond(own + LOSS_MARGIN) {
+            if paced >= self.agreed {
+                self.line = 0;
+            }
+            self.grow();
+        } else if self.step != 0 && round.pressed * 4 > round.delivered {
+            // what was sent in addition waits, or is lost
+            self.step = 0;
+            self.until = round.now + CALM_ROUNDS * rtt;
+            self.current = (self.line / 100 * 98).min(self.current);
+        }
+    }
+
+    /// Whether packets were lost of late beyond a share and chance.
+    fn beyond(&self, share: u64) -> bool {
+        let counted = self.acked + self.lost;
+        let usual = counted / PACKET * share / MILLION;
+        let beyond = (self.lost / PACKET).saturating_sub(usual);
+        counted >= ENOUGH * PACKET && beyond * beyond > CHANCE * usual
+    }
+
+    /// More than before, gently at first; half as much again as ever arrived at most.
+    fn grow(&mut self) {
+        if self.line == 0 {
+            self.current = self.agreed;
+            self.step = 0;
+            return;
+        }
+        let more = (self.current << (self.step.min(STEPS) / 2)) / 64;
+        let most = (self.line + self.line / 2).max(self.current).min(self.agreed);
+        self.current = (self.current + more).min(most);
+        self.step = (self.step + 1).min(STEPS);
     }
 
     /// Bytes a second for all together, with what makes up for losses where the line has it.
@@ -193,20 +317,26 @@ impl Rounds {
         (rate * 1_000 / arrives).min(agreement.line)
     }
 
+    /// Of a connection's part of the rate what may be under way: not what the line is not known to take.
+    #[must_use]
+    pub fn known(&self, share: u64) -> u64 {
+        if self.line == 0 || self.line >= self.current {
+            return share;
+        }
+        share.min(RATE_MOST) / 1_000 * (self.line * 1_000 / self.current)
+    }
+
     /// E.4: 0.9 of what would arrive by the path's own losses.
     fn expected(&self) -> u64 {
         let (most, arrives) = (self.current / 10 * 9, MILLION - u64::from(self.nominal));
         most / MILLION * arrives + most % MILLION * arrives / MILLION
     }
 
-    fn grow(&mut self, now: u64) {
-        if now >= self.until {
-            self.current = (self.current + self.agreed / 20).min(self.agreed);
-        }
-    }
-
-    /// Losses of the last seconds: a fifth is forgotten each second.
+    /// Losses of the last seconds: a fifth is forgotten each second. None before `slot`.
     fn count(&mut self, round: &Round) {
+        if round.now < self.slot {
+            return;
+        }
         match round.now.saturating_sub(self.slot) / SLOT {
             0 => {}
             slots if slots < SLOTS => {
@@ -216,8 +346,8 @@ impl Rounds {
             }
             _ => (self.acked, self.lost, self.slot) = (0, 0, round.now),
         }
-        self.acked += round.delivered.min(RATE_MOST);
-        self.lost += round.lost.min(RATE_MOST);
+        self.acked = (self.acked + round.delivered.min(RATE_MOST)).min(RATE_MOST);
+        self.lost = (self.lost + round.lost.min(RATE_MOST)).min(RATE_MOST);
     }
 }
 
@@ -230,6 +360,14 @@ pub fn share(rate: u64, light: u64, weights: u64, weight: u64) -> u64 {
         return left;
     }
     left / weights * weight + left % weights * weight / weights
+}
+
+/// What a connection of the interactive lane (`model::scheduler`) may send at once, beside `others` of that lane that
+/// have more than a packet to send: all but the sixteenth that the rest keeps. What it sends is taken from
+/// the rest of the next round trip.
+#[must_use]
+pub fn first(rate: u64, others: u64) -> u64 {
+    (rate - rate / 16) / (others.min(MILLION) + 1)
 }
 
 /// Packets that may be under way: the gain times rate and round trip, and no more than the path holds with the
@@ -245,188 +383,9 @@ pub fn window(agreement: &Agreement, share: u64, smoothed: u64, base: u64, packe
         .min(base.min(SPAN_MOST) + agreement.queue(base))
         .min(SPAN_MOST);
     let packet = if packet == 0 { PACKET } else { packet };
-    (share.min(RATE_MOST) * span / MILLION / packet).max(WINDOW_LEAST)
+    // a packet's part is a packet: sixty with four and a bit each are not to have four
+    (share.min(RATE_MOST) * span / MILLION).div_ceil(packet).max(WINDOW_LEAST)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const RTT: u64 = 600_000;
-    /// 4 Mbit/s.
-    const RATE: u64 = 500_000;
-
-    fn agreement() -> Agreement {
-        Agreement { rate: RATE, ..Agreement::default() }
-    }
-
-    /// What a line of `line` bytes a second with losses of its own makes of the rate that is held, round after round.
-    struct Path {
-        line: u64,
-        /// Parts of a million.
-        own: u64,
-        now: u64,
-        rounds: Rounds,
-        agreement: Agreement,
-    }
-
-    impl Path {
-        fn new(line: u64, own: u64) -> Self {
-            Self { line, own, now: 0, rounds: Rounds::default(), agreement: agreement() }
-        }
-
-        /// Returns what arrived, bytes a second; with a queue of no length, or with one that is late and lossless.
-        fn round(&mut self, queue: bool) -> u64 {
-            self.rounds.agree(&self.agreement);
-            self.now += RTT;
-            let sent = self.rounds.rate(&self.agreement) * RTT / MILLION;
-            let passed = sent.min(self.line * RTT / MILLION);
-            let delivered = passed - passed * self.own / MILLION;
-            let lost = if queue { passed - delivered } else { sent - delivered };
-            let late = if queue && sent > passed { delivered } else { 0 };
-            let told = Round {
-                now: self.now,
-                span: RTT,
-                delivered,
-                lost,
-                late,
-                pressed: delivered,
-                rtt: RTT,
-            };
-            self.rounds.judge(&self.agreement, &told);
-            delivered * MILLION / RTT
-        }
-
-        fn mean(&mut self, rounds: u64, queue: bool) -> u64 {
-            (0..rounds).map(|_| self.round(queue)).sum::<u64>() / rounds
-        }
-    }
-
-    #[test]
-    fn the_paths_own_losses_change_nothing_for_long() {
-        for own in [0, 10_000, 50_000, 100_000, 150_000, 200_000] {
-            let mut path = Path::new(10 * RATE, own);
-            path.mean(20, false);
-            let kept = path.mean(100, false);
-            let full = RATE - RATE * own / MILLION;
-            assert!(kept >= full / 100 * 99, "{own}: {kept} of {full}, {:?}", path.rounds);
-            assert!(path.rounds.reactions <= 1, "{own}: {:?}", path.rounds);
-        }
-    }
-
-    #[test]
-    fn a_few_lost_by_chance_are_no_sign() {
-        // rounds of 200 packets over a path that loses 5 % of them by chance, between 2 and 12 %
-        let mut rounds = Rounds::default();
-        for (nth, lost) in [10, 4, 16, 9, 25, 21, 13, 7, 20, 11].repeat(10).into_iter().enumerate()
-        {
-            let (sent, lost) = (200 * PACKET, lost * PACKET);
-            let delivered = sent - lost;
-            let now = (nth as u64 + 1) * RTT;
-            let told =
-                Round { now, span: RTT, delivered, lost, late: 0, pressed: delivered, rtt: RTT };
-            rounds.judge(&agreement(), &told);
-        }
-        assert_eq!((rounds.current, rounds.reactions), (RATE, 0));
-    }
-
-    #[test]
-    fn a_slower_line_is_noticed_by_its_queue_and_by_its_losses() {
-        for (queue, part) in [(true, 2), (true, 5), (false, 2), (false, 5)] {
-            let mut path = Path::new(RATE / part, 0);
-            path.mean(40, queue);
-            let (line, kept) = (path.line, path.mean(200, queue));
-            assert!(kept >= line / 100 * 80, "{queue}, {part}: {kept} of {line}");
-            let sent = path.rounds.current;
-            assert!(sent <= line * 2, "{queue}, {part}: {sent} over {line}");
-            assert!(path.rounds.undone == 0, "{queue}, {part}: {:?}", path.rounds);
-        }
-    }
-
-    #[test]
-    fn a_line_that_is_faster_again_is_used_again() {
-        let mut path = Path::new(RATE / 4, 0);
-        path.mean(40, true);
-        path.line = 2 * RATE;
-        path.mean(40, true);
-        assert_eq!(path.rounds.current, RATE);
-    }
-
-    #[test]
-    fn losses_are_made_up_for_where_the_line_is_faster_only() {
-        let mut path = Path::new(2 * RATE, 100_000);
-        path.agreement.line = RATE * 12 / 10;
-        let kept = path.mean(20, false);
-        assert!(kept >= RATE / 100 * 99, "{kept}");
-        path.agreement.line = RATE;
-        assert_eq!(path.rounds.rate(&path.agreement), RATE);
-        path.own = 400_000;
-        path.agreement.line = 2 * RATE;
-        path.mean(20, false);
-        assert!(path.rounds.rate(&path.agreement) <= RATE * 125 / 100);
-    }
-
-    #[test]
-    fn little_to_send_is_no_sign_of_anything() {
-        let mut rounds = Rounds::default();
-        for nth in 1..100 {
-            let told = Round {
-                now: nth * RTT,
-                span: RTT,
-                delivered: 30_000,
-                lost: 15_000,
-                rtt: RTT,
-                ..Round::default()
-            };
-            rounds.judge(&agreement(), &told);
-        }
-        assert_eq!((rounds.current, rounds.reactions), (RATE, 0));
-    }
-
-    #[test]
-    fn shares_and_windows_by_hand() {
-        assert_eq!(share(RATE, 0, 0, 1), RATE);
-        assert_eq!(share(RATE, 0, 60, 1), RATE / 60);
-        assert_eq!(share(RATE, 100_000, 4, 3), 300_000);
-        assert_eq!(share(RATE, 2 * RATE, 1, 1), RATE / 16);
-        // 500 kB/s over 600 ms and a tolerated 150 ms: 375 kB
-        assert_eq!(window(&agreement(), RATE, RTT, RTT, 1_500), 250);
-        // a queue stands already: no more than that
-        assert_eq!(window(&agreement(), RATE, 2 * RTT, RTT, 1_500), 250);
-        // 20 ms: twice the path, though 50 ms of queue are tolerated
-        assert_eq!(window(&agreement(), RATE, 20_000, 20_000, 1_500), 13);
-        assert_eq!(window(&agreement(), 1, 20_000, 20_000, 1_500), 4);
-    }
-
-    proptest! {
-        #[test]
-        fn shares_sum_to_the_rate_at_most(
-            rate in 0..RATE_MOST,
-            weights in prop::collection::vec(1_u64..1_000, 1..60),
-        ) {
-            let sum: u64 = weights.iter().sum();
-            let given: u64 = weights.iter().map(|weight| share(rate, 0, sum, *weight)).sum();
-            prop_assert!(given <= rate && given + weights.len() as u64 >= rate);
-        }
-
-        #[test]
-        fn never_more_than_agreed_and_never_nothing(
-            rate in 1..RATE_MOST,
-            dedicated: bool,
-            told in prop::collection::vec((0_u64..1 << 34, 0_u64..1 << 34, 0_u64..4, 0_u64..2, 1_u64..1 << 23), 1..50),
-        ) {
-            let agreement = Agreement { rate, dedicated, ..Agreement::default() };
-            let (mut rounds, mut now) = (Rounds::default(), 0);
-            for (delivered, lost, late, pressed, span) in told {
-                now += span;
-                let (late, pressed) = (delivered / 4 * late, delivered * pressed);
-                let rtt = span;
-                rounds.judge(&agreement, &Round { now, span, delivered, lost, late, pressed, rtt });
-                prop_assert!(rounds.current <= rate && rounds.current >= rate.min(LEAST_RATE));
-                prop_assert!(rounds.rate(&agreement) <= rate);
-                prop_assert!(u64::from(rounds.nominal) <= NOMINAL_MOST);
-            }
-        }
-    }
-}
+mod tests;
