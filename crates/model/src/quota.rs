@@ -176,12 +176,20 @@ impl Quota {
     }
 
     /// So much of its quota is left, at most all of it, and the period ends then: for whoever keeps the books over
-    /// restarts, or goes by the calendar. Nothing where there is no quota.
-    pub fn set_left(&mut self, now: Time, household: Household, left: Bytes, ends: Time) {
+    /// restarts, or goes by the calendar. `more`: it is asked for more, so at its end connections wait to hear of it, and
+    /// are not taken for spent. Nothing where there is no quota.
+    pub fn set_left(
+        &mut self,
+        now: Time,
+        household: Household,
+        left: Bytes,
+        ends: Time,
+        more: bool,
+    ) {
         let Some(member) = self.households.get_mut(household.0) else { return };
         let Some(spending) = &mut member.spending else { return };
         let ended = spending.ends();
-        spending.set_left(left, ends);
+        spending.set_left(left, ends, more);
         spending.renew(now);
         self.set_period_timer(household.0, Some(ended));
         self.on_class(now, household.0);

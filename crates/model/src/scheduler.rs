@@ -15,6 +15,10 @@
 //! waiting each gets its weight's share, to within a quantum of each and a packet. Who had nothing waiting
 //! begins without debt or credit: silence earns nothing.
 //!
+//! **Flows** of a household take turns, too, a packet each. One that had nothing waiting goes before those that
+//! had, once for each of their turns: an answer of a packet does not wait for everybody's redraw (FQ-CoDel's new flows,
+//! RFC 8290 §3.1).
+//!
 //! **Lanes.** What is interactive goes first, also among households: a keystroke waits for one packet and
 //! for the keystrokes of others. While bulk waits, it is owed its floor of all that leaves, and is paid as
 //! soon as that is a packet's worth: so nobody stops it by calling everything interactive.
@@ -92,8 +96,34 @@ pub struct Snapshot {
 struct Member {
     weight: u32,
     flows: usize,
-    /// By lane: those of its flows that have something waiting, in turn; and what it may still send.
-    lanes: [(List, i64); 2],
+    lanes: [Waiting; 2],
+}
+
+/// A household's flows that have something waiting in a lane.
+#[derive(Debug, Clone)]
+struct Waiting {
+    /// Those that had nothing: before the others, for one turn.
+    fresh: List,
+    /// In turn.
+    others: List,
+    /// Turns of the others.
+    turns: u64,
+    /// What the household may still send.
+    credit: i64,
+}
+
+impl Waiting {
+    const fn new() -> Self {
+        Self { fresh: List::new(0), others: List::new(0), turns: 0, credit: 0 }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.others.is_empty()
+    }
+
+    const fn list(&mut self, fresh: bool) -> &mut List {
+        if fresh { &mut self.fresh } else { &mut self.others }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -101,6 +131,10 @@ struct Queue {
     household: Handle,
     lane: Lane,
     waiting: u64,
+    /// Which of the two lists it stands in.
+    fresh: bool,
+    /// At which of the others' turns it last went before them.
+    preferred: Option<u64>,
 }
 
 /// Flows of households, and whose turn it is.
@@ -134,7 +168,7 @@ impl Scheduler {
 
     /// A household comes; a weight of 0 counts as 1.
     pub fn join(&mut self, weight: u32) -> Household {
-        let lanes = [(List::new(0), 0), (List::new(0), 0)];
+        let lanes = [Waiting::new(), Waiting::new()];
         Household(self.households.insert(Member { weight: weight.max(1), flows: 0, lanes }))
     }
 
@@ -154,7 +188,13 @@ impl Scheduler {
     /// A flow with nothing waiting; `None` when there is no such household.
     pub fn open(&mut self, household: Household, lane: Lane) -> Option<Flow> {
         self.households.get_mut(household.0)?.flows += 1;
-        Some(Flow(self.flows.insert(Queue { household: household.0, lane, waiting: 0 })))
+        Some(Flow(self.flows.insert(Queue {
+            household: household.0,
+            lane,
+            waiting: 0,
+            fresh: false,
+            preferred: None,
+        })))
     }
 
     /// A flow goes, with what waits of it.
@@ -233,29 +273,32 @@ impl Scheduler {
             let household = self.turns[nth].head(&self.households)?;
             let member = self.households.get_mut(household)?;
             let weight = i64::from(member.weight);
-            let (flows, credit) = &mut member.lanes[nth];
-            if *credit <= 0 {
-                *credit = credit.saturating_add(quantum.saturating_mul(weight));
-                if *credit <= 0 {
+            let lane_of = &mut member.lanes[nth];
+            if lane_of.credit <= 0 {
+                let more = quantum.saturating_mul(weight);
+                lane_of.credit = lane_of.credit.saturating_add(more);
+                if lane_of.credit <= 0 {
                     // in debt for more than a turn
                     self.turns[nth].rotate(&mut self.households);
                     continue;
                 }
             }
-            let handle = flows.head(&self.flows)?;
+            let fresh = !lane_of.fresh.is_empty();
+            let handle = lane_of.list(fresh).head(&self.flows)?;
             let queue = self.flows.get_mut(handle)?;
             let bytes = queue.waiting.min(room);
             queue.waiting -= bytes;
+            queue.fresh = false;
             let empty = queue.waiting == 0;
-            *credit = credit.saturating_sub_unsigned(bytes);
-            let over = *credit <= 0;
-            if empty {
-                flows.unlink(&mut self.flows, handle);
-            } else {
-                flows.rotate(&mut self.flows);
+            lane_of.turns += u64::from(!fresh);
+            lane_of.credit = lane_of.credit.saturating_sub_unsigned(bytes);
+            let over = lane_of.credit <= 0;
+            lane_of.list(fresh).unlink(&mut self.flows, handle);
+            if !empty {
+                lane_of.others.push_back(&mut self.flows, handle);
             }
-            if flows.is_empty() {
-                *credit = 0;
+            if lane_of.is_empty() {
+                lane_of.credit = 0;
                 self.turns[nth].unlink(&mut self.households, household);
             } else if over {
                 self.turns[nth].rotate(&mut self.households);
@@ -284,12 +327,15 @@ impl Scheduler {
 
     /// Into its household's turns, and its household into the lane's.
     fn put_in(&mut self, flow: Handle) {
-        let Some(queue) = self.flows.get(flow) else { return };
+        let Some(queue) = self.flows.get_mut(flow) else { return };
         let (household, nth) = (queue.household, queue.lane as usize);
         let Some(member) = self.households.get_mut(household) else { return };
-        let (flows, _) = &mut member.lanes[nth];
-        let first = flows.is_empty();
-        flows.push_back(&mut self.flows, flow);
+        let lane_of = &mut member.lanes[nth];
+        let first = lane_of.is_empty();
+        let fresh = queue.preferred != Some(lane_of.turns);
+        queue.fresh = fresh;
+        queue.preferred = Some(lane_of.turns);
+        lane_of.list(fresh).push_back(&mut self.flows, flow);
         if first {
             self.turns[nth].push_back(&mut self.households, household);
         }
@@ -298,13 +344,13 @@ impl Scheduler {
     /// Out of both, with what waits.
     fn take_out(&mut self, flow: Handle) {
         let Some(queue) = self.flows.get(flow).filter(|queue| queue.waiting > 0) else { return };
-        let (household, nth) = (queue.household, queue.lane as usize);
+        let (household, nth, fresh) = (queue.household, queue.lane as usize, queue.fresh);
         self.waiting[nth] -= queue.waiting;
         let Some(member) = self.households.get_mut(household) else { return };
-        let (flows, credit) = &mut member.lanes[nth];
-        flows.unlink(&mut self.flows, flow);
-        if flows.is_empty() {
-            *credit = 0;
+        let lane_of = &mut member.lanes[nth];
+        lane_of.list(fresh).unlink(&mut self.flows, flow);
+        if lane_of.is_empty() {
+            lane_of.credit = 0;
             self.turns[nth].unlink(&mut self.households, household);
         }
     }

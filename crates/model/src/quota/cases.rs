@@ -154,7 +154,7 @@ fn who_is_cut_is_told_and_not_admitted_until_the_period_ends() {
     quota.on_deadline(quota.deadline());
     assert!(quota.admit(at(60_000), household).is_ok());
     // and a larger quota lets it go on
-    quota.set_left(at(60_001), household, Bytes::ZERO, at(90_000));
+    quota.set_left(at(60_001), household, Bytes::ZERO, at(90_000), false);
     assert!(quota.admit(at(60_001), household).is_err());
     let more = Allowance { bytes: Bytes::new(20), ..plan };
     quota.set_limits(at(60_002), household, Limits { quota: Some(more), ..Limits::default() });

@@ -19,13 +19,15 @@ pub(super) struct Spending {
     /// Periods so far: what was lent in one does not come back in the next.
     epoch: u32,
     spent: bool,
+    /// There may be more than the plan's owner was told yet: what is used up waits.
+    more: bool,
 }
 
 impl Spending {
     /// A period that begins now.
     pub(super) fn new(plan: Allowance, now: Time) -> Self {
         let (ends, spent) = (now + plan.period, plan.bytes == Bytes::ZERO);
-        Self { plan, taken: 0, out: 0, begun: now, ends, epoch: 0, spent }
+        Self { plan, taken: 0, out: 0, begun: now, ends, epoch: 0, spent, more: false }
     }
 
     /// Another plan; what was used of the old one in this period is used of the new one.
@@ -37,11 +39,12 @@ impl Spending {
         self.spent = self.is_over();
     }
 
-    /// So much is left, at most all of it, until then. What is lent now comes off that.
-    pub(super) fn set_left(&mut self, left: Bytes, ends: Time) {
+    /// So much is left, at most all of it, until then, and perhaps more. What is lent now comes off that.
+    pub(super) fn set_left(&mut self, left: Bytes, ends: Time, more: bool) {
         let used = self.plan.bytes.as_u64().saturating_sub(left.as_u64());
         self.taken = used.saturating_add(self.out);
         self.ends = ends;
+        self.more = more;
         self.spent = self.is_over();
     }
 
@@ -56,7 +59,7 @@ impl Spending {
     }
 
     const fn is_over(&self) -> bool {
-        self.left().as_u64() == 0 && self.out == 0
+        self.left().as_u64() == 0 && self.out == 0 && !self.more
     }
 
     pub(super) const fn is_spent(&self) -> bool {
@@ -111,6 +114,7 @@ impl Spending {
         self.ends = self.begun + self.plan.period;
         (self.taken, self.out) = (0, 0);
         self.epoch = self.epoch.wrapping_add(1);
+        self.more = false;
         self.spent = self.is_over();
     }
 }
@@ -157,6 +161,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_up_while_more_is_asked_for_is_not_spent() {
+        let mut spending = Spending::new(plan(1_000), at(0));
+        spending.set_left(Bytes::new(100), at(9), true);
+        let loan = spending.lend(100);
+        assert!(!spending.settle(loan, 100));
+        assert_eq!((spending.available(), spending.is_cut()), (0, false));
+        spending.set_left(Bytes::new(50), at(9), true);
+        assert_eq!(spending.available(), 50);
+        // and there is no more
+        spending.set_left(Bytes::ZERO, at(9), false);
+        assert!(spending.is_cut());
+    }
+
+    #[test]
     fn another_plan_counts_what_was_used() {
         let mut spending = Spending::new(plan(1_000), at(0));
         let loan = spending.lend(900);
@@ -165,7 +183,7 @@ mod tests {
         assert!(spending.is_cut());
         spending.set_plan(plan(2_000));
         assert_eq!((spending.is_cut(), spending.available()), (false, 1_100));
-        spending.set_left(Bytes::new(7), at(3));
+        spending.set_left(Bytes::new(7), at(3), false);
         assert_eq!((spending.left(), spending.ends()), (Bytes::new(7), at(3)));
     }
 }

@@ -9,7 +9,8 @@ const JUMP: Span = Span::from_millis(20);
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Late {
     packets: u64,
-    /// When the first of them arrived, and the bytes of those after it.
+    /// When the first of them was sent and when it arrived, and the bytes of those after it.
+    sent: Time,
     since: Time,
     bytes: u64,
 }
@@ -54,21 +55,37 @@ impl RateHold {
             self.late = Late::default();
             return;
         }
+        let sent = Time::from_nanos(now.as_nanos().saturating_sub(rtt.as_nanos()));
         if self.late.packets == 0 {
-            self.late = Late { packets: 1, since: now, bytes: 0 };
+            self.late = Late { packets: 1, sent, since: now, bytes: 0 };
             return;
         }
         self.late.packets += 1;
         self.late.bytes += bytes;
         let span = now.since(self.late.since);
         // as was_pressed: over the last round trip as much was sent as is under way
-        let sent = self.in_flight as f64 * 8.0 / seconds(rtt);
-        let pressed = sent > 0.5 * self.rate().as_bits_per_second() as f64
-            || 2 * self.in_flight > self.in_flight_cap().as_u64();
+        let under_way = self.in_flight as f64 * 8.0 / seconds(rtt);
+        let rate = self.rate().as_bits_per_second() as f64;
+        let pressed = under_way > 0.5 * rate || 2 * self.in_flight > self.in_flight_cap().as_u64();
         if self.late.packets > FEW && span >= JUMP && pressed {
-            self.queue = Span::from_nanos(rtt.as_nanos() - base.as_nanos());
-            let arrives = self.late.bytes as f64 * 8.0 / seconds(span);
-            self.react(now, base, arrives, self.loss);
+            let bits = self.late.bytes as f64 * 8.0;
+            let arrives = bits / seconds(span);
+            let sent = bits / seconds(sent.since(self.late.sent)).max(1e-9);
+            if self.is_filled() || tells(arrives, sent, rate) {
+                self.queue = Span::from_nanos(rtt.as_nanos() - base.as_nanos());
+                self.react(now, base, arrives, self.loss);
+            }
         }
     }
+
+    /// As much is under way as may be: it is that which limits what is sent.
+    pub(super) fn is_filled(&self) -> bool {
+        10 * self.in_flight > 9 * self.in_flight_cap().as_u64()
+    }
+}
+
+/// Whether what arrives, in bits a second, says how fast the line is: it was sent faster, or as fast as may be.
+/// Otherwise it is what there was to send, and came late for another reason: by acknowledgements that were held back.
+pub(super) fn tells(arrives: f64, sent: f64, rate: f64) -> bool {
+    sent > 0.8 * rate || arrives < 0.9 * sent
 }

@@ -1,7 +1,7 @@
 //! After a pause: half the rate until it shows that the path still bears it (ALGORITHMS E.4, E.10).
 //!
 //! Others may have begun meanwhile on a line that is shared, and routes change. So where little was sent for
-//! longer than two round trips, the next burst begins at half the rate: for one round trip, and for two after
+//! longer than two round trips and a second, as TCP's restart after an idle time-out (RFC 5681 §4.1), the next burst begins at half the rate: for one round trip, and for two after
 //! 10 s, until its first packets are acknowledged and what they say is known (RFC 9959's «unvalidated»
 //! phase, for a rate: at most half of what is remembered). A keystroke or a stream of less than half the
 //! rate never notices. Nothing is saved up: the pacer's slack is two packets.
@@ -11,6 +11,9 @@ use crate::units::{Span, Time};
 
 /// What was known of the path is old after this (E.4's T_stale).
 const STALE: Span = Span::from_secs(10);
+/// No pause: RFC 6298's shortest time-out. E.4's two round trips are less on short paths, where every breath that
+/// somebody takes would be one.
+const BREATH: Span = Span::from_secs(1);
 
 /// How much was sent lately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,13 +34,12 @@ impl Idle {
 
     /// An epoch is over; `full` is whether bytes waited during it.
     pub(super) fn on_epoch(&mut self, now: Time, epoch: &Epoch, full: bool, rtt: Span) {
+        let pause = rtt.saturating_mul(2).max(BREATH);
         *self = match *self {
-            Self::Busy(_) if full && now.since(epoch.ends) <= rtt.saturating_mul(2) => {
-                Self::Busy(epoch.ends)
-            }
+            Self::Busy(_) if full && now.since(epoch.ends) <= pause => Self::Busy(epoch.ends),
             Self::Busy(until) => {
                 let until = if full { epoch.ends } else { until };
-                match now.since(until) > rtt.saturating_mul(2) {
+                match now.since(until) > pause {
                     true => Self::Resting(until),
                     false => Self::Busy(until),
                 }

@@ -1,5 +1,6 @@
 //! What became of an epoch's packets says what its rate did.
 
+use super::arrival::tells;
 use super::epoch::{Epoch, Purpose};
 use super::{BURSTS, ENOUGH, FEW, REST, RateHold, TRAIN, seconds};
 use crate::units::{Span, Time};
@@ -44,11 +45,13 @@ impl RateHold {
         let waits = self.queue > self.tolerated();
         let drops = self.drops(epoch, base);
         if let Some(reaction) = self.reaction {
-            if epoch.begun >= reaction.shows {
+            if epoch.begun >= reaction.shows && (!waits || self.tells(epoch)) {
                 self.on_shown(now, epoch, reaction, base, shortest);
             }
-        } else if (waits && self.was_pressed(epoch)) || drops.is_some() {
-            let arrives = self.arrives(base);
+        } else if (waits && self.was_pressed(epoch) && self.tells(epoch)) || drops.is_some() {
+            // where less is sent by now, what arrived lately is that; all of the epoch's stood in a queue
+            let recent = self.arrives(base);
+            let arrives = if self.is_filled() { recent } else { recent.max(epoch.arrival_rate()) };
             self.react(now, base, arrives, drops.unwrap_or(loss));
         }
     }
@@ -57,6 +60,11 @@ impl RateHold {
     /// little arrives, and that says nothing of the line: it stood still, or acknowledgements did.
     pub(super) fn was_pressed(&self, epoch: &Epoch) -> bool {
         epoch.sent_rate() > 0.5 * epoch.rate || 2 * self.in_flight > self.in_flight_cap().as_u64()
+    }
+
+    /// Whether an epoch's arrival says how fast the line is.
+    fn tells(&self, epoch: &Epoch) -> bool {
+        self.is_filled() || tells(epoch.arrival_rate(), epoch.sent_rate(), epoch.rate)
     }
 
     /// Bits a second that arrived over the last round trip.

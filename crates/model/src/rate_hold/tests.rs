@@ -1,6 +1,8 @@
 //! The controller over the model's own link, with a sender that always has something to send.
 
 mod limits;
+mod rounds;
+mod screens;
 mod sharing;
 
 use super::*;
@@ -20,6 +22,10 @@ fn loss(percent: f64) -> Loss {
         Some(Share::NONE) | None => Loss::None,
         Some(share) => Loss::Independent(share, LossUnit::Packet),
     }
+}
+
+fn packet(id: u64, bytes: u32) -> Packet {
+    Packet { id, bytes, class: 0, flow: 0, segments: 1, ecn_capable: false }
 }
 
 fn at(seconds: f64) -> Time {
@@ -119,14 +125,7 @@ fn drive(config: Config, path: &Path, seconds: u64, informed: bool) -> (Seen, Ra
             pacer.on_sent(now, SIZE);
             flight.push_back((number, now, Told { epoch, bytes: SIZE }));
             seen.offered[second] += 1;
-            let packet = Packet {
-                id: number,
-                bytes: 1_500,
-                class: 0,
-                flow: 0,
-                segments: 1,
-                ecn_capable: false,
-            };
+            let packet = packet(number, 1_500);
             if link.offer(now, packet) == crate::link::Offered::Dropped {
                 seen.dropped[second] += 1;
             }

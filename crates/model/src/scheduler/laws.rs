@@ -71,6 +71,29 @@ fn a_keystroke_waits_for_keystrokes_alone() {
 }
 
 #[test]
+fn an_answer_goes_before_redraws_and_not_for_ever() {
+    let mut scheduler = scheduler();
+    let household = scheduler.join(1);
+    (0..20).for_each(|_| {
+        open(&mut scheduler, household, Lane::Interactive, 60_000);
+    });
+    served(&mut scheduler, 100);
+    let answer = open(&mut scheduler, household, Lane::Interactive, 140);
+    assert_eq!(scheduler.next(ROOM).map(|turn| turn.flow), Some(answer));
+    // two that always have a little again do not stop the others
+    let busy = [0, 1].map(|_| open(&mut scheduler, household, Lane::Interactive, 100));
+    let mut of_others = 0;
+    for _ in 0..300 {
+        let turn = scheduler.next(ROOM).unwrap();
+        match busy.contains(&turn.flow) {
+            true => scheduler.on_waiting(turn.flow, Bytes::new(100)),
+            false => of_others += 1,
+        }
+    }
+    assert!(of_others >= 95, "{of_others} of 300");
+}
+
+#[test]
 fn bulk_has_its_floor_whatever_is_called_interactive() {
     let mut scheduler = scheduler();
     let (greedy, other) = (scheduler.join(1), scheduler.join(1));

@@ -235,5 +235,7 @@ fn sleep(shared: &Shared, socket: &UdpSocket, nanos: Option<u64>, deaf: Span) {
         }
     };
     shared.asleep.store(false, Ordering::Release);
-    let _ = rustix::io::read(&shared.bell, &mut [0_u8; 8]);
+    if !waited[0].revents().is_empty() {
+        let _ = rustix::io::read(&shared.bell, &mut [0_u8; 8]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::super::controller::Fate;
 use super::super::flow::{End, Flow};
-use super::super::lane::{About, Heard};
+use super::super::lane::{About, Heard, Lane};
 use super::super::{Event, FlowId};
 use super::{EARLY, Tunnel};
 use crate::frame::{Frame, Hello, Open, Opening};
@@ -37,11 +37,12 @@ impl Tunnel {
     }
 
     fn greet(&mut self, nth: usize) {
-        let hello = self.hello(nth);
-        let Some(lane) = &mut self.lanes[nth] else { return };
-        if !lane.connected || lane.control.is_some() {
+        let new = |lane: &Lane| lane.connected && lane.control.is_none();
+        if !self.lanes[nth].as_ref().is_some_and(new) {
             return;
         }
+        let hello = self.hello(nth);
+        let Some(lane) = &mut self.lanes[nth] else { return };
         if let Some(control) = lane.open() {
             lane.control = Some(control);
             self.promised = self.promised.max(hello.window);
