@@ -8,6 +8,7 @@
 use crate::account::{AccountId, Credential};
 use crate::backoff::{Backoff, Patience};
 use crate::directory::Directory;
+use crate::hashing::Hashing;
 use crate::password;
 use ekiden_model::units::{Span, Time};
 use ring::hmac;
@@ -17,7 +18,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What became of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +33,15 @@ pub enum Verdict {
     Busy,
 }
 
-/// Attempts that wait to be looked at: at 20 ms each the last of them waits 1.3 s.
+/// Attempts that wait to be looked at: at 40 ms each the last of them waits 2.6 s.
 const QUEUE: usize = 64;
 /// Verdicts kept: a few devices each of some thousands of households; 1 MiB.
 const KEPT: usize = 16_384;
 /// ALGORITHMS C.9: cached credentials are good for 24 h.
 const GOOD_FOR: Span = Span::from_secs(24 * 3600);
 
-/// Guessing from one address: beyond a few typing mistakes it is at most one in five minutes.
-const BY_ADDRESS: Patience = Patience {
+/// Guessing one user's password from one address: beyond a few typing mistakes it is at most one in five minutes.
+const BY_BOTH: Patience = Patience {
     free: 5,
     first: Span::from_secs(1),
     most: Span::from_secs(300),
@@ -49,7 +50,10 @@ const BY_ADDRESS: Patience = Patience {
 };
 /// Guessing one user's password from anywhere. The longest wait is short, since whoever guesses makes the
 /// user wait too who was not known before.
-const BY_USER: Patience = Patience { free: 10, most: Span::from_secs(60), ..BY_ADDRESS };
+const BY_USER: Patience = Patience { free: 10, most: Span::from_secs(60), ..BY_BOTH };
+/// Users guessed at from one address, each counted once: a village behind one address may have as many devices with
+/// an old password, and none of them stops its neighbours.
+const BY_ADDRESS: Patience = Patience { free: 30, ..BY_BOTH };
 
 type Digest = [u8; 32];
 
@@ -61,8 +65,17 @@ pub struct Attempts {
     kept: Mutex<Kept>,
     addresses: Mutex<Backoff<IpAddr>>,
     users: Mutex<Backoff<Digest>>,
+    both: Mutex<Backoff<Digest>>,
     waiting: AtomicUsize,
     turn: Arc<Semaphore>,
+    hashing: Hashing<OwnedSemaphorePermit>,
+}
+
+/// Against whom a wrong guess is held.
+struct Who {
+    address: IpAddr,
+    user: Digest,
+    both: Digest,
 }
 
 /// Verdicts by a keyed hash of user, password and what the password was compared with: when that changes,
@@ -77,7 +90,7 @@ impl Attempts {
     /// None yet.
     ///
     /// # Errors
-    /// When the system gives no random bytes.
+    /// When the system gives no random bytes, or no thread.
     pub fn new() -> Result<Self, String> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         // now, and not while somebody waits
@@ -88,8 +101,11 @@ impl Attempts {
             kept: Mutex::default(),
             addresses: Mutex::new(Backoff::new(BY_ADDRESS)),
             users: Mutex::new(Backoff::new(BY_USER)),
+            both: Mutex::new(Backoff::new(BY_BOTH)),
             waiting: AtomicUsize::new(0),
             turn: Arc::new(Semaphore::new(1)),
+            hashing: Hashing::begin()
+                .map_err(|error| format!("no thread for passwords: {error}"))?,
         })
     }
 
@@ -114,8 +130,8 @@ impl Attempts {
         {
             return Verdict::Known(account);
         }
-        let (address, name) = (network(from), self.digest(&[user]));
-        let wait = self.wait(now, &address, &name);
+        let who = self.who(from, user);
+        let wait = self.wait(now, &who);
         if wait > Span::ZERO {
             return Verdict::Wait(wait);
         }
@@ -123,35 +139,41 @@ impl Attempts {
         let Ok(turn) = Arc::clone(&self.turn).acquire_owned().await else { return Verdict::Busy };
         // many wait their turn while the first of them are found wrong
         let now = self.now();
-        let wait = self.wait(now, &address, &name);
+        let wait = self.wait(now, &who);
         if wait > Span::ZERO {
             return Verdict::Wait(wait);
         }
-        let (password, stored) = (password.to_owned(), stored.to_owned());
-        let work = tokio::task::spawn_blocking(move || {
-            let right = password::matches(&password, &stored);
-            // whoever asked may have gone: the next one begins only now
-            drop(turn);
-            right
-        });
-        let right = work.await.unwrap_or(false);
+        let right = self.hashing.matches(password, stored, turn).await;
         match account.filter(|_| right) {
             Some(account) => {
                 self.keep(digest, account);
                 Verdict::Known(account)
             }
             None => {
-                let now = self.now();
-                locked(&self.addresses).on_failure(now, &address);
-                locked(&self.users).on_failure(now, &name);
+                self.on_wrong(&who);
                 Verdict::Wrong
             }
         }
     }
 
-    fn wait(&self, now: Time, address: &IpAddr, user: &Digest) -> Span {
-        let by_address = locked(&self.addresses).wait(now, address);
-        by_address.max(locked(&self.users).wait(now, user))
+    fn who(&self, from: IpAddr, user: &str) -> Who {
+        let address = network(from);
+        let both = self.digest(&[&address.to_string(), user]);
+        Who { address, user: self.digest(&[user]), both }
+    }
+
+    fn wait(&self, now: Time, who: &Who) -> Span {
+        let by_address = locked(&self.addresses).wait(now, &who.address);
+        let by_user = locked(&self.users).wait(now, &who.user);
+        by_address.max(by_user).max(locked(&self.both).wait(now, &who.both))
+    }
+
+    fn on_wrong(&self, who: &Who) {
+        let now = self.now();
+        if locked(&self.both).on_failure(now, &who.both) == 1 {
+            locked(&self.addresses).on_failure(now, &who.address);
+        }
+        locked(&self.users).on_failure(now, &who.user);
     }
 
     fn now(&self) -> Time {
@@ -279,6 +301,9 @@ mod tests {
         }
         assert_eq!(verdicts[..6], [Verdict::Wrong; 6]);
         assert!(matches!(verdicts[6], Verdict::Wait(_)), "{verdicts:?}");
+        // a neighbour behind the same address
+        let other = attempts.look_at(&directory, "otto", "a wrong password", from(1)).await;
+        assert_eq!(other, Verdict::Wrong);
         // the same address, the same user
         let known = attempts.look_at(&directory, "anna", "right password", from(1)).await;
         assert_eq!(known, Verdict::Known(AccountId(7)));
@@ -298,6 +323,18 @@ mod tests {
         attempts.waiting.store(QUEUE, Relaxed);
         let waits = attempts.look_at(&directory, "anna", "a wrong password", from(100)).await;
         assert!(matches!(waits, Verdict::Wait(_)), "{waits:?}");
+    }
+
+    #[test]
+    fn who_guesses_at_many_users_waits() {
+        let attempts = Attempts::new().unwrap();
+        let waits = |user: usize| {
+            let who = attempts.who(from(1), &format!("user {user}"));
+            let wait = attempts.wait(attempts.now(), &who);
+            attempts.on_wrong(&who);
+            wait > Span::ZERO
+        };
+        assert_eq!((0..40).position(waits), Some(31));
     }
 
     #[tokio::test]

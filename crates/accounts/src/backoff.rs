@@ -45,8 +45,8 @@ impl<K: Ord + Clone> Backoff<K> {
         self.known.get(who).map_or(Span::ZERO, |failures| failures.until.since(now))
     }
 
-    /// `who` guessed wrong.
-    pub fn on_failure(&mut self, now: Time, who: &K) {
+    /// `who` guessed wrong, for so many times now.
+    pub fn on_failure(&mut self, now: Time, who: &K) -> u32 {
         let Patience { free, first, most, forget, remembered } = self.patience;
         if !self.known.contains_key(who) && self.known.len() >= remembered {
             self.make_room(now);
@@ -63,6 +63,7 @@ impl<K: Ord + Clone> Backoff<K> {
                 first.saturating_mul(1_u64.checked_shl(beyond).unwrap_or(u64::MAX)).min(most);
             failures.until = now + wait;
         }
+        failures.count
     }
 
     fn make_room(&mut self, now: Time) {
@@ -111,7 +112,9 @@ mod tests {
     #[test]
     fn after_a_while_all_is_forgotten() {
         let mut backoff = Backoff::new(PATIENCE);
-        (0..9).for_each(|_| backoff.on_failure(at(0), &"a"));
+        for _ in 0..9 {
+            backoff.on_failure(at(0), &"a");
+        }
         backoff.on_failure(at(900), &"a");
         assert_eq!(backoff.wait(at(900), &"a"), Span::ZERO);
     }

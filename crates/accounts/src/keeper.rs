@@ -46,6 +46,17 @@ pub enum KeeperError {
     System(String),
 }
 
+/// What a relay may carry of a quota. Bytes since its period began, both directions together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// So many.
+    pub may: u64,
+    /// So many of them it has.
+    pub used: u64,
+    /// It may be more in a moment: the database is asked.
+    pub more: bool,
+}
+
 /// How a keeper stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
@@ -149,24 +160,24 @@ impl Keeper {
         locked(&self.journal).add(account, begun, down, up);
     }
 
-    /// What this relay may carry for a household in this period, and has carried: bytes. `None` without a
-    /// quota. Alone it may carry all of it; of a quota that several share a slice beyond what was granted, as long as
-    /// there is more to be had: nobody is to be taken for spent while it is asked for.
+    /// What this relay may carry for a household in this period. `None` without a quota. Alone it may carry all of it; of
+    /// one that several share what it was granted, and a slice ahead as long as there may be more to be had.
     #[must_use]
-    pub fn allowance(&self, account: AccountId) -> Option<(u64, u64)> {
+    pub fn part(&self, account: AccountId) -> Option<Part> {
         let directory = self.directory();
         let quota = directory.get(account)?.attributes.quota_bytes()?.as_u64();
         let begun = self.begun(account);
         let (down, up) = locked(&self.journal).used(account, begun);
         let used = down.saturating_add(up);
         if self.address.is_none() {
-            return Some((quota, used));
+            return Some(Part { may: quota, used, more: false });
         }
+        let is_away = locked(&self.state).0.is_some();
         let mut leases = locked(&self.leases);
         let lease = leases.entry((account, begun)).or_insert_with(|| Lease::new(quota));
         lease.on_used(used);
-        let ahead = if lease.is_exhausted() { 0 } else { lease.slice() };
-        Some((lease.may().saturating_add(ahead).min(quota), used))
+        let may = lease.may().min(quota);
+        Some(Part { may, used, more: may < quota && !lease.is_exhausted() && !is_away })
     }
 
     /// How it stands.
@@ -183,6 +194,14 @@ impl Keeper {
             unsettled: locked(&self.journal).unsettled().len(),
             relays: locked(&self.relays).clone(),
         }
+    }
+
+    /// The database, for whoever manages households. What is changed in it is seen here at the next look.
+    ///
+    /// # Errors
+    /// When it is away.
+    pub async fn database(&self) -> Result<Store, StoreError> {
+        self.store().await
     }
 
     /// Writes, looks and settles until it is dropped.
@@ -246,7 +265,6 @@ impl Keeper {
                     }
                 }
                 Err(error) => {
-                    locked(&self.leases).values_mut().for_each(Lease::on_away);
                     let before = locked(&self.state).0.replace(error.to_string());
                     if before.is_none() {
                         tracing::warn!("{error}; households stay as they are known here");

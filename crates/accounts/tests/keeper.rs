@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Postgres, household, prefix};
-use ekiden_accounts::{AccountId, Credential, Keeper, Store, Verdict, hash};
+use ekiden_accounts::{AccountId, Credential, Keeper, Part, Store, Verdict, hash};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,8 +91,8 @@ async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
         wait_for("the household everywhere", || knows(relay, "100.64.0.7") == Some(id)).await;
         // asked for the first time, it is asked for in the database; until then a slice may be used ahead
         let slice = quota / 64;
-        assert_eq!(relay.allowance(id), Some((slice, 0)));
-        wait_for("a slice", || relay.allowance(id).unwrap().0 > slice).await;
+        assert_eq!(relay.part(id), Some(Part { may: slice, used: 0, more: true }));
+        wait_for("a slice", || relay.part(id).unwrap().may > slice).await;
     }
     store.close().await;
     postgres.stop();
@@ -100,6 +100,8 @@ async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
         relay.used(id, 1000, 1);
         wait_for("noticing that it is away", || relay.standing().away.is_some()).await;
         assert_eq!(knows(relay, "100.64.0.7"), Some(id));
+        // nobody waits for an answer that does not come
+        assert!(!relay.part(id).unwrap().more);
     }
     // one is started again meanwhile
     let again = relays.pop().unwrap();
@@ -126,7 +128,7 @@ async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
     let usage = store.usage(0).await.unwrap();
     assert_eq!((usage[0].down, usage[0].up), (3500, 503));
     assert_eq!(store.relays().await.unwrap().len(), 3);
-    let granted: u64 = relays.iter().map(|relay| relay.allowance(id).unwrap_or_default().0).sum();
+    let granted: u64 = relays.iter().map(|relay| relay.part(id).unwrap().may).sum();
     // and a slice ahead each
     assert!(granted <= quota + 3 * (quota / 64));
 }

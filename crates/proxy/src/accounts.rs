@@ -46,7 +46,8 @@ pub enum LogIn {
 /// An attempt that is being looked at.
 pub type Looking<'a> = Pin<Box<dyn Future<Output = LogIn> + Send + 'a>>;
 
-/// What is known of households. Everything but a log-in is answered at once, from memory.
+/// What is known of households. Everything but a log-in is answered at once, from memory. What they use is asked of
+/// [`Households::usage`](crate::households::Households::usage), by name.
 pub trait Directory: fmt::Debug + Send + Sync {
     /// The household at an address; `Err`: it may not come in now, and why.
     fn at(&self, address: IpAddr) -> Option<Result<Arc<Member>, String>>;
@@ -63,10 +64,6 @@ pub trait Directory: fmt::Debug + Send + Sync {
     /// # Errors
     /// Why not, in words.
     fn may_stay(&self, id: i64) -> Result<(), String>;
-
-    /// A household used so many more payload bytes, towards it and from it. Told several times a second, and
-    /// when a connection ends.
-    fn used(&self, id: i64, down: u64, up: u64);
 
     /// How it stands, for the status.
     fn status(&self) -> crate::status::AccountsStatus;

@@ -65,7 +65,8 @@ pub(crate) fn check(
     allowed: &impl Fn(IpAddr) -> Result<(), Denied>,
 ) -> Result<(), Failure> {
     allowed(address.ip())?;
-    if world.settings.listen.iter().any(|listen| reaches(*listen, address)) {
+    let own = world.settings.listen.iter().chain(&world.settings.closed);
+    if own.into_iter().any(|listen| reaches(*listen, address)) {
         return Err(Failure::new(Kind::Loop, format!("{address} is this relay itself")));
     }
     match leg.leg.socket.source {

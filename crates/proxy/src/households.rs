@@ -1,7 +1,7 @@
 //! Households: who may have how much of the relay, driven by [`ekiden_model::quota`].
 //!
 //! ```text
-//! set(), remove(), set_left()   what a household may, from now on, on connections that run too
+//! set(), remove(), set_until()  what a household may, from now on, on connections that run too
 //! admit()                       a connection of a household: a Member, or why not
 //! Member, Meter                 asked before bytes are read; says how many may go, else wakes when
 //! usage()                       what each has used, since the start
@@ -195,16 +195,21 @@ impl Households {
         .end()
     }
 
-    /// So much of a household's quota is left, and its period ends after so long: for whoever keeps the books over
-    /// restarts or goes by the calendar. `false` where there is no such household, or it has no quota.
-    pub fn set_left(&self, name: &str, left: Bytes, ends_in: Span) -> bool {
+    /// A household may go on until [`Households::usage`] says so many bytes, both directions together, and its period
+    /// ends after so long: for whoever keeps the books over restarts or goes by the calendar, from the same count.
+    /// `more`: there it waits to hear of more, and is not taken for spent.
+    /// `false` where there is no such household, or it has no quota.
+    pub fn set_until(&self, name: &str, until: u64, ends_in: Span, more: bool) -> bool {
         self.change(|state, now| {
             let home = state.homes.get(name).filter(|home| home.limits.quota.is_some());
-            let household = home.and_then(|home| home.household);
-            if let Some(household) = household {
-                state.quota.set_left(now, household, left, now + ends_in);
-            }
-            household.is_some()
+            let Some((household, home)) = home.and_then(|home| Some((home.household?, home)))
+            else {
+                return false;
+            };
+            let [up, down] = home.used.get();
+            let left = Bytes::new(until.saturating_sub(up.saturating_add(down)));
+            state.quota.set_left(now, household, left, now + ends_in, more);
+            true
         })
     }
 
@@ -259,17 +264,20 @@ impl Households {
         }
     }
 
-    /// A connection of the household of this name, whoever said so. `None`: nothing limits it.
+    /// A connection of the household of this name, whoever said so. It is counted from its first byte: one that
+    /// nobody has said the limits of yet has none until then.
     pub(crate) fn admit_known(
         self: &Arc<Self>,
         name: &str,
         entry: Option<&Arc<Entry>>,
-    ) -> Result<Option<Arc<Member>>, NotAdmitted> {
-        if !self.wanted.load(Relaxed) {
-            return Ok(None);
-        }
-        let refused = |why| NotAdmitted::Household(name.into(), why);
-        self.admit(name, entry).map(Some).map_err(refused)
+    ) -> Result<Arc<Member>, NotAdmitted> {
+        self.change(|state, now| {
+            // one that was removed stays so
+            if !state.homes.contains_key(name) {
+                state.set(now, name, Limits::default());
+            }
+        });
+        self.admit(name, entry).map_err(|why| NotAdmitted::Household(name.into(), why))
     }
 
     /// A connection of a household.

@@ -10,7 +10,8 @@ use crate::status::ConnectionStatus;
 use crate::world::NamedLeg;
 use ekiden_linux::clock;
 use ekiden_linux::socket;
-use ekiden_model::traffic::Bursts;
+use ekiden_model::scheduler::Lane;
+use ekiden_model::traffic::{Bursts, Class};
 use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -78,7 +79,7 @@ pub(crate) struct Registry {
     most: AtomicUsize,
     pub(crate) totals: Totals,
     pub(crate) resources: Arc<Resources>,
-    /// Whoever wants to know what households use.
+    /// Whoever knows which households may be served.
     directory: Option<Arc<dyn Directory>>,
 }
 
@@ -121,12 +122,14 @@ pub(crate) struct Entry {
     /// It is to end, if its task was not known yet when that was decided.
     ended: AtomicBool,
     /// Its place in its household.
-    pub(crate) share: OnceLock<Weak<households::Member>>,
+    pub(crate) share: Mutex<Weak<households::Member>>,
 }
 
 #[derive(Debug)]
 struct Detail {
     bursts: Bursts,
+    /// Where its legs stand that share a rate held in the kernel.
+    lane: Lane,
     last: Time,
     destination: Option<String>,
     through: Arc<[String]>,
@@ -134,8 +137,6 @@ struct Detail {
     route: Option<Arc<str>>,
     /// The household it belongs to.
     member: Option<Arc<Member>>,
-    /// Bytes from the client and to it that were told of, or are nobody's.
-    told: (u64, u64),
     client: Option<SeenLeg>,
     upstream: Option<SeenLeg>,
 }
@@ -161,12 +162,12 @@ impl Registry {
             bytes_spliced: AtomicU64::new(0),
             detail: Mutex::new(Detail {
                 bursts: Bursts::new(now),
+                lane: Lane::Interactive,
                 last: now,
                 destination: None,
                 through: Arc::new([]),
                 route: None,
                 member: None,
-                told: (0, 0),
                 client: None,
                 upstream: None,
             }),
@@ -175,7 +176,7 @@ impl Registry {
             silent: AtomicBool::new(false),
             task: OnceLock::new(),
             ended: AtomicBool::new(false),
-            share: OnceLock::new(),
+            share: Mutex::default(),
         });
         self.totals.accepted.fetch_add(1, Relaxed);
         let mut live = locked(&self.live);
@@ -201,17 +202,12 @@ impl Registry {
         live.len()
     }
 
-    /// Tells what households used, and ends connections of those that may not be served any more.
+    /// Ends connections of households that may not be served any more.
     pub(crate) fn look_at_members(&self) {
         let Some(directory) = &self.directory else { return };
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
         let mut asked = BTreeMap::new();
-        let mut used = BTreeMap::<i64, (u64, u64)>::new();
         for entry in live {
-            if let Some((id, up, down)) = entry.untold() {
-                let sum = used.entry(id).or_default();
-                *sum = (sum.0 + up, sum.1 + down);
-            }
             let Some(member) = entry.member() else { continue };
             let stays =
                 *asked.entry(member.id).or_insert_with(|| match directory.may_stay(member.id) {
@@ -225,9 +221,6 @@ impl Registry {
                 entry.reset_on_close();
                 entry.task.get().inspect(|task| task.abort());
             }
-        }
-        for (id, (up, down)) in used {
-            directory.used(id, down, up);
         }
     }
 
@@ -270,7 +263,6 @@ impl Registry {
 impl Drop for Registered {
     fn drop(&mut self) {
         locked(&self.registry.live).remove(&self.entry.id);
-        self.set_member(None);
     }
 }
 
@@ -298,6 +290,7 @@ impl Registered {
             let mut detail = locked(&entry.detail);
             detail.last = now;
             detail.bursts.on_moved(now, up + down);
+            detail.go_by_class();
         }
         if entry.silent.load(Relaxed) {
             self.registry.resources.tunnel_moved(entry);
@@ -313,13 +306,9 @@ impl Registered {
         locked(&self.entry.detail).destination = Some(destination);
     }
 
-    /// The household it belongs to from now on; what it used so far is the one's before.
+    /// The household it belongs to from now on.
     pub(crate) fn set_member(&self, member: Option<Arc<Member>>) {
-        let used = self.entry.untold();
         locked(&self.entry.detail).member = member;
-        if let (Some(directory), Some((id, up, down))) = (&self.registry.directory, used) {
-            directory.used(id, down, up);
-        }
     }
 
     pub(crate) fn set_protocol(&self, protocol: Protocol) {
@@ -342,6 +331,10 @@ impl Registered {
     pub(crate) fn set_upstream_leg(&self, through: Arc<[String]>, leg: Option<SeenLeg>) {
         let mut detail = locked(&self.entry.detail);
         detail.through = through;
+        // one that was opened just now stands before the others
+        if let Some(leg) = leg.as_ref().filter(|_| detail.lane == Lane::Bulk) {
+            leg.set_lane(Lane::Bulk);
+        }
         detail.upstream = leg;
     }
 
@@ -382,6 +375,18 @@ impl Detail {
     fn look(&mut self) {
         [&mut self.client, &mut self.upstream].into_iter().flatten().for_each(SeenLeg::look);
     }
+
+    /// What is bulk waits for what is not.
+    fn go_by_class(&mut self) {
+        let lane = match self.bursts.class() {
+            Class::Bulk => Lane::Bulk,
+            Class::Unknown | Class::Interactive => Lane::Interactive,
+        };
+        if std::mem::replace(&mut self.lane, lane) != lane {
+            let legs = [&self.client, &self.upstream].into_iter().flatten();
+            legs.for_each(|leg| leg.set_lane(lane));
+        }
+    }
 }
 
 impl Entry {
@@ -397,16 +402,6 @@ impl Entry {
     /// The household it belongs to.
     pub(crate) fn member(&self) -> Option<Arc<Member>> {
         locked(&self.detail).member.clone()
-    }
-
-    /// What its household used since this was asked last: whose, bytes up and down.
-    fn untold(&self) -> Option<(i64, u64, u64)> {
-        let mut detail = locked(&self.detail);
-        let now = (self.bytes_up.load(Relaxed), self.bytes_down.load(Relaxed));
-        let before = std::mem::replace(&mut detail.told, now);
-        let used = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
-        let member = detail.member.as_ref().filter(|_| used != (0, 0))?;
-        Some((member.id, used.0, used.1))
     }
 
     /// The sockets of its legs that are open.

@@ -7,6 +7,7 @@ use ekiden_linux::answer::{Answer, Outcomes};
 use ekiden_linux::socket;
 use ekiden_linux::tcp_info::TcpInfo;
 use ekiden_model::path_mtu::{Facts, PathMtu};
+use ekiden_model::scheduler::Lane;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -61,6 +62,17 @@ impl SeenLeg {
             delivered: info.delivered.unwrap_or(0).into(),
         });
         self.leg.known.on_verdict(&self.leg.name, self.peer, verdict, self.path.passed());
+    }
+
+    /// Where it shares a rate that the kernel holds: in this lane from now on.
+    pub(crate) fn set_lane(&self, lane: Lane) {
+        let Some(group) = &self.leg.leg.socket.rate else { return };
+        let Some(stream) = self.stream.upgrade() else { return };
+        let fd = stream.as_fd();
+        if socket::congestion(fd).is_ok_and(|name| name == group.control()) {
+            // out of memory, it stays where it is
+            let _ = group.join(fd, 1, lane);
+        }
     }
 
     /// The kernel's figures; `None` when the socket is closed already.

@@ -30,15 +30,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
-/// Between two looks at what households use and whose connections may stay: these end within a second, with
-/// the time in which a change is heard of.
+/// Between two looks at whose connections may stay: these end within a second, with the time in which a change
+/// is heard of.
 const MEMBERS: Duration = Duration::from_millis(200);
 
 /// Why a relay did not start, or did not take a new configuration.
@@ -289,7 +289,7 @@ async fn beat(registry: Arc<Registry>) {
     }
 }
 
-/// Tells what households use, and ends what belongs to those that may not be served any more.
+/// Ends what belongs to households that may not be served any more.
 async fn members(registry: Arc<Registry>) {
     let mut look = tokio::time::interval(MEMBERS);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -465,7 +465,7 @@ impl Inner {
             address,
             hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
             arrival,
-            share: OnceLock::new(),
+            place: Mutex::default(),
             sealed: false,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),

@@ -11,7 +11,7 @@ use crate::households::{self, NotAdmitted};
 use crate::http::exchange::Upgraded;
 use crate::http::{forward, reply};
 use crate::incoming::{Incoming, close_gently, write_all};
-use crate::registry::{Protocol, Registered, State};
+use crate::registry::{Entry, Protocol, Registered, State, locked};
 use crate::relay::{Ended, Side, relay};
 use crate::resources::{Managed, Resources, Turned, turn_away};
 use crate::seen_leg::SeenLeg;
@@ -31,7 +31,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -45,14 +45,24 @@ pub(crate) struct Session {
     pub(crate) address: SocketAddr,
     /// The flow it is the outer end of, where it came out of a tunnel.
     pub(crate) arrival: Option<Arc<Arrival>>,
-    /// Its place in its household, if it belongs to one.
-    pub(crate) share: OnceLock<Arc<households::Member>>,
+    /// Its place in its household.
+    pub(crate) place: Mutex<Place>,
     /// Whether it came within TLS.
     pub(crate) sealed: bool,
     /// Through how many tunnels it has come.
     pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
     pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// A connection's place in its household.
+#[derive(Debug, Default)]
+pub(crate) enum Place {
+    /// It has not asked for one.
+    #[default]
+    Unasked,
+    /// It has one, as a connection of this account, or of none. `None`: nothing limits it.
+    Taken(Option<i64>, Option<Arc<households::Member>>),
 }
 
 /// A tunnel that is open at both ends.
@@ -148,30 +158,46 @@ impl Session {
         }
     }
 
-    /// Takes its place in the household whose account it is of, or that claims it by where it comes from. The
-    /// first holds for the whole connection.
+    /// Takes its place in the household whose account it is of, or that claims it by where it comes from. It stays
+    /// there until it is another account's: then it goes to that one, and counts as a connection that comes.
     pub(crate) fn join_household(&self) -> Result<(), NotAdmitted> {
-        if self.share.get().is_some() {
+        let (entry, households) = (&self.registered.entry, &self.world.means.households);
+        let member = entry.member();
+        let whose = member.as_ref().map(|member| member.id);
+        let mut place = locked(&self.place);
+        if matches!(&*place, Place::Taken(before, _) if *before == whose) {
             return Ok(());
         }
-        let (entry, households) = (&self.registered.entry, &self.world.means.households);
-        let share = match entry.member() {
-            Some(member) => households.admit_known(&member.name, Some(entry))?,
+        *place = Place::Unasked;
+        let share = match member {
+            Some(member) => Some(households.admit_known(&member.name, Some(entry))?),
             None => {
                 let relay = self.arrival.as_ref().map(|arrival| arrival.relay());
                 households.receive(self.address.ip(), relay, Some(entry))?
             }
         };
-        if let Some(share) = share {
-            let _ = entry.share.set(Arc::downgrade(&share));
-            let _ = self.share.set(share);
-        }
+        *locked(&entry.share) = share.as_ref().map(Arc::downgrade).unwrap_or_default();
+        *place = Place::Taken(whose, share);
         Ok(())
     }
 
     /// Its place in the household whose bytes its bytes are; `None`: nothing limits them.
-    pub(crate) fn share(&self) -> Option<&Arc<households::Member>> {
-        self.share.get()
+    pub(crate) fn share(&self) -> Option<Arc<households::Member>> {
+        match &*locked(&self.place) {
+            Place::Taken(_, share) => share.clone(),
+            Place::Unasked => None,
+        }
+    }
+
+    /// The place of a connection whose client goes on within another, whose it is from now on.
+    fn hand_over(&self, inner: &Arc<Entry>) -> Place {
+        let place = std::mem::take(&mut *locked(&self.place));
+        if let Place::Taken(_, Some(share)) = &place {
+            share.seat(inner);
+            *locked(&inner.share) = Arc::downgrade(share);
+            *locked(&self.registered.entry.share) = Weak::new();
+        }
+        place
     }
 
     /// Waits until so many bytes of payload may go.
@@ -221,12 +247,14 @@ impl Session {
         }
     }
 
-    /// What the same client says within TLS, which comes out of `stream`.
+    /// What the same client says within TLS, which comes out of `stream`. Its place in its household goes to the
+    /// first of them; others take their own.
     pub(crate) fn within(&self, stream: TcpStream) -> Self {
         let client = Arc::new(stream);
         let managed = self.resources().manage(&client, &self.world.client_leg.leg, None);
         let registered = self.registered.within();
         registered.entry.legs[0].store(managed.id, Relaxed);
+        let place = Mutex::new(self.hand_over(&registered.entry));
         Self {
             world: Arc::clone(&self.world),
             registered,
@@ -234,7 +262,7 @@ impl Session {
             managed,
             address: self.address,
             arrival: None,
-            share: OnceLock::new(),
+            place,
             sealed: true,
             hops: 0,
             log: Arc::clone(&self.log),
@@ -340,6 +368,7 @@ impl Session {
         let client = Arc::clone(&self.client);
         let means = &self.world.means;
         let (registered, share) = (&self.registered, self.share());
+        let share = share.as_ref();
         let ended =
             relay(client, upstream, [early_up, early_down], limits, registered, share, means).await;
         let result = match &ended {

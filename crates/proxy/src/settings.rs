@@ -28,6 +28,8 @@ use std::path::PathBuf;
 pub struct Settings {
     /// Where the one port for all protocols listens. Default `127.0.0.1:3128`.
     pub listen: Vec<SocketAddr>,
+    /// Where else this process listens, for its operator: no client is relayed there, whatever rules say.
+    pub closed: Vec<SocketAddr>,
     /// The pseudonym in `Via` (RFC 9110 §7.6.3), unique per relay: loops are found by it. A token;
     /// default `ekiden-` and 8 random hexadecimal digits drawn at start.
     pub name: String,
@@ -393,6 +395,7 @@ impl Default for Settings {
         let legs = ["client", "direct"].map(|name| (name.to_owned(), Leg::default()));
         Self {
             listen: vec![SocketAddr::new(IpAddr::from([127, 0, 0, 1]), 3128)],
+            closed: Vec::new(),
             name: "ekiden".to_owned(),
             control: None,
             legs: legs.into(),

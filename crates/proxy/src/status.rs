@@ -86,6 +86,24 @@ pub struct AccountsStatus {
     pub unsettled: u64,
     /// The relays that use the database, this one too.
     pub relays: Vec<FleetStatus>,
+    /// Attempts to log in since the start.
+    #[serde(default)]
+    pub log_ins: LogInsStatus,
+}
+
+/// Attempts to log in by name and password, by what became of them. A browser makes one with each connection.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LogInsStatus {
+    /// Let in.
+    pub known: u64,
+    /// Name or password was wrong.
+    pub wrong: u64,
+    /// Right, and disabled, ended or not at this hour.
+    pub barred: u64,
+    /// Not looked at: too many wrong ones came before.
+    pub waited: u64,
+    /// Not looked at: too many at once.
+    pub busy: u64,
 }
 
 /// A relay that uses the same accounts.

@@ -5,7 +5,7 @@ mod http_common;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ekiden_proxy::settings::Settings;
+use ekiden_proxy::settings::{Household, Limits, Settings};
 use http_common::{Origin, PATIENCE, Relay, get, ok};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -150,6 +150,42 @@ fn every_door_is_behind_it_and_the_plain_ones_stay() {
     assert!(origin.accept().head().starts_with("GET /plain"));
     drop(client);
     relay.settles();
+}
+
+/// One place of its household for a client, and not one for its connection and another for what it says within.
+#[test]
+fn a_client_takes_one_place_of_its_household() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = Relay::with(|settings| {
+        shown.settings(settings);
+        settings.households.list = vec![Household {
+            name: "home".to_owned(),
+            addresses: vec!["127.0.0.0/8".parse().unwrap()],
+            relays: vec![],
+            limits: Limits { connections: Some(1), ..Limits::default() },
+        }];
+    });
+    let used = || {
+        let usage = relay.server.as_ref().unwrap().handle().households().usage();
+        (usage[0].down, usage[0].up)
+    };
+    for turn in 1..=2 {
+        let mut client = shown.client(&relay);
+        client.send(get(&origin, "/", ""));
+        let mut server = origin.accept();
+        server.head();
+        server.send(ok("12345"));
+        client.until("\r\n\r\n12345");
+        let seen = relay.status().households.unwrap().households.remove(0);
+        assert_eq!((seen.connections, used()), (1, (5 * turn, 0)));
+        let (mut second, mut answer) = (relay.client(), String::new());
+        second.send(get(&origin, "/", ""));
+        while !answer.contains("429") {
+            answer = second.until("\r\n");
+        }
+        drop((client, second, server));
+        relay.settles();
+    }
 }
 
 #[test]
@@ -324,6 +360,44 @@ async fn browsers_speak_http_2_on_many_streams() {
         client.send_request(asked("GET", "https://a.example/".into()), true).unwrap();
     assert_eq!(refused.await.unwrap().status(), 501);
     // the client goes without a word
+    driving.abort();
+    tokio::task::block_in_place(|| {
+        relay.settles();
+        drop(relay);
+    });
+}
+
+/// A request that was given up is over, though nobody answers it: or a client held the places of as many as it likes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stream_that_is_reset_ends_while_nothing_is_answered() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let (mut client, driving) = http2(&shown, &relay).await;
+    for begun in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nsome"] {
+        let uri = format!("http://{}/", origin.name);
+        let (response, _) = client.send_request(asked("GET", uri), true).unwrap();
+        let mut server = tokio::task::block_in_place(|| {
+            let mut server = origin.accept();
+            server.head();
+            server.send(begun);
+            server
+        });
+        if begun.is_empty() {
+            drop(response);
+        } else {
+            drop(response.await.unwrap());
+        }
+        tokio::task::block_in_place(|| server.is_gone());
+    }
+    // the client's connection is still there
+    let uri = format!("http://{}/", origin.name);
+    let (response, _) = client.send_request(asked("GET", uri), true).unwrap();
+    tokio::task::block_in_place(|| {
+        let mut server = origin.accept();
+        server.head();
+        server.send(ok("1"));
+    });
+    assert_eq!(response.await.unwrap().status(), 200);
     driving.abort();
     tokio::task::block_in_place(|| {
         relay.settles();

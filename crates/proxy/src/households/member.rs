@@ -1,7 +1,7 @@
 //! A connection of a household, and the meter that stands before each of its pumps.
 
 use super::{Households, Used};
-use crate::registry::locked;
+use crate::registry::{Entry, locked};
 use ekiden_linux::clock;
 use ekiden_model::quota::{Answer, Direction, Flow};
 use ekiden_model::units::{Bytes, Time};
@@ -70,8 +70,9 @@ impl Member {
         let used = bytes as u64;
         self.change(|state, now| {
             state.quota.on_moved(now, self.flow, direction, Bytes::new(used));
+            // under the same lock: the quota and whoever keeps its books see one count
+            self.used.0[direction as usize].fetch_add(used, Relaxed);
         });
-        self.used.0[direction as usize].fetch_add(used, Relaxed);
     }
 
     /// It does not want anything any more for now.
@@ -106,12 +107,20 @@ impl Member {
     /// Whether a datagram may pass; it is counted then. `None`: none any more.
     pub(crate) fn datagram(&self, direction: Direction, bytes: usize) -> Option<bool> {
         let size = Bytes::new(bytes as u64);
-        let passes =
-            self.change(|state, now| state.quota.datagram(now, self.flow, direction, size));
-        if passes == Some(true) {
-            self.used.0[direction as usize].fetch_add(size.as_u64(), Relaxed);
+        self.change(|state, now| {
+            let passes = state.quota.datagram(now, self.flow, direction, size);
+            if passes == Some(true) {
+                self.used.0[direction as usize].fetch_add(size.as_u64(), Relaxed);
+            }
+            passes
+        })
+    }
+
+    /// It is this connection's from now on, which ends when its household is cut.
+    pub(crate) fn seat(&self, entry: &Arc<Entry>) {
+        if let Some(seat) = locked(&self.households.state).seats.get_mut(&self.flow) {
+            seat.entry = Some(Arc::downgrade(entry));
         }
-        passes
     }
 
     /// What it waits for, in words; `None` when it does not.

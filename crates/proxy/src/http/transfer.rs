@@ -44,7 +44,7 @@ pub(super) async fn upload(
                 Arc::clone(to),
                 early,
                 Some(left),
-                Meter::new(session.share(), Direction::Up),
+                Meter::new(session.share().as_ref(), Direction::Up),
                 Arc::clone(&session.world.means),
             );
             move_all(session, pump, true).await.map_err(|broken| match broken {
@@ -106,7 +106,7 @@ pub(super) async fn pump_down(
     };
     let left = length.map(|n| n - early.len() as u64);
     let (from, to) = (Arc::clone(&origin.stream), Arc::clone(&session.client));
-    let meter = Meter::new(session.share(), Direction::Down);
+    let meter = Meter::new(session.share().as_ref(), Direction::Down);
     let pump = Pump::new(from, to, early, left, meter, Arc::clone(&session.world.means));
     move_all(session, pump, false).await.map_err(|broken| match broken {
         Broken::Source(error) if error.kind() == io::ErrorKind::QuotaExceeded => error.to_string(),

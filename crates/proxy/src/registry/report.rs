@@ -6,7 +6,6 @@ use crate::status::{ConnectionStatus, Explanation, LegExplanation};
 use ekiden_linux::clock;
 use ekiden_model::traffic::Class;
 use ekiden_model::units::Time;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 impl Entry {
@@ -56,7 +55,7 @@ impl Entry {
                 .map_or_else(String::new, ToString::to_string)
         };
         let seconds = |since: Time| now.since(since).as_micros() as f64 / 1e6;
-        let share = self.share.get().and_then(Weak::upgrade);
+        let share = locked(&self.share).upgrade();
         let mut detail = locked(&self.detail);
         detail.look();
         let legs = [("client", &detail.client), ("upstream", &detail.upstream)];

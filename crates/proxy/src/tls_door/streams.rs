@@ -250,8 +250,17 @@ impl Stream {
                         break response;
                     }
                 }
-                Ok(None) if incoming.fill(AT_ONCE).await? > 0 => {}
-                _ => return Err(Broken),
+                Ok(None) => {
+                    let more = tokio::select! {
+                        more = incoming.fill(AT_ONCE) => more?,
+                        // who gave up must not hold a place while nothing is answered
+                        _ = poll_fn(|context| respond.poll_reset(context)) => 0,
+                    };
+                    if more == 0 {
+                        return Err(Broken);
+                    }
+                }
+                Err(_) => return Err(Broken),
             }
         };
         let body = match tunnel && (200..300).contains(&response.status) {
@@ -300,7 +309,11 @@ impl Stream {
                     }
                 }
             }
-            if incoming.fill(AT_ONCE).await? == 0 {
+            let more = tokio::select! {
+                more = incoming.fill(AT_ONCE) => more?,
+                _ = poll_fn(|context| to.poll_reset(context)) => return Err(Broken),
+            };
+            if more == 0 {
                 return if matches!(body, Body::UntilClose) { Ok(()) } else { Err(Broken) };
             }
         }

@@ -3,12 +3,10 @@
 
 use super::way::{Lost, Received, Way, Whose};
 use super::{IN_A_ROW, wait};
-use crate::accounts::{Directory, Member};
 use crate::tunnels::{destination, reason, refuse};
 use crate::world::World;
 use ekiden_linux::clock;
 use ekiden_model::quota::Direction;
-use ekiden_model::units::{Span, Time};
 use ekiden_tunnel::driver::Incoming;
 use ekiden_tunnel::reason::Reason;
 use std::net::Ipv4Addr;
@@ -38,7 +36,7 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
     let nowhere = Ipv4Addr::UNSPECIFIED.into();
     let households = &world.means.households;
     let share = match &member {
-        Some(member) => households.admit_known(&member.name, None),
+        Some(member) => households.admit_known(&member.name, None).map(Some),
         None => households.receive(nowhere, Some(&relay), None),
     };
     let share = match share {
@@ -60,7 +58,10 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
     };
     let idle = world.settings.udp.idle;
     let mut way = Way::new(world, whose, opening.hops);
-    let mut used = Used { directory, member, down: 0, up: 0, told: clock::now() };
+    let may_stay = || match (&directory, &member) {
+        (Some(directory), Some(member)) => directory.may_stay(member.id).is_ok(),
+        _ => true,
+    };
     let mut answered = false;
     let mut last = clock::now();
     loop {
@@ -68,7 +69,7 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
             packet = flow.packet() => {
                 let Ok(packet) = packet else { return };
                 // it stands in no register from which it could be ended
-                if !used.may_stay() {
+                if !may_stay() {
                     return;
                 }
                 match may_go(Direction::Up, packet.len()) {
@@ -81,17 +82,23 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
                         return refuse(flow, reason(failure.kind), &failure.text);
                     }
                     // lost, as anywhere
-                    Err(Lost::Refused(_) | Lost::Undelivered(_)) => {}
-                    Ok(_) => used.up += packet.len() as u64,
+                    Err(Lost::Refused(_) | Lost::Undelivered(_)) | Ok(_) => {}
                 }
             }
-            () = way.ready() => for _ in 0..IN_A_ROW {
+            () = way.ready() => for n in 0..IN_A_ROW {
+                // who only listens is looked at, too
+                if n == 0 && !may_stay() {
+                    return;
+                }
                 match way.receive() {
                     Some(Ok(Received::Came(_, payload))) => {
-                        if may_go(Direction::Down, payload.len()) == Some(true) {
-                            used.down += payload.len() as u64;
-                            // lost, as anywhere
-                            let _ = flow.send_packet(payload.into());
+                        match may_go(Direction::Down, payload.len()) {
+                            Some(true) => {
+                                // lost, as anywhere
+                                let _ = flow.send_packet(payload.into());
+                            }
+                            Some(false) => {}
+                            None => return,
                         }
                     }
                     Some(Ok(Received::Sent(_)) | Err(Lost::Undelivered(_))) => {}
@@ -105,51 +112,9 @@ pub(crate) async fn serve(world: Arc<World>, incoming: Incoming) {
             () = wait(last + idle) => return,
         }
         last = clock::now();
-        used.tell(last);
         if !answered {
             answered = true;
             flow.accept();
         }
-    }
-}
-
-/// What the household behind the relay uses.
-struct Used {
-    directory: Option<Arc<dyn Directory>>,
-    member: Option<Arc<Member>>,
-    down: u64,
-    up: u64,
-    told: Time,
-}
-
-/// Between two times that usage is told.
-const TELL: Span = Span::from_millis(200);
-
-impl Used {
-    fn may_stay(&self) -> bool {
-        match (&self.directory, &self.member) {
-            (Some(directory), Some(member)) => directory.may_stay(member.id).is_ok(),
-            _ => true,
-        }
-    }
-
-    fn tell(&mut self, now: Time) {
-        if now.since(self.told) < TELL {
-            return;
-        }
-        self.told = now;
-        let (down, up) = (std::mem::take(&mut self.down), std::mem::take(&mut self.up));
-        if let (Some(directory), Some(member)) = (&self.directory, &self.member)
-            && (down, up) != (0, 0)
-        {
-            directory.used(member.id, down, up);
-        }
-    }
-}
-
-impl Drop for Used {
-    fn drop(&mut self) {
-        self.told = Time::from_nanos(0);
-        self.tell(clock::now());
     }
 }
