@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the programs that tests and benchmarks stand Ekiden beside, and clang to compare the BPF programs with their
-# sources: Debian's, and only those missing.
+# sources: Debian's, and only those missing; and schemathesis, which tries the management API, from PyPI into target/.
 # Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box`
 # installs that one alone, which the satellite experiment stands the tunnel beside: it is in no Debian, and is built
 # from the Go module proxy where Go is present, in some minutes, and kept where `go install` puts programs.
@@ -23,9 +23,24 @@ if [ "${1-}" = --sing-box ]; then
         "github.com/sagernet/sing-box/cmd/sing-box@$version"
 fi
 
+# a folder of its own below target/, with the versions of scripts/schemathesis.txt
+wanted="$(dirname "$0")/schemathesis.txt"
+tries="$(dirname "$0")/../target/schemathesis"
+tries_is_there() { cmp -s "$wanted" "$tries/installed.txt"; }
+install_tries() {
+    if tries_is_there; then
+        return 0
+    fi
+    echo "peers: pip install schemathesis, in target/schemathesis"
+    rm -rf "$tries"
+    python3 -m venv "$tries"
+    "$tries/bin/pip" install --quiet --disable-pip-version-check --requirement "$wanted"
+    cp "$wanted" "$tries/installed.txt"
+}
+
 packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks openssh-server openssh-client
 netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal
-clang llvm postgresql'
+python3-venv clang llvm postgresql'
 
 missing=
 for package in $packages; do
@@ -33,7 +48,12 @@ for package in $packages; do
     [ "$status" = installed ] || missing="$missing $package"
 done
 
+if [ "${1-}" = --check ] && ! tries_is_there; then
+    echo "peers: schemathesis is missing: python3 -m venv target/schemathesis, and pip install -r scripts/schemathesis.txt"
+    [ -n "$missing" ] || exit 1
+fi
 if [ -z "$missing" ]; then
+    install_tries
     echo "peers: all installed"
     exit 0
 fi
@@ -66,3 +86,4 @@ echo "peers: apt-get install --no-install-recommends$missing"
 $as_root apt-get update -q
 # shellcheck disable=SC2086 # a list of words
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing
+install_tries

@@ -48,7 +48,7 @@ pub enum Command {
     Config(ConfigCommand),
     /// Say what this machine's kernel and settings allow, and how to allow more
     #[command(
-        after_help = "Examples:\n  ekiden doctor\n  ekiden doctor --with relay.example:3128\n  sudo ekiden doctor --apply"
+        after_help = "Examples:\n  ekiden doctor\n  ekiden doctor --with relay.example:3128\n  sudo ekiden doctor --apply --persist"
     )]
     Doctor(Doctor),
     /// One look at a running daemon: budgets, upstreams, connections
@@ -56,7 +56,7 @@ pub enum Command {
         after_help = "Examples:\n  ekiden status\n  ekiden status --json | jq '.connections[].legs[].rtt_us'\n\nThe document's schema is docs/schema/status.json."
     )]
     Status(Status),
-    /// A live screen of a running daemon's connections
+    /// A live screen of a running daemon's households and connections
     #[command(
         after_help = "Keys: r sorts by rate, b by bytes, a by age, i by idle time; the same again turns the order;\nq or Esc quits."
     )]
@@ -69,6 +69,9 @@ pub enum Command {
     /// Households: who may use this relay, what they may do, what they have used
     #[command(subcommand)]
     User(UserCommand),
+    /// The secret that the management API asks for
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Tunnels to other relays: one invites, the other joins
     #[command(subcommand)]
     Relay(RelayCommand),
@@ -190,6 +193,34 @@ pub enum BpfCommand {
     Unload,
 }
 
+/// `ekiden token …`.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Print it
+    #[command(
+        after_help = "Example:\n  curl -H \"Authorization: Bearer $(ekiden token show)\" http://127.0.0.1:9128/api/v1/status\n\nOn a machine with several users, a command line is seen by all while it runs: there, give curl the line on\nstandard input (-H @-)."
+    )]
+    Show {
+        /// Which configuration.
+        #[command(flatten)]
+        config: TokenArgs,
+    },
+    /// Make a new one and print it; the old one is refused from then on, by a running daemon too
+    Rotate {
+        /// Which configuration.
+        #[command(flatten)]
+        config: TokenArgs,
+    },
+}
+
+/// Which configuration says where the token is.
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// Configuration file that says where the token is kept [default: the one `serve` would use]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
 /// `ekiden relay …`.
 #[derive(Debug, Subcommand)]
 pub enum RelayCommand {
@@ -290,6 +321,9 @@ pub struct Doctor {
     /// Do what mends the findings, as far as permitted
     #[arg(long)]
     pub apply: bool,
+    /// Also keep what was set over a restart of the machine, in /etc/sysctl.d/90-ekiden.conf
+    #[arg(long, requires = "apply")]
+    pub persist: bool,
     /// Control socket of the daemon whose paths are looked at, if not the usual one
     #[arg(long, value_name = "PATH", value_parser = socket)]
     pub socket: Option<PathBuf>,

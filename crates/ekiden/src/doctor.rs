@@ -10,6 +10,7 @@ mod link;
 mod paths;
 mod print;
 mod relay;
+mod routes;
 mod tunnel;
 
 pub use apply::Change;
@@ -30,6 +31,8 @@ pub struct DoctorOptions {
     pub json: bool,
     /// Change the settings that findings name.
     pub apply: bool,
+    /// Keep what was changed over a restart of the machine.
+    pub persist: bool,
     /// A relay to look at, `host:port`.
     pub with: Option<String>,
     /// What measuring a tunnel showed.
@@ -120,8 +123,14 @@ pub fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<bool> {
     let mut facts = Facts::gather();
     let running = options.running.as_ref();
     let mut found = findings(&facts, running);
-    let changes =
-        if options.apply { apply::apply(&found, facts.capabilities.net_admin) } else { Vec::new() };
+    let mut changes = Vec::new();
+    if options.apply {
+        changes = apply::apply(&found, facts.capabilities.net_admin);
+        changes.extend(routes::apply(&found));
+    }
+    if options.persist && changes.iter().any(apply::is_setting) {
+        changes.push(apply::persist(&changes));
+    }
     if changes.iter().any(|change| change.refused.is_none()) {
         facts = Facts::gather();
         found = findings(&facts, running);

@@ -1,12 +1,12 @@
 //! Households for the doors: what `ekiden-accounts` keeps, as `ekiden-proxy` asks for it.
 
 use crate::config::pattern;
-use ekiden_accounts::{Account, AccountId, Directory, Keeper, Verdict, WhenSpent};
-use ekiden_model::units::{Bytes, Span};
+use ekiden_accounts::{Account, AccountId, Directory, Keeper, Part, Verdict, WhenSpent};
+use ekiden_model::units::Span;
 use ekiden_proxy::accounts::{self, LogIn, Looking, Member};
 use ekiden_proxy::households;
 use ekiden_proxy::settings::{Allowance, Limits, Pattern, Then};
-use ekiden_proxy::status::{AccountsStatus, FleetStatus};
+use ekiden_proxy::status::{AccountsStatus, FleetStatus, LogInsStatus};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,6 +21,9 @@ pub(crate) struct Households {
     /// The relay's limits, and what was said to them.
     limits: OnceLock<Arc<households::Households>>,
     given: Mutex<BTreeMap<AccountId, Given>>,
+    /// By name, what of the relay's count is in the journal: up and down. Locked within `given`.
+    counted: Mutex<BTreeMap<Arc<str>, [u64; 2]>>,
+    log_ins: Mutex<LogInsStatus>,
 }
 
 /// What a household was given.
@@ -28,18 +31,9 @@ pub(crate) struct Households {
 struct Given {
     name: String,
     limits: Limits,
-    books: Option<Books>,
-}
-
-/// A quota in a period.
-#[derive(Debug)]
-struct Books {
-    begun: Timestamp,
-    /// What this relay may carry in it.
-    may: u64,
-    /// Carried before the relay was told, and its counter then.
-    before: u64,
-    at: u64,
+    /// When the period of its quota began, what this relay may carry in it, and whether it may be more, as they were
+    /// told last.
+    books: Option<(Timestamp, u64, bool)>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,7 +60,14 @@ fn limits_of(account: &Account) -> Limits {
 impl Households {
     pub(crate) fn new(keeper: Arc<Keeper>) -> Self {
         let members = Mutex::new((-1, BTreeMap::new()));
-        Self { keeper, members, limits: OnceLock::new(), given: Mutex::default() }
+        Self {
+            keeper,
+            members,
+            limits: OnceLock::new(),
+            given: Mutex::default(),
+            counted: Mutex::default(),
+            log_ins: Mutex::default(),
+        }
     }
 
     /// Where limits are kept, once the relay runs.
@@ -75,12 +76,46 @@ impl Households {
         self.give();
     }
 
+    /// Writes into the journal what the relay counted since the last time: the count that also spends quotas. To be
+    /// called several times a second, and at the end.
+    pub(crate) fn count(&self) {
+        if let Some(limits) = self.limits.get() {
+            self.count_for(limits, &locked(&self.given));
+        }
+    }
+
+    /// The relay's counters, all of them in the journal: bytes in both directions by name.
+    fn count_for(
+        &self,
+        limits: &households::Households,
+        given: &BTreeMap<AccountId, Given>,
+    ) -> BTreeMap<Arc<str>, u64> {
+        let ids: BTreeMap<&str, AccountId> =
+            given.iter().map(|(id, one)| (one.name.as_str(), *id)).collect();
+        let mut counted = locked(&self.counted);
+        let mut sums = BTreeMap::new();
+        for households::Usage { household, down, up } in limits.usage() {
+            sums.insert(Arc::clone(&household), down.saturating_add(up));
+            // one that was not given anything yet is written down when it is
+            let Some(id) = ids.get(&*household) else { continue };
+            let before = counted.entry(household).or_default();
+            let [more_up, more_down] = [up - before[0], down - before[1]];
+            if (more_up, more_down) != (0, 0) {
+                self.keeper.used(*id, more_down, more_up);
+                *before = [up, down];
+            }
+        }
+        sums
+    }
+
     /// Gives households what their accounts may: after each change, and each second, since periods end and a relay's
-    /// part of a quota grows.
+    /// part of a quota grows. It counts, too.
     pub(crate) fn give(&self) {
         let Some(limits) = self.limits.get() else { return };
         let directory = self.keeper.directory();
         let mut given = locked(&self.given);
+        // a name may be another account's from now on
+        self.count_for(limits, &given);
         given.retain(|id, one| {
             let stays = directory.get(*id).is_some_and(|account| account.name == one.name);
             if !stays {
@@ -98,41 +133,39 @@ impl Households {
                 (one.limits, one.books) = (wanted, None);
             }
         }
-        let carried: BTreeMap<Arc<str>, u64> =
-            limits.usage().into_iter().map(|one| (one.household, one.down + one.up)).collect();
+        let counted = self.count_for(limits, &given);
         for (id, one) in given.iter_mut().filter(|(_, one)| one.limits.quota.is_some()) {
             let Some(account) = directory.get(*id) else { continue };
-            self.keep_books(limits, account, one, *carried.get(one.name.as_str()).unwrap_or(&0));
+            self.keep_books(limits, account, one, *counted.get(one.name.as_str()).unwrap_or(&0));
         }
     }
 
-    /// Says what is left of a quota where that is not what the relay counts by itself.
+    /// Says up to where in the relay's count a quota goes, where that has changed. `counted` is that count now, all of
+    /// it in the journal: so both end at the same byte.
     fn keep_books(
         &self,
         limits: &households::Households,
         account: &Account,
         one: &mut Given,
-        carried: u64,
+        counted: u64,
     ) {
-        let Some((may, used)) = self.keeper.allowance(account.id) else { return };
         let Ok(calendar) = account.attributes.calendar() else { return };
+        // before the part is asked for: should a period end in between, its successor is told at the next look, where
+        // the old one's use would be held against all of the new one
         let now = Timestamp::now();
+        let Some(part) = self.keeper.part(account.id) else { return };
+        let Part { may, used, more } = part;
         let begun = calendar.begun(now);
-        if one.books.as_ref().is_some_and(|books| (books.begun, books.may) == (begun, may)) {
+        if one.books == Some((begun, may, more)) {
             return;
         }
-        let same = one.books.take().filter(|books| books.begun == begun);
-        let books = match same {
-            Some(books) => Books { may, ..books },
-            None => Books { begun, may, before: used, at: carried },
-        };
-        let left = may.saturating_sub(books.before + (carried - books.at.min(carried)));
         let ends = calendar.next(now).map_or(Span::MAX, |next| {
             let nanos = next.duration_since(now).as_nanos();
             Span::from_nanos(u64::try_from(nanos).unwrap_or(0))
         });
-        limits.set_left(&one.name, Bytes::new(left), ends);
-        one.books = Some(books);
+        let until = counted.saturating_add(may.saturating_sub(used));
+        limits.set_until(&one.name, until, ends, more);
+        one.books = Some((begun, may, more));
     }
 
     /// The household for the doors, if it may come in now.
@@ -185,7 +218,7 @@ impl accounts::Directory for Households {
 
     fn log_in<'a>(&'a self, user: &'a str, password: &'a str, from: IpAddr) -> Looking<'a> {
         Box::pin(async move {
-            match self.keeper.look_at(user, password, from).await {
+            let seen = match self.keeper.look_at(user, password, from).await {
                 Verdict::Known(id) => {
                     let directory = self.keeper.directory();
                     match directory.get(id).map(|account| self.admitted(&directory, account)) {
@@ -198,7 +231,16 @@ impl accounts::Directory for Households {
                 Verdict::Wrong => LogIn::Wrong,
                 Verdict::Wait(span) => LogIn::Wait(span),
                 Verdict::Busy => LogIn::Busy,
-            }
+            };
+            let mut counted = locked(&self.log_ins);
+            *match &seen {
+                LogIn::Known(_) => &mut counted.known,
+                LogIn::Barred(_) => &mut counted.barred,
+                LogIn::Wrong => &mut counted.wrong,
+                LogIn::Wait(_) => &mut counted.waited,
+                LogIn::Busy => &mut counted.busy,
+            } += 1;
+            seen
         })
     }
 
@@ -206,10 +248,6 @@ impl accounts::Directory for Households {
         let directory = self.keeper.directory();
         let account = directory.get(AccountId(id)).ok_or("this account was removed")?;
         may_come_in(account)
-    }
-
-    fn used(&self, id: i64, down: u64, up: u64) {
-        self.keeper.used(AccountId(id), down, up);
     }
 
     fn status(&self) -> AccountsStatus {
@@ -228,6 +266,7 @@ impl accounts::Directory for Households {
             heard_seconds_ago: standing.heard.map(ago),
             unsettled: standing.unsettled as u64,
             relays: standing.relays.into_iter().map(relay).collect(),
+            log_ins: *locked(&self.log_ins),
         }
     }
 }

@@ -14,15 +14,20 @@ pub mod lab;
 mod limits;
 pub mod link;
 pub mod logging;
+mod management;
 mod print;
 mod programs;
 mod relay;
+mod reload;
 pub mod serve;
 mod state;
 pub mod status;
+mod token;
 pub mod top;
+mod used;
 mod user;
 pub mod user_args;
+mod user_document;
 
 use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command, ConfigCommand};
@@ -48,6 +53,7 @@ pub fn run() -> ExitCode {
         Command::Relay(command) => relay::run(command),
         Command::Bpf(command) => programs::run(&command),
         Command::User(command) => user::run(command),
+        Command::Token(command) => token::run(&command),
         Command::Link(args) => link::run(&args),
         Command::Lab(command) => lab::run(command),
         Command::Completions { shell } => {
@@ -80,8 +86,8 @@ fn examine(args: cli::Doctor) -> u8 {
             return exit::NOT_FINE;
         }
     };
-    let options =
-        doctor::DoctorOptions { json: args.json, apply: args.apply, with, tunnel, running };
+    let (json, apply, persist) = (args.json, args.apply, args.persist);
+    let options = doctor::DoctorOptions { json, apply, persist, with, tunnel, running };
     match doctor::run(options, &mut std::io::stdout().lock()) {
         Ok(true) => exit::FINE,
         Ok(false) => exit::NOT_FINE,

@@ -5,33 +5,41 @@ use crate::config::{self, Draft, Loaded, Overrides};
 use crate::control::{self, Control};
 use crate::households::Households;
 use crate::logging::{self, Level};
+use crate::management::{Management, Running};
 use crate::print::warn as print;
 use crate::programs::Programs;
+use crate::reload::{self, Answer, Reloads};
 use crate::{cli, exit, limits, state};
 use ekiden_accounts::{Keeper, KeeperError};
 use ekiden_model::units::Rate;
 use ekiden_proxy::accounts::Directory;
-use ekiden_proxy::settings::{self, AccessLog, Accounts, Cache, Settings, Strangers, Udp};
+use ekiden_proxy::settings::{self, Accounts, Cache, Settings, Strangers, Udp};
 use ekiden_proxy::{Server, StartError};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
+/// Between two times that what households used goes into the journal, which is written each 750 ms: a killed process
+/// loses no more than a second.
+const COUNT: Duration = Duration::from_millis(200);
+/// Of so many times one also gives households what they may: periods end, and a relay's part of a quota grows.
+const GIVE: u32 = 5;
+
 /// What does not change while the daemon runs.
-struct Fixed {
+pub(crate) struct Fixed {
     /// Named on the command line; else looked for at each reload.
-    file: Option<PathBuf>,
-    overrides: Overrides,
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) overrides: Overrides,
     /// The name drawn at start.
-    drawn: String,
-    draft: Draft,
-    level: Level,
+    pub(crate) drawn: String,
+    pub(crate) draft: Draft,
+    pub(crate) level: Level,
 }
 
 /// Runs the accelerator. Returns the exit code.
@@ -90,6 +98,13 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             return exit::CANNOT_CREATE;
         }
     };
+    let (reloads, mut asked) = Reloads::new();
+    let management = match Management::start(&loaded, reloads).await {
+        Ok(management) => management,
+        Err(code) => return code,
+    };
+    let closed: Vec<_> = management.iter().map(Management::address).collect();
+    settings.closed.clone_from(&closed);
     let mut limit = settings.timeouts.stop;
     let keeper = match keeper(&settings).await {
         Ok(keeper) => keeper,
@@ -117,13 +132,16 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
         }
     };
     let handle = server.handle();
-    let giving = households.map(|households| {
+    let giving = households.clone().map(|households| {
         households.limit(handle.households());
         tokio::spawn(async move {
-            let mut second = tokio::time::interval(Duration::from_secs(1));
-            loop {
-                second.tick().await;
-                households.give();
+            let mut beat = tokio::time::interval(COUNT);
+            for n in 0_u32.. {
+                beat.tick().await;
+                match n % GIVE {
+                    0 => households.give(),
+                    _ => households.count(),
+                }
             }
         })
     });
@@ -146,28 +164,40 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
             }),
         );
     }
+    if let Some(management) = &management {
+        management.runs(Running { handle: handle.clone(), keeper: keeper.clone() });
+    }
     tell_systemd(&[NotifyState::Ready]);
-    while signals.reload_or_stop().await == Asked::Reload {
-        if let Some(mut settings) = reload(&fixed) {
+    while let Asked::Reload(answer) = signals.reload_or_stop(&mut asked).await {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => tell_systemd(&[NotifyState::Reloading, now]),
+            Err(error) => debug!(%error, "no monotonic clock to tell systemd"),
+        }
+        let done = reload::read(&fixed).and_then(|(mut settings, warnings)| {
             programs.settle(&mut settings);
+            settings.closed.clone_from(&closed);
             // a port the kernel chose is kept while the same is asked for
             if settings.listen == fixed.draft.top.listen {
                 settings.listen = handle.status().listen;
             }
             let stop = settings.timeouts.stop;
-            match server.reload(Arc::new(settings)) {
-                Ok(()) => {
-                    limit = stop;
-                    say_listening(&mut listening, handle.status().listen);
-                    info!(
-                        "reloaded; live connections keep the configuration they began with, but for households' limits"
-                    );
-                }
-                Err(error) => error!("{error}; the old configuration holds"),
-            }
+            server.reload(Arc::new(settings)).map_err(|error| {
+                error!("{error}; the old configuration holds");
+                vec![error.to_string()]
+            })?;
+            limit = stop;
+            say_listening(&mut listening, handle.status().listen);
+            info!(
+                "reloaded; live connections keep the configuration they began with, but for households' limits"
+            );
+            Ok(warnings)
+        });
+        if let Some(answer) = answer {
+            answer.give(done);
         }
         tell_systemd(&[NotifyState::Ready]);
     }
+    drop(asked);
     tell_systemd(&[NotifyState::Stopping]);
     info!(
         "stopping: no new connections; live ones have {limit} to end, a second signal ends at once"
@@ -189,7 +219,11 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
     for task in [answering, giving].into_iter().flatten() {
         task.abort();
     }
+    if let Some(management) = management {
+        management.stop();
+    }
     if let (Some(keeper), Some(keeping)) = (keeper, keeping) {
+        households.iter().for_each(|households| households.count());
         keeping.abort();
         keeper.close().await;
     }
@@ -283,7 +317,7 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     if let Some(line) = cache_line(&settings.cache) {
         info!("{line}");
     }
-    access_log(&settings.access_log).map_err(|why| {
+    reload::access_log(&settings.access_log).map_err(|why| {
         error!("{why}");
         exit::CANNOT_CREATE
     })?;
@@ -318,76 +352,6 @@ fn cache_line(cache: &Cache) -> Option<String> {
     Some(format!("HTTP cache: {memory} of memory{disk}; bodies up to {}", cache.largest))
 }
 
-/// Opens the access log once, so that a mistake in it is told before anything is served. Who went where
-/// is nobody else's business, so a new one is not readable by all.
-fn access_log(log: &AccessLog) -> Result<(), String> {
-    let AccessLog::File(path) = log else { return Ok(()) };
-    let opened = std::fs::OpenOptions::new().append(true).create(true).mode(0o640).open(path);
-    opened.map(|_| info!("access log {}", path.display())).map_err(|error| {
-        format!("the access log {} cannot be written: {error}; its directory must be there and belong to the user ekiden runs as", path.display())
-    })
-}
-
-/// Reads the configuration again. `None` when the old one stays, everything that is wrong having been
-/// logged.
-fn reload(fixed: &Fixed) -> Option<Settings> {
-    match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell_systemd(&[NotifyState::Reloading, now]),
-        Err(error) => debug!(%error, "no monotonic clock to tell systemd"),
-    }
-    let loaded = config::load(fixed.file.as_deref(), &fixed.overrides);
-    let reading = &loaded.reading;
-    for problem in &reading.problems {
-        if problem.is_error() {
-            error!("{}", problem.line());
-        } else {
-            warn!("{}", problem.line());
-        }
-    }
-    if !reading.is_usable() {
-        error!("the new configuration is not used; the old one holds");
-        return None;
-    }
-    if let Err(why) = access_log(&reading.settings.access_log) {
-        error!("{why}");
-        error!("the new configuration is not used; the old one holds");
-        return None;
-    }
-    if reading.draft.top.control != fixed.draft.top.control {
-        warn!("`control` has changed: that needs a restart");
-    }
-    if reading.draft.budgets != fixed.draft.budgets {
-        warn!("[budgets] has changed: that needs a restart");
-    }
-    if reading.draft.cache != fixed.draft.cache {
-        warn!("[cache] has changed: that needs a restart");
-    }
-    if reading.draft.tunnel != fixed.draft.tunnel {
-        warn!("[tunnel] has changed: that needs a restart");
-    }
-    let accounts =
-        |settings: &Accounts| (settings.enabled, settings.database.clone(), settings.state.clone());
-    if accounts(&reading.draft.accounts) != accounts(&fixed.draft.accounts) {
-        warn!("`enabled`, `database` or `state` of [accounts] has changed: that needs a restart");
-    }
-    if reading.draft.relay.movement != fixed.draft.relay.movement {
-        warn!("`relay.movement` has changed: that needs a restart");
-    }
-    if reading.draft.log.format != fixed.draft.log.format {
-        warn!("`log.format` has changed: that needs a restart");
-    }
-    fixed.level.set(&reading.draft.log);
-    let mut settings = loaded.reading.settings;
-    limits::waiting(&mut settings);
-    if loaded.reading.draft.top.name.is_none() {
-        settings.name.clone_from(&fixed.drawn);
-    }
-    if settings.tunnel.state.is_none() {
-        settings.tunnel.state = state::directory();
-    }
-    Some(settings)
-}
-
 /// Without systemd there is nobody to tell, and that is fine.
 fn tell_systemd(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
@@ -395,9 +359,9 @@ fn tell_systemd(state: &[NotifyState<'_>]) {
     }
 }
 
-#[derive(PartialEq, Eq)]
 enum Asked {
-    Reload,
+    /// And who wants to know what became of it, where somebody does.
+    Reload(Option<Answer>),
     Stop,
 }
 
@@ -416,9 +380,10 @@ impl Signals {
         })
     }
 
-    async fn reload_or_stop(&mut self) -> Asked {
+    async fn reload_or_stop(&mut self, asked: &mut mpsc::Receiver<Answer>) -> Asked {
         tokio::select! {
-            _ = self.hangup.recv() => Asked::Reload,
+            _ = self.hangup.recv() => Asked::Reload(None),
+            Some(answer) = asked.recv() => Asked::Reload(Some(answer)),
             _ = self.terminate.recv() => Asked::Stop,
             _ = self.interrupt.recv() => Asked::Stop,
         }

@@ -1,4 +1,6 @@
-//! `ekiden top`: a live screen of the connections.
+//! `ekiden top`: a live screen of households and connections.
+
+mod households;
 
 use crate::status::{clean, far_leg, rate, rtt, seconds, size};
 use crate::{cli, client, exit, print};
@@ -174,10 +176,18 @@ impl View {
     }
 
     fn draw(&mut self, frame: &mut Frame<'_>) {
-        let [head, body, foot] =
-            Layout::vertical([Constraint::Length(3), Constraint::Min(1), Constraint::Length(1)])
-                .areas(frame.area());
         let status = &self.status;
+        let shown = households::height(status, frame.area().height);
+        let parts = [
+            Constraint::Length(3),
+            Constraint::Length(shown),
+            Constraint::Min(1),
+            Constraint::Length(1),
+        ];
+        let [head, middle, body, foot] = Layout::vertical(parts).areas(frame.area());
+        if shown > 0 {
+            households::draw(frame, status, middle);
+        }
         let budget = |b: &ekiden_proxy::status::BudgetStatus| {
             let number = |n: u64| if b.name == "memory" { size(n) } else { n.to_string() };
             format!("{} {}/{}", clean(&b.name), number(b.used), number(b.limit))

@@ -3,15 +3,15 @@
 use crate::config::{self, Overrides};
 use crate::print::{out, warn};
 use crate::status::{clean, size, table};
-use crate::user_args::{Devices, Limits, Place, UserCommand};
+use crate::used::used;
+use crate::user_args::{self, Devices, Limits, Place, UserCommand};
+use crate::user_document::{self, Household, Households, Period, Periods, begun};
 use crate::{exit, state};
-use ekiden_accounts::{
-    Account, AccountId, Attributes, Quota, Store, StoreError, Usage, WhenSpent, hash,
-};
+use ekiden_accounts::{Account, AccountId, Attributes, Quota, Store, Usage, WhenSpent, hash};
 use ekiden_model::units::Rate;
 use ekiden_proxy::settings::Accounts;
 use jiff::Timestamp;
-use schemars::JsonSchema;
+use jiff::civil::Date;
 use serde::Serialize;
 use std::error::Error;
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
@@ -46,8 +46,6 @@ async fn asked(command: UserCommand) -> Done {
         }
         UserCommand::Remove { name, place } => remove(&name, &place).await,
         UserCommand::Usage { name, since, json, csv, place } => {
-            let since = since.map(|day| day.to_zoned(jiff::tz::TimeZone::UTC)).transpose()?;
-            let since = since.map_or(0, |day| day.timestamp().as_second());
             usage(name.as_deref(), since, (json, csv), &place).await
         }
     }
@@ -105,7 +103,10 @@ async fn add(name: String, devices: &Devices, limits: &Limits, place: &Place) ->
             "accounts are not enabled yet: set [accounts] enabled = true, and restart the daemon\n",
         );
     }
-    Ok(out(&format!("household «{}» is added, {}\n", account.name, account.id)))
+    Ok(out(&format!(
+        "household «{}» is added, {}; a running daemon lets it in within a second\n",
+        account.name, account.id
+    )))
 }
 
 async fn set(
@@ -119,15 +120,7 @@ async fn set(
     let hash = password(devices)?;
     let (store, _) = store(place).await?;
     let changed = store.change(name, |account| {
-        for gone in &forget {
-            let before = account.devices.len();
-            account.devices.retain(|device| device.name != *gone);
-            if account.devices.len() == before {
-                let why =
-                    format!("«{}» has no device «{gone}»; see `ekiden user show`", account.name);
-                return Err(StoreError::Refused(why));
-            }
-        }
+        user_args::forget(&forget, account)?;
         devices.apply(hash, account)?;
         if let Some(name) = rename {
             account.name = name;
@@ -246,27 +239,20 @@ fn quota_line(attributes: &Attributes, quota: Quota) -> String {
     format!("{quota}, {then}{next}")
 }
 
-async fn usage(name: Option<&str>, since: i64, (json, csv): (bool, bool), place: &Place) -> Done {
+async fn usage(
+    name: Option<&str>,
+    since: Option<Date>,
+    (json, csv): (bool, bool),
+    place: &Place,
+) -> Done {
     let (store, _) = store(place).await?;
-    let only = match name {
-        Some(name) => Some(store.account(name).await?.id),
-        None => None,
-    };
-    let mut used = store.usage(since).await?;
+    let used = used(&store, name, since).await?;
     store.close().await;
-    used.retain(|usage| only.is_none_or(|only| usage.account == only));
     if json {
         return document(&Periods { usage: used.iter().map(Period::of).collect() });
     }
     if csv {
-        let mut text = String::from("account,name,begun,down,up\n");
-        for usage in &used {
-            // names have nothing in them that would have to be quoted
-            let Usage { account, down, up, .. } = usage;
-            let name = usage.name.as_deref().unwrap_or_default();
-            text.push_str(&format!("{},{name},{},{down},{up}\n", account.0, begun(usage)));
-        }
-        return Ok(out(&text));
+        return Ok(out(&user_document::csv(&used)));
     }
     if used.is_empty() {
         return Ok(out("nothing was used, as far as it is settled\n"));
@@ -282,201 +268,6 @@ async fn usage(name: Option<&str>, since: i64, (json, csv): (bool, bool), place:
     Ok(out(text.trim_start_matches('\n')))
 }
 
-fn begun(usage: &Usage) -> String {
-    Timestamp::from_second(usage.begun)
-        .map_or_else(|_| usage.begun.to_string(), |at| at.to_string())
-}
-
 fn document(of: &impl Serialize) -> Done {
     Ok(out(&format!("{}\n", serde_json::to_string_pretty(of)?)))
-}
-
-/// `ekiden user list --json`, and `show --json` with one.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Households {
-    /// By number.
-    households: Vec<Household>,
-}
-
-/// A household. Rates are in bits per second, sizes in bytes; null is «not limited».
-#[derive(Debug, Serialize, JsonSchema)]
-struct Household {
-    /// Its number, never another's.
-    id: i64,
-    /// Its name.
-    name: String,
-    /// By what it is known.
-    devices: Vec<Known>,
-    /// The most towards it.
-    down: Option<u64>,
-    /// The most from it.
-    up: Option<u64>,
-    /// Its share beside others'.
-    weight: u32,
-    /// Bytes in a period.
-    quota: Option<u64>,
-    /// `day`, `week`, `month` or `never`, with a quota.
-    period: Option<String>,
-    /// Time zone of periods, hours and expiry.
-    zone: String,
-    /// The day on which a week or month begins.
-    reset_day: u8,
-    /// `slower` or `cut`.
-    when_spent: String,
-    /// The rate once the quota is spent.
-    slower: u64,
-    /// Connections at once.
-    connections: Option<u32>,
-    /// New connections in a second.
-    connects_per_second: Option<u32>,
-    /// The last day, such as 2027-03-31.
-    expires: Option<String>,
-    /// Destinations; empty: all that the rules allow.
-    allow: Vec<String>,
-    /// Destinations it may not go to.
-    deny: Vec<String>,
-    /// Hours of the week.
-    hours: Option<String>,
-    /// Whether it is switched off.
-    disabled: bool,
-}
-
-/// A device.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Known {
-    /// Its name within the household.
-    name: String,
-    /// `password`, `prefix` or `relay`.
-    kind: String,
-    /// The user, the prefix, the relay.
-    identity: String,
-}
-
-impl Household {
-    fn of(account: &Account) -> Self {
-        let a = &account.attributes;
-        let known = |device: &ekiden_accounts::Device| {
-            let (kind, identity) = device.credential.identity();
-            Known { name: device.name.clone(), kind: kind.to_owned(), identity }
-        };
-        Self {
-            id: account.id.0,
-            name: account.name.clone(),
-            devices: account.devices.iter().map(known).collect(),
-            down: a.down.map(Rate::as_bits_per_second),
-            up: a.up.map(Rate::as_bits_per_second),
-            weight: a.weight,
-            quota: a.quota.map(|quota| quota.bytes.as_u64()),
-            period: a.quota.map(|quota| quota.period.to_string()),
-            zone: a.zone.clone(),
-            reset_day: a.reset_day,
-            when_spent: match a.when_spent {
-                WhenSpent::Slower => "slower".to_owned(),
-                WhenSpent::Cut => "cut".to_owned(),
-            },
-            slower: a.slower.as_bits_per_second(),
-            connections: a.connections,
-            connects_per_second: a.connects_per_second,
-            expires: a.expires.map(|day| day.to_string()),
-            allow: a.allow.clone(),
-            deny: a.deny.clone(),
-            hours: a.hours.as_ref().map(ToString::to_string),
-            disabled: a.disabled,
-        }
-    }
-}
-
-/// `ekiden user usage --json`.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Periods {
-    /// By household, then by time.
-    usage: Vec<Period>,
-}
-
-/// What a household used in a period, payload bytes.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Period {
-    /// The household's number.
-    account: i64,
-    /// Its name; null once it is removed.
-    name: Option<String>,
-    /// When the period began, RFC 3339.
-    begun: String,
-    /// Bytes towards it.
-    down: u64,
-    /// Bytes from it.
-    up: u64,
-}
-
-impl Period {
-    fn of(usage: &Usage) -> Self {
-        let Usage { account, name, down, up, .. } = usage;
-        Self { account: account.0, name: name.clone(), begun: begun(usage), down: *down, up: *up }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::user_args::{Devices, Limits};
-    use clap::Parser;
-    use ekiden_accounts::Credential;
-
-    #[derive(Parser)]
-    struct Said {
-        #[command(flatten)]
-        devices: Devices,
-        #[command(flatten)]
-        limits: Limits,
-    }
-
-    /// Against its schema, which is a checked-in copy: `UPDATE=1` renews it.
-    fn holds<T: JsonSchema + Serialize>(document: &T, name: &str) {
-        let schema = serde_json::to_value(schemars::schema_for!(T)).unwrap();
-        let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
-        let path = format!("{}/../../docs/schema/{name}", env!("CARGO_MANIFEST_DIR"));
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&path, &text).unwrap();
-        }
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "UPDATE=1 cargo test -p ekiden");
-        let value = serde_json::to_value(document).unwrap();
-        assert!(jsonschema::is_valid(&schema, &value), "{value:#}");
-    }
-
-    #[test]
-    fn documents_are_what_their_schemas_say() {
-        let args = [
-            "x",
-            "--address",
-            "100.64.1.0/24",
-            "--down",
-            "5 Mbit/s",
-            "--quota",
-            "20 GB/month",
-            "--expires",
-            "2027-03-31",
-            "--hours",
-            "06:00-22:00",
-            "--deny",
-            ":25",
-        ];
-        let said = Said::try_parse_from(args).unwrap();
-        let mut account = Account {
-            id: AccountId(3),
-            name: "tanaka".into(),
-            devices: vec![],
-            attributes: Attributes::default(),
-        };
-        said.limits.apply(&mut account.attributes).unwrap();
-        said.devices.apply(None, &mut account).unwrap();
-        let hash = "secret".to_owned();
-        let credential = Credential::Password { user: "anna".into(), hash };
-        account.devices.push(ekiden_accounts::Device { name: "anna".into(), credential });
-        let document = Households { households: vec![Household::of(&account)] };
-        assert!(!serde_json::to_string(&document).unwrap().contains("secret"));
-        holds(&document, "user.json");
-        let used = Usage { account: AccountId(3), name: None, begun: 0, down: 1, up: 2 };
-        assert_eq!(begun(&used), "1970-01-01T00:00:00Z");
-        holds(&Periods { usage: vec![Period::of(&used)] }, "usage.json");
-    }
 }

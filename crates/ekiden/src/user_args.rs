@@ -92,7 +92,7 @@ pub enum UserCommand {
     Usage {
         /// One household [default: all]
         name: Option<String>,
-        /// Periods that began on this day (UTC) or later
+        /// Periods that began on this day or later, by the household's time zone
         #[arg(long, value_name = "DATE")]
         since: Option<Date>,
         /// Print one JSON document
@@ -135,7 +135,7 @@ pub struct Place {
 }
 
 /// By what a household is known.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct Devices {
     /// A user's name, with --password-stdin
     #[arg(long, value_name = "USER", requires = "password_stdin")]
@@ -154,11 +154,11 @@ pub struct Devices {
     pub device: Option<String>,
 }
 
-fn relay_name(text: &str) -> Result<String, String> {
+pub(crate) fn relay_name(text: &str) -> Result<String, String> {
     config::name(text).map(|()| text.to_owned())
 }
 
-fn destination(text: &str) -> Result<String, String> {
+pub(crate) fn destination(text: &str) -> Result<String, String> {
     if text != "none" {
         pattern::pattern(text)?;
     }
@@ -168,6 +168,12 @@ fn destination(text: &str) -> Result<String, String> {
 /// A limit, or that there is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct To<T>(Option<T>);
+
+impl<T> From<Option<T>> for To<T> {
+    fn from(limit: Option<T>) -> Self {
+        Self(limit)
+    }
+}
 
 impl<T: FromStr<Err: std::fmt::Display>> FromStr for To<T> {
     type Err = String;
@@ -200,7 +206,7 @@ fn rate(text: &str) -> Result<Rate, String> {
 }
 
 /// Less is no use to anybody, and a mistake in the unit.
-fn at_least(rate: Rate) -> Result<Rate, String> {
+pub(crate) fn at_least(rate: Rate) -> Result<Rate, String> {
     let least = Rate::from_bits_per_second(8_000);
     if rate < least {
         Err(format!("a rate is {least} at least; to stop a household: --disable"))
@@ -219,7 +225,7 @@ pub enum Spent {
 }
 
 /// What a household may do; what is not named stays as it is.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "What it may do")]
 pub struct Limits {
     /// The most towards it, or none
@@ -347,6 +353,22 @@ impl Devices {
         }
         Ok(())
     }
+}
+
+/// Takes devices away from a household.
+///
+/// # Errors
+/// When it has none of such a name.
+pub(crate) fn forget(gone: &[String], account: &mut Account) -> Result<(), StoreError> {
+    for gone in gone {
+        let before = account.devices.len();
+        account.devices.retain(|device| device.name != *gone);
+        if account.devices.len() == before {
+            let why = format!("«{}» has no device «{gone}»; see `ekiden user show`", account.name);
+            return Err(StoreError::Refused(why));
+        }
+    }
+    Ok(())
 }
 
 /// A name that no device has yet.

@@ -38,6 +38,7 @@ fn configuration(folder: &Path) -> PathBuf {
     let socket = folder.join("control");
     let text = format!(
         "listen = [\"127.0.0.1:0\"]\ncontrol = {socket:?}\n\
+         [management]\nlisten = \"off\"\n\
          [leg.client]\ncongestion = [\"hold\", \"reno\"]\nrate = \"4 Mbit/s\"\n\
          [leg.direct]\ncongestion = [\"westwood\", \"reno\"]\n"
     );

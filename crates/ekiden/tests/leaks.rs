@@ -37,6 +37,7 @@ impl Daemon {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ekiden"))
             .env("XDG_CONFIG_HOME", dir.path())
             .env("XDG_RUNTIME_DIR", dir.path())
+            .env("STATE_DIRECTORY", dir.path().join("state"))
             .env_remove("EKIDEN_LOG")
             .args(["serve", "--listen", "127.0.0.1:0", "--allow-destination", "127.0.0.0/8"])
             .stdout(Stdio::null())

@@ -39,6 +39,7 @@ impl Daemon {
             .args(["serve", "--listen", "127.0.0.1:0", "--config"])
             .arg(dir.path().join("c.toml"))
             .env("XDG_RUNTIME_DIR", dir.path())
+            .env("STATE_DIRECTORY", dir.path().join("state"))
             .env_remove("EKIDEN_LOG")
             .stdout(Stdio::null())
             .stderr(log)

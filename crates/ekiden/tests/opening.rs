@@ -100,7 +100,7 @@ impl Pair {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config.toml");
         let keys = format!(
-            "control = \"{}\"\n[access]\nallow_destinations = [\"100.64.0.0/10\"]\n[leg.direct]\n{leg}",
+            "control = \"{}\"\n[management]\nlisten = \"off\"\n[access]\nallow_destinations = [\"100.64.0.0/10\"]\n[leg.direct]\n{leg}",
             folder.path().join("socket").display()
         );
         fs::write(&file, keys).unwrap();

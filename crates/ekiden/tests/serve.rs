@@ -20,6 +20,7 @@ struct Daemon {
 fn command(dir: &Path) -> Command {
     let mut command = Command::new(EKIDEN);
     command.env("XDG_CONFIG_HOME", dir).env("XDG_RUNTIME_DIR", dir).env_remove("EKIDEN_LOG");
+    command.env("STATE_DIRECTORY", dir.join("state"));
     command.stdout(Stdio::piped());
     command
 }

@@ -2,126 +2,12 @@
 //! down, also when the daemon is killed.
 #![allow(clippy::unwrap_used)] // a test may fail loudly
 
-use std::fs;
+mod households;
+
+use households::{ANNA, Place, wait_for};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-const LONG: Duration = Duration::from_secs(60);
-
-/// A folder with a configuration and all that ekiden keeps.
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("ekiden")).unwrap();
-        let place = Self(folder);
-        place.configure("[accounts]\nenabled = true\n");
-        place
-    }
-
-    fn configure(&self, text: &str) {
-        fs::write(self.path().join("ekiden/config.toml"), text).unwrap();
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden"));
-        let folder = self.path();
-        command.env("XDG_CONFIG_HOME", folder).env("XDG_RUNTIME_DIR", folder);
-        // the one that counts for root, too
-        command.env("STATE_DIRECTORY", folder.join("state")).env_remove("EKIDEN_LOG");
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    fn user(&self, args: &[&str], input: &str) -> Output {
-        let mut child = self.command(&[&["user"], args].concat()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-        child.wait_with_output().unwrap()
-    }
-
-    /// What it printed, having been fine.
-    fn did(&self, args: &[&str], input: &str) -> String {
-        let output = self.user(args, input);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// What it complained of.
-    fn did_not(&self, args: &[&str], input: &str) -> String {
-        let output = self.user(args, input);
-        assert_eq!(output.status.code(), Some(1), "{args:?}");
-        String::from_utf8(output.stderr).unwrap()
-    }
-
-    fn serve(&self) -> Daemon {
-        let log = fs::File::create(self.path().join("log")).unwrap();
-        let args = ["serve", "--listen", "127.0.0.1:0", "--allow-destination", "127.0.0.0/8"];
-        let child = self.command(&args).stderr(log).spawn().unwrap();
-        let mut daemon = Daemon { child, address: ([127, 0, 0, 1], 0).into() };
-        wait_for("the daemon", || {
-            let asked = self.command(&["status", "--json"]).output().unwrap();
-            let status: serde_json::Value =
-                serde_json::from_slice(&asked.stdout).unwrap_or_default();
-            let listen = status["listen"][0].as_str().and_then(|text| text.parse().ok());
-            daemon.address = listen.unwrap_or(daemon.address);
-            listen.is_some()
-        });
-        daemon
-    }
-}
-
-struct Daemon {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Daemon {
-    /// The answer to a CONNECT to `to` with these fields, and the connection.
-    fn connect(&self, to: SocketAddr, fields: &str) -> (String, TcpStream) {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{fields}\r\n").unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        (String::from_utf8(head).unwrap(), stream)
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        // it has perhaps ended
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
-    let until = Instant::now() + LONG;
-    while !happened() {
-        assert!(Instant::now() < until, "{what} does not happen");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// «anna» with «right password».
-const ANNA: &str = "Proxy-Authorization: Basic YW5uYTpyaWdodCBwYXNzd29yZA==\r\n";
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
 /// So many connections, so many bytes to the byte, and then an end, which outlives the daemon.
 #[test]
@@ -149,19 +35,34 @@ fn what_an_account_may_holds() {
     let _ = rest.read_to_string(&mut body);
     assert!(second.starts_with("HTTP/1.1 429 "), "{second}{body}");
     one.write_all(b"!").unwrap();
-    let (mut came, mut piece) = (1, [0; 8_192]);
-    while let Ok(length @ 1..) = one.read(&mut piece) {
-        came += length;
-    }
-    assert_eq!(came, 100_000);
+    assert_eq!(until_cut(&mut one), 99_999, "and the one that asked");
     drop(one);
     wait_for("the journal", || place.did(&["usage", "--csv"], "").contains(",99999,1"));
     daemon.kill();
     let daemon = place.serve();
     let (spent, _) = daemon.connect(to, ANNA);
     assert!(spent.starts_with("HTTP/1.1 403 "), "{spent}");
-    place.did(&["set", "home", "--quota", "1 GB/month"], "");
-    wait_for("the larger quota", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 200 "));
+    // another quota goes on from what was counted, by the same count
+    place.did(&["set", "home", "--quota", "250000 B/month"], "");
+    let mut again = None;
+    wait_for("the larger quota", || {
+        let (answer, stream) = daemon.connect(to, ANNA);
+        again = answer.starts_with("HTTP/1.1 200 ").then_some(stream);
+        again.is_some()
+    });
+    let mut again = again.unwrap();
+    again.write_all(b"!").unwrap();
+    assert_eq!(until_cut(&mut again), 149_999, "and the one that asked");
+    wait_for("the journal", || place.did(&["usage", "--csv"], "").contains(",249998,2"));
+}
+
+/// Bytes that come before the end, of whatever kind it is.
+fn until_cut(stream: &mut TcpStream) -> usize {
+    let (mut came, mut piece) = (0, [0; 8_192]);
+    while let Ok(length @ 1..) = stream.read(&mut piece) {
+        came += length;
+    }
+    came
 }
 
 #[test]
@@ -171,7 +72,10 @@ fn who_is_added_comes_in_and_who_is_disabled_goes() {
     let daemon = place.serve();
     assert!(daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 407 "));
     let added = ["add", "tanaka", "--user", "anna", "--password-stdin"];
-    assert_eq!(place.did(&added, "right password\n"), "household «tanaka» is added, #1\n");
+    assert_eq!(
+        place.did(&added, "right password\n"),
+        "household «tanaka» is added, #1; a running daemon lets it in within a second\n"
+    );
     wait_for("the new household", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 200 "));
     assert!(daemon.connect(to, "").0.starts_with("HTTP/1.1 407 "));
 

@@ -1,7 +1,7 @@
 //! What can be said of a configuration only when all of it is there: names that must exist, what can
 //! never be reached, and whether it is safe.
 
-use super::draft::{Control, Draft, LegDraft, Spent};
+use super::draft::{At, Control, Draft, LegDraft, Spent};
 use super::problem::Severity::{self, Error, Warning};
 use super::reader::Reader;
 use super::value::Value;
@@ -90,6 +90,7 @@ pub(super) fn check(
     households(reader, draft);
     tls(reader, draft);
     listen(reader, draft, file_listens);
+    management(reader, draft);
     urls
 }
 
@@ -577,6 +578,18 @@ fn tls(reader: &mut Reader<'_>, draft: &Draft) {
 }
 
 /// Open proxies on public addresses are found within hours; so nobody is one by accident.
+/// The token is worth as much as every account together.
+fn management(reader: &mut Reader<'_>, draft: &Draft) {
+    let At::Address(address) = draft.management.listen else { return };
+    if !address.ip().to_canonical().is_loopback() && !draft.management.cleartext {
+        reader.error(
+            "management.listen",
+            format!("{address} is beyond loopback, and the token would cross the network in the clear"),
+            "listen on 127.0.0.1 and reach it by ssh -L or a web server with TLS; or cleartext = true, where the network is your own",
+        );
+    }
+}
+
 fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
     let report =
         |reader: &mut Reader<'_>, severity: Severity, index: usize, message: String, hint: &str| {

@@ -34,6 +34,7 @@ pub struct Draft {
     pub tls: Tls,
     pub tunnel: Tunnel,
     pub udp: Udp,
+    pub management: Management,
     /// Without its list.
     pub shared: Households,
     pub households: Vec<HouseholdDraft>,
@@ -87,6 +88,61 @@ impl Field for Control {
             Self::Off => Value::Text("off".to_owned()),
             Self::At(path) => Value::Text(path.display().to_string()),
         }
+    }
+}
+
+/// `[management]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Management {
+    pub listen: At,
+    /// Whether an address beyond loopback may be listened on without TLS.
+    pub cleartext: bool,
+    /// Names besides `localhost` by which it is reached; addresses need none.
+    pub hosts: Vec<String>,
+    pub token_file: Option<PathBuf>,
+    /// The most households that are named in metrics.
+    pub metrics_households: u32,
+}
+
+impl Default for Management {
+    fn default() -> Self {
+        Self {
+            listen: At::default(),
+            cleartext: false,
+            hosts: Vec::new(),
+            token_file: None,
+            metrics_households: 100,
+        }
+    }
+}
+
+/// Where the management port is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum At {
+    /// There is none.
+    Off,
+    /// Here.
+    Address(SocketAddr),
+}
+
+impl Default for At {
+    fn default() -> Self {
+        Self::Address(([127, 0, 0, 1], 9128).into())
+    }
+}
+
+impl Field for At {
+    fn put(&mut self, value: Value) {
+        if let Value::Text(text) = value {
+            // checked by the key
+            *self = text.parse().map_or(Self::Off, Self::Address);
+        }
+    }
+    fn get(&self) -> Value {
+        Value::Text(match self {
+            Self::Off => "off".to_owned(),
+            Self::Address(address) => address.to_string(),
+        })
     }
 }
 

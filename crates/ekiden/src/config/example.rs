@@ -8,6 +8,7 @@ use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, 
 use super::keys_accounts::ACCOUNTS;
 use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
+use super::keys_management::MANAGEMENT;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
@@ -118,6 +119,9 @@ pub fn example() -> String {
     out.head("Datagrams", "UDP ASSOCIATE of SOCKS5: datagrams of one client, to where its rules let it go, directly. Upstream proxies and tunnels do not carry them yet.");
     out.line("#[udp]");
     out.keys(UDP, &draft.udp);
+    out.head("Management", "Metrics, health and an API, for programs of this machine. The API's description is docs/openapi.json; metrics are listed in docs/metrics.md.");
+    out.line("#[management]");
+    out.keys(MANAGEMENT, &draft.management);
     out.head("Households", "Who shares this relay, and how much each may have. Rates and quotas count payload, holding for HTTP, CONNECT, SOCKS, tunnels and datagrams, for what is spliced and what comes out of the cache alike. A reload changes limits of connections that run. `ekiden status` says what each uses, `ekiden explain CONNECTION` for what one waits.");
     out.line("#[households]");
     out.keys(HOUSEHOLDS, &draft.shared);

@@ -12,6 +12,7 @@ mod keys;
 mod keys_accounts;
 mod keys_households;
 mod keys_leg;
+mod keys_management;
 mod keys_resources;
 mod keys_tls;
 mod keys_tunnel;
@@ -27,7 +28,7 @@ mod similar;
 mod url;
 mod value;
 
-pub use draft::{Control, Draft, Log};
+pub use draft::{At, Control, Draft, Log, Management};
 pub use example::example;
 pub use keys::name;
 pub use load::{Loaded, find, load};
@@ -253,6 +254,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, url::UpstreamUrl>) -> Setting
     let routes: Vec<Route> = draft.routes.clone();
     Settings {
         listen: draft.top.listen.clone(),
+        closed: Vec::new(),
         name: draft.top.name.clone().unwrap_or_else(|| Settings::default().name),
         control: match &draft.top.control {
             Control::At(path) => Some(path.clone()),

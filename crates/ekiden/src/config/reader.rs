@@ -6,6 +6,7 @@ use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS,
 use super::keys_accounts::ACCOUNTS;
 use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
+use super::keys_management::MANAGEMENT;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
@@ -42,6 +43,7 @@ pub(super) const TABLES: &[&str] = &[
     "tls",
     "tunnel",
     "udp",
+    "management",
     "households",
     "household",
     "log",
@@ -143,6 +145,7 @@ impl<'a> Reader<'a> {
         self.single(root, "tls", TLS, &mut draft.tls);
         self.single(root, "tunnel", TUNNEL, &mut draft.tunnel);
         self.single(root, "udp", UDP, &mut draft.udp);
+        self.single(root, "management", MANAGEMENT, &mut draft.management);
         self.single(root, "households", HOUSEHOLDS, &mut draft.shared);
         self.listed(root, "household", |reader, table, path| {
             let mut household = super::draft::HouseholdDraft::default();
@@ -360,6 +363,7 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
         ("pool", has(POOL, name)),
         ("cache", has(CACHE, name)),
         ("udp", has(UDP, name)),
+        ("management", has(MANAGEMENT, name)),
         ("tls", has(TLS, name)),
         ("accounts", has(ACCOUNTS, name)),
         ("households", has(HOUSEHOLDS, name)),

@@ -5,6 +5,7 @@ use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, 
 use super::keys_accounts::ACCOUNTS;
 use super::keys_households::{HOUSEHOLD, HOUSEHOLDS};
 use super::keys_leg::LEG;
+use super::keys_management::MANAGEMENT;
 use super::keys_resources::{BUFFERS, CACHE, POOL, PRESSURE};
 use super::keys_tls::TLS;
 use super::keys_tunnel::TUNNEL;
@@ -102,6 +103,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     from.table("tls".to_owned(), "[tls]".to_owned(), TLS, &draft.tls);
     from.table("tunnel".to_owned(), "[tunnel]".to_owned(), TUNNEL, &draft.tunnel);
     from.table("udp".to_owned(), "[udp]".to_owned(), UDP, &draft.udp);
+    from.table("management".to_owned(), "[management]".to_owned(), MANAGEMENT, &draft.management);
     from.table("households".to_owned(), "[households]".to_owned(), HOUSEHOLDS, &draft.shared);
     for (index, household) in draft.households.iter().enumerate() {
         let path = format!("household[{index}]");

@@ -1,11 +1,14 @@
 //! `--apply`: writes the settings that findings name, and nothing else.
 
+use super::print::plural;
 use super::{Finding, Severity};
 use ekiden_linux::sysctl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
+use std::fs;
 use std::io;
+use std::path::Path;
 
 /// Where settings are kept over a restart of the machine.
 pub(super) const KEPT_IN: &str = "/etc/sysctl.d/90-ekiden.conf";
@@ -13,7 +16,7 @@ pub(super) const KEPT_IN: &str = "/etc/sysctl.d/90-ekiden.conf";
 /// What became of one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// Its dotted name.
+    /// Its dotted name; of a route or the file that keeps settings, what it is.
     pub name: String,
     /// What it was.
     pub before: Option<String>,
@@ -72,12 +75,74 @@ fn reason(error: &io::Error, privileged: bool) -> String {
     }
 }
 
-/// Contents of a file for [`KEPT_IN`].
-pub(super) fn kept(changes: &[Change]) -> String {
+/// Contents of a file for [`KEPT_IN`]: what it `has`, and what was changed. Routes are no settings.
+pub(super) fn kept(has: &str, changes: &[Change]) -> String {
     let mut text = String::from("# Written for ekiden; read at start by sysctl --system.\n");
-    for change in changes {
+    let settings = || changes.iter().filter(|change| is_setting(change));
+    let name = |line: &str| line.split_once('=').map(|(name, _)| name.trim().to_owned());
+    let stays =
+        |line: &&str| name(line).is_some_and(|name| !settings().any(|change| change.name == name));
+    for line in has.lines().filter(stays) {
         // writing to a String does not fail
+        let _ = writeln!(text, "{line}");
+    }
+    for change in settings() {
         let _ = writeln!(text, "{} = {}", change.name, change.asked);
     }
     text
+}
+
+pub(super) fn is_setting(change: &Change) -> bool {
+    !change.name.contains(' ')
+}
+
+/// Keeps what was changed over a restart of the machine; what was kept before stays. Returns what became of the file.
+pub(super) fn persist(changes: &[Change]) -> Change {
+    let granted: Vec<Change> =
+        changes.iter().filter(|change| change.refused.is_none()).cloned().collect();
+    let write = || -> io::Result<String> {
+        let before = match fs::read_to_string(KEPT_IN) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            read => read?,
+        };
+        let text = kept(&before, &granted);
+        let folder = Path::new(KEPT_IN).parent().unwrap_or(Path::new("/"));
+        fs::create_dir_all(folder)?;
+        // a start of the machine meanwhile finds the one or the other
+        let new = format!("{KEPT_IN}.new");
+        fs::write(&new, &text)?;
+        fs::rename(&new, KEPT_IN)?;
+        Ok(plural(text.lines().skip(1).count(), "setting"))
+    };
+    let done = write();
+    Change {
+        name: KEPT_IN.to_owned(),
+        before: None,
+        asked: "kept at every start".to_owned(),
+        after: done.as_ref().ok().cloned(),
+        refused: done.err().map(|error| reason(&error, false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(name: &str, asked: &str) -> Change {
+        let (name, asked) = (name.to_owned(), asked.to_owned());
+        Change { name, before: None, after: Some(asked.clone()), asked, refused: None }
+    }
+
+    #[test]
+    fn what_was_kept_before_stays_unless_it_is_set_anew() {
+        let route = change("rto_min of «default via 100.64.0.2 dev d»", "500ms");
+        let first = kept("", &[change("a.b", "1"), route, change("c.d", "2 3")]);
+        assert_eq!(
+            first,
+            "# Written for ekiden; read at start by sysctl --system.\na.b = 1\nc.d = 2 3\n"
+        );
+        let second = kept(&first, &[change("a.b", "7")]);
+        assert!(second.ends_with("\nc.d = 2 3\na.b = 7\n"), "{second}");
+        assert_eq!(second.matches('#').count(), 1);
+    }
 }

@@ -75,12 +75,14 @@ fn summary(report: &DoctorReport, others: &[&Finding], out: &mut dyn Write) -> i
     Ok(())
 }
 
-fn plural(count: usize, noun: &str) -> String {
+pub(super) fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn changes(report: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {
-    for change in &report.changes {
+    let (kept, changed): (Vec<_>, Vec<_>) =
+        report.changes.iter().partition(|change| change.name == KEPT_IN);
+    for change in &changed {
         let before = change.before.as_deref().unwrap_or("not there");
         match &change.refused {
             None => {
@@ -91,12 +93,32 @@ fn changes(report: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {
             }
         }
     }
-    writeln!(
-        out,
-        "\nWhat was changed lasts until the next start. To have it at every start, write {KEPT_IN}:\n"
-    )?;
-    for line in apply::kept(&report.changes).lines() {
-        writeln!(out, "    {line}")?;
+    if changed.iter().any(|change| !apply::is_setting(change) && change.refused.is_none()) {
+        writeln!(
+            out,
+            "\nA route is as it was after the next start, or when its network is set up anew; whoever sets it up \
+             can say rto_min, too."
+        )?;
+    }
+    if let Some(file) = kept.first() {
+        return match &file.refused {
+            None => writeln!(
+                out,
+                "\nkept     {KEPT_IN} has {} for every start",
+                file.after.as_deref().unwrap_or("nothing")
+            ),
+            Some(why) => writeln!(out, "\nrefused  {KEPT_IN} is not written: {why}"),
+        };
+    }
+    if changed.iter().any(|change| apply::is_setting(change)) {
+        writeln!(
+            out,
+            "\nWhat was changed lasts until the next start. To have it at every start, add `--persist`, or write \
+             {KEPT_IN}:\n"
+        )?;
+        for line in apply::kept("", &report.changes).lines() {
+            writeln!(out, "    {line}")?;
+        }
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ impl Network {
         });
         let file = self.folder.path().join("config.toml");
         let all = format!(
-            "listen = [\"{}:3128\"]\ncontrol = \"{}\"\n[access]\n\
+            "listen = [\"{}:3128\"]\ncontrol = \"{}\"\n[management]\nlisten = \"off\"\n[access]\n\
              allow_destinations = [\"100.64.0.0/10\"]\n[[rule]]\nfrom = [\"100.64.0.0/10\"]\n\
              action = \"allow\"\n{keys}",
             self.address("relay"),

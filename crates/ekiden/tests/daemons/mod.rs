@@ -87,6 +87,7 @@ fn serve(dir: &Path) -> Child {
         .args(["serve", "--listen", "127.0.0.1:0", "--config"])
         .arg(dir.join("c.toml"))
         .env("XDG_RUNTIME_DIR", dir)
+        .env("STATE_DIRECTORY", dir.join("state"))
         .env_remove("EKIDEN_LOG")
         .stdout(Stdio::null())
         .stderr(log)

@@ -1,0 +1,74 @@
+//! `/api/v1/usage`: what `ekiden user usage` prints.
+
+use super::{Always, Problem};
+use crate::management::Shared;
+use crate::user_document::{self, Period, Periods};
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ekiden_accounts::Usage;
+use jiff::civil::Date;
+use serde::Deserialize;
+use std::sync::Arc;
+
+/// Which usage is asked for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Which {
+    account: Option<String>,
+    since: Option<Date>,
+}
+
+type Asked = Result<Query<Which>, QueryRejection>;
+
+async fn used(shared: &Shared, asked: Asked) -> Result<Vec<Usage>, Problem> {
+    let bad = |why: String| {
+        Problem::new(StatusCode::BAD_REQUEST, "query", why).hint("?account=NAME&since=2026-10-01")
+    };
+    let Query(which) = asked.map_err(|error| bad(error.body_text()))?;
+    let store = shared.look.store().await?;
+    Ok(crate::used::used(&store, which.account.as_deref(), which.since).await?)
+}
+
+/// What accounts used, period by period
+///
+/// Payload bytes, as all relays have settled them: up to five seconds ago.
+#[utoipa::path(get, path = "/api/v1/usage", tag = "usage", operation_id = "get_usage",
+    params(
+        ("account" = Option<String>, Query, description = "One account's", min_length = 1, max_length = 63),
+        ("since" = Option<String>, Query, description = "Periods that began on this day or later, each account's by its own time zone", pattern = "^(19[7-9]|2[0-9]{2})[0-9]-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$", example = "2026-10-01"),
+    ),
+    responses(
+        (status = 200, description = "By account, then by time", body = ref("#/components/schemas/Periods")),
+        (status = 404, description = "There is no such account", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
+        Always
+))]
+pub(super) async fn periods(
+    State(shared): State<Arc<Shared>>,
+    asked: Asked,
+) -> Result<Json<Periods>, Problem> {
+    let used = used(&shared, asked).await?;
+    Ok(Json(Periods { usage: used.iter().map(Period::of).collect() }))
+}
+
+/// The same as comma-separated values: account, name, begun, down, up
+#[utoipa::path(get, path = "/api/v1/usage.csv", tag = "usage", operation_id = "get_usage_csv",
+    params(
+        ("account" = Option<String>, Query, description = "One account's", min_length = 1, max_length = 63),
+        ("since" = Option<String>, Query, description = "Periods that began on this day or later, each account's by its own time zone", pattern = "^(19[7-9]|2[0-9]{2})[0-9]-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])$", example = "2026-10-01"),
+    ),
+    responses(
+        (status = 200, description = "RFC 4180, with a head", body = String, content_type = "text/csv"),
+        (status = 404, description = "There is no such account", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
+        Always
+))]
+pub(super) async fn csv(
+    State(shared): State<Arc<Shared>>,
+    asked: Asked,
+) -> Result<Response, Problem> {
+    let used = used(&shared, asked).await?;
+    let kind = [(header::CONTENT_TYPE, "text/csv; charset=utf-8; header=present")];
+    Ok((kind, user_document::csv(&used)).into_response())
+}
