@@ -23,6 +23,7 @@ use crate::peers::find;
 use crate::runner::order::Task;
 use asymmetric::Ground;
 use ekiden_emulator::fidelity::Verdict;
+use ekiden_linux::bpf::{Control, Loaded, Needs};
 use ekiden_linux::sysctl;
 use ekiden_model::units::{Bytes, Span};
 use set_up::{Files, SetUp};
@@ -46,6 +47,8 @@ pub struct Kernel {
     files: Files,
     /// Receive buffers by the window they make of which packets.
     buffers: BTreeMap<(u64, Packets), Window>,
+    /// Westwood+ once a cell has asked for it: there as long as this is.
+    westwood: Option<Loaded>,
 }
 
 impl Kernel {
@@ -55,7 +58,7 @@ impl Kernel {
     /// No memory file system.
     pub fn new(ekiden: &Path) -> Result<Self, EngineError> {
         let files = Files::new()?;
-        Ok(Self { ekiden: ekiden.to_owned(), files, buffers: BTreeMap::new() })
+        Ok(Self { ekiden: ekiden.to_owned(), files, buffers: BTreeMap::new(), westwood: None })
     }
 
     /// The receive buffer for a cell's window.
@@ -79,12 +82,30 @@ impl Kernel {
         Ok(Some(made))
     }
 
+    /// What the kernel calls Ekiden's Westwood+, which it has from now on.
+    fn westwood(&mut self) -> Result<String, EngineError> {
+        let loaded = match self.westwood.take() {
+            Some(loaded) => loaded,
+            None => Loaded::load(Control::Westwood)
+                .map_err(|missing| EngineError(format!("Westwood+: {missing}")))?,
+        };
+        let name = loaded.name().to_owned();
+        self.westwood = Some(loaded);
+        Ok(name)
+    }
+
     fn measure(&mut self, cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
         let size = cell.value::<Bytes>("file")?.as_u64();
         let cut: Span = cell.value("cut")?;
         let file = self.files.of(size)?;
         let window = self.buffer(cell)?;
-        let network = network::of(cell, seed, window.map(|made| made.buffer))?;
+        let mut network = network::of(cell, seed, window.map(|made| made.buffer))?;
+        if cell.text("congestion")? == Control::Westwood.word() {
+            let name = self.westwood()?;
+            for host in &mut network.plan.hosts {
+                host.congestion = Some(name.clone());
+            }
+        }
         let begun = Instant::now();
         let mut set_up = SetUp::build(cell, network, self.files.folder(), &self.ekiden)?;
         let took = begun.elapsed().as_secs_f64();
@@ -118,7 +139,13 @@ impl Engine for Kernel {
     }
 
     fn lacks(&self, cell: &Cell) -> Option<&'static str> {
-        if satellite::is_meant(cell) { satellite::lacks(cell) } else { handshakes::lacks(cell) }
+        if satellite::is_meant(cell) {
+            return satellite::lacks(cell);
+        }
+        if cell.text("congestion") == Ok("westwood") && Needs::look().met().is_err() {
+            return Some("Westwood+ cannot be loaded into this kernel; «ekiden doctor» says why");
+        }
+        handshakes::lacks(cell)
     }
 
     fn weight(&self, cell: &Cell) -> u32 {

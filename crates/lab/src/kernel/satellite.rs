@@ -5,6 +5,7 @@
 //! near: clients, relay ── up, down; half the round trip each way; loss ── far: relay, server
 //! ```
 //! - [`bulk`]: downloads and uploads, echoes beside them, a competing flow.
+//! - [`pace`]: how evenly packets of such a download leave.
 //! - [`brief`]: a file, first bytes, pages.
 //! - [`played`]: a stream that is played, and where it stalls.
 //! - [`screens`]: a hundred thin clients (seed 0).
@@ -16,9 +17,10 @@ pub(crate) mod bottleneck;
 mod brief;
 pub(crate) mod bulk;
 pub(crate) mod changes;
+mod pace;
 mod played;
 mod scene;
-mod screens;
+pub(crate) mod screens;
 mod way;
 
 use super::pressure::BUFFERS_OF_LINUX;
@@ -63,8 +65,8 @@ pub(super) fn lacks(cell: &Cell) -> Option<&'static str> {
 
 /// How much of the machine a cell's run takes, in parts of a hundred.
 pub(super) fn weight(cell: &Cell) -> u32 {
-    if screens::scenario(cell).is_some() {
-        // a processor's whole work
+    if screens::scenario(cell).is_some() || cell.text("load") == Ok("pace") {
+        // a processor's whole work; and what others do would be in the gaps
         return WHOLE;
     }
     let rate = |axis: &str| cell.value::<Rate>(axis).map_or(BORNE, Rate::as_bits_per_second);
@@ -92,7 +94,7 @@ pub(super) fn run(
     let plan = network(cell, seed, buffer)?;
     let links = changes::links(cell, seed)?;
     match cell.text("load")? {
-        "download" | "upload" | "echo" => bulk::run(cell, &plan, links, ekiden),
+        "download" | "upload" | "echo" | "pace" => bulk::run(cell, &plan, links, ekiden),
         "file" | "first byte" | "page" => brief::run(cell, &plan, links, ekiden),
         "screens" => screens::run(cell, seed, &plan, links, ekiden),
         "stream" => played::run(cell, &plan, links, ekiden),
@@ -144,7 +146,8 @@ pub(crate) fn network(
         between: [NEAR.to_owned(), FAR.to_owned()],
         mtu: MTU,
         super_packets: false,
-        one_by_one: false,
+        // a fast link would have packets sent in batches
+        one_by_one: cell.text("load")? == "pace",
         forward: direction("uplink", up, seed)?,
         backward,
     };

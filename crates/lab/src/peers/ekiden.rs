@@ -75,7 +75,7 @@ fn run(
     let file = peer.write(
         "ekiden.toml",
         format!(
-            "listen = [\"{}\"]\ncontrol = \"{control}\"\n\n[access]\nallow_destinations = [\"{network}\"]\n\n{budgets}\n{more}",
+            "listen = [\"{}\"]\ncontrol = \"{control}\"\n\n[management]\nlisten = \"off\"\n\n[access]\nallow_destinations = [\"{network}\"]\n\n{budgets}\n{more}",
             peer.address
         ),
     )?;

@@ -234,8 +234,8 @@ pub static AXES: &[Axis] = &[
     axis(
         "load",
         "load",
-        Kind::Word(&["download", "upload", "echo", "file", "first byte", "page", "stream", "screens"]),
-        "what is put on a long link; «echo» is a download with echoes beside it, «screens» are a hundred thin clients",
+        Kind::Word(&["download", "upload", "echo", "pace", "file", "first byte", "page", "stream", "screens"]),
+        "what is put on a long link; «echo» is a download with echoes beside it, «pace» one whose packets' gaps are looked at, «screens» are a hundred thin clients",
     ),
     axis("streams", "streams", Kind::Whole, "bulk connections at once").within(("1", "200")),
     axis("told-down", "told, down", Kind::Rate, "what a tunnel's ends are told the way down gives").within(("64 kbit/s", "")),

@@ -2,12 +2,14 @@
 //! links that the kernel's runs have, and the model's TCP over the same.
 
 mod pair;
+mod screens;
 mod tcp;
 
 use crate::cell::Cell;
 use crate::engine::{EngineError, Outcome};
 use crate::kernel::satellite::bulk::{LAST, PAYLOAD, tell_echoes, tell_sides};
 use crate::kernel::satellite::changes::through;
+use crate::kernel::satellite::screens::{scenario, simulate};
 use crate::load::asking::Echoed;
 use ekiden_model::units::{Bytes, Rate, Span, Time};
 use ekiden_tunnel::core::FlowId;
@@ -45,11 +47,15 @@ pub(super) fn lacks(cell: &Cell) -> Option<&'static str> {
 /// # Errors
 /// The cell lacks a value, or the tunnel does not come up.
 pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
+    if let Some(scenario) = scenario(cell) {
+        return simulate(cell, scenario, seed);
+    }
     match (cell.text("way")?, cell.text("load")?) {
         ("cubic", _) => tcp::run(cell, seed),
         (_, "download" | "upload" | "echo") => bulk(cell, seed),
         (_, "file") => file(cell, seed),
         (_, "first byte") => first(cell, seed),
+        (_, "screens") => screens::run(cell, seed),
         (_, other) => Err(cell.error("load", &format!("«{other}» is not simulated")).into()),
     }
 }

@@ -2,6 +2,7 @@
 //! is read off the emulator's own record and not off what an end believes.
 
 use super::changes::{Phase, through, waited};
+use super::pace::{Paced, in_order};
 use crate::statistics::quantile;
 use ekiden_emulator::recording::{Outcome, Row, Rows};
 use ekiden_model::units::{Rate, Span, Time};
@@ -24,10 +25,14 @@ pub(super) struct Bottleneck {
 }
 
 /// A packet and what became of it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Seen {
-    offered: Duration,
-    bytes: u32,
+    /// Its place among those of its direction.
+    pub(super) number: u64,
+    /// Since the link began.
+    pub(super) offered: Duration,
+    /// As an IP packet.
+    pub(super) bytes: u32,
     fate: Fate,
 }
 
@@ -37,6 +42,14 @@ enum Fate {
     Lost,
     /// After it had waited so long for its turn, ms.
     Came(f64),
+}
+
+#[cfg(test)]
+impl Seen {
+    /// One that came at once.
+    pub(super) const fn new(number: u64, offered: Duration, bytes: u32) -> Self {
+        Self { number, offered, bytes, fate: Fate::Came(0.0) }
+    }
 }
 
 /// One direction in a time.
@@ -54,10 +67,10 @@ pub(crate) struct Summary {
 }
 
 impl Bottleneck {
-    /// Of the link that is this up and down; a fast one is not written down.
-    pub(super) fn of(links: [Vec<Phase>; 2]) -> Self {
+    /// Of the link that is this up and down; a fast one is not written down, unless that is what is `asked` for.
+    pub(super) fn of(links: [Vec<Phase>; 2], asked: bool) -> Self {
         let slow = |phase: &Phase| phase.rate.as_bits_per_second() <= FASTEST;
-        let records = links.iter().flatten().all(slow);
+        let records = asked || links.iter().flatten().all(slow);
         Self { seen: Arc::default(), links: Arc::new(links), records, begun: None }
     }
 
@@ -89,6 +102,20 @@ impl Bottleneck {
         Some(sum(seen.get(usize::from(down))?, since(from), since(to)))
     }
 
+    /// How evenly packets at `rate` came to this direction between two times; `None` where they were not all written
+    /// down, or there are none.
+    pub(super) fn paced(
+        &self,
+        down: bool,
+        rate: Rate,
+        (from, to): (Instant, Instant),
+    ) -> Option<Paced> {
+        let begun = self.begun.filter(|_| self.records)?;
+        let since = |at: Instant| at.saturating_duration_since(begun);
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        Paced::of(&in_order(seen.get(usize::from(down))?, since(from), since(to))?, rate)
+    }
+
     /// Bits that come through in this direction between two times, of what is sent at `told` or at the link's
     /// rate, whichever is less.
     pub(super) fn through(&self, down: bool, told: Rate, (from, to): (Instant, Instant)) -> f64 {
@@ -114,7 +141,7 @@ pub(crate) fn one(row: &Row, link: &[Phase]) -> Option<Seen> {
         Outcome::Inside => return None,
     };
     let offered = Duration::from_nanos(offered.as_nanos());
-    Some(Seen { offered, bytes: row.packet.bytes, fate })
+    Some(Seen { number: row.number, offered, bytes: row.packet.bytes, fate })
 }
 
 /// Those that were offered between two times.
@@ -159,7 +186,7 @@ mod tests {
     /// 1,500 bytes at 12 Mbit/s take 1 ms, and 10 ms more on the way.
     #[test]
     fn what_became_of_packets_is_told_of_the_time_that_is_asked_for() {
-        let mut bottleneck = Bottleneck::of([vec![phase(12, 5)], vec![phase(12, 10)]]);
+        let mut bottleneck = Bottleneck::of([vec![phase(12, 5)], vec![phase(12, 10)]], false);
         bottleneck.begins();
         let begun = bottleneck.begun.unwrap();
         let mut rows = bottleneck.rows().unwrap();
@@ -187,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_fast_link_is_not_written_down() {
-        let mut fast = Bottleneck::of([vec![phase(20, 5)], vec![phase(200, 5)]]);
+        let mut fast = Bottleneck::of([vec![phase(20, 5)], vec![phase(200, 5)]], false);
         fast.begins();
         let now = Instant::now();
         assert!(fast.rows().is_none() && fast.between(true, (now, now)).is_none());

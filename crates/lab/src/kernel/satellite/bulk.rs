@@ -123,6 +123,11 @@ pub(super) fn run(
     // what came last is still on its way
     let counted = (first.at, last.at - LAST);
     tell_link(&scene.bottleneck, down, counted, &mut outcome);
+    if cell.text("load")? == "pace" {
+        let paced = scene.bottleneck.paced(down, told, counted);
+        let lacks = || EngineError("the record of packets is not whole".to_owned());
+        paced.ok_or_else(lacks)?.tell(&mut outcome);
+    }
     scene.finish(server, &mut outcome)?;
     Ok(outcome)
 }

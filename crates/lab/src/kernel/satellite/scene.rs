@@ -44,7 +44,7 @@ impl Scene {
         links: [Vec<Phase>; 2],
         ekiden: &Path,
     ) -> Result<Self, EngineError> {
-        let mut bottleneck = Bottleneck::of(links);
+        let mut bottleneck = Bottleneck::of(links, cell.text("load")? == "pace");
         let record = Record { rows: bottleneck.rows(), capture: None };
         let built = Topology::build_recorded(plan, record);
         let topology = built.map_err(|error| EngineError::during("the network")(&error))?;

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 /// All connections stand before the first write is due.
 const OPENING: Duration = Duration::from_secs(3);
 /// What is written at the end has so long to arrive.
-const AFTER: Duration = Duration::from_secs(20);
+pub(crate) const AFTER: Duration = Duration::from_secs(20);
 /// A key whose echo takes longer is felt to hang.
 const SLOW: Duration = Duration::from_millis(300);
 
 /// The scenario of the study that stands beside the kernel's runs, if a cell is the simulator's.
-pub(super) fn scenario(cell: &Cell) -> Option<&'static str> {
+pub(crate) fn scenario(cell: &Cell) -> Option<&'static str> {
     match cell.text("way") {
         Ok("simulated") => Some("RACK-TLP"),
         Ok("simulated-held") => Some("held rate"),
@@ -34,7 +34,7 @@ pub(super) fn scenario(cell: &Cell) -> Option<&'static str> {
 ///
 /// # Errors
 /// The cell lacks a value.
-pub(super) fn simulate(cell: &Cell, scenario: &str, seed: u64) -> Result<Outcome, EngineError> {
+pub(crate) fn simulate(cell: &Cell, scenario: &str, seed: u64) -> Result<Outcome, EngineError> {
     let mut cell = cell.clone();
     cell.values.insert("scenario".to_owned(), scenario.to_owned());
     // the time line is for the study's own runs
@@ -79,7 +79,7 @@ pub(super) fn run(
 
 /// How long writes took, by kind.
 #[derive(Debug, Default)]
-struct Delays {
+pub(crate) struct Delays {
     kinds: [Histogram; 2],
     interactive: u64,
     slow: u64,
@@ -87,7 +87,8 @@ struct Delays {
 }
 
 impl Delays {
-    fn add(&mut self, writes: &[Write], took: &[Duration]) {
+    /// One screen's, in order; those at the end that have no time never came.
+    pub(crate) fn add(&mut self, writes: &[Write], took: &[Duration]) {
         self.never += (writes.len() - took.len().min(writes.len())) as u64;
         for (write, took) in writes.iter().zip(took) {
             if let Some(histogram) = self.kinds.get_mut(write.kind as usize) {
@@ -101,7 +102,7 @@ impl Delays {
     }
 
     /// Under the names that the simulator's have.
-    fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         let mut outcome = Outcome::default();
         let mut put = |name: String, value: f64| {
             outcome.figures.insert(name, value);

@@ -41,6 +41,8 @@ pub(super) enum Asked {
     Echo,
     /// So many bytes, when the request has come.
     Document(u64),
+    /// The writes of a number, each at its time.
+    Script(usize),
 }
 
 /// Datagrams with what the link knows of them and when it was told, by number.
@@ -257,6 +259,7 @@ impl Pair {
                     self.write(FAR, *flow, piece as usize);
                     *left -= piece;
                 }
+                Asked::Script(_) => {}
             }
         }
         self.served = served;
@@ -274,6 +277,20 @@ impl Pair {
         let opening = Opening { account: Bytes::new(), hops: 0, target, dscp: None, carries };
         let opened = self.ends[NEAR].open(self.now, tunnel, opening);
         opened.map_err(|reason| EngineError(format!("a flow was not opened: {reason}")))
+    }
+
+    /// The far end's side of scripts, by their numbers.
+    pub(super) fn scripts(&self) -> BTreeMap<usize, FlowId> {
+        let of = |(flow, asked): &(FlowId, Asked)| match asked {
+            Asked::Script(number) => Some((*number, *flow)),
+            _ => None,
+        };
+        self.served.iter().filter_map(of).collect()
+    }
+
+    /// How many bytes of a flow may be written now.
+    pub(super) fn room(&self, end: usize, flow: FlowId) -> usize {
+        self.ends[end].room(flow)
     }
 
     /// Writes so many bytes.
