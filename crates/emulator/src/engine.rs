@@ -7,6 +7,7 @@ use crate::report::{DirectionReport, LinkReport};
 use crate::topology::Mode;
 use crate::worker::{self, Stop};
 use ekiden_linux::clock::{self, Urgency};
+use ekiden_linux::netlink::Netlink;
 use ekiden_linux::netns::Netns;
 use ekiden_linux::packet::{Receiver, Sender};
 use ekiden_model::link::Config;
@@ -180,6 +181,10 @@ impl Drop for Engine {
 type Ends = [(Receiver, Sender); 2];
 
 fn open(wire: &Wire) -> io::Result<Ends> {
+    let netlink = Netlink::here()?;
+    for device in &wire.devices {
+        netlink.await_sending(device).map_err(io::Error::other)?;
+    }
     let largest = if wire.mode == Mode::SuperPackets { LARGEST } else { wire.mtu as usize + 14 };
     let [first, second] = &wire.devices;
     Ok([

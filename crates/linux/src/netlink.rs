@@ -5,7 +5,7 @@ mod links;
 mod message;
 mod routes;
 
-pub use links::{End, LinkStatistics};
+pub use links::{End, LinkStatistics, PATIENCE};
 pub use routes::{Route, RouteMetrics};
 
 use crate::netns::Netns;

@@ -241,6 +241,7 @@ fn pair(a: &Netns, b: &Netns, mtu: u32) -> [Netlink; 2] {
             link.neighbour(name, other, [B, A][i]).unwrap();
         }
     }
+    both[0].await_sending("near").unwrap();
     both
 }
 

@@ -7,6 +7,8 @@ use libc::c_int;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 // include/uapi/linux/if_link.h
 const IFLA_INFO_KIND: u16 = 1;
@@ -15,12 +17,17 @@ const VETH_INFO_PEER: u16 = 1;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+// include/uapi/linux/if.h, RFC 2863
+const IF_OPER_UP: u8 = 6;
 // include/uapi/linux/if_addr.h, neighbour.h
 const IFA_FLAGS: u16 = 8;
 const IFA_F_NODAD: u32 = 2;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NUD_PERMANENT: u16 = 0x80;
+
+/// For how long the kernel's workers may take over what they are to do. They were seen to take a second.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// One end of a pair of devices.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +103,24 @@ impl Netlink {
         self.flags(name, "up", libc::IFF_UP as u32)
     }
 
+    /// Waits until a device that is up sends what it is given. The one of a pair that was brought up before
+    /// its other end throws packets away until a worker of the kernel's has seen the carrier, which takes
+    /// long where processors are busy. The one that was brought up last sends at once, and is said to be up
+    /// as much as a second later: it is not to be waited for.
+    ///
+    /// # Errors
+    /// `ETIMEDOUT` when it does not within [`PATIENCE`], `ENODEV` when there is none of this name.
+    pub fn await_sending(&self, name: &str) -> Result<(), Failure> {
+        until(&format!("{name} up and sending"), || {
+            let is_up = Cell::new(false);
+            self.link(name, |attributes| {
+                let state = attribute(attributes, libc::IFLA_OPERSTATE);
+                is_up.set(state.and_then(<[u8]>::first) == Some(&IF_OPER_UP));
+            })?;
+            Ok(is_up.get())
+        })
+    }
+
     /// Keeps a device from speaking for itself: neither ARP nor neighbour, router or multicast
     /// discovery. Before [`Self::up`]; addresses then need [`Self::neighbour`].
     ///
@@ -117,9 +142,10 @@ impl Netlink {
         }
     }
 
-    /// Gives a device an address, usable at once, and a route to the `prefix` bits of it.
+    /// Gives a device that is up an address, usable at once, and a route to the `prefix` bits of it.
     ///
     /// # Errors
+    /// `ETIMEDOUT` when the kernel does not take packets to it within [`PATIENCE`].
     /// `EEXIST` when it has it, `ENODEV`; `EACCES` or `EINVAL` for IPv6 on a device whose MTU is below
     /// the 1280 bytes that IPv6 demands (RFC 8200 §5) or that has it switched off.
     pub fn address(&self, name: &str, address: IpAddr, prefix: u8) -> Result<(), Failure> {
@@ -134,7 +160,31 @@ impl Netlink {
         if address.is_ipv6() {
             request.number(IFA_FLAGS, IFA_F_NODAD);
         }
-        self.change(&format!("the address {address}/{prefix} on {name}"), &mut request)
+        let what = format!("the address {address}/{prefix} on {name}");
+        self.change(&what, &mut request)?;
+        if address.is_ipv6() {
+            // a worker of the kernel's takes it into use; until then packets to it are thrown away
+            return until(&what, || self.is_own(address));
+        }
+        Ok(())
+    }
+
+    /// Whether packets to an address are taken in here.
+    fn is_own(&self, address: IpAddr) -> Result<bool, Failure> {
+        let bytes = octets(address);
+        let mut fixed = [0; 12]; // struct rtmsg
+        fixed[..2].copy_from_slice(&[family(address), 8 * bytes.len() as u8]);
+        let mut request = Request::new(libc::RTM_GETROUTE, libc::NLM_F_ACK, &fixed);
+        request.put(libc::RTA_DST, &bytes);
+        let own = Cell::new(false);
+        let asked = self.ask(&format!("the way to {address}"), &mut request, |kind, body| {
+            let local = body.get(7) == Some(&libc::RTN_LOCAL);
+            own.set(own.get() || (kind == libc::RTM_NEWROUTE && local));
+        });
+        match asked {
+            Err(failure) if failure.errno() == libc::ENETUNREACH => Ok(false),
+            asked => asked.map(|()| own.get()),
+        }
     }
 
     /// Tells a device for good what the hardware address of a neighbour is.
@@ -197,6 +247,18 @@ impl Netlink {
         let mut request = Request::new(libc::RTM_SETLINK, libc::NLM_F_ACK, &fixed);
         self.change(&format!("{name} {how}"), &mut request)
     }
+}
+
+/// Asks until it is so.
+fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    let end = Instant::now() + PATIENCE;
+    while !is_so()? {
+        if Instant::now() > end {
+            return Err(Failure::new(what, libc::ETIMEDOUT));
+        }
+        sleep(Duration::from_micros(200));
+    }
+    Ok(())
 }
 
 /// `struct ifinfomsg`.
