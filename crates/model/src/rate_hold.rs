@@ -89,6 +89,8 @@ pub struct RateHold {
     late: Late,
     /// Seen lately by trains: the next one comes at once.
     eager: bool,
+    /// What the last train found, if that was more than is believed.
+    found: Option<f64>,
     idle: Idle,
     rivals: Rivals,
     breaker: Breaker,
@@ -138,6 +140,7 @@ impl RateHold {
             jumped: Span::ZERO,
             late: Late::default(),
             eager: false,
+            found: None,
             idle: Idle::Busy(now),
             rivals: Rivals::new(),
             breaker: Breaker::new(now),
@@ -321,6 +324,7 @@ impl RateHold {
         self.in_flight = self.in_flight.saturating_sub(bytes);
         self.heard = now;
         self.silent = false;
+        self.hasten(now);
     }
 
     fn rests(&self) -> bool {

@@ -5,6 +5,8 @@ use crate::units::{Span, Time};
 
 /// A round trip that grows by more than this from one packet to the next is another path.
 const JUMP: Span = Span::from_millis(20);
+/// What arrives is counted over such a share of a round trip: a sixth. Less is told wrong by a single late one.
+const SHARE: u64 = 6;
 /// Packets in a row that waited for longer than is tolerated.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Late {
@@ -67,7 +69,8 @@ impl RateHold {
         let under_way = self.in_flight as f64 * 8.0 / seconds(rtt);
         let rate = self.rate().as_bits_per_second() as f64;
         let pressed = under_way > 0.5 * rate || 2 * self.in_flight > self.in_flight_cap().as_u64();
-        if self.late.packets > FEW && span >= JUMP && pressed {
+        let enough = JUMP.max(Span::from_nanos(base.as_nanos() / SHARE));
+        if self.late.packets > FEW && span >= enough && pressed {
             let bits = self.late.bytes as f64 * 8.0;
             let arrives = bits / seconds(span);
             let sent = bits / seconds(sent.since(self.late.sent)).max(1e-9);

@@ -109,12 +109,18 @@ impl RateHold {
         let Some(line) = self.line else { return };
         let base = self.base.unwrap_or(Span::from_millis(100)).max(Span::from_millis(200));
         let arrives = epoch.arrival_rate() / (1.0 - self.loss);
-        if arrives > 1.05 * line {
-            let found = arrives.min(line * TRAIN);
-            self.line = (found < self.allotted()).then_some(found);
-            self.eager = arrives > 1.5 * line;
-        } else {
+        // an acknowledgement that comes late makes the rest of its train look fast: two in a row are believed
+        let before = self.found.take();
+        let found = before.map_or(arrives, |before| before.min(arrives));
+        if found <= 1.05 * line {
             self.eager = false;
+        } else if before.is_none() {
+            self.found = Some(arrives);
+            self.eager = true;
+        } else {
+            let found = found.min(line * TRAIN);
+            self.line = (found < self.allotted()).then_some(found);
+            self.eager = found > 1.5 * line;
         }
         let rest = if self.eager { Span::ZERO } else { base.saturating_mul(REST) };
         self.next_train = now + rest;

@@ -32,14 +32,29 @@ impl RateHold {
     fn give(&mut self, now: Time, base: Span, line: f64, loss: f64, doubted: bool) {
         let line = line.max(self.config.floor.as_bits_per_second() as f64);
         let before = if doubted { self.reaction.and_then(|r| r.before) } else { self.line };
-        let excess = self.in_flight as f64 * 8.0 / line - seconds(base);
-        let drained = Span::from_nanos((excess.max(0.0) * 1e9) as u64);
-        let wait = if doubted { base } else { Span::from_nanos(base.as_nanos() / 4) };
-        let shows = now + drained + wait;
+        let shows = self.drained(now, base, line, doubted);
         self.reaction = Some(Reaction { shows, before, queue: self.queue, loss, doubted });
         self.line = Some(line);
         self.eager = false;
+        self.found = None;
         self.begin(now, Purpose::Hold);
+    }
+
+    /// When what is sent from then on shows what a reaction does: what is under way too much has drained.
+    fn drained(&self, now: Time, base: Span, line: f64, doubted: bool) -> Time {
+        let excess = self.in_flight as f64 * 8.0 / line - seconds(base);
+        let drained = Span::from_nanos((excess.max(0.0) * 1e9) as u64);
+        let wait = if doubted { base } else { Span::from_nanos(base.as_nanos() / 4) };
+        now + drained + wait
+    }
+
+    /// Others' packets go with ours, so that a queue may drain faster than at the rate that is believed.
+    pub(super) fn hasten(&mut self, now: Time) {
+        let (Some(reaction), Some(line), Some(base)) = (self.reaction, self.line, self.base) else {
+            return;
+        };
+        let shows = self.drained(now, base, line, reaction.doubted).min(reaction.shows);
+        self.reaction = Some(Reaction { shows, ..reaction });
     }
 
     /// What a reaction did is known: was it what it was taken for?

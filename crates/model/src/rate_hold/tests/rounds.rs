@@ -168,7 +168,7 @@ fn what_the_line_takes_is_found_and_kept() {
         for loss in [0.0, 1.0, 5.0] {
             let queue = (rate * 125_000.0 * rtt) as u64;
             for times in [1.0, 2.0, 5.0] {
-                let path = Path { rate, rtt, loss, queue, changes: Vec::new() };
+                let path = Path { rate, rtt, loss, queue, ..satellite(0.0) };
                 let (share, waited) = share(rate * times, &path, 10, 60);
                 assert!(share > 95.0 && waited < 150.0, "{share} %, {waited} ms");
             }
