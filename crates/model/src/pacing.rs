@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! next(now)             when the next packet may leave
+//! together(now, most)   when as many may leave at once as may, if that is soon
 //! on_sent(now, bytes)   it left
 //! set_rate(now, rate)   from here on; what is still owed is owed at the new rate
 //! ```
@@ -13,7 +14,7 @@
 //! **Envelope.** In any interval of length τ at most rate · τ / 8 + slack + one packet leave. Slack is what
 //! may be caught up with after a driver woke up late; after silence it is all the credit there is.
 
-use crate::units::{Bytes, Rate, Time};
+use crate::units::{Bytes, Rate, Span, Time};
 
 /// Work of a byte.
 const BYTE: i128 = 8 * 1_000_000_000;
@@ -67,6 +68,18 @@ impl Pacer {
         Time::from_nanos(self.as_of.as_nanos().saturating_add(nanos)).max(now)
     }
 
+    /// When as many packets may leave together as slack allows, if that is no more than `most` after the next
+    /// may; otherwise when the next may. A driver that wakes up then wakes up more rarely.
+    #[must_use]
+    pub fn together(&self, now: Time, most: Span) -> Time {
+        let next = self.next(now);
+        let whole = u128::try_from(self.slack + self.work).unwrap_or(0);
+        let nanos = whole.checked_div(u128::from(self.rate)).unwrap_or(u128::MAX);
+        let whole = self.as_of.as_nanos().saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let whole = Time::from_nanos(whole).max(now);
+        if whole.since(next) <= most { whole.max(next) } else { next }
+    }
+
     /// A packet of so many bytes, as the rate counts them, left now.
     pub fn on_sent(&mut self, now: Time, bytes: Bytes) {
         self.go_on(now);
@@ -98,7 +111,6 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Span;
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -159,6 +171,30 @@ mod tests {
         assert_eq!(pacer.next(ms(12)), ms(12));
         pacer.on_sent(ms(12), PACKET);
         assert_eq!(pacer.next(ms(12)), ms(13));
+    }
+
+    #[test]
+    fn two_leave_together_where_they_follow_each_other_soon() {
+        let most = Span::from_micros(250);
+        for (megabits, packets) in [(20, 1), (40, 1), (50, 2), (200, 2), (1_000, 8), (10_000, 83)] {
+            let rate = rate(megabits * 1_000_000);
+            let mut pacer = Pacer::new(rate, Pacer::slack(rate, PACKET), at(0));
+            let (mut now, mut sent) = (at(0), 0_u64);
+            while sent < 10_000 {
+                now = pacer.together(now, most);
+                let mut burst = 0;
+                while pacer.next(now) <= now {
+                    pacer.on_sent(now, PACKET);
+                    burst += 1;
+                }
+                sent += burst;
+                // the first ones have credit of before
+                assert!(burst == packets || sent == burst, "{megabits}: {burst}");
+            }
+            let exact = (sent * 12_000).div_ceil(megabits) as i64 * 1_000;
+            let off = now.as_nanos() as i64 + 12_000_000 * packets as i64 / megabits as i64 - exact;
+            assert!(off.abs() < 24_000_000 / megabits as i64, "{megabits}: {off}");
+        }
     }
 
     #[test]

@@ -336,6 +336,12 @@ impl Endpoint {
         earliest.max(now)
     }
 
+    /// Whether whoever drives it should look before `until`: something is due earlier, or has happened.
+    pub fn wants_attention(&mut self, now: Time, until: Time) -> bool {
+        let happened = |tunnel: &Tunnel| !tunnel.events.is_empty();
+        !self.events.is_empty() || self.tunnels.values().any(happened) || self.deadline(now) < until
+    }
+
     /// The time has come, or more.
     pub fn on_deadline(&mut self, now: Time) {
         let clock = self.instant(now);

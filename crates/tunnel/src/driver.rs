@@ -5,6 +5,7 @@
 //! and ring when something new is to be sent.
 
 mod carry;
+mod outbox;
 mod pacing;
 mod relays;
 mod thread;
@@ -16,12 +17,13 @@ pub use relays::{Carrier, Incoming, OpenError, Relays, Settings, StartError, Tun
 use crate::core::{Endpoint, Event, FlowId, TunnelId};
 use crate::reason::Reason;
 use ekiden_linux::clock;
+use ekiden_model::units::Time;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc};
 
@@ -34,6 +36,8 @@ struct Shared {
     /// Rung when the thread sleeps and something changed.
     bell: OwnedFd,
     asleep: AtomicBool,
+    /// Until then, in nanoseconds; written with the core locked.
+    until: AtomicU64,
     stop: AtomicBool,
     /// What is not about a flow.
     events: mpsc::UnboundedSender<Event>,
@@ -64,6 +68,7 @@ impl Driver {
             waiting: Mutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             asleep: AtomicBool::new(false),
+            until: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             events,
             late: Mutex::default(),
@@ -105,8 +110,16 @@ impl Drop for Driver {
 
 impl Shared {
     fn with<T>(&self, work: impl FnOnce(&mut Endpoint) -> T) -> T {
-        let result = work(&mut locked(&self.core));
-        self.ring();
+        let mut core = locked(&self.core);
+        let result = work(&mut core);
+        // where it is awake it looks before it sleeps; where it wakes in time, being rung costs both more than the rest
+        let until = Time::from_nanos(self.until.load(Ordering::Acquire));
+        let rings =
+            self.asleep.load(Ordering::Acquire) && core.wants_attention(clock::now(), until);
+        drop(core);
+        if rings {
+            self.ring();
+        }
         result
     }
 

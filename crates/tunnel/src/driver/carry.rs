@@ -5,7 +5,8 @@ use crate::core::{End, FlowId, Read};
 use crate::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
 use ekiden_linux::{clock, socket};
-use std::io;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -14,8 +15,10 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// Bytes read from the connection at a time.
+/// Bytes read from the connection at a time, and taken from the flow.
 const AT_A_TIME: usize = 64 * 1024;
+/// Pieces of a flow, each what a datagram brought, that are written at a time.
+const PIECES: usize = 64;
 /// After a break, how long the connection may take without progress to accept what came before.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -125,7 +128,8 @@ impl Flow {
         let mut carrier = Carrier {
             flow: &self,
             stream: &stream,
-            waiting: Bytes::new(),
+            waiting: VecDeque::new(),
+            end: None,
             read: BytesMut::new(),
             came_all: false,
             went_all: false,
@@ -144,8 +148,9 @@ impl Flow {
 struct Carrier<'a> {
     flow: &'a Flow,
     stream: &'a TcpStream,
-    /// From the flow, not yet written.
-    waiting: Bytes,
+    /// From the flow, not yet written; and what comes behind it.
+    waiting: VecDeque<Bytes>,
+    end: Option<Read>,
     /// What the connection's bytes are read into.
     read: BytesMut,
     /// The flow's direction has ended, and the connection's.
@@ -194,36 +199,58 @@ impl Carrier<'_> {
     /// From the flow to the connection; whether anything moved.
     fn bring(&mut self) -> Result<bool, Ended> {
         let mut moved = false;
-        if self.waiting.is_empty() {
-            let now = clock::now();
-            match self.flow.shared.with(|core| core.read(now, self.flow.id)) {
-                Read::Bytes(bytes) => self.waiting = bytes,
-                Read::Blocked => {}
-                Read::End(End::Fin) => {
-                    self.came_all = true;
-                    moved = true;
-                    // fails only where the connection is gone, which reading tells
-                    let _ = socket2::SockRef::from(self.stream).shutdown(Shutdown::Write);
-                }
-                Read::End(End::Reset(reason, words)) => return Err(Ended::There(reason, words)),
-                Read::Gone if self.came_all && self.went_all => {}
-                Read::Gone => {
-                    let words = "the tunnel was lost".to_owned();
-                    return Err(Ended::There(Reason::TunnelLost, words));
-                }
-            }
+        if self.waiting.is_empty() && self.end.is_none() {
+            self.take();
         }
         while !self.waiting.is_empty() {
-            match self.stream.try_write(&self.waiting) {
+            let pieces: Vec<_> =
+                self.waiting.iter().take(PIECES).map(|bytes| IoSlice::new(bytes)).collect();
+            match self.stream.try_write_vectored(&pieces) {
                 Ok(written) => {
-                    self.waiting.advance(written);
+                    advance(&mut self.waiting, written);
                     moved = true;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(moved),
                 Err(error) => return Err(self.broke(&error)),
             }
         }
+        match self.end.take() {
+            Some(Read::End(End::Fin)) => {
+                self.came_all = true;
+                moved = true;
+                // fails only where the connection is gone, which reading tells
+                let _ = socket2::SockRef::from(self.stream).shutdown(Shutdown::Write);
+            }
+            Some(Read::End(End::Reset(reason, words))) => return Err(Ended::There(reason, words)),
+            Some(Read::Gone) if !(self.came_all && self.went_all) => {
+                let words = "the tunnel was lost".to_owned();
+                return Err(Ended::There(Reason::TunnelLost, words));
+            }
+            _ => {}
+        }
         Ok(moved)
+    }
+
+    /// Takes what has come, so much that writing it is worth its while, and the end behind it.
+    fn take(&mut self) {
+        let (now, id) = (clock::now(), self.flow.id);
+        let (waiting, end) = (&mut self.waiting, &mut self.end);
+        self.flow.shared.with(|core| {
+            let mut taken = 0;
+            while taken < AT_A_TIME {
+                match core.read(now, id) {
+                    Read::Bytes(bytes) => {
+                        taken += bytes.len();
+                        waiting.push_back(bytes);
+                    }
+                    Read::Blocked => return,
+                    over => {
+                        *end = Some(over);
+                        return;
+                    }
+                }
+            }
+        });
     }
 
     /// From the connection to the flow; whether anything moved, and how much more may.
@@ -265,6 +292,18 @@ impl Carrier<'_> {
         let end = End::Reset(Reason::Closed, words.clone());
         self.flow.shared.with(|core| core.finish(now, id, end));
         Ended::Here(words)
+    }
+}
+
+/// Takes what was written away from the front.
+fn advance(waiting: &mut VecDeque<Bytes>, mut written: usize) {
+    while let Some(first) = waiting.front_mut() {
+        if written < first.len() {
+            first.advance(written);
+            return;
+        }
+        written -= first.len();
+        waiting.pop_front();
     }
 }
 

@@ -1,9 +1,10 @@
 //! The thread that keeps the schedule.
 
+use super::outbox::Outbox;
 use super::{Shared, locked};
-use crate::core::{Event, Out};
+use crate::core::Event;
 use bytes::BytesMut;
-use ekiden_linux::{clock, datagram};
+use ekiden_linux::clock;
 use ekiden_model::units::{Span, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
@@ -32,9 +33,8 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     // a slot is short and work between two slots little; where nothing is to be sent it sleeps
     let urgency = clock::urgent();
     tracing::debug!(?urgency, "the thread that keeps the schedule begins");
-    let mut marking = Marking { dscp, now: None };
+    let mut outbox = Outbox::new(dscp);
     let mut received = vec![0; LARGEST];
-    let mut sending = Vec::with_capacity(LARGEST);
     let (mut saved, mut looked) = (SAVED.as_nanos(), clock::now());
     // the slot that was waited for
     let mut planned = Time::NEVER;
@@ -43,7 +43,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         let taken = take_in(shared, socket, &mut received);
         crowd.on_taken(clock::now(), taken);
         let more = taken == IN_A_ROW;
-        send_due(shared, socket, &mut sending, &mut marking, planned);
+        send_due(shared, socket, &mut outbox, planned);
         if more {
             planned = Time::NEVER;
             continue;
@@ -51,7 +51,12 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         // from here on whoever changes something rings
         shared.asleep.store(true, Ordering::Release);
         let now = clock::now();
-        let next = locked(&shared.core).deadline(now);
+        let next = {
+            let mut core = locked(&shared.core);
+            let next = core.deadline(now);
+            shared.until.store(next.as_nanos(), Ordering::Release);
+            next
+        };
         saved = (saved + now.since(looked).as_nanos() / SPIN_SHARE).min(SAVED.as_nanos());
         looked = now;
         planned = if next > now { next } else { Time::NEVER };
@@ -62,12 +67,10 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         } else if may_spin && gap <= MARGIN {
             shared.asleep.store(false, Ordering::Release);
             // sealing takes longer than a slot may be late: it is done before
-            let ready = make(shared, &mut sending, next);
+            fill(shared, &mut outbox, next);
             let end = spin(next);
             saved = saved.saturating_sub(end.since(now).as_nanos());
-            if let Some(out) = ready {
-                hand_over(shared, socket, &sending, &mut marking, (out, Some(next)));
-            }
+            outbox.flush(shared, socket, next);
             planned = Time::NEVER;
         } else {
             let margin = if may_spin { MARGIN.as_nanos() } else { 0 };
@@ -79,7 +82,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
             }
         }
     }
-    goodbye(shared, socket, &mut sending, &mut marking);
+    goodbye(shared, socket, &mut outbox);
 }
 
 /// When datagrams are taken in where many come, as a network card that holds its interrupts back.
@@ -126,81 +129,34 @@ fn take_in(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> usize {
 }
 
 /// Sends what is due.
-fn send_due(
-    shared: &Shared,
-    socket: &UdpSocket,
-    buffer: &mut Vec<u8>,
-    marking: &mut Marking,
-    planned: Time,
-) {
-    let mut planned = Some(planned).filter(|planned| *planned != Time::NEVER);
-    for _ in 0..IN_A_ROW {
-        let Some(out) = make(shared, buffer, clock::now()) else { return };
-        hand_over(shared, socket, buffer, marking, (out, planned.take()));
-    }
+fn send_due(shared: &Shared, socket: &UdpSocket, outbox: &mut Outbox, planned: Time) {
+    fill(shared, outbox, clock::now());
+    outbox.flush(shared, socket, planned);
 }
 
-/// The datagram that is due at a time, which may be a little ahead of the clock.
-fn make(shared: &Shared, buffer: &mut Vec<u8>, now: Time) -> Option<Out> {
-    let (out, events) = {
+/// Makes the datagrams that are due at a time, which may be a little ahead of the clock.
+fn fill(shared: &Shared, outbox: &mut Outbox, now: Time) {
+    let events = {
         let mut core = locked(&shared.core);
         core.on_deadline(now);
-        let out = core.transmit(now, buffer);
-        let events: Vec<_> = std::iter::from_fn(|| core.event()).collect();
-        (out, events)
+        while !outbox.is_full() && outbox.take(|buffer| core.transmit(now, buffer)) {}
+        std::iter::from_fn(|| core.event()).collect()
     };
     shared.tell(events);
-    out
-}
-
-/// Hands it to the kernel, and counts how late that was.
-fn hand_over(
-    shared: &Shared,
-    socket: &UdpSocket,
-    buffer: &[u8],
-    marking: &mut Marking,
-    (out, planned): (Out, Option<Time>),
-) {
-    marking.mark(socket, out.to.is_ipv6(), out.lane);
-    if let Some(planned) = planned {
-        let now = clock::now();
-        if now >= planned {
-            locked(&shared.late).add(now.since(planned));
-        }
-    }
-    // what the kernel does not take is lost, as on any link; too large is told by a probe's silence
-    let _ = socket.send_to(&buffer[..out.size], out.to);
 }
 
 /// Tells peers that it is over.
-fn goodbye(shared: &Shared, socket: &UdpSocket, buffer: &mut Vec<u8>, marking: &mut Marking) {
+fn goodbye(shared: &Shared, socket: &UdpSocket, outbox: &mut Outbox) {
     let now = clock::now();
     {
         let mut core = locked(&shared.core);
         let tunnels: Vec<_> = core.snapshots().iter().map(|snapshot| snapshot.tunnel).collect();
         tunnels.into_iter().for_each(|tunnel| core.close(now, tunnel, "the relay stops"));
     }
-    send_due(shared, socket, buffer, marking, Time::NEVER);
+    send_due(shared, socket, outbox, Time::NEVER);
     // waiting tasks find their flows gone
     for news in locked(&shared.waiting).values() {
         news.notify_one();
-    }
-}
-
-/// The DSCP on the socket now.
-struct Marking {
-    dscp: [u8; 2],
-    now: Option<u8>,
-}
-
-impl Marking {
-    fn mark(&mut self, socket: &UdpSocket, ipv6: bool, lane: u8) {
-        let dscp = self.dscp[usize::from(lane.min(1))];
-        if self.now != Some(dscp) {
-            // refused by some sandboxes; then it goes unmarked
-            let _ = datagram::set_dscp(socket.as_fd(), ipv6, dscp);
-            self.now = Some(dscp);
-        }
     }
 }
 

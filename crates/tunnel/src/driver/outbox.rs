@@ -1,0 +1,100 @@
+//! Datagrams that leave together: those of one size, way and mark are handed to the kernel as one.
+
+use super::{Shared, locked};
+use crate::core::Out;
+use ekiden_linux::{clock, datagram};
+use ekiden_model::units::Time;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+
+/// Datagrams at most, and bytes of those that go as one (the kernel's limits are 64 or 128, and 64 KiB with heads).
+const MOST: usize = 64;
+const BYTES: usize = 60_000;
+/// The largest datagram there is.
+const LARGEST: usize = 65_536;
+
+/// What is about to leave.
+pub(super) struct Outbox {
+    bytes: Vec<u8>,
+    made: Vec<Out>,
+    scratch: Vec<u8>,
+    /// For each lane, and the one on the socket now.
+    dscp: [u8; 2],
+    marked: Option<u8>,
+    /// A device on the way out cannot take several as one.
+    singly: bool,
+}
+
+impl Outbox {
+    pub(super) fn new(dscp: [u8; 2]) -> Self {
+        let scratch = Vec::with_capacity(LARGEST);
+        let (bytes, made) = (Vec::with_capacity(LARGEST), Vec::with_capacity(MOST));
+        Self { bytes, made, scratch, dscp, marked: None, singly: false }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.made.len() >= MOST
+    }
+
+    /// Takes the next datagram of `make`; whether there was one.
+    pub(super) fn take(&mut self, make: impl FnOnce(&mut Vec<u8>) -> Option<Out>) -> bool {
+        let Some(out) = make(&mut self.scratch) else { return false };
+        self.bytes.extend_from_slice(&self.scratch[..out.size]);
+        self.made.push(out);
+        true
+    }
+
+    /// Hands everything to the kernel, and counts how late the first was that was to leave at `planned`. What the
+    /// kernel does not take is lost, as on any link; that one is too large is told by a probe's silence.
+    pub(super) fn flush(&mut self, shared: &Shared, socket: &UdpSocket, planned: Time) {
+        let now = clock::now();
+        if !self.made.is_empty() && planned != Time::NEVER && now >= planned {
+            locked(&shared.late).add(now.since(planned));
+        }
+        let (mut nth, mut at) = (0, 0);
+        while let Some(first) = self.made.get(nth).copied() {
+            let (count, length) = self.alike(nth);
+            self.mark(socket, first);
+            let bytes = &self.bytes[at..at + length];
+            let as_one =
+                (count > 1).then(|| datagram::send_segments(socket, first.to, bytes, first.size));
+            if let Some(Err(error)) = &as_one {
+                self.singly |= !matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput
+                );
+            }
+            if !matches!(as_one, Some(Ok(()))) {
+                bytes.chunks(first.size.max(1)).for_each(|one| drop(socket.send_to(one, first.to)));
+            }
+            (nth, at) = (nth + count, at + length);
+        }
+        self.made.clear();
+        self.bytes.clear();
+    }
+
+    /// How many from the nth on may go as one, and their bytes: all as long as the first, and the last no longer.
+    fn alike(&self, nth: usize) -> (usize, usize) {
+        let first = self.made[nth];
+        let (mut count, mut length) = (1, first.size);
+        for out in &self.made[nth + 1..] {
+            let same = out.to == first.to && out.lane == first.lane && out.size <= first.size;
+            if self.singly || !same || length % first.size.max(1) != 0 || length + out.size > BYTES
+            {
+                break;
+            }
+            (count, length) = (count + 1, length + out.size);
+        }
+        (count, length)
+    }
+
+    fn mark(&mut self, socket: &UdpSocket, out: Out) {
+        let dscp = self.dscp[usize::from(out.lane.min(1))];
+        if self.marked != Some(dscp) {
+            // refused by some sandboxes; then it goes unmarked
+            let _ = datagram::set_dscp(socket.as_fd(), out.to.is_ipv6(), dscp);
+            self.marked = Some(dscp);
+        }
+    }
+}
