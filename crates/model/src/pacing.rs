@@ -175,8 +175,9 @@ mod tests {
 
     #[test]
     fn two_leave_together_where_they_follow_each_other_soon() {
-        let most = Span::from_micros(250);
-        for (megabits, packets) in [(20, 1), (40, 1), (50, 2), (200, 2), (1_000, 8), (10_000, 83)] {
+        let most = Span::from_micros(100);
+        for (megabits, packets) in [(20, 1), (100, 1), (120, 2), (200, 2), (1_000, 8), (10_000, 83)]
+        {
             let rate = rate(megabits * 1_000_000);
             let mut pacer = Pacer::new(rate, Pacer::slack(rate, PACKET), at(0));
             let (mut now, mut sent) = (at(0), 0_u64);

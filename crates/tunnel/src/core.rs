@@ -336,10 +336,10 @@ impl Endpoint {
         earliest.max(now)
     }
 
-    /// Whether whoever drives it should look before `until`: something is due earlier, or has happened.
-    pub fn wants_attention(&mut self, now: Time, until: Time) -> bool {
-        let happened = |tunnel: &Tunnel| !tunnel.events.is_empty();
-        !self.events.is_empty() || self.tunnels.values().any(happened) || self.deadline(now) < until
+    /// Whether [`Endpoint::event`] has something, now or after the next [`Endpoint::transmit`].
+    #[must_use]
+    pub fn has_happened(&self) -> bool {
+        !self.events.is_empty() || self.tunnels.values().any(|tunnel| !tunnel.events.is_empty())
     }
 
     /// The time has come, or more.

@@ -114,8 +114,8 @@ impl Shared {
         let result = work(&mut core);
         // where it is awake it looks before it sleeps; where it wakes in time, being rung costs both more than the rest
         let until = Time::from_nanos(self.until.load(Ordering::Acquire));
-        let rings =
-            self.asleep.load(Ordering::Acquire) && core.wants_attention(clock::now(), until);
+        let rings = self.asleep.load(Ordering::Acquire)
+            && (core.has_happened() || core.deadline(clock::now()) < until);
         drop(core);
         if rings {
             self.ring();

@@ -53,7 +53,8 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         let now = clock::now();
         let next = {
             let mut core = locked(&shared.core);
-            let next = core.deadline(now);
+            // a task may have done something after the last look, and not have rung
+            let next = if core.has_happened() { now } else { core.deadline(now) };
             shared.until.store(next.as_nanos(), Ordering::Release);
             next
         };
