@@ -88,7 +88,8 @@ fn what_rests_comes_last_and_is_tried_when_nothing_else_is_left() {
         );
         // both rest, and both are tried all the same
         assert_eq!((firsts.load(SeqCst), seconds.load(SeqCst)), (nth, nth));
-        assert_eq!(relay.status().totals.failed, nth as u64);
+        // counted when the connection is over, which is after its last byte
+        eventually(|| (relay.status().totals.failed == nth as u64).then_some(()));
     }
 }
 
@@ -121,12 +122,12 @@ fn a_hop_that_cannot_reach_the_next_makes_its_chain_rest_and_no_other() {
     let hops = [("near", "http", near.address), ("far", "socks5", far)];
     let relay = Relay::start(through(&[&["near", "far"], &["near"]], &hops));
     let server = echo();
-    for nth in 1..=2 {
+    for _ in 0..2 {
         let (head, mut stream) = connect(relay.address, server);
         assert!(head.contains(" 200 ") && echoes(&mut stream), "{head}");
         assert_eq!(relay.relayed().through, ["near"]);
         // the second time the broken chain was not tried first
-        assert_eq!(near.status().totals.failed, 1, "time {nth}");
+        eventually(|| (near.status().totals.failed == 1).then_some(()));
         drop(stream);
         eventually(|| relay.status().connections.is_empty().then_some(()));
     }
