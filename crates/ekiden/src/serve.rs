@@ -311,7 +311,8 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
             )
         }
     }
-    if let Some(line) = households_line(&settings.households) {
+    let by_account = settings.accounts.enabled && settings.accounts.required;
+    if let Some(line) = households_line(&settings.households, by_account) {
         info!("{line}");
     }
     if let Some(line) = cache_line(&settings.cache) {
@@ -324,15 +325,16 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     Ok(settings)
 }
 
-/// What households share, if there are any or they share anything.
-fn households_line(households: &settings::Households) -> Option<String> {
+/// What households share, if there are any or they share anything; whether everybody has to have an account.
+fn households_line(households: &settings::Households, by_account: bool) -> Option<String> {
     if *households == settings::Households::default() {
         return None;
     }
     let rate = |rate: Option<Rate>| rate.map_or_else(|| "no limit".to_owned(), |r| r.to_string());
-    let strangers = match households.strangers {
-        Strangers::Allow => "served",
-        Strangers::Refuse => "refused",
+    let strangers = match (households.strangers, by_account) {
+        (Strangers::Refuse, _) => "refused",
+        (Strangers::Allow, true) => "served where an account claims them",
+        (Strangers::Allow, false) => "served",
     };
     Some(format!(
         "households: {}; all together {} down, {} up; clients that none claims are {strangers}",
