@@ -220,6 +220,24 @@ async fn what_could_not_be_read_once_is_read_again() {
     assert!(watch.said.is_none() && locked(&inner.known).is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_flow_ends_is_told_also_after_it_was_answered() {
+    let mut pair = pair(mbit(100));
+    for answered in [false, true] {
+        let opening = Opening { carries: Carries::Packets, ..opening(80) };
+        let flow = pair.near.open("far", opening, PATIENCE).await.unwrap();
+        let incoming = pair.incoming.recv().await.unwrap();
+        if answered {
+            incoming.flow.accept();
+            flow.answered().await.unwrap();
+        }
+        incoming.flow.abort(Reason::Denied, "not any more".to_owned());
+        drop(incoming);
+        let ended = flow.packet().await.unwrap_err();
+        assert_eq!(ended, Ended::There(Reason::Denied, "not any more".to_owned()), "{answered}");
+    }
+}
+
 /// A port at which TCP leads on to the relay, and UDP to nobody.
 fn tcp_alone(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
