@@ -293,7 +293,7 @@ fn resources(status: &Status) -> String {
     if let Some(cache) = &status.cache {
         out.push_str(&cache_line(cache));
     }
-    if status.udp.begun > 0 {
+    if status.udp.begun > 0 || status.udp.datagrams_up > 0 {
         out.push_str(&udp_line(&status.udp));
     }
     out

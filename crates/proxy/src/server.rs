@@ -27,7 +27,7 @@ use ekiden_tunnel::frame::Carries;
 use listening::{Bound, Listeners, bind, say_refused};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, RwLock};
@@ -420,7 +420,7 @@ impl Inner {
         while let Some(incoming) = incoming.recv().await {
             let Some(tunnels) = self.means.tunnels() else { return };
             if incoming.opening.carries == Carries::Packets {
-                tokio::spawn(udp::serve_flow(self.world(), incoming));
+                self.begin_flow(incoming);
                 continue;
             }
             match tunnels.pair().await {
@@ -439,6 +439,16 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Begins with a flow of packets, which stands in the register and in the log as connections do.
+    fn begin_flow(&self, incoming: Incoming) {
+        self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
+        let registered = self.registry.enter((Ipv4Addr::UNSPECIFIED, 0).into());
+        let entry = Arc::clone(&registered.entry);
+        let flow = udp::Served::new(self.world(), incoming, registered, Arc::clone(&self.log));
+        let task = tokio::spawn(flow.serve(self.stopping.subscribe()));
+        entry.set_task(task.abort_handle());
     }
 
     /// Begins with those whose turn it is.

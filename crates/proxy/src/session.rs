@@ -97,6 +97,56 @@ pub(crate) struct LogEntry {
     pub(crate) before: (u64, u64),
 }
 
+impl LogEntry {
+    /// One that begins now, on this connection.
+    pub(crate) fn new(protocol: Protocol, registered: &Registered) -> Self {
+        Self {
+            protocol,
+            method: None,
+            target: None,
+            through: Arc::new([]),
+            status: None,
+            begun: clock::now(),
+            before: registered.bytes(),
+        }
+    }
+
+    /// Writes its line.
+    pub(crate) fn write(&self, log: &AccessLog, registered: &Registered, result: &str) {
+        let (up, down) = registered.bytes();
+        let seconds = clock::now().since(self.begun).as_micros() as f64 / 1e6;
+        tracing::debug!(
+            connection = registered.entry.id,
+            protocol = self.protocol.name(),
+            target = self.target.as_deref().unwrap_or("-"),
+            status = self.status,
+            up = up - self.before.0,
+            down = down - self.before.1,
+            seconds,
+            "ended: {result}"
+        );
+        if log.is_off() {
+            return;
+        }
+        let member = registered.entry.member();
+        log.write(&Record {
+            time: timestamp(),
+            connection: registered.entry.id,
+            client: registered.entry.client,
+            account: member.as_ref().map(|member| member.name.as_str()),
+            protocol: self.protocol.name(),
+            method: self.method.as_deref(),
+            target: self.target.as_deref(),
+            through: &self.through,
+            status: self.status,
+            bytes_up: up - self.before.0,
+            bytes_down: down - self.before.1,
+            seconds,
+            result,
+        });
+    }
+}
+
 /// Serves one client to the end.
 pub(crate) async fn serve(session: Session) {
     let client_leg = Arc::clone(&session.world.client_leg);
@@ -408,15 +458,7 @@ impl Session {
     /// A log entry for something that never became a request.
     pub(crate) fn nothing(&self, protocol: Protocol) -> LogEntry {
         self.registered.set_protocol(protocol);
-        LogEntry {
-            protocol,
-            method: None,
-            target: None,
-            through: Arc::new([]),
-            status: None,
-            begun: clock::now(),
-            before: self.registered.bytes(),
-        }
+        LogEntry::new(protocol, &self.registered)
     }
 
     /// Counts and logs a failure.
@@ -431,37 +473,7 @@ impl Session {
 
     /// Writes the request's line in the access log.
     pub(crate) fn log(&self, entry: &LogEntry, result: &str) {
-        let (up, down) = self.registered.bytes();
-        let seconds = clock::now().since(entry.begun).as_micros() as f64 / 1e6;
-        tracing::debug!(
-            connection = self.registered.entry.id,
-            protocol = entry.protocol.name(),
-            target = entry.target.as_deref().unwrap_or("-"),
-            status = entry.status,
-            up = up - entry.before.0,
-            down = down - entry.before.1,
-            seconds,
-            "ended: {result}"
-        );
-        if self.log.is_off() {
-            return;
-        }
-        let member = self.registered.entry.member();
-        self.log.write(&Record {
-            time: timestamp(),
-            connection: self.registered.entry.id,
-            client: self.address,
-            account: member.as_ref().map(|member| member.name.as_str()),
-            protocol: entry.protocol.name(),
-            method: entry.method.as_deref(),
-            target: entry.target.as_deref(),
-            through: &entry.through,
-            status: entry.status,
-            bytes_up: up - entry.before.0,
-            bytes_down: down - entry.before.1,
-            seconds,
-            result,
-        });
+        entry.write(&self.log, &self.registered, result);
     }
 
     /// `work`, unless the relay is stopping, in which case `None` at once.

@@ -148,11 +148,7 @@ impl Tunnels {
         patience: Span,
         carries: Carries,
     ) -> Result<Flow, Failure> {
-        let hops = asked.hops + 1;
-        if hops > MOST_HOPS {
-            let text = format!("the request has come through {MOST_HOPS} tunnels already");
-            return Err(Failure::new(Kind::Loop, text));
-        }
+        let hops = one_more(asked.hops)?;
         let account = self.accounts.hash_one(asked.client).to_be_bytes();
         let opening = Opening {
             account: bytes::Bytes::copy_from_slice(&account),
@@ -184,6 +180,15 @@ impl Tunnels {
     pub(crate) fn status(&self) -> Vec<TunnelStatus> {
         self.relays.status().into_iter().map(TunnelStatus::from).collect()
     }
+}
+
+/// Through how many tunnels a request has come that goes through another after `hops`, which a peer may say as it likes.
+fn one_more(hops: u8) -> Result<u8, Failure> {
+    if hops >= MOST_HOPS {
+        let text = format!("the request has come through {MOST_HOPS} tunnels already");
+        return Err(Failure::new(Kind::Loop, text));
+    }
+    Ok(hops + 1)
 }
 
 fn target(to: &Destination) -> Target {
@@ -340,6 +345,13 @@ impl From<driver::TunnelStatus> for TunnelStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_goes_through_eight_tunnels_and_no_more() {
+        let more = |hops| one_more(hops).map_err(|failure| failure.kind);
+        assert_eq!((more(0), more(7)), (Ok(1), Ok(8)));
+        assert_eq!((more(8), more(255)), (Err(Kind::Loop), Err(Kind::Loop)));
+    }
 
     #[test]
     fn what_went_wrong_there_is_told_here() {

@@ -19,7 +19,7 @@ mod through;
 mod way;
 
 pub(crate) use counts::Counts;
-pub(crate) use door::serve as serve_flow;
+pub(crate) use door::Served;
 
 use crate::destination::Destination;
 use crate::failure::{Failure, Kind};
@@ -31,7 +31,7 @@ use crate::resources::Spare;
 use crate::seldom::Seldom;
 use crate::session::{LogEntry, Session};
 use crate::socks::{self, Reply};
-use counts::{Association as Counted, Loss};
+use counts::{Counted, Loss};
 use ekiden_linux::clock;
 use ekiden_model::quota::Direction;
 use ekiden_model::units::Time;
@@ -143,6 +143,10 @@ impl<'a> Association<'a> {
         let idle = self.session.world.settings.udp.idle;
         let mut last = clock::now();
         loop {
+            // what is not the client's may come without a pause
+            if clock::now() >= last + idle {
+                return format!("silent for {idle}");
+            }
             let turn = tokio::select! {
                 ended = until_closed(&self.session.client) => Turn::Ended(ended),
                 ready = self.port.readable() => match ready {
@@ -150,7 +154,7 @@ impl<'a> Association<'a> {
                     Err(error) => Turn::Ended(format!("its port broke: {error}")),
                 },
                 () = self.way.ready() => Turn::Way,
-                () = wait(last + idle) => Turn::Ended(format!("silent for {idle}")),
+                () = wait(last + idle) => continue,
             };
             let moved = match turn {
                 Turn::Ended(why) => return why,

@@ -135,9 +135,20 @@ impl Member {
         (!waits.is_empty()).then(|| waits.join("; "))
     }
 
+    /// Why nothing may go any more, if that is so.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let state = locked(&self.households.state);
+        let over = state.quota.is_over(self.flow);
+        over.then(|| self.why_over(state.quota.is_gone(self.flow)))
+    }
+
     fn over(&self, gone: bool) -> io::Error {
+        io::Error::new(io::ErrorKind::QuotaExceeded, self.why_over(gone))
+    }
+
+    fn why_over(&self, gone: bool) -> String {
         let why = if gone { "is not served any more" } else { "has used up its quota" };
-        io::Error::new(io::ErrorKind::QuotaExceeded, format!("household «{}» {why}", self.name))
+        format!("household «{}» {why}", self.name)
     }
 
     fn change<T>(&self, work: impl FnOnce(&mut super::State, Time) -> T) -> T {

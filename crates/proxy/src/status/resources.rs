@@ -136,9 +136,9 @@ pub struct UdpStatus {
     pub limit: u64,
     /// Associations that were begun.
     pub begun: u64,
-    /// Datagrams from clients that went out.
+    /// Datagrams from clients, or out of tunnels, that went out.
     pub datagrams_up: u64,
-    /// Datagrams that came back to clients.
+    /// Datagrams that came back to them.
     pub datagrams_down: u64,
     /// Dropped: no header, a fragment, no clear destination.
     pub malformed: u64,

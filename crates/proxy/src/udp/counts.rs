@@ -1,4 +1,4 @@
-//! What is counted of datagrams: by association, for the log, and of all since the start, for the status.
+//! What is counted of datagrams: by association or flow, for the log, and of all since the start, for the status.
 
 use crate::status::UdpStatus;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) enum Loss {
     Limited,
 }
 
-/// Sums of all associations since the start.
+/// Sums of all associations, and of all flows that came out of tunnels, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     now: AtomicU64,
@@ -29,10 +29,12 @@ pub(crate) struct Counts {
     lost: [AtomicU64; 5],
 }
 
-/// One association, counted as long as this is there.
+/// What one association or flow came to.
 #[derive(Debug)]
-pub(super) struct Association {
+pub(super) struct Counted {
     all: Arc<Counts>,
+    /// One of those that there may be so many of, as long as this is there.
+    association: bool,
     up: u64,
     down: u64,
     lost: u64,
@@ -40,16 +42,20 @@ pub(super) struct Association {
 
 impl Counts {
     /// Another association, unless there are so many already.
-    pub(super) fn begin(self: &Arc<Self>, most: u64) -> Option<Association> {
+    pub(super) fn begin(self: &Arc<Self>, most: u64) -> Option<Counted> {
         let one_more = |now| (now < most).then_some(now + 1);
         self.now.fetch_update(Relaxed, Relaxed, one_more).ok()?;
         self.begun.fetch_add(1, Relaxed);
-        Some(Association { all: Arc::clone(self), up: 0, down: 0, lost: 0 })
+        Some(self.counted(true))
     }
 
-    /// A datagram of a flow that came out of a tunnel was over the limits.
-    pub(super) fn limited(&self) {
-        self.lost[Loss::Limited as usize].fetch_add(1, Relaxed);
+    /// A flow that came out of a tunnel.
+    pub(super) fn flow(self: &Arc<Self>) -> Counted {
+        self.counted(false)
+    }
+
+    fn counted(self: &Arc<Self>, association: bool) -> Counted {
+        Counted { all: Arc::clone(self), association, up: 0, down: 0, lost: 0 }
     }
 
     /// One look; `most` is how many there may be.
@@ -70,7 +76,7 @@ impl Counts {
     }
 }
 
-impl Association {
+impl Counted {
     /// A datagram went out.
     pub(super) fn up(&mut self) {
         self.up += 1;
@@ -99,9 +105,11 @@ impl Association {
     }
 }
 
-impl Drop for Association {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.all.now.fetch_sub(1, Relaxed);
+        if self.association {
+            self.all.now.fetch_sub(1, Relaxed);
+        }
     }
 }
 
@@ -118,6 +126,8 @@ mod tests {
         drop(first);
         assert!(all.begin(2).is_some());
         drop(second);
+        // flows are none of them
+        drop(all.flow());
         let status = all.status(2);
         assert_eq!((status.associations, status.begun, status.limit), (0, 3, 2));
     }

@@ -120,8 +120,8 @@ impl Carried {
                 Kind::Denied | Kind::UpstreamRefused | Kind::Loop => Lost::Refused(failure),
                 _ => Lost::Undelivered(failure),
             };
-            // nobody is left who would count it
-            let _ = self.sender.try_send(Err(lost));
+            // fails where nobody is left who would count it
+            let _ = self.sender.send(Err(lost)).await;
         }
     }
 

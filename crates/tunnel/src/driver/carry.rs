@@ -118,6 +118,16 @@ impl Flow {
         self.shared.with(|core| core.refuse(now, self.id, reason, words));
     }
 
+    /// Ends it from here, answered or not; the peer is told why, and what waits is thrown away.
+    pub fn abort(&self, reason: Reason, words: String) {
+        let now = clock::now();
+        self.shared.with(|core| {
+            // does nothing to a flow that was answered, and leaves nothing of one that was not
+            core.refuse(now, self.id, reason, words.clone());
+            core.abort(now, self.id, reason, words);
+        });
+    }
+
     /// Carries bytes between the flow and a connection until both directions have ended or one breaks. A
     /// break at the other end becomes a reset of the connection; `before` is told of it first.
     pub async fn carry(

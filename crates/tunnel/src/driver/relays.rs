@@ -166,6 +166,8 @@ impl Relays {
             carried: Carried::default(),
             origin,
         });
+        // before it is read: what changes meanwhile is looked at again
+        let watch = Watch { seen: inner.settings.store.changed(), said: None };
         Inner::look(&inner)?;
         let mut tasks: Vec<_> = inner
             .listening
@@ -181,7 +183,7 @@ impl Relays {
             let (credentials, limits) = (inner.credentials.clone(), inner.settings.limits);
             tasks.push(tokio::spawn(carried::listen(listener, credentials, inside, limits)));
         }
-        tasks.push(tokio::spawn(watch_store(Arc::clone(&inner))));
+        tasks.push(tokio::spawn(watch.run(Arc::clone(&inner))));
         Ok(Self { inner, tasks })
     }
 
@@ -275,17 +277,37 @@ fn both(address: SocketAddr, carrier: Carrier) -> io::Result<(UdpSocket, Option<
     }
 }
 
-async fn watch_store(inner: Arc<Inner>) {
-    let mut seen: Option<SystemTime> = inner.settings.store.changed();
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let changed = inner.settings.store.changed();
-        if changed == seen {
-            continue;
+/// Looks whether what is known has changed.
+struct Watch {
+    /// As of when it was taken over.
+    seen: Option<SystemTime>,
+    /// What was wrong with it the last time.
+    said: Option<String>,
+}
+
+impl Watch {
+    async fn run(mut self, inner: Arc<Inner>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.look(&inner);
         }
-        seen = changed;
-        if let Err(error) = Inner::look(&inner) {
-            tracing::error!(%error, "the relays that are known stay as they were");
+    }
+
+    /// Takes over what has changed. What cannot be read is tried again: a relay may have been revoked in it.
+    fn look(&mut self, inner: &Arc<Inner>) {
+        let changed = inner.settings.store.changed();
+        if changed == self.seen {
+            return;
+        }
+        match inner.look() {
+            Ok(()) => (self.seen, self.said) = (changed, None),
+            Err(error) => {
+                let text = Some(error.to_string());
+                if self.said != text {
+                    tracing::error!(%error, "the relays that are known stay as they were");
+                    self.said = text;
+                }
+            }
         }
     }
 }

@@ -218,7 +218,7 @@ pub(super) static FAMILIES: &[Family] = &[
     counter("cache_sent", &[], "Bodies sent from it", |s, to| to.maybe(&[], s.cache.map(|c| c.bytes))).bytes(),
     // datagrams
     gauge("udp_associations", &[], "UDP associations of SOCKS5 clients", |s, to| to.one(s.udp.associations)),
-    counter("udp_datagrams", &["direction"], "Datagrams passed on; up is from clients", |s, to| {
+    counter("udp_datagrams", &["direction"], "Datagrams passed on; up is from clients, or out of tunnels", |s, to| {
         to.of(&[UP], s.udp.datagrams_up);
         to.of(&[DOWN], s.udp.datagrams_down);
     }),

@@ -194,6 +194,50 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
     drop(far);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_could_not_be_read_once_is_read_again() {
+    let mut pair = pair(mbit(100));
+    // it looks when it is told to, and not by itself
+    for task in pair.far.tasks.drain(..) {
+        task.abort();
+        let _ = task.await;
+    }
+    let (inner, store) = (&pair.far.inner, &pair.stores[1]);
+    let mut watch = Watch { seen: store.changed(), said: None };
+    store.remove("near").unwrap();
+    let path = store.directory().join("relays.json");
+    let revoked = std::fs::read(&path).unwrap();
+    let changed = SystemTime::now() + Duration::from_secs(10);
+    // as where there is no descriptor to read it with: its time is known, what is in it is not
+    std::fs::write(&path, "{").unwrap();
+    let file = std::fs::File::options().append(true).open(&path).unwrap();
+    file.set_modified(changed).unwrap();
+    watch.look(inner);
+    assert!(watch.said.is_some() && locked(&inner.known).contains_key("near"));
+    std::fs::write(&path, revoked).unwrap();
+    file.set_modified(changed).unwrap();
+    watch.look(inner);
+    assert!(watch.said.is_none() && locked(&inner.known).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_flow_ends_is_told_also_after_it_was_answered() {
+    let mut pair = pair(mbit(100));
+    for answered in [false, true] {
+        let opening = Opening { carries: Carries::Packets, ..opening(80) };
+        let flow = pair.near.open("far", opening, PATIENCE).await.unwrap();
+        let incoming = pair.incoming.recv().await.unwrap();
+        if answered {
+            incoming.flow.accept();
+            flow.answered().await.unwrap();
+        }
+        incoming.flow.abort(Reason::Denied, "not any more".to_owned());
+        drop(incoming);
+        let ended = flow.packet().await.unwrap_err();
+        assert_eq!(ended, Ended::There(Reason::Denied, "not any more".to_owned()), "{answered}");
+    }
+}
+
 /// A port at which TCP leads on to the relay, and UDP to nobody.
 fn tcp_alone(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
