@@ -7,6 +7,7 @@ use super::Tunnel;
 use crate::frame::{Carries, Frame};
 use ekiden_model::pacing::Pacer;
 use ekiden_model::rate_hold::Told;
+use ekiden_model::scheduler;
 use ekiden_model::units::{self, Span, Time};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -94,27 +95,37 @@ impl Tunnel {
         buf: &mut Vec<u8>,
         interactive: bool,
     ) -> Option<Out> {
-        let may = match interactive {
-            true => self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0,
-            false => self.may_send_new(),
-        };
-        if !may {
-            return None;
-        }
-        let left = self.total_limit - self.total_sent;
-        let lanes = self.lanes.iter().flatten().filter(|lane| lane.connected);
-        let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?.min(left);
-        let turn = self.scheduler.next(units::Bytes::new(room))?;
-        let id = *self.turns.get(&turn.flow)?;
-        let nth = turn.lane as usize;
-        let flow = self.flows.get_mut(&id)?;
-        if flow.opening.carries == Carries::Packets {
-            self.packet_turn(now, id, turn);
+        loop {
+            let may = match interactive {
+                true => self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0,
+                false => self.may_send_new(),
+            };
+            if !may {
+                return None;
+            }
+            let left = self.total_limit - self.total_sent;
+            let lanes = self.lanes.iter().flatten().filter(|lane| lane.connected);
+            let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?.min(left);
+            let turn = self.scheduler.next(units::Bytes::new(room))?;
+            let id = *self.turns.get(&turn.flow)?;
+            let nth = turn.lane as usize;
+            match self.flows.get(&id)?.opening.carries {
+                Carries::Packets => self.packet_turn(now, id, turn),
+                Carries::Stream => self.stream_turn(now, id, turn),
+            }
             let out = self.poll_lane(now, clock, nth, buf);
             let out = out.or_else(|| self.poll_lane(now, clock, 1 - nth, buf));
-            // it needs another turn, or somebody else has one
-            return out.or_else(|| self.turn(now, clock, buf, interactive));
+            if out.is_some() {
+                return out;
+            }
+            // a packet needs more turns than this, or somebody else has one
         }
+    }
+
+    /// A turn of a flow of bytes: writes as many of them.
+    fn stream_turn(&mut self, now: Time, id: u64, turn: scheduler::Turn) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let nth = turn.lane as usize;
         let offset = flow.sending.sent;
         let many = flow.sending.queued >= WAITING / 2;
         let bytes = flow.sending.take(turn.bytes.as_u64());
@@ -128,7 +139,6 @@ impl Tunnel {
         if more {
             self.changed(id);
         }
-        self.poll_lane(now, clock, nth, buf).or_else(|| self.poll_lane(now, clock, 1 - nth, buf))
     }
 
     fn poll_lane(
