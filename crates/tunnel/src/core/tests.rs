@@ -3,5 +3,6 @@
 mod flows;
 mod measures;
 mod packets;
+mod strangers;
 mod trust;
 mod world;

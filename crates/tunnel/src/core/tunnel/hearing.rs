@@ -146,9 +146,6 @@ impl Tunnel {
     }
 
     fn on_hello(&mut self, now: Time, nth: usize, hello: Hello) {
-        if let Some(lane) = &mut self.lanes[nth] {
-            lane.greeted = true;
-        }
         if hello.session != self.session || usize::from(hello.lane) != nth {
             return self.fail("the peer takes this lane for another".to_owned());
         }
