@@ -1,7 +1,8 @@
 //! Two ends, two directions, and a queue of what is to be looked at next.
 
+use crate::core::lane::Heard;
 use crate::core::*;
-use crate::frame::{Carries, Host, Opening, Target};
+use crate::frame::{Carries, Frame, Host, Opening, Target};
 use ekiden_model::link::{Bound, Config, Discipline, Link, Loss, LossUnit, Packet, Serialiser};
 use ekiden_model::units::{self, Rate, Share, Span};
 use quinn_proto::TransportConfig;
@@ -157,6 +158,12 @@ impl World {
     pub(super) fn tunnel(&mut self, end: usize) -> &mut Tunnel {
         let id = self.tunnel[end].unwrap();
         self.ends[end].tunnels.get_mut(&id).unwrap()
+    }
+
+    /// An end is told something about a flow, as if the other had said it.
+    pub(super) fn hear(&mut self, end: usize, frames: Vec<Frame>) {
+        let now = self.now;
+        self.tunnel(end).on_heard(now, 0, Heard::Datagram(frames));
     }
 
     /// Why an end gave its tunnel up.
