@@ -209,7 +209,9 @@ impl Endpoint {
                 self.quinn.connect(clock, config, to, "relay.ekiden").map_err(|error| {
                     CannotConnect(format!("cannot begin a tunnel to {to}: {error}"))
                 })?;
-            tunnel.lanes[nth] = Some(Lane::new(handle, connection, ear));
+            let mut lane = Lane::new(handle, connection, ear);
+            lane.known = true;
+            tunnel.lanes[nth] = Some(lane);
             handles.push(handle);
         }
         for (nth, handle) in handles.into_iter().enumerate() {
@@ -307,6 +309,9 @@ impl Endpoint {
             let Some(tunnel) = self.tunnels.get_mut(&id) else { continue };
             let out = tunnel.transmit(now, clock, buf);
             self.events.append(&mut tunnel.events);
+            if let Some(broken) = tunnel.broken.take() {
+                self.end(now, id, code::PROTOCOL, broken);
+            }
             if out.is_some() {
                 self.turn = TunnelId(id.0 + 1);
                 return out;
@@ -324,6 +329,8 @@ impl Endpoint {
         for tunnel in self.tunnels.values_mut() {
             earliest = earliest.min(tunnel.deadline(now));
         }
+        let hellos = self.strangers.values().map(Stranger::deadline);
+        earliest = hellos.fold(earliest, Time::min);
         let origin = self.origin;
         let strangers = self.strangers.values_mut().map(|stranger| &mut stranger.lane);
         let lanes = self.tunnels.values_mut().flat_map(|tunnel| tunnel.lanes.iter_mut().flatten());
@@ -356,6 +363,7 @@ impl Endpoint {
             }
         }
         due.into_iter().for_each(|handle| self.settle(now, handle));
+        self.lose_patience(now);
     }
 
     /// What happened, in order.
@@ -427,7 +435,8 @@ impl Endpoint {
             }
             if !lane.drained {
                 lane.busy = true;
-                let stranger = Stranger { lane, early: Vec::new(), closing: true };
+                lane.forget();
+                let stranger = Stranger { lane, early: Vec::new(), closing: true, since: now };
                 self.strangers.insert(handle.0, stranger);
             }
         }

@@ -23,7 +23,7 @@ impl Assembly {
     /// Takes a piece, without what is there already.
     pub(super) fn insert(&mut self, mut offset: u64, mut bytes: Bytes) {
         let length = bytes.len() as u64;
-        let before = self.complete + self.apart;
+        let before = self.came();
         if offset < self.complete {
             let known = (self.complete - offset).min(length);
             bytes.advance(known as usize);
@@ -52,7 +52,7 @@ impl Assembly {
                 offset += known;
             }
         }
-        self.twice += length - (self.complete + self.apart - before);
+        self.twice += length - (self.came() - before);
         while let Some(entry) = self.parts.first_entry()
             && *entry.key() == self.complete
         {
@@ -80,6 +80,17 @@ impl Assembly {
     /// Up to here everything has come.
     pub(super) const fn complete(&self) -> u64 {
         self.complete
+    }
+
+    /// Bytes that have come, each counted once.
+    pub(super) const fn came(&self) -> u64 {
+        self.complete + self.apart
+    }
+
+    /// Beyond the last byte that has come.
+    pub(super) fn reaches(&self) -> u64 {
+        let last = self.parts.last_key_value();
+        last.map_or(self.complete, |(at, part)| at + part.len() as u64)
     }
 
     /// Bytes held, in order or not.
@@ -118,7 +129,8 @@ mod tests {
                 }
                 came += to - at;
                 assembly.insert(at, piece(at, to));
-                prop_assert_eq!(assembly.complete() + assembly.apart + assembly.twice, came);
+                prop_assert_eq!(assembly.came() + assembly.twice, came);
+                prop_assert!(assembly.reaches() >= to && assembly.reaches() <= length);
                 while let Some(bytes) = assembly.take() {
                     out.extend_from_slice(&bytes);
                     prop_assert_eq!(assembly.taken() as usize, out.len());

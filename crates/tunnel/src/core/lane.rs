@@ -17,6 +17,16 @@ use std::time::{Duration, Instant};
 /// the seal; and the head of a STREAM frame.
 const QUIC_OVERHEAD: usize = 1 + 8 + 4 + 16 + 15;
 
+/// What somebody may say who is not known yet: the 512 KiB of DATA that go before a hello is answered, with their
+/// heads. And on so many streams.
+const EARLY_BYTES: usize = 640 * 1024;
+const EARLY_STREAMS: usize = 1_024;
+/// Bytes of datagrams that are kept until then.
+const EARLY_DATAGRAMS: usize = 64 * 1024;
+
+/// Said to a peer whose QUIC has no datagrams.
+pub(super) const NO_DATAGRAMS: &str = "QUIC's DATAGRAM frames must be enabled (RFC 9221)";
+
 /// What an inbound stream is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
@@ -58,11 +68,16 @@ pub(super) struct Lane {
     pub(super) drained: bool,
     /// The stream on which we speak about the tunnel.
     pub(super) control: Option<StreamId>,
-    /// The peer has said hello.
-    pub(super) greeted: bool,
+    /// It is a tunnel's: what is heard is understood at once.
+    pub(super) known: bool,
+    /// Of what came before: bytes on streams, and streams.
+    early: (usize, usize),
+    early_datagrams: usize,
     inbound: BTreeMap<StreamId, Inbound>,
     /// What quinn did not take yet, and whether the stream ends with it.
     outbound: BTreeMap<StreamId, (BytesMut, bool)>,
+    /// Bytes in it.
+    pub(super) waiting: usize,
     readable: BTreeSet<StreamId>,
     /// Streams that ended; what they were about is still asked for until the next look.
     over: Vec<StreamId>,
@@ -91,9 +106,12 @@ impl Lane {
             lost: None,
             drained: false,
             control: None,
-            greeted: false,
+            known: false,
+            early: (0, 0),
+            early_datagrams: 0,
             inbound: BTreeMap::new(),
             outbound: BTreeMap::new(),
+            waiting: 0,
             readable: BTreeSet::new(),
             over: Vec::new(),
             datagrams: false,
@@ -110,6 +128,7 @@ impl Lane {
                     while let Some(id) = self.quinn.streams().accept(Dir::Uni) {
                         let inbound = Inbound { held: BytesMut::new(), about: About::Unknown };
                         self.inbound.insert(id, inbound);
+                        self.early.1 += usize::from(!self.known);
                         self.readable.insert(id);
                     }
                 }
@@ -136,15 +155,15 @@ impl Lane {
     /// The peer sent what is no frame.
     pub(super) fn hear(&mut self) -> Result<Vec<Heard>, BadFrame> {
         let mut heard = Vec::new();
-        // what was heard before the peer said hello is still to be understood
-        if self.greeted {
+        // what was heard before it was known who speaks is still to be understood
+        if self.known {
             for id in std::mem::take(&mut self.over) {
                 self.inbound.remove(&id);
             }
         }
         for id in std::mem::take(&mut self.readable) {
             let Some(inbound) = self.inbound.get_mut(&id) else { continue };
-            let mut over = false;
+            let (mut over, mut came) = (false, 0);
             {
                 let mut stream = self.quinn.recv_stream(id);
                 let Ok(mut chunks) = stream.read(true) else {
@@ -153,7 +172,10 @@ impl Lane {
                 };
                 loop {
                     match chunks.next(usize::MAX) {
-                        Ok(Some(chunk)) => inbound.held.extend_from_slice(&chunk.bytes),
+                        Ok(Some(chunk)) => {
+                            came += chunk.bytes.len();
+                            inbound.held.extend_from_slice(&chunk.bytes);
+                        }
                         Err(ReadError::Blocked) => break,
                         Ok(None) | Err(ReadError::Reset(_)) => {
                             over = true;
@@ -164,21 +186,45 @@ impl Lane {
                 // credit for what was read goes out with the next packet
                 self.busy |= chunks.finalize().should_transmit();
             }
+            if !self.known {
+                self.early.0 += came;
+            }
             while let Some(frame) = frame::read(&mut inbound.held)? {
                 heard.push(Heard::Frame(id, frame));
             }
+            // a frame that was cut off is of no use to anybody, and an empty buffer keeps its memory
+            if over || inbound.held.is_empty() {
+                inbound.held = BytesMut::new();
+            }
             if over {
-                // a frame that was cut off is of no use to anybody
-                inbound.held.clear();
                 self.over.push(id);
             }
         }
         if std::mem::take(&mut self.datagrams) {
             while let Some(datagram) = self.quinn.datagrams().recv() {
+                if !self.known {
+                    self.early_datagrams += datagram.len();
+                    if self.early_datagrams > EARLY_DATAGRAMS {
+                        // a copy, or a packet that may be lost
+                        continue;
+                    }
+                }
                 heard.push(Heard::Datagram(frame::read_all(datagram)?));
             }
         }
         Ok(heard)
+    }
+
+    /// Whether more came than who is not known yet may say.
+    pub(super) const fn said_too_much(&self) -> bool {
+        self.early.0 > EARLY_BYTES || self.early.1 > EARLY_STREAMS
+    }
+
+    /// Nothing that came or waits is wanted any more.
+    pub(super) fn forget(&mut self) {
+        (self.inbound, self.outbound) = (BTreeMap::new(), BTreeMap::new());
+        (self.readable, self.over) = (BTreeSet::new(), Vec::new());
+        self.waiting = 0;
     }
 
     /// What a stream is about, to be set by whoever understands its first frame.
@@ -198,6 +244,7 @@ impl Lane {
 
     /// Says something on a stream.
     pub(super) fn write(&mut self, id: StreamId, bytes: BytesMut) {
+        self.waiting += bytes.len();
         match self.outbound.get_mut(&id) {
             Some((waiting, _)) => waiting.extend_from_slice(&bytes),
             None => {
@@ -218,19 +265,26 @@ impl Lane {
         self.busy = true;
         let mut stream = self.quinn.send_stream(id);
         while !waiting.is_empty() {
-            match stream.write(waiting) {
-                Ok(written) => drop(waiting.split_to(written)),
+            let gone = match stream.write(waiting) {
+                Ok(written) => written,
                 // the peer's window is full, which credit should prevent: it goes on when told
                 Err(quinn_proto::WriteError::Blocked) => return,
                 // the peer does not want it
-                Err(_) => waiting.clear(),
-            }
+                Err(_) => waiting.len(),
+            };
+            drop(waiting.split_to(gone));
+            self.waiting -= gone;
         }
         if *finish {
             // fails where the peer has stopped the stream: then it is over, too
             let _ = stream.finish();
         }
         self.outbound.remove(&id);
+    }
+
+    /// It is connected, and the peer takes no datagrams.
+    pub(super) fn deaf(&mut self) -> bool {
+        self.connected && self.quinn.datagrams().max_size().is_none()
     }
 
     /// Whether so many bytes fit into a datagram.

@@ -39,6 +39,8 @@ pub enum Event {
     Incoming {
         /// Which.
         flow: FlowId,
+        /// Who is at the tunnel's other end.
+        peer: Fingerprint,
         /// What it is to be.
         opening: Opening,
     },

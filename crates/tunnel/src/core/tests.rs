@@ -1,7 +1,9 @@
 //! Two cores with the model's link between them, on virtual time.
 
 mod flows;
+mod hostile;
 mod measures;
 mod packets;
+mod strangers;
 mod trust;
 mod world;

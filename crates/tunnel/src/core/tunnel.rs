@@ -11,7 +11,7 @@ use super::config::{Limits, Terms};
 use super::flow::Flow;
 use super::lane::Lane;
 use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
-use crate::frame::{self, Frame, Hello};
+use crate::frame::{self, Carries, Frame, Hello};
 use bytes::Bytes;
 use ekiden_model::pacing::Pacer;
 use ekiden_model::rate_hold::RateHold;
@@ -23,6 +23,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 /// What a flow may be sent before the peer has said hello, and an eighth of what all may; nobody grants
 /// less.
 const EARLY: u64 = 64 * 1024;
+
+/// What is known of a flow that was given up here.
+#[derive(Debug, Clone, Copy)]
+struct GivenUp {
+    /// Bytes that were taken, and that had come.
+    taken: u64,
+    came: u64,
+    /// The peer may have sent so many.
+    granted: u64,
+    carries: Carries,
+}
 
 /// A copy that waits for its time.
 #[derive(Debug)]
@@ -54,8 +65,8 @@ pub(super) struct Tunnel {
     households: BTreeMap<Bytes, Household>,
     flows: BTreeMap<u64, Flow>,
     turns: HashMap<scheduler::Flow, u64>,
-    /// Flows given up here of which it is not known yet how much the peer sent; how much was counted.
-    given_up: BTreeMap<u64, u64>,
+    /// Flows given up here of which it is not known yet how much the peer sent.
+    given_up: BTreeMap<u64, GivenUp>,
     next_flow: u64,
     /// Beyond the peer's last flow that was seen, and those below it that were not.
     peer_next: u64,
@@ -69,15 +80,22 @@ pub(super) struct Tunnel {
     /// New bytes sent, and the most that may be.
     total_sent: u64,
     total_limit: u64,
+    /// New bytes that the peer sent, and those of flows that wait to be taken.
+    came: u64,
+    held: u64,
     /// Bytes taken or thrown away, and the most the peer may have sent.
     released: u64,
     total_granted: u64,
+    /// When was last looked for flows whose bytes nobody takes.
+    looked: Time,
     in_flight: u64,
     /// When a packet of the bulk lane was last acknowledged.
     bulk_heard: Time,
     /// The share of packets lost, over the last few hundred.
     lately: f64,
     pub(super) events: VecDeque<Event>,
+    /// Flows that the peer opened before it said hello.
+    before_up: VecDeque<Event>,
     /// Why it cannot go on.
     pub(super) broken: Option<String>,
     pub(super) up: bool,
@@ -130,13 +148,17 @@ impl Tunnel {
             greeting: None,
             total_sent: 0,
             total_limit: 8 * EARLY,
+            came: 0,
+            held: 0,
             released: 0,
             total_granted: limits.memory.as_u64(),
+            looked: now,
             in_flight: 0,
             bulk_heard: Time::ZERO,
             // some, until it is known better
             lately: 4.0 * saying::COPY_AGAIN,
             events: VecDeque::new(),
+            before_up: VecDeque::new(),
             broken: None,
             up: false,
             counts: Counts::default(),
@@ -209,7 +231,6 @@ impl Tunnel {
         let lane = self.lanes.iter().flatten().find(|lane| lane.connected);
         let hold = self.hold.snapshot();
         let scheduler = self.scheduler.snapshot();
-        let held = self.flows.values().map(|flow| flow.receiving.assembly.held());
         Snapshot {
             tunnel: self.id,
             peer: self.peer,
@@ -233,7 +254,7 @@ impl Tunnel {
             waiting: self.flows.values().map(|flow| flow.sending.queued).sum(),
             sent: scheduler.sent.iter().sum(),
             received: self.counts.taken,
-            held: held.sum(),
+            held: self.held,
             copies: self.counts.copies,
             copied_bytes: self.counts.copied,
             twice_bytes: self.counts.twice,
@@ -253,6 +274,12 @@ impl Tunnel {
         (self.total_sent, self.released)
     }
 
+    /// Sends whatever each flow may be sent, as nobody should.
+    #[cfg(test)]
+    pub(super) fn forget_total(&mut self) {
+        self.total_limit = u64::MAX;
+    }
+
     /// Sends whatever the peer has room for, as nobody should.
     #[cfg(test)]
     pub(super) fn forget_credit(&mut self) {
@@ -263,6 +290,7 @@ impl Tunnel {
     #[cfg(test)]
     pub(super) fn assert_balanced(&self) {
         assert!(self.given_up.is_empty(), "{:?}", self.given_up);
+        assert_eq!(self.held, 0);
         assert!(self.flows.is_empty() && self.turns.is_empty(), "{:?}", self.flows);
         let snapshot = self.scheduler.snapshot();
         assert_eq!((snapshot.flows, snapshot.households, snapshot.waiting), (0, 0, [0, 0]));

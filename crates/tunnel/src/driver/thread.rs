@@ -7,6 +7,7 @@ use bytes::BytesMut;
 use ekiden_linux::clock;
 use ekiden_model::units::{Span, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashSet;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -106,6 +107,7 @@ impl Crowd {
 /// Takes datagrams in, at most [`IN_A_ROW`]; how many. A flow's task is woken once for all of them.
 fn take_in(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> usize {
     let mut events: Vec<Event> = Vec::new();
+    let mut flows = HashSet::new();
     let mut taken = 0;
     while taken < IN_A_ROW {
         match socket.recv_from(buffer) {
@@ -115,7 +117,8 @@ fn take_in(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> usize {
                 let mut core = locked(&shared.core);
                 core.receive(clock::now(), from, datagram);
                 while let Some(event) = core.event() {
-                    if !matches!(event, Event::Flow(_)) || !events.contains(&event) {
+                    let again = matches!(event, Event::Flow(flow) if !flows.insert(flow));
+                    if !again {
                         events.push(event);
                     }
                 }

@@ -230,7 +230,7 @@ impl Pair {
                     Event::Down { reason, .. } => {
                         return Err(EngineError(format!("the tunnel is lost: {reason}")));
                     }
-                    Event::Incoming { flow, opening } if end == FAR => {
+                    Event::Incoming { flow, opening, .. } if end == FAR => {
                         self.ends[end].accept(self.now, flow);
                         let asked = self.asked.get(&opening.target.port);
                         self.served.extend(asked.map(|asked| (flow, *asked)));

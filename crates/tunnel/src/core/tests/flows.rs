@@ -196,7 +196,7 @@ fn a_refusal_brings_its_words() {
     world.run_for(Span::from_millis(80));
     let events = std::mem::take(&mut world.events[FAR]);
     let incoming = events.iter().find_map(|event| match event {
-        Event::Incoming { flow, opening } => Some((*flow, opening.target.clone())),
+        Event::Incoming { flow, opening, .. } => Some((*flow, opening.target.clone())),
         _ => None,
     });
     let (there, target) = incoming.unwrap();

@@ -110,3 +110,19 @@ fn packets_without_end_do_not_stop_others() {
     world.run_for(Span::from_millis(100));
     assert_eq!(world.read(FAR, there).0.len(), 64);
 }
+
+/// Each packet needs a dozen turns, and nobody's is whole before all have had theirs.
+#[test]
+fn thousands_of_long_packets_take_turns() {
+    let mut world = World::up(&Path { rates: [400.0, 400.0], ..Path::default() });
+    let flows: Vec<FlowId> = (0..3_000).map(|_| open(&mut world).0).collect();
+    world.run_for(Span::from_millis(500));
+    for flow in &flows {
+        assert!(world.ends[NEAR].send_packet(world.now, *flow, pattern(0, 16_376)));
+    }
+    world.run_for(Span::from_millis(200));
+    assert!(world.is_up(NEAR) && world.is_up(FAR));
+    let there = flows.iter().map(|flow| world.twin(*flow, FAR)).collect::<Vec<_>>();
+    let came = there.iter().filter_map(|flow| world.ends[FAR].packet(*flow)).count();
+    assert!(came > 0);
+}

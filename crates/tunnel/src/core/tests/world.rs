@@ -1,9 +1,11 @@
 //! Two ends, two directions, and a queue of what is to be looked at next.
 
+use crate::core::lane::Heard;
 use crate::core::*;
-use crate::frame::{Carries, Host, Opening, Target};
+use crate::frame::{Carries, Frame, Host, Opening, Target};
 use ekiden_model::link::{Bound, Config, Discipline, Link, Loss, LossUnit, Packet, Serialiser};
 use ekiden_model::units::{self, Rate, Share, Span};
+use quinn_proto::TransportConfig;
 use std::collections::BTreeMap;
 
 /// The end that opens the tunnel.
@@ -23,6 +25,8 @@ pub(super) struct Path {
     pub(super) seed: u64,
     /// What each end says it may be sent, if not what the path gives.
     pub(super) told: Option<[f64; 2]>,
+    /// What each end's tunnel may take.
+    pub(super) memory: units::Bytes,
 }
 
 impl Default for Path {
@@ -34,6 +38,7 @@ impl Default for Path {
             jitter: Span::ZERO,
             seed: 1,
             told: None,
+            memory: Limits::default().memory,
         }
     }
 }
@@ -94,7 +99,7 @@ impl World {
         let credentials = [Credentials::generate().unwrap(), Credentials::generate().unwrap()];
         let far = credentials[FAR].fingerprint();
         let [near_one, far_one] = credentials;
-        let limits = Limits { datagram: 1_472, ..Limits::default() };
+        let limits = Limits { datagram: 1_472, memory: path.memory, ..Limits::default() };
         let mut ends = [
             Endpoint::new(near_one, limits, false, origin, Some([1; 32])),
             Endpoint::new(far_one, limits, true, origin, Some([2; 32])),
@@ -124,16 +129,66 @@ impl World {
         }
     }
 
-    /// The same, with the tunnel up.
+    /// The same, and QUIC at NEAR is told something else than it should be.
+    pub(super) fn odd(path: &Path, change: impl Fn(&mut TransportConfig)) -> Self {
+        let mut world = Self::new(path);
+        let far = world.ends[FAR].credentials.fingerprint();
+        let to = world.addresses[FAR];
+        let near = &mut world.ends[NEAR];
+        let id = world.tunnel[NEAR].unwrap();
+        let clock = near.instant(world.now);
+        near.lanes.clear();
+        for nth in 0..2 {
+            let ear = Ear::default();
+            let window = quic_window(&near.limits).into_inner();
+            let mut transport = transport(&near.limits, &ear, window);
+            change(&mut transport);
+            let mut config = ClientConfig::new(near.credentials.client(far).unwrap());
+            config.transport_config(Arc::new(transport));
+            let (handle, quinn) = near.quinn.connect(clock, config, to, "relay.ekiden").unwrap();
+            let mut lane = Lane::new(handle, quinn, ear);
+            lane.known = true;
+            near.tunnels.get_mut(&id).unwrap().lanes[nth] = Some(lane);
+            near.lanes.insert(handle.0, (id, nth));
+        }
+        world
+    }
+
+    /// The tunnel at an end.
+    pub(super) fn tunnel(&mut self, end: usize) -> &mut Tunnel {
+        let id = self.tunnel[end].unwrap();
+        self.ends[end].tunnels.get_mut(&id).unwrap()
+    }
+
+    /// An end is told something about a flow, as if the other had said it.
+    pub(super) fn hear(&mut self, end: usize, frames: Vec<Frame>) {
+        let now = self.now;
+        self.tunnel(end).on_heard(now, 0, Heard::Datagram(frames));
+    }
+
+    /// Why an end gave its tunnel up.
+    pub(super) fn down(&self, end: usize) -> Option<&str> {
+        self.events[end].iter().find_map(|event| match event {
+            Event::Down { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        })
+    }
+
+    /// The same as new, with the tunnel up.
     pub(super) fn up(path: &Path) -> Self {
         let mut world = Self::new(path);
-        let until = world.now + Span::from_secs(20);
-        while world.tunnel[FAR].is_none() || !world.is_up(NEAR) {
-            assert!(world.now < until, "the tunnel does not come up: {:?}", world.events);
-            world.step(until);
-        }
-        world.events = [Vec::new(), Vec::new()];
+        world.come_up();
         world
+    }
+
+    /// Until the tunnel is up.
+    pub(super) fn come_up(&mut self) {
+        let until = self.now + Span::from_secs(20);
+        while self.tunnel[FAR].is_none() || !self.is_up(NEAR) {
+            assert!(self.now < until, "the tunnel does not come up: {:?}", self.events);
+            self.step(until);
+        }
+        self.events = [Vec::new(), Vec::new()];
     }
 
     pub(super) fn is_up(&self, end: usize) -> bool {
@@ -215,7 +270,7 @@ impl World {
     pub(super) fn accept(&mut self) -> Vec<(FlowId, Target)> {
         let mut accepted = Vec::new();
         for event in std::mem::take(&mut self.events[FAR]) {
-            if let Event::Incoming { flow, opening } = event {
+            if let Event::Incoming { flow, opening, .. } = event {
                 self.ends[FAR].accept(self.now, flow);
                 accepted.push((flow, opening.target));
             }

@@ -1,13 +1,15 @@
 //! How far flows may be sent: each by itself, and all of them together.
 
-use super::super::{Event, FlowId};
-use super::Tunnel;
-use crate::frame::Frame;
+use super::super::flow::Flow;
+use super::{EARLY, GivenUp, Tunnel};
+use crate::frame::{Carries, Frame};
 use crate::reason::Reason;
 use ekiden_model::units::{self, Span, Time};
 
 /// Memory that a flow holds whose bytes nobody takes is wanted back after so long.
 const STALLED: Span = Span::from_secs(10);
+/// And is looked for so often at most.
+const LOOK: Span = Span::from_millis(500);
 
 impl Tunnel {
     /// What a flow may have under way and waiting here: what the path holds six times at the rate we want to
@@ -51,31 +53,55 @@ impl Tunnel {
         }
     }
 
-    /// When most of the memory is held, the flow that holds most of it and has not taken any for long is
-    /// given up: it would stop all others.
-    pub(super) fn relieve(&mut self, now: Time) {
-        let memory = self.limits.memory.as_u64();
-        // what the peer may still send
-        let left = self.total_granted.saturating_sub(self.released + self.held_at_most());
-        if left > memory / 4 {
-            return;
-        }
-        let stalled =
-            self.flows.iter().filter(|(_, flow)| now.since(flow.receiving.taken_at) > STALLED);
-        let worst = stalled.max_by_key(|(_, flow)| flow.receiving.assembly.held());
-        if let Some((&id, _)) = worst {
-            self.abort(
-                now,
-                id,
-                Reason::Stalled,
-                "its bytes were not taken and others wait".to_owned(),
-            );
-            self.events.push_back(Event::Flow(FlowId { tunnel: self.id, flow: id }));
+    /// So many new bytes came, or were sent and will not come.
+    pub(super) fn on_came(&mut self, bytes: u64) {
+        self.came += bytes;
+        if self.came > self.total_granted.max(8 * EARLY) {
+            self.fail("the peer sent more bytes than all flows together may".to_owned());
         }
     }
 
-    fn held_at_most(&self) -> u64 {
-        self.flows.values().map(|flow| flow.receiving.assembly.held()).sum()
+    /// A flow that was given up has ended after so many bytes.
+    pub(super) fn count_rest(&mut self, flow: GivenUp, offset: u64) {
+        self.release(offset.saturating_sub(flow.taken));
+        self.on_came(offset.saturating_sub(flow.came));
+    }
+
+    /// So many bytes of a flow the peer may have sent, which may have heard a hello that says more.
+    pub(super) fn most(&self, granted: u64, carries: Carries) -> u64 {
+        match carries {
+            Carries::Stream => granted.max(self.promised),
+            Carries::Packets => 0,
+        }
+    }
+
+    /// When most of the memory is held, flows that hold most of it and have not taken any for long are given up:
+    /// they would stop all others.
+    pub(super) fn relieve(&mut self, now: Time) {
+        if self.has_memory() || now.since(self.looked) < LOOK {
+            return;
+        }
+        self.looked = now;
+        let held = |(id, flow): (&u64, &Flow)| {
+            let receiving = &flow.receiving;
+            let stalled = now.since(receiving.taken_at) > STALLED;
+            stalled.then(|| (receiving.assembly.held(), *id)).filter(|(held, _)| *held > 0)
+        };
+        let mut stalled: Vec<(u64, u64)> = self.flows.iter().filter_map(held).collect();
+        stalled.sort_unstable();
+        while !self.has_memory()
+            && let Some((_, id)) = stalled.pop()
+        {
+            let words = "its bytes were not taken and others wait".to_owned();
+            self.abort(now, id, Reason::Stalled, words);
+            self.changed(id);
+        }
+    }
+
+    /// Whether the peer may still send a quarter of the memory.
+    fn has_memory(&self) -> bool {
+        let left = self.total_granted.saturating_sub(self.released + self.held);
+        left > self.limits.memory.as_u64() / 4
     }
 
     pub(super) fn peer_has_room(&self) -> bool {

@@ -1,12 +1,18 @@
 //! What flows want at this end: to begin, to write and read, to end.
 
-use super::super::flow::{End, WAITING};
+use super::super::config::STREAMS;
+use super::super::flow::{End, Receiving, WAITING};
+use super::super::lane::Lane;
 use super::super::{FlowId, Read};
-use super::Tunnel;
+use super::{GivenUp, Tunnel};
 use crate::frame::{Frame, Opening};
 use crate::reason::Reason;
 use bytes::Bytes;
 use ekiden_model::units::Time;
+
+/// Flows given up of which the peer has not said yet how much it sent: a thousand a second, and a path that is
+/// silent for as long as a tunnel lives.
+const MOST_GIVEN_UP: usize = 8_192;
 
 impl Tunnel {
     /// A new flow.
@@ -14,7 +20,9 @@ impl Tunnel {
         if !self.up {
             return Err(Reason::TunnelLost);
         }
-        if self.flows.len() >= self.limits.flows {
+        // on a path that is silent the ends of those that are there need streams, too
+        let streams = self.lanes[0].as_mut().map_or(0, Lane::streams_under_way);
+        if self.flows.len() >= self.limits.flows || streams > STREAMS as usize / 4 * 3 {
             return Err(Reason::Exhausted);
         }
         let id = self.next_flow;
@@ -33,7 +41,7 @@ impl Tunnel {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ours) else { return };
         if flow.answer.is_none() {
             flow.answer = Some(Ok(()));
-            self.say(now, id, 0, &[Frame::Opened], true);
+            self.tell(now, id, 0, &[Frame::Opened], true);
         }
     }
 
@@ -44,7 +52,7 @@ impl Tunnel {
             return;
         }
         flow.answer = Some(Err((reason, words.clone())));
-        self.say(now, id, 0, &[Frame::Refused { reason, words }], true);
+        self.tell(now, id, 0, &[Frame::Refused { reason, words }], true);
         self.finish_streams(id);
         self.give_up(id);
     }
@@ -101,6 +109,7 @@ impl Tunnel {
                 }
             }
             self.counts.taken += bytes.len() as u64;
+            self.held -= bytes.len() as u64;
             self.release(bytes.len() as u64);
             return Read::Bytes(bytes);
         }
@@ -137,18 +146,25 @@ impl Tunnel {
 
     pub(super) fn give_up(&mut self, id: u64) {
         let Some(flow) = self.flows.get(&id) else { return };
-        let counted = flow.receiving.assembly.taken();
+        let Receiving { assembly, granted, .. } = &flow.receiving;
+        let (taken, came) = (assembly.taken(), assembly.came());
+        let (granted, carries) = (*granted, flow.opening.carries);
+        let given_up = GivenUp { taken, came, granted, carries };
         match flow.receiving.end {
-            Some((offset, _)) => self.release(offset.saturating_sub(counted)),
+            Some((offset, _)) => self.count_rest(given_up, offset),
             None => {
-                self.given_up.insert(id, counted);
+                self.given_up.insert(id, given_up);
             }
+        }
+        if self.given_up.len() > MOST_GIVEN_UP {
+            self.fail("the peer does not say how much it sent of flows that were ended".to_owned());
         }
         self.remove(id);
     }
 
     pub(super) fn remove(&mut self, id: u64) {
         let Some(flow) = self.flows.remove(&id) else { return };
+        self.held -= flow.receiving.assembly.held();
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);
         if self.scheduler.leave(flow.household) {

@@ -2,10 +2,10 @@
 
 use super::super::controller::Fate;
 use super::super::flow::{End, Flow};
-use super::super::lane::{About, Heard, Lane};
+use super::super::lane::{About, Heard, Lane, NO_DATAGRAMS};
 use super::super::{Event, FlowId};
 use super::{EARLY, Tunnel};
-use crate::frame::{Frame, Hello, Open, Opening};
+use crate::frame::{Carries, Frame, Hello, Open, Opening};
 use crate::reason::Reason;
 use bytes::Bytes;
 use ekiden_model::scheduler;
@@ -34,6 +34,8 @@ impl Tunnel {
             }
             self.on_fates(now, clock, nth, &fates);
         }
+        // also where no bytes come any more, because there is no memory for them
+        self.relieve(now);
     }
 
     fn greet(&mut self, nth: usize) {
@@ -43,6 +45,9 @@ impl Tunnel {
         }
         let hello = self.hello(nth);
         let Some(lane) = &mut self.lanes[nth] else { return };
+        if lane.deaf() {
+            return self.fail(NO_DATAGRAMS.to_owned());
+        }
         if let Some(control) = lane.open() {
             lane.control = Some(control);
             self.promised = self.promised.max(hello.window);
@@ -57,6 +62,7 @@ impl Tunnel {
     fn come_up(&mut self) {
         if !std::mem::replace(&mut self.up, true) {
             self.events.push_back(Event::Up { tunnel: self.id, peer: self.peer });
+            self.events.append(&mut self.before_up);
         }
     }
 
@@ -146,9 +152,6 @@ impl Tunnel {
     }
 
     fn on_hello(&mut self, now: Time, nth: usize, hello: Hello) {
-        if let Some(lane) = &mut self.lanes[nth] {
-            lane.greeted = true;
-        }
         if hello.session != self.session || usize::from(hello.lane) != nth {
             return self.fail("the peer takes this lane for another".to_owned());
         }
@@ -191,7 +194,9 @@ impl Tunnel {
         }
         self.enter(now, id, false, opening.clone());
         let flow = FlowId { tunnel: self.id, flow: id };
-        self.events.push_back(Event::Incoming { flow, opening });
+        // an OPEN may overtake the hello, and who asks for the flow is known by what follows Up
+        let events = if self.up { &mut self.events } else { &mut self.before_up };
+        events.push_back(Event::Incoming { flow, peer: self.peer, opening });
     }
 
     pub(super) fn enter(&mut self, now: Time, id: u64, ours: bool, opening: Opening) {
@@ -218,42 +223,56 @@ impl Tunnel {
 
     fn on_data(&mut self, now: Time, id: u64, offset: u64, bytes: Bytes) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.opening.carries == Carries::Packets {
+            return self.fail("the peer sent bytes in a flow of packets".to_owned());
+        }
         let length = bytes.len() as u64;
         let end = offset + length;
         let receiving = &mut flow.receiving;
         let beyond_end = receiving.end.as_ref().is_some_and(|(last, _)| end > *last);
-        if end > receiving.granted || beyond_end {
+        if end > receiving.granted.max(self.promised) || beyond_end {
             let of = if beyond_end { "its end" } else { "its credit" };
             return self.fail(format!("the peer sent bytes of a flow beyond {of}"));
         }
         if receiving.assembly.held() == 0 {
             receiving.taken_at = now;
         }
-        let before = receiving.assembly.twice;
-        receiving.assembly.insert(offset, bytes);
-        self.counts.twice += receiving.assembly.twice - before;
+        let assembly = &mut receiving.assembly;
+        let (twice, came) = (assembly.twice, assembly.came());
+        assembly.insert(offset, bytes);
+        self.counts.twice += assembly.twice - twice;
+        let new = assembly.came() - came;
+        self.held += new;
         let lane = flow.on_moved(now, length);
         self.scheduler.set_lane(flow.turns, lane);
         if flow.ours && flow.answer.is_none() {
             flow.answer = Some(Ok(()));
         }
         self.changed(id);
-        self.relieve(now);
+        self.on_came(new);
     }
 
     fn on_end(&mut self, now: Time, id: u64, offset: u64, end: End) {
-        if let Some(counted) = self.given_up.remove(&id) {
-            self.release(offset.saturating_sub(counted));
-            return;
+        if let Some(given_up) = self.given_up.remove(&id) {
+            if offset > self.most(given_up.granted, given_up.carries) {
+                return self.fail("the peer ended a flow beyond its credit".to_owned());
+            }
+            return self.count_rest(given_up, offset);
         }
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        let receiving = &mut flow.receiving;
+        let Some(flow) = self.flows.get(&id) else { return };
+        let receiving = &flow.receiving;
+        let most = self.most(receiving.granted, flow.opening.carries);
         match &receiving.end {
             // a copy, or a break after the end
             Some((known, _)) if *known == offset => {}
-            None if offset >= receiving.assembly.complete() && offset <= receiving.granted => {}
+            None if offset > most => {
+                return self.fail("the peer ended a flow beyond its credit".to_owned());
+            }
+            None if offset >= receiving.assembly.reaches() => {}
             _ => return self.fail("the peer ended a flow in two places".to_owned()),
         }
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let receiving = &mut flow.receiving;
         let reset = matches!(end, End::Reset(..));
         if receiving.end.is_none() || reset {
             // told also to who has taken a half-close

@@ -26,6 +26,13 @@ const MOST_SAID: u32 = 256;
 const OF_THEIR_OWN: usize = STREAMS as usize / 2;
 
 impl Tunnel {
+    /// Says what cannot be left out.
+    pub(super) fn tell(&mut self, now: Time, id: u64, nth: usize, frames: &[Frame], copy: bool) {
+        if self.flows.contains_key(&id) && !self.say(now, id, nth, frames, copy) {
+            self.fail("the peer permits no stream for what is to be said".to_owned());
+        }
+    }
+
     /// Says something about a flow on a lane, or on the other where that is not possible; whether it was said.
     pub(super) fn say(
         &mut self,
@@ -64,7 +71,7 @@ impl Tunnel {
             }
             break;
         }
-        if copy {
+        if copy && said {
             let mut bytes = header.to_bytes();
             frames.iter().for_each(|frame| frame.write(&mut bytes));
             self.copy(now, bytes.freeze());
@@ -85,7 +92,7 @@ impl Tunnel {
         }
         let nth =
             usize::from(flow.sending.streams[0].is_none() && flow.sending.streams[1].is_some());
-        self.say(now, id, nth, std::slice::from_ref(frame), false);
+        self.tell(now, id, nth, std::slice::from_ref(frame), false);
         self.finish_streams(id);
     }
 
@@ -113,7 +120,7 @@ impl Tunnel {
             End::Reset(reason, words) => (Frame::Reset { offset, reason, words }, true),
         };
         let interactive = flow.lane == scheduler::Lane::Interactive;
-        self.say(now, id, nth, &[frame], interactive);
+        self.tell(now, id, nth, &[frame], interactive);
         self.finish_streams(id);
         if reset {
             self.give_up(id);

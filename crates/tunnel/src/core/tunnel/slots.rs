@@ -7,6 +7,7 @@ use super::Tunnel;
 use crate::frame::{Carries, Frame};
 use ekiden_model::pacing::Pacer;
 use ekiden_model::rate_hold::Told;
+use ekiden_model::scheduler;
 use ekiden_model::units::{self, Span, Time};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -14,6 +15,9 @@ use std::time::Instant;
 /// Datagrams that follow each other within this may leave together, as far as the envelope of ALGORITHMS E.4 goes: from
 /// some 120 Mbit/s on, where waking for each costs more than all the rest. It is E.4's own measure of a burst.
 const TOGETHER: Span = Span::from_micros(100);
+
+/// What may be said that QUIC does not take yet: answers, ends and credit, which wait for no credit.
+const MOST_WAITING: usize = 1 << 20;
 
 impl Tunnel {
     /// The next datagram, if one is due.
@@ -23,7 +27,8 @@ impl Tunnel {
         clock: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<Out> {
-        if !self.wants_to_send(now) {
+        self.look_at_what_waits();
+        if self.broken.is_some() || !self.wants_to_send(now) {
             return None;
         }
         self.look_at_rate(now);
@@ -39,6 +44,14 @@ impl Tunnel {
             .or_else(|| self.turn(now, clock, buf, true))
             .or_else(|| self.poll_lane(now, clock, 1, buf))
             .or_else(|| self.turn(now, clock, buf, false))
+    }
+
+    /// What QUIC does not take is bounded: credit stops an honest peer's bytes long before.
+    fn look_at_what_waits(&mut self) {
+        let waiting: usize = self.lanes.iter().flatten().map(|lane| lane.waiting).sum();
+        if waiting > MOST_WAITING {
+            self.fail("the peer's QUIC takes nothing of what is said to it".to_owned());
+        }
     }
 
     /// Lets rate holding go on, and tells when its breaker opens or closes.
@@ -57,6 +70,9 @@ impl Tunnel {
 
     /// When to ask for the next datagram, and to tell lanes the time.
     pub(in crate::core) fn deadline(&mut self, now: Time) -> Time {
+        if self.broken.is_some() {
+            return now;
+        }
         let slot = match self.wants_to_send(now) {
             true => self.pacer.together(now, TOGETHER),
             false => Time::NEVER,
@@ -73,16 +89,27 @@ impl Tunnel {
             || self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0
     }
 
+    /// Whether QUIC took all that was said on a lane. Until a peer knows both lanes for ours it takes no more than a
+    /// stranger's bytes on one of them.
+    fn is_taken(&self, nth: usize) -> bool {
+        self.lanes[nth].as_ref().is_none_or(|lane| lane.waiting == 0)
+    }
+
     /// Whether new bytes may be sent: the peer has room for them, and the path too.
     fn may_send_new(&self) -> bool {
-        self.peer_has_room() && self.in_flight + self.mtu() <= self.hold.in_flight_cap().as_u64()
+        self.peer_has_room()
+            && self.is_taken(0)
+            && self.is_taken(1)
+            && self.in_flight + self.mtu() <= self.hold.in_flight_cap().as_u64()
     }
 
     /// The same for what is interactive: it may go an eighth beyond what may be under way. What is lost and
     /// not yet known to be must not stop a keystroke.
     fn may_send_interactive(&self) -> bool {
         let cap = self.hold.in_flight_cap().as_u64();
-        self.peer_has_room() && self.in_flight + self.mtu() <= cap + cap / 8 + 4 * self.mtu()
+        self.peer_has_room()
+            && self.is_taken(0)
+            && self.in_flight + self.mtu() <= cap + cap / 8 + 4 * self.mtu()
     }
 
     /// Writes one packet's worth of whoever is next, and sends it. With `interactive` only where something
@@ -94,27 +121,37 @@ impl Tunnel {
         buf: &mut Vec<u8>,
         interactive: bool,
     ) -> Option<Out> {
-        let may = match interactive {
-            true => self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0,
-            false => self.may_send_new(),
-        };
-        if !may {
-            return None;
-        }
-        let left = self.total_limit - self.total_sent;
-        let lanes = self.lanes.iter().flatten().filter(|lane| lane.connected);
-        let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?.min(left);
-        let turn = self.scheduler.next(units::Bytes::new(room))?;
-        let id = *self.turns.get(&turn.flow)?;
-        let nth = turn.lane as usize;
-        let flow = self.flows.get_mut(&id)?;
-        if flow.opening.carries == Carries::Packets {
-            self.packet_turn(now, id, turn);
+        loop {
+            let may = match interactive {
+                true => self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0,
+                false => self.may_send_new(),
+            };
+            if !may {
+                return None;
+            }
+            let left = self.total_limit - self.total_sent;
+            let lanes = self.lanes.iter().flatten().filter(|lane| lane.connected);
+            let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?.min(left);
+            let turn = self.scheduler.next(units::Bytes::new(room))?;
+            let id = *self.turns.get(&turn.flow)?;
+            let nth = turn.lane as usize;
+            match self.flows.get(&id)?.opening.carries {
+                Carries::Packets => self.packet_turn(now, id, turn),
+                Carries::Stream => self.stream_turn(now, id, turn),
+            }
             let out = self.poll_lane(now, clock, nth, buf);
             let out = out.or_else(|| self.poll_lane(now, clock, 1 - nth, buf));
-            // it needs another turn, or somebody else has one
-            return out.or_else(|| self.turn(now, clock, buf, interactive));
+            if out.is_some() {
+                return out;
+            }
+            // a packet needs more turns than this, or somebody else has one
         }
+    }
+
+    /// A turn of a flow of bytes: writes as many of them.
+    fn stream_turn(&mut self, now: Time, id: u64, turn: scheduler::Turn) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let nth = turn.lane as usize;
         let offset = flow.sending.sent;
         let many = flow.sending.queued >= WAITING / 2;
         let bytes = flow.sending.take(turn.bytes.as_u64());
@@ -123,12 +160,11 @@ impl Tunnel {
         let copy = nth == 0 && flow.sending.copies(now, length);
         // told once: whoever was told that there is no room waits for it
         let more = many && flow.sending.queued < WAITING / 2;
-        self.say(now, id, nth, &[Frame::Data { offset, bytes }], copy);
+        self.tell(now, id, nth, &[Frame::Data { offset, bytes }], copy);
         self.end_if_all_sent(now, id);
         if more {
             self.changed(id);
         }
-        self.poll_lane(now, clock, nth, buf).or_else(|| self.poll_lane(now, clock, 1 - nth, buf))
     }
 
     fn poll_lane(

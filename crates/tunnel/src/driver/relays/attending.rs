@@ -32,7 +32,9 @@ impl Inner {
                     }
                 }
                 Event::Joined { peer, invitation } => self.on_joined(peer, invitation),
-                Event::Incoming { flow, opening } => self.on_incoming(driver, flow, opening),
+                Event::Incoming { flow, peer, opening } => {
+                    self.on_incoming(driver, flow, opening, (peer, own));
+                }
                 Event::Breaker { peer, open, .. } => self.on_breaker(peer, open, own),
                 Event::Flow(_) => {}
             }
@@ -123,18 +125,18 @@ impl Inner {
         }
     }
 
-    fn on_incoming(&self, driver: &Driver, id: FlowId, opening: Opening) {
+    fn on_incoming(
+        &self,
+        driver: &Driver,
+        id: FlowId,
+        opening: Opening,
+        (peer, own): (Fingerprint, Option<&str>),
+    ) {
         let flow = driver.flow(id);
-        let relay = {
-            let known = locked(&self.known);
-            let this = |known: &&Known| {
-                known.ready.borrow().as_ref().is_some_and(|ready| {
-                    ready.tunnel == id.tunnel && std::ptr::eq(&raw const *ready.driver, driver)
-                })
-            };
-            known.values().find(this).map(|known| known.relay.name.clone())
+        // by its certificate: a relay may have several tunnels
+        let Some(relay) = self.find(peer, own, |known| known.relay.name.clone()) else {
+            return flow.refuse(Reason::Denied, "your relay is not known here any more".to_owned());
         };
-        let relay = relay.unwrap_or_else(|| "?".to_owned());
         if let Err(error) = self.incoming.try_send(Incoming { flow, opening, relay }) {
             let incoming = match error {
                 mpsc::error::TrySendError::Full(incoming)
