@@ -160,7 +160,7 @@ impl Loaded {
                     |why: &dyn fmt::Display| Missing::Pins(format!("{}: {why}", pins.display()));
                 let maps = Maps::open(pins).map_err(|error| closed(&error))?;
                 if !maps.fit() {
-                    return Err(closed(&"another release's; `ekiden bpf unload` first"));
+                    return Err(closed(&"another release's"));
                 }
                 Some(Arc::new(maps))
             }
