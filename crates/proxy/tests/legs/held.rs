@@ -89,6 +89,5 @@ fn what_is_bulk_stays_behind_the_others_on_another_client_leg() {
     });
     // who goes first is not among those that the rate is divided among
     eventually(|| (group.seen().unwrap().weights == 1).then_some(()));
-    relay.status().connections.iter().for_each(|one| assert_eq!(one.class, "bulk"));
     let _ = stream.shutdown(std::net::Shutdown::Both);
 }
