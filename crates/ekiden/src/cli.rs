@@ -180,9 +180,9 @@ pub enum ConfigCommand {
 /// `ekiden bpf …`.
 #[derive(Debug, Subcommand)]
 pub enum BpfCommand {
-    /// Load them and pin them below /sys/fs/bpf/ekiden, as root
+    /// Load them and pin them below /run/ekiden-bpf, as root
     #[command(
-        after_help = "Example:\n  ekiden bpf load --user ekiden      # ExecStartPre=+ of a service\n\nA leg's `congestion` may then name \"hold\" and \"westwood\" though the daemon has no capability. They stay\nuntil `ekiden bpf unload` or the machine's end. A daemon with CAP_BPF and CAP_NET_ADMIN needs none of this."
+        after_help = "Example:\n  ekiden bpf load --user ekiden      # ExecStartPre=+ of a service\n\nA leg's `congestion` may then name \"hold\" and \"westwood\" though the daemon has no capability. They stay\nuntil `ekiden bpf unload` or the machine's end; after an update this loads the new ones. A daemon with CAP_BPF,\nCAP_PERFMON and CAP_NET_ADMIN needs none of this."
     )]
     Load {
         /// The user the daemon runs as, by name or number; without, root's daemons alone

@@ -4,7 +4,7 @@
 use crate::cli::BpfCommand;
 use crate::exit;
 use crate::print::{out, warn as print};
-use ekiden_linux::bpf::{self, Control, Loaded, Missing, PINS, Terms};
+use ekiden_linux::bpf::{self, Control, Group, Loaded, Missing, PINS, Terms};
 use ekiden_proxy::settings::{Leg, Settings};
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,8 @@ impl Programs {
     }
 
     /// Loads what legs ask for, and puts the kernel's names for it in place of the configuration's. What cannot be
-    /// loaded stays as it is: the kernel refuses it, each connection says so, and the next of the list is used.
+    /// loaded, or has no place for another leg's rate, stays as it is: the kernel refuses it, each connection says so,
+    /// and the next of the list is used. Other rates of legs that have one hold from [`agree`] on.
     pub(crate) fn settle(&mut self, settings: &mut Settings) {
         for control in Control::ALL {
             if settings.legs.values().any(|leg| asks(leg, control)) {
@@ -36,21 +37,19 @@ impl Programs {
         }
         for (name, leg) in &mut settings.legs {
             for loaded in self.loaded.values() {
+                if !asks(leg, loaded.control()) {
+                    continue;
+                }
+                if loaded.control() == Control::Hold {
+                    leg.socket.rate = group(loaded, name, leg);
+                    // with no part of a rate its sockets would send ten packets a round trip
+                    if leg.socket.rate.is_none() {
+                        continue;
+                    }
+                }
                 let words = leg.socket.congestion.iter_mut();
                 for word in words.filter(|word| *word == loaded.control().word()) {
                     loaded.name().clone_into(word);
-                    leg.socket.rate = match leg.rate.filter(|_| loaded.control() == Control::Hold) {
-                        Some(rate) => group(
-                            loaded,
-                            name,
-                            Terms {
-                                line: leg.line,
-                                dedicated: leg.line.is_some(),
-                                ..Terms::new(rate)
-                            },
-                        ),
-                        None => leg.socket.rate.take(),
-                    };
                 }
             }
         }
@@ -92,12 +91,23 @@ fn asks(leg: &Leg, control: Control) -> bool {
     leg.socket.congestion.iter().any(|word| word == control.word())
 }
 
-fn group(loaded: &Loaded, leg: &str, terms: Terms) -> Option<bpf::Group> {
-    let group = loaded.group(leg, terms);
+fn group(loaded: &Loaded, name: &str, leg: &Leg) -> Option<Group> {
+    let rate = leg.rate?;
+    let terms = Terms { line: leg.line, dedicated: leg.line.is_some(), ..Terms::new(rate) };
+    let group = loaded.group(name, terms);
     if let Err(error) = &group {
-        warn!("leg {leg} holds no rate: {error}");
+        warn!("leg {name} holds no rate: {error}; it uses the next of its list");
     }
     group.ok()
+}
+
+/// Has the rates of `settings` hold, for live connections, too.
+pub(crate) fn agree(settings: &Settings) {
+    for (name, leg) in &settings.legs {
+        if let Some(Err(error)) = leg.socket.rate.as_ref().map(Group::agree) {
+            warn!("leg {name} keeps the rate that it had: {error}");
+        }
+    }
 }
 
 /// `ekiden bpf …`. Returns the exit code.
@@ -163,6 +173,8 @@ fn find(accounts: &str, user: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]
@@ -171,6 +183,46 @@ mod tests {
         assert_eq!(find(accounts, "ekiden"), Some((990, 991)));
         assert_eq!(find(accounts, "990"), Some((990, 991)));
         assert_eq!((find(accounts, "x"), find(accounts, "eki")), (None, None));
+    }
+
+    /// A leg that holds a rate, and what it has instead.
+    fn holding(rate: &str) -> Settings {
+        let mut settings = Settings::default();
+        let mut leg = Leg { rate: rate.parse().ok(), ..Leg::default() };
+        leg.socket.congestion = vec!["hold".into(), "reno".into()];
+        settings.legs.insert("client".into(), leg);
+        settings
+    }
+
+    fn loaded(control: Control) -> Option<Programs> {
+        let loaded = Loaded::load(control).map_err(|missing| {
+            assert!(std::env::var_os("CI").is_none(), "{missing}");
+            println!("SKIPPED: {missing}");
+        });
+        let mut programs = Programs::new();
+        programs.loaded.insert(control, loaded.ok()?);
+        Some(programs)
+    }
+
+    #[test]
+    fn a_leg_for_whose_rate_there_is_no_place_uses_the_next_of_its_list() {
+        let Some(mut programs) = loaded(Control::Hold) else { return };
+        let terms = Terms::new("1 Mbit/s".parse().unwrap());
+        let hold = &programs.loaded[&Control::Hold];
+        let name = hold.name().to_owned();
+        let all: Vec<_> = (0..64).map(|nth| hold.group(&nth.to_string(), terms)).collect();
+        let mut settings = holding("4 Mbit/s");
+        programs.settle(&mut settings);
+        let socket = &settings.legs["client"].socket;
+        assert_eq!(
+            (&socket.congestion[..], &socket.rate),
+            (&["hold", "reno"].map(String::from)[..], &None)
+        );
+        drop(all);
+        programs.settle(&mut settings);
+        let socket = &settings.legs["client"].socket;
+        assert_eq!(socket.congestion, [name, "reno".to_owned()]);
+        assert!(socket.rate.is_some());
     }
 
     #[test]

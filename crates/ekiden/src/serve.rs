@@ -7,7 +7,7 @@ use crate::households::Households;
 use crate::logging::{self, Level};
 use crate::management::{Management, Running};
 use crate::print::warn as print;
-use crate::programs::Programs;
+use crate::programs::{self, Programs};
 use crate::reload::{self, Answer, Reloads};
 use crate::{cli, exit, limits, state};
 use ekiden_accounts::{Keeper, KeeperError};
@@ -181,10 +181,12 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> u8 {
                 settings.listen = handle.status().listen;
             }
             let stop = settings.timeouts.stop;
-            server.reload(Arc::new(settings)).map_err(|error| {
+            let settings = Arc::new(settings);
+            server.reload(Arc::clone(&settings)).map_err(|error| {
                 error!("{error}; the old configuration holds");
                 vec![error.to_string()]
             })?;
+            programs::agree(&settings);
             limit = stop;
             say_listening(&mut listening, handle.status().listen);
             info!(

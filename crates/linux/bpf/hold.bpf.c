@@ -281,10 +281,10 @@ SEC("struct_ops/hold_event") void hold_event(u64 *ctx)
 	u32 nth = o->group - 1;
 	struct group *g;
 
-	if ((u32)ctx[1] == TX_START)
+	if ((u32)ctx[1] == TX_START && !tp->inet_conn.icsk_retransmits) {
 		turn((void *)tp, 0);
-	// one that goes first and is not heard of keeps nothing from the others
-	if ((u32)ctx[1] == TIME_OUT && o->group && !o->weight) {
+	} else if (((u32)ctx[1] == TX_START || (u32)ctx[1] == TIME_OUT) && o->group) {
+		// one that is not heard of keeps nothing from the others, whatever it sends again; an answer claims it anew
 		g = map_lookup(&groups, &nth);
 		if (g)
 			claim(g, o, 0, 0, 0);

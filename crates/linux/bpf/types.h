@@ -41,6 +41,7 @@ struct inet_connection_sock_af_ops {
 
 struct inet_connection_sock {
 	const struct inet_connection_sock_af_ops *icsk_af_ops;
+	u8 icsk_retransmits;
 	u64 icsk_ca_priv[13];
 } KERNEL;
 

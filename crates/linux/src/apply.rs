@@ -1,11 +1,11 @@
 //! Asking a socket for what its leg's profile says, and reading back what was granted.
 //!
-//! An option that was not asked for costs nothing: no system call, no memory. One that was costs a
-//! set and a get (buffers and DSCP one or two more), and takes memory only when it was not granted
-//! exactly as asked.
+//! An option that was not asked for costs nothing: no system call, no memory; but for a look at the congestion
+//! control that may have been inherited. One that was costs a set and a get (buffers and DSCP one or two more), and
+//! takes memory only when it was not granted exactly as asked.
 
 use crate::answer::{Granted, Outcomes, Stage};
-use crate::bpf::Group;
+use crate::bpf::{Control, Group};
 use crate::key::Key;
 use crate::options::SocketOptions;
 use crate::read_back::local_address;
@@ -99,14 +99,9 @@ impl SocketOptions {
         if let Some(source) = self.source {
             to.source(source);
         }
-        if !self.congestion.is_empty() {
-            to.congestion(&self.congestion);
-        }
+        to.congestion(&self.congestion, self.rate.as_ref());
         if let Some(pace) = self.pace {
             to.pace(pace.as_bits_per_second());
-        }
-        if let Some(group) = &self.rate {
-            to.rate(group);
         }
         if let Some(size) = self.unsent_low_water {
             to.int(Key::UnsentLowWater, clamped(size.as_u64()), size.as_u64());
@@ -270,21 +265,42 @@ impl Applier<'_> {
         sockopt::get_int(self.fd, SOL_SOCKET, libc::SO_DOMAIN) == Ok(AF_INET6)
     }
 
-    fn congestion(&mut self, names: &[String]) {
+    /// The first that is granted. One that holds a rate is only where the socket has a part of it.
+    fn congestion(&mut self, names: &[String], group: Option<&Group>) {
         let mut refused: Vec<(u8, Refusal)> = Vec::new();
         let mut granted = None;
+        let mut held = Err(Refusal::NotHeld);
         for (nth, name) in names.iter().enumerate() {
             let Ok(nth) = u8::try_from(nth) else {
                 refused.push((u8::MAX, Refusal::TooMany));
                 break;
             };
-            match sockopt::set_bytes(self.fd, IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes()) {
+            let done = match group.filter(|group| group.control() == name) {
+                Some(group) => {
+                    held = self.hold(group);
+                    held
+                }
+                None => self.choose(name),
+            };
+            match done {
                 Ok(()) => {
                     granted = Some((nth, name));
                     break;
                 }
-                Err(errno) => refused.push((nth, Refusal::Errno(errno))),
+                Err(why) => refused.push((nth, why)),
             }
+        }
+        if granted.is_none() && self.stage != Stage::Connecting {
+            self.leave();
+        }
+        if group.is_some() {
+            match held {
+                Ok(()) => self.outcomes.granted_as_asked(Key::Rate),
+                Err(why) => self.not_here(Key::Rate, why),
+            }
+        }
+        if names.is_empty() {
+            return;
         }
         let got = sockopt::get_text(self.fd, IPPROTO_TCP, libc::TCP_CONGESTION)
             .map_or(Granted::Nothing, |name| Granted::Name(name.into()));
@@ -307,6 +323,41 @@ impl Applier<'_> {
         }
     }
 
+    fn choose(&self, name: &str) -> Result<(), Refusal> {
+        sockopt::set_bytes(self.fd, IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
+            .map_err(Refusal::Errno)
+    }
+
+    /// Gives the socket its part, then the congestion control: without the one the other sends ten packets a round trip.
+    fn hold(&self, group: &Group) -> Result<(), Refusal> {
+        if sockopt::get_int(self.fd, SOL_SOCKET, libc::SO_PROTOCOL) != Ok(IPPROTO_TCP) {
+            return Err(Refusal::NotHeld);
+        }
+        if !group.is_current() {
+            return Err(Refusal::Replaced);
+        }
+        // those that are accepted join one by one; what is new is short until it has shown otherwise
+        if self.stage != Stage::Listening {
+            let joined = group.join(self.fd, 1, Lane::Interactive);
+            joined.map_err(|error| Refusal::Errno(error.raw_os_error().unwrap_or(libc::ENOMEM)))?;
+        }
+        self.choose(group.control())
+    }
+
+    /// A program of ours that the socket inherited and that this leg does not ask for, or not with a part of a rate,
+    /// gives way to the system's default.
+    fn leave(&self) {
+        let got = sockopt::get_text(self.fd, IPPROTO_TCP, libc::TCP_CONGESTION);
+        let Some(ours) = got.ok().filter(|name| Control::is_ours(name)) else { return };
+        let default = sysctl::read("net.ipv4.tcp_congestion_control");
+        // reno is in every kernel
+        for name in default.iter().map(String::as_str).chain(["reno"]) {
+            if name == ours || self.choose(name).is_ok() {
+                return;
+            }
+        }
+    }
+
     fn pace(&mut self, bits_per_second: u64) {
         let bytes = bits_per_second / 8;
         if bytes == 0 {
@@ -321,23 +372,6 @@ impl Applier<'_> {
                 let why = (got != bytes).then_some(Refusal::Adjusted);
                 self.outcomes.push(Key::Pace, Granted::Number(got), why);
             }
-        }
-    }
-
-    fn rate(&mut self, group: &Group) {
-        // those that are accepted join one by one
-        if self.stage == Stage::Listening {
-            return self.outcomes.granted_as_asked(Key::Rate);
-        }
-        let plain = sockopt::get_int(self.fd, SOL_SOCKET, libc::SO_PROTOCOL) == Ok(IPPROTO_TCP);
-        let control = sockopt::get_text(self.fd, IPPROTO_TCP, libc::TCP_CONGESTION);
-        if !plain || control.as_deref() != Ok(group.control()) {
-            return self.not_here(Key::Rate, Refusal::NotHeld);
-        }
-        // what is new is short until it has shown otherwise
-        match group.join(self.fd, 1, Lane::Interactive) {
-            Ok(()) => self.outcomes.granted_as_asked(Key::Rate),
-            Err(error) => self.refuse(Key::Rate, error.raw_os_error().unwrap_or(libc::ENOMEM)),
         }
     }
 

@@ -4,7 +4,8 @@
 //! Loaded::open(control, pins)     what somebody with the privilege has put there, or
 //! Loaded::load(control)           registered as long as this lives, and as the sockets that use it do
 //!   .name()                       for TCP_CONGESTION
-//!   .group(key, terms)            one rate for many sockets; again with the same key: other terms
+//!   .group(key, terms)            one rate for many sockets, given back when nobody has it any more
+//!     .agree()                    other terms, for the same key
 //!     .join(socket, weight)       before or after it connects; it leaves when it closes
 //!     .seen()
 //! ```
@@ -15,6 +16,7 @@
 
 mod group;
 mod missing;
+mod owner;
 mod pins;
 mod terms;
 
@@ -23,13 +25,15 @@ pub use missing::{Missing, Needs};
 pub use pins::{PINS, pin, pinned, unpin};
 pub use terms::Terms;
 
-use group::Maps;
-use libbpf_rs::{ErrorKind, Link, MapCore as _, MapHandle, MapType, ObjectBuilder};
+use group::{Claim, Maps};
+use libbpf_rs::{ErrorKind, Link, MapCore as _, MapHandle, MapType, ObjectBuilder, PrintLevel};
+use pins::Pin;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 
 /// What there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +71,18 @@ impl Control {
     #[must_use]
     pub fn named(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|control| control.word() == word)
+    }
+
+    /// The one that the kernel calls `name`.
+    #[must_use]
+    pub fn called(name: &str) -> Option<Self> {
+        let has = |control: &Self| (1..=NAMES).any(|nth| control.name(nth) == name);
+        Self::ALL.into_iter().find(has)
+    }
+
+    /// Whether the kernel's `name` is one that is given here.
+    pub(crate) fn is_ours(name: &str) -> bool {
+        name.starts_with("ekiden_")
     }
 
     /// What the kernel calls it where nobody else has; in the object, too.
@@ -107,10 +123,10 @@ pub struct Loaded {
     /// Absent where it was pinned by somebody else.
     link: Option<Link>,
     /// Where it was pinned, and which file that was.
-    pin: Option<(PathBuf, u64)>,
+    pin: Option<Arc<Pin>>,
     maps: Option<Arc<Maps>>,
-    /// By key.
-    groups: Mutex<BTreeMap<String, Group>>,
+    /// Those that somebody has, by key.
+    groups: Mutex<BTreeMap<String, Weak<Claim>>>,
 }
 
 impl Loaded {
@@ -125,11 +141,7 @@ impl Loaded {
             match Self::register(control, &name) {
                 Ok(loaded) => return Ok(loaded),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    return Err(Missing::Privilege);
-                }
-                // the chain from the call to the kernel's answer, in one line
-                Err(error) => return Err(Missing::Refused(format!("{error:#}"))),
+                Err(error) => return Err(refused(&error)),
             }
         }
         Err(Missing::Names(control.first_name().to_owned()))
@@ -138,23 +150,23 @@ impl Loaded {
     /// One that [`pin`] put below `pins`; `None` when there is none.
     ///
     /// # Errors
-    /// When it is there and may not be opened.
+    /// When it is there and may not be opened, or that cannot be seen.
     pub fn open(control: Control, pins: &Path) -> Result<Option<Self>, Missing> {
-        let Some(name) = pins::name(control, pins) else { return Ok(None) };
+        let hidden = |error| Missing::Hidden(format!("{}: {error}", pins.display()));
+        let Some(name) = pins::name(control, pins).map_err(hidden)? else { return Ok(None) };
         let maps = match control {
             Control::Hold => {
                 let closed =
                     |why: &dyn fmt::Display| Missing::Pins(format!("{}: {why}", pins.display()));
                 let maps = Maps::open(pins).map_err(|error| closed(&error))?;
                 if !maps.fit() {
-                    return Err(closed(&"another release's; `ekiden bpf unload` first"));
+                    return Err(closed(&"another release's"));
                 }
                 Some(Arc::new(maps))
             }
             Control::Westwood => None,
         };
-        let at = pins.join(&name);
-        let pin = Some((at.clone(), pins::number(&at)));
+        let pin = Some(Arc::new(Pin::at(pins.join(&name))));
         Ok(Some(Self {
             control,
             name: name.into(),
@@ -212,10 +224,10 @@ impl Loaded {
     /// of its own.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.pin.as_ref().is_none_or(|(at, number)| *number != 0 && pins::number(at) == *number)
+        self.pin.as_ref().is_none_or(|pin| pin.is_current())
     }
 
-    /// The group of `key`, which may send what `terms` say from now on, live connections included.
+    /// The group of `key`, which may send what `terms` say; where somebody has it already, from [`Group::agree`] on.
     ///
     /// # Errors
     /// `Unsupported` where the congestion control has no groups, `QuotaExceeded` when all 64 are in use.
@@ -224,23 +236,16 @@ impl Loaded {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "only `hold` holds a rate"));
         };
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let group = match groups.get(key) {
-            Some(group) => group.again(terms)?,
-            None => Group::claim(maps, &self.name, terms)?,
+        groups.retain(|_, claim| claim.strong_count() > 0);
+        let claim = match groups.get(key).and_then(Weak::upgrade) {
+            Some(claim) => claim,
+            None => {
+                let claim = Arc::new(Claim::take(maps, terms)?);
+                groups.insert(key.to_owned(), Arc::downgrade(&claim));
+                claim
+            }
         };
-        groups.insert(key.to_owned(), group.clone());
-        Ok(group)
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        let current = self.is_current();
-        let groups = self.groups.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // what others pinned is used again by others; where it is gone, connections that are left keep their rate
-        if self.link.is_none() && current {
-            groups.values().for_each(Group::give_back);
-        }
+        Ok(Group::new(claim, &self.name, self.pin.as_ref(), terms))
     }
 }
 
@@ -253,12 +258,40 @@ fn rename(value: &mut [u8], from: &[u8], to: &[u8]) {
     }
 }
 
-/// What libbpf would print is in the errors it returns.
+thread_local! {
+    /// What libbpf said last.
+    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lines of it that are kept: the verifier's reason is among them.
+const LINES: usize = 6;
+
+/// Has libbpf print nothing; what it would is kept.
 fn quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        libbpf_rs::set_print(None);
+        libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
     });
+    SAID.take();
+}
+
+fn keep(_: PrintLevel, text: String) {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    SAID.with_borrow_mut(|said| {
+        said.extend(lines.map(str::to_owned));
+        said.drain(..said.len().saturating_sub(LINES));
+    });
+}
+
+/// Not a privilege that this process lacks, which was looked at before: the verifier or a security module said no.
+fn refused(error: &libbpf_rs::Error) -> Missing {
+    // the chain from the call to the kernel's answer, in one line
+    let mut text = format!("{error:#}");
+    for line in SAID.take() {
+        text.push_str("; ");
+        text.push_str(&line);
+    }
+    Missing::Refused(text)
 }
 
 #[cfg(test)]
@@ -273,8 +306,21 @@ mod tests {
             assert_eq!(names.len(), usize::from(NAMES));
             assert!(names.iter().all(|name| name.len() <= 15 && name.starts_with("ekiden_")));
             assert_eq!(Control::named(control.word()), Some(control));
+            assert!(names.iter().all(|name| Control::called(name) == Some(control)));
         }
-        assert_eq!(Control::named("bbr"), None);
+        assert_eq!((Control::named("bbr"), Control::called("bbr")), (None, None));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_told_with_what_libbpf_said_of_it() {
+        quiet();
+        keep(PrintLevel::Warn, "begin\n1\n2\n3\n\n4\n".into());
+        keep(PrintLevel::Warn, "R1 invalid mem access\nend\n".into());
+        let Missing::Refused(text) = refused(&libbpf_rs::Error::from_raw_os_error(libc::EACCES))
+        else {
+            panic!("a privilege was looked at before");
+        };
+        assert!(text.ends_with("13); 1; 2; 3; 4; R1 invalid mem access; end"), "{text}");
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub(crate) enum Refusal {
     NotMultipath,
     /// The socket's congestion control holds no rate.
     NotHeld,
+    /// The program that holds the rate is not the one that was pinned any more.
+    Replaced,
     /// More congestion controls than are ever tried.
     TooMany,
 }
@@ -124,6 +126,9 @@ impl Refusal {
             Self::NotHeld => {
                 "the socket got another congestion control than «hold», and others hold no rate".into()
             }
+            Self::Replaced => "what `ekiden bpf load` pinned was removed or put there anew since the configuration \
+                               was read; `ekiden bpf load`, and reload"
+                .into(),
             Self::TooMany => "at most 255 congestion controls are tried".into(),
         }
     }
@@ -133,7 +138,7 @@ fn error(errno: Errno, key: Key, asked: &str) -> String {
     let (kernel_name, _) = key.kernel();
     match (key, errno) {
         (Key::Congestion, libc::ENOENT)
-            if Control::named(asked).is_some() || asked.starts_with("ekiden_") =>
+            if Control::named(asked).is_some() || Control::is_ours(asked) =>
         {
             format!(
                 "«{asked}» is a program of Ekiden's, and not loaded; `ekiden doctor` says what is missing"

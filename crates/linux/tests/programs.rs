@@ -6,6 +6,7 @@
 
 use ekiden_linux::answer::Stage;
 use ekiden_linux::bpf::{self, Control, Group, Loaded, Missing, Terms};
+use ekiden_linux::key::Key;
 use ekiden_linux::options::SocketOptions;
 use ekiden_linux::socket::congestion;
 use ekiden_linux::sysctl;
@@ -19,8 +20,9 @@ use ekiden_model::units::{Rate, Span, Time};
 use libbpf_rs::{ObjectBuilder, ProgramInput};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
+use socket2::{SockFilter, SockRef};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -39,6 +41,18 @@ const TESTS: &[(&str, Test)] = &[
     ("filtered_as_the_model_filters", filtered_as_the_model_filters),
     ("registered_chosen_and_gone", registered_chosen_and_gone),
     ("a_rate_is_divided_among_the_busy", a_rate_is_divided_among_the_busy),
+    (
+        "a_group_is_given_back_by_the_last_that_has_it",
+        a_group_is_given_back_by_the_last_that_has_it,
+    ),
+    (
+        "the_next_of_the_list_where_no_rate_can_be_held",
+        the_next_of_the_list_where_no_rate_can_be_held,
+    ),
+    (
+        "who_is_not_heard_of_keeps_nothing_from_the_others",
+        who_is_not_heard_of_keeps_nothing_from_the_others,
+    ),
     ("a_socket_alone_holds_its_own_rate", a_socket_alone_holds_its_own_rate),
     ("two_instances_do_not_meet", two_instances_do_not_meet),
     ("nothing_is_left_of_a_process_that_was_killed", nothing_is_left_of_a_process_that_was_killed),
@@ -47,6 +61,7 @@ const TESTS: &[(&str, Test)] = &[
         without_privilege_it_is_chosen_and_not_loaded,
     ),
     ("pinned_for_a_user_without_privilege", pinned_for_a_user_without_privilege),
+    ("what_is_closed_to_a_user_is_no_absence", what_is_closed_to_a_user_is_no_absence),
 ];
 
 fn main() -> ExitCode {
@@ -109,6 +124,12 @@ fn inside(arguments: &[String]) -> ExitCode {
             assert_ne!(second, group);
             assert_eq!(second.seen().unwrap().members, 0);
         }
+        ["hidden", pins] => {
+            let hidden = Loaded::open(Control::Hold, Path::new(pins)).unwrap_err();
+            assert!(matches!(hidden, Missing::Hidden(_)), "{hidden}");
+            let judged = bpf::pinned(Path::new(pins));
+            assert_eq!(judged, Control::ALL.map(|control| (control, Err(hidden.clone()))));
+        }
         _ => panic!("{words:?}"),
     }
     ExitCode::SUCCESS
@@ -129,6 +150,7 @@ fn options(name: &str, group: Option<&Group>) -> SocketOptions {
 /// A connection over loopback whose near end has the options, and whose far end reads.
 struct Pair {
     near: TcpStream,
+    far: TcpStream,
 }
 
 impl Pair {
@@ -138,12 +160,13 @@ impl Pair {
         assert!(!outcomes.any_refused(), "{:?}", outcomes.answers(options));
         socket.set_nonblocking(false).unwrap();
         socket.connect(&listener.local_addr().unwrap().into()).unwrap();
-        let (mut far, _) = listener.accept().unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let mut reads = far.try_clone().unwrap();
         thread::spawn(move || {
             let mut bytes = vec![0; 1 << 16];
-            while far.read(&mut bytes).is_ok_and(|read| read > 0) {}
+            while reads.read(&mut bytes).is_ok_and(|read| read > 0) {}
         });
-        Self { near: socket.into() }
+        Self { near: socket.into(), far }
     }
 
     /// Always has more to send.
@@ -249,9 +272,13 @@ fn a_rate_is_divided_among_the_busy(_: &Path) {
     wait("bulk like the other", || is(&one, 2) && is(&first, 2));
     first.close();
     wait("all once more", || is(&one, 1));
-    // another agreement holds for who is there
+    // another agreement holds for who is there, and not before it is agreed to
     let again = loaded.group("leg", Terms::new(rate("4 Mbit/s"))).unwrap();
     assert_eq!(again.terms().rate, rate("4 Mbit/s"));
+    let before = group.seen().unwrap().delivered;
+    wait("more", || group.seen().unwrap().delivered > before + (1 << 18));
+    assert!(is(&one, 1), "{}", one.pace());
+    again.agree().unwrap();
     wait("half the rate", || is(&one, 2));
     one.close();
     quiet.close();
@@ -259,12 +286,104 @@ fn a_rate_is_divided_among_the_busy(_: &Path) {
         let seen = group.seen().unwrap();
         (seen.members, seen.weights, seen.light) == (0, 0, 0)
     });
-    // the 65th group
-    for nth in 1..64 {
-        loaded.group(&nth.to_string(), Terms::new(rate("1 Mbit/s"))).unwrap();
-    }
-    let full = loaded.group("one more", Terms::new(rate("1 Mbit/s"))).unwrap_err();
+}
+
+fn a_group_is_given_back_by_the_last_that_has_it(_: &Path) {
+    let loaded = Loaded::load(Control::Hold).unwrap();
+    let group = |key: &str| loaded.group(key, Terms::new(rate("8 Mbit/s")));
+    let mut all: Vec<Group> = (0..64).map(|nth| group(&nth.to_string()).unwrap()).collect();
+    let full = group("one more").unwrap_err();
     assert!(full.to_string().contains("64"), "{full}");
+    // a connection that outlives its leg keeps its rate, and its group goes to a leg when no other is left
+    let first = all.remove(0);
+    let pair = Pair::new(&options(loaded.name(), Some(&first)));
+    pair.fill();
+    wait("a member", || first.seen().unwrap().members == 1);
+    drop(first);
+    all.remove(0);
+    let other = group("another").unwrap();
+    assert_eq!(other.seen().unwrap().members, 0);
+    let info = || TcpInfo::read(pair.near.as_fd()).unwrap();
+    let before = info().bytes_acked.unwrap();
+    wait("more", || info().bytes_acked.unwrap() > before + (1 << 18));
+    let mss = u64::from(info().snd_mss);
+    let most = 1_000_000 * mss / (mss + 52);
+    assert!(pair.pace() <= most, "{} of {most}", pair.pace());
+    assert_eq!(group("the last").unwrap().seen().unwrap().members, 1);
+    pair.close();
+}
+
+fn the_next_of_the_list_where_no_rate_can_be_held(_: &Path) {
+    let loaded = Loaded::load(Control::Hold).unwrap();
+    let group = loaded.group("leg", Terms::new(rate("8 Mbit/s"))).unwrap();
+    let ours = |fd: std::os::fd::BorrowedFd<'_>| congestion(fd).unwrap().starts_with("ekiden_");
+    for (next, has) in [(Some("reno"), "reno"), (None, &default())] {
+        let mut asked = options(loaded.name(), Some(&group));
+        asked.congestion.extend(next.map(str::to_owned));
+        asked.mptcp = Some(true);
+        let (socket, outcomes) = asked.new_stream_socket(false, Stage::Connecting).unwrap();
+        if outcomes.refused(Key::Mptcp) {
+            println!("SKIPPED: no Multipath TCP");
+            break;
+        }
+        assert_eq!(congestion(socket.as_fd()).unwrap(), has);
+        let answers = outcomes.answers(&asked);
+        let why = |option| answers.iter().find(|answer| answer.option == option).unwrap();
+        assert!(why("congestion").refused.as_ref().unwrap().contains("leave «mptcp» out"));
+        assert!(why("rate").refused.is_some());
+    }
+    // what a listening socket had, those it accepts have, too; a leg that asks for it no more has it on neither
+    let asked = options(loaded.name(), Some(&group));
+    let (listener, _) = asked.new_stream_socket(false, Stage::Listening).unwrap();
+    listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    listener.listen(8).unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let to = listener.local_addr().unwrap().as_socket().unwrap();
+    let _client = TcpStream::connect(to).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    assert!(ours(listener.as_fd()) && ours(accepted.as_fd()));
+    let nothing = SocketOptions::default();
+    for (fd, stage) in [(listener.as_fd(), Stage::Listening), (accepted.as_fd(), Stage::Accepted)] {
+        assert!(!nothing.apply(fd, stage).any_refused());
+        assert_eq!(congestion(fd).unwrap(), default());
+        // chosen by the leg itself it stays
+        let named = options(loaded.name(), None);
+        assert!(!named.apply(fd, stage).any_refused() && ours(fd));
+    }
+}
+
+fn default() -> String {
+    sysctl::read("net.ipv4.tcp_congestion_control").unwrap()
+}
+
+fn who_is_not_heard_of_keeps_nothing_from_the_others(_: &Path) {
+    let loaded = Loaded::load(Control::Hold).unwrap();
+    for lane in [Lane::Bulk, Lane::Interactive] {
+        let group = loaded.group("leg", Terms::new(rate("8 Mbit/s"))).unwrap();
+        let options = options(loaded.name(), Some(&group));
+        let (one, dead) = (Pair::new(&options), Pair::new(&options));
+        group.join(one.near.as_fd(), 1, Lane::Bulk).unwrap();
+        group.join(dead.near.as_fd(), 1, lane).unwrap();
+        one.fill();
+        dead.fill();
+        wait("both", || group.seen().unwrap().members == 2);
+        let info = |pair: &Pair| TcpInfo::read(pair.near.as_fd()).unwrap();
+        wait("data", || info(&dead).bytes_acked.unwrap() > 1 << 18);
+        // nothing that comes there is answered any more
+        let nothing = [SockFilter::new(0x06, 0, 0, 0)];
+        SockRef::from(&dead.far).attach_filter(&nothing).unwrap();
+        wait("three time-outs", || info(&dead).retransmits >= 3);
+        let mss = u64::from(info(&one).snd_mss);
+        wait("all of it", || {
+            let seen = group.seen().unwrap();
+            (seen.members, seen.weights, seen.light) == (2, 1, 0)
+                && one.pace().abs_diff(1_000_000 * mss / (mss + 52)) <= 2
+        });
+        assert!(info(&dead).retransmits >= 3);
+        dead.close();
+        one.close();
+        wait("nobody", || group.seen().unwrap().members == 0);
+    }
 }
 
 fn a_socket_alone_holds_its_own_rate(_: &Path) {
@@ -351,7 +470,8 @@ struct Mounted(PathBuf);
 impl Mounted {
     fn new(at: PathBuf) -> Option<Self> {
         fs::create_dir(&at).unwrap();
-        let done = Command::new("mount").args(["-t", "bpf", "bpf"]).arg(&at).status();
+        let done =
+            Command::new("mount").args(["-t", "bpf", "-o", "mode=0700", "bpf"]).arg(&at).status();
         done.is_ok_and(|status| status.success()).then_some(Self(at))
     }
 }
@@ -363,28 +483,62 @@ impl Drop for Mounted {
 }
 
 fn pinned_for_a_user_without_privilege(program: &Path) {
+    let pins = program.parent().unwrap().join("pins");
+    assert!(Loaded::open(Control::Hold, &pins).unwrap().is_none());
+    let pin = || bpf::pin(Control::Hold, &pins, Some((NOBODY, NOBODY)));
+    let (name, before) = match pin() {
+        Err(Missing::Place(why)) if env::var_os("CI").is_none() => {
+            return println!("SKIPPED: no BPF file system can be mounted: {why}");
+        }
+        pinned => pinned.unwrap(),
+    };
+    assert!(is_available(&name) && !before);
+    // of two at once one finds what the other did
+    let both =
+        thread::scope(|scope| [scope.spawn(pin), scope.spawn(pin)].map(|t| t.join().unwrap()));
+    assert_eq!(both, [Ok((name.clone(), true)), Ok((name.clone(), true))]);
+    assert_eq!(bpf::pinned(&pins), [(Control::Hold, Ok(name.clone()))]);
+    as_nobody(program, &["pinned", pins.to_str().unwrap()]);
+    let opened = Loaded::open(Control::Hold, &pins).unwrap().unwrap();
+    let group = opened.group("leg", Terms::new(rate("8 Mbit/s"))).unwrap();
+    let mut asked = options(&name, Some(&group));
+    asked.congestion.push("reno".into());
+    let chosen = || {
+        let (socket, outcomes) = asked.new_stream_socket(false, Stage::Connecting).unwrap();
+        (congestion(socket.as_fd()).unwrap(), outcomes.refused(Key::Rate))
+    };
+    assert!(opened.is_current() && group.is_current());
+    assert_eq!(chosen(), (name.clone(), false));
+    assert_eq!(bpf::unpin(&pins).unwrap(), [Control::Hold]);
+    assert!(!pins.exists() && !opened.is_current());
+    wait("its end", || !is_available(&name));
+    // put there anew it is another one, whatever its name: it knows nothing of the groups from before
+    assert_eq!(bpf::pin(Control::Hold, &pins, None), Ok((name.clone(), false)));
+    assert!(!opened.is_current() && !group.is_current());
+    assert_eq!(chosen(), ("reno".into(), true));
+    // and what another release has left gives way
+    let release = pins.join("hold-release");
+    fs::remove_file(&release).unwrap();
+    std::os::unix::fs::symlink("another", &release).unwrap();
+    let opened = Loaded::open(Control::Hold, &pins).unwrap().unwrap();
+    assert_eq!(bpf::pin(Control::Hold, &pins, None).map(|(_, before)| before), Ok(false));
+    assert!(!opened.is_current());
+    assert_eq!(bpf::unpin(&pins).unwrap(), [Control::Hold]);
+    assert_eq!(bpf::unpin(&pins).unwrap(), []);
+}
+
+fn what_is_closed_to_a_user_is_no_absence(program: &Path) {
+    // as systemd mounts /sys/fs/bpf
     let Some(mounted) = Mounted::new(program.parent().unwrap().join("bpf")) else {
         assert!(env::var_os("CI").is_none(), "no BPF file system can be mounted");
         println!("SKIPPED: no BPF file system can be mounted");
         return;
     };
     let pins = mounted.0.join("ekiden");
-    assert!(Loaded::open(Control::Hold, &pins).unwrap().is_none());
-    let (name, before) = bpf::pin(Control::Hold, &pins, Some((NOBODY, NOBODY))).unwrap();
-    assert!(is_available(&name) && !before);
-    assert_eq!(bpf::pin(Control::Hold, &pins, Some((NOBODY, NOBODY))), Ok((name.clone(), true)));
-    assert_eq!(bpf::pinned(&pins), std::slice::from_ref(&name));
-    as_nobody(program, &["pinned", pins.to_str().unwrap()]);
-    let opened = Loaded::open(Control::Hold, &pins).unwrap().unwrap();
-    assert!(opened.is_current());
+    bpf::pin(Control::Hold, &pins, Some((NOBODY, NOBODY))).unwrap();
+    as_nobody(program, &["hidden", pins.to_str().unwrap()]);
     assert_eq!(bpf::unpin(&pins).unwrap(), [Control::Hold]);
-    assert!(!pins.exists() && !opened.is_current());
-    wait("its end", || !is_available(&name));
-    // put there anew it is another one, whatever its name
-    bpf::pin(Control::Hold, &pins, None).unwrap();
-    assert!(!opened.is_current());
-    assert_eq!(bpf::unpin(&pins).unwrap(), [Control::Hold]);
-    assert_eq!(bpf::unpin(&pins).unwrap(), []);
+    assert!(!pins.exists() && mounted.0.exists());
 }
 
 /// The programs of `trial.bpf.c`, which run the arithmetic alone.

@@ -320,7 +320,9 @@ impl Registered {
     }
 
     pub(crate) fn set_client_leg(&self, leg: SeenLeg) {
-        locked(&self.entry.detail).client = Some(leg);
+        let mut detail = locked(&self.entry.detail);
+        detail.takes_its_place(&leg);
+        detail.client = Some(leg);
     }
 
     /// Whether this profile is what the client's leg has.
@@ -331,10 +333,7 @@ impl Registered {
     pub(crate) fn set_upstream_leg(&self, through: Arc<[String]>, leg: Option<SeenLeg>) {
         let mut detail = locked(&self.entry.detail);
         detail.through = through;
-        // one that was opened just now stands before the others
-        if let Some(leg) = leg.as_ref().filter(|_| detail.lane == Lane::Bulk) {
-            leg.set_lane(Lane::Bulk);
-        }
+        leg.iter().for_each(|leg| detail.takes_its_place(leg));
         detail.upstream = leg;
     }
 
@@ -374,6 +373,13 @@ impl Registered {
 impl Detail {
     fn look(&mut self) {
         [&mut self.client, &mut self.upstream].into_iter().flatten().for_each(SeenLeg::look);
+    }
+
+    /// A leg that was given its profile just now stands before the others.
+    fn takes_its_place(&self, leg: &SeenLeg) {
+        if self.lane == Lane::Bulk {
+            leg.set_lane(Lane::Bulk);
+        }
     }
 
     /// What is bulk waits for what is not.

@@ -192,7 +192,7 @@ impl Server {
         running.retain(|address, (listener, task)| {
             let stays = settings.listen.contains(address);
             if stays {
-                // what newcomers inherit; what is no longer asked for stays as it was
+                // what newcomers inherit; what is no longer asked for stays as it was, but for programs of ours
                 let outcomes = client.socket.apply(listener.as_fd(), Stage::Listening);
                 say_refused(*address, &outcomes, &client);
             } else {
@@ -261,7 +261,7 @@ impl Drop for Server {
 }
 
 /// Gives memory back after a crowd has left, counts what households moved in a second, looks for paths that drop
-/// large packets, and whether the certificate has changed.
+/// large packets, for rates that nobody holds any more, and whether the certificate has changed.
 async fn tidy(inner: Arc<Inner>) {
     let registry = &inner.registry;
     let mut reclaim = Reclaim::default();
@@ -271,7 +271,10 @@ async fn tidy(inner: Arc<Inner>) {
         second.tick().await;
         registry.look_at_paths();
         inner.means.households.on_second();
-        inner.world().certificate.iter().for_each(Certificate::look);
+        let world = inner.world();
+        world.certificate.iter().for_each(Certificate::look);
+        world.look_at_legs();
+        drop(world);
         if reclaim.on_tick(registry.len(), registry.take_most()) {
             // not in the way of those who are left
             let _ = tokio::task::spawn_blocking(memory::release).await;

@@ -18,6 +18,7 @@ use ekiden_model::failover::{Config, Health};
 use ekiden_model::lifetime::Limits;
 use ekiden_model::units::Time;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A leg profile and its name.
@@ -27,6 +28,8 @@ pub(crate) struct NamedLeg {
     pub(crate) leg: Leg,
     /// What its openings have taught.
     pub(crate) known: Arc<Known>,
+    /// That its rate is not held any more.
+    told: AtomicBool,
 }
 
 /// An upstream proxy and how it fares.
@@ -173,6 +176,11 @@ impl World {
         all.is_none() || routes.any(|route| route.is_direct() || route.tunnel().is_some())
     }
 
+    /// Looks whether legs hold the rates that they are to hold.
+    pub(crate) fn look_at_legs(&self) {
+        self.legs.iter().for_each(|leg| leg.look());
+    }
+
     pub(crate) fn leg_status(&self) -> Vec<ProfileStatus> {
         self.legs.iter().map(|leg| leg.status()).collect()
     }
@@ -204,7 +212,19 @@ impl NamedLeg {
             .filter(|other| way(&other.leg) == way(leg))
             .map(|other| Arc::clone(&other.known));
         let known = same.unwrap_or_else(|| Arc::new(Known::new()));
-        Self { name: name.to_owned(), leg: leg.clone(), known }
+        Self { name: name.to_owned(), leg: leg.clone(), known, told: AtomicBool::new(false) }
+    }
+
+    /// Says once that what was pinned to hold its rate is not there any more.
+    fn look(&self) {
+        let gone = self.leg.socket.rate.as_ref().is_some_and(|group| !group.is_current());
+        if gone && !self.told.swap(true, Relaxed) {
+            tracing::warn!(
+                "leg {}: what `ekiden bpf load` pinned was removed or put there anew; new connections use the next \
+                 of its list until a reload",
+                self.name
+            );
+        }
     }
 
     fn status(&self) -> ProfileStatus {
@@ -217,9 +237,9 @@ impl NamedLeg {
     }
 }
 
-/// What became of a rate that is held; nothing when the kernel does not say.
+/// What became of a rate that is held; nothing when the kernel does not say, or nobody holds it any more.
 fn held(group: &Group) -> Option<HeldStatus> {
-    let seen = group.seen().ok()?;
+    let seen = group.seen().ok().filter(|seen| seen.members > 0 || group.is_current())?;
     let allotted = group.terms().rate.as_bits_per_second();
     Some(HeldStatus {
         control: group.control().to_owned(),

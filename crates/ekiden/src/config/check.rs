@@ -290,6 +290,13 @@ fn rules(reader: &mut Reader<'_>, draft: &Draft) {
 fn held(reader: &mut Reader<'_>, name: &str, leg: &LegDraft) {
     let holds = leg.leg.socket.congestion.iter().any(|word| word == bpf::Control::Hold.word());
     let path = |key: &str| format!("leg.{name}.{key}");
+    if holds && leg.leg.socket.mptcp == Some(true) {
+        reader.error(
+            &path("mptcp"),
+            "`hold` holds a rate for plain TCP, and this leg asks for Multipath TCP",
+            "leave `mptcp` or `hold` out",
+        );
+    }
     match (holds, leg.leg.rate, leg.leg.line) {
         (true, None, _) => reader.error(
             &path("congestion"),

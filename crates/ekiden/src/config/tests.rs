@@ -289,6 +289,10 @@ fn each_mistake_is_told() {
         ("[leg.client]\nestablish_timeout = \"5 s\"", "`establish_timeout` has no effect"),
         ("[leg.client]\nsecond_syn = true", "`second_syn` has no effect"),
         ("[leg.direct]\ncongestion = [\"hold\"]", "`hold` holds a rate, and none is set"),
+        (
+            "[leg.direct]\ncongestion = [\"hold\"]\nrate = \"4 Mbit/s\"\nmptcp = true",
+            "for plain TCP, and this leg asks for Multipath TCP",
+        ),
         ("[leg.direct]\nrate = \"4 Mbit/s\"", "`rate` has no effect"),
         ("[leg.direct]\nline = \"4 Mbit/s\"", "`line` has no effect"),
         ("[leg.direct]\nrate = \"60 kbit/s\"", "too little"),

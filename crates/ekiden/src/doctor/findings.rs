@@ -3,7 +3,7 @@
 use super::link::{self, LONG};
 use super::paths::paths;
 use super::{Finding, Setting, Severity};
-use ekiden_linux::bpf::{Missing, Needs};
+use ekiden_linux::bpf::{Control, Missing, Needs};
 use ekiden_linux::facts::{Facts, Support};
 use ekiden_model::units::Bytes;
 use ekiden_proxy::status::Status;
@@ -392,9 +392,12 @@ fn programs(facts: &Facts) -> Finding {
     let bpf = &facts.bpf;
     let why = "a leg's `congestion` may name «hold» and «westwood», which Ekiden loads as BPF programs; without \
                them it uses the next of its list";
-    if !bpf.pinned.is_empty() {
-        let what = format!("pinned by `ekiden bpf load`: {}", bpf.pinned.join(", "));
-        return finding("bpf", Severity::Ok, what, why);
+    let is_pinned =
+        |control: &Control| bpf.pinned.iter().any(|name| Control::called(name) == Some(*control));
+    let others: Vec<_> = Control::ALL.into_iter().filter(|control| !is_pinned(control)).collect();
+    let pinned = format!("pinned by `ekiden bpf load`: {}", bpf.pinned.join(", "));
+    if others.is_empty() {
+        return finding("bpf", Severity::Ok, pinned, why);
     }
     let needs = Needs {
         types: bpf.types && bpf.congestion_controls,
@@ -410,11 +413,21 @@ fn programs(facts: &Facts) -> Finding {
             why,
         );
     };
-    let what = format!("Ekiden's congestion controls cannot be loaded: {missing}");
+    let load = "sudo ekiden bpf load --user \"$(id -un)\"";
+    if !bpf.closed.is_empty() {
+        return finding("bpf", Severity::Note, bpf.closed.join("; "), why).run(load);
+    }
+    let what = match bpf.pinned.is_empty() {
+        true => format!("Ekiden's congestion controls cannot be loaded: {missing}"),
+        false => {
+            let words: Vec<_> = others.iter().map(|control| control.word()).collect();
+            format!("{pinned}; {} cannot be loaded: {missing}", words.join(", "))
+        }
+    };
     let found = finding("bpf", Severity::Note, what, why);
     match missing {
         Missing::Compiler => found.set(&[("net.core.bpf_jit_enable", "1".into())]),
-        Missing::Privilege => found.run("sudo ekiden bpf load --user \"$(id -un)\""),
+        Missing::Privilege => found.run(load),
         _ => found,
     }
 }

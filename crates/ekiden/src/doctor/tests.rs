@@ -105,9 +105,22 @@ fn what_keeps_programs_from_being_loaded_is_told_with_what_mends_it() {
     assert!(no_privilege.mend.unwrap().contains("sudo ekiden bpf load --user"));
     let pinned = bpf(&|facts| {
         facts.bpf.permitted = false;
-        facts.bpf.pinned = vec!["ekiden_hold".into()];
+        facts.bpf.pinned = vec!["ekiden_hold2".into(), "ekiden_westwood".into()];
     });
     assert_eq!((pinned.severity, pinned.mend), (Severity::Ok, None));
+    // the one says nothing of the other, and a name nothing of whether it may be used
+    let one = bpf(&|facts| {
+        facts.bpf.permitted = false;
+        facts.bpf.pinned = vec!["ekiden_hold".into()];
+    });
+    assert!(one.severity == Severity::Note && one.what.contains("; westwood cannot be loaded"));
+    let closed = bpf(&|facts| {
+        facts.bpf.permitted = false;
+        facts.bpf.pinned = vec!["ekiden_westwood".into()];
+        facts.bpf.closed = vec!["hold: not this user's".into()];
+    });
+    assert_eq!((closed.severity, &closed.what[..]), (Severity::Note, "hold: not this user's"));
+    assert!(closed.mend.unwrap().contains("sudo ekiden bpf load --user"));
     let not_compiled = bpf(&|facts| facts.bpf.compiled = false);
     assert_eq!(not_compiled.settings[0].name, "net.core.bpf_jit_enable");
     for (change, part) in [

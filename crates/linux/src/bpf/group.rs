@@ -1,12 +1,13 @@
 //! One rate for many sockets.
 
-use super::terms::{self, Terms};
+use super::owner;
+use super::pins::{self, Pin};
+use super::terms::Terms;
 use ekiden_model::scheduler::Lane;
 use ekiden_model::units::Rate;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,10 @@ const MEMBER: usize = 12;
 
 /// Bytes of `struct group`.
 const GROUP: usize = 216;
+
+/// Words of `struct agreement`.
+const RATE: usize = 0;
+const OWNER: usize = 4;
 
 /// What the programs share with us.
 #[derive(Debug)]
@@ -63,20 +68,74 @@ impl Maps {
         Ok(())
     }
 
-    /// Rate and owner of a group.
-    fn owner(&self, nth: u32) -> io::Result<(u64, u64)> {
-        let value = read(&self.agreements, nth)?;
-        Ok((word(&value, 0), word(&value, 4)))
+    /// What was agreed for a group.
+    fn agreed(&self, nth: u32) -> io::Result<Vec<u8>> {
+        read(&self.agreements, nth)
+    }
+
+    fn agree(&self, nth: u32, value: &[u8]) -> io::Result<()> {
+        self.agreements.update(&nth.to_ne_bytes(), value, MapFlags::ANY).map_err(io_error)
+    }
+
+    /// One that nobody has: its rate was never set, or whose it was is gone.
+    fn free(&self) -> io::Result<Option<u32>> {
+        let mut left = None;
+        for nth in 0..GROUPS {
+            let agreed = self.agreed(nth)?;
+            if word(&agreed, RATE) != 0 && owner::is_alive(word(&agreed, OWNER)) {
+                continue;
+            }
+            // rather one in which no connection still closes
+            if word(&read(&self.groups, nth)?, 0) == 0 {
+                return Ok(Some(nth));
+            }
+            left.get_or_insert(nth);
+        }
+        Ok(left)
     }
 }
 
-/// A rate that sockets share.
+/// A group as long as somebody here has it.
+#[derive(Debug)]
+pub(super) struct Claim {
+    maps: Arc<Maps>,
+    nth: u32,
+}
+
+impl Claim {
+    /// Takes one that nobody has.
+    pub(super) fn take(maps: &Arc<Maps>, terms: Terms) -> io::Result<Self> {
+        // two processes that share pinned programs do not take the same one
+        let lock = maps.pins.as_deref().map(pins::lock).transpose()?;
+        let full = || io::Error::new(io::ErrorKind::QuotaExceeded, "all 64 groups are in use");
+        let nth = maps.free()?.ok_or_else(full)?;
+        maps.agree(nth, &terms.bytes(owner::own()))?;
+        drop(lock);
+        Ok(Self { maps: Arc::clone(maps), nth })
+    }
+}
+
+impl Drop for Claim {
+    /// Whoever comes next may have it. The rate stays: connections that close still send.
+    fn drop(&mut self) {
+        let Ok(mut agreed) = self.maps.agreed(self.nth) else { return };
+        if word(&agreed, OWNER) == owner::own()
+            && let Some(place) = agreed.get_mut(8 * OWNER..)
+        {
+            place.copy_from_slice(&owner::NOBODY.to_ne_bytes());
+            // a map that can be read can be written; a group of the dead is found by their number, too
+            let _ = self.maps.agree(self.nth, &agreed);
+        }
+    }
+}
+
+/// A rate that sockets share. It is given back when nobody has it any more.
 #[derive(Clone)]
 pub struct Group {
-    maps: Arc<Maps>,
+    claim: Arc<Claim>,
     /// What the kernel calls the congestion control.
     control: Arc<str>,
-    nth: u32,
+    pin: Option<Arc<Pin>>,
     terms: Terms,
 }
 
@@ -102,39 +161,28 @@ pub struct Seen {
 }
 
 impl Group {
-    /// Takes one that nobody has.
-    pub(super) fn claim(maps: &Arc<Maps>, control: &Arc<str>, terms: Terms) -> io::Result<Self> {
-        // two processes that share pinned programs do not take the same one
-        let lock = maps.pins.as_deref().map(File::open).transpose()?;
-        if let Some(lock) = &lock {
-            lock.lock()?;
-        }
-        for nth in 0..GROUPS {
-            let (rate, owner) = maps.owner(nth)?;
-            // what was left behind by a process that was killed is free
-            if rate == 0 || !Path::new(&format!("/proc/{owner}")).exists() {
-                let group =
-                    Self { maps: Arc::clone(maps), control: Arc::clone(control), nth, terms };
-                group.write(terms.bytes(std::process::id()))?;
-                return Ok(group);
-            }
-        }
-        Err(io::Error::new(io::ErrorKind::QuotaExceeded, "all 64 groups are in use"))
+    pub(super) fn new(
+        claim: Arc<Claim>,
+        control: &Arc<str>,
+        pin: Option<&Arc<Pin>>,
+        terms: Terms,
+    ) -> Self {
+        Self { claim, control: Arc::clone(control), pin: pin.cloned(), terms }
     }
 
-    pub(super) fn again(&self, terms: Terms) -> io::Result<Self> {
-        self.write(terms.bytes(std::process::id()))?;
-        Ok(Self { terms, ..self.clone() })
+    /// Its terms hold from now on, live connections included.
+    ///
+    /// # Errors
+    /// When the kernel does not let us.
+    pub fn agree(&self) -> io::Result<()> {
+        self.claim.maps.agree(self.claim.nth, &self.terms.bytes(owner::own()))
     }
 
-    pub(super) fn give_back(&self) {
-        // a map that can be read can be written; a group of the dead is found by their number, too
-        let _ = self.write([0; terms::SIZE]);
-    }
-
-    fn write(&self, value: [u8; terms::SIZE]) -> io::Result<()> {
-        let key = self.nth.to_ne_bytes();
-        self.maps.agreements.update(&key, &value, MapFlags::ANY).map_err(io_error)
+    /// Whether [`Group::control`] still is the one that knows it: what was pinned may have been removed, or put there
+    /// anew, with groups of its own.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.pin.as_ref().is_none_or(|pin| pin.is_current())
     }
 
     /// What was agreed.
@@ -157,9 +205,9 @@ impl Group {
     /// When it is no socket, or memory is short.
     pub fn join(&self, socket: BorrowedFd<'_>, weight: u32, lane: Lane) -> io::Result<()> {
         let first = u32::from(lane == Lane::Interactive);
-        let value = [self.nth, weight.clamp(1, 1_000), first].map(u32::to_ne_bytes).concat();
+        let value = [self.claim.nth, weight.clamp(1, 1_000), first].map(u32::to_ne_bytes).concat();
         let key = socket.as_raw_fd().to_ne_bytes();
-        self.maps.members.update(&key, &value, MapFlags::ANY).map_err(io_error)
+        self.claim.maps.members.update(&key, &value, MapFlags::ANY).map_err(io_error)
     }
 
     /// Looks at it.
@@ -167,7 +215,7 @@ impl Group {
     /// # Errors
     /// When the kernel does not let us.
     pub fn seen(&self) -> io::Result<Seen> {
-        let value = read(&self.maps.groups, self.nth)?;
+        let value = read(&self.claim.maps.groups, self.claim.nth)?;
         let short = |nth: usize| {
             let bytes = value.get(176 + 4 * nth..180 + 4 * nth).and_then(|b| b.try_into().ok());
             bytes.map_or(0, u32::from_ne_bytes)
@@ -188,7 +236,7 @@ impl Group {
 
 impl PartialEq for Group {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.maps, &other.maps) && self.nth == other.nth && self.terms == other.terms
+        Arc::ptr_eq(&self.claim, &other.claim) && self.terms == other.terms
     }
 }
 
@@ -196,7 +244,7 @@ impl Eq for Group {}
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("nth", &self.nth).field("terms", &self.terms).finish()
+        f.debug_struct("Group").field("nth", &self.claim.nth).field("terms", &self.terms).finish()
     }
 }
 

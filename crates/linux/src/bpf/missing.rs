@@ -12,7 +12,7 @@ pub struct Needs {
     pub types: bool,
     /// Major and minor number of the kernel's release.
     pub kernel: (u32, u32),
-    /// CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
+    /// [`Capabilities::load_programs`].
     pub permitted: bool,
     /// `net.core.bpf_jit_enable` is not 0, or cannot be read.
     pub compiled: bool,
@@ -36,7 +36,7 @@ impl Needs {
         Self {
             types: types.exists(),
             kernel: (next(), next()),
-            permitted: may.sys_admin || (may.bpf && may.net_admin),
+            permitted: may.load_programs(),
             compiled: sysctl::number("net.core.bpf_jit_enable") != Some(0),
         }
     }
@@ -75,6 +75,8 @@ pub enum Missing {
     Names(String),
     /// Pinned programs are there, and may not be used.
     Pins(String),
+    /// Whether there are any pinned programs cannot be seen.
+    Hidden(String),
     /// They cannot be pinned.
     Place(String),
     /// The kernel said no.
@@ -95,8 +97,8 @@ impl fmt::Display for Missing {
                 "net.core.bpf_jit_enable is 0; `sysctl -w net.core.bpf_jit_enable=1` as root",
             ),
             Self::Privilege => f.write_str(
-                "this process may not load it: CAP_BPF and CAP_NET_ADMIN are needed, or `ekiden bpf load` \
-                 once as root",
+                "this process may not load it: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are needed, or `ekiden bpf \
+                 load` once as root",
             ),
             Self::Names(name) => write!(
                 f,
@@ -107,6 +109,11 @@ impl fmt::Display for Missing {
                 f,
                 "what `ekiden bpf load` pinned may not be opened: {what}; run it again with \
                  `--user` and the name of the user ekiden runs as"
+            ),
+            Self::Hidden(what) => write!(
+                f,
+                "whether `ekiden bpf load` has pinned it cannot be seen by this user: {what}; every folder above has \
+                 to let it pass"
             ),
             Self::Place(what) => write!(f, "they cannot be pinned: {what}"),
             Self::Refused(what) => write!(f, "the kernel refuses the programs: {what}"),

@@ -37,8 +37,8 @@ impl Terms {
         }
     }
 
-    /// As the programs read it, written by the process `owner`.
-    pub(super) fn bytes(&self, owner: u32) -> [u8; SIZE] {
+    /// As the programs read it, written by `owner`.
+    pub(super) fn bytes(&self, owner: u64) -> [u8; SIZE] {
         let agreement = self.agreement();
         let mut bytes = [0; SIZE];
         let long = [agreement.rate.to_ne_bytes(), agreement.line.to_ne_bytes()].concat();
@@ -46,7 +46,7 @@ impl Terms {
         let short = [agreement.queue, agreement.gain, agreement.nominal, dedicated];
         bytes[..16].copy_from_slice(&long);
         bytes[16..32].copy_from_slice(&short.map(u32::to_ne_bytes).concat());
-        bytes[32..].copy_from_slice(&u64::from(owner).to_ne_bytes());
+        bytes[32..].copy_from_slice(&owner.to_ne_bytes());
         bytes
     }
 }

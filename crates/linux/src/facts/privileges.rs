@@ -16,6 +16,9 @@ pub struct Capabilities {
     pub net_raw: bool,
     /// CAP_BPF: congestion controls as BPF programs.
     pub bpf: bool,
+    /// CAP_PERFMON: those of them that read the kernel's structures, as all do.
+    #[serde(default)]
+    pub perfmon: bool,
     /// CAP_SYS_ADMIN: namespaces, and before Linux 5.8 BPF.
     pub sys_admin: bool,
     /// CAP_SYS_RESOURCE: more descriptors than the hard limit, larger pipes.
@@ -44,8 +47,15 @@ impl Capabilities {
             net_raw: has(13),
             sys_admin: has(21),
             sys_resource: has(24),
+            perfmon: has(38),
             bpf: has(39),
         }
+    }
+
+    /// Whether congestion controls may be loaded: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
+    #[must_use]
+    pub const fn load_programs(self) -> bool {
+        self.sys_admin || (self.bpf && self.perfmon && self.net_admin)
     }
 }
 
@@ -107,6 +117,11 @@ mod tests {
         let one = Capabilities::parse("CapEff:\t0000000000001000\n");
         assert_eq!(one, Capabilities { net_admin: true, ..Capabilities::default() });
         assert_eq!(Capabilities::parse("nothing"), Capabilities::default());
+        // beside CAP_BPF (39) and CAP_NET_ADMIN (12) it takes CAP_PERFMON (38)
+        let loads =
+            |bits: u64| Capabilities::parse(&format!("CapEff:\t{bits:016x}")).load_programs();
+        let two = 1 << 39 | 1 << 12;
+        assert_eq!((loads(two), loads(two | 1 << 38), loads(1 << 21)), (false, true, true));
     }
 
     #[test]

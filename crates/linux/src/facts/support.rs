@@ -125,26 +125,37 @@ pub struct Bpf {
     pub types: bool,
     /// Among them those of a congestion control as BPF (CONFIG_BPF_JIT with struct_ops, Linux 5.6).
     pub congestion_controls: bool,
-    /// This process has CAP_BPF and CAP_NET_ADMIN (or CAP_SYS_ADMIN).
+    /// This process has CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (or CAP_SYS_ADMIN).
     pub permitted: bool,
     /// Programs are compiled (`net.core.bpf_jit_enable` is not 0, or cannot be read).
     #[serde(default)]
     pub compiled: bool,
-    /// Congestion controls that `ekiden bpf load` has pinned, as the kernel calls them.
+    /// Congestion controls that `ekiden bpf load` has pinned and that this process may use, as the kernel calls them.
     #[serde(default)]
     pub pinned: Vec<String>,
+    /// Why it may not use others.
+    #[serde(default)]
+    pub closed: Vec<String>,
 }
 
 impl Bpf {
     pub(super) fn probe(capabilities: Capabilities) -> Self {
         let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
         let wanted = b"bpf_struct_ops_tcp_congestion_ops\0";
+        let (mut pinned, mut closed) = (Vec::new(), Vec::new());
+        for (control, judged) in bpf::pinned(Path::new(bpf::PINS)) {
+            match judged {
+                Ok(name) => pinned.push(name),
+                Err(missing) => closed.push(format!("{control}: {missing}")),
+            }
+        }
         Self {
             congestion_controls: types.windows(wanted.len()).any(|name| name == wanted),
             types: !types.is_empty(),
-            permitted: capabilities.sys_admin || (capabilities.bpf && capabilities.net_admin),
+            permitted: capabilities.load_programs(),
             compiled: sysctl::number("net.core.bpf_jit_enable") != Some(0),
-            pinned: bpf::pinned(Path::new(bpf::PINS)),
+            pinned,
+            closed,
         }
     }
 }

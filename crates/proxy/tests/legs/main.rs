@@ -5,6 +5,7 @@ mod answers;
 mod datagrams;
 mod failover;
 mod harness;
+mod held;
 mod name_server;
 mod names;
 mod options;
