@@ -123,6 +123,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_handed_over_as_one_comes_as_several() {
+        let [from, to] = [0, 1].map(|_| open("127.0.0.1:0".parse().unwrap()).unwrap());
+        to.set_nonblocking(false).unwrap();
+        to.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        let bytes: Vec<u8> = (0..2_500_u32).map(|n| n as u8).collect();
+        let address = to.local_addr().unwrap();
+        send_segments(&from, address, &bytes, 1_000).unwrap();
+        let (mut came, mut buffer) = (Vec::new(), [0; 4_000]);
+        for expected in [1_000, 1_000, 500] {
+            let length = to.recv(&mut buffer).unwrap();
+            assert_eq!(length, expected);
+            came.extend_from_slice(&buffer[..length]);
+        }
+        assert_eq!(came, bytes);
+        for size in [0, 70_000] {
+            let error = send_segments(&from, address, &bytes, size).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
     fn a_datagram_goes_from_one_to_the_other_with_its_mark() {
         for loopback in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(one) = open(loopback.parse().unwrap()) else {

@@ -4,6 +4,7 @@ use super::{Shared, locked};
 use crate::core::Out;
 use ekiden_linux::{clock, datagram};
 use ekiden_model::units::Time;
+use rustix::io::Errno;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -12,7 +13,7 @@ use std::os::fd::AsFd;
 const MOST: usize = 64;
 const BYTES: usize = 60_000;
 /// The largest datagram there is.
-const LARGEST: usize = 65_536;
+pub(super) const LARGEST: usize = 65_536;
 
 /// What is about to leave.
 pub(super) struct Outbox {
@@ -60,10 +61,7 @@ impl Outbox {
             let as_one =
                 (count > 1).then(|| datagram::send_segments(socket, first.to, bytes, first.size));
             if let Some(Err(error)) = &as_one {
-                self.singly |= !matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput
-                );
+                self.singly |= is_for_good(error);
             }
             if !matches!(as_one, Some(Ok(()))) {
                 bytes.chunks(first.size.max(1)).for_each(|one| drop(socket.send_to(one, first.to)));
@@ -96,5 +94,23 @@ impl Outbox {
             let _ = datagram::set_dscp(socket.as_fd(), out.to.is_ipv6(), dscp);
             self.marked = Some(dscp);
         }
+    }
+}
+
+/// Whether a device on the way out says that it cannot take several as one: not that it has no room or no route now.
+fn is_for_good(error: &io::Error) -> bool {
+    let never = [Errno::IO, Errno::OPNOTSUPP, Errno::NOPROTOOPT];
+    Errno::from_io_error(error).is_some_and(|errno| never.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_that_is_gone_for_a_moment_is_no_reason_to_send_one_by_one() {
+        let says = |errno: Errno| is_for_good(&io::Error::from(errno));
+        assert!(says(Errno::IO) && says(Errno::OPNOTSUPP));
+        assert!(!says(Errno::NETUNREACH) && !says(Errno::PERM) && !says(Errno::AGAIN));
     }
 }

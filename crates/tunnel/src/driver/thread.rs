@@ -1,6 +1,6 @@
 //! The thread that keeps the schedule.
 
-use super::outbox::Outbox;
+use super::outbox::{LARGEST, Outbox};
 use super::{Shared, locked};
 use crate::core::Event;
 use bytes::BytesMut;
@@ -25,8 +25,6 @@ const SAVED: Span = Span::from_millis(100);
 const TOGETHER: Span = Span::from_micros(250);
 /// Datagrams taken in a row before others get their turn.
 const IN_A_ROW: usize = 64;
-/// The largest datagram there is.
-const LARGEST: usize = 65_536;
 
 /// Drives the core until asked to stop.
 pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
