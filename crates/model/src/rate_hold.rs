@@ -175,7 +175,10 @@ impl RateHold {
     /// What the pacer is to keep.
     #[must_use]
     pub fn rate(&self) -> Rate {
-        let purpose = self.epochs.back().map_or(Purpose::Hold, |epoch| epoch.purpose);
+        self.rate_for(self.epochs.back().map_or(Purpose::Hold, |epoch| epoch.purpose))
+    }
+
+    fn rate_for(&self, purpose: Purpose) -> Rate {
         let allotted = self.allotted();
         let mut kept = match self.line {
             None if purpose == Purpose::Doubt => allotted / 2.0,
@@ -363,7 +366,7 @@ impl RateHold {
             Purpose::Doubt => 2.0 * seconds(self.jumped.min(Span::from_millis(500))),
             Purpose::Hold => (base / 4.0).clamp(0.05, 0.25).max((FEW + 3) as f64 * PACKET / line),
         };
-        let rate = self.rate().as_bits_per_second() as f64;
+        let rate = self.rate_for(purpose).as_bits_per_second() as f64;
         let length = Span::from_nanos((length * 1e9) as u64);
         let ends = now + length;
         self.epochs.push_back(Epoch::new(now, ends, purpose, rate));

@@ -232,6 +232,29 @@ fn an_allotment_far_too_high_is_found_out() {
     }
 }
 
+/// On a thin line two packets that leave together are far apart at its end, and more so are their acknowledgements.
+#[test]
+fn a_thin_line_is_no_path_that_changes() {
+    let acks = late::Acks { every: 10, ..late::Acks::default() };
+    for rate in [0.25, 0.5, 1.5, 4.0] {
+        let path = Path { rate, rtt: 0.51, queue: (rate * 64e3) as u64, acks, ..satellite(0.0) };
+        let (seen, hold) = run(Config::new(mbit(rate)), &path, 60);
+        assert!(seen.goodput(10, 60) > 0.98 * rate, "{rate}: {}", seen.goodput(10, 60));
+        assert_eq!(hold.jumped, Span::ZERO, "{rate}");
+    }
+}
+
+#[test]
+fn an_epoch_is_judged_by_its_own_rate() {
+    let mut hold = RateHold::new(Config::new(mbit(20.0)), Time::ZERO);
+    hold.line = Some(8e6);
+    for purpose in [Purpose::Train, Purpose::Rest, Purpose::Hold, Purpose::Doubt] {
+        hold.begin(Time::ZERO, purpose);
+        let rate = hold.epochs.back().map(|epoch| epoch.rate as u64);
+        assert_eq!(rate, Some(hold.rate().as_bits_per_second()), "{purpose:?}");
+    }
+}
+
 /// A queue too short to show in time: losses that become fewer when less is sent.
 #[test]
 fn a_short_queue_is_told_by_its_losses() {

@@ -21,10 +21,10 @@ pub(super) struct Receiver {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Acks {
     /// For so many packets together, or after 20 ms; 0: each by itself.
-    every: usize,
+    pub(super) every: usize,
     /// One in ten by up to so much.
-    late: Span,
-    seed: u64,
+    pub(super) late: Span,
+    pub(super) seed: u64,
 }
 
 impl Receiver {
