@@ -4,6 +4,7 @@
 //! connect(now, to, …)             a tunnel to a relay that invited us
 //! receive(now, from, datagram)    one came
 //! transmit(now, buf)              the next one that is due; ask until there is none
+//! left(now)                       they have left, maybe later than `now` was when they were asked for
 //! deadline(now)                   when to call on_deadline and transmit again
 //! on_deadline(now)
 //! event()                         what happened: ask after each of the above
@@ -318,6 +319,11 @@ impl Endpoint {
             }
         }
         None
+    }
+
+    /// All that [`Endpoint::transmit`] gave has left by now: the schedule goes by that.
+    pub fn left(&mut self, now: Time) {
+        self.tunnels.values_mut().for_each(|tunnel| tunnel.left(now));
     }
 
     /// When something is due: [`Endpoint::on_deadline`] and [`Endpoint::transmit`] are to be called then.

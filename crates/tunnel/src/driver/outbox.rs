@@ -49,8 +49,11 @@ impl Outbox {
     /// Hands everything to the kernel, and counts how late the first was that was to leave at `planned`. What the
     /// kernel does not take is lost, as on any link; that one is too large is told by a probe's silence.
     pub(super) fn flush(&mut self, shared: &Shared, socket: &UdpSocket, planned: Time) {
+        if self.made.is_empty() {
+            return;
+        }
         let now = clock::now();
-        if !self.made.is_empty() && planned != Time::NEVER && now >= planned {
+        if planned != Time::NEVER && now >= planned {
             locked(&shared.late).add(now.since(planned));
         }
         let (mut nth, mut at) = (0, 0);
@@ -70,6 +73,7 @@ impl Outbox {
         }
         self.made.clear();
         self.bytes.clear();
+        locked(&shared.core).left(clock::now());
     }
 
     /// How many from the nth on may go as one, and their bytes: all as long as the first, and the last no longer.

@@ -82,6 +82,15 @@ impl Tunnel {
         slot.min(copy.max(self.pacer.next(now)))
     }
 
+    /// What was taken out has left by now. Where datagrams leave together that is all the slack there is; what a
+    /// driver is held up by would then be taken off the rate.
+    pub(in crate::core) fn left(&mut self, now: Time) {
+        let together = units::Rate::of(units::Bytes::new(self.mtu()), TOGETHER);
+        if together.is_some_and(|rate| self.pacer.rate() < rate) {
+            self.pacer.left(now);
+        }
+    }
+
     fn wants_to_send(&self, now: Time) -> bool {
         self.lanes.iter().flatten().any(|lane| lane.busy)
             || self.copies.iter().filter_map(|queue| queue.front()).any(|copy| copy.due <= now)
