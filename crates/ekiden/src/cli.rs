@@ -498,6 +498,9 @@ pub struct LabRun {
     /// Runs beside each other [default: as many as do not disturb what is measured]
     #[arg(long, value_name = "NUMBER")]
     pub jobs: Option<usize>,
+    /// Go on with rows that another version of program or plan made; the report says which
+    #[arg(long)]
+    pub keep: bool,
     /// Results go to DIR/NAME/ENGINE [default: results]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -54,6 +54,7 @@ fn experiment(arguments: LabRun) -> Result<Answer, String> {
             engine: None,
         },
         seed: arguments.seed,
+        keep: arguments.keep,
         jobs: arguments.jobs,
         out: arguments.out,
         json: arguments.json,

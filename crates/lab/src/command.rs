@@ -31,6 +31,8 @@ pub struct Run {
     pub seed: u64,
     /// How many runs beside each other; `None`: as many as the engine bears.
     pub jobs: Option<usize>,
+    /// Rows of another version of program or plan are kept.
+    pub keep: bool,
     /// Results go to `OUT/NAME/ENGINE/`; `None`: `results/NAME/ENGINE/`.
     pub out: Option<PathBuf>,
     /// One JSON document instead of text.
@@ -123,6 +125,7 @@ pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<
         seed: asked.seed,
         folder: folder.clone(),
         version: asked.version.clone(),
+        keep: asked.keep,
         command: asked.command.clone(),
         stop,
     };
@@ -133,7 +136,7 @@ pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<
         let count = batch.lacks.values().filter(|other| *other == why).count();
         eprintln!("ekiden lab: {count} cells are left out: {why}");
     }
-    if let Some(why) = &batch.afresh {
+    if let Some(why) = &batch.differs {
         eprintln!("ekiden lab: {why}");
     }
     if batch.kept() > 0 {
@@ -388,6 +391,7 @@ mod tests {
                 choice: Choice::default(),
                 seed: 1,
                 jobs: None,
+                keep: false,
                 out: None,
                 json: false,
                 version: "1".into(),

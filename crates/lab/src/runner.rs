@@ -39,6 +39,8 @@ pub struct Options {
     pub folder: PathBuf,
     /// Of the program that is measured; rows of another version are put aside.
     pub version: String,
+    /// But for rows of another version or plan that are to be kept beside these.
+    pub keep: bool,
     /// As it was typed, for the report.
     pub command: String,
     /// Set by Ctrl-C: the run that is being made is the last.
@@ -94,8 +96,8 @@ pub struct Batch {
     kept: usize,
     /// Cells that the engine cannot run, by [`crate::cell::Cell::key`], and why.
     pub lacks: BTreeMap<String, String>,
-    /// Why it does not go on with the rows that were there, if so.
-    pub afresh: Option<String>,
+    /// What of the rows that were there is of another version, and what becomes of them.
+    pub differs: Option<String>,
 }
 
 struct Shared {
@@ -128,8 +130,8 @@ impl Batch {
             version: options.version.clone(),
             seed: options.seed,
         };
-        let opened = Journal::open(&options.folder, &identity);
-        let (journal, rows, afresh) = opened.map_err(|error| io_error(&options, error))?;
+        let opened = Journal::open(&options.folder, &identity, options.keep);
+        let (journal, rows, differs) = opened.map_err(|error| io_error(&options, error))?;
         let all = order::tasks(plan, &cells, options.seed);
         let is_left = |task: &Task| {
             let same = |row: &&Row| row.repetition == task.repetition && row.cell == task.cell;
@@ -141,7 +143,7 @@ impl Batch {
         let wanted = all.len();
         let tasks: VecDeque<Task> = all.into_iter().filter(is_left).collect();
         let kept = wanted - tasks.len();
-        Ok(Self { journal, options, tasks, rows, kept, lacks, afresh })
+        Ok(Self { journal, options, tasks, rows, kept, lacks, differs })
     }
 
     /// Runs that are left.

@@ -47,7 +47,7 @@ pub(crate) fn kept(rows: Vec<Row>) -> Kept {
         version: "1".into(),
         seed: 1,
     };
-    Kept { identity, begins: Vec::new(), rows, unreadable: 0 }
+    Kept { identity, earlier: Vec::new(), begins: Vec::new(), rows, unreadable: 0 }
 }
 
 /// Every run of a plan of legs, as the closed form of a window or of loss would have it.

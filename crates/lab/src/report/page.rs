@@ -304,6 +304,20 @@ fn again(begin: &Begin, kept: &Kept, out: &mut String) {
         add(out, format_args!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(fact)));
     }
     out.push_str("</dl>");
+    earlier(kept, out);
+}
+
+/// Rows that another version made.
+fn earlier(kept: &Kept, out: &mut String) {
+    if kept.earlier.is_empty() {
+        return;
+    }
+    out.push_str("<p>Rows were kept from before:</p><dl>");
+    for (identity, rows) in &kept.earlier {
+        let (version, plan) = (escape(&identity.version), escape(&identity.plan));
+        add(out, format_args!("<dt>{rows} rows</dt><dd>ekiden {version}, plan {plan}</dd>"));
+    }
+    out.push_str("</dl>");
 }
 
 fn fidelity(kept: &Kept, evaluation: &Evaluation, out: &mut String) {

@@ -49,7 +49,7 @@ fn outline(html: &str) -> String {
 #[test]
 fn a_folder_of_rows_becomes_a_report() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut journal, ..) = Journal::open(folder.path(), &identity()).unwrap();
+    let (mut journal, ..) = Journal::open(folder.path(), &identity(), false).unwrap();
     journal.begin(&begin()).unwrap();
     rows().iter().for_each(|row| journal.row(row).unwrap());
     let written = write(&plan(), folder.path()).unwrap();
@@ -77,7 +77,7 @@ fn without_rows_it_says_how_to_make_them() {
 fn every_plan_that_comes_with_the_program_is_drawn_from_nothing() {
     for plan in crate::plan::all().unwrap() {
         let kept =
-            Kept { identity: identity(), begins: vec![begin()], rows: Vec::new(), unreadable: 0 };
+            Kept { identity: identity(), earlier: Vec::new(), begins: vec![begin()], rows: Vec::new(), unreadable: 0 };
         let evaluation = evaluation::evaluate(&plan, &kept);
         let said = html(&plan, &kept, &evaluation)
             .contains("No published figure that is asserted was measured");
@@ -99,7 +99,7 @@ fn the_island_is_drawn_whole() {
         plan: plan.hash.clone(),
         ..identity()
     };
-    let (mut journal, ..) = Journal::open(&folder, &identity).unwrap();
+    let (mut journal, ..) = Journal::open(&folder, &identity, false).unwrap();
     journal.begin(&begin()).unwrap();
     rows.iter().for_each(|row| journal.row(row).unwrap());
     let written = write(&plan, &folder).unwrap();
@@ -122,7 +122,7 @@ fn engines_stand_beside_each_other_on_one_page() {
             plan: plan.hash.clone(),
             ..identity()
         };
-        let (mut journal, ..) = Journal::open(&folder.path().join(engine), &identity).unwrap();
+        let (mut journal, ..) = Journal::open(&folder.path().join(engine), &identity, false).unwrap();
         journal.begin(&begin()).unwrap();
         let rows = evaluation::tests::made_up(&plan);
         let has =

@@ -1,7 +1,8 @@
 //! `rows.jsonl`: every run appended as it ends, so that whatever interrupts a batch costs one run.
 //!
 //! The first line says whose rows these are; each start of a batch adds a line with its machine; then
-//! one line a run, failed ones too. A line cut short by a crash is left out and said.
+//! one line a run, failed ones too. A line cut short by a crash is left out and said. Where rows of another version
+//! were to be kept, another line says whose the following are.
 
 use crate::cell::Cell;
 use crate::engine::{Calibration, Fidelity, Outcome};
@@ -48,6 +49,12 @@ impl Identity {
             .map(|(name, a, b)| format!("{name} {a}, now {b}"))
             .collect();
         (!differ.is_empty()).then(|| differ.join("; "))
+    }
+
+    /// Whether another plan or program of the same experiment made the other's rows: they may be kept beside these.
+    fn may_follow(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.experiment.clone(), one.engine.clone(), one.seed);
+        of(self) == of(other)
     }
 }
 
@@ -111,8 +118,10 @@ enum Line {
 /// All that a file holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
-    /// Whose rows.
+    /// Whose rows; the last, where several are kept.
     pub identity: Identity,
+    /// Those before, and how many rows each made.
+    pub earlier: Vec<(Identity, usize)>,
     /// Every start.
     pub begins: Vec<Begin>,
     /// Every run.
@@ -137,11 +146,18 @@ pub fn read(folder: &Path) -> io::Result<Option<Kept>> {
         let what = format!("{FILE} does not begin with whose rows it holds; move it aside");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     };
-    let mut kept = Kept { identity, begins: Vec::new(), rows: Vec::new(), unreadable: 0 };
+    let (earlier, begins, rows) = (Vec::new(), Vec::new(), Vec::new());
+    let mut kept = Kept { identity, earlier, begins, rows, unreadable: 0 };
+    let mut before = 0;
     for line in lines {
         match serde_json::from_str(&line?) {
             Ok(Line::Begin(begin)) => kept.begins.push(begin),
             Ok(Line::Row(row)) => kept.rows.push(row),
+            Ok(Line::Identity(next)) if next.may_follow(&kept.identity) => {
+                let last = std::mem::replace(&mut kept.identity, next);
+                kept.earlier.push((last, kept.rows.len() - before));
+                before = kept.rows.len();
+            }
             Ok(Line::Identity(_)) | Err(_) => kept.unreadable += 1,
         }
     }
@@ -156,20 +172,29 @@ pub struct Journal {
 
 impl Journal {
     /// Opens the folder's rows to go on with them. Rows of another identity, or that cannot be read,
-    /// are put aside under another name; the second value then says why and where.
+    /// are put aside under another name; the last value then says why and where. Those of another plan or program
+    /// are gone on with where `keep` is set, and that is said.
     ///
     /// # Errors
     /// The folder's and the file's.
     pub fn open(
         folder: &Path,
         identity: &Identity,
+        keep: bool,
     ) -> io::Result<(Self, Vec<Row>, Option<String>)> {
         fs::create_dir_all(folder)?;
         let path = folder.join(FILE);
+        let mut whose = true;
         let (rows, said) = match read(folder) {
             Ok(None) => (Vec::new(), None),
             Ok(Some(kept)) => match kept.identity.difference(identity) {
-                None => (kept.rows, None),
+                None => {
+                    whose = false;
+                    (kept.rows, None)
+                }
+                Some(why) if keep && identity.may_follow(&kept.identity) => {
+                    (kept.rows, Some(format!("goes on with rows of before ({why})")))
+                }
                 Some(why) => (Vec::new(), Some(aside(&path, &why)?)),
             },
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -183,7 +208,7 @@ impl Journal {
             file.write_all(b"\n")?; // what a crash cut short must not swallow the next line
         }
         let mut journal = Self { file };
-        if length == 0 {
+        if whose {
             journal.append(&Line::Identity(identity.clone()))?;
         }
         Ok((journal, rows, said))
@@ -253,7 +278,7 @@ mod tests {
     #[test]
     fn goes_on_where_it_stopped_and_survives_a_line_cut_short() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut journal, rows, said) = Journal::open(folder.path(), &identity(1)).unwrap();
+        let (mut journal, rows, said) = Journal::open(folder.path(), &identity(1), false).unwrap();
         assert!(rows.is_empty() && said.is_none());
         journal.begin(&Begin::default()).unwrap();
         journal.row(&row(0)).unwrap();
@@ -261,7 +286,7 @@ mod tests {
         let mut file = OpenOptions::new().append(true).open(folder.path().join(FILE)).unwrap();
         file.write_all(b"{\"row\":{\"cell").unwrap();
         drop(file);
-        let (mut journal, rows, said) = Journal::open(folder.path(), &identity(1)).unwrap();
+        let (mut journal, rows, said) = Journal::open(folder.path(), &identity(1), false).unwrap();
         assert_eq!((rows, said), (vec![row(0)], None));
         journal.row(&row(1)).unwrap();
         let kept = read(folder.path()).unwrap().unwrap();
@@ -271,12 +296,32 @@ mod tests {
     #[test]
     fn rows_of_another_seed_are_kept_aside() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut journal, ..) = Journal::open(folder.path(), &identity(1)).unwrap();
+        let (mut journal, ..) = Journal::open(folder.path(), &identity(1), false).unwrap();
         journal.row(&row(0)).unwrap();
-        let (_, rows, said) = Journal::open(folder.path(), &identity(2)).unwrap();
+        let (_, rows, said) = Journal::open(folder.path(), &identity(2), false).unwrap();
         assert!(rows.is_empty());
         let said = said.unwrap();
         assert!(said.contains("seed 1, now 2") && said.contains("rows-1.jsonl"), "{said}");
         assert!(folder.path().join("rows-1.jsonl").exists());
+    }
+
+    #[test]
+    fn rows_of_another_version_are_gone_on_with_where_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut journal, ..) = Journal::open(folder.path(), &identity(1), false).unwrap();
+        journal.row(&row(0)).unwrap();
+        let next = Identity { version: "2".into(), ..identity(1) };
+        let (mut journal, rows, said) = Journal::open(folder.path(), &next, true).unwrap();
+        assert_eq!(rows, [row(0)]);
+        assert!(said.unwrap().contains("version 1, now 2"));
+        journal.row(&row(1)).unwrap();
+        // the same again needs no word
+        let (_, rows, said) = Journal::open(folder.path(), &next, false).unwrap();
+        assert_eq!((rows, said), (vec![row(0), row(1)], None));
+        let kept = read(folder.path()).unwrap().unwrap();
+        assert_eq!((kept.identity, kept.earlier), (next, vec![(identity(1), 1)]));
+        // links of another seed are other links
+        let (_, rows, said) = Journal::open(folder.path(), &identity(2), true).unwrap();
+        assert!(rows.is_empty() && said.unwrap().contains("rows-1.jsonl"));
     }
 }

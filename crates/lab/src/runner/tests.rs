@@ -90,6 +90,7 @@ fn options(folder: &std::path::Path, stop: &Arc<AtomicBool>) -> Options {
         seed: 1,
         folder: folder.to_owned(),
         version: "1".into(),
+        keep: false,
         command: "ekiden lab run sample".into(),
         stop: stop.clone(),
     }

@@ -35,6 +35,7 @@ fn the_recorded_run_is_the_one_that_was_kept() {
         seed: 3,
         folder: folder.path().to_owned(),
         version: "1".into(),
+        keep: false,
         command: String::new(),
         stop: std::sync::Arc::default(),
     };
