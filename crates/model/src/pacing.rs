@@ -93,13 +93,13 @@ impl Pacer {
     }
 
     /// What was sent last left by now: a driver may be held up on the way from taking a packet to its leaving. It
-    /// counts as sent now then, so that the envelope holds for what left and not only for what was to.
+    /// counts as sent now then, so that the envelope holds for what left and not only for what was to. Once told,
+    /// another time changes nothing.
     pub fn left(&mut self, now: Time) {
-        let fresh = self.fresh;
+        let fresh = core::mem::take(&mut self.fresh);
         self.work -= fresh;
         self.go_on(now);
         self.work += fresh;
-        self.fresh = fresh;
     }
 
     /// Another rate and slack from now on.
@@ -190,6 +190,23 @@ mod tests {
         assert_eq!(pacer.next(ms(12)), ms(12));
         pacer.on_sent(ms(12), PACKET);
         assert_eq!(pacer.next(ms(12)), ms(13));
+    }
+
+    #[test]
+    fn what_left_late_is_told_once() {
+        let ms = |n: u64| at(n * 1_000_000);
+        let mut pacer = Pacer::new(rate(12_000_000), PACKET, at(0));
+        // two were taken, and left three packets' time later: as if sent then, and no credit is left of before
+        pacer.on_sent(ms(0), PACKET);
+        pacer.on_sent(ms(0), PACKET);
+        assert_eq!(pacer.next(ms(0)), ms(2));
+        pacer.left(ms(3));
+        assert_eq!(pacer.next(ms(3)), ms(4));
+        // others' packets leave later
+        pacer.left(at(3_500_000));
+        assert_eq!(pacer.next(ms(3)), ms(4));
+        pacer.left(ms(9));
+        assert_eq!(pacer.next(ms(9)), ms(9));
     }
 
     #[test]
