@@ -498,7 +498,7 @@ pub struct LabRun {
     /// Runs beside each other [default: as many as do not disturb what is measured]
     #[arg(long, value_name = "NUMBER")]
     pub jobs: Option<usize>,
-    /// Go on with rows that another version of program or plan made; the report says which
+    /// Go on with rows that another version of program or plan made; the report says whose are which
     #[arg(long)]
     pub keep: bool,
     /// Results go to DIR/NAME/ENGINE [default: results]

@@ -171,7 +171,8 @@ pub fn report(folder: &Path, plan: Option<&str>, as_json: bool) -> Result<Answer
     };
     let plan = plan::find(plan.unwrap_or(&kept.identity.experiment))
         .map_err(|e| format!("{e}; --plan FILE says where the plan of these rows is"))?;
-    if plan.hash != kept.identity.plan {
+    let mut plans = kept.earlier.iter().map(|(identity, _)| identity).chain([&kept.identity]);
+    if plans.any(|identity| identity.plan != plan.hash) {
         eprintln!(
             "ekiden lab: the plan has changed since; rows of cells it no longer has are left out"
         );

@@ -229,11 +229,11 @@ fn unknown(plan: &Plan, cells: &[CellResult], engine: &str) -> Vec<String> {
 }
 
 fn result(cell: &Cell, rows: &[&Row], seed: u64) -> Option<CellResult> {
-    // of several attempts at a repetition, the one whose links were best counts
+    // of several attempts at a repetition, the one whose links were best counts, and the last of equals
     let mut best: BTreeMap<u32, (Fidelity, &Row)> = BTreeMap::new();
     for row in rows {
         let Some(outcome) = &row.outcome else { continue };
-        let better = best.get(&row.repetition).is_none_or(|(f, _)| outcome.fidelity < *f);
+        let better = best.get(&row.repetition).is_none_or(|(f, _)| outcome.fidelity <= *f);
         if better {
             best.insert(row.repetition, (outcome.fidelity, row));
         }

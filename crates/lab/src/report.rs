@@ -39,7 +39,7 @@ pub fn write(plan: &Plan, folder: &Path) -> io::Result<Written> {
         return Err(io::Error::new(io::ErrorKind::NotFound, what));
     };
     let evaluation = evaluation::evaluate(plan, &kept);
-    let summary = summary::summary(&kept.identity, &evaluation, &kept.rows);
+    let summary = summary::summary(&kept, &evaluation);
     replace(&folder.join("summary.json"), &(serde_json::to_string_pretty(&summary)? + "\n"))?;
     let mut csv = Vec::new();
     // one column for values of several units names none of them

@@ -15,7 +15,7 @@ pub mod progress;
 use crate::engine::{Engine, EngineError, Outcome};
 use crate::machine::Machine;
 use crate::plan::{Choice, Plan};
-use journal::{Begin, Identity, Journal, Row};
+use journal::{Begin, Found, Identity, Journal, Row};
 use order::Task;
 use progress::Watch;
 use std::collections::{BTreeMap, VecDeque};
@@ -131,18 +131,19 @@ impl Batch {
             seed: options.seed,
         };
         let opened = Journal::open(&options.folder, &identity, options.keep);
-        let (journal, rows, differs) = opened.map_err(|error| io_error(&options, error))?;
+        let (journal, found) = opened.map_err(|error| io_error(&options, error))?;
         let all = order::tasks(plan, &cells, options.seed);
         let is_left = |task: &Task| {
             let same = |row: &&Row| row.repetition == task.repetition && row.cell == task.cell;
-            let attempts: Vec<&Row> = rows.iter().filter(same).collect();
-            let yielded = attempts.iter().filter(|row| row.outcome.is_some()).count();
+            let own = found.rows.iter().skip(found.own).filter(same);
+            let yielded = own.filter(|row| row.outcome.is_some()).count();
             // tainted as often as it may be: another start would not change that
-            !attempts.iter().any(|row| row.is_good()) && yielded < ATTEMPTS as usize
+            !found.rows.iter().filter(same).any(Row::is_good) && yielded < ATTEMPTS as usize
         };
         let wanted = all.len();
         let tasks: VecDeque<Task> = all.into_iter().filter(is_left).collect();
         let kept = wanted - tasks.len();
+        let Found { rows, differs, .. } = found;
         Ok(Self { journal, options, tasks, rows, kept, lacks, differs })
     }
 

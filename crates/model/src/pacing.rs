@@ -84,6 +84,12 @@ impl Pacer {
         if whole.since(next) <= most { whole.max(next) } else { next }
     }
 
+    /// Whether [`Pacer::together`] is as far as slack goes.
+    #[must_use]
+    pub fn leaves_together(&self, most: Span) -> bool {
+        self.slack <= i128::from(most.as_nanos()) * i128::from(self.rate)
+    }
+
     /// A packet of so many bytes, as the rate counts them, left now.
     pub fn on_sent(&mut self, now: Time, bytes: Bytes) {
         self.go_on(now);

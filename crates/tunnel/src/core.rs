@@ -4,7 +4,7 @@
 //! connect(now, to, …)             a tunnel to a relay that invited us
 //! receive(now, from, datagram)    one came
 //! transmit(now, buf)              the next one that is due; ask until there is none
-//! left(now)                       they have left, maybe later than `now` was when they were asked for
+//! left(now, tunnel)               they have left, maybe later than `now` was when they were asked for
 //! deadline(now)                   when to call on_deadline and transmit again
 //! on_deadline(now)
 //! event()                         what happened: ask after each of the above
@@ -294,12 +294,12 @@ impl Endpoint {
         if let Some((to, bytes)) = self.replies.pop_front() {
             buf.clear();
             buf.extend_from_slice(&bytes);
-            return Some(Out { to, lane: 0, size: bytes.len() });
+            return Some(Out { to, lane: 0, size: bytes.len(), tunnel: None });
         }
         let clock = self.instant(now);
         for stranger in self.strangers.values_mut().filter(|stranger| stranger.lane.busy) {
             if let Some(polled) = stranger.lane.poll_transmit(clock, buf) {
-                return Some(Out { to: polled.to, lane: 0, size: polled.size });
+                return Some(Out { to: polled.to, lane: 0, size: polled.size, tunnel: None });
             }
         }
         // each tunnel has a schedule of its own; who is asked first changes
@@ -321,9 +321,11 @@ impl Endpoint {
         None
     }
 
-    /// All that [`Endpoint::transmit`] gave has left by now: the schedule goes by that.
-    pub fn left(&mut self, now: Time) {
-        self.tunnels.values_mut().for_each(|tunnel| tunnel.left(now));
+    /// What [`Endpoint::transmit`] gave of a tunnel has left by now: its schedule goes by that.
+    pub fn left(&mut self, now: Time, tunnel: TunnelId) {
+        if let Some(tunnel) = self.tunnels.get_mut(&tunnel) {
+            tunnel.left(now);
+        }
     }
 
     /// When something is due: [`Endpoint::on_deadline`] and [`Endpoint::transmit`] are to be called then.

@@ -2,7 +2,7 @@
 
 use super::{CellResult, Evaluation, tables};
 use crate::plan::axis;
-use crate::runner::journal::{Identity, Row};
+use crate::runner::journal::{Kept, Row};
 use ekiden_record::csv::Table;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +19,9 @@ pub struct Summary {
     pub seed: u64,
     /// Of the program.
     pub version: String,
+    /// Where rows of several versions of program or plan are kept: who made how many, of which parts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub makers: Vec<Maker>,
     /// That all runs took together.
     pub seconds: f64,
     /// Published figures.
@@ -30,6 +33,32 @@ pub struct Summary {
     pub tables: Vec<tables::Filled>,
     /// Medians by cell, and counts.
     pub measured: BTreeMap<String, f64>,
+}
+
+/// Who made rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Maker {
+    /// Of the program.
+    pub version: String,
+    /// The plan's hash.
+    pub plan: String,
+    /// How many.
+    pub rows: usize,
+    /// Of these parts.
+    pub parts: BTreeSet<String>,
+}
+
+/// Who made which rows, where there are several.
+#[must_use]
+pub fn makers(kept: &Kept) -> Vec<Maker> {
+    let makers = kept.makers().into_iter().map(|(identity, rows)| Maker {
+        version: identity.version.clone(),
+        plan: identity.plan.clone(),
+        rows: rows.len(),
+        parts: rows.iter().map(|row| row.cell.part.clone()).collect(),
+    });
+    let makers: Vec<Maker> = makers.collect();
+    if makers.len() > 1 { makers } else { Vec::new() }
 }
 
 /// A published figure beside what was measured.
@@ -66,7 +95,8 @@ pub struct SummaryClaim {
 
 /// Puts an evaluation into the document's form.
 #[must_use]
-pub fn summary(identity: &Identity, evaluation: &Evaluation, rows: &[Row]) -> Summary {
+pub fn summary(kept: &Kept, evaluation: &Evaluation) -> Summary {
+    let Kept { identity, rows, .. } = kept;
     let judged = evaluation.rows.iter().map(|judged| SummaryRow {
         name: judged.row.name.clone(),
         unit: judged.row.unit.clone(),
@@ -99,6 +129,7 @@ pub fn summary(identity: &Identity, evaluation: &Evaluation, rows: &[Row]) -> Su
         engine: identity.engine.clone(),
         seed: identity.seed,
         version: identity.version.clone(),
+        makers: makers(kept),
         seconds: (rows.iter().map(|row| row.seconds).sum::<f64>() * 10.0).round() / 10.0,
         rows: judged.collect(),
         claims: claims.collect(),

@@ -159,9 +159,8 @@ fn a_cell_that_always_failed_is_told_with_its_reason() {
 
 #[test]
 fn the_summary_has_the_documented_form() {
-    let rows = rows();
-    let kept = kept(rows.clone());
-    let summary = summary::summary(&kept.identity, &evaluate(&plan(), &kept), &rows);
+    let kept = kept(rows());
+    let summary = summary::summary(&kept, &evaluate(&plan(), &kept));
     let document = serde_json::to_value(&summary).unwrap();
     let keys =
         |value: &serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
@@ -175,14 +174,14 @@ fn the_summary_has_the_documented_form() {
     assert_eq!(row, ["high", "holds", "low", "measured", "name", "published", "source", "unit"]);
     assert!(document["rows"][1]["high"].is_null() && document["rows"][1]["published"].is_null());
     let mut text = Vec::new();
-    summary::csv(&rows, "Mbit/s", &mut text).unwrap();
+    summary::csv(&kept.rows, "Mbit/s", &mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
     let head = text.lines().next().unwrap();
     assert_eq!(
         head,
         "part,peer,relays,file,rtt,loss,repetition,attempt,seed,time,seconds,value_mbit_per_s,fidelity,reasons,failure,connect_ms"
     );
-    assert_eq!(text.lines().count(), rows.len() + 1);
+    assert_eq!(text.lines().count(), kept.rows.len() + 1);
 }
 
 /// The sample's first row, but of a further figure.

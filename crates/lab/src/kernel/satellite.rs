@@ -74,8 +74,9 @@ pub(super) fn weight(cell: &Cell) -> u32 {
     let most = |told: &str, link: &str| rate(told).min(rate(link));
     let sum = most("told-down", "downlink") + most("told-up", "uplink");
     let share = sum.saturating_mul(u64::from(WHOLE)) / BORNE;
-    // programs take something even where next to nothing is sent
-    u32::try_from(share).unwrap_or(WHOLE).clamp(6, WHOLE)
+    // programs take something even where next to nothing is sent, and so does each connection
+    let connections = cell.value::<u32>("streams").unwrap_or(1) / 8;
+    u32::try_from(share).unwrap_or(WHOLE).max(6).saturating_add(connections).min(WHOLE)
 }
 
 /// A cell's run, with the ekiden at this path. `buffer` makes the cell's window, if it has one.

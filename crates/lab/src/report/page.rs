@@ -4,7 +4,7 @@ use super::{cells, figures};
 use crate::chart::scale::label;
 use crate::chart::{self, escape};
 use crate::evaluation::tables::Filled;
-use crate::evaluation::{Decided, Evaluation, Judged, Short};
+use crate::evaluation::{Decided, Evaluation, Judged, Short, summary};
 use crate::plan::{Figure, Plan, Table};
 use crate::runner::journal::{Begin, Kept};
 use crate::runner::progress::words;
@@ -270,6 +270,7 @@ fn conditions(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut Strin
         add(out, format_args!("<p>{}</p>", escape(note)));
     }
     out.push_str("<p>Intervals are percentile bootstraps of the median, 95 %. Peers of one condition ran side by side in shuffled order and on links with the same randomness; ratios are taken run by run and averaged geometrically, over the faster of the others by median.</p>");
+    makers(kept, out);
     if let Some(begin) = kept.begins.last() {
         again(begin, kept, out);
     }
@@ -304,18 +305,27 @@ fn again(begin: &Begin, kept: &Kept, out: &mut String) {
         add(out, format_args!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(fact)));
     }
     out.push_str("</dl>");
-    earlier(kept, out);
 }
 
-/// Rows that another version made.
-fn earlier(kept: &Kept, out: &mut String) {
-    if kept.earlier.is_empty() {
+/// Rows that other versions made.
+fn makers(kept: &Kept, out: &mut String) {
+    let makers = summary::makers(kept);
+    if makers.is_empty() {
         return;
     }
-    out.push_str("<p>Rows were kept from before:</p><dl>");
-    for (identity, rows) in &kept.earlier {
-        let (version, plan) = (escape(&identity.version), escape(&identity.plan));
-        add(out, format_args!("<dt>{rows} rows</dt><dd>ekiden {version}, plan {plan}</dd>"));
+    out.push_str("<p>Rows of several versions of program or plan are kept here. Side by side ran what is of the same one; calibration, machine and command below are the last start's.</p><dl>");
+    for maker in makers {
+        let parts: Vec<String> = maker.parts.into_iter().collect();
+        add(
+            out,
+            format_args!(
+                "<dt>{} rows</dt><dd>ekiden {}, plan {}: {}</dd>",
+                maker.rows,
+                escape(&maker.version),
+                escape(&maker.plan),
+                escape(&parts.join(", "))
+            ),
+        );
     }
     out.push_str("</dl>");
 }

@@ -67,6 +67,22 @@ fn a_folder_of_rows_becomes_a_report() {
 }
 
 #[test]
+fn rows_of_several_versions_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let next = Identity { version: "9".into(), ..identity() };
+    for (nth, identity) in [identity(), next].iter().enumerate() {
+        let (mut journal, _) = Journal::open(folder.path(), identity, true).unwrap();
+        journal.begin(&begin()).unwrap();
+        rows().iter().skip(nth).take(1).for_each(|row| journal.row(row).unwrap());
+    }
+    let written = write(&plan(), folder.path()).unwrap();
+    let versions: Vec<_> = written.summary.makers.iter().map(|m| (&*m.version, m.rows)).collect();
+    assert_eq!(versions, [(&*identity().version, 1), ("9", 1)]);
+    let html = fs::read_to_string(&written.page).unwrap();
+    assert!(html.contains("<dt>1 rows</dt><dd>ekiden 9, plan"), "{html}");
+}
+
+#[test]
 fn without_rows_it_says_how_to_make_them() {
     let folder = tempfile::tempdir().unwrap();
     let said = write(&plan(), folder.path()).unwrap_err().to_string();
@@ -76,8 +92,8 @@ fn without_rows_it_says_how_to_make_them() {
 #[test]
 fn every_plan_that_comes_with_the_program_is_drawn_from_nothing() {
     for plan in crate::plan::all().unwrap() {
-        let kept =
-            Kept { identity: identity(), earlier: Vec::new(), begins: vec![begin()], rows: Vec::new(), unreadable: 0 };
+        let (identity, begins) = (identity(), vec![begin()]);
+        let kept = Kept { identity, earlier: vec![], begins, rows: vec![], unreadable: 0 };
         let evaluation = evaluation::evaluate(&plan, &kept);
         let said = html(&plan, &kept, &evaluation)
             .contains("No published figure that is asserted was measured");
@@ -122,7 +138,8 @@ fn engines_stand_beside_each_other_on_one_page() {
             plan: plan.hash.clone(),
             ..identity()
         };
-        let (mut journal, ..) = Journal::open(&folder.path().join(engine), &identity, false).unwrap();
+        let (mut journal, ..) =
+            Journal::open(&folder.path().join(engine), &identity, false).unwrap();
         journal.begin(&begin()).unwrap();
         let rows = evaluation::tests::made_up(&plan);
         let has =

@@ -120,7 +120,7 @@ enum Line {
 pub struct Kept {
     /// Whose rows; the last, where several are kept.
     pub identity: Identity,
-    /// Those before, and how many rows each made.
+    /// Those before, and how many rows there were when the next began.
     pub earlier: Vec<(Identity, usize)>,
     /// Every start.
     pub begins: Vec<Begin>,
@@ -128,6 +128,21 @@ pub struct Kept {
     pub rows: Vec<Row>,
     /// Lines that could not be read.
     pub unreadable: usize,
+}
+
+impl Kept {
+    /// Who made which rows, in order, where there are several; those who made none are left out.
+    #[must_use]
+    pub fn makers(&self) -> Vec<(&Identity, &[Row])> {
+        let ends = self.earlier.iter().map(|(identity, end)| (identity, *end));
+        let mut begin = 0;
+        let all = ends.chain([(&self.identity, self.rows.len())]).map(|(identity, end)| {
+            let rows = self.rows.get(begin..end).unwrap_or_default();
+            begin = end;
+            (identity, rows)
+        });
+        all.filter(|(_, rows)| !rows.is_empty()).collect()
+    }
 }
 
 /// Reads a folder's rows; `None` where there are none.
@@ -148,15 +163,13 @@ pub fn read(folder: &Path) -> io::Result<Option<Kept>> {
     };
     let (earlier, begins, rows) = (Vec::new(), Vec::new(), Vec::new());
     let mut kept = Kept { identity, earlier, begins, rows, unreadable: 0 };
-    let mut before = 0;
     for line in lines {
         match serde_json::from_str(&line?) {
             Ok(Line::Begin(begin)) => kept.begins.push(begin),
             Ok(Line::Row(row)) => kept.rows.push(row),
             Ok(Line::Identity(next)) if next.may_follow(&kept.identity) => {
                 let last = std::mem::replace(&mut kept.identity, next);
-                kept.earlier.push((last, kept.rows.len() - before));
-                before = kept.rows.len();
+                kept.earlier.push((last, kept.rows.len()));
             }
             Ok(Line::Identity(_)) | Err(_) => kept.unreadable += 1,
         }
@@ -168,38 +181,50 @@ pub fn read(folder: &Path) -> io::Result<Option<Kept>> {
 #[derive(Debug)]
 pub struct Journal {
     file: File,
+    /// Whose the following rows are, where others were kept; said before the first of them.
+    next: Option<Identity>,
+}
+
+/// What there was in a folder to go on with.
+#[derive(Debug, Default, PartialEq)]
+pub struct Found {
+    /// All rows.
+    pub rows: Vec<Row>,
+    /// From here on they are of the same program and plan as what follows.
+    pub own: usize,
+    /// What of it is of others, and what becomes of it.
+    pub differs: Option<String>,
 }
 
 impl Journal {
     /// Opens the folder's rows to go on with them. Rows of another identity, or that cannot be read,
-    /// are put aside under another name; the last value then says why and where. Those of another plan or program
-    /// are gone on with where `keep` is set, and that is said.
+    /// are put aside under another name, and it is said why and where. Those of another plan or program
+    /// are gone on with where `keep` is set, and that is said, too.
     ///
     /// # Errors
     /// The folder's and the file's.
-    pub fn open(
-        folder: &Path,
-        identity: &Identity,
-        keep: bool,
-    ) -> io::Result<(Self, Vec<Row>, Option<String>)> {
+    pub fn open(folder: &Path, identity: &Identity, keep: bool) -> io::Result<(Self, Found)> {
         fs::create_dir_all(folder)?;
         let path = folder.join(FILE);
-        let mut whose = true;
-        let (rows, said) = match read(folder) {
-            Ok(None) => (Vec::new(), None),
+        let afresh = |why: &str| -> io::Result<Found> {
+            Ok(Found { differs: Some(aside(&path, why)?), ..Found::default() })
+        };
+        let mut next = None;
+        let found = match read(folder) {
+            Ok(None) => Found::default(),
             Ok(Some(kept)) => match kept.identity.difference(identity) {
                 None => {
-                    whose = false;
-                    (kept.rows, None)
+                    let own = kept.earlier.last().map_or(0, |(_, end)| *end);
+                    Found { rows: kept.rows, own, differs: None }
                 }
                 Some(why) if keep && identity.may_follow(&kept.identity) => {
-                    (kept.rows, Some(format!("goes on with rows of before ({why})")))
+                    next = Some(identity.clone());
+                    let differs = Some(format!("goes on with rows of before ({why})"));
+                    Found { own: kept.rows.len(), rows: kept.rows, differs }
                 }
-                Some(why) => (Vec::new(), Some(aside(&path, &why)?)),
+                Some(why) => afresh(&why)?,
             },
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                (Vec::new(), Some(aside(&path, &error.to_string())?))
-            }
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => afresh(&error.to_string())?,
             Err(error) => return Err(error),
         };
         let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
@@ -207,11 +232,11 @@ impl Journal {
         if length > 0 && !ends_with_newline(&path)? {
             file.write_all(b"\n")?; // what a crash cut short must not swallow the next line
         }
-        let mut journal = Self { file };
-        if whose {
+        let mut journal = Self { file, next };
+        if length == 0 {
             journal.append(&Line::Identity(identity.clone()))?;
         }
-        Ok((journal, rows, said))
+        Ok((journal, found))
     }
 
     /// Notes what a batch begins on.
@@ -219,6 +244,9 @@ impl Journal {
     /// # Errors
     /// The file's.
     pub fn begin(&mut self, begin: &Begin) -> io::Result<()> {
+        if let Some(identity) = self.next.take() {
+            self.append(&Line::Identity(identity))?;
+        }
         self.append(&Line::Begin(begin.clone()))
     }
 
@@ -278,16 +306,16 @@ mod tests {
     #[test]
     fn goes_on_where_it_stopped_and_survives_a_line_cut_short() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut journal, rows, said) = Journal::open(folder.path(), &identity(1), false).unwrap();
-        assert!(rows.is_empty() && said.is_none());
+        let (mut journal, found) = Journal::open(folder.path(), &identity(1), false).unwrap();
+        assert_eq!(found, Found::default());
         journal.begin(&Begin::default()).unwrap();
         journal.row(&row(0)).unwrap();
         drop(journal);
         let mut file = OpenOptions::new().append(true).open(folder.path().join(FILE)).unwrap();
         file.write_all(b"{\"row\":{\"cell").unwrap();
         drop(file);
-        let (mut journal, rows, said) = Journal::open(folder.path(), &identity(1), false).unwrap();
-        assert_eq!((rows, said), (vec![row(0)], None));
+        let (mut journal, found) = Journal::open(folder.path(), &identity(1), false).unwrap();
+        assert_eq!(found, Found { rows: vec![row(0)], ..Found::default() });
         journal.row(&row(1)).unwrap();
         let kept = read(folder.path()).unwrap().unwrap();
         assert_eq!((kept.rows, kept.unreadable), (vec![row(0), row(1)], 1));
@@ -296,11 +324,11 @@ mod tests {
     #[test]
     fn rows_of_another_seed_are_kept_aside() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut journal, ..) = Journal::open(folder.path(), &identity(1), false).unwrap();
+        let (mut journal, _) = Journal::open(folder.path(), &identity(1), false).unwrap();
         journal.row(&row(0)).unwrap();
-        let (_, rows, said) = Journal::open(folder.path(), &identity(2), false).unwrap();
-        assert!(rows.is_empty());
-        let said = said.unwrap();
+        let (_, found) = Journal::open(folder.path(), &identity(2), false).unwrap();
+        assert!(found.rows.is_empty());
+        let said = found.differs.unwrap();
         assert!(said.contains("seed 1, now 2") && said.contains("rows-1.jsonl"), "{said}");
         assert!(folder.path().join("rows-1.jsonl").exists());
     }
@@ -308,20 +336,27 @@ mod tests {
     #[test]
     fn rows_of_another_version_are_gone_on_with_where_asked() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut journal, ..) = Journal::open(folder.path(), &identity(1), false).unwrap();
+        let open =
+            |identity: &Identity, keep| Journal::open(folder.path(), identity, keep).unwrap();
+        let (mut journal, _) = open(&identity(1), false);
+        journal.begin(&Begin::default()).unwrap();
         journal.row(&row(0)).unwrap();
-        let next = Identity { version: "2".into(), ..identity(1) };
-        let (mut journal, rows, said) = Journal::open(folder.path(), &next, true).unwrap();
-        assert_eq!(rows, [row(0)]);
-        assert!(said.unwrap().contains("version 1, now 2"));
+        let next = Identity { version: "2".into(), plan: "4567".into(), ..identity(1) };
+        // nothing is said of whom nothing is of: all may be made already, or the links refused
+        let (_, found) = open(&next, true);
+        assert_eq!((found.rows, found.own), (vec![row(0)], 1));
+        assert!(found.differs.unwrap().contains("plan 0123, now 4567; version 1, now 2"));
+        assert_eq!(read(folder.path()).unwrap().unwrap().identity, identity(1));
+        let (mut journal, _) = open(&next, true);
+        journal.begin(&Begin::default()).unwrap();
         journal.row(&row(1)).unwrap();
         // the same again needs no word
-        let (_, rows, said) = Journal::open(folder.path(), &next, false).unwrap();
-        assert_eq!((rows, said), (vec![row(0), row(1)], None));
+        let (_, found) = open(&next, false);
+        assert_eq!(found, Found { rows: vec![row(0), row(1)], own: 1, differs: None });
         let kept = read(folder.path()).unwrap().unwrap();
-        assert_eq!((kept.identity, kept.earlier), (next, vec![(identity(1), 1)]));
+        assert_eq!(kept.makers(), [(&identity(1), &[row(0)][..]), (&next, &[row(1)][..])]);
         // links of another seed are other links
-        let (_, rows, said) = Journal::open(folder.path(), &identity(2), true).unwrap();
-        assert!(rows.is_empty() && said.unwrap().contains("rows-1.jsonl"));
+        let (_, found) = open(&identity(2), true);
+        assert!(found.rows.is_empty() && found.differs.unwrap().contains("rows-1.jsonl"));
     }
 }

@@ -6,7 +6,8 @@ use crate::units::{Span, Time};
 /// A round trip that grows by more than this from one packet to the next is another path. It is as long as a tunnel's
 /// acknowledgement is held back: of two packets that leave together the first may be the last that one tells of …
 const JUMP: Span = Span::from_millis(20);
-/// … and the other the first that waits for the next, and a packet's time on the line later.
+/// … and the other the first that waits for the next, and a packet's time on the line later (of 1,500 bytes: larger
+/// ones are not for thin lines).
 const PACKETS: f64 = 2.0;
 /// What arrives is counted over such a share of a round trip: a sixth. Less is told wrong by a single late one.
 const SHARE: u64 = 6;
@@ -34,8 +35,10 @@ impl RateHold {
         let apart = sent.since(before);
         let jump = rtt.as_nanos().saturating_sub(last.as_nanos());
         // a line of a tenth of what is sent lets it grow by nine times that
-        let takes = PACKETS * PACKET / self.line.unwrap_or_else(|| self.allotted()) * 1e9;
-        let grown = apart.saturating_mul(9).as_nanos() + JUMP.as_nanos() + takes as u64;
+        let floor = self.config.floor.as_bits_per_second() as f64;
+        let line = self.line.unwrap_or_else(|| self.allotted()).max(floor).max(1.0);
+        let takes = Span::from_nanos((PACKETS * PACKET / line * 1e9) as u64);
+        let grown = (apart.saturating_mul(9) + JUMP + takes).as_nanos();
         if jump > grown
             && apart < JUMP.saturating_mul(5)
             && let Some(base) = self.base

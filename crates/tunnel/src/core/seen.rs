@@ -66,6 +66,8 @@ pub struct Out {
     pub lane: u8,
     /// Bytes.
     pub size: usize,
+    /// Whose it is, where it is one's.
+    pub tunnel: Option<TunnelId>,
 }
 
 /// What is to be had of a flow.

@@ -69,11 +69,14 @@ impl Outbox {
             if !matches!(as_one, Some(Ok(()))) {
                 bytes.chunks(first.size.max(1)).for_each(|one| drop(socket.send_to(one, first.to)));
             }
+            if let Some(tunnel) = first.tunnel {
+                let now = clock::now();
+                locked(&shared.core).left(now, tunnel);
+            }
             (nth, at) = (nth + count, at + length);
         }
         self.made.clear();
         self.bytes.clear();
-        locked(&shared.core).left(clock::now());
     }
 
     /// How many from the nth on may go as one, and their bytes: all as long as the first, and the last no longer.
@@ -81,7 +84,8 @@ impl Outbox {
         let first = self.made[nth];
         let (mut count, mut length) = (1, first.size);
         for out in &self.made[nth + 1..] {
-            let same = out.to == first.to && out.lane == first.lane && out.size <= first.size;
+            let same = (out.to, out.lane, out.tunnel) == (first.to, first.lane, first.tunnel)
+                && out.size <= first.size;
             if self.singly || !same || length % first.size.max(1) != 0 || length + out.size > BYTES
             {
                 break;

@@ -14,8 +14,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 /// A sleep ends late: so much before a slot, sleeping ends, the datagram is made ready, and the rest is spun
-/// (ALGORITHMS E.4). At 20 Mbit/s that is a tenth of the time between two slots. Where sleeps are seen to end later,
-/// as a processor's do that rests deeply between rare datagrams, up to so much more.
+/// (ALGORITHMS E.4). At 20 Mbit/s that is a tenth of the time between two slots. Where slots are rare and sleeps are seen
+/// to end later, as a processor's do that rests deeply, up to so much more.
 const MARGIN: [Span; 2] = [Span::from_micros(60), Span::from_micros(200)];
 /// What making a datagram ready takes.
 const READY: Span = Span::from_micros(20);
@@ -42,6 +42,8 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     let mut planned = Time::NEVER;
     let mut crowd = Crowd { looked, until: Time::ZERO };
     let mut waking = Waking { late: Span::ZERO };
+    // so much before a slot
+    let (mut margin, mut slot) = (MARGIN[0], Time::NEVER);
     while !shared.stop.load(Ordering::Acquire) {
         let taken = take_in(shared, socket, &mut received);
         crowd.on_taken(clock::now(), taken);
@@ -65,7 +67,9 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         looked = now;
         planned = if next > now { next } else { Time::NEVER };
         let gap = next.since(now);
-        let margin = waking.margin();
+        if next != slot {
+            (slot, margin) = (next, waking.margin(gap));
+        }
         let may_spin = saved >= margin.as_nanos();
         if next <= now {
             shared.asleep.store(false, Ordering::Release);
@@ -78,8 +82,8 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
             outbox.flush(shared, socket, next);
             planned = Time::NEVER;
         } else {
-            let margin = if may_spin { margin.as_nanos() } else { 0 };
-            let until = (next != Time::NEVER).then(|| gap.as_nanos().saturating_sub(margin));
+            let before = if may_spin { margin.as_nanos() } else { 0 };
+            let until = (next != Time::NEVER).then(|| gap.as_nanos().saturating_sub(before));
             sleep(shared, socket, until, crowd.until.since(now));
             let woken = clock::now();
             if let Some(nanos) = until {
@@ -114,8 +118,10 @@ impl Waking {
         }
     }
 
-    fn margin(&self) -> Span {
-        (self.late + READY).clamp(MARGIN[0], MARGIN[1])
+    /// Before a slot that is so far away: more than the least only as far as it may be spun.
+    fn margin(&self, gap: Span) -> Span {
+        let margin = (self.late + READY).clamp(MARGIN[0], MARGIN[1]);
+        if gap >= margin.saturating_mul(SPIN_SHARE) { margin } else { MARGIN[0] }
     }
 }
 
@@ -244,7 +250,9 @@ mod tests {
                 let asked = Time::from_nanos(1_000_000);
                 waking.on_woken(asked, asked + Span::from_micros(*late));
             }
-            waking.margin().as_nanos() / 1_000
+            // spun for half a slot nobody is
+            assert_eq!(waking.margin(Span::from_micros(400)), MARGIN[0]);
+            waking.margin(Span::from_millis(3)).as_nanos() / 1_000
         };
         assert_eq!(after(&[40], 100), 60);
         assert!((105..=125).contains(&after(&[80, 80, 110, 80, 80, 80, 80, 80, 80, 80], 100)));
@@ -253,6 +261,6 @@ mod tests {
         assert_eq!(after(&[30], 1_000), 60);
         // woken by something else says nothing
         waking.on_woken(Time::from_nanos(1_000_000), Time::ZERO);
-        assert_eq!(waking.margin(), MARGIN[0]);
+        assert_eq!(waking.margin(Span::from_millis(3)), MARGIN[0]);
     }
 }

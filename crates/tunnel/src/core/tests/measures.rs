@@ -106,3 +106,22 @@ fn a_path_that_loses_most_is_restrained_and_so_is_the_next_tunnel() {
     let breaker = world.ends[FAR].breaker(seen.peer).unwrap();
     assert!(breaker.is_open());
 }
+
+/// Whoever sends is held up after it has taken datagrams: what follows goes by when they left.
+#[test]
+fn what_left_late_is_followed_later() {
+    let mut world = World::up(&Path::default());
+    let bulk = world.flow(1);
+    world.run_for(Span::from_secs(1));
+    world.accept();
+    let (now, id) = (world.now, world.tunnel[NEAR].unwrap());
+    world.ends[NEAR].write(now, bulk, pattern(0, 60_000));
+    let mut buf = Vec::new();
+    let taken = std::iter::from_fn(|| world.ends[NEAR].transmit(now, &mut buf)).count();
+    assert!((1..=3).contains(&taken), "{taken}");
+    let left = now + Span::from_millis(5);
+    // eight slots have passed
+    world.ends[NEAR].left(left, id);
+    let mut next = |after| world.ends[NEAR].transmit(left + Span::from_micros(after), &mut buf);
+    assert!(next(0).is_none() && next(2_000).is_some());
+}

@@ -85,8 +85,7 @@ impl Tunnel {
     /// What was taken out has left by now. Where datagrams leave together that is all the slack there is; what a
     /// driver is held up by would then be taken off the rate.
     pub(in crate::core) fn left(&mut self, now: Time) {
-        let together = units::Rate::of(units::Bytes::new(self.mtu()), TOGETHER);
-        if together.is_some_and(|rate| self.pacer.rate() < rate) {
+        if !self.pacer.leaves_together(TOGETHER) {
             self.pacer.left(now);
         }
     }
@@ -195,7 +194,7 @@ impl Tunnel {
             lane.on_sent(polled, Told { epoch, bytes: wire });
         }
         let Polled { to, size, .. } = polled;
-        Some(Out { to, lane: nth as u8, size })
+        Some(Out { to, lane: nth as u8, size, tunnel: Some(self.id) })
     }
 
     pub(super) fn mtu(&self) -> u64 {
