@@ -1,6 +1,7 @@
 //! One leg whose buffers are managed: looked at, given sizes, given back.
 
 use crate::settings;
+use ekiden_linux::bpf::Control;
 use ekiden_linux::buffers::{self, Limits, Memory};
 use ekiden_linux::facts::Capabilities;
 use ekiden_linux::socket;
@@ -8,7 +9,7 @@ use ekiden_linux::tcp_info::TcpInfo;
 use ekiden_model::buffers::{
     CUBIC, Change, Facts, Grant, Looked, Open, RENO, Side, Widen, Widening,
 };
-use ekiden_model::units::{Bytes, Span, Time};
+use ekiden_model::units::{Bytes, Rate, Span, Time};
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, LazyLock, Weak};
@@ -175,8 +176,11 @@ impl Leg {
         ceiling: u64,
         mut room: impl FnMut(u64) -> bool,
     ) -> Option<Refused> {
-        let looked = seen.looked();
+        let mut looked = seen.looked();
         let tuned = [limits[0].tuned, limits[1].tuned];
+        if looked.send_size >= tuned[0] && self.holds_rate() {
+            looked.held = seen.info.pacing().map_or(0, Rate::as_bytes_per_second);
+        }
         let steps = self.widening.on_look(now, looked, tuned, ceiling);
         let mut refused = None;
         for (side, step) in Side::ALL.into_iter().zip(steps) {
@@ -205,6 +209,14 @@ impl Leg {
             }
         }
         refused
+    }
+
+    /// Whether its congestion control is ours that holds a rate, which then is its pace.
+    fn holds_rate(&self) -> bool {
+        let congestion = |stream: &Arc<TcpStream>| socket::congestion(stream.as_fd());
+        self.stream.upgrade().is_some_and(|stream| {
+            congestion(&stream).is_ok_and(|name| Control::called(&name) == Some(Control::Hold))
+        })
     }
 
     /// Nobody uses it: what was widened is given back.
@@ -272,6 +284,7 @@ impl Seen {
             busy: Span::from_micros(info.busy_time.unwrap_or_default()),
             limited: Span::from_micros(info.sndbuf_limited.unwrap_or_default()),
             sent: info.bytes_acked.unwrap_or_default(),
+            held: 0,
             receive_size: memory.size(Side::Receive).into(),
             receive_used: memory.used(Side::Receive).into(),
             window: info.rcv_wnd.filter(|window| *window > 0).unwrap_or(half).into(),
