@@ -315,17 +315,17 @@ mod tests {
     proptest! {
         #[test]
         fn never_beyond_the_ceiling_and_never_smaller(
-            looks in proptest::collection::vec(any::<[u32; 10]>(), 0..60),
+            looks in proptest::collection::vec(any::<[u32; 11]>(), 0..60),
             ceiling in 1_u64..1 << 30,
         ) {
             let mut widening = Widening::default();
-            for (second, [a, b, c, d, e, f, g, h, i, j]) in looks.into_iter().enumerate() {
+            for (second, [a, b, c, d, e, f, g, h, i, j, k]) in looks.into_iter().enumerate() {
                 let look = Looked {
                     send_size: a.into(), send_used: b.into(),
                     busy: Span::from_micros(c.into()), limited: Span::from_micros(d.into()),
                     receive_size: e.into(), receive_used: f.into(),
                     window: (e / 2).into(), received: g.into(), rtt: Span::from_micros(h.into()),
-                    sent: i.into(), path: Span::from_micros(j.into()),
+                    sent: i.into(), path: Span::from_micros(j.into()), held: k.into(),
                 };
                 let sizes = [look.send_size, look.receive_size];
                 let answer = widening.on_look(at(second as u64), look, TUNED, ceiling);
