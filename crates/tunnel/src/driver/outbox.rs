@@ -69,7 +69,8 @@ impl Outbox {
             if !matches!(as_one, Some(Ok(()))) {
                 bytes.chunks(first.size.max(1)).for_each(|one| drop(socket.send_to(one, first.to)));
             }
-            if let Some(tunnel) = first.tunnel {
+            let again = self.made[nth + count..].iter().any(|out| out.tunnel == first.tunnel);
+            if let Some(tunnel) = first.tunnel.filter(|_| !again) {
                 let now = clock::now();
                 locked(&shared.core).left(now, tunnel);
             }
