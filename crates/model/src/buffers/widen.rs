@@ -110,16 +110,16 @@ impl Widening {
         }
         let grown = |new: Span, old: Span| new.as_nanos().saturating_sub(old.as_nanos());
         let busy = grown(looked.busy, last.busy);
-        let within = |moved: u64, round_trip: Span| {
-            let bytes = u128::from(moved) * u128::from(round_trip.as_nanos()) / u128::from(elapsed);
+        let part = |moved: u64, round_trip: Span, of: u64| {
+            let bytes = u128::from(moved) * u128::from(round_trip.as_nanos()) / u128::from(of);
             u64::try_from(bytes).unwrap_or(u64::MAX)
         };
+        let within = |moved: u64, round_trip: Span| part(moved, round_trip, elapsed);
         let path = if looked.path == Span::ZERO { looked.rtt } else { looked.path };
         let sent = looked.sent.saturating_sub(last.sent);
         let received = looked.received.saturating_sub(last.received);
         let second = Span::from_secs(1).as_nanos();
-        let held = u128::from(looked.held) * u128::from(path.as_nanos()) / u128::from(second);
-        let held = u64::try_from(held).unwrap_or(u64::MAX).saturating_mul(REPAIRS);
+        let held = part(looked.held, path, second).saturating_mul(REPAIRS);
         let stopped = busy > 0
             && grown(looked.limited, last.limited).saturating_mul(STOPPED) > busy
             && within(sent, path).max(held) >= looked.send_size / OVERHEAD / FILLED;

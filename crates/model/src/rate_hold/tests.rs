@@ -244,6 +244,27 @@ fn a_thin_line_is_no_path_that_changes() {
     }
 }
 
+/// The first is told of by an acknowledgement that leaves as it comes, the second by the next, held back for 20 ms.
+#[test]
+fn of_two_that_leave_together_the_second_tells_of_no_longer_path() {
+    for rate in [0.25, 0.5, 1.5, 4.0, 20.0] {
+        let mut hold = RateHold::new(Config::new(mbit(rate)), Time::ZERO);
+        let takes = Span::from_nanos((1_500.0 * 8e3 / rate) as u64);
+        let mut acked = |sent: Time, rtt: Span| {
+            let epoch = hold.on_sent(sent, SIZE);
+            hold.on_acked(sent + rtt, Told { epoch, bytes: SIZE }, Some(rtt));
+            hold.jumped
+        };
+        let (sent, path) = (at(1.0), Span::from_millis(510));
+        acked(sent, path);
+        let held = path + takes + Span::from_millis(20);
+        assert_eq!(acked(sent + Span::from_micros(1), held), Span::ZERO, "{rate}");
+        // another path is one still
+        let longer = held + takes + takes + Span::from_millis(50);
+        assert!(acked(sent + Span::from_micros(2), longer) > Span::ZERO, "{rate}");
+    }
+}
+
 #[test]
 fn an_epoch_is_judged_by_its_own_rate() {
     let mut hold = RateHold::new(Config::new(mbit(20.0)), Time::ZERO);
