@@ -5,6 +5,7 @@
 # make demo   a download over an emulated long, lossy link, directly and through the accelerator
 # make lab    the long measurements, kept under experiments/results/
 # make fuzz   every parser, SECONDS each
+# make book   the documentation as pages, in target/book
 # make bpf    the programs for the kernel, which are kept as they are built; with Debian 12's clang
 
 CARGO ?= cargo
@@ -12,7 +13,7 @@ ARGS ?=
 SECONDS ?= 60
 RESULTS := experiments/results
 
-.PHONY: run build test check bench demo lab fuzz bpf peers toolchain
+.PHONY: run build test check bench demo lab book fuzz bpf peers toolchain
 
 run: build
 	exec target/release/ekiden serve $(ARGS)
@@ -30,6 +31,8 @@ toolchain:
 peers:
 	@sh scripts/peers.sh || [ -z "$$CI" ]
 
+# most tests wait, for sockets, kernels and peers: more of them at once than processors
+test: export RUST_TEST_THREADS ?= 6
 test: toolchain peers
 	@sh scripts/bpf.sh --check
 	$(CARGO) build --workspace --all-targets
@@ -41,17 +44,20 @@ check: toolchain
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@sh scripts/optional.sh cargo-deny "$(CARGO) deny check licenses advisories"
 	@sh scripts/optional.sh cargo-machete "$(CARGO) machete"
-	@sh scripts/optional.sh typos "typos"
+	@sh scripts/words.sh
 
 bench: build peers
 	@mkdir -p $(RESULTS)
-	$(CARGO) bench --package ekiden-lab --bench relays -- --ekiden $(CURDIR)/target/release/ekiden $(ARGS)
+	$(CARGO) bench --package ekiden-studies --bench relays -- --ekiden $(CURDIR)/target/release/ekiden $(ARGS)
 
 demo: build peers
 	@sh scripts/demo.sh
 
 lab: build peers
 	@sh scripts/lab.sh $(RESULTS)
+
+book: toolchain
+	@sh scripts/book.sh
 
 bpf:
 	@sh scripts/bpf.sh

@@ -32,25 +32,25 @@ target/release/ekiden lab run island --engine sim --out "$1"
 target/release/ekiden lab run island --out "$1"
 if [ "$(id -u)" = 0 ]; then
     mkdir -p "$1/link"
-    cargo bench -p ekiden-lab --bench link -- --ekiden "$root/target/release/ekiden" --json "$root/$1/link/quiet.json"
+    cargo bench -p ekiden-studies --bench link -- --ekiden "$root/target/release/ekiden" --json "$root/$1/link/quiet.json"
 else
     echo "SKIPPED: the emulator beside rattan needs root"
 fi
 mkdir -p "$1/opening"
 for loss in 0% 5% 10%; do
     for rtt in 10ms 50ms 300ms; do
-        cargo bench -p ekiden-lab --bench opening -- --ekiden "$root/target/release/ekiden" --openings 2000 \
+        cargo bench -p ekiden-studies --bench opening -- --ekiden "$root/target/release/ekiden" --openings 2000 \
             --rtt "$rtt" --loss "$loss" --json "$root/$1/opening/rtt-$rtt-loss-${loss%\%}.json"
     done
 done
-kept soak.txt env EKIDEN_SOAK_MIB=4096 cargo test --release --package ekiden-proxy --test soak -- --nocapture
+kept soak.txt env EKIDEN_SOAK_MIB=4096 cargo test --release --package ekiden-proxy --test it soak -- --nocapture
 kept leaks.txt env EKIDEN_LEAKS_SEQUENTIAL=20000 EKIDEN_LEAKS_CONCURRENT=2000 \
-    cargo test --release --package ekiden --test leaks -- --nocapture
-kept default.txt cargo bench --package ekiden-lab --bench relays -- \
+    cargo test --release --package ekiden --test it leaks:: -- --nocapture
+kept default.txt cargo bench --package ekiden-studies --bench relays -- \
     --ekiden "$root/target/release/ekiden" --json "$root/$out/default.json"
 # every socket with cubic: bbr paces by timers, which costs every relay alike
 if [ "$(id -u)" = 0 ]; then
-    kept cubic.txt cargo bench --package ekiden-lab --bench relays -- --congestion cubic \
+    kept cubic.txt cargo bench --package ekiden-studies --bench relays -- --congestion cubic \
         --ekiden "$root/target/release/ekiden" --json "$root/$out/cubic.json"
 else
     echo "SKIPPED: the comparison with cubic needs root, for a network namespace of its own"

@@ -74,10 +74,10 @@ def prepare(args):
             if side == "near":
                 file.write('[upstream.far]\nurl = "tunnel://far"\n[[route]]\nthrough = ["far"]\n')
     down, up = spaced(args.told or args.rate), spaced(args.up)
-    invite = [EKIDEN, "relay", "invite", "--config", f"{args.work}/far.toml", "--name", "near"]
+    invite = [EKIDEN, "peer", "invite", "--config", f"{args.work}/far.toml", "--name", "near"]
     invite += ["--address", "far:4433", "--send", down, "--receive", up]
     token = subprocess.run(invite, check=True, capture_output=True, text=True).stdout.strip()
-    join = [EKIDEN, "relay", "join", "--config", f"{args.work}/near.toml", "--name", "far", token]
+    join = [EKIDEN, "peer", "join", "--config", f"{args.work}/near.toml", "--name", "far", token]
     subprocess.run(join, check=True, capture_output=True)
 
 

@@ -48,7 +48,7 @@ ekiden)
     simulate() { cargo bench -q -p ekiden-simulator --bench dumbbell -- "$@" | grep tool; }
     ;;
 *)
-    echo "$0: «$tool» is none of ns2, ns3 and ekiden" >&2
+    echo "$0: "$tool" is none of ns2, ns3 and ekiden" >&2
     exit 2
     ;;
 esac

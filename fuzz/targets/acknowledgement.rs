@@ -2,7 +2,7 @@
 //! and never by what stands behind it.
 #![no_main]
 
-use ekiden_model::link::{Bound, Discipline, is_acknowledgement};
+use ekiden_model::network::link::{Bound, Discipline, is_acknowledgement};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

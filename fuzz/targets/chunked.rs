@@ -4,9 +4,9 @@
 //! The first bytes of the input say where to cut: a count, then so many lengths.
 #![no_main]
 
-use ekiden_proxy::http::BadMessage;
-use ekiden_proxy::http::chunked::{Chunked, Output};
-use ekiden_proxy::http::head::Limits;
+use ekiden_proxy::wire::http::BadMessage;
+use ekiden_proxy::wire::http::chunked::{Chunked, Output};
+use ekiden_proxy::wire::http::head::Limits;
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { bytes: 512, fields: 8 };

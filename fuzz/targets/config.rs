@@ -1,7 +1,7 @@
 //! A configuration: whatever the text, problems with places and no panic; and no password in them.
 #![no_main]
 
-use ekiden::config::{read, render_all, show, show_json};
+use ekiden_config::{read, render_all, show, show_json};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -2,9 +2,9 @@
 //! and what is passed on reads back as what was meant.
 #![no_main]
 
-use ekiden_proxy::http::head::{Limits, Version, read_request};
-use ekiden_proxy::http::target::{self, Target};
-use ekiden_proxy::http::{body, fields};
+use ekiden_proxy::wire::http::head::{Limits, Version, read_request};
+use ekiden_proxy::wire::http::target::{self, Target};
+use ekiden_proxy::wire::http::{body, fields};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { bytes: 4096, fields: 32 };
@@ -55,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!((length, again.version), (written.len(), Version::Http11));
     assert_eq!(body::of_request(&again), Ok(framed));
     let absolute = format!("http://{authority}/");
-    let again = ekiden_proxy::http::head::Request { target: absolute, ..again };
+    let again = ekiden_proxy::wire::http::head::Request { target: absolute, ..again };
     match target::of_request(&again) {
         Ok(Target::Forward { destination: same, .. }) => assert_eq!(same, destination),
         other => panic!("{other:?}"),

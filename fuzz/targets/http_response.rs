@@ -1,9 +1,9 @@
 //! A response head as a server sends it.
 #![no_main]
 
-use ekiden_proxy::http::body::{self, Body};
-use ekiden_proxy::http::fields;
-use ekiden_proxy::http::head::{Limits, read_response};
+use ekiden_proxy::wire::http::body::{self, Body};
+use ekiden_proxy::wire::http::fields;
+use ekiden_proxy::wire::http::head::{Limits, read_response};
 use libfuzzer_sys::fuzz_target;
 
 const LIMITS: Limits = Limits { bytes: 4096, fields: 32 };

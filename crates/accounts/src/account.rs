@@ -1,4 +1,4 @@
-//! A household as it is written down: its devices, and what it may do.
+//! An account as it is stored: its devices and its limits.
 
 use crate::hours::Hours;
 use crate::period::{Calendar, Quota};
@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A household's number: given once, never given again.
+/// An account's number, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AccountId(pub i64);
@@ -20,29 +20,29 @@ impl fmt::Display for AccountId {
     }
 }
 
-/// A household.
+/// An account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Its number; 0 before it is stored.
     pub id: AccountId,
-    /// Its name, by which the operator knows it; no two have the same.
+    /// Its unique name.
     pub name: String,
-    /// By what it is known; none: it cannot come in.
+    /// Its devices; without any it cannot connect.
     pub devices: Vec<Device>,
-    /// What it may do.
+    /// Its limits.
     pub attributes: Attributes,
 }
 
-/// One of a household's devices.
+/// One of an account's devices.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What it is called within the household.
+    /// Its name within the account.
     pub name: String,
-    /// By what it is known.
+    /// How it is recognized.
     pub credential: Credential,
 }
 
-/// By what a device is known. No two devices of any household are known by the same.
+/// How a device is recognized. Credentials are unique across accounts.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Credential {
@@ -55,80 +55,83 @@ pub enum Credential {
     },
     /// The addresses it comes from. Of several prefixes that hold an address the longest counts.
     Prefix(IpNet),
-    /// The relay out of whose tunnel it comes.
-    Relay(String),
+    /// The peer whose tunnel it comes through.
+    #[serde(alias = "relay")]
+    Peer(String),
 }
 
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // a hash is a password to whoever has time
+        // a hash can be turned into a password, given time
         match self {
             Self::Password { user, .. } => {
                 f.debug_struct("Password").field("user", user).finish_non_exhaustive()
             }
             Self::Prefix(net) => f.debug_tuple("Prefix").field(net).finish(),
-            Self::Relay(name) => f.debug_tuple("Relay").field(name).finish(),
+            Self::Peer(name) => f.debug_tuple("Peer").field(name).finish(),
         }
     }
 }
 
 impl Credential {
     /// The kind, and what no two of that kind share, as they are stored.
-    #[must_use]
     pub fn identity(&self) -> (&'static str, String) {
         match self {
             Self::Password { user, .. } => ("password", user.clone()),
             Self::Prefix(net) => ("prefix", net.trunc().to_string()),
-            Self::Relay(name) => ("relay", name.clone()),
+            Self::Peer(name) => ("peer", name.clone()),
         }
     }
 }
 
-/// What happens to a household whose quota is spent.
+/// The action when an account's quota is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum WhenSpent {
-    /// It goes on at [`Attributes::slower`]. The default.
+pub enum OnQuotaExceeded {
+    /// Continue at [`Attributes::throttle_rate`]. The default.
     #[default]
-    Slower,
-    /// Nothing of it is carried until the next period.
+    #[serde(alias = "slower")]
+    Throttle,
+    /// Drop everything until the next period.
     Cut,
 }
 
-/// What a household may do. What is `None` is not limited.
+/// An account's limits. `None` is unlimited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attributes {
-    /// The most towards it.
+    /// Maximum rate towards it.
     pub down: Option<Rate>,
-    /// The most from it.
+    /// Maximum rate from it.
     pub up: Option<Rate>,
-    /// Its share beside others' where the relay's own rate is full; 1 to 1000, default 1.
+    /// Share of the relay's own rate when that is full; 1 to 1000, default 1.
     pub weight: u32,
     /// Bytes, both directions together, in a period.
     pub quota: Option<Quota>,
     /// The time zone of periods, hours and expiry, as in the IANA's database; default `UTC`.
     pub zone: String,
-    /// The day on which a week (1 Monday to 7) or a month (1 to 31) of the quota begins; default 1. In
-    /// shorter months the last day stands for those that are missing.
+    /// The day on which a week (1 Monday to 7) or a month (1 to 31) of the quota begins, default 1;
+    /// the last day of a shorter month.
     pub reset_day: u8,
-    /// What happens when the quota is spent.
-    pub when_spent: WhenSpent,
-    /// The rate, each direction, of a household whose quota is spent; default 256 kbit/s.
-    pub slower: Rate,
-    /// Connections at once.
+    /// The action when the quota is used up.
+    #[serde(alias = "when_spent")]
+    pub on_quota_exceeded: OnQuotaExceeded,
+    /// Rate of each direction after the quota is used up; default 256 kbit/s.
+    #[serde(alias = "slower")]
+    pub throttle_rate: Rate,
+    /// Maximum number of simultaneous connections.
     pub connections: Option<u32>,
-    /// New connections in a second.
+    /// Maximum number of new connections per second.
     pub connects_per_second: Option<u32>,
-    /// The last day on which it may come in.
+    /// The last day of use.
     pub expires: Option<Date>,
-    /// Where it may go, as patterns; none: wherever the rules let it.
+    /// Allowed destinations, as patterns; empty: all that the rules allow.
     pub allow: Vec<String>,
-    /// Where it may not go, as patterns; counts before `allow`.
+    /// Denied destinations, as patterns; checked before `allow`.
     pub deny: Vec<String>,
-    /// The hours of the week in which it may come in.
+    /// The hours of the week in which it may connect.
     pub hours: Option<Hours>,
-    /// Nothing of it is let in.
+    /// Reject all its clients.
     pub disabled: bool,
 }
 
@@ -141,8 +144,8 @@ impl Default for Attributes {
             quota: None,
             zone: "UTC".to_owned(),
             reset_day: 1,
-            when_spent: WhenSpent::Slower,
-            slower: Rate::from_bits_per_second(256_000),
+            on_quota_exceeded: OnQuotaExceeded::Throttle,
+            throttle_rate: Rate::from_bits_per_second(256_000),
             connections: None,
             connects_per_second: None,
             expires: None,
@@ -154,35 +157,27 @@ impl Default for Attributes {
     }
 }
 
-/// Why a household may not come in now; the message goes to its user.
+/// Why an account may not connect now; the message goes to its user.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
 pub enum Barred {
-    /// The operator switched it off.
-    #[error("this account is disabled; ask whoever runs this relay")]
+    #[error("this account is disabled; ask the operator of this relay")]
     Disabled,
-    /// It has ended.
-    #[error("this account ended on {0}; ask whoever runs this relay")]
+    #[error("this account expired on {0}; ask the operator of this relay")]
     Expired(Date),
-    /// Not at this time of the week.
-    #[error("this account may be used at {0} only")]
+    #[error("this account is limited to these hours: {0}")]
     Hours(Hours),
 }
 
 impl Attributes {
-    /// When its periods begin and end, and which day and hour it is there.
-    ///
-    /// # Errors
-    /// An unknown time zone, a day that is none.
+    /// The calendar of its periods, in its time zone. Errors: an unknown time zone, an invalid day.
     pub fn calendar(&self) -> Result<Calendar, crate::BadPeriod> {
         let period = self.quota.map_or(crate::Period::Month, |quota| quota.period);
         Calendar::new(period, &self.zone, self.reset_day)
     }
 
-    /// Whether it may come in at `now`. With a time zone that this machine does not know, hours and expiry
-    /// are those of UTC.
-    ///
-    /// # Errors
-    /// Why not.
+    /// Whether it may come in at `now`, or why not. Hours and expiry in an unknown time zone are
+    /// UTC's.
     pub fn may_come_in(&self, now: Timestamp) -> Result<(), Barred> {
         if self.disabled {
             return Err(Barred::Disabled);
@@ -204,7 +199,6 @@ impl Attributes {
     }
 
     /// The quota's bytes, where there is one.
-    #[must_use]
     pub fn quota_bytes(&self) -> Option<Bytes> {
         self.quota.map(|quota| quota.bytes)
     }
@@ -212,20 +206,16 @@ impl Attributes {
 
 /// Why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
 pub enum BadName {
-    /// A household or a device.
-    #[error("«{0}» is no name: 1 to 63 letters, digits, `-`, `_`, `.` and `@`")]
+    #[error("invalid name \"{0}\": use 1 to 63 letters, digits, `-`, `_`, `.` and `@`")]
     Name(String),
-    /// A user.
     #[error("a user's name has 1 to 255 bytes, no colon and no control characters")]
     User,
 }
 
 impl Account {
-    /// Checks the name of a household or a device.
-    ///
-    /// # Errors
-    /// [`BadName::Name`].
+    /// Checks the name of an account or a device.
     pub fn check_name(name: &str) -> Result<(), BadName> {
         let fine = (1..=63).contains(&name.len())
             && name.chars().all(|c| c.is_alphanumeric() || "-_.@".contains(c));
@@ -233,9 +223,6 @@ impl Account {
     }
 
     /// Checks the name of a user.
-    ///
-    /// # Errors
-    /// [`BadName::User`].
     pub fn check_user(name: &str) -> Result<(), BadName> {
         let fine =
             (1..=255).contains(&name.len()) && name.chars().all(|c| c != ':' && !c.is_control());
@@ -252,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_day_is_a_day_there_and_not_here() {
+    fn expires_by_the_account_s_own_calendar() {
         let tokyo = Attributes {
             expires: Some("2026-11-30".parse().unwrap()),
             zone: "Asia/Tokyo".into(),
@@ -264,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn disabled_counts_before_all() {
+    fn disabled_takes_precedence() {
         let off = Attributes { disabled: true, ..Attributes::default() };
         assert_eq!(off.may_come_in(at("2026-01-01T00:00:00Z")), Err(Barred::Disabled));
         assert_eq!(Attributes::default().may_come_in(at("2026-01-01T00:00:00Z")), Ok(()));
     }
 
     #[test]
-    fn attributes_are_written_for_people_and_read_back() {
+    fn attributes_round_trip_as_readable_text() {
         let text = r#"{"down":"5 Mbit/s","quota":"20 GB/month","hours":"mon-fri 06:00-22:00"}"#;
         let read: Attributes = serde_json::from_str(text).unwrap();
         assert_eq!(read.down, Some("5 Mbit/s".parse().unwrap()));
@@ -282,10 +269,22 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn checks_names() {
         assert!(Account::check_name("tanaka-3").is_ok());
         assert!(Account::check_name("").is_err() && Account::check_name("a b").is_err());
         assert!(Account::check_user("anna@island").is_ok());
         assert!(Account::check_user("a:b").is_err() && Account::check_user("a\n").is_err());
+    }
+
+    #[test]
+    fn reads_attributes_and_devices_of_earlier_versions() {
+        let text = r#"{"when_spent":"cut","slower":"1 Mbit/s"}"#;
+        let read: Attributes = serde_json::from_str(text).unwrap();
+        assert_eq!(read.on_quota_exceeded, OnQuotaExceeded::Cut);
+        assert_eq!(read.throttle_rate, "1 Mbit/s".parse().unwrap());
+        let slower: Attributes = serde_json::from_str(r#"{"when_spent":"slower"}"#).unwrap();
+        assert_eq!(slower.on_quota_exceeded, OnQuotaExceeded::Throttle);
+        let peer: Credential = serde_json::from_str(r#"{"relay":"ship"}"#).unwrap();
+        assert_eq!(peer, Credential::Peer("ship".into()));
     }
 }

@@ -1,11 +1,11 @@
-//! Who has guessed wrong waits, longer each time. A pure value: it is told the time.
+//! Exponential back-off after wrong guesses. A pure value: time is an argument.
 
 use ekiden_model::units::{Span, Time};
 use std::collections::BTreeMap;
 
 /// How much is forgiven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct BackoffLimits {
     /// Failures without any wait.
     pub free: u32,
     /// The wait after the next one; each further failure doubles it.
@@ -21,7 +21,7 @@ pub struct Patience {
 /// Failures by whom they are held against.
 #[derive(Debug)]
 pub struct Backoff<K> {
-    patience: Patience,
+    patience: BackoffLimits,
     known: BTreeMap<K, Failures>,
 }
 
@@ -34,20 +34,18 @@ struct Failures {
 
 impl<K: Ord + Clone> Backoff<K> {
     /// Nobody has failed yet.
-    #[must_use]
-    pub const fn new(patience: Patience) -> Self {
+    pub const fn new(patience: BackoffLimits) -> Self {
         Self { patience, known: BTreeMap::new() }
     }
 
     /// How long `who` has still to wait; zero for who may try.
-    #[must_use]
     pub fn wait(&self, now: Time, who: &K) -> Span {
         self.known.get(who).map_or(Span::ZERO, |failures| failures.until.since(now))
     }
 
     /// `who` guessed wrong, for so many times now.
     pub fn on_failure(&mut self, now: Time, who: &K) -> u32 {
-        let Patience { free, first, most, forget, remembered } = self.patience;
+        let BackoffLimits { free, first, most, forget, remembered } = self.patience;
         if !self.known.contains_key(who) && self.known.len() >= remembered {
             self.make_room(now);
         }
@@ -84,7 +82,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const PATIENCE: Patience = Patience {
+    const PATIENCE: BackoffLimits = BackoffLimits {
         free: 3,
         first: Span::from_secs(1),
         most: Span::from_secs(60),
@@ -97,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn three_are_free_and_then_it_doubles() {
+    fn doubles_after_the_free_failures() {
         let mut backoff = Backoff::new(PATIENCE);
         let mut waits = Vec::new();
         for _ in 0..12 {
@@ -110,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_while_all_is_forgotten() {
+    fn forgets_old_failures() {
         let mut backoff = Backoff::new(PATIENCE);
         for _ in 0..9 {
             backoff.on_failure(at(0), &"a");
@@ -121,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_stays_within_its_bounds(who in prop::collection::vec(0_u8..20, 1..200)) {
+        fn stays_within_its_bounds(who in prop::collection::vec(0_u8..20, 1..200)) {
             let mut backoff = Backoff::new(PATIENCE);
             for (second, who) in who.iter().enumerate() {
                 backoff.on_failure(at(second as u64), who);

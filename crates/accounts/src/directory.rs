@@ -1,13 +1,14 @@
-//! All households as they stood at one moment, in memory: what a connection asks.
+//! All accounts as they stood at one moment, in memory: what a connection asks.
 
 use crate::account::{Account, AccountId, Credential};
 use ipnet::IpNet;
+use prefix_trie::joint::JointPrefixMap;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A snapshot of all households. It does not change; a newer one takes its place.
+/// A snapshot of all accounts. It does not change; a newer one takes its place.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     version: i64,
@@ -15,20 +16,17 @@ pub struct Directory {
     /// By user, and which of its devices.
     users: HashMap<String, (AccountId, usize)>,
     relays: HashMap<String, AccountId>,
-    /// By family (IPv6 or not) and length; the longest of a family last.
-    prefixes: BTreeMap<(bool, u8), HashMap<IpNet, AccountId>>,
+    prefixes: JointPrefixMap<IpNet, AccountId>,
 }
 
-/// A snapshot as it is kept on disk.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct SavedDirectory {
     version: i64,
     accounts: Vec<Account>,
 }
 
 impl Directory {
-    /// The households of a version of the database.
-    #[must_use]
+    /// The accounts of a version of the database.
     pub fn new(version: i64, accounts: Vec<Account>) -> Self {
         let mut directory = Self { version, ..Self::default() };
         for account in accounts {
@@ -38,13 +36,11 @@ impl Directory {
                     Credential::Password { user, .. } => {
                         directory.users.insert(user.clone(), (id, index));
                     }
-                    Credential::Relay(name) => {
+                    Credential::Peer(name) => {
                         directory.relays.insert(name.clone(), id);
                     }
                     Credential::Prefix(net) => {
-                        let net = net.trunc();
-                        let length = (net.addr().is_ipv6(), net.prefix_len());
-                        directory.prefixes.entry(length).or_default().insert(net, id);
+                        directory.prefixes.insert(net.trunc(), id);
                     }
                 }
             }
@@ -54,69 +50,56 @@ impl Directory {
     }
 
     /// The database's version: it grows with every change.
-    #[must_use]
     pub const fn version(&self) -> i64 {
         self.version
     }
 
-    /// Every household, by number.
+    /// Every account, by number.
     pub fn accounts(&self) -> impl Iterator<Item = &Arc<Account>> {
         self.accounts.values()
     }
 
     /// How many there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.accounts.len()
     }
 
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.accounts.is_empty()
     }
 
-    /// A household by its number.
-    #[must_use]
+    /// An account by its number.
     pub fn get(&self, id: AccountId) -> Option<&Arc<Account>> {
         self.accounts.get(&id)
     }
 
-    /// The household with a device of this user, and by what that is known.
-    #[must_use]
+    /// The account with a device of this user, and by what that is known.
     pub fn by_user(&self, user: &str) -> Option<(&Arc<Account>, &Credential)> {
         let (id, index) = self.users.get(user)?;
         let account = self.accounts.get(id)?;
         Some((account, &account.devices.get(*index)?.credential))
     }
 
-    /// The household at an address: of several prefixes that hold it, the longest.
-    #[must_use]
+    /// The account at an address: of several prefixes that hold it, the longest.
     pub fn by_address(&self, address: IpAddr) -> Option<&Arc<Account>> {
-        let address = address.to_canonical();
-        let family = address.is_ipv6();
-        let lengths = self.prefixes.range((family, 0)..=(family, 128)).rev();
-        let mut found = lengths.filter_map(|((_, length), nets)| {
-            let net = IpNet::new(address, *length).ok()?.trunc();
-            self.accounts.get(nets.get(&net)?)
-        });
-        found.next()
+        let (_, id) = self.prefixes.get_lpm(&address.to_canonical().into())?;
+        self.accounts.get(id)
     }
 
-    /// The household behind a relay.
-    #[must_use]
-    pub fn by_relay(&self, relay: &str) -> Option<&Arc<Account>> {
+    /// The account behind a relay.
+    pub fn by_peer(&self, relay: &str) -> Option<&Arc<Account>> {
         self.accounts.get(self.relays.get(relay)?)
     }
 
-    pub(crate) fn to_keep(&self) -> Kept {
+    pub(crate) fn to_keep(&self) -> SavedDirectory {
         let accounts = self.accounts.values().map(|account| Account::clone(account)).collect();
-        Kept { version: self.version, accounts }
+        SavedDirectory { version: self.version, accounts }
     }
 }
 
-impl From<Kept> for Directory {
-    fn from(kept: Kept) -> Self {
+impl From<SavedDirectory> for Directory {
+    fn from(kept: SavedDirectory) -> Self {
         Self::new(kept.version, kept.accounts)
     }
 }
@@ -150,7 +133,7 @@ mod tests {
             vec![
                 account(1, &[net("100.64.0.0/10"), net("fd65::/16")]),
                 account(2, &[net("100.64.7.0/24")]),
-                account(3, &[net("100.64.7.9/32"), Credential::Relay("ship".into())]),
+                account(3, &[net("100.64.7.9/32"), Credential::Peer("ship".into())]),
             ],
         );
         let whose =
@@ -161,17 +144,17 @@ mod tests {
         assert_eq!(whose("100.65.0.1"), Some(1));
         assert_eq!(whose("fd65:1::1"), Some(1));
         assert_eq!((whose("192.0.2.1"), whose("2001:db8::1")), (None, None));
-        assert_eq!(directory.by_relay("ship").unwrap().id, AccountId(3));
-        assert!(directory.by_relay("shop").is_none());
+        assert_eq!(directory.by_peer("ship").unwrap().id, AccountId(3));
+        assert!(directory.by_peer("shop").is_none());
     }
 
     #[test]
-    fn what_is_kept_is_the_same_again() {
+    fn stored_accounts_read_back_unchanged() {
         let hash = "$argon2id$…".to_owned();
         let anna = Credential::Password { user: "anna".into(), hash };
         let before = Directory::new(9, vec![account(1, &[net("2001:db8::/48"), anna])]);
         let text = serde_json::to_string(&before.to_keep()).unwrap();
-        let after = Directory::from(serde_json::from_str::<Kept>(&text).unwrap());
+        let after = Directory::from(serde_json::from_str::<SavedDirectory>(&text).unwrap());
         assert_eq!(after.version(), 9);
         assert_eq!(after.get(AccountId(1)), before.get(AccountId(1)));
         assert!(after.by_user("anna").is_some() && after.by_user("otto").is_none());

@@ -1,12 +1,12 @@
-//! Hours of the week in which a household may come in.
+//! Hours of the week in which an account may come in.
 
 use jiff::civil::{Time, Weekday};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// Hours of the week, such as `mon-fri 06:00-22:00; sat,sun 08:00-24:00`; they hold at their first minute
-/// and no more at their last. Hours past midnight are written as those of two days.
+/// Hours of the week, such as `mon-fri 06:00-22:00; sat,sun 08:00-24:00`, without their last
+/// minute. Hours past midnight are written as those of two days.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hours(Vec<Window>);
 
@@ -22,7 +22,7 @@ struct Window {
 /// Why hours were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "«{text}» is no hours of the week: {why}; write them like «mon-fri 06:00-22:00; sat,sun 08:00-24:00»"
+    "\"{text}\" is no hours of the week: {why}; write them like \"mon-fri 06:00-22:00; sat,sun 08:00-24:00\""
 )]
 pub struct BadHours {
     text: String,
@@ -34,7 +34,6 @@ const MIDNIGHT: u16 = 24 * 60;
 
 impl Hours {
     /// Whether they hold on this day at this time.
-    #[must_use]
     pub fn hold(&self, day: Weekday, time: Time) -> bool {
         let day = 1_u8 << day.to_monday_zero_offset().rem_euclid(7);
         let minute =

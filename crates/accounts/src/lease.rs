@@ -1,12 +1,11 @@
-//! A quota that several relays share, in slices: each relay may carry what it was granted, and asks for
-//! more in time. Pure values; the database is where grants are added up.
+//! A quota that several relays share, in slices: each relay may carry what it was granted, and asks
+//! for more in time. Pure values; the database adds grants up.
 //!
-//! What all relays were granted is never more than the quota. Until a relay has heard that there is no more,
-//! it may carry one slice beyond what it was granted, so that nobody is taken for spent while it is asked for, or while
-//! the database is away: at most one slice a relay is carried beyond the quota, and it is paid back out of
-//! what is granted next.
+//! Grants never exceed the quota. Until a relay hears that there is no more, it may carry one slice
+//! ahead, so that nobody counts as spent while it asks or the database is away. That slice is paid
+//! back out of the next grant.
 
-/// What one relay may carry for one household in one period. All amounts are bytes since the period began.
+/// What one relay may carry for one account in one period. All amounts are bytes since the period began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
     slice: u64,
@@ -16,8 +15,7 @@ pub struct Lease {
     exhausted: bool,
 }
 
-/// Slices of a quota: so many that a relay holding some unused matters little, and so few that they are
-/// seldom asked for.
+/// Slices of a quota: an idle relay's matters little, and few are asked for.
 const SLICES: u64 = 64;
 /// The smallest slice, 1 MiB: asking takes a moment, in which a fast connection moves as much.
 const SMALLEST: u64 = 1 << 20;
@@ -26,14 +24,12 @@ const LARGEST: u64 = 1 << 30;
 
 impl Lease {
     /// A lease out of a quota of so many bytes; nothing is granted yet.
-    #[must_use]
     pub fn new(quota: u64) -> Self {
         let slice = (quota / SLICES).clamp(SMALLEST, LARGEST);
         Self { slice, granted: 0, used: 0, exhausted: false }
     }
 
     /// Bytes in a slice.
-    #[must_use]
     pub const fn slice(&self) -> u64 {
         self.slice
     }
@@ -45,42 +41,36 @@ impl Lease {
         }
     }
 
-    /// The database answered: so much is granted altogether. It may be less than before, when the quota was
-    /// lowered.
+    /// The database's grant in total, perhaps less than before, when the quota was lowered.
     pub const fn on_granted(&mut self, granted: u64) {
         self.exhausted = granted < self.used.saturating_add(self.slice / 2);
         self.granted = granted;
     }
 
     /// Whether more should be asked for: less than half a slice is left.
-    #[must_use]
     pub const fn wants(&self) -> bool {
         self.used.saturating_add(self.slice / 2) > self.granted
     }
 
     /// What this relay may carry until the period ends, all it has carried included.
-    #[must_use]
     pub const fn may(&self) -> u64 {
         let ahead = if self.exhausted { 0 } else { self.slice };
         self.granted.saturating_add(ahead)
     }
 
     /// Whether nothing more was to be had when it was asked for last.
-    #[must_use]
     pub const fn is_exhausted(&self) -> bool {
         self.exhausted
     }
 
     /// What is left of that.
-    #[must_use]
     pub const fn left(&self) -> u64 {
         self.may().saturating_sub(self.used)
     }
 }
 
-/// What a relay is granted altogether when it asks: what it had, or what it used if that is more, and a
-/// slice as far as the quota goes, `others` being what all other relays were granted. Amounts are bytes.
-#[must_use]
+/// A relay's total grant when it asks: what it had, or used if more, and a slice as far as the
+/// quota goes; `others` is all other relays' grant. Bytes.
 pub fn share_out(quota: u64, others: u64, granted: u64, used: u64, slice: u64) -> u64 {
     let most = quota.saturating_sub(others);
     let wanted = if used.saturating_add(slice / 2) > granted {

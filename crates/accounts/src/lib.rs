@@ -1,36 +1,47 @@
-//! Households: who may use the relay, by which device they are known, what they may do, and what they
-//! have used.
+//! Accounts: who may use the relay, by which devices they are recognized, what they may do, and how
+//! much they have used.
 //!
-//! A [`Store`] is a database: SQLite in a folder, or PostgreSQL that several relays share. A [`Keeper`]
-//! watches it and keeps a [`Directory`] in memory, which is all that a connection ever asks; so the
-//! database may be slow or away, and those who were known stay known. What is used goes into a
-//! [`Journal`] on this machine first and is settled into the database afterwards.
+//! A [`Store`] is a database: SQLite in a folder, or PostgreSQL that several relays share. An
+//! [`AccountSync`] polls it and keeps a [`Directory`] in memory, which connections ask, so known
+//! accounts stay usable while the database is unreachable. Usage goes to a local [`Journal`] first,
+//! and into the database later.
 //!
-//! It never listens, relays or limits anything: doors and limits are `proxy`'s. It knows nothing of
-//! routes or configuration files; destinations are patterns as text here.
+//! This crate never listens, relays or limits anything; the proxy does. It knows no routes and no
+//! configuration file: destinations are patterns kept as text.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))] // a test may fail loudly
 
 mod account;
-mod attempts;
 mod backoff;
+mod change;
 mod directory;
-mod hashing;
+mod hasher;
 mod hours;
 mod journal;
-mod keeper;
 mod lease;
+mod login;
 mod password;
 mod period;
 mod store;
+mod sync;
+mod usage;
 
-pub use account::{Account, AccountId, Attributes, BadName, Barred, Credential, Device, WhenSpent};
-pub use attempts::{Attempts, Verdict};
-pub use backoff::{Backoff, Patience};
+pub use crate::login::{LoginAttempts, LoginVerdict};
+pub use crate::sync::{AccountSync, QuotaShare, SyncError, SyncStatus};
+pub use account::{
+    Account, AccountId, Attributes, BadName, Barred, Credential, Device, OnQuotaExceeded,
+};
+pub use backoff::{Backoff, BackoffLimits};
+pub use change::{LOWEST_RATE, LimitChanges, NewDevices, check_rate, forget_devices};
 pub use directory::Directory;
 pub use hours::{BadHours, Hours};
 pub use journal::{Journal, JournalError, Total};
-pub use keeper::{Keeper, KeeperError, Part, Standing};
 pub use lease::{Lease, share_out};
 pub use password::{BadPassword, hash, matches};
 pub use period::{BadPeriod, Calendar, Period, Quota};
-pub use store::{Relay, Store, StoreError, Usage};
+pub use store::{FleetRelay, Store, StoreError, Usage};
+pub use usage::usage_since;
+
+/// Locks `mutex`, even after a panic while it was locked: each step leaves the state consistent.
+fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

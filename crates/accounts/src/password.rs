@@ -18,8 +18,8 @@ const LONGEST: usize = 255;
 
 /// Why a password was refused, or could not be hashed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
 pub enum BadPassword {
-    /// Not of a length that can be used.
     #[error("a password has 8 to 255 bytes, and this one {0}")]
     Length(usize),
     /// Control characters, which no client sends alike.
@@ -36,10 +36,7 @@ fn argon2() -> Result<Argon2<'static>, BadPassword> {
     Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
 }
 
-/// The hash of a new password, in the PHC string format with its own salt. Takes some 20 ms of one core.
-///
-/// # Errors
-/// [`BadPassword`].
+/// The hash of a new password, in the PHC string format with its own salt; some 20 ms of one core.
 pub fn hash(password: &str) -> Result<String, BadPassword> {
     if !(SHORTEST..=LONGEST).contains(&password.len()) {
         return Err(BadPassword::Length(password.len()));
@@ -57,7 +54,6 @@ pub fn hash(password: &str) -> Result<String, BadPassword> {
 }
 
 /// Whether a password is the one that was hashed. Takes as long as [`hash`], whatever the answer.
-#[must_use]
 pub fn matches(password: &str, hash: &str) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else { return false };
     argon2().is_ok_and(|argon2| argon2.verify_password(password.as_bytes(), &hash).is_ok())
@@ -79,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused() {
+    fn refuses_passwords_that_cannot_be_sent() {
         assert_eq!(hash("short"), Err(BadPassword::Length(5)));
         assert_eq!(hash(&"x".repeat(256)), Err(BadPassword::Length(256)));
         assert_eq!(hash("with\nnewline"), Err(BadPassword::Control));

@@ -1,4 +1,4 @@
-//! Periods of a quota: days, weeks and months of the household's own time zone, as its calendar has them.
+//! Periods of a quota: days, weeks and months of the account's own time zone, as its calendar has them.
 
 use ekiden_model::units::Bytes;
 use jiff::civil::Date;
@@ -32,17 +32,14 @@ pub struct Quota {
 
 /// Why a period, a quota or a calendar was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
 pub enum BadPeriod {
-    /// Not one of the words.
-    #[error("«{0}» is no period: day, week, month or never")]
+    #[error("\"{0}\" is no period: day, week, month or never")]
     Word(String),
-    /// Not a size.
     #[error("{0}")]
     Size(String),
-    /// This machine does not know it.
-    #[error("«{0}» is no time zone that is known here; write it like Asia/Tokyo or UTC")]
+    #[error("\"{0}\" is no time zone that is known here; write it like Asia/Tokyo or UTC")]
     Zone(String),
-    /// Not a day on which such a period can begin.
     #[error("day {0} is none: 1 (Monday) to 7 for a week, 1 to 31 for a month")]
     Day(u8),
 }
@@ -108,7 +105,7 @@ impl<'de> Deserialize<'de> for Quota {
     }
 }
 
-/// When a household's periods begin.
+/// When an account's periods begin.
 #[derive(Debug, Clone)]
 pub struct Calendar {
     period: Period,
@@ -118,9 +115,6 @@ pub struct Calendar {
 
 impl Calendar {
     /// Periods of a time zone; `day` is where a week (1 Monday to 7) or month (1 to 31) begins.
-    ///
-    /// # Errors
-    /// [`BadPeriod::Zone`], [`BadPeriod::Day`].
     pub fn new(period: Period, zone: &str, day: u8) -> Result<Self, BadPeriod> {
         let found = TimeZone::get(zone).map_err(|_| BadPeriod::Zone(zone.to_owned()))?;
         let most = match period {
@@ -134,14 +128,12 @@ impl Calendar {
     }
 
     /// The moment at which the period that holds `now` began; 1970 for one that never begins anew.
-    #[must_use]
     pub fn begun(&self, now: Timestamp) -> Timestamp {
         let today = now.to_zoned(self.zone.clone()).date();
         self.first_day(today).and_then(|day| self.midnight(day)).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     /// The moment at which the next period begins; `None` for one that never begins anew.
-    #[must_use]
     pub fn next(&self, now: Timestamp) -> Option<Timestamp> {
         let first = self.first_day(now.to_zoned(self.zone.clone()).date())?;
         let next = match self.period {
@@ -205,7 +197,7 @@ mod tests {
         for text in ["20 GB/month", "1500 MB/day", "3 TB", "8 MiB/week", "123 B/day"] {
             assert_eq!(text.parse::<Quota>().unwrap().to_string(), text);
         }
-        assert!("20 GB/year".parse::<Quota>().unwrap_err().to_string().contains("«year»"));
+        assert!("20 GB/year".parse::<Quota>().unwrap_err().to_string().contains("\"year\""));
         assert!("20/month".parse::<Quota>().is_err());
     }
 
@@ -232,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn where_summer_begins_at_midnight_the_day_begins_at_one() {
+    fn days_begin_at_one_if_summer_time_begins_at_midnight() {
         // Cairo 2026: 24 April, 0:00 becomes 1:00
         let day = calendar(Period::Day, "Africa/Cairo", 1);
         assert_eq!(day.begun(at("2026-04-24T12:00:00Z")), at("2026-04-23T22:00:00Z"));
@@ -247,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_calendar_is_refused() {
+    fn refuses_an_invalid_calendar() {
         assert_eq!(
             Calendar::new(Period::Day, "Mars/Base", 1).unwrap_err(),
             BadPeriod::Zone("Mars/Base".into())

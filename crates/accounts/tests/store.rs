@@ -3,18 +3,18 @@
 
 mod common;
 
-use common::{Postgres, household, prefix};
-use ekiden_accounts::{Credential, Hours, Relay, Store, StoreError, Total};
+use common::{Postgres, account, prefix};
+use ekiden_accounts::{Credential, FleetRelay, Hours, Store, StoreError, Total};
 
 /// All there is to ask of a database that is empty.
 async fn does_what_it_should(store: &Store) {
     let before = store.version().await.unwrap();
     let hash = "$argon2id$v=19$…".to_owned();
-    let mut tanaka = household("tanaka", Credential::Password { user: "anna".into(), hash });
+    let mut tanaka = account("tanaka", Credential::Password { user: "anna".into(), hash });
     tanaka.attributes.quota = Some("20 GB/month".parse().unwrap());
     tanaka.attributes.hours = Some("mon-fri 06:00-22:00".parse::<Hours>().unwrap());
     tanaka.id = store.add(&tanaka).await.unwrap();
-    let mut sato = household("sato", prefix("100.64.1.0/24"));
+    let mut sato = account("sato", prefix("100.64.1.0/24"));
     sato.id = store.add(&sato).await.unwrap();
     assert_ne!(tanaka.id, sato.id);
     let (version, accounts) = store.accounts().await.unwrap();
@@ -23,18 +23,20 @@ async fn does_what_it_should(store: &Store) {
     assert_eq!(store.account("tanaka").await.unwrap(), tanaka);
 
     // nothing of what is refused stays
-    assert!(matches!(store.add(&tanaka).await, Err(StoreError::Taken(name)) if name == "tanaka"));
+    assert!(
+        matches!(store.add(&tanaka).await, Err(StoreError::NameTaken(name)) if name == "tanaka")
+    );
     // a prefix is the same however it is written
-    let same = store.add(&household("suzuki", prefix("100.64.1.9/24"))).await;
-    assert!(matches!(same, Err(StoreError::Known { kind: "prefix", .. })), "{same:?}");
-    assert!(matches!(store.account("suzuki").await, Err(StoreError::Nobody(_))));
+    let same = store.add(&account("suzuki", prefix("100.64.1.9/24"))).await;
+    assert!(matches!(same, Err(StoreError::CredentialTaken { kind: "prefix", .. })), "{same:?}");
+    assert!(matches!(store.account("suzuki").await, Err(StoreError::NoSuchAccount(_))));
     assert_eq!(store.accounts().await.unwrap(), (version, accounts));
 
     let changed = store
         .change("sato", |account| {
             account.name = "satō".into();
             account.attributes.disabled = true;
-            account.devices[0].credential = Credential::Relay("ship".into());
+            account.devices[0].credential = Credential::Peer("ship".into());
             Ok(())
         })
         .await
@@ -58,26 +60,30 @@ async fn does_what_it_should(store: &Store) {
     assert_eq!(usage[0].name.as_deref(), Some("tanaka"));
     assert!(store.usage(101).await.unwrap().is_empty());
 
-    let relay =
-        |seen| Relay { id: "r1".into(), name: "harbour".into(), version: "0.1.0".into(), seen };
+    let relay = |seen| FleetRelay {
+        id: "r1".into(),
+        name: "harbour".into(),
+        version: "0.1.0".into(),
+        seen,
+    };
     store.seen(&relay(1000)).await.unwrap();
     store.seen(&relay(1005)).await.unwrap();
     assert_eq!(store.relays().await.unwrap(), [relay(1005)]);
 
     store.remove("tanaka").await.unwrap();
-    assert!(matches!(store.remove("tanaka").await, Err(StoreError::Nobody(_))));
+    assert!(matches!(store.remove("tanaka").await, Err(StoreError::NoSuchAccount(_))));
     // what it used is still written down, and its number is never given again
     let usage = store.usage(0).await.unwrap();
     assert_eq!((usage[0].account, usage[0].name.as_deref()), (tanaka.id, None));
-    let again = store.add(&household("tanaka", prefix("2001:db8::/48"))).await.unwrap();
+    let again = store.add(&account("tanaka", prefix("2001:db8::/48"))).await.unwrap();
     assert!(again > sato.id);
 }
 
 /// Three relays, one quota: what they are granted is the quota to the byte, and of one that is gone only what
 /// it used.
 async fn grants_what_there_is(store: &Store) {
-    let id = store.add(&household("shared", prefix("100.64.9.0/24"))).await.unwrap();
-    let seen = |name: &'static str, seen| Relay {
+    let id = store.add(&account("shared", prefix("100.64.9.0/24"))).await.unwrap();
+    let seen = |name: &'static str, seen| FleetRelay {
         id: name.into(),
         name: name.into(),
         version: String::new(),
@@ -96,7 +102,7 @@ async fn grants_what_there_is(store: &Store) {
     assert_eq!(ask("three", 0, 10_000).await, 300);
     assert_eq!(ask("three", 300, 10_000).await, 400);
     assert_eq!(ask("three", 400, 10_000).await, 400);
-    // «two», which said it used 10, is not heard of for ten minutes
+    // "two", which said it used 10, is not heard of for ten minutes
     store.seen(&seen("one", 20_000)).await.unwrap();
     store.seen(&seen("three", 20_000)).await.unwrap();
     assert_eq!(ask("three", 400, 20_000).await, 690);
@@ -133,7 +139,7 @@ async fn two_who_change_at_once_both_have_changed() {
         Store::in_folder(folder.path()).await.unwrap(),
         Store::in_folder(folder.path()).await.unwrap(),
     );
-    one.add(&household("h", prefix("100.64.0.0/24"))).await.unwrap();
+    one.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
     let add = |store: Store| async move {
         for _ in 0..20 {
             let change = store.change("h", |account| {

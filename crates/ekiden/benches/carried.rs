@@ -1,15 +1,16 @@
-//! What a household's bytes take of a core: downloads by curl through a relay with accounts, in the clear and within TLS,
+//! What an account's bytes take of a core: downloads by curl through a relay with accounts, in the clear and within TLS,
 //! against the processor time that the relay used.
 //!
 //! `cargo bench -p ekiden --bench carried [GIB]`: 5 rounds of each; 2 GiB a round unless said.
 #![allow(clippy::unwrap_used)] // a measurement that cannot go on panics
 
-#[path = "../tests/households/mod.rs"]
-mod households;
+#[path = "../tests/it/accounts/mod.rs"]
+mod accounts;
 
+use accounts::Accounts;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use households::{Daemon, Place};
+use ekiden_testkit::Daemon;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -50,7 +51,7 @@ fn server(bytes: u64) -> SocketAddr {
     address
 }
 
-/// A certificate for «localhost» and its key.
+/// A certificate for "localhost" and its key.
 fn certificate(folder: &Path) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let pem = |label: &str, bytes: &[u8]| {
@@ -91,21 +92,21 @@ fn carried(
 
 fn main() {
     let gib = std::env::args().filter_map(|text| text.parse().ok()).next().unwrap_or(2);
-    let place = Place::new();
-    certificate(place.path());
-    let folder = place.path().display();
-    place.configure(&format!(
+    let accounts = Accounts::new();
+    certificate(accounts.path());
+    let folder = accounts.path().display();
+    accounts.configure(&format!(
         "[accounts]\nenabled = true\n[tls]\ncertificate = \"{folder}/c.pem\"\nkey = \"{folder}/k.pem\"\n"
     ));
-    place.did(&["add", "home", "--user", "anna", "--password-stdin"], "right password\n");
-    let daemon = place.serve();
+    accounts.account(&["add", "home", "--user", "anna", "--password-stdin"], "right password\n");
+    let daemon = accounts.serve();
     println!("{gib} GiB of an account's downloads by CONNECT, medians of {ROUNDS}");
     println!("{:<12}{:>8}{:>20}", "client", "at once", "GB per CPU-second");
     for (name, scheme) in [("in the clear", "http"), ("TLS 1.3", "https")] {
         for at_once in [1, 8] {
             let bytes = (gib << 30) / at_once;
             let to = server(bytes);
-            let round = |_| carried(&daemon, place.path(), scheme, to, at_once, bytes);
+            let round = |_| carried(&daemon, accounts.path(), scheme, to, at_once, bytes);
             let mut rounds: Vec<f64> = (0..ROUNDS).map(round).collect();
             rounds.sort_by(f64::total_cmp);
             println!("{name:<12}{at_once:>8}{:>20.2}", rounds[ROUNDS / 2]);

@@ -1,15 +1,16 @@
-//! What a flood of wrong passwords costs somebody who is known: a relay with accounts, a household's requests with and
+//! What a flood of wrong passwords costs somebody who is known: a relay with accounts, an account's requests with and
 //! without 1,000 guesses a second in turns, and what the relay takes of a core.
 //!
 //! `[EKIDEN_BIN=…] cargo bench -p ekiden --bench passwords [SECONDS]`: about 4 × 5 × 2 × (SECONDS + 0.3); 2 unless said.
 #![allow(clippy::unwrap_used)] // a measurement that cannot go on panics
 
-#[path = "../tests/households/mod.rs"]
-mod households;
+#[path = "../tests/it/accounts/mod.rs"]
+mod accounts;
 
+use accounts::{ANNA, Accounts};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use households::{ANNA, Daemon, Place};
+use ekiden_testkit::Daemon;
 use socket2::{Domain, Socket, Type};
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Guesses a second, from so many threads.
 const GUESSES: u64 = 1_000;
 const THREADS: u64 = 4;
-/// Between two requests of the household: one on a connection that is kept, one on a new one, in turns.
+/// Between two requests of the account: one on a connection that is kept, one on a new one, in turns.
 const EVERY: Duration = Duration::from_millis(2);
 /// How long who guesses keeps a connection open.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -61,7 +62,7 @@ impl Flood {
     /// The `nth` guess, said and not waited for.
     fn guess(self, relay: SocketAddr, nth: u64) -> Option<TcpStream> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-        // far from the household's own
+        // far from the account's own
         let [_, a, b, c] = u32::try_from(nth % self.addresses).unwrap().to_be_bytes();
         let from = Ipv4Addr::new(127, 64 + a, b, c);
         socket.bind(&SocketAddr::new(from.into(), 0).into()).unwrap();
@@ -151,7 +152,7 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// One request of the household; how long it took, in microseconds.
+/// One request of the account; how long it took, in microseconds.
 fn request(stream: &mut TcpStream, begun: Instant, to: SocketAddr) -> f64 {
     write!(stream, "GET http://{to}/ HTTP/1.1\r\nHost: {to}\r\n{ANNA}\r\n").unwrap();
     let mut answer = read_head(stream).unwrap();
@@ -170,7 +171,7 @@ fn connect(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The household's requests for so long: microseconds on kept connections and on new ones.
+/// The account's requests for so long: microseconds on kept connections and on new ones.
 fn requests(relay: SocketAddr, to: SocketAddr, time: Duration) -> [Vec<f64>; 2] {
     let mut kept = connect(relay);
     request(&mut kept, Instant::now(), to);
@@ -214,16 +215,17 @@ fn main() {
     let seconds = std::env::args().filter_map(|text| text.parse().ok()).next().unwrap_or(2);
     let (time, to, nth) = (Duration::from_secs(seconds), server(), AtomicU64::new(0));
     println!(
-        "a household's requests beside {GUESSES} wrong passwords a second; medians of {PAIRS} pairs of {seconds} s"
+        "an account's requests beside {GUESSES} wrong passwords a second; medians of {PAIRS} pairs of {seconds} s"
     );
     println!(
         "{:<34}{:>14}{:>21}{:>21}{:>11}",
         "", "made, ans./s", "kept: p50, p99 µs", "new: p50, p99 µs", "of a core"
     );
     for flood in FLOODS {
-        let place = Place::new();
-        place.did(&["add", "home", "--user", "anna", "--password-stdin"], "right password\n");
-        let daemon = place.serve();
+        let accounts = Accounts::new();
+        accounts
+            .account(&["add", "home", "--user", "anna", "--password-stdin"], "right password\n");
+        let daemon = accounts.serve();
         let (mut without, mut with, mut guessed) = (Vec::new(), Vec::new(), [0.0; 3]);
         for _ in 0..PAIRS {
             without.push(measure(&daemon, to, time));

@@ -6,7 +6,7 @@
 use ekiden_emulator::topology::{
     HostPlan, LinkPlan, MTU, Process, ProcessPlan, Topology, TopologyPlan,
 };
-use ekiden_model::link::{Config, Loss};
+use ekiden_model::network::link::{Config, Loss};
 use ekiden_model::units::Span;
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    if let Err(denied) = ekiden_linux::sandbox::enter() {
+    if let Err(denied) = ekiden_linux::namespaces::sandbox::enter() {
         let in_ci = std::env::var_os("CI").is_some();
         println!("{}: tests of opening: {denied}", if in_ci { "FAILED" } else { "SKIPPED" });
         return if in_ci { ExitCode::FAILURE } else { ExitCode::SUCCESS };

@@ -1,7 +1,6 @@
-//! Questions for a resolver that listens on the machine's loopback alone, which a namespace of its own
-//! cannot reach: taken on the link's far end and passed on as they are.
+//! Relays questions to a resolver on the machine's loopback, which a namespace of its own cannot reach.
 
-use ekiden_linux::netns::Netns;
+use ekiden_linux::namespaces::netns::Netns;
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
@@ -69,8 +68,7 @@ impl Drop for Relay {
 }
 
 impl Asking {
-    /// Runs `f` on a thread of its own if not too many are busy: a question that is not answered is
-    /// asked again.
+    /// Runs `f` on a thread unless too many are busy: a question without an answer is asked again.
     fn on_a_thread(self: &Arc<Self>, f: impl FnOnce(&Self) -> io::Result<()> + Send + 'static) {
         if self.at_once.fetch_add(1, Ordering::AcqRel) >= MOST {
             self.at_once.fetch_sub(1, Ordering::AcqRel);

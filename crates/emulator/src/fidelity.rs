@@ -34,24 +34,20 @@ const TAINTED_LATE: u64 = 50_000;
 /// Share of the processors' time, in parts per million, that the host may take away.
 const NOISY_STEAL: u64 = 10_000;
 
-/// What a verdict is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Evidence {
-    /// Packets handed over.
-    pub packets: u64,
+pub(crate) struct Evidence {
+    pub(crate) packets: u64,
     /// Those handed over more than 1 ms after they were due.
-    pub late: u64,
-    /// How late the latest was.
-    pub latest: Span,
-    /// Packets that were lost on the way into or out of the emulator.
-    pub missed: u64,
-    /// Processor time the host took away, in parts per million.
-    pub steal_ppm: u64,
+    pub(crate) late: u64,
+    pub(crate) latest: Span,
+    /// Lost on the way into or out of the emulator.
+    pub(crate) missed: u64,
+    /// Processor time that the host took away, in parts per million.
+    pub(crate) steal_ppm: u64,
 }
 
 /// The verdict, and why it is not better.
-#[must_use]
-pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
+pub(crate) fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     let mut verdict = Verdict::Clean;
     let mut reasons = Vec::new();
     let mut find = |found: Verdict, reason: String| {
@@ -68,20 +64,12 @@ pub fn judge(evidence: &Evidence) -> (Verdict, Vec<String>) {
     let late_ppm = (late * 1_000_000).checked_div(packets).unwrap_or(0);
     if late_ppm > NOISY_LATE {
         let found = if late_ppm > TAINTED_LATE { Verdict::Tainted } else { Verdict::Noisy };
-        find(
-            found,
-            format!(
-                "{}.{} % of packets came more than 1 ms late",
-                late_ppm / 10_000,
-                late_ppm / 1_000 % 10
-            ),
-        );
+        let (percent, tenths) = (late_ppm / 10_000, late_ppm / 1_000 % 10);
+        find(found, format!("{percent}.{tenths} % of packets came more than 1 ms late"));
     }
     if steal_ppm > NOISY_STEAL {
-        find(
-            Verdict::Noisy,
-            format!("the host took {} % of the processors' time away", steal_ppm / 10_000),
-        );
+        let percent = steal_ppm / 10_000;
+        find(Verdict::Noisy, format!("the host took {percent} % of the processors' time away"));
     }
     (verdict, reasons)
 }
@@ -125,11 +113,7 @@ mod tests {
     #[test]
     fn verdicts() {
         assert_eq!(judge(&FINE), (Verdict::Clean, vec![]));
-        assert_eq!(
-            judge(&Evidence::default()).0,
-            Verdict::Clean,
-            "nothing moved, nothing was late"
-        );
+        assert_eq!(judge(&Evidence::default()).0, Verdict::Clean, "nothing moved or was late");
         for (evidence, verdict) in [
             (Evidence { missed: 1, ..FINE }, Verdict::Tainted),
             (Evidence { latest: Span::from_millis(20), late: 1, ..FINE }, Verdict::Tainted),

@@ -1,16 +1,15 @@
-//! One link with a command at its near end: what `ekiden link` runs.
-//!
-//! The far end is this machine and what it reaches, where that is permitted, or an empty machine.
+//! `ekiden link`: one link with a command at its near end; the far end is this machine, where permitted, or an
+//! empty one.
 
 use crate::dns::Relay;
 use crate::engine::{Engine, Record, Wire};
 use crate::report::LinkReport;
 use crate::topology::{
     BuildError, Host, LOOK, LinkPlan, Process, ProcessPlan, end_v4, end_v6, introduce, join,
-    kernel, listening, quiet,
+    kernel, listening, middle, readable,
 };
-use ekiden_linux::netlink::{Netlink, Route, RouteMetrics};
-use ekiden_linux::netns::Netns;
+use ekiden_linux::links::netlink::{Netlink, Route, RouteMetrics};
+use ekiden_linux::namespaces::netns::Netns;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -42,25 +41,19 @@ pub struct Pair {
     hosts: [Host; 2],
 }
 
-/// Near and far, by number.
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
 impl Pair {
-    /// Makes the link of `plan`; its `between` are not looked at. `congestion` holds for what both
-    /// ends send over it.
-    ///
-    /// # Errors
-    /// [`BuildError`]; what was made by then is gone.
+    /// Makes the link of `plan`; its `between` are not looked at. `congestion` holds for what both ends send
+    /// over it. Errors: [`BuildError`]; what was made by then is gone.
     pub fn build(
         plan: &LinkPlan,
         far: Far,
         congestion: Option<&str>,
         record: Record,
     ) -> Result<Self, BuildError> {
-        let middle = Netns::new().map_err(kernel("the emulator's own namespace"))?;
-        let quiet = || middle.run(quiet)?;
-        quiet().map_err(kernel("the emulator's own namespace"))?;
+        let middle = middle()?;
         let netlink = Netlink::open(&middle).map_err(kernel("a netlink socket"))?;
         let (far_netns, command, machine) = match far {
             Far::Machine(netns) => (netns, None, true),
@@ -107,22 +100,17 @@ impl Pair {
     }
 
     /// The end at which the command runs.
-    #[must_use]
     pub const fn near(&self) -> &Host {
         &self.hosts[NEAR]
     }
 
     /// The other end.
-    #[must_use]
     pub const fn far(&self) -> &Host {
         &self.hosts[FAR]
     }
 
-    /// Waits until the command at the far end, if there is one, listens somewhere or has ended; 5 s at
-    /// most, and only while nobody asks to `stop`.
-    ///
-    /// # Errors
-    /// The far end cannot be looked at.
+    /// Waits until the command at the far end, if there is one, listens somewhere or has ended; 5 s at most,
+    /// and only while nobody asks to `stop`. Errors: the far end cannot be looked at.
     pub fn wait_for_far(&mut self, stop: impl Fn() -> bool) -> Result<(), BuildError> {
         let begun = Instant::now();
         while self.process.is_some() && begun.elapsed() < PATIENCE && !stop() {
@@ -136,9 +124,6 @@ impl Pair {
     }
 
     /// Ends the far end's command and the link, and says what the link did.
-    ///
-    /// # Errors
-    /// The emulator's.
     pub fn finish(self) -> io::Result<Option<LinkReport>> {
         let Self { process, _relay, engine, hosts } = self;
         drop(process);
@@ -209,21 +194,20 @@ fn set_routes(
     };
     let at_near = near.netlink()?;
     let at_far = far.netlink()?;
-    at_near.route(&route((far.address().into(), 32), None, near_device))?;
-    let everything = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-    at_near.route(&route(everything, Some(far.address().into()), near_device))?;
-    at_far.route(&route((near.address().into(), 32), None, far_device))?;
-    if near.carries_v6(plan.mtu) && far.carries_v6(plan.mtu) {
-        at_near.route(&route((far.address_v6().into(), 128), None, near_device))?;
-        let everything = (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
-        at_near.route(&route(everything, Some(far.address_v6().into()), near_device))?;
-        at_far.route(&route((near.address_v6().into(), 128), None, far_device))?;
+    let v4 = (near.address().into(), far.address().into(), Ipv4Addr::UNSPECIFIED.into(), 32);
+    let v6 = (near.address_v6().into(), far.address_v6().into(), Ipv6Addr::UNSPECIFIED.into(), 128);
+    let has_v6 = near.carries_v6(plan.mtu) && far.carries_v6(plan.mtu);
+    for (near, far, everything, bits) in [Some(v4), has_v6.then_some(v6)].into_iter().flatten() {
+        let everything: (IpAddr, u8) = (everything, 0);
+        at_near.route(&route((far, bits), None, near_device))?;
+        at_near.route(&route(everything, Some(far), near_device))?;
+        at_far.route(&route((near, bits), None, far_device))?;
     }
     Ok(())
 }
 
-/// What this machine knows by name is known at the near end, too; questions for a resolver on this
-/// machine's loopback cross the link to a relay.
+/// Makes this machine's names known at the near end; questions for a resolver on loopback cross the link to a
+/// relay.
 fn names(near: &mut Host, far: &Host) -> Result<Option<Relay>, BuildError> {
     let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
     // within another link: its names would stand for two machines
@@ -243,10 +227,7 @@ fn names(near: &mut Host, far: &Host) -> Result<Option<Relay>, BuildError> {
         let others = text.lines().filter(|line| !line.trim().starts_with("nameserver"));
         let mut text = format!("nameserver {}\n", far.address());
         others.for_each(|line| text.extend([line, "\n"]));
-        let file = tempfile::Builder::new().prefix("ekiden-resolv").tempfile()?;
-        fs::write(file.path(), text)?;
-        fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-        Ok(file)
+        readable("ekiden-resolv", &text)
     };
     let resolver = resolver().map_err(kernel("the near end's resolv.conf"))?;
     near.knows(&hosts, Some(resolver));

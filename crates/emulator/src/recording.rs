@@ -1,9 +1,9 @@
-//! Every packet of a run, written down by a thread of its own: as rows that [`crate::replay`] reads
-//! back, and as a capture that tshark reads.
+//! Every packet of a run, written by a thread of its own: as rows for [`crate::engine::replay`], and as a
+//! capture.
 
-use crate::wire::ETHERNET;
-use ekiden_linux::packet::OFFLOAD;
-use ekiden_model::link::Packet;
+use crate::engine::wire::ETHERNET;
+use ekiden_linux::links::packet::OFFLOAD;
+use ekiden_model::network::link::{LossCause, Packet};
 use ekiden_model::units::Time;
 use ekiden_record::pcapng::Capture;
 use std::collections::BTreeMap;
@@ -13,35 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-/// Events that may wait for the writing thread; what comes beyond is left out, and said.
+/// Events that may wait for the writing thread; further events are dropped, and counted.
 const WAITING: usize = 1 << 16;
 
-/// What a direction tells of a packet. Numbers (`id`) are used again once a packet is gone.
+/// What happened to a packet, in the machine's time. Numbers (`id`) are used again once a packet has left.
 #[derive(Debug, Clone, Copy)]
-pub enum Event {
-    /// It came in.
-    Offered {
-        /// When.
-        at: Time,
-        /// What it is.
-        packet: Packet,
-    },
-    /// It came through.
-    Delivered {
-        /// The packet's number.
-        id: u64,
-        /// When it was due at the other end.
-        due: Time,
-        /// With a congestion mark.
-        marked: bool,
-    },
-    /// It did not.
-    Gone {
-        /// The packet's number.
-        id: u64,
-        /// Lost after it was sent, and not dropped from the queue.
-        lost: bool,
-    },
+pub(crate) enum Event {
+    Offered { at: Time, packet: Packet },
+    Left { id: u64, outcome: Outcome },
 }
 
 /// What became of a packet.
@@ -60,6 +39,15 @@ pub enum Outcome {
     Lost,
     /// Still inside when the run ended.
     Inside,
+}
+
+impl From<LossCause> for Outcome {
+    fn from(cause: LossCause) -> Self {
+        match cause {
+            LossCause::Lost => Self::Lost,
+            LossCause::Dropped => Self::Dropped,
+        }
+    }
 }
 
 /// One packet's story.
@@ -86,14 +74,14 @@ struct Message {
     bytes: Vec<u8>,
 }
 
-/// A direction's pen.
+/// A direction's end of the writing thread's queue.
 #[derive(Debug)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     direction: u32,
     with_bytes: bool,
     to: SyncSender<Message>,
-    /// Packets so far, and by the id in use the place of each: given here and not by the writing
-    /// thread, so that one event left out does not turn into another packet's.
+    /// Packets so far, and the place of each id in use: kept here, so that an event left out does not become
+    /// another packet's.
     count: u64,
     numbers: Vec<u64>,
     left_out: Arc<AtomicU64>,
@@ -114,7 +102,7 @@ impl Recorder {
     fn number(&mut self, event: &Event) -> u64 {
         let at = match event {
             Event::Offered { packet, .. } => packet.id as usize,
-            Event::Delivered { id, .. } | Event::Gone { id, .. } => *id as usize,
+            Event::Left { id, .. } => *id as usize,
         };
         if let Event::Offered { .. } = event {
             self.numbers.resize(self.numbers.len().max(at + 1), 0);
@@ -128,9 +116,8 @@ impl Recorder {
 /// Where rows go.
 pub type Rows = Box<dyn FnMut(Row) -> io::Result<()> + Send>;
 
-/// The writing thread.
 #[derive(Debug)]
-pub struct Recording {
+pub(crate) struct Recording {
     to: SyncSender<Message>,
     with_bytes: bool,
     left_out: Arc<AtomicU64>,
@@ -138,10 +125,9 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins. `names` are the directions'; `wall` is the wall clock's lead over the monotonic one in
-    /// nanoseconds, for the capture's times; `begun` is when the links begin.
-    #[must_use]
-    pub fn start(
+    /// Begins with the directions' names; `wall` is the wall clock's lead over the monotonic one, ns, for the
+    /// capture.
+    pub(crate) fn start(
         names: Vec<String>,
         begun: Time,
         wall: u64,
@@ -158,9 +144,7 @@ impl Recording {
         Self { to, with_bytes, left_out: Arc::default(), thread }
     }
 
-    /// A pen for the n-th direction.
-    #[must_use]
-    pub fn recorder(&self, direction: u32) -> Recorder {
+    pub(crate) fn recorder(&self, direction: u32) -> Recorder {
         Recorder {
             direction,
             with_bytes: self.with_bytes,
@@ -171,12 +155,8 @@ impl Recording {
         }
     }
 
-    /// Waits until everything is written; the directions must have ended. Says how many events were left
-    /// out because writing did not keep up.
-    ///
-    /// # Errors
-    /// The files'.
-    pub fn finish(self) -> io::Result<u64> {
+    /// Waits until all is written, after the directions have ended; returns the number of events left out.
+    pub(crate) fn finish(self) -> io::Result<u64> {
         drop(self.to);
         let written = self.thread.join();
         written.unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")))?;
@@ -195,7 +175,6 @@ fn write_all(from: &Receiver<Message>, mut book: Book, mut film: Option<Film>) -
     film.map_or(Ok(()), Film::close)
 }
 
-/// Rows in the making.
 struct Book {
     begun: Time,
     rows: Option<Rows>,
@@ -216,11 +195,10 @@ impl Book {
                 self.open.insert((direction, number), row);
                 return Ok(());
             }
-            Event::Delivered { due, marked, .. } => {
+            Event::Left { outcome: Outcome::Delivered { due, marked }, .. } => {
                 Outcome::Delivered { due: self.since_begun(due), marked }
             }
-            Event::Gone { lost: true, .. } => Outcome::Lost,
-            Event::Gone { lost: false, .. } => Outcome::Dropped,
+            Event::Left { outcome, .. } => outcome,
         };
         match (self.open.remove(&(direction, number)), &mut self.rows) {
             (Some(row), Some(rows)) => rows(Row { outcome, ..row }),
@@ -257,8 +235,10 @@ impl Film {
     fn take(&mut self, message: &Message) -> io::Result<()> {
         let (interface, at) = match message.event {
             Event::Offered { at, .. } => (message.direction * 2, at),
-            Event::Delivered { due, .. } => (message.direction * 2 + 1, due),
-            Event::Gone { .. } => return Ok(()),
+            Event::Left { outcome: Outcome::Delivered { due, .. }, .. } => {
+                (message.direction * 2 + 1, due)
+            }
+            Event::Left { .. } => return Ok(()),
         };
         let packet = message.bytes.get(OFFLOAD + ETHERNET..).unwrap_or_default();
         let at = Time::from_nanos(at.as_nanos().saturating_add(self.wall));
@@ -282,12 +262,13 @@ mod tests {
                 Packet { id: 0, bytes: 1, class: 0, flow: 0, segments: 1, ecn_capable: false };
             let at = Time::from_nanos(at);
             recorder.record(Event::Offered { at, packet }, &[]);
-            recorder.record(Event::Delivered { id: 0, due: at, marked: false }, &[]);
+            let outcome = Outcome::Delivered { due: at, marked: false };
+            recorder.record(Event::Left { id: 0, outcome }, &[]);
         }
     }
 
     #[test]
-    fn what_is_left_out_is_counted_and_is_nobody_elses() {
+    fn counts_packets_that_are_left_out() {
         for room in 1..20 {
             let (to, from) = sync_channel(room);
             let left_out = Arc::new(AtomicU64::new(0));

@@ -1,14 +1,14 @@
 //! What a link did, for people and for programs.
 
-use crate::direction::Tally;
 use crate::engine::Wire;
+pub use crate::engine::direction::Counts;
+use crate::engine::direction::Tally;
 use crate::fidelity::{Evidence, Verdict, judge};
-use ekiden_linux::clock::Urgency;
-use ekiden_model::link::{Config, Serialiser, Snapshot};
+use ekiden_linux::host::clock::Urgency;
+use ekiden_model::network::link::{Config, Serialiser, Snapshot};
 use ekiden_model::units::{Bytes, Rate, Span};
-use ekiden_record::histogram::{Histogram, Summary};
+use ekiden_record::histogram::Summary;
 use serde::Serialize;
-use std::fmt::Write as _;
 
 /// One direction.
 #[derive(Debug, Clone, Serialize)]
@@ -27,24 +27,9 @@ pub struct DirectionReport {
     pub lateness_ns: Option<Summary>,
     /// The same, as counts by size (each slot's smallest value and its count).
     pub lateness_slots: Vec<(u64, u64)>,
-    /// Packets handed over more than 1 ms late.
-    pub late: u64,
-    /// Packets handed over later than the link needs for one full packet.
-    pub overruns: u64,
-    /// Super-packets that came in.
-    pub super_packets: u64,
-    /// Packets handed over in one frame with others, as a network card's receive offload would.
-    pub together: u64,
-    /// Bare TCP acknowledgements that came in.
-    pub acknowledgements: u64,
-    /// Bytes of those, as IP packets.
-    pub acknowledgement_bytes: u64,
-    /// Frames that were not for the link: neighbour discovery, multicast.
-    pub ignored: u64,
-    /// Packets lost because the emulator did not come round in time.
-    pub missed: u64,
-    /// Packets that the device at the far end did not take.
-    pub refused: u64,
+    /// Further counts.
+    #[serde(flatten)]
+    pub counts: Counts,
 }
 
 /// One link.
@@ -79,16 +64,8 @@ impl DirectionReport {
             queueing_ns: tally.queueing.summary(),
             delay_ns: tally.delay.summary(),
             lateness_ns: tally.lateness.summary(),
-            lateness_slots: slots(&tally.lateness),
-            late: tally.late,
-            overruns: tally.overruns,
-            super_packets: tally.super_packets,
-            together: tally.together,
-            acknowledgements: tally.acknowledgements,
-            acknowledgement_bytes: tally.acknowledgement_bytes,
-            ignored: tally.ignored,
-            missed: tally.missed,
-            refused: tally.refused,
+            lateness_slots: tally.lateness.slots().collect(),
+            counts: tally.counts,
         }
     }
 }
@@ -104,9 +81,9 @@ impl LinkReport {
         let lateness = directions.iter().filter_map(|direction| direction.lateness_ns);
         let evidence = Evidence {
             packets: directions.iter().map(|direction| direction.packets.delivered).sum(),
-            late: directions.iter().map(|direction| direction.late).sum(),
+            late: directions.iter().map(|direction| direction.counts.late).sum(),
             latest: Span::from_nanos(lateness.map(|summary| summary.most).max().unwrap_or(0)),
-            missed: directions.iter().map(|direction| direction.missed + direction.refused).sum(),
+            missed: directions.iter().map(|d| d.counts.missed + d.counts.refused).sum(),
             steal_ppm,
         };
         let (verdict, reasons) = judge(&evidence);
@@ -126,8 +103,7 @@ impl LinkReport {
         }
     }
 
-    /// Says that of what was to be written down of all links `events` are missing, which does not make
-    /// the run itself any worse.
+    /// Reports that `events` are missing from the record, which does not make the run worse.
     pub(crate) fn with_left_out(mut self, events: u64) -> Self {
         if events > 0 {
             self.reasons.push(format!(
@@ -145,7 +121,6 @@ impl LinkReport {
     }
 
     /// A few lines for people.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
         for direction in &self.directions {
@@ -154,24 +129,23 @@ impl LinkReport {
             let bytes = Bytes::new(delivered_bytes);
             let lasted = Span::from_nanos((self.seconds * 1e9) as u64);
             let rate = Rate::of(bytes, lasted).unwrap_or_default().as_bits_per_second();
-            let _ = write!(
-                text,
+            text += &format!(
                 "{:>6}: {delivered} packets, {:.1} MB, {:.2} Mbit/s; {dropped} dropped from the queue, \
                  {lost} lost",
                 direction.name,
                 delivered_bytes as f64 / 1e6,
-                rate as f64 / 1e6,
+                rate as f64 / 1e6
             );
             if marked > 0 {
-                let _ = write!(text, ", {marked} marked");
+                text += &format!(", {marked} marked");
             }
             if let Some(delay) = direction.delay_ns {
                 let ms = |nanos: u64| nanos as f64 / 1e6;
-                let _ = write!(text, "; delay {:.1} … {:.1} ms", ms(delay.least), ms(delay.most));
+                text += &format!("; delay {:.1} … {:.1} ms", ms(delay.least), ms(delay.most));
             }
-            if direction.together > 0 {
-                let share = direction.together as f64 * 100.0 / delivered.max(1) as f64;
-                let _ = write!(text, "; {share:.0} % handed over together with others");
+            if direction.counts.together > 0 {
+                let share = direction.counts.together as f64 * 100.0 / delivered.max(1) as f64;
+                text += &format!("; {share:.0} % handed over together with others");
             }
             text.push('\n');
         }
@@ -179,15 +153,14 @@ impl LinkReport {
         let worst = lateness
             .fold((0, 0), |(p99, most), summary| (summary.p99.max(p99), summary.most.max(most)));
         let us = |nanos: u64| nanos as f64 / 1e3;
-        let _ = write!(
-            text,
+        text += &format!(
             "{}: packets came {:.0} µs late at the 99th percentile, {:.0} µs at most",
             self.verdict,
             us(worst.0),
             us(worst.1)
         );
         for reason in &self.reasons {
-            let _ = write!(text, "; {reason}");
+            text += &format!("; {reason}");
         }
         text.push('\n');
         text
@@ -195,7 +168,6 @@ impl LinkReport {
 }
 
 /// A link's parameters in one line.
-#[must_use]
 pub fn describe(config: &Config) -> String {
     let mut parts = vec![format!("delay {}", config.delay)];
     if config.jitter != Span::ZERO {
@@ -212,8 +184,4 @@ pub fn describe(config: &Config) -> String {
         parts.push(format!("{changes} change{}", if changes == 1 { "" } else { "s" }));
     }
     parts.join(", ")
-}
-
-fn slots(histogram: &Histogram) -> Vec<(u64, u64)> {
-    histogram.slots().collect()
 }

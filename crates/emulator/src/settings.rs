@@ -1,6 +1,6 @@
 //! A link as people write it: on the command line of `ekiden link` and in topologies.
 
-use ekiden_model::link::{
+use ekiden_model::network::link::{
     Change, Config, Loss, LossUnit, QueueKind, QueueLength, Scheduled, Serialiser, Trace,
 };
 use ekiden_model::units::{Bytes, Rate, Span};
@@ -8,15 +8,14 @@ use serde::Deserialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How long the queue is when nothing is said: what the link sends in this time, and at least
-/// [`LEAST_PACKETS`] full packets.
+/// The default queue: the bytes sent in this time, and at least [`LEAST_PACKETS`] full packets.
 pub const QUEUE: Span = Span::from_millis(100);
 /// The longest one-way delay.
 pub const LONGEST: Span = Span::from_secs(3600);
-/// The shortest queue when nothing is said, so that a thin link takes a small window's burst.
+/// The smallest default queue, so that a slow link takes a small window's burst.
 pub const LEAST_PACKETS: u64 = 10;
 
-/// One direction of a link; what is not said has its default, or what was said for both directions.
+/// One direction of a link; a missing value is that of both directions, or the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
@@ -85,10 +84,8 @@ impl Settings {
         }
     }
 
-    /// The model's parameters. `folder` is where a relative trace is looked for.
-    ///
-    /// # Errors
-    /// A trace that cannot be read, or settings that do not go together.
+    /// The model's parameters. `folder` is where a relative trace is looked for. Errors: a trace that cannot be
+    /// read, or settings that do not go together.
     pub fn config(
         &self,
         mtu: u32,
@@ -110,29 +107,24 @@ impl Settings {
             }
         }
         let per_packet = |loss: &Loss| *loss != Loss::None && loss.unit() == LossUnit::Packet;
-        let later = |(_, change): &(Span, Change)| match change {
-            Change::Loss(loss) => per_packet(loss),
-            _ => false,
-        };
+        let later =
+            |(_, change): &(Span, Change)| matches!(change, Change::Loss(loss) if per_packet(loss));
         if super_packets && (per_packet(&loss) || schedule.iter().any(later)) {
-            return Err(SettingsError::Clash(
+            return Err(clash(
                 "a super-packet is lost as a whole, so loss by packet would lose too much: leave out \
-                 either «loss-unit packet» (or the listed packets), or super-packets"
-                    .to_owned(),
+                 either `loss-unit packet` (or the listed packets), or super-packets",
             ));
         }
         if self.rate == Some(Rate::default()) && schedule.is_empty() {
-            return Err(SettingsError::Clash(
-                "a rate of 0 lets nothing through, ever; with a change at a time it may begin so"
-                    .to_owned(),
-            ));
+            let what =
+                "a rate of 0 lets nothing through, ever; with a change at a time it may begin so";
+            return Err(clash(what));
         }
         if self.delay.is_some_and(|delay| delay > LONGEST) {
-            return Err(SettingsError::Clash(format!("a delay of at most {LONGEST} is possible")));
+            return Err(clash(format!("a delay of at most {LONGEST} is possible")));
         }
-        let clash = |error: &dyn std::fmt::Display| SettingsError::Clash(error.to_string());
         let length = self.queue.unwrap_or_else(|| default_queue(&serialiser, mtu));
-        let bound = length.bound(&serialiser).map_err(|error| clash(&error))?;
+        let bound = length.bound(&serialiser).map_err(clash)?;
         let config = Config {
             discipline: self.discipline.unwrap_or_default().with(bound),
             serialiser,
@@ -145,15 +137,13 @@ impl Settings {
             schedule,
             schedule_period: self.every,
         };
-        config.check().map_err(|error| clash(&error))?;
+        config.check().map_err(clash)?;
         Ok(config)
     }
 
     fn serialiser(&self, folder: &Path) -> Result<Serialiser, SettingsError> {
         match (self.rate, &self.trace) {
-            (Some(_), Some(_)) => {
-                Err(SettingsError::Clash("a link has a rate or a trace, not both".to_owned()))
-            }
+            (Some(_), Some(_)) => Err(clash("a link has a rate or a trace, not both")),
             (Some(rate), None) => Ok(Serialiser::Rate(rate)),
             (None, Some(file)) => {
                 let file = folder.join(file);
@@ -164,6 +154,10 @@ impl Settings {
             (None, None) => Ok(Serialiser::Infinite),
         }
     }
+}
+
+fn clash(what: impl std::fmt::Display) -> SettingsError {
+    SettingsError::Clash(what.to_string())
 }
 
 fn default_queue(serialiser: &Serialiser, mtu: u32) -> QueueLength {
@@ -181,14 +175,14 @@ fn default_queue(serialiser: &Serialiser, mtu: u32) -> QueueLength {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ekiden_model::link::{Bound, Discipline};
+    use ekiden_model::network::link::{Bound, Discipline};
 
     fn config(settings: &Settings) -> Result<Config, SettingsError> {
         settings.config(1500, false, 1, Path::new("."))
     }
 
     #[test]
-    fn the_queue_follows_the_rate_and_takes_a_burst() {
+    fn default_queue_follows_the_rate_and_holds_a_burst() {
         for (rate, bytes) in [("10 Mbit/s", 125_000), ("128 kbit/s", 15_000)] {
             let settings = Settings { rate: Some(rate.parse().unwrap()), ..Settings::default() };
             let bound = Bound::Bytes(Bytes::new(bytes));
@@ -202,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_direction_over_both() {
+    fn direction_overrides_both_settings() {
         let both = Settings {
             delay: Some(Span::from_millis(25)),
             trace: Some("cell.trace".into()),
@@ -214,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn refuses_options_that_exclude_each_other() {
         let alone = |unit, change: &[&str]| Settings {
             loss: Some("1%".parse().unwrap()),
             loss_unit: unit,

@@ -15,10 +15,8 @@ pub struct Leg {
     pub loss: f64,
 }
 
-/// The legs of a cell, the client's first: one more than it has relays.
-///
-/// # Errors
-/// The cell lacks a value, or has a layout that is not known.
+/// The legs of a cell, the client's first: one more than it has relays. Errors: the cell lacks a value, or has
+/// a layout that is not known.
 pub fn legs(cell: &Cell) -> Result<Vec<Leg>, CellError> {
     let relays: usize = cell.value("relays")?;
     if relays == 0 {
@@ -37,14 +35,11 @@ pub fn legs(cell: &Cell) -> Result<Vec<Leg>, CellError> {
             Ok(legs)
         }
         "one" if relays == 1 => legs_at(cell, cell.value::<Share>("at").map(share)?),
-        other => Err(cell.error("layout", &format!("«{other}» with {relays} relays is not known"))),
+        other => Err(cell.error("layout", &format!("`{other}` with {relays} relays is not known"))),
     }
 }
 
-/// The two legs with one relay after this share of the round trip.
-///
-/// # Errors
-/// The cell lacks a value.
+/// The two legs with one relay after this share of the round trip. Errors: the cell lacks a value.
 pub fn legs_at(cell: &Cell, at: f64) -> Result<Vec<Leg>, CellError> {
     cut(cell, &[at])
 }
@@ -53,8 +48,8 @@ fn share(share: Share) -> f64 {
     share.as_parts_per_billion() as f64 / 1e9
 }
 
-/// Cuts the path at these shares of its round trip. A leg from `a` to `b` gets as much of the path's
-/// loss as lies between them, so that the whole path loses the same however it is cut.
+/// Cuts the path at these shares of its round trip; each leg gets its share of the loss, so the whole loses the
+/// same.
 fn cut(cell: &Cell, at: &[f64]) -> Result<Vec<Leg>, CellError> {
     let rtt: Span = cell.value("rtt")?;
     let loss = share(cell.value("loss")?);
@@ -62,7 +57,7 @@ fn cut(cell: &Cell, at: &[f64]) -> Result<Vec<Leg>, CellError> {
         "even" => (0.0, 1.0),
         "near-client" => (0.0, 0.5),
         "near-server" => (0.5, 1.0),
-        other => return Err(cell.error("lossy", &format!("«{other}» is not known"))),
+        other => return Err(cell.error("lossy", &format!("`{other}` is not known"))),
     };
     let mut ends = vec![0.0];
     ends.extend(at);
@@ -83,9 +78,7 @@ mod tests {
 
     fn cell(values: &[(&str, &str)]) -> Cell {
         let base = [("rtt", "50 ms"), ("loss", "0.4 %"), ("lossy", "even"), ("at", "50 %")];
-        let all = base.iter().chain(values);
-        let values = all.map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
-        Cell { part: "p".into(), values }
+        Cell::new("p", base.iter().chain(values).copied())
     }
 
     #[test]
@@ -96,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_path_loses_the_same_however_it_is_cut() {
+    fn path_loss_does_not_depend_on_its_cuts() {
         for (layout, relays, lossy) in [
             ("row", "0", "even"),
             ("row", "4", "even"),
@@ -122,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_near_the_client_is_on_the_client_s_leg() {
+    fn puts_loss_near_the_client_on_its_leg() {
         let legs =
             legs(&cell(&[("layout", "one"), ("relays", "1"), ("lossy", "near-client")])).unwrap();
         assert!((legs[0].loss - 0.004).abs() < 1e-12 && legs[1].loss == 0.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-// Holding an allotted rate in the kernel's TCP (ALGORITHMS E.4). One rate belongs to a group of sockets and
+// Holding an allotted rate in the kernel's TCP (algorithms/satellite E.4). One rate belongs to a group of sockets and
 // is divided among those that have something to send, at every ACK; a socket of no group holds its own
 // SO_MAX_PACING_RATE, and without one sends an initial window a round trip. Who goes first (`model::scheduler`'s
 // interactive lane) may use nearly all of the rate at once, and the others get that much less.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT OR Apache-2.0
-// Westwood+ for the kernel's TCP (ALGORITHMS C.8): Reno's growth, and after a loss the window that the
+// Westwood+ for the kernel's TCP (algorithms/split-connections C.8): Reno's growth, and after a loss the window that the
 // measured rate of deliveries fills in the least round trip.
 #include "westwood.h"
 

@@ -4,19 +4,20 @@
 //! It takes root. One thread at a time, since names are the kernel's and for everybody.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use ekiden_linux::answer::Stage;
 use ekiden_linux::bpf::{self, Control, Group, Loaded, Missing, Terms};
-use ekiden_linux::key::Key;
-use ekiden_linux::options::SocketOptions;
-use ekiden_linux::socket::congestion;
-use ekiden_linux::sysctl;
-use ekiden_linux::tcp_info::TcpInfo;
-use ekiden_model::congestion::{
+use ekiden_linux::host::sysctl;
+use ekiden_linux::sockets::key::Key;
+use ekiden_linux::sockets::options::SocketOptions;
+use ekiden_linux::sockets::outcome::Stage;
+use ekiden_linux::sockets::socket::congestion;
+use ekiden_linux::sockets::tcp_info::TcpInfo;
+use ekiden_model::control::congestion::{
     Ack, Algorithm, Config, Control as _, Counting, SlowStart, WestwoodPlus,
 };
-use ekiden_model::rate_hold::rounds::{self, Agreement, Round, Rounds};
-use ekiden_model::scheduler::Lane;
+use ekiden_model::control::rate_hold::rounds::{self, Agreement, Round, Rounds};
+use ekiden_model::control::scheduler::Lane;
 use ekiden_model::units::{Rate, Span, Time};
+use ekiden_testkit::wait_for;
 use libbpf_rs::{ObjectBuilder, ProgramInput};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Cases, TestRunner};
@@ -29,7 +30,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{env, fs};
 
 const NOBODY: u32 = 65_534;
@@ -49,10 +50,7 @@ const TESTS: &[(&str, Test)] = &[
         "the_next_of_the_list_where_no_rate_can_be_held",
         the_next_of_the_list_where_no_rate_can_be_held,
     ),
-    (
-        "who_is_not_heard_of_keeps_nothing_from_the_others",
-        who_is_not_heard_of_keeps_nothing_from_the_others,
-    ),
+    ("silent_peers_take_no_share_of_the_rate", silent_peers_take_no_share_of_the_rate),
     ("a_socket_alone_holds_its_own_rate", a_socket_alone_holds_its_own_rate),
     ("two_instances_do_not_meet", two_instances_do_not_meet),
     ("nothing_is_left_of_a_process_that_was_killed", nothing_is_left_of_a_process_that_was_killed),
@@ -61,7 +59,7 @@ const TESTS: &[(&str, Test)] = &[
         without_privilege_it_is_chosen_and_not_loaded,
     ),
     ("pinned_for_a_user_without_privilege", pinned_for_a_user_without_privilege),
-    ("what_is_closed_to_a_user_is_no_absence", what_is_closed_to_a_user_is_no_absence),
+    ("permission_denied_is_not_reported_as_missing", permission_denied_is_not_reported_as_missing),
 ];
 
 fn main() -> ExitCode {
@@ -108,7 +106,7 @@ fn inside(arguments: &[String]) -> ExitCode {
             assert_eq!(Loaded::load(Control::Hold).unwrap_err(), Missing::Privilege);
             let (socket, outcomes) =
                 options(name, None).new_stream_socket(false, Stage::Connecting).unwrap();
-            assert!(!outcomes.any_refused(), "{:?}", outcomes.answers(&options(name, None)));
+            assert!(!outcomes.any_refused(), "{:?}", outcomes.in_words(&options(name, None)));
             assert_eq!(congestion(socket.as_fd()).unwrap(), name);
         }
         ["pinned", pins] => {
@@ -117,7 +115,7 @@ fn inside(arguments: &[String]) -> ExitCode {
             let group = loaded.group("leg", Terms::new(rate("2 Mbit/s"))).unwrap();
             let pair = Pair::new(&options(loaded.name(), Some(&group)));
             pair.fill();
-            wait("a member", || group.seen().unwrap().members == 1);
+            wait_for("a member", || group.seen().unwrap().members == 1);
             let other = Loaded::open(Control::Hold, Path::new(pins)).unwrap().unwrap();
             // both are used by this process; the first is not given away
             let second = other.group("leg", Terms::new(rate("1 Mbit/s"))).unwrap();
@@ -157,7 +155,7 @@ impl Pair {
     fn new(options: &SocketOptions) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let (socket, outcomes) = options.new_stream_socket(false, Stage::Connecting).unwrap();
-        assert!(!outcomes.any_refused(), "{:?}", outcomes.answers(options));
+        assert!(!outcomes.any_refused(), "{:?}", outcomes.in_words(options));
         socket.set_nonblocking(false).unwrap();
         socket.connect(&listener.local_addr().unwrap().into()).unwrap();
         let (far, _) = listener.accept().unwrap();
@@ -177,21 +175,12 @@ impl Pair {
 
     fn close(self) {
         // what waits is given up, and the thread that fills it ends
-        ekiden_linux::socket::abort(self.near.as_fd()).unwrap();
+        ekiden_linux::sockets::socket::abort(self.near.as_fd()).unwrap();
         let _ = self.near.shutdown(std::net::Shutdown::Both);
     }
 
     fn pace(&self) -> u64 {
         TcpInfo::read(self.near.as_fd()).unwrap().pacing_rate.unwrap()
-    }
-}
-
-/// Until it is so; a minute is no measurement.
-fn wait(what: &str, mut so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !so() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not come");
-        sleep(Duration::from_millis(20));
     }
 }
 
@@ -208,12 +197,16 @@ fn registered_chosen_and_gone(_: &Path) {
         let pair = Pair::new(&options(&name, None));
         assert_eq!(congestion(pair.near.as_fd()).unwrap(), name);
         pair.fill();
-        wait("data", || TcpInfo::read(pair.near.as_fd()).unwrap().bytes_acked.unwrap() > 1 << 20);
+        wait_for("data", || {
+            TcpInfo::read(pair.near.as_fd()).unwrap().bytes_acked.unwrap() > 1 << 20
+        });
         drop(loaded);
-        wait("its end", || !is_available(&name));
+        wait_for("its end", || !is_available(&name));
         // who uses it goes on
         let before = TcpInfo::read(pair.near.as_fd()).unwrap().bytes_acked.unwrap();
-        wait("more", || TcpInfo::read(pair.near.as_fd()).unwrap().bytes_acked.unwrap() > before);
+        wait_for("more", || {
+            TcpInfo::read(pair.near.as_fd()).unwrap().bytes_acked.unwrap() > before
+        });
         assert_eq!(congestion(pair.near.as_fd()).unwrap(), name);
         pair.close();
         let refused =
@@ -241,20 +234,20 @@ fn a_rate_is_divided_among_the_busy(_: &Path) {
     let (one, quiet) = (bulk(1), bulk(1));
     one.fill();
     let is = |pair: &Pair, of: u64| pair.pace().abs_diff(part(pair, of)) <= 2;
-    wait("all of it", || is(&one, 1));
+    wait_for("all of it", || is(&one, 1));
     let two = bulk(1);
     two.fill();
-    wait("halves", || is(&one, 2) && is(&two, 2));
+    wait_for("halves", || is(&one, 2) && is(&two, 2));
     let seen = group.seen().unwrap();
     assert_eq!((seen.members, seen.weights), (3, 2));
     assert_eq!(seen.rate, 8_000_000);
     // a heavier third
     let three = bulk(2);
     three.fill();
-    wait("quarters", || is(&one, 4) && is(&two, 4) && is(&three, 2));
+    wait_for("quarters", || is(&one, 4) && is(&two, 4) && is(&three, 2));
     three.close();
     two.close();
-    wait("all again", || is(&one, 1));
+    wait_for("all again", || is(&one, 1));
     // one that somebody waits for: all but a sixteenth, until it turns out to be bulk
     let first = Pair::new(&options);
     first.fill();
@@ -262,27 +255,27 @@ fn a_rate_is_divided_among_the_busy(_: &Path) {
         let whole = part(pair, 1);
         pair.pace().abs_diff(whole / 16 * parts) <= whole / 1_000
     };
-    wait("the first lane", || sixteenth(&first, 15) && sixteenth(&one, 1));
+    wait_for("the first lane", || sixteenth(&first, 15) && sixteenth(&one, 1));
     let other = Pair::new(&options);
     other.fill();
     let half = |pair: &Pair| pair.pace().abs_diff(part(pair, 32) * 15) <= part(pair, 1_000);
-    wait("two of it", || half(&first) && half(&other));
+    wait_for("two of it", || half(&first) && half(&other));
     other.close();
     group.join(first.near.as_fd(), 1, Lane::Bulk).unwrap();
-    wait("bulk like the other", || is(&one, 2) && is(&first, 2));
+    wait_for("bulk like the other", || is(&one, 2) && is(&first, 2));
     first.close();
-    wait("all once more", || is(&one, 1));
+    wait_for("all once more", || is(&one, 1));
     // another agreement holds for who is there, and not before it is agreed to
     let again = loaded.group("leg", Terms::new(rate("4 Mbit/s"))).unwrap();
     assert_eq!(again.terms().rate, rate("4 Mbit/s"));
     let before = group.seen().unwrap().delivered;
-    wait("more", || group.seen().unwrap().delivered > before + (1 << 18));
+    wait_for("more", || group.seen().unwrap().delivered > before + (1 << 18));
     assert!(is(&one, 1), "{}", one.pace());
     again.agree().unwrap();
-    wait("half the rate", || is(&one, 2));
+    wait_for("half the rate", || is(&one, 2));
     one.close();
     quiet.close();
-    wait("nobody", || {
+    wait_for("nobody", || {
         let seen = group.seen().unwrap();
         (seen.members, seen.weights, seen.light) == (0, 0, 0)
     });
@@ -298,14 +291,14 @@ fn a_group_is_given_back_by_the_last_that_has_it(_: &Path) {
     let first = all.remove(0);
     let pair = Pair::new(&options(loaded.name(), Some(&first)));
     pair.fill();
-    wait("a member", || first.seen().unwrap().members == 1);
+    wait_for("a member", || first.seen().unwrap().members == 1);
     drop(first);
     all.remove(0);
     let other = group("another").unwrap();
     assert_eq!(other.seen().unwrap().members, 0);
     let info = || TcpInfo::read(pair.near.as_fd()).unwrap();
     let before = info().bytes_acked.unwrap();
-    wait("more", || info().bytes_acked.unwrap() > before + (1 << 18));
+    wait_for("more", || info().bytes_acked.unwrap() > before + (1 << 18));
     let mss = u64::from(info().snd_mss);
     let most = 1_000_000 * mss / (mss + 52);
     assert!(pair.pace() <= most, "{} of {most}", pair.pace());
@@ -327,9 +320,9 @@ fn the_next_of_the_list_where_no_rate_can_be_held(_: &Path) {
             break;
         }
         assert_eq!(congestion(socket.as_fd()).unwrap(), has);
-        let answers = outcomes.answers(&asked);
+        let answers = outcomes.in_words(&asked);
         let why = |option| answers.iter().find(|answer| answer.option == option).unwrap();
-        assert!(why("congestion").refused.as_ref().unwrap().contains("leave «mptcp» out"));
+        assert!(why("congestion").refused.as_ref().unwrap().contains("leave `mptcp` out"));
         assert!(why("rate").refused.is_some());
     }
     // what a listening socket had, those it accepts have, too; a leg that asks for it no more has it on neither
@@ -356,7 +349,7 @@ fn default() -> String {
     sysctl::read("net.ipv4.tcp_congestion_control").unwrap()
 }
 
-fn who_is_not_heard_of_keeps_nothing_from_the_others(_: &Path) {
+fn silent_peers_take_no_share_of_the_rate(_: &Path) {
     let loaded = Loaded::load(Control::Hold).unwrap();
     for lane in [Lane::Bulk, Lane::Interactive] {
         let group = loaded.group("leg", Terms::new(rate("8 Mbit/s"))).unwrap();
@@ -366,23 +359,24 @@ fn who_is_not_heard_of_keeps_nothing_from_the_others(_: &Path) {
         group.join(dead.near.as_fd(), 1, lane).unwrap();
         one.fill();
         dead.fill();
-        wait("both", || group.seen().unwrap().members == 2);
+        wait_for("both", || group.seen().unwrap().members == 2);
         let info = |pair: &Pair| TcpInfo::read(pair.near.as_fd()).unwrap();
-        wait("data", || info(&dead).bytes_acked.unwrap() > 1 << 18);
+        wait_for("data", || info(&dead).bytes_acked.unwrap() > 1 << 18);
         // nothing that comes there is answered any more
         let nothing = [SockFilter::new(0x06, 0, 0, 0)];
         SockRef::from(&dead.far).attach_filter(&nothing).unwrap();
-        wait("three time-outs", || info(&dead).retransmits >= 3);
+        wait_for("three time-outs", || info(&dead).retransmits >= 3);
         let mss = u64::from(info(&one).snd_mss);
-        wait("all of it", || {
+        wait_for("all of it", || {
             let seen = group.seen().unwrap();
+            // of the rate that is held now, which a busy machine's late arrivals may have lowered
             (seen.members, seen.weights, seen.light) == (2, 1, 0)
-                && one.pace().abs_diff(1_000_000 * mss / (mss + 52)) <= 2
+                && one.pace().abs_diff(seen.rate / 8 * mss / (mss + 52)) <= 2
         });
         assert!(info(&dead).retransmits >= 3);
         dead.close();
         one.close();
-        wait("nobody", || group.seen().unwrap().members == 0);
+        wait_for("nobody", || group.seen().unwrap().members == 0);
     }
 }
 
@@ -393,12 +387,12 @@ fn a_socket_alone_holds_its_own_rate(_: &Path) {
     pair.fill();
     let info = || TcpInfo::read(pair.near.as_fd()).unwrap();
     let mss = u64::from(info().snd_mss);
-    wait("its rate", || pair.pace() == 500_000 * mss / (mss + 52));
-    // without any, what everybody may send at first, and the kernel's «unlimited»
+    wait_for("its rate", || pair.pace() == 500_000 * mss / (mss + 52));
+    // without any, what everybody may send at first, and the kernel's "unlimited"
     let none = Pair::new(&options(loaded.name(), None));
-    ekiden_linux::socket::spread(none.near.as_fd()).unwrap();
+    ekiden_linux::sockets::socket::spread(none.near.as_fd()).unwrap();
     none.fill();
-    wait("data", || TcpInfo::read(none.near.as_fd()).unwrap().bytes_acked.unwrap() > 1 << 16);
+    wait_for("data", || TcpInfo::read(none.near.as_fd()).unwrap().bytes_acked.unwrap() > 1 << 16);
     assert_eq!(TcpInfo::read(none.near.as_fd()).unwrap().snd_cwnd, 10);
     none.close();
     pair.close();
@@ -414,12 +408,12 @@ fn two_instances_do_not_meet(_: &Path) {
     // one's group is nobody's to the other
     let refused = options(first.name(), Some(&group));
     let (_, outcomes) = refused.new_stream_socket(false, Stage::Connecting).unwrap();
-    assert!(outcomes.answers(&refused).iter().any(|answer| answer.refused.is_some()));
+    assert!(outcomes.in_words(&refused).iter().any(|answer| answer.refused.is_some()));
     let name = first.name().to_owned();
     drop(first);
-    wait("its end", || !is_available(&name));
+    wait_for("its end", || !is_available(&name));
     assert!(is_available(second.name()));
-    wait("a member", || group.seen().unwrap().members == 1);
+    wait_for("a member", || group.seen().unwrap().members == 1);
     pair.close();
 }
 
@@ -438,11 +432,11 @@ fn nothing_is_left_of_a_process_that_was_killed(program: &Path) {
     pair.fill();
     child.kill().unwrap();
     child.wait().unwrap();
-    wait("its end", || !is_available(&name));
+    wait_for("its end", || !is_available(&name));
     // a connection that used it goes on, and the next to come has the name
     let acked = || TcpInfo::read(pair.near.as_fd()).unwrap().bytes_acked.unwrap();
     let before = acked();
-    wait("more", || acked() > before);
+    wait_for("more", || acked() > before);
     let next = Loaded::load(Control::Hold).unwrap();
     assert_eq!(next.name(), name);
     pair.close();
@@ -511,7 +505,7 @@ fn pinned_for_a_user_without_privilege(program: &Path) {
     assert_eq!(chosen(), (name.clone(), false));
     assert_eq!(bpf::unpin(&pins).unwrap(), [Control::Hold]);
     assert!(!pins.exists() && !opened.is_current());
-    wait("its end", || !is_available(&name));
+    wait_for("its end", || !is_available(&name));
     // put there anew it is another one, whatever its name: it knows nothing of the groups from before
     assert_eq!(bpf::pin(Control::Hold, &pins, None), Ok((name.clone(), false)));
     assert!(!opened.is_current() && !group.is_current());
@@ -527,7 +521,7 @@ fn pinned_for_a_user_without_privilege(program: &Path) {
     assert_eq!(bpf::unpin(&pins).unwrap(), []);
 }
 
-fn what_is_closed_to_a_user_is_no_absence(program: &Path) {
+fn permission_denied_is_not_reported_as_missing(program: &Path) {
     // as systemd mounts /sys/fs/bpf
     let Some(mounted) = Mounted::new(program.parent().unwrap().join("bpf")) else {
         assert!(env::var_os("CI").is_none(), "no BPF file system can be mounted");

@@ -2,10 +2,12 @@
 //! process can enter one only once.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use ekiden_linux::mounts::Mounts;
-use ekiden_linux::netlink::{End, Netlink, Route, RouteMetrics};
-use ekiden_linux::netns::{self, Netns};
-use ekiden_linux::{sandbox, socket, sysctl};
+use ekiden_linux::host::sysctl;
+use ekiden_linux::links::netlink::{End, Netlink, Route, RouteMetrics};
+use ekiden_linux::namespaces::mounts::Mounts;
+use ekiden_linux::namespaces::netns::{self, Netns};
+use ekiden_linux::namespaces::sandbox;
+use ekiden_linux::sockets::socket;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};

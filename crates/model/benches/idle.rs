@@ -3,11 +3,13 @@
 //!
 //! `cargo bench -p ekiden-model --bench idle`; nothing else should run.
 
-use ekiden_model::buffers::{
-    Allocator, Config, Enough, Excess, Facts, Open, RENO, Scheme, Side, allocate,
+use ekiden_model::resources::buffers::{
+    Allocator, Config, ConnectionFacts, Enough, Excess, NewConnection, RENO, Scheme, Side, allocate,
 };
-use ekiden_model::idle::{self, Pool, Register};
-use ekiden_model::pressure::{Admission, AdmissionConfig, Pressure, Resource, Verdict, Watermarks};
+use ekiden_model::resources::idle::{self, Pool, Register};
+use ekiden_model::resources::overload::{
+    Admission, AdmissionConfig, AdmissionVerdict, Pressure, Resource, Watermarks,
+};
 use ekiden_model::rng::Rng;
 use ekiden_model::units::{Bytes, Rate, Span, Time};
 use std::hash::RandomState;
@@ -94,7 +96,7 @@ fn admission() {
         pressure.on_level(Resource::Connections, 200, Some(200));
         samples.push(each(ENTRIES, |n| {
             let verdict = admission.ask(Time::from_nanos(n), n, &pressure, 0);
-            assert!(matches!(verdict, Verdict::Wait(_)));
+            assert!(matches!(verdict, AdmissionVerdict::Wait(_)));
             if n % 2 == 1 {
                 black_box(admission.next(&pressure, 1));
             }
@@ -120,7 +122,11 @@ fn tick() {
     let mut allocator = Allocator::new(config, Time::ZERO);
     let mut rng = Rng::new(1);
     for id in 0..CONNECTIONS {
-        allocator.on_open(Time::ZERO, id, Open { gamma: RENO, ..Open::default() });
+        allocator.on_open(
+            Time::ZERO,
+            id,
+            NewConnection { gamma: RENO, ..NewConnection::default() },
+        );
         allocator.on_known(
             id,
             Side::Receive,
@@ -133,21 +139,21 @@ fn tick() {
     let (mut now, mut changed, mut looks, mut ticks) = (Time::ZERO, 0, Vec::new(), Vec::new());
     for round in 1..=REPEATS as u64 {
         now += Span::from_secs(1);
-        let facts: Vec<Facts> = (0..CONNECTIONS)
+        let facts: Vec<ConnectionFacts> = (0..CONNECTIONS)
             .map(|_| {
                 let rtt = Span::from_millis(1 + rng.below(300));
                 let rto = Span::from_millis(200 + rtt.as_millis());
                 let (sent, lost) = (1_000 * round, rng.below(8) * round);
                 let mss = 1_460;
                 let queued = rng.below(9_000);
-                Facts {
+                ConnectionFacts {
                     rtt,
                     rto,
                     mss,
                     segments_sent: sent,
                     retransmitted: lost,
                     queued,
-                    ..Facts::default()
+                    ..ConnectionFacts::default()
                 }
             })
             .collect();

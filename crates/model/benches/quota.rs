@@ -1,16 +1,16 @@
-//! What a grant costs with ten thousand households of ten connections each: while there is enough for all, where
-//! each household's own rate is full, and where the relay's is.
+//! What a grant costs with ten thousand accounts of ten connections each: while there is enough for all, where
+//! each account's own rate is full, and where the relay's is.
 //!
 //! `cargo bench -p ekiden-model --bench quota`; nothing else should run.
 
-use ekiden_model::quota::{Answer, Config, Direction, Flow, Limits, Quota};
+use ekiden_model::resources::quota::{Config, Direction, Flow, Limits, Quota, QuotaAnswer};
 use ekiden_model::rng::Rng;
 use ekiden_model::units::{Bytes, Rate, Span, Time};
 use std::hint::black_box;
 use std::time::Instant;
 
 const REPEATS: usize = 7;
-const HOUSEHOLDS: usize = 10_000;
+const ACCOUNTS: usize = 10_000;
 const EACH: usize = 10;
 const GRANTS: u64 = 1_000_000;
 const WANT: Bytes = Bytes::kib(64);
@@ -31,11 +31,11 @@ fn world(relay: Option<Rate>, own: Option<Rate>) -> (Quota, Vec<Flow>) {
     let mut quota = Quota::new(Config { rates: [None, relay] }, Time::ZERO);
     let limits = Limits { rates: [None, own], ..Limits::default() };
     let mut flows = Vec::new();
-    for _ in 0..HOUSEHOLDS {
-        let household = quota.join(Time::ZERO, limits);
-        flows.extend((0..EACH).filter_map(|_| quota.admit(Time::ZERO, household).ok()));
+    for _ in 0..ACCOUNTS {
+        let account = quota.join(Time::ZERO, limits);
+        flows.extend((0..EACH).filter_map(|_| quota.admit(Time::ZERO, account).ok()));
     }
-    assert_eq!(flows.len(), HOUSEHOLDS * EACH);
+    assert_eq!(flows.len(), ACCOUNTS * EACH);
     let mut rng = Rng::new(1);
     (1..flows.len()).rev().for_each(|at| flows.swap(at, rng.below(at as u64 + 1) as usize));
     (quota, flows)
@@ -51,7 +51,7 @@ fn enough(name: &str, own: Option<Rate>) {
         for n in 0..GRANTS {
             let flow = flows[(n as usize) % flows.len()];
             let answer = quota.ask(now, flow, Direction::Down, WANT);
-            let Answer::Go(bytes) = black_box(answer) else { continue };
+            let QuotaAnswer::Go(bytes) = black_box(answer) else { continue };
             quota.on_moved(now, flow, Direction::Down, bytes);
         }
         samples.push(begun.elapsed().as_nanos() as f64 / GRANTS as f64);
@@ -65,7 +65,7 @@ fn full(name: &str, relay: Option<Rate>, own: Option<Rate>) {
     let (mut quota, flows) = world(relay, own);
     let mut now = Time::ZERO;
     for flow in &flows {
-        while let Answer::Go(bytes) = quota.ask(now, *flow, Direction::Down, WANT) {
+        while let QuotaAnswer::Go(bytes) = quota.ask(now, *flow, Direction::Down, WANT) {
             quota.on_moved(now, *flow, Direction::Down, bytes);
         }
     }
@@ -76,7 +76,7 @@ fn full(name: &str, relay: Option<Rate>, own: Option<Rate>) {
             now = quota.deadline();
             quota.on_deadline(now);
             while let Some((flow, direction)) = quota.next_ready() {
-                while let Answer::Go(bytes) = quota.ask(now, flow, direction, WANT) {
+                while let QuotaAnswer::Go(bytes) = quota.ask(now, flow, direction, WANT) {
                     grants += 1;
                     quota.on_moved(now, flow, direction, bytes);
                 }
@@ -88,11 +88,11 @@ fn full(name: &str, relay: Option<Rate>, own: Option<Rate>) {
 }
 
 fn main() {
-    let (households, flows) = (HOUSEHOLDS, HOUSEHOLDS * EACH);
-    println!("{households} households, {flows} connections; medians of {REPEATS} (least … most)\n");
+    let (accounts, flows) = (ACCOUNTS, ACCOUNTS * EACH);
+    println!("{accounts} accounts, {flows} connections; medians of {REPEATS} (least … most)\n");
     enough("a grant, no limits", None);
-    enough("a grant within the household's rate", rate(1_000_000_000_000));
-    full("a grant where each household's rate is full", None, rate(5_000_000));
+    enough("a grant within the account's rate", rate(1_000_000_000_000));
+    full("a grant where each account's rate is full", None, rate(5_000_000));
     full("a grant where the relay's rate is full", rate(10_000_000_000), None);
     full("a grant where both are", rate(10_000_000_000), rate(5_000_000));
 }

@@ -8,7 +8,6 @@ pub struct Rng {
 
 impl Rng {
     /// A generator whose whole sequence follows from `seed`.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut x = seed;
         let state = core::array::from_fn(|_| {

@@ -1,13 +1,12 @@
-//! Entries that stay where they are put, and doubly linked lists through them: all in constant time,
-//! with no allocation once the most entries there ever were have come.
-//!
-//! An entry may stand in up to `N` lists at once. Links are indices, so that nothing here is unsafe.
+//! Entries at fixed places, and doubly linked lists through them: constant time, no allocation once
+//! the maximum number of entries has been reached. An entry may be in up to `N` lists. Links are
+//! indices, so nothing is unsafe.
 
 use alloc::vec::Vec;
 
-/// «No entry»: so many do not fit into memory.
+/// "No entry": so many do not fit into memory.
 const NONE: u32 = u32::MAX;
-/// What stands for «before» in an entry that is in no list.
+/// What stands for "before" in an entry that is in no list.
 const NOWHERE: u32 = u32::MAX - 1;
 
 /// Which entry, until it is removed: a handle kept for longer finds nothing.
@@ -34,7 +33,6 @@ struct Slot<T, const N: usize> {
     value: Option<T>,
 }
 
-/// The entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Slab<T, const N: usize> {
     slots: Vec<Slot<T, N>>,
@@ -121,8 +119,8 @@ impl<T, const N: usize> Slab<T, N> {
     }
 }
 
-/// One list through a slab; `which` of its entries' links it uses. Links of one number may serve many
-/// lists, as long as each entry stands in one of them.
+/// One list through a slab by its entries' links number `which`. Many lists may share a number, as
+/// long as each entry stands in one of them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct List {
     which: usize,
@@ -190,7 +188,7 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
+    use crate::testing::*;
 
     fn forwards(slab: &Slab<u32, 2>, list: &List) -> Vec<u32> {
         let mut told = Vec::new();
@@ -214,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lists_are_what_two_plain_queues_are(steps in proptest::collection::vec((0_u8..5, 0_usize..20), 0..200)) {
+        fn lists_match_two_plain_queues(steps in proptest::collection::vec((0_u8..5, 0_usize..20), 0..200)) {
             let mut slab = Slab::<u32, 2>::with_capacity(0);
             let mut lists = [List::new(0), List::new(1)];
             let mut expected: [Vec<u32>; 2] = Default::default();

@@ -1,4 +1,4 @@
-//! Where a client wants to go: a host as the client named it, and a port.
+//! A destination: a host as the client named it, and a port.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -23,20 +23,18 @@ pub struct Destination {
 
 /// Why a host or port was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
 pub enum BadDestination {
-    /// No host at all.
     #[error("the host is missing")]
     NoHost,
-    /// Bytes that no host name has.
     #[error("the host name has a character that host names do not have")]
     BadName,
     /// Longer than DNS allows (RFC 1035 §2.3.4).
     #[error("the host name is longer than 253 bytes, or one of its labels than 63")]
     TooLong,
-    /// `0x7f.1`, `0177.0.0.1`, `2130706433`: read differently by different programs.
+    /// `0x7f.1`, `0177.0.0.1`, `2130706433`: programs read these differently.
     #[error("the host looks like an address but is not written as one; write a.b.c.d in decimal")]
     OddAddress,
-    /// Not a number from 1 to 65535.
     #[error("the port is not a number from 1 to 65535")]
     BadPort,
     /// `[` without `]`, an unbracketed IPv6 address, and the like.
@@ -48,10 +46,7 @@ pub enum BadDestination {
 }
 
 impl Host {
-    /// Reads a host: a name, an IPv4 address, or an IPv6 address in brackets.
-    ///
-    /// # Errors
-    /// Whatever is not clearly one of these.
+    /// Reads a host, clearly a name, an IPv4 address, or an IPv6 address in brackets.
     pub fn parse(text: &str) -> Result<Self, BadDestination> {
         if let Some(inner) = text.strip_prefix('[') {
             let inner = inner.strip_suffix(']').ok_or(BadDestination::BadBrackets)?;
@@ -68,16 +63,12 @@ impl Host {
         Self::from_name(text)
     }
 
-    /// Takes an address, unwrapping the IPv4-mapped form.
-    #[must_use]
+    /// A host by address; unwraps the IPv4-mapped form.
     pub fn from_address(address: IpAddr) -> Self {
         Self::Address(address.to_canonical())
     }
 
-    /// Reads a host that a client sent where a name is expected; an address in text is an address.
-    ///
-    /// # Errors
-    /// When it is neither.
+    /// Reads a host where the protocol expects a name; an address in text is an address.
     pub fn from_name(text: &str) -> Result<Self, BadDestination> {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self::from_address(address));
@@ -89,7 +80,7 @@ impl Host {
         if name.contains('@') {
             return Err(BadDestination::Credentials);
         }
-        // underscores are no host names, but services and containers are named so
+        // underscores are not allowed in host names, but services and containers use them
         let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
         if !name.bytes().all(allowed) {
             return Err(BadDestination::BadName);
@@ -107,7 +98,7 @@ impl Host {
     }
 }
 
-/// Whether other programs might read this name as an IPv4 address (as WHATWG URL's «ends in a number»).
+/// Whether other programs might read this name as an IPv4 address (as WHATWG URL's "ends in a number").
 fn ends_in_number(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     let hex = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
@@ -115,10 +106,7 @@ fn ends_in_number(name: &str) -> bool {
         || hex.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Reads a port: 1…65535, decimal digits alone.
-///
-/// # Errors
-/// [`BadDestination::BadPort`].
+/// Reads a port from 1 to 65535, in decimal digits.
 pub fn parse_port(text: &str) -> Result<u16, BadDestination> {
     let digits = !text.is_empty() && text.len() <= 5 && text.bytes().all(|b| b.is_ascii_digit());
     match text.parse::<u16>() {
@@ -128,10 +116,7 @@ pub fn parse_port(text: &str) -> Result<u16, BadDestination> {
 }
 
 impl Destination {
-    /// Reads `host:port`, the port optional when there is a default.
-    ///
-    /// # Errors
-    /// When host or port is not clearly one, or the port is missing and there is no default.
+    /// Reads `host:port`; the port is optional when there is a default.
     pub fn parse(text: &str, default_port: Option<u16>) -> Result<Self, BadDestination> {
         if text.contains('@') {
             return Err(BadDestination::Credentials);
@@ -226,7 +211,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_read_prints_to_what_reads_the_same(text in ".{0,40}") {
+        fn printing_and_reading_are_inverse(text in ".{0,40}") {
             if let Ok(read) = Destination::parse(&text, Some(80)) {
                 proptest::prop_assert_eq!(Destination::parse(&read.to_string(), None), Ok(read));
             }

@@ -1,42 +1,33 @@
-//! The accelerator: front doors (HTTP/1.1 forward and CONNECT, SOCKS5, SOCKS4a on one port), access
-//! rules, routes, legs and the relaying of bytes between them.
+//! The accelerator: HTTP/1.1, HTTP/2 within TLS, SOCKS5 and SOCKS4a on one port, access rules,
+//! routes, legs, and the relaying of bytes between legs.
 //!
-//! It never parses the configuration file or arguments (that is `ekiden`), never speaks to the kernel
+//! It never reads configuration files or arguments (`ekiden` does), never speaks to the kernel
 //! except through `ekiden-linux`, and never depends on the simulator or the lab.
+//!
+//! ```text
+//! server → inbound → session → outbound → {cache, resources, transfer, policy} → observe →
+//! {settings, wire, ...}
+//! ```
+//! Imports point in this direction only; `crates/ekiden/tests/module_order.rs` checks it.
 
-pub mod access;
-mod access_log;
-pub mod accounts;
+#[cfg(feature = "cache")]
 mod cache;
-mod certificate;
-mod chain;
+#[cfg(not(feature = "cache"))]
+#[path = "cache/absent.rs"]
+mod cache;
 pub mod destination;
-mod dial;
-mod failure;
-pub mod households;
-pub mod http;
-mod incoming;
-mod known;
-mod means;
-mod opening;
-mod pump;
-mod registry;
-mod relay;
-mod resolve;
+mod error;
+pub(crate) mod inbound;
+pub mod observe;
+pub(crate) mod outbound;
+pub mod policy;
 mod resources;
-mod seen_leg;
-mod seldom;
+mod runtime;
 mod server;
 mod session;
 pub mod settings;
-pub mod socks;
-mod socks_door;
-pub mod status;
-mod tls_door;
-mod tunnel_door;
-mod tunnels;
-mod udp;
-mod world;
+pub(crate) mod transfer;
+pub mod wire;
 
-pub use seldom::Seldom;
+pub use crate::observe::log_throttle::LogThrottle;
 pub use server::{Handle, Server, StartError, Stopped};

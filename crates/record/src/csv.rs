@@ -11,19 +11,14 @@ pub struct Table<W> {
 }
 
 impl<W: Write> Table<W> {
-    /// Writes the head: names with units, as `delay_us`.
-    ///
-    /// # Errors
-    /// The writer's.
+    /// Writes the head: names with units, as `delay_us`. Errors are the writer's.
     pub fn new(mut to: W, head: &[&str]) -> io::Result<Self> {
         write_row(&mut to, head.iter())?;
         Ok(Self { to, columns: head.len() })
     }
 
-    /// Writes a row.
-    ///
-    /// # Errors
-    /// The writer's, and `InvalidInput` when the row has more or fewer cells than the head.
+    /// Writes a row. Errors: the writer's, and `InvalidInput` for more or fewer cells than the head
+    /// has.
     pub fn row<T: Display>(&mut self, cells: &[T]) -> io::Result<()> {
         if cells.len() != self.columns {
             let text = format!("{} cells under {} columns", cells.len(), self.columns);

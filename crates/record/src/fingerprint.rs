@@ -1,8 +1,8 @@
-//! A number that stands for a sequence of events: the same on every machine and in every build, and
-//! another one if anything differs.
+//! A number for a sequence of events: the same on every machine and build, another if anything
+//! differs.
 
-/// FNV-1a over 64-bit words, with a final mix (MurmurHash3's finaliser) so that the last word spreads
-/// too. Not against malice.
+/// FNV-1a over 64-bit words, with MurmurHash3's finaliser so that the last word spreads. Not
+/// against malice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(u64);
 
@@ -14,7 +14,6 @@ impl Default for Fingerprint {
 
 impl Fingerprint {
     /// Of nothing.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -31,7 +30,6 @@ impl Fingerprint {
     }
 
     /// The number so far.
-    #[must_use]
     pub const fn value(self) -> u64 {
         let x = self.0;
         let x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -66,7 +64,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_change_anywhere_shows(mut words in proptest::collection::vec(proptest::prelude::any::<u64>(), 1..50), at: usize, bit in 0_u32..64) {
+        fn fingerprint_changes_with_any_bit(mut words in proptest::collection::vec(proptest::prelude::any::<u64>(), 1..50), at: usize, bit in 0_u32..64) {
             let before = of(&words);
             let at = at % words.len();
             words[at] ^= 1 << bit;

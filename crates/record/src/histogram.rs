@@ -1,10 +1,8 @@
-//! Counts by size, log-linear: sixteen steps to each power of two, so that any value is known to
-//! 1/16 (at most 6.25 %) however large it is.
+//! Log-linear counts: sixteen steps to each power of two, so any value is known to 1/16 (6.25 %).
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-/// Steps to a power of two.
 const STEPS: u64 = 16;
 const STEP_BITS: u32 = STEPS.ilog2();
 
@@ -49,7 +47,6 @@ const fn slot(value: u64) -> usize {
     ((shift as u64 + 1) * STEPS + ((value >> shift) - STEPS)) as usize
 }
 
-/// The smallest value of a slot.
 const fn floor(slot: usize) -> u64 {
     let slot = slot as u64;
     if slot < STEPS {
@@ -60,7 +57,6 @@ const fn floor(slot: usize) -> u64 {
 
 impl Histogram {
     /// An empty one.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -98,14 +94,12 @@ impl Histogram {
     }
 
     /// How many values were counted.
-    #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The value that `share` parts per million of all are not above, to 1/16; `None` when empty.
-    /// Never outside what was really seen.
-    #[must_use]
+    /// The value that `share` ppm of all are not above, to 1/16, within what was seen; `None` when
+    /// empty.
     pub fn quantile_ppm(&self, share: u64) -> Option<u64> {
         let rank = (u128::from(self.count) * u128::from(share)).div_ceil(1_000_000).max(1);
         let mut seen = 0_u128;
@@ -119,7 +113,6 @@ impl Histogram {
     }
 
     /// The usual questions; `None` when empty.
-    #[must_use]
     pub fn summary(&self) -> Option<Summary> {
         Some(Summary {
             count: self.count,
@@ -141,8 +134,8 @@ impl Histogram {
 }
 
 impl Serialize for Histogram {
-    /// `count`, `mean`, `least`, `most` (0 when empty), and `slots`: pairs of smallest value and count,
-    /// those that hold something.
+    /// `count`, `mean`, `least`, `most` (0 when empty), `slots`: pairs of smallest value and count
+    /// above 0.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_struct("Histogram", 5)?;
         map.serialize_field("count", &self.count)?;
@@ -168,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_one_has_no_answers() {
+    fn empty_histogram_has_no_summary() {
         assert_eq!(Histogram::new().summary(), None);
     }
 
@@ -197,8 +190,8 @@ mod tests {
             values.sort_unstable();
             let rank = (values.len() as u64 * share).div_ceil(1_000_000).max(1) as usize;
             let exact = values[rank - 1];
-            let told = histogram.quantile_ppm(share).unwrap();
-            prop_assert!(told.abs_diff(exact) <= exact / 16, "{told} for {exact}");
+            let report = histogram.quantile_ppm(share).unwrap();
+            prop_assert!(report.abs_diff(exact) <= exact / 16, "{report} for {exact}");
         }
 
         #[test]

@@ -1,12 +1,11 @@
-//! Packet captures that wireshark and tshark read: pcapng (draft-ietf-opsawg-pcapng), raw IP packets,
-//! nanosecond times.
+//! Captures for wireshark: pcapng (draft-ietf-opsawg-pcapng), raw IP packets, nanosecond times.
 
 use ekiden_model::units::Time;
 use std::io::{self, Write};
 
 /// LINKTYPE_RAW: packets begin with an IPv4 or IPv6 header.
 const RAW_IP: u16 = 101;
-/// Bytes of each packet that are kept, unless told otherwise: all.
+/// Bytes of each packet that are kept by default: all.
 const WHOLE: u32 = 262_144;
 
 const SECTION: u32 = 0x0a0d_0d0a;
@@ -27,10 +26,7 @@ pub struct Capture<W> {
 }
 
 impl<W: Write> Capture<W> {
-    /// Begins a capture; `comment` stands in its head: what produced it, with seed and version.
-    ///
-    /// # Errors
-    /// The writer's.
+    /// Begins a capture; `comment` in its head tells what produced it. Errors are the writer's.
     pub fn new(to: W, comment: &str) -> io::Result<Self> {
         let mut capture = Self { to, interfaces: 0 };
         let mut body = Vec::new();
@@ -39,20 +35,14 @@ impl<W: Write> Capture<W> {
         body.extend([1, 0, 0, 0]);
         body.extend((-1_i64).to_le_bytes());
         option(&mut body, OPTION_COMMENT, comment.as_bytes());
-        option(
-            &mut body,
-            OPTION_APPLICATION,
-            concat!("ekiden ", env!("CARGO_PKG_VERSION")).as_bytes(),
-        );
+        let application = concat!("ekiden ", env!("CARGO_PKG_VERSION")).as_bytes();
+        option(&mut body, OPTION_APPLICATION, application);
         option(&mut body, OPTION_END, &[]);
         capture.block(SECTION, &body)?;
         Ok(capture)
     }
 
-    /// Adds an interface and says its number.
-    ///
-    /// # Errors
-    /// The writer's.
+    /// Adds an interface and returns its number. Errors are the writer's.
     pub fn interface(&mut self, name: &str) -> io::Result<u32> {
         let mut body = Vec::new();
         body.extend(RAW_IP.to_le_bytes());
@@ -67,10 +57,8 @@ impl<W: Write> Capture<W> {
         Ok(self.interfaces - 1)
     }
 
-    /// Writes a packet; `bytes` may be fewer than `length`, the packet's real one.
-    ///
-    /// # Errors
-    /// The writer's.
+    /// Writes a packet of real size `length`, of which `bytes` may be a part. Errors are the
+    /// writer's.
     pub fn packet(
         &mut self,
         interface: u32,
@@ -81,10 +69,7 @@ impl<W: Write> Capture<W> {
         self.packet_with(interface, at, bytes, length, "")
     }
 
-    /// Writes a packet with a comment: what became of it, why. An empty comment is none.
-    ///
-    /// # Errors
-    /// The writer's.
+    /// Writes a packet with a comment; an empty one is none. Errors are the writer's.
     pub fn packet_with(
         &mut self,
         interface: u32,
@@ -143,7 +128,7 @@ mod tests {
 
     #[test]
     fn blocks_are_whole_and_say_their_length_at_both_ends() {
-        let mut capture = Capture::new(Vec::new(), "seed 1").unwrap();
+        let mut capture = Capture::new(Vec::new(), "the island study").unwrap();
         let up = capture.interface("up").unwrap();
         let down = capture.interface("down").unwrap();
         assert_eq!((up, down), (0, 1));

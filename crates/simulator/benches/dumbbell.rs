@@ -3,9 +3,9 @@
 //! the time is that of the quickest run.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use ekiden_model::tcp::preset::Flavour;
+use ekiden_model::network::tcp::preset::Flavour;
 use ekiden_model::units::{Rate, Span};
-use ekiden_simulator::bulk::{self, BulkConfig};
+use ekiden_simulator::applications::bulk::{self, BulkConfig};
 use std::time::Instant;
 
 fn main() {
@@ -27,7 +27,7 @@ fn main() {
             "variant" => value.clone_into(&mut variant),
             // nothing is watched that could be left out
             "monitor" => {}
-            _ => panic!("«{argument}» is not known"),
+            _ => panic!("`{argument}` is not known"),
         }
     }
     config.flavour = match variant.as_str() {

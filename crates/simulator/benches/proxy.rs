@@ -3,10 +3,10 @@
 //! `seconds`, `patience` and `persist` in seconds, `knowledge=estimated`, `era=linux`.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use ekiden_model::buffers::Scheme;
-use ekiden_model::tcp::preset::Era;
+use ekiden_model::network::tcp::preset::Era;
+use ekiden_model::resources::buffers::Scheme;
 use ekiden_model::units::{Span, Time};
-use ekiden_simulator::proxy::{self, Knowledge, ProxyConfig};
+use ekiden_simulator::applications::proxy::{self, Knowledge, ProxyConfig};
 use std::time::Instant;
 
 fn main() {
@@ -28,7 +28,7 @@ fn main() {
             "persist" => config.persist = Span::from_secs(number()),
             "knowledge" if value == "estimated" => config.knowledge = Knowledge::Estimated,
             "era" => config.era = Era::named(value).expect("an era"),
-            _ => panic!("«{name}={value}» is not known"),
+            _ => panic!("`{name}={value}` is not known"),
         }
     }
     config.scheme = Scheme::ALL[scheme - 1];

@@ -2,12 +2,9 @@
 
 use ekiden_model::rng::Rng;
 
-/// One stream of random numbers for each purpose and object, all from one seed: what one flow draws is
-/// the same however many others there are, so that two runs that differ in one thing differ in
-/// nothing else (common random numbers).
-///
-/// A purpose is a noun of the simulator's, as `loss` or `start`; an object is its number among its
-/// kind. A stream asked for twice begins anew.
+/// One random stream for each purpose and object, all from one seed, so that runs that differ in
+/// one thing differ in nothing else (common random numbers). A purpose is a noun, as `loss`; an
+/// object its number. A stream asked for twice begins anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Substreams {
     seed: u64,
@@ -15,13 +12,11 @@ pub struct Substreams {
 
 impl Substreams {
     /// The streams of a run.
-    #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { seed }
     }
 
     /// The stream for `purpose` of `object`.
-    #[must_use]
     pub fn of(&self, purpose: &str, object: u64) -> Rng {
         Rng::new(self.seed_of(purpose, object))
     }
@@ -40,8 +35,8 @@ impl Substreams {
     }
 }
 
-/// SplitMix64's step and finaliser (Steele, Lea and Flood 2014) with a word taken in between. For each
-/// state no two words lead to the same one, so two objects of one purpose never share a seed.
+/// SplitMix64's step and finaliser (Steele, Lea and Flood 2014) around a word. For each state it is
+/// a bijection, so no two objects of a purpose share a seed.
 const fn mix(state: u64, word: u64) -> u64 {
     let z = state.wrapping_add(0x9e37_79b9_7f4a_7c15) ^ word;
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -57,8 +52,7 @@ mod tests {
 
     #[test]
     fn streams_never_change() {
-        // computed once by an independent implementation in another language; results kept with a seed
-        // depend on it
+        // computed by an independent implementation; results kept with a seed depend on it
         let long = "a purpose of more than eight bytes";
         for (seed, purpose, object, first) in [
             (1, "loss", 0, 0xa019_6117_0385_5a47),
@@ -104,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_change_anywhere_is_another_stream(seed: u64, purpose: String, object: u64, bit in 0_u32..64) {
+        fn any_change_gives_another_stream(seed: u64, purpose: String, object: u64, bit in 0_u32..64) {
             let stream = Substreams::new(seed).of(&purpose, object);
             prop_assert_eq!(&stream, &Substreams::new(seed).of(&purpose, object));
             prop_assert_ne!(&stream, &Substreams::new(seed ^ (1 << bit)).of(&purpose, object));

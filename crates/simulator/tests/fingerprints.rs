@@ -7,24 +7,24 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
-use ekiden_model::buffers::Scheme;
-use ekiden_model::congestion::{Algorithm, CubicConfig};
-use ekiden_model::link::{
+use ekiden_model::control::congestion::{Algorithm, CubicConfig};
+use ekiden_model::network::link::{
     Bound, Change, Config, Discipline, FqCodelConfig, GilbertElliott, Loss, LossUnit, Serialiser,
 };
-use ekiden_model::tcp::preset::{Era, Flavour};
-use ekiden_model::tcp::{Acknowledging, ReceiverConfig};
+use ekiden_model::network::tcp::ReceiverConfig;
+use ekiden_model::network::tcp::preset::{Era, Flavour};
+use ekiden_model::network::workload::thin_client::{ThinClient, generate};
+use ekiden_model::resources::buffers::Scheme;
 use ekiden_model::units::{Bytes, Rate, Share, Span, Time};
-use ekiden_model::workload::thin_client::{ThinClient, generate};
-use ekiden_simulator::bulk::{self, BulkConfig};
-use ekiden_simulator::chain::ChainConfig;
-use ekiden_simulator::connection::ConnectionConfig;
-use ekiden_simulator::dumbbell::{Dumbbell, DumbbellConfig};
-use ekiden_simulator::flow::{FlowConfig, Scripted, Source};
-use ekiden_simulator::proxy::{self, Knowledge, ProxyConfig};
+use ekiden_simulator::applications::bulk::{self, BulkConfig};
+use ekiden_simulator::applications::chain::ChainConfig;
+use ekiden_simulator::applications::proxy::{self, Knowledge, ProxyConfig};
+use ekiden_simulator::network::connection::ConnectionConfig;
+use ekiden_simulator::network::dumbbell::{Dumbbell, DumbbellConfig};
+use ekiden_simulator::network::flow::{FlowConfig, Scripted, Source};
+use ekiden_simulator::network::topology::{Node, Topology};
 use ekiden_simulator::random::Substreams;
 use ekiden_simulator::simulator::{Direction, Simulator};
-use ekiden_simulator::topology::{Node, Topology};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const MSS: u32 = 1448;
@@ -158,37 +158,16 @@ fn in_bursts() -> Config {
 }
 
 fn connection(opener: Node, acceptor: Node, start: Time) -> ConnectionConfig {
-    ConnectionConfig {
-        opener,
-        acceptor,
-        start,
-        opening: Era::Linux.opening(),
-        three_way: true,
-        handshake_bytes: HEADER + 8,
-    }
+    let base = ConnectionConfig::new(opener, acceptor, Era::Linux);
+    ConnectionConfig { start, handshake_bytes: HEADER + 8, ..base }
 }
 
 fn flow(source: Source, read_at_once: bool) -> FlowConfig {
     let mut sender = Era::Linux.sender(Flavour::Sack, MSS, f64::INFINITY, Span::ZERO);
     sender.congestion.algorithm = Algorithm::Cubic(CubicConfig::default());
     sender.buffer = 3 << 20;
-    FlowConfig {
-        sender,
-        receiver: ReceiverConfig {
-            mss: MSS,
-            buffer: 3 << 20,
-            scale: 7,
-            acknowledging: Acknowledging::LINUX,
-            selective: true,
-            duplicates: true,
-            read_at_once,
-        },
-        header: HEADER,
-        selective_header: 4,
-        ecn: false,
-        ack_class: 0,
-        source,
-    }
+    let receiver = ReceiverConfig { read_at_once, ..ReceiverConfig::linux(MSS, 3 << 20, 7) };
+    FlowConfig { header: HEADER, ..FlowConfig::new(sender, receiver, source) }
 }
 
 /// All scenarios, so many of them side by side.
@@ -232,7 +211,7 @@ fn runs_are_as_in_the_table_on_any_number_of_threads() {
     for (was, is) in known.lines().zip(tables[0].lines()) {
         assert_eq!(
             was, is,
-            "another run than in the table. Where only «all events» has moved, results are the same. \
+            "another run than in the table. Where only `all events` has moved, results are the same. \
              If the change was meant: UPDATE=1 cargo test -p ekiden-simulator --test fingerprints"
         );
     }

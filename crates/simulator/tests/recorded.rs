@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
-use ekiden_model::link::{Config, Loss, LossUnit, Serialiser};
-use ekiden_model::tcp::preset::{Era, Flavour};
-use ekiden_model::tcp::{Acknowledging, ReceiverConfig};
+use ekiden_model::network::link::{Config, Loss, LossUnit, Serialiser};
+use ekiden_model::network::tcp::ReceiverConfig;
+use ekiden_model::network::tcp::preset::{Era, Flavour};
 use ekiden_model::units::{Rate, Share, Span, Time};
-use ekiden_simulator::bulk::{self, BulkConfig};
-use ekiden_simulator::connection::ConnectionConfig;
-use ekiden_simulator::flow::{FlowConfig, Scripted, Source};
+use ekiden_simulator::applications::bulk::{self, BulkConfig};
+use ekiden_simulator::network::connection::ConnectionConfig;
+use ekiden_simulator::network::flow::{FlowConfig, Scripted, Source};
+use ekiden_simulator::network::topology::Topology;
 use ekiden_simulator::observer::Observer;
 use ekiden_simulator::recorder::Flows;
 use ekiden_simulator::recorder::packets::{Packets, Side};
 use ekiden_simulator::simulator::{Direction, Simulator};
-use ekiden_simulator::topology::Topology;
 use std::io::Write;
 use std::process::Command;
 
@@ -65,7 +65,7 @@ fn assert_read(simulator: Simulator<Packets<Vec<u8>>>, flows: u32, until: Span) 
 }
 
 fn packets(flows: Flows, side: Side) -> Packets<Vec<u8>> {
-    Packets::new(Vec::new(), side, Side::Acceptor, flows, "seed 1").unwrap()
+    Packets::new(Vec::new(), side, Side::Acceptor, flows, "the island study").unwrap()
 }
 
 #[test]
@@ -93,42 +93,20 @@ fn both_ways<O: Observer>(observer: O) -> Simulator<O> {
     };
     topology.link(client, server, link(1), link(2));
     let mut simulator = Simulator::new(topology, observer);
-    let connection = simulator
-        .connect(ConnectionConfig {
-            opener: client,
-            acceptor: server,
-            start: Time::ZERO,
-            opening: Era::Linux.opening(),
-            three_way: true,
-            handshake_bytes: 60,
-        })
-        .unwrap();
+    let base = ConnectionConfig::new(client, server, Era::Linux);
+    let connection = simulator.connect(ConnectionConfig { handshake_bytes: 60, ..base }).unwrap();
     for (direction, bytes) in [(Direction::FromOpener, 300_000), (Direction::ToOpener, 1_500_000)] {
         let write = Scripted { at: Time::ZERO + Span::from_millis(100), bytes, kind: 0 };
-        let config = FlowConfig {
-            sender: Era::Linux.sender(Flavour::Sack, 1448, f64::INFINITY, Span::ZERO),
-            receiver: ReceiverConfig {
-                mss: 1448,
-                buffer: 3 << 20,
-                scale: 7,
-                acknowledging: Acknowledging::LINUX,
-                selective: true,
-                duplicates: true,
-                read_at_once: true,
-            },
-            header: 52,
-            selective_header: 4,
-            ecn: false,
-            ack_class: 0,
-            source: Source::Script(vec![write]),
-        };
-        simulator.flow(connection, direction, config).unwrap();
+        let sender = Era::Linux.sender(Flavour::Sack, 1448, f64::INFINITY, Span::ZERO);
+        let receiver = ReceiverConfig::linux(1448, 3 << 20, 7);
+        let config = FlowConfig::new(sender, receiver, Source::Script(vec![write]));
+        simulator.flow(connection, direction, FlowConfig { header: 52, ..config }).unwrap();
     }
     simulator
 }
 
 #[test]
-fn what_the_acceptor_sees_of_both_directions_is_one_connection() {
+fn merges_both_directions_into_one_connection() {
     let mut simulator = both_ways(packets(Flows::All, Side::Acceptor));
     simulator.run(Time::ZERO + Span::from_secs(60));
     let again = simulator.sender(1).unwrap().count.retransmitted;

@@ -1,22 +1,21 @@
 //! One endless flow over a link that loses packets independently, beside the closed forms of
-//! `ekiden_model::formula`.
+//! `ekiden_model::control::formula`.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
-use ekiden_model::congestion::{Algorithm, Counting, CubicConfig, SlowStart};
-use ekiden_model::formula::{Equation, Path, cubic_window, reno_window};
-use ekiden_model::link::{Config, Loss, LossUnit, Serialiser};
-use ekiden_model::tcp::preset::{Era, Flavour};
-use ekiden_model::tcp::{Acknowledging, ReceiverConfig};
+use ekiden_model::control::congestion::{Algorithm, Counting, CubicConfig, SlowStart};
+use ekiden_model::control::formula::{Equation, Path, cubic_window, reno_window};
+use ekiden_model::network::link::{Config, Loss, LossUnit, Serialiser};
+use ekiden_model::network::tcp::preset::{Era, Flavour};
+use ekiden_model::network::tcp::{Acknowledging, ReceiverConfig};
 use ekiden_model::units::{Rate, Share, Span, Time};
-use ekiden_simulator::connection::ConnectionConfig;
-use ekiden_simulator::flow::{FlowConfig, Source};
+use ekiden_simulator::network::connection::ConnectionConfig;
+use ekiden_simulator::network::flow::{FlowConfig, Source};
+use ekiden_simulator::network::topology::Topology;
 use ekiden_simulator::simulator::{Direction, Simulator};
-use ekiden_simulator::topology::Topology;
 use std::fmt::Write;
 
 const MSS: u32 = 1460;
-const HEADER: u32 = 40;
 const RTT_MS: [u64; 3] = [10, 50, 200];
 /// The path is so fast that a packet takes 1.2 µs and nothing waits: loss alone limits.
 const RATE: u64 = 10_000_000_000;
@@ -55,39 +54,21 @@ fn measure(case: &Case, p: f64, rtt_ms: u64, expected: f64, losses: f64) -> Meas
     let loss = Loss::Independent(share, LossUnit::Packet);
     topology.link(server, client, Config { loss, ..there.clone() }, there);
     let mut simulator = Simulator::new(topology, ());
-    let connection = simulator
-        .connect(ConnectionConfig {
-            opener: server,
-            acceptor: client,
-            start: Time::ZERO,
-            opening: Era::Rfc.opening(),
-            three_way: false,
-            handshake_bytes: HEADER,
-        })
-        .unwrap();
+    let connection = ConnectionConfig::new(server, client, Era::Rfc);
+    let connection = simulator.connect(connection).unwrap();
     let mut sender = Era::Rfc.sender(case.flavour, MSS, f64::INFINITY, Span::ZERO);
     sender.congestion.algorithm = case.algorithm;
     sender.congestion.counting = case.counting;
     sender.congestion.slow_start = SlowStart::Standard;
     // without a queue nothing but loss ends slow start, and far too late
     sender.congestion.initial_threshold = expected.max(2.0);
-    let flow = FlowConfig {
-        sender,
-        receiver: ReceiverConfig {
-            mss: MSS,
-            buffer: 1 << 30,
-            scale: 14,
-            acknowledging: case.acknowledging,
-            selective: case.flavour == Flavour::Sack,
-            duplicates: false,
-            read_at_once: true,
-        },
-        header: HEADER,
-        selective_header: 4,
-        ecn: false,
-        ack_class: 0,
-        source: Source::Endless { kind: 0 },
+    let receiver = ReceiverConfig {
+        acknowledging: case.acknowledging,
+        selective: case.flavour == Flavour::Sack,
+        duplicates: false,
+        ..ReceiverConfig::linux(MSS, 1 << 30, 14)
     };
+    let flow = FlowConfig::new(sender, receiver, Source::Endless { kind: 0 });
     let flow = simulator.flow(connection, Direction::FromOpener, flow).unwrap();
     let seconds = (losses / p / expected * rtt_ms as f64 / 1e3).max(60.0);
     let settled = Span::from_micros((seconds * 1e6 / 6.0) as u64);

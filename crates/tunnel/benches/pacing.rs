@@ -8,9 +8,9 @@
 use bytes::Bytes;
 use ekiden_model::units::{Rate, Span};
 use ekiden_tunnel::core::{Limits, Terms};
-use ekiden_tunnel::driver::{Incoming, Relays, Settings, TunnelStatus};
+use ekiden_tunnel::driver::{Incoming, Peers, Settings, TunnelStatus};
 use ekiden_tunnel::frame::{Carries, Host, Opening, Target};
-use ekiden_tunnel::trust::{Kind, Relay, Store, Token, hash, random};
+use ekiden_tunnel::trust::{Peer, PeerKind, Store, Token, hash, random};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ const BEFORE: Duration = Duration::from_secs(2);
 
 struct Pair {
     _folder: tempfile::TempDir,
-    near: Relays,
-    far: Relays,
+    near: Peers,
+    far: Peers,
     incoming: mpsc::Receiver<Incoming>,
 }
 
@@ -36,15 +36,15 @@ fn pair(rate: Rate) -> Done<Pair> {
     let stores = ["near", "far"].map(|name| Store::new(folder.path().join(name)));
     let address = std::net::UdpSocket::bind("127.0.0.1:0")?.local_addr()?;
     let secret = random()?;
-    let kind = Kind::Invited { invitation: hash(&secret).into() };
+    let kind = PeerKind::Invited { invitation: hash(&secret).into() };
     let terms = Terms { dedicated: Some(rate), ..Terms::new(rate, rate) };
-    stores[1].add(Relay { name: "near".to_owned(), kind, terms })?;
+    stores[1].add(Peer { name: "near".to_owned(), kind, terms })?;
     let fingerprint = stores[1].credentials()?.fingerprint();
     let address_text = address.to_string();
     let token = Token { address: address_text, fingerprint, secret, send: rate, receive: rate };
-    stores[0].add(token.relay("far".to_owned()))?;
+    stores[0].add(token.peer("far".to_owned()))?;
     let settings = |nth: usize, listen| Settings {
-        carrier: ekiden_tunnel::driver::Carrier::Udp,
+        carrier: ekiden_tunnel::driver::TransportMode::Udp,
         store: stores[nth].clone(),
         listen,
         dscp: [34, 0],
@@ -52,9 +52,9 @@ fn pair(rate: Rate) -> Done<Pair> {
         limits: Limits { datagram: 1_472, ..Limits::default() },
     };
     let (sender, incoming) = mpsc::channel(100);
-    let far = Relays::start(settings(1, vec![address]), sender)?;
+    let far = Peers::start(settings(1, vec![address]), sender)?;
     let (sender, _) = mpsc::channel(100);
-    let near = Relays::start(settings(0, vec![]), sender)?;
+    let near = Peers::start(settings(0, vec![]), sender)?;
     Ok(Pair { _folder: folder, near, far, incoming })
 }
 
@@ -96,8 +96,8 @@ async fn row(mbit: u64, seconds: u64) -> Done<()> {
     let (mut client, near) = connection().await?;
     let (far, mut server) = connection().await?;
     let tasks = [
-        tokio::spawn(flow.carry(near, |_, _| ())),
-        tokio::spawn(incoming.flow.carry(far, |_, _| ())),
+        tokio::spawn(flow.carry(near, |_, _, _| ())),
+        tokio::spawn(incoming.flow.carry(far, |_, _, _| ())),
     ];
     let writer = tokio::spawn(async move {
         let bytes = vec![7; 1 << 16];

@@ -1,17 +1,14 @@
-//! Legs between two relays over QUIC: the rate is held by a schedule of our own and not by a congestion
-//! window, what waits waits where it can be scheduled, and what is interactive goes first.
+//! Tunnels between two relays over QUIC: a schedule holds the rate, instead of a congestion window;
+//! data waits where it can be scheduled; interactive data goes first.
 //!
-//! [`core`] is the protocol: told what arrived and when, it answers which datagram leaves and when to ask
-//! again. It reads no clock, opens no socket and starts no thread. [`frame`] is what it says inside QUIC
-//! (`docs/protocol.md`). [`trust`] is who may speak to whom: certificates, invitations, files.
-//! [`driver`] runs a core on a UDP socket in a thread of its own and hands its flows to tokio; where UDP does
-//! not get through, `carrier` takes its datagrams over TLS on TCP.
+//! [`core`] is the protocol: it reads no clock, opens no socket and starts no thread. [`frame`] is
+//! its wire format inside QUIC (`docs/book/src/design/protocol.md`). [`trust`] holds certificates,
+//! invitations and known peers. [`driver`] runs a core on a UDP socket in its own thread and hands
+//! flows to tokio; where UDP is blocked it uses TLS on TCP.
 //!
 //! This crate never resolves names, connects to destinations or knows routes: the proxy does.
 
-mod carrier;
 pub mod core;
 pub mod driver;
 pub mod frame;
-pub mod reason;
 pub mod trust;

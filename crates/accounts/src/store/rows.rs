@@ -1,11 +1,11 @@
 //! Rows of the database as values, and values as what a row may hold.
 
-use super::{Relay, StoreError, Usage};
+use super::{FleetRelay, StoreError, Usage};
 use crate::account::{Account, AccountId, Credential, Device};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-/// Households with their devices, both by number.
+/// Accounts with their devices, both by number.
 pub(super) fn accounts(
     accounts: &[AnyRow],
     devices: &[AnyRow],
@@ -13,7 +13,7 @@ pub(super) fn accounts(
     let mut found: Vec<Account> = accounts.iter().map(account).collect::<Result<_, _>>()?;
     for row in devices {
         let id: i64 = row.try_get("account")?;
-        // one that came after its household was read is read the next time
+        // one that came after its account was read is read the next time
         if let Ok(index) = found.binary_search_by_key(&AccountId(id), |account| account.id)
             && let Some(account) = found.get_mut(index)
         {
@@ -42,15 +42,14 @@ fn device(row: &AnyRow, account: &str) -> Result<Device, StoreError> {
         }
         "prefix" => {
             let net = identity.parse();
-            Credential::Prefix(net.map_err(|_| wrong(format!("«{identity}» is no prefix")))?)
+            Credential::Prefix(net.map_err(|_| wrong(format!("invalid prefix \"{identity}\"")))?)
         }
-        "relay" => Credential::Relay(identity),
-        other => return Err(wrong(format!("a device is known by «{other}»"))),
+        "peer" => Credential::Peer(identity),
+        other => return Err(wrong(format!("unknown kind of device \"{other}\""))),
     };
     Ok(Device { name: row.try_get("name")?, credential })
 }
 
-/// A household's attributes as they are stored.
 pub(super) fn attributes(account: &Account) -> Result<String, StoreError> {
     serde_json::to_string(&account.attributes)
         .map_err(|error| StoreError::Row { name: account.name.clone(), why: error.to_string() })
@@ -66,8 +65,8 @@ pub(super) fn usage(row: &AnyRow) -> Result<Usage, StoreError> {
     })
 }
 
-pub(super) fn relay(row: &AnyRow) -> Result<Relay, StoreError> {
-    Ok(Relay {
+pub(super) fn relay(row: &AnyRow) -> Result<FleetRelay, StoreError> {
+    Ok(FleetRelay {
         id: row.try_get("id")?,
         name: row.try_get("name")?,
         version: row.try_get("version")?,

@@ -1,4 +1,4 @@
-//! What the tests with real databases share: households, and a PostgreSQL of their own.
+//! What the tests with real databases share: accounts, and a PostgreSQL of their own.
 #![allow(dead_code, unreachable_pub)] // each test program uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
 
@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A household with one device.
-pub fn household(name: &str, credential: Credential) -> Account {
+/// An account with one device.
+pub fn account(name: &str, credential: Credential) -> Account {
     Account {
         id: AccountId(0),
         name: name.to_owned(),

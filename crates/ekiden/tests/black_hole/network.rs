@@ -3,8 +3,8 @@
 use ekiden_emulator::topology::{
     Host, HostPlan, LinkPlan, Process, ProcessPlan, Topology, TopologyPlan,
 };
-use ekiden_linux::sysctl;
-use ekiden_model::link::Config;
+use ekiden_linux::host::sysctl;
+use ekiden_model::network::link::Config;
 use ekiden_model::units::Span;
 use std::cell::RefCell;
 use std::io::{Read as _, Write as _};

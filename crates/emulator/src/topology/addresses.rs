@@ -1,8 +1,7 @@
-//! Who has which address: machines 100.127.x.y and fd65:6b69:64:1::n, ends of links 100.64.x.y and
-//! fd65:6b69:64:2::n. The first are of the space shared by carriers (RFC 6598), which no machine's own
-//! network should use; the second are unique local ones (RFC 4193).
+//! Addresses: machines 100.127.x.y and fd65:6b69:64:1::n, ends of links 100.64.x.y and fd65:6b69:64:2::n; of
+//! the carriers' shared space (RFC 6598) and unique local (RFC 4193).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The address of the n-th machine.
 pub(super) const fn host_v4(n: usize) -> Ipv4Addr {
@@ -24,12 +23,20 @@ pub(crate) const fn end_v6(link: usize, end: usize) -> Ipv6Addr {
     Ipv6Addr::new(0xfd65, 0x6b69, 0x64, 2, 0, 0, link as u16, end as u16 + 1)
 }
 
+/// The addresses of this end and of the other one, IPv4 first.
+pub(super) fn ends(link: usize, end: usize) -> [(IpAddr, IpAddr); 2] {
+    let other = 1 - end;
+    [
+        (end_v4(link, end).into(), end_v4(link, other).into()),
+        (end_v6(link, end).into(), end_v6(link, other).into()),
+    ]
+}
+
 /// The machine's device at one end of the n-th link; locally administered.
 pub(super) const fn mac(link: usize, end: usize) -> [u8; 6] {
     [0x02, 0x65, (link >> 8) as u8, link as u8, 0, end as u8 + 1]
 }
 
-/// The emulator's device there.
 pub(super) const fn mac_of_emulator(link: usize, end: usize) -> [u8; 6] {
     [0x02, 0x65, (link >> 8) as u8, link as u8, 1, end as u8 + 1]
 }

@@ -1,22 +1,22 @@
 //! A machine: a network namespace with its devices, its addresses and the names of the others.
 
-use super::addresses::{end_v4, end_v6, host_v4, host_v6, mac};
+use super::addresses::{ends, host_v4, host_v6, mac};
 use super::{BuildError, HostPlan, kernel};
-use ekiden_linux::mounts::Mounts;
-use ekiden_linux::netlink::Netlink;
-use ekiden_linux::netns::{self, Netns};
-use ekiden_linux::sysctl;
-use std::fmt::Write as _;
+use ekiden_linux::host::sysctl;
+use ekiden_linux::links::netlink::Netlink;
+use ekiden_linux::namespaces::mounts::Mounts;
+use ekiden_linux::namespaces::netns::{self, Netns};
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use tempfile::NamedTempFile;
 
 /// IPv6 needs packets of this size (RFC 8200 §5).
 pub(super) const LEAST_V6: u32 = 1280;
 
-/// What every machine has, before its plan's own settings: nothing remembered from connection to
-/// connection.
+/// What every machine has before its plan's settings: no metrics kept from connection to connection.
 const SYSCTLS: &[(&str, &str)] = &[("net.ipv4.tcp_no_metrics_save", "1")];
 /// Whoever is in these groups may ping without a capability.
 const PING_GROUPS: &str = "net.ipv4.ping_group_range";
@@ -30,10 +30,10 @@ pub struct Host {
     netns: Netns,
     devices: Vec<Device>,
     mounts: Mounts,
-    hosts_file: Option<tempfile::NamedTempFile>,
+    hosts_file: Option<NamedTempFile>,
     /// Lines of `/etc/hosts` besides those of the network.
     known: String,
-    resolver: Option<tempfile::NamedTempFile>,
+    resolver: Option<NamedTempFile>,
 }
 
 #[derive(Debug)]
@@ -63,7 +63,6 @@ impl Host {
         Ok(this)
     }
 
-    /// What every new machine needs.
     pub(crate) fn prepare(&self) -> Result<(), BuildError> {
         SYSCTLS.iter().try_for_each(|(name, value)| self.set(name, value))?;
         // in a user namespace there are but the groups that were mapped into it
@@ -94,47 +93,37 @@ impl Host {
     }
 
     /// What the machine's `/etc/hosts` says besides the network's own names, and its `/etc/resolv.conf`.
-    pub(crate) fn knows(&mut self, hosts: &str, resolver: Option<tempfile::NamedTempFile>) {
+    pub(crate) fn knows(&mut self, hosts: &str, resolver: Option<NamedTempFile>) {
         hosts.clone_into(&mut self.known);
         self.resolver = resolver;
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The IPv4 address that all machines reach it by.
-    #[must_use]
     pub const fn address(&self) -> Ipv4Addr {
         self.v4
     }
 
     /// The same, IPv6; links with an MTU below 1280 do not carry it.
-    #[must_use]
     pub const fn address_v6(&self) -> Ipv6Addr {
         self.v6
     }
 
     /// Its namespace.
-    #[must_use]
     pub const fn netns(&self) -> &Netns {
         &self.netns
     }
 
     /// Has `command` run on this machine, where it finds the others by name.
-    ///
-    /// # Errors
-    /// Out of descriptors.
     pub fn place(&self, command: &mut Command) -> io::Result<()> {
         netns::place_with(command, &self.netns, &self.mounts)
     }
 
     /// Runs `f` on a thread of its own on this machine, for sockets and settings.
-    ///
-    /// # Errors
-    /// Out of threads.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, BuildError> {
         self.netns.run(f).map_err(kernel(format!("a thread on the host {}", self.name)))
     }
@@ -157,8 +146,8 @@ impl Host {
         format!("link{}", self.devices.len())
     }
 
-    /// Takes a device, which is there, into use: addresses of one end of a link, and the other end's
-    /// hardware address, so that nobody has to ask for it across the link.
+    /// Sets up a device: addresses of one end of a link, and the other end's hardware address, so that nobody
+    /// asks for it.
     pub(crate) fn attach(
         &mut self,
         link: usize,
@@ -170,11 +159,9 @@ impl Host {
         let v6 = self.carries_v6(mtu);
         netlink.set_noarp(name)?;
         netlink.up(name)?;
-        netlink.address(name, end_v4(link, end).into(), 32)?;
-        netlink.neighbour(name, end_v4(link, 1 - end).into(), mac(link, 1 - end))?;
-        if v6 {
-            netlink.address(name, end_v6(link, end).into(), 128)?;
-            netlink.neighbour(name, end_v6(link, 1 - end).into(), mac(link, 1 - end))?;
+        for (own, other) in ends(link, end).into_iter().take(1 + usize::from(v6)) {
+            netlink.address(name, own, if own.is_ipv4() { 32 } else { 128 })?;
+            netlink.neighbour(name, other, mac(link, 1 - end))?;
         }
         self.devices.push(Device { name: name.to_owned(), link, end, v6 });
         Ok(())
@@ -191,20 +178,25 @@ impl Host {
     }
 }
 
+/// A temporary file that the user of any command may read.
+pub(crate) fn readable(prefix: &str, text: &str) -> io::Result<NamedTempFile> {
+    let file = tempfile::Builder::new().prefix(prefix).tempfile()?;
+    fs::write(file.path(), text)?;
+    fs::set_permissions(file.path(), PermissionsExt::from_mode(0o644))?;
+    Ok(file)
+}
+
 /// Tells all machines of each other by name.
 pub(crate) fn introduce(hosts: &mut [Host]) -> Result<(), BuildError> {
     let mut names = String::new();
     for host in &*hosts {
-        let _ = writeln!(names, "{} {}", host.address(), host.name);
-        let _ = writeln!(names, "{} {}", host.address_v6(), host.name);
+        names += &format!("{} {}\n", host.address(), host.name);
+        names += &format!("{} {}\n", host.address_v6(), host.name);
     }
     for host in hosts {
         let write = || {
-            let file = tempfile::Builder::new().prefix("ekiden-hosts").tempfile()?;
             // the first line with a name holds: within another link, ours are the near names
-            fs::write(file.path(), format!("{names}{}", host.known))?;
-            // read by whoever the command runs as
-            fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+            let file = readable("ekiden-hosts", &format!("{names}{}", host.known))?;
             let mut pairs = vec![(file.path().to_owned(), "/etc/hosts")];
             if let Some(resolver) = &host.resolver {
                 pairs.push((resolver.path().to_owned(), "/etc/resolv.conf"));

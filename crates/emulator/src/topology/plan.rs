@@ -7,21 +7,13 @@
 //! sysctls = { "net.ipv4.tcp_rmem" = "4096 131072 393216" }
 //!
 //! [[host]]
-//! name = "hub"
-//! router = true
-//!
-//! [[host]]
 //! name = "server"
 //!
 //! [[link]]
-//! between = ["office", "hub"]
-//! delay = "5 ms"
-//!
-//! [[link]]
-//! between = ["hub", "server"]
+//! between = ["office", "server"]
 //! delay = "20 ms"
 //! rate = "10 Mbit/s"
-//! forward = { rate = "1 Mbit/s" }      # from the hub to the server
+//! forward = { rate = "1 Mbit/s" }      # from the office to the server
 //!
 //! [[process]]
 //! host = "server"
@@ -30,7 +22,7 @@
 //! ```
 
 use crate::settings::{Settings, SettingsError};
-use ekiden_model::link::{Config, Serialiser};
+use ekiden_model::network::link::{Config, Serialiser};
 use ekiden_model::units::Rate;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,11 +48,10 @@ pub struct HostPlan {
     /// Whether it forwards packets of others.
     #[serde(default)]
     pub router: bool,
-    /// Congestion control of what it sends, set on its routes; the machine's own default if not said.
+    /// Congestion control of what it sends, set on its routes; `None`: the machine's default.
     #[serde(default)]
     pub congestion: Option<String>,
-    /// Whether it acknowledges every segment at once, set on its routes; as the kernel sees fit if not
-    /// said.
+    /// Whether it acknowledges every segment at once, set on its routes; `None`: as the kernel sees fit.
     #[serde(default)]
     pub quickack: Option<bool>,
     /// Settings of its own, by their dotted names.
@@ -77,11 +68,10 @@ pub struct LinkPlan {
     pub between: [String; 2],
     /// Largest IP packet, 576–65535; IPv6 needs 1280.
     pub mtu: u32,
-    /// Whether TCP may hand over super-packets. They save much processor time, and are what a link
-    /// above some 500 Mbit/s is emulated with; a lost or queued one is up to 64 KiB at once.
+    /// Whether TCP may hand over super-packets, which save processor time above some 500 Mbit/s; each is lost
+    /// or queued as a whole of up to 64 KiB.
     pub super_packets: bool,
-    /// Whether the machines send and receive packet by packet on a fast link, too; see
-    /// [`LinkPlan::mode`].
+    /// Whether machines send and receive packet by packet on a fast link too; see [`LinkPlan::mode`].
     pub one_by_one: bool,
     /// From the first machine to the second.
     pub forward: Config,
@@ -151,7 +141,7 @@ struct LinkFile {
     both: toml::Table,
 }
 
-/// MTU when nothing is said: Ethernet's.
+/// The default MTU: Ethernet's.
 pub const MTU: u32 = 1500;
 
 /// What passes a link, and how machines deal with it.
@@ -159,8 +149,8 @@ pub const MTU: u32 = 1500;
 pub enum Mode {
     /// The link sees single packets; machines send and receive them one by one.
     Packets,
-    /// The link sees single packets; machines send and receive them in batches, as with network cards
-    /// that offload segmentation. On links without a rate or of 500 Mbit/s and more.
+    /// The link sees single packets; machines batch them as with segmentation offload. Without a rate or from
+    /// 500 Mbit/s.
     Batches,
     /// The link sees super-packets.
     SuperPackets,
@@ -168,7 +158,6 @@ pub enum Mode {
 
 impl Mode {
     /// In reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packets => "packets",
@@ -180,7 +169,6 @@ impl Mode {
 
 impl LinkPlan {
     /// What passes this link.
-    #[must_use]
     pub fn mode(&self) -> Mode {
         let fast = [&self.forward, &self.backward].map(|config| is_fast(&config.serialiser));
         match (self.super_packets, self.one_by_one || fast == [false; 2]) {
@@ -203,10 +191,8 @@ fn is_fast(serialiser: &Serialiser) -> bool {
 }
 
 impl TopologyPlan {
-    /// Reads a plan; `folder` is where it lies, for the traces it names.
-    ///
-    /// # Errors
-    /// With the line, or the name of the host or link, and what to write instead.
+    /// Reads a plan; `folder` is where it lies, for the traces it names. Errors: with the line, or the name of
+    /// the host or link, and what to write instead.
     pub fn read(text: &str, folder: &Path) -> Result<Self, PlanError> {
         let file: File =
             toml::from_str(text).map_err(|error| PlanError::Form(error.to_string()))?;
@@ -239,11 +225,8 @@ impl TopologyPlan {
         Ok(plan)
     }
 
-    /// Whether the plan fits together.
-    ///
-    /// # Errors
-    /// A name that is missing, unknown or there twice, a link from a machine to itself, an MTU out of
-    /// range, too many of anything.
+    /// Whether the plan fits together. Errors: a name that is missing, unknown or there twice, a link from a
+    /// machine to itself, an MTU out of range, too many of anything.
     pub fn check(&self) -> Result<(), PlanError> {
         let refuse = |why: String| Err(PlanError::Clash(why));
         let mut names = BTreeSet::new();
@@ -251,7 +234,7 @@ impl TopologyPlan {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
             if host.name.is_empty() || !host.name.chars().all(plain) {
                 return refuse(format!(
-                    "«{}» cannot be a host's name: letters, digits, - and _ make one",
+                    "`{}` cannot be a host's name: letters, digits, - and _ make one",
                     host.name
                 ));
             }
@@ -262,7 +245,7 @@ impl TopologyPlan {
         let known = |name: &String, whose: &str| match names.contains(name.as_str()) {
             true => Ok(()),
             false => Err(PlanError::Clash(format!(
-                "{whose} names the host «{name}», and there is none; there are: {}",
+                "{whose} names the host `{name}`, and there is none; there are: {}",
                 names.iter().copied().collect::<Vec<_>>().join(", ")
             ))),
         };
@@ -280,7 +263,7 @@ impl TopologyPlan {
             }
         }
         for process in &self.processes {
-            known(&process.host, &format!("the process «{}»", process.command))?;
+            known(&process.host, &format!("the process `{}`", process.command))?;
         }
         if self.hosts.len() > 200 || self.links.len() > 1000 {
             return refuse("at most 200 hosts and 1000 links are possible".to_owned());
@@ -300,7 +283,7 @@ mod tests {
     const TWO: &str = "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n";
 
     #[test]
-    fn a_direction_is_laid_over_both() {
+    fn direction_overrides_both() {
         let text = format!(
             "{TWO}[[link]]\nbetween = [\"a\", \"b\"]\ndelay = \"25ms\"\nrate = \"8 Mbit/s\"\n\
              forward = {{ rate = \"1 Mbit/s\" }}\n"
@@ -315,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused_with_their_place() {
+    fn refuses_mistakes_with_their_place() {
         for (more, part) in [
             ("[[link]]\nbetween = [\"a\", \"c\"]\n", "there are: a, b"),
             ("[[link]]\nbetween = [\"a\", \"a\"]\n", "itself"),
@@ -324,7 +307,7 @@ mod tests {
             ("[[link]]\nbetween = [\"a\", \"b\"]\nmtu = 100\n", "576"),
             ("[[host]]\nname = \"a\"\n", "two hosts"),
             ("[[host]]\nname = \"a b\"\n", "letters"),
-            ("[[process]]\nhost = \"x\"\ncommand = \"true\"\n", "«x»"),
+            ("[[process]]\nhost = \"x\"\ncommand = \"true\"\n", "`x`"),
             ("[[hots]]\n", "hots"),
         ] {
             let refused = read(&format!("{TWO}{more}")).unwrap_err();

@@ -8,7 +8,6 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a program may take to end before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Between two looks at who listens; each takes a thread.
@@ -27,12 +26,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `plan`'s program on `host` and waits until it is ready.
-    ///
-    /// # Errors
-    /// It cannot be started, ends at once, or does not listen within `patience`.
+    /// Starts `plan`'s program on `host` and waits until it is ready. Errors: it cannot be started, ends at
+    /// once, or does not listen within `patience`.
     pub fn start(host: &Host, plan: &ProcessPlan, patience: Duration) -> Result<Self, BuildError> {
-        let what = format!("«{}» on {}", plan.command, plan.host);
+        let what = format!("`{}` on {}", plan.command, plan.host);
         let failed = |why: String| BuildError::Process(format!("{what}: {why}"));
         let mut command = Command::new("sh");
         command.arg("-c").arg(&plan.command).stdin(Stdio::null()).process_group(0);
@@ -43,21 +40,19 @@ impl Process {
         host.place(&mut command).map_err(|error| failed(error.to_string()))?;
         let child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let mut this = Self { child };
-        if let Some(port) = plan.ready {
-            match wait_for_port(host, port, patience, || this.ended())? {
-                Waited::Listens => {}
-                Waited::Ended(status) => {
-                    return Err(failed(format!(
-                        "it ended ({status}) instead of listening on port {port}"
-                    )));
-                }
-                Waited::Silent => {
-                    let secs = patience.as_secs();
-                    return Err(failed(format!(
-                        "it does not listen on port {port} after {secs} s"
-                    )));
-                }
+        let begun = Instant::now();
+        while let Some(port) = plan.ready
+            && !host.run(|| ports(TCP, LISTENS))?.contains(&port)
+        {
+            if let Some(status) = this.ended() {
+                let why = format!("it ended ({status}) instead of listening on port {port}");
+                return Err(failed(why));
             }
+            if begun.elapsed() >= patience {
+                let secs = patience.as_secs();
+                return Err(failed(format!("it does not listen on port {port} after {secs} s")));
+            }
+            std::thread::sleep(LOOK);
         }
         Ok(this)
     }
@@ -82,44 +77,7 @@ impl Drop for Process {
     }
 }
 
-/// What came of waiting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waited {
-    /// Something listens on the port.
-    Listens,
-    /// The program ended.
-    Ended(ExitStatus),
-    /// Neither, in all the time.
-    Silent,
-}
-
-/// Waits until something listens on a TCP port of `host`, IPv4 or IPv6.
-///
-/// # Errors
-/// The host cannot be looked at.
-pub fn wait_for_port(
-    host: &Host,
-    port: u16,
-    patience: Duration,
-    mut ended: impl FnMut() -> Option<ExitStatus>,
-) -> Result<Waited, BuildError> {
-    let begun = Instant::now();
-    loop {
-        if host.run(|| ports(TCP, LISTENS))?.contains(&port) {
-            return Ok(Waited::Listens);
-        }
-        if let Some(status) = ended() {
-            return Ok(Waited::Ended(status));
-        }
-        if begun.elapsed() >= patience {
-            return Ok(Waited::Silent);
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// Whether somebody waits for others on the calling thread's machine: for connections, or for datagrams
-/// from anybody.
+/// Whether somebody on the calling thread's machine listens for connections or datagrams.
 pub(crate) fn listening() -> bool {
     !ports(TCP, LISTENS).is_empty() || !ports(UDP, UNCONNECTED).is_empty()
 }

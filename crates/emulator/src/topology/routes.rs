@@ -1,14 +1,13 @@
 //! Static routes by the fewest hops: from every machine to every other, and to both ends of every link.
 
-use super::addresses::{end_v4, end_v6};
+use super::addresses::ends;
 use super::host::Host;
 use super::{BuildError, TopologyPlan};
-use ekiden_linux::netlink::{Route, RouteMetrics};
+use ekiden_linux::links::netlink::{Route, RouteMetrics};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// For each machine, the device (by its place among that machine's) that leads to the one it is asked
-/// for; found by a search from the destination.
+/// For each machine, its device (by place) that leads to `to`; by a search from the destination.
 fn next_hops(hosts: &[Host], to: usize) -> Vec<Option<usize>> {
     let mut through = vec![None; hosts.len()];
     let mut found = vec![false; hosts.len()];
@@ -44,10 +43,8 @@ pub(super) fn set(plan: &TopologyPlan, hosts: &[Host]) -> Result<(), BuildError>
         if to.is_ipv6() && !device.v6 {
             return Ok(());
         }
-        let across: IpAddr = match to {
-            IpAddr::V4(_) => end_v4(device.link, 1 - device.end).into(),
-            IpAddr::V6(_) => end_v6(device.link, 1 - device.end).into(),
-        };
+        let [(_, v4), (_, v6)] = ends(device.link, device.end);
+        let across = if to.is_ipv4() { v4 } else { v6 };
         let own = plan.hosts.get(at);
         let congestion = own.and_then(|plan| plan.congestion.clone());
         let quickack = own.and_then(|plan| plan.quickack);
@@ -61,8 +58,9 @@ pub(super) fn set(plan: &TopologyPlan, hosts: &[Host]) -> Result<(), BuildError>
     // the far end of each link first: the other routes lead over it
     for (at, host) in hosts.iter().enumerate() {
         for (number, device) in host.devices().iter().enumerate() {
-            add(at, number, end_v4(device.link, 1 - device.end).into(), true)?;
-            add(at, number, end_v6(device.link, 1 - device.end).into(), true)?;
+            for (_, other) in ends(device.link, device.end) {
+                add(at, number, other, true)?;
+            }
         }
     }
     for (to, destination) in hosts.iter().enumerate() {
@@ -75,8 +73,9 @@ pub(super) fn set(plan: &TopologyPlan, hosts: &[Host]) -> Result<(), BuildError>
                 if hosts[at].devices().iter().any(|device| device.link == end.link) {
                     continue;
                 }
-                add(at, device, end_v4(end.link, end.end).into(), false)?;
-                add(at, device, end_v6(end.link, end.end).into(), false)?;
+                for (own, _) in ends(end.link, end.end) {
+                    add(at, device, own, false)?;
+                }
             }
         }
     }
@@ -84,10 +83,7 @@ pub(super) fn set(plan: &TopologyPlan, hosts: &[Host]) -> Result<(), BuildError>
 }
 
 impl Host {
-    /// The congestion control that the kernel really uses towards `to`, if the route says it.
-    ///
-    /// # Errors
-    /// When the kernel does not answer.
+    /// The congestion control of the kernel's route towards `to`.
     pub fn congestion_towards(&self, to: &Self) -> Result<Option<String>, BuildError> {
         let metrics = self.netlink()?.route_metrics(to.address().into(), 32)?;
         Ok(metrics.and_then(|metrics| metrics.congestion))

@@ -3,7 +3,7 @@
 use crate::traffic::two;
 use ekiden_emulator::fidelity::Verdict;
 use ekiden_emulator::topology::Topology;
-use ekiden_model::link::Config;
+use ekiden_model::network::link::Config;
 use ekiden_model::units::Span;
 use std::process::Command;
 use std::time::Duration;

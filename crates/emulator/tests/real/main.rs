@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
         return ExitCode::SUCCESS;
     }
-    if let Err(denied) = ekiden_linux::sandbox::enter() {
+    if let Err(denied) = ekiden_linux::namespaces::sandbox::enter() {
         let in_ci = std::env::var_os("CI").is_some();
         println!("{}: the emulator's tests: {denied}", if in_ci { "FAILED" } else { "SKIPPED" });
         return if in_ci { ExitCode::FAILURE } else { ExitCode::SUCCESS };

@@ -3,10 +3,10 @@
 
 use crate::traffic::{stream, transfer, two};
 use ekiden_emulator::engine::Record;
+use ekiden_emulator::engine::replay::replay;
 use ekiden_emulator::recording::{Outcome, Row};
-use ekiden_emulator::replay::replay;
 use ekiden_emulator::topology::{Topology, TopologyPlan};
-use ekiden_model::link::{Config, Discipline, LossUnit, QueueKind, Serialiser, Trace};
+use ekiden_model::network::link::{Config, Discipline, LossUnit, QueueKind, Serialiser, Trace};
 use ekiden_model::units::{Rate, Span};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +16,13 @@ fn rate(text: &str) -> Serialiser {
 }
 
 fn queue(kind: QueueKind, length: &str, serialiser: &Serialiser) -> Discipline {
-    kind.with(length.parse::<ekiden_model::link::QueueLength>().unwrap().bound(serialiser).unwrap())
+    kind.with(
+        length
+            .parse::<ekiden_model::network::link::QueueLength>()
+            .unwrap()
+            .bound(serialiser)
+            .unwrap(),
+    )
 }
 
 /// Runs TCP both ways and datagrams over the network, and replays both directions. Says how many

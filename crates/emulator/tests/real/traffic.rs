@@ -1,10 +1,14 @@
 //! Traffic between two hosts of a network.
 
 use ekiden_emulator::topology::{Host, HostPlan, LinkPlan, Topology, TopologyPlan};
-use ekiden_model::link::Config;
+use ekiden_model::network::link::Config;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
+
+/// A socket that received nothing for so long receives nothing more: longer than a busy machine
+/// keeps a thread waiting.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// Two hosts, `a` and `b`, and a link.
 pub(crate) fn two(forward: Config, backward: Config) -> TopologyPlan {
@@ -55,14 +59,14 @@ pub(crate) fn transfer(from: &Host, to: &Host, address: IpAddr, bytes: usize) ->
 /// A UDP socket on `host`.
 pub(crate) fn datagrams(host: &Host, address: IpAddr) -> UdpSocket {
     let socket = host.run(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket.set_read_timeout(Some(SILENCE)).unwrap();
     // a reader that waits for a processor must not lose what the link delivered
     socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20).unwrap();
     socket
 }
 
-/// Sends `count` datagrams of `payload` bytes, `gap` apart, and says how many came by half a second
-/// after the last.
+/// Sends `count` datagrams of `payload` bytes, `gap` apart, and says how many came by
+/// [`SILENCE`] after the last.
 pub(crate) fn stream(topology: &Topology, count: u32, payload: usize, gap: Duration) -> u32 {
     let (a, b) = (topology.host("a").unwrap(), topology.host("b").unwrap());
     let sender = datagrams(a, a.address().into());

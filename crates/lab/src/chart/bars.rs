@@ -1,7 +1,6 @@
-//! Bars in groups, marks where the axis is logarithmic: whiskers for intervals, values above where there
-//! is room.
+//! Grouped bars, or marks on a logarithmic axis, with whiskers for intervals and values where there is room.
 
-use super::{Area, Panel, escape, mark, put};
+use super::{Area, Panel, TOP, mark, text};
 use crate::evaluation::Short;
 
 /// A bar as wide as this has its value above it.
@@ -12,9 +11,9 @@ pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
     let groups = panel.ticks.len().max(1) as f64;
     let group = (area.right - area.left) / groups;
     let bar = (group * 0.82 / panel.series.len().max(1) as f64).min(34.0);
-    for (n, (x, text)) in panel.ticks.iter().enumerate() {
+    for (n, (x, name)) in panel.ticks.iter().enumerate() {
         let middle = area.left + (n as f64 + 0.5) * group;
-        area.tick(middle, text, out);
+        *out += &area.tick(middle, name);
         // a group without one of the series stays centred
         let present: Vec<_> = panel
             .series
@@ -29,40 +28,28 @@ pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
                 // a logarithmic axis has no zero for a bar to begin at
                 out.push_str(&mark(series.style, left + bar / 2.0, top));
             } else {
-                put(
-                    out,
-                    format_args!(
-                        "<rect x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--s{})\"/>",
-                        left + 0.75,
-                        bar - 1.5,
-                        (area.bottom - top).max(0.5),
-                        series.style
-                    ),
+                *out += &format!(
+                    "<rect x=\"{:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"var(--s{})\"/>",
+                    left + 0.75,
+                    bar - 1.5,
+                    (area.bottom - top).max(0.5),
+                    series.style
                 );
             }
             let mut above = top;
             if let Some((low, high)) = point.interval {
                 let (x, low, high) = (left + bar / 2.0, area.y_of(low), area.y_of(high));
                 above = above.min(high);
-                put(
-                    out,
-                    format_args!(
-                        "<path class=\"w\" d=\"M{x:.1} {low:.1}V{high:.1}M{a:.1} {high:.1}H{b:.1}M{a:.1} {low:.1}H{b:.1}\" fill=\"none\"/>",
-                        a = x - 3.0,
-                        b = x + 3.0
-                    ),
+                *out += &format!(
+                    "<path class=\"w\" d=\"M{x:.1} {low:.1}V{high:.1}M{a:.1} {high:.1}H{b:.1}M{a:.1} {low:.1}H{b:.1}\" fill=\"none\"/>",
+                    a = x - 3.0,
+                    b = x + 3.0
                 );
             }
             if bar >= ROOM {
-                put(
-                    out,
-                    format_args!(
-                        "<text class=\"v\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
-                        left + bar / 2.0,
-                        above - if panel.log { 8.0 } else { 4.0 },
-                        Short(point.y)
-                    ),
-                );
+                let y = above - if panel.log { 8.0 } else { 4.0 };
+                let centred = "class=\"v\" text-anchor=\"middle\"";
+                *out += &text(centred, left + bar / 2.0, y, &Short(point.y).to_string());
             }
         }
     }
@@ -74,18 +61,13 @@ pub(super) fn legend(panel: &Panel, out: &mut String) {
     for series in panel.series.iter().rev() {
         let wide = series.name.chars().count() as f64 * 6.4;
         x -= wide;
-        put(
-            out,
-            format_args!(
-                "<rect x=\"{:.1}\" y=\"{}\" width=\"10\" height=\"10\" fill=\"var(--s{})\"/>\
-             <text class=\"m\" x=\"{x:.1}\" y=\"{}\">{}</text>",
-                x - 14.0,
-                super::TOP - 18.0,
-                series.style,
-                super::TOP - 9.0,
-                escape(&series.name)
-            ),
+        *out += &format!(
+            "<rect x=\"{:.1}\" y=\"{}\" width=\"10\" height=\"10\" fill=\"var(--s{})\"/>",
+            x - 14.0,
+            TOP - 18.0,
+            series.style
         );
+        *out += &text("class=\"m\"", x, TOP - 9.0, &series.name);
         x -= 24.0;
     }
 }

@@ -1,83 +1,55 @@
 //! Lines over a numeric axis: bands for intervals, names at the lines' ends.
 
-use super::{Area, Panel, Series, escape, mark, put};
+use super::{Area, Panel, Series, reach, text};
 
 /// Names at the ends stand at least so far apart.
 const APART: f64 = 13.0;
 
 pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
-    let xs = || panel.ticks.iter().map(|(x, _)| *x);
-    let low = xs().fold(f64::INFINITY, f64::min);
-    let high = xs().fold(f64::NEG_INFINITY, f64::max);
+    let (low, high) = reach(panel.ticks.iter().map(|(x, _)| *x)).unwrap_or((0.0, 0.0));
     let wide = (high - low).max(f64::MIN_POSITIVE);
     let inset = 10.0;
     let x_of =
         |x: f64| area.left + inset + (x - low) / wide * (area.right - area.left - 2.0 * inset);
     let mut free = f64::NEG_INFINITY;
-    for (x, text) in &panel.ticks {
-        let (place, half) = (x_of(*x), text.chars().count() as f64 * 3.2);
+    for (x, name) in &panel.ticks {
+        let (place, half) = (x_of(*x), name.chars().count() as f64 * 3.2);
         if place - half > free {
-            area.tick(place, text, out);
+            *out += &area.tick(place, name);
             free = place + half + 4.0;
         }
     }
     for series in &panel.series {
         let colour = format!("var(--s{})", series.style);
         match series.points.as_slice() {
-            [one] => reference(series, one.y, area, &colour, out),
+            // the value that all others are seen against
+            [one] => {
+                let style =
+                    format!("stroke=\"{colour}\" stroke-width=\"1.5\" stroke-dasharray=\"4 4\"");
+                *out += &area.across(area.y_of(one.y), &style);
+            }
             points => {
                 band(series, area, &x_of, &colour, out);
-                let path: Vec<String> = points
-                    .iter()
-                    .map(|p| format!("{:.1},{:.1}", x_of(p.x), area.y_of(p.y)))
-                    .collect();
-                put(
-                    out,
-                    format_args!(
-                        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
-                        path.join(" ")
-                    ),
+                let path = area.path(points.iter().map(|p| (x_of(p.x), p.y)));
+                *out += &format!(
+                    "<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"
                 );
             }
         }
     }
-    for series in &panel.series {
-        for point in &series.points {
-            out.push_str(&mark(series.style, x_of(point.x), area.y_of(point.y)));
-        }
-    }
+    *out += &area.marks(panel, x_of);
     names(panel, area, out);
 }
 
-/// A series of one point: the value that all others are seen against.
-fn reference(_: &Series, y: f64, area: &Area, colour: &str, out: &mut String) {
-    let y = area.y_of(y);
-    put(
-        out,
-        format_args!(
-            "<line x1=\"{}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" stroke-width=\"1.5\" stroke-dasharray=\"4 4\"/>",
-            area.left, area.right
-        ),
-    );
-}
-
 fn band(series: &Series, area: &Area, x_of: &dyn Fn(f64) -> f64, colour: &str, out: &mut String) {
-    let ends: Vec<(f64, f64, f64)> = series
-        .points
-        .iter()
-        .filter_map(|p| p.interval.map(|(low, high)| (p.x, low, high)))
-        .collect();
+    let ends = series.points.iter().filter_map(|p| p.interval.map(|(low, high)| (p.x, low, high)));
+    let ends: Vec<(f64, f64, f64)> = ends.collect();
     if ends.len() < 2 {
         return;
     }
-    let there = ends.iter().map(|(x, _, high)| (x, high));
-    let back = ends.iter().rev().map(|(x, low, _)| (x, low));
-    let path: Vec<String> =
-        there.chain(back).map(|(x, y)| format!("{:.1},{:.1}", x_of(*x), area.y_of(*y))).collect();
-    put(
-        out,
-        format_args!("<polygon points=\"{}\" fill=\"{colour}\" opacity=\".16\"/>", path.join(" ")),
-    );
+    let there = ends.iter().map(|(x, _, high)| (x_of(*x), *high));
+    let path = area.path(there.chain(ends.iter().rev().map(|(x, low, _)| (x_of(*x), *low))));
+    *out += &format!("<polygon points=\"{path}\" fill=\"{colour}\" opacity=\".16\"/>");
 }
 
 /// Names beside the last points, pushed apart where they would cover each other.
@@ -90,16 +62,8 @@ fn names(panel: &Panel, area: &Area, out: &mut String) {
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     let places = apart(&ends.iter().map(|(y, _)| *y).collect::<Vec<_>>(), area.top, area.bottom);
     for ((_, series), y) in ends.iter().zip(places) {
-        put(
-            out,
-            format_args!(
-                "<text x=\"{}\" y=\"{:.1}\" style=\"fill:var(--s{});font-weight:600\">{}</text>",
-                area.right + 5.0,
-                y + 4.0,
-                series.style,
-                escape(&series.name)
-            ),
-        );
+        let style = format!("style=\"fill:var(--s{});font-weight:600\"", series.style);
+        *out += &text(&style, area.right + 5.0, y + 4.0, &series.name);
     }
 }
 
@@ -130,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_never_cover_each_other() {
+    fn keeps_names_apart() {
         for wanted in [vec![100.0, 100.5, 101.0, 180.0], vec![50.0; 4], vec![225.0; 4]] {
             let places = apart(&wanted, 50.0, 226.0);
             assert!(places.windows(2).all(|p| p[1] - p[0] >= APART - 1e-9), "{places:?}");

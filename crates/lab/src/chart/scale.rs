@@ -13,9 +13,7 @@ pub struct Scale {
 const TICKS: f64 = 5.0;
 
 impl Scale {
-    /// An axis that shows `low` … `high`: from zero in round steps, or over whole decades and their
-    /// halves.
-    #[must_use]
+    /// An axis over `low` … `high`: from zero in round steps, or over whole decades and their halves.
     pub fn of(low: f64, high: f64, log: bool) -> Self {
         if log {
             let low = low.max(1e-9);
@@ -36,7 +34,6 @@ impl Scale {
     }
 
     /// Where a value stands, 0 at the low end and 1 at the high end; what is outside stands at the end.
-    #[must_use]
     pub fn share(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -47,13 +44,11 @@ impl Scale {
     }
 
     /// Its low and its high end.
-    #[must_use]
     pub fn ends(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
     /// Where lines across are drawn.
-    #[must_use]
     pub fn ticks(&self) -> Vec<f64> {
         if !self.log {
             let count = (self.high / self.step).round() as u32;
@@ -85,7 +80,6 @@ fn round_125(value: f64, to: fn(f64) -> f64) -> f64 {
 }
 
 /// A tick as written: no more digits than it has.
-#[must_use]
 pub fn label(value: f64) -> String {
     if value > 0.0 && value < 0.001 && (value.log10() - value.log10().round()).abs() < 1e-9 {
         return power(value.log10().round() as i32);
@@ -97,7 +91,6 @@ pub fn label(value: f64) -> String {
 }
 
 /// A power of ten.
-#[must_use]
 pub fn power(exponent: i32) -> String {
     let raised = |c: char| match c.to_digit(10) {
         Some(n) => ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'][n as usize],
@@ -141,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_still_an_axis() {
+    fn scales_an_axis_without_values() {
         assert!(!Scale::of(0.0, 0.0, false).ticks().is_empty());
         assert!(!Scale::of(0.0, 0.0, true).ticks().is_empty());
     }

@@ -6,19 +6,15 @@ fn series(name: &str, style: usize, values: &[f64]) -> Series {
     Series { name: name.into(), style, points: values.iter().enumerate().map(point).collect() }
 }
 
-fn panel(kind: Kind) -> Panel {
+fn panel(kind: PanelKind) -> Panel {
     Panel {
         title: "8 MiB <file>".into(),
         x_title: "relays in a row".into(),
         y_title: "Mbit/s".into(),
         kind,
-        log: false,
         ticks: (0..3).map(|n| (f64::from(n), n.to_string())).collect(),
         series: vec![series("un-split", 0, &[49.0]), series("ekiden", 3, &[50.0, 92.0, 191.0])],
-        reach: None,
-        marks: Vec::new(),
-        gap: f64::INFINITY,
-        wide: false,
+        ..Panel::default()
     }
 }
 
@@ -37,7 +33,7 @@ fn structure(svg: &str) -> String {
 
 #[test]
 fn lines_have_a_reference_a_band_marks_and_names() {
-    let svg = panel(Kind::Lines).svg();
+    let svg = panel(PanelKind::Lines).svg();
     assert!(svg.contains("8 MiB &lt;file&gt;"));
     assert_eq!(svg.matches("<polygon").count(), 1);
     assert_eq!(svg.matches("stroke-dasharray").count(), 1);
@@ -46,15 +42,15 @@ fn lines_have_a_reference_a_band_marks_and_names() {
 
 #[test]
 fn bars_have_whiskers_and_a_legend() {
-    let svg = panel(Kind::Bars).svg();
+    let svg = panel(PanelKind::Bars).svg();
     assert_eq!(svg.matches("class=\"w\"").count(), 4);
     insta::assert_snapshot!(structure(&svg));
 }
 
 #[test]
-fn a_curve_is_broken_where_nothing_is_known() {
+fn breaks_curves_at_gaps() {
     let lines = |gap: f64| {
-        let mut panel = Panel { gap, ..panel(Kind::Curves) };
+        let mut panel = Panel { gap: Some(gap), ..panel(PanelKind::Curves) };
         panel.series = vec![series("RTO", 1, &[50.0, 92.0, 191.0, 80.0])];
         panel.series[0].points[2].x = 4.0;
         panel.series[0].points[3].x = 9.0;
@@ -67,7 +63,7 @@ fn a_curve_is_broken_where_nothing_is_known() {
 }
 
 #[test]
-fn a_figure_of_nothing_is_drawn_too() {
+fn draws_a_figure_without_panels() {
     let svg = figure("nothing", &[]);
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
 }

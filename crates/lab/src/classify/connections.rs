@@ -2,8 +2,8 @@
 
 use super::headers::Segment;
 use super::{Found, Options};
+use ekiden_model::network::workload::flows::Flows;
 use ekiden_model::units::Time;
-use ekiden_model::workload::flows::Flows;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -42,14 +42,13 @@ impl ServerAddress {
 /// Above this a packet is no packet of Ethernet's: a device was to cut it.
 const LARGEST_PAYLOAD: u64 = 1_500;
 
-/// All of them, in the order of their addresses, so that the same capture says the same.
+/// All of them, in the order of their addresses, so that equal captures give equal output.
 pub(super) struct Connections {
     options: Options,
     open: BTreeMap<[SocketAddr; 2], Connection>,
     found: Found,
 }
 
-/// Which side the data comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Server {
     Is(SocketAddr),
@@ -74,7 +73,6 @@ impl Connections {
         Self { options, open: BTreeMap::new(), found: Found::default() }
     }
 
-    /// A segment was captured.
     pub(super) fn on_segment(&mut self, at: Time, segment: &Segment) {
         let mut key = [segment.from, segment.to];
         key.sort_unstable();
@@ -113,7 +111,6 @@ impl Connections {
 }
 
 impl Connection {
-    /// Begins with this segment.
     fn new(options: &Options, segment: &Segment) -> Self {
         let server = server(options.server, segment);
         let flows = Flows::new(options.threshold);
@@ -165,8 +162,7 @@ impl Connection {
     }
 }
 
-/// The server by the address that was named; else who answered the handshake; else who has the lower
-/// port.
+/// The server: by the address given, else by the handshake, else the side with the lower port.
 fn server(named: Option<ServerAddress>, segment: &Segment) -> Server {
     let Segment { from, to, .. } = *segment;
     if let Some(named) = named {

@@ -1,11 +1,10 @@
-//! The packets of a pcap or pcapng file (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng), one after
-//! the other, each with its time. The file is read once, from its beginning, and never held as a whole.
+//! Packets of a pcap or pcapng file (draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng) in order; reads the file
+//! once and never holds it whole.
 
 use super::ClassifyError;
 use ekiden_model::units::Time;
 use std::io::{BufReader, Read};
 
-/// As it was captured.
 pub(super) struct Packet<'a> {
     /// When, from the Unix epoch.
     pub(super) at: Time,
@@ -31,7 +30,6 @@ const NANOS: u32 = 0xa1b2_3c4d;
 /// No packet and no block is larger: tcpdump's largest snapshot is 256 KiB.
 const LARGEST: u32 = 1 << 24;
 
-/// Calls `each` with every packet of `input`.
 pub(super) fn read(
     input: impl Read,
     each: impl FnMut(&Packet<'_>) -> Result<(), ClassifyError>,
@@ -39,25 +37,15 @@ pub(super) fn read(
     let mut source = Source { input: BufReader::with_capacity(1 << 16, input), packets: 0, each };
     let mut magic = Vec::new();
     source.input.by_ref().take(4).read_to_end(&mut magic)?;
-    let [a, b, c, d] = magic[..] else {
-        return Err(if magic.is_empty() {
-            ClassifyError::Empty
-        } else {
-            ClassifyError::NotACapture
-        });
-    };
-    let magic = [a, b, c, d];
-    if magic == SECTION {
-        return source.pcapng();
+    match (&magic[..], Order::Little.u32(&magic), Order::Big.u32(&magic)) {
+        ([], ..) => Err(ClassifyError::Empty),
+        (magic, ..) if magic == SECTION => source.pcapng(),
+        (_, MICROS, _) => source.pcap(Order::Little, 1_000),
+        (_, NANOS, _) => source.pcap(Order::Little, 1),
+        (_, _, MICROS) => source.pcap(Order::Big, 1_000),
+        (_, _, NANOS) => source.pcap(Order::Big, 1),
+        _ => Err(ClassifyError::NotACapture),
     }
-    for order in [Order::Little, Order::Big] {
-        match order.u32(&magic) {
-            MICROS => return source.pcap(order, 1_000),
-            NANOS => return source.pcap(order, 1),
-            _ => {}
-        }
-    }
-    Err(ClassifyError::NotACapture)
 }
 
 /// Which byte of a number comes first.
@@ -68,39 +56,30 @@ enum Order {
 }
 
 impl Order {
-    /// The first two bytes; those that are not there count as 0.
-    fn u16(self, bytes: &[u8]) -> u16 {
-        let bytes = first(bytes);
-        match self {
-            Self::Little => u16::from_le_bytes(bytes),
-            Self::Big => u16::from_be_bytes(bytes),
+    /// The first bytes in network order; those that are missing count as 0.
+    fn first<const N: usize>(self, bytes: &[u8]) -> [u8; N] {
+        let mut first = bytes.first_chunk().copied().unwrap_or([0; N]);
+        if let Self::Little = self {
+            first.reverse();
         }
+        first
+    }
+
+    fn u16(self, bytes: &[u8]) -> u16 {
+        u16::from_be_bytes(self.first(bytes))
     }
 
     fn u32(self, bytes: &[u8]) -> u32 {
-        let bytes = first(bytes);
-        match self {
-            Self::Little => u32::from_le_bytes(bytes),
-            Self::Big => u32::from_be_bytes(bytes),
-        }
+        u32::from_be_bytes(self.first(bytes))
     }
 
     fn i64(self, bytes: &[u8]) -> i64 {
-        let bytes = first(bytes);
-        match self {
-            Self::Little => i64::from_le_bytes(bytes),
-            Self::Big => i64::from_be_bytes(bytes),
-        }
+        i64::from_be_bytes(self.first(bytes))
     }
-}
-
-fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.first_chunk().copied().unwrap_or([0; N])
 }
 
 struct Source<R, E> {
     input: BufReader<R>,
-    /// Given to `each` so far.
     packets: u64,
     each: E,
 }
@@ -139,7 +118,6 @@ impl<R: Read, E: FnMut(&Packet<'_>) -> Result<(), ClassifyError>> Source<R, E> {
         ClassifyError::Damaged { packets: self.packets, what }
     }
 
-    /// Behind the first number.
     fn pcap(&mut self, order: Order, nanos_in_unit: u64) -> Result<(), ClassifyError> {
         let mut head = Vec::new();
         self.rest(&mut head, 20)?;
@@ -160,7 +138,6 @@ impl<R: Read, E: FnMut(&Packet<'_>) -> Result<(), ClassifyError>> Source<R, E> {
         Ok(())
     }
 
-    /// Behind the first block's type.
     fn pcapng(&mut self) -> Result<(), ClassifyError> {
         let mut order = Order::Little;
         let mut interfaces = Vec::new();
@@ -295,7 +272,6 @@ fn units_per_second(resolution: u8) -> Option<u128> {
 mod tests {
     use super::*;
 
-    /// An interface's block with one option.
     fn interface(code: u16, value: &[u8]) -> Vec<u8> {
         let mut body = vec![0, 101, 0, 0, 0, 0, 0, 0];
         body.extend(code.to_be_bytes());
@@ -322,7 +298,6 @@ mod tests {
         assert_eq!(refused.err(), Some("an interface's clock makes no sense"));
     }
 
-    /// A block in big-endian order.
     fn block(kind: u32, body: &[u8]) -> Vec<u8> {
         let length = (body.len() as u32 + 12).to_be_bytes();
         [&kind.to_be_bytes()[..], &length, body, &length].concat()
@@ -343,7 +318,6 @@ mod tests {
         body
     }
 
-    /// What is found, and what is said at the end.
     fn found(file: &[u8]) -> (Vec<(u64, usize, u32)>, String) {
         let mut packets = Vec::new();
         let end = read(file, |packet| {
@@ -362,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_told() {
+    fn refuses_contradictions() {
         let begin = [section(), block(INTERFACE, &interface(1, b""))].concat();
         let after = |block: &[u8]| found(&[&begin[..], block].concat()).1;
         assert_eq!(after(&[]), "");

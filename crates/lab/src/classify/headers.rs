@@ -1,11 +1,10 @@
-//! From a captured packet to what its TCP header says.
+//! From a captured packet to the fields of its TCP header.
 
 use super::ClassifyError;
 use super::container::Packet;
 use etherparse::{EtherType, LaxIpPayloadSlice, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use std::net::SocketAddr;
 
-/// What is to be known of a TCP segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) from: SocketAddr,
@@ -17,12 +16,11 @@ pub(super) struct Segment {
     pub(super) payload: u64,
 }
 
-/// Bytes before the IP header, where they are not etherparse's: LINKTYPE_LINUX_SLL and _SLL2, and where
-/// in them the Ethernet type stands.
+/// Link type, length and place of the Ethernet type of headers that etherparse lacks: LINKTYPE_LINUX_SLL and
+/// _SLL2.
 const COOKED: [(u32, usize, usize); 2] = [(113, 16, 14), (276, 20, 0)];
 
-/// The segment in a packet; `None` if there is none: another protocol, a later fragment, or so little
-/// kept that the TCP header is not whole.
+/// The segment in a packet; `None` of another protocol, a later fragment, or a TCP header that was cut.
 pub(super) fn segment(packet: &Packet<'_>) -> Result<Option<Segment>, ClassifyError> {
     let Some(sliced) = slice(packet)? else { return Ok(None) };
     let (Some(net), Some(TransportSlice::Tcp(tcp))) = (&sliced.net, &sliced.transport) else {
@@ -55,8 +53,8 @@ pub(super) fn segment(packet: &Packet<'_>) -> Result<Option<Segment>, ClassifyEr
     }))
 }
 
-/// Bytes behind the IP headers, as they were sent: what IP says, unless that is nothing, as it is of
-/// packets that are too long for the field or whose device was to fill it in.
+/// Bytes sent behind the IP headers: what IP says, unless the packet is too long for that field or left it to
+/// the device.
 fn sent(packet: &Packet<'_>, declared: usize, kept: &LaxIpPayloadSlice<'_>) -> u64 {
     if declared > 0 {
         return declared as u64;

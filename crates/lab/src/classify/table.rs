@@ -1,11 +1,10 @@
-//! What was found, as text and as JSON, beside Table 1 of seed 0.
+//! What was found, as text and as JSON, beside Table 1 of the thin-client study.
 
 use super::{Found, Options};
-use ekiden_model::workload::flows::{Steps, Totals};
-use ekiden_model::workload::thin_client::{TABLE_1, ThinClient};
+use ekiden_model::network::workload::flows::{Steps, Totals};
+use ekiden_model::network::workload::thin_client::{TABLE_1, ThinClient};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// What `ekiden lab classify --json` prints.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -76,7 +75,6 @@ impl Kind {
         }
     }
 
-    /// As in the table, row by row.
     fn column(&self) -> [String; 6] {
         let share = |value: Option<f64>, digits| {
             value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
@@ -94,7 +92,6 @@ impl Kind {
 
 impl Document {
     /// Of a capture.
-    #[must_use]
     pub fn new(capture: &str, options: &Options, found: &Found) -> Self {
         let summary = &found.summary;
         let kind = |totals, steps: &Steps| Kind::new(totals, steps.share());
@@ -119,7 +116,6 @@ impl Document {
     }
 
     /// For a terminal.
-    #[must_use]
     pub fn text(&self) -> String {
         let Published { seconds, interactive, bulk } = &self.published;
         let columns = [
@@ -140,9 +136,9 @@ impl Document {
         let mut text = self.origin();
         let mut line = |cells: [&str; 5]| {
             let [name, rest @ ..] = cells;
-            let _infallible = write!(text, "{name:<0$}", widths[0]);
+            text += &format!("{name:<0$}", widths[0]);
             for (cell, width) in rest.iter().zip(widths[1..].iter().copied()) {
-                let _infallible = write!(text, "  {cell:>width$}");
+                text += &format!("  {cell:>width$}");
             }
             text.push('\n');
         };
@@ -151,14 +147,13 @@ impl Document {
             line(columns.each_ref().map(|(_, cells)| cells[row].as_str()));
         }
         let internet = ThinClient::internet();
-        let _infallible = writeln!(
-            text,
+        text += &format!(
             "\npublished: means of {seconds} s of an intranet connection (Ogawa, Hasegawa, Murata, Table 1);\n\
-             of Internet connections only how often the next flow is of the same kind: {:.2} and {:.2}",
+             of Internet connections only how often the next flow is of the same kind: {:.2} and {:.2}\n",
             internet.alpha, internet.beta
         );
         for note in self.notes() {
-            let _infallible = writeln!(text, "{note}");
+            text += &format!("{note}\n");
         }
         text
     }
@@ -201,7 +196,6 @@ fn count(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// With a comma between thousands.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::new();

@@ -1,8 +1,8 @@
 use super::*;
+use ekiden_model::network::workload::flows::{Steps, Totals};
+use ekiden_model::network::workload::thin_client::{self, ThinClient};
 use ekiden_model::rng::Rng;
 use ekiden_model::units::Time;
-use ekiden_model::workload::flows::{Steps, Totals};
-use ekiden_model::workload::thin_client::{self, ThinClient};
 use ekiden_record::pcapng::Capture;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,13 +15,9 @@ const UP: (u16, u16) = (50_000, 3389);
 
 /// A TCP header without options and `payload` zeros.
 fn tcp(ports: (u16, u16), sequence: u32, flags: u8, payload: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    bytes.extend(ports.0.to_be_bytes());
-    bytes.extend(ports.1.to_be_bytes());
-    bytes.extend(sequence.to_be_bytes());
-    bytes.extend([0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
-    bytes.resize(20 + payload, 0);
-    bytes
+    let (from, to, number) = (ports.0.to_be_bytes(), ports.1.to_be_bytes(), sequence.to_be_bytes());
+    let rest = [0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0];
+    [&from[..], &to, &number, &rest, &vec![0; payload]].concat()
 }
 
 /// The address a port's host has.
@@ -172,12 +168,12 @@ fn link_types_are_known() {
     assert_eq!(of(&pcap(113, true, false, &session(over_ipv4, cooked))), expected());
     let cooked = |packet: Vec<u8>| [ipv6, &[0; 18][..], &packet].concat();
     assert_eq!(of(&pcap(276, false, true, &session(over_ipv6, cooked))), expected());
-    let told = refused(&pcap(127, false, false, &session(over_ipv4, |packet| packet)));
-    assert!(told.contains("link type 127") && told.contains("tcpdump -i any"), "{told}");
+    let report = refused(&pcap(127, false, false, &session(over_ipv4, |packet| packet)));
+    assert!(report.contains("link type 127") && report.contains("tcpdump -i any"), "{report}");
 }
 
 #[test]
-fn what_is_generated_is_found_again() {
+fn finds_generated_flows_again() {
     let trace = thin_client::generate(&ThinClient::intranet(), &mut Rng::new(5)).unwrap();
     let mut capture = Capture::new(Vec::new(), "").unwrap();
     let side = capture.interface("server").unwrap();
@@ -204,21 +200,21 @@ fn what_is_generated_is_found_again() {
 
 /// Where the server opened, as in the simulator's thin clients, the message has the words that help.
 #[test]
-fn a_server_that_opened_is_named() {
+fn names_the_server_that_opened() {
     let (client, server) = ((49_152, 40_000), (40_000, 49_152));
     let file = pcapng(&[
         (0, over_ipv4(server, 0, SYN, 0)),
         (1, over_ipv4(client, 0, SYN | ACK, 0)),
         (5, over_ipv4(server, 1, ACK, 10)),
     ]);
-    let told = refused(&file);
-    assert!(told.contains("40000 sent data") && told.contains("--server :40000"), "{told}");
+    let report = refused(&file);
+    assert!(report.contains("40000 sent data") && report.contains("--server :40000"), "{report}");
     let options = Options { server: Some(":40000".parse().unwrap()), ..Options::default() };
     assert_eq!(classify(&file[..], &options).unwrap().summary.interactive.bytes, 10);
 }
 
 #[test]
-fn the_server_is_found_by_handshake_then_port_then_name() {
+fn finds_the_server_by_name_handshake_or_port() {
     // the server has the higher port, and only its SYN-ACK says so
     let ports =
         |from, to| move |sequence, flags, payload| over_ipv4((from, to), sequence, flags, payload);
@@ -229,11 +225,11 @@ fn the_server_is_found_by_handshake_then_port_then_name() {
     // equal ports, no handshake
     let even = ports(700, 700);
     let undecided = pcapng(&[(0, even(1, ACK, 10))]);
-    let told = refused(&undecided);
-    assert!(told.contains("cannot be told"), "{told}");
+    let report = refused(&undecided);
+    assert!(report.contains("cannot be told"), "{report}");
     assert!(
-        told.contains("192.0.2.1:700 sent data") || told.contains("192.0.2.2:700 sent data"),
-        "{told}"
+        report.contains("192.0.2.1:700 sent data") || report.contains("192.0.2.2:700 sent data"),
+        "{report}"
     );
     // a name goes before everything
     let named = |server: &str, file: &[u8]| {
@@ -244,8 +240,8 @@ fn the_server_is_found_by_handshake_then_port_then_name() {
     assert_eq!(named("192.0.2.1", &file).unwrap(), 220);
     assert_eq!(named("192.0.2.2:50000", &file).unwrap(), 35);
     assert_eq!(named(":50000", &file).unwrap(), 35);
-    let told = named("192.0.2.2:3389", &file).unwrap_err().to_string();
-    assert!(told.contains("no connection has the address"), "{told}");
+    let report = named("192.0.2.2:3389", &file).unwrap_err().to_string();
+    assert!(report.contains("no connection has the address"), "{report}");
     for wrong in [":", ":0x", ":70000"] {
         assert!(wrong.parse::<ServerAddress>().is_err(), "{wrong}");
     }
@@ -253,7 +249,7 @@ fn the_server_is_found_by_handshake_then_port_then_name() {
 }
 
 #[test]
-fn a_new_connection_of_the_same_addresses_is_another() {
+fn tells_connections_of_equal_addresses_apart() {
     let mut packets = session(over_ipv4, |packet| packet);
     // the same numbers, after data: captured twice or sent again, which is no new connection
     packets.splice(6..6, packets[..2].to_vec());
@@ -268,7 +264,7 @@ fn a_new_connection_of_the_same_addresses_is_another() {
 }
 
 #[test]
-fn a_handshake_after_data_begins_a_connection() {
+fn handshake_after_data_begins_a_connection() {
     // the capture began in the middle of one; of the next, data comes with the handshake (RFC 7413)
     // and once more without it
     let packets = [
@@ -325,7 +321,7 @@ fn packets_that_no_device_has_cut_are_counted() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn explains_files_it_cannot_read() {
     let packets = session(over_ipv4, |packet| packet);
     let (ng, classic) = (pcapng(&packets), pcap(101, false, false, &packets));
     assert_eq!(refused(&[]), "the file is empty");
@@ -333,9 +329,12 @@ fn what_cannot_be_read_is_told() {
         assert!(refused(text).starts_with("this is no capture"), "{text:?}");
     }
     for (file, packets) in [(&ng, 11), (&classic, 11)] {
-        let told = refused(&file[..file.len() - 3]);
+        let report = refused(&file[..file.len() - 3]);
         let whole = format!("after {packets} whole ones");
-        assert!(told.contains("in the middle of a packet") && told.contains(&whole), "{told}");
+        assert!(
+            report.contains("in the middle of a packet") && report.contains(&whole),
+            "{report}"
+        );
     }
     assert!(refused(&ng[..20]).contains("in the middle"));
     assert!(refused(&classic[..20]).contains("in the middle"));
@@ -343,8 +342,11 @@ fn what_cannot_be_read_is_told() {
     let length = |at: usize| u32::from_le_bytes(ng[at + 4..at + 8].try_into().unwrap()) as usize;
     let mut broken = ng.clone();
     broken[length(0) + length(length(0)) + 8] = 7;
-    let told = refused(&broken);
-    assert!(told.contains("damaged after 0 packets") && told.contains("not described"), "{told}");
+    let report = refused(&broken);
+    assert!(
+        report.contains("damaged after 0 packets") && report.contains("not described"),
+        "{report}"
+    );
     let silent = refused(&pcapng(&packets[..2]));
     assert!(silent.contains("no data from a server in 2 packets, 2 of them TCP"), "{silent}");
 }

@@ -1,18 +1,16 @@
-//! What was measured, where there is nothing published to stand beside: the medians of the plan's first
-//! figure, a line for each place across and a column for each series.
+//! Medians of the plan's first figure, for a plan without published figures: a line a place, a column a series.
 
+use crate::cell::axis;
 use crate::evaluation::{Evaluation, Short};
-use crate::plan::{Plan, axis};
+use crate::plan::Plan;
 use crate::report::figures::shown;
-use std::fmt::Write as _;
 
-/// The table; empty when the plan has no figure, or none of its cells was run.
 pub(super) fn medians(plan: &Plan, evaluation: &Evaluation) -> String {
     let Some(figure) = plan.figures.first() else { return String::new() };
     let (Some(across), Some(series)) = (axis::named(&figure.x), axis::named(&figure.series)) else {
         return String::new();
     };
-    let cells = evaluation.cells.iter().filter(|result| result.cell.is_in(&figure.of));
+    let cells = evaluation.cells.iter().filter(|result| figure.of.includes(&result.cell));
     let mut places: Vec<&str> = Vec::new();
     let mut names: Vec<&str> = Vec::new();
     let mut values: Vec<(&str, &str, f64)> = Vec::new();
@@ -35,15 +33,15 @@ pub(super) fn medians(plan: &Plan, evaluation: &Evaluation) -> String {
     let measure = plan.measure_of(&figure.of.part);
     let mut text = format!("{}, {}: medians\n\n{:<12}", measure.name, measure.unit, across.title);
     for name in &names {
-        let _infallible = write!(text, "{:>12}", shown(series, name));
+        text += &format!("{:>12}", shown(series, name));
     }
     text.push('\n');
     for place in places {
-        let _infallible = write!(text, "{:<12}", shown(across, place));
+        text += &format!("{:<12}", shown(across, place));
         for name in &names {
             let value = values.iter().find(|(p, n, _)| *p == place && n == name);
             let value = value.map_or("–".to_owned(), |(_, _, median)| Short(*median).to_string());
-            let _infallible = write!(text, "{value:>12}");
+            text += &format!("{value:>12}");
         }
         text.push('\n');
     }

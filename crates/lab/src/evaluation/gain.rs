@@ -1,14 +1,14 @@
 //! Whether one value of an axis gains more over another at one place than at a second.
 
-use super::{CellResult, NOT_MEASURED, Short};
+use super::{CellResult, Decision, Short, not_measured};
 use crate::plan::Gain;
 
 /// Decides it for each pair of places that are alike otherwise, by the ratios of medians.
-pub(super) fn decide(gain: &Gain, cells: &[CellResult]) -> (Option<bool>, String) {
+pub(super) fn decide(gain: &Gain, cells: &[CellResult]) -> Decision {
     let [axis, gains, over] = &gain.from;
     let [place, more, less] = &gain.more;
     let apart = [axis.as_str(), place.as_str()];
-    let chosen: Vec<&CellResult> = cells.iter().filter(|r| r.cell.is_in(&gain.of)).collect();
+    let chosen: Vec<&CellResult> = cells.iter().filter(|r| gain.of.includes(&r.cell)).collect();
     let find = |alike: &str, value: &str, at: &str| {
         let of = |result: &&&CellResult| {
             let is = |axis: &str, wanted: &str| result.cell.text(axis) == Ok(wanted);
@@ -19,7 +19,7 @@ pub(super) fn decide(gain: &Gain, cells: &[CellResult]) -> (Option<bool>, String
     let ratio = |alike: &str, at: &str| {
         Some(find(alike, gains, at)? / find(alike, over, at).filter(|below| *below > 0.0)?)
     };
-    let mut told = Vec::new();
+    let mut report = Vec::new();
     let mut short = 0;
     for result in &chosen {
         let here = result.cell.text(axis) == Ok(gains) && result.cell.text(place) == Ok(more);
@@ -28,18 +28,16 @@ pub(super) fn decide(gain: &Gain, cells: &[CellResult]) -> (Option<bool>, String
             continue;
         };
         short += usize::from(a <= b);
-        told.push((a, b));
+        report.push((a, b));
     }
-    let (Some(first), Some(last)) = (told.first(), told.last()) else {
-        return (None, NOT_MEASURED.to_owned());
-    };
+    let (Some(first), Some(last)) = (report.first(), report.last()) else { return not_measured() };
     let pair = |(a, b): &(f64, f64)| format!("{} × beside {} ×", Short(*a), Short(*b));
     let evidence = format!(
         "at {more} beside {less}: {} … {}; more in {} of {} places",
         pair(first),
         pair(last),
-        told.len() - short,
-        told.len()
+        report.len() - short,
+        report.len()
     );
     (Some(short == 0), evidence)
 }
@@ -54,23 +52,11 @@ pub(super) mod tests {
     /// Cells of a jammed uplink: its rate, MTU, jam, goodput.
     pub(in crate::evaluation) fn jammed(rows: &[(&str, &str, &str, f64)]) -> Vec<CellResult> {
         let cell = |(uplink, mtu, jam, median): &(&str, &str, &str, f64)| CellResult {
-            cell: Cell {
-                part: "jam".to_owned(),
-                values: [("uplink", uplink), ("mtu", mtu), ("jam", jam)]
-                    .map(|(axis, value)| (axis.to_owned(), (*value).to_owned()))
-                    .into(),
-            },
+            cell: Cell::new("jam", [("uplink", *uplink), ("mtu", *mtu), ("jam", *jam)]),
             runs: vec![(0, *median)],
             median: *median,
             quartiles: (*median, *median),
-            interval: None,
-            failures: 0,
-            noisy: 0,
-            tainted: 0,
-            figures: BTreeMap::new(),
-            histograms: BTreeMap::new(),
-            series: BTreeMap::new(),
-            facts: BTreeMap::new(),
+            ..CellResult::default()
         };
         rows.iter().map(cell).collect()
     }
@@ -84,7 +70,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_narrower_link_must_gain_more_everywhere() {
+    fn claim_fails_unless_every_place_gains_more() {
         let mut rows = vec![
             ("10 Mbit/s", "1500", "0 %", 400.0),
             ("10 Mbit/s", "9000", "0 %", 900.0),

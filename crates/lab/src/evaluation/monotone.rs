@@ -1,21 +1,17 @@
 //! Whether a value never rises along an axis of numbers.
 
-use super::{CellResult, NOT_MEASURED, Short};
-use crate::plan::{Selection, axis};
+use super::{CellResult, Decision, Short, not_measured};
+use crate::cell::axis;
+use crate::plan::Selection;
 use std::collections::BTreeMap;
 
-/// Decides it for each group of cells that are alike but for the axis, by their medians; a rise of up to
-/// `slack` times the group's highest median is none.
-pub(super) fn decide(
-    of: &Selection,
-    along: &str,
-    slack: f64,
-    cells: &[CellResult],
-) -> (Option<bool>, String) {
+/// Decides it by medians, for each group of cells alike but for the axis; a rise of up to `slack` times the
+/// group's highest median is none.
+pub(super) fn decide(of: &Selection, along: &str, slack: f64, cells: &[CellResult]) -> Decision {
     let groups = groups(of, along, cells);
     let long: Vec<_> = groups.iter().filter(|(_, line)| line.len() > 1).collect();
     if long.is_empty() {
-        return (None, NOT_MEASURED.to_owned());
+        return not_measured();
     }
     let mut largest = 0.0_f64;
     let rises = long.iter().filter_map(|(name, line)| {
@@ -50,20 +46,20 @@ pub(super) fn decide(
     )
 }
 
-/// Medians along an axis of numbers, in its order, by what the other axes of each line are; of those, the
-/// ones that differ between lines are in its name.
+/// Medians along an axis of numbers, in its order, by the other axes' values; a line's name has those that
+/// differ.
 pub(super) fn groups(
     of: &Selection,
     along: &str,
     cells: &[CellResult],
 ) -> BTreeMap<String, Vec<(f64, f64)>> {
     let Some(axis) = axis::named(along) else { return BTreeMap::new() };
-    let chosen: Vec<&CellResult> = cells.iter().filter(|r| r.cell.is_in(of)).collect();
+    let chosen: Vec<&CellResult> = cells.iter().filter(|r| of.includes(&r.cell)).collect();
     let same = |name: &&str| {
         let first = chosen.first().and_then(|result| result.cell.values.get(*name));
         chosen.iter().all(|result| result.cell.values.get(*name) == first)
     };
-    let mut quiet: Vec<&str> = axis::AXES.iter().map(|axis| axis.name).filter(same).collect();
+    let mut quiet: Vec<&str> = axis::all().map(|axis| axis.name).filter(same).collect();
     quiet.push(along);
     let mut groups: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for result in &chosen {
@@ -89,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_does_not_rise_and_what_rises_is_named() {
+    fn names_the_value_that_rises() {
         let cells = jammed(&[
             ("10 Mbit/s", "1500", "0 %", 400.0),
             ("10 Mbit/s", "1500", "50 %", 400.0),
@@ -107,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rise_in_small_steps_is_a_rise() {
+    fn detects_a_rise_in_small_steps() {
         let cells = jammed(&[
             ("10 Mbit/s", "1500", "0 %", 100.0),
             ("10 Mbit/s", "1500", "10 %", 80.0),
@@ -120,6 +116,6 @@ mod tests {
     #[test]
     fn one_cell_decides_nothing() {
         let cells = jammed(&[("10 Mbit/s", "1500", "0 %", 400.0)]);
-        assert_eq!(decide(&of(), "jam", 0.0, &cells), (None, NOT_MEASURED.to_owned()));
+        assert_eq!(decide(&of(), "jam", 0.0, &cells), not_measured());
     }
 }

@@ -1,27 +1,26 @@
-//! Whether a figure falls along an axis, and not by chance: in the mean over repetitions, and in enough
-//! repetitions by themselves, whose cells met the same randomness.
+//! Whether a figure falls along an axis, in the mean over repetitions and in enough single repetitions, whose
+//! cells met the same randomness.
 
-use super::{CellResult, NOT_MEASURED, Short, expected};
+use super::{CellResult, Decision, NOT_MEASURED, Short, not_measured};
+use crate::evaluation::measured;
 use crate::plan::Selection;
 use crate::statistics::paired::Runs;
 
-/// Decides the claim. Open when a cell is missing, or a value of the axis stands for several cells, or
-/// there are fewer repetitions than are asked for.
-#[must_use]
+/// Decides the claim; open with a missing cell, several cells for a value, or too few repetitions.
 pub(super) fn decide(
     of: &Selection,
     along: &str,
     figure: Option<&str>,
     at_least: u32,
     cells: &[CellResult],
-) -> (Option<bool>, String) {
-    let lack = || expected::lack(of, figure, cells).unwrap_or_else(|| NOT_MEASURED.to_owned());
+) -> Decision {
+    let lack = || measured::lack(of, figure, cells).unwrap_or_else(|| NOT_MEASURED.to_owned());
     let names = of.cells.get(along).map_or(&[][..], Vec::as_slice);
     let mut runs: Vec<&Runs> = Vec::new();
     for name in names {
         let chosen: Vec<&CellResult> = cells
             .iter()
-            .filter(|r| r.cell.is_in(of) && r.cell.values.get(along) == Some(name))
+            .filter(|r| of.includes(&r.cell) && r.cell.values.get(along) == Some(name))
             .collect();
         match chosen.as_slice() {
             [one] => match one.runs_of(figure) {
@@ -30,7 +29,7 @@ pub(super) fn decide(
             },
             [] => return (None, lack()),
             several => {
-                let what = format!("open: {} cells are «{name}», one is meant", several.len());
+                let what = format!("open: {} cells are `{name}`, one is meant", several.len());
                 return (None, what);
             }
         }
@@ -46,17 +45,17 @@ pub(super) fn decide(
         })
         .collect();
     if paired.is_empty() {
-        return (None, NOT_MEASURED.to_owned());
+        return not_measured();
     }
     let falls = |values: &[f64]| values.windows(2).all(|pair| pair[0] > pair[1]);
     let mean = |n: usize| paired.iter().map(|v| v[n]).sum::<f64>() / paired.len() as f64;
     let means: Vec<f64> = (0..names.len()).map(mean).collect();
     let whole = paired.iter().filter(|values| falls(values)).count();
-    let told: Vec<String> =
+    let report: Vec<String> =
         names.iter().zip(&means).map(|(name, mean)| format!("{name} {}", Short(*mean))).collect();
     let evidence = format!(
         "means: {}; {whole} of {} repetitions show the whole order, {at_least} are asked for",
-        told.join(if falls(&means) { " > " } else { ", " }),
+        report.join(if falls(&means) { " > " } else { ", " }),
         paired.len()
     );
     if paired.len() < at_least as usize {
@@ -73,21 +72,10 @@ mod tests {
     fn result(scenario: &str, values: &[f64]) -> CellResult {
         let runs: Runs = (0..).zip(values.iter().copied()).collect();
         CellResult {
-            cell: Cell {
-                part: "study".into(),
-                values: [("scenario".to_owned(), scenario.to_owned())].into(),
-            },
-            median: 0.0,
-            quartiles: (0.0, 0.0),
-            interval: None,
-            failures: 0,
-            noisy: 0,
-            tainted: 0,
+            cell: Cell::new("study", [("scenario", scenario)]),
             figures: [("dup".to_owned(), runs.iter().map(|(n, v)| (*n, -v)).collect())].into(),
-            histograms: std::collections::BTreeMap::new(),
-            series: std::collections::BTreeMap::new(),
-            facts: std::collections::BTreeMap::new(),
             runs,
+            ..CellResult::default()
         }
     }
 
@@ -96,7 +84,7 @@ mod tests {
         Selection { part: "study".into(), cells: [("scenario".to_owned(), names)].into() }
     }
 
-    fn decided(cells: &[CellResult], names: &[&str], at_least: u32) -> (Option<bool>, String) {
+    fn decided(cells: &[CellResult], names: &[&str], at_least: u32) -> Decision {
         decide(&of(names), "scenario", None, at_least, cells)
     }
 
@@ -122,18 +110,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_equal_does_not_fall() {
+    fn equal_values_do_not_fall() {
         let cells = [result("none", &[2.0]), result("P", &[2.0])];
         assert_eq!(decided(&cells, &["none", "P"], 0).0, Some(false));
     }
 
     #[test]
-    fn a_missing_cell_leaves_it_open() {
+    fn leaves_claim_open_when_a_cell_is_missing() {
         let cells = [result("none", &[2.0])];
-        assert_eq!(decided(&cells, &["none", "P"], 1), (None, NOT_MEASURED.to_owned()));
+        assert_eq!(decided(&cells, &["none", "P"], 1), not_measured());
         let cells = [result("none", &[2.0]), result("none", &[2.0]), result("P", &[1.0])];
         let (holds, evidence) = decided(&cells, &["none", "P"], 1);
-        assert!(holds.is_none() && evidence.contains("2 cells are «none»"), "{evidence}");
+        assert!(holds.is_none() && evidence.contains("2 cells are `none`"), "{evidence}");
     }
 
     #[test]
@@ -147,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_figure_is_ordered_by_its_own_values() {
+    fn orders_a_further_figure_by_its_own_values() {
         let cells = [result("none", &[2.0]), result("P", &[1.0])];
         let names = of(&["P", "none"]);
         assert_eq!(decide(&names, "scenario", Some("dup"), 1, &cells).0, Some(true));

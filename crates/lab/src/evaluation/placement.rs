@@ -1,16 +1,15 @@
-//! Whether a relay stands best where the rule says ([`ekiden_model::placement`]): where max(RTT·√loss)
-//! over the legs is smallest.
+//! Whether a relay is best where [`ekiden_model::network::placement`] says: where max(RTT·√loss) over the legs
+//! is smallest.
 
-use super::{CellResult, NOT_MEASURED, Short};
+use super::{CellResult, Decision, Short, not_measured};
 use crate::cell::Cell;
+use crate::cell::axis;
 use crate::path::{Leg, legs_at};
-use crate::plan::{Selection, axis};
-use ekiden_model::placement::{Segment, best_position};
+use crate::plan::Selection;
+use ekiden_model::network::placement::{Segment, best_position};
 use ekiden_model::units::Share;
 
-/// The share of the round trip before the relay that the rule chooses among all per mille of it, for a
-/// cell's losses.
-#[must_use]
+/// The best share of the round trip before the relay, to a per mille, by the rule for a cell's losses.
 pub fn best(cell: &Cell) -> Option<f64> {
     let at = |per_mille: u32| f64::from(per_mille) / 1000.0;
     let candidates: Vec<(f64, Vec<Segment>)> = (1..1000)
@@ -27,26 +26,21 @@ fn segment(leg: &Leg) -> Segment {
 }
 
 /// Decides the claim: the measured position nearest the predicted one reaches `within` of the best.
-#[must_use]
-pub fn decide(of: &Selection, within: f64, cells: &[CellResult]) -> (Option<bool>, String) {
+pub fn decide(of: &Selection, within: f64, cells: &[CellResult]) -> Decision {
     let position = |result: &CellResult| {
         axis::named("at")?.number(result.cell.values.get("at")?).map(|percent| percent / 100.0)
     };
     let chosen: Vec<(f64, f64, &Cell)> = cells
         .iter()
-        .filter(|result| result.cell.is_in(of))
+        .filter(|result| of.includes(&result.cell))
         .filter_map(|result| Some((position(result)?, result.median, &result.cell)))
         .collect();
     let first = chosen.first().filter(|_| chosen.len() > 1);
-    let Some(predicted) = first.and_then(|(.., cell)| best(cell)) else {
-        return (None, NOT_MEASURED.to_owned());
-    };
+    let Some(predicted) = first.and_then(|(.., cell)| best(cell)) else { return not_measured() };
     let nearest =
         chosen.iter().min_by(|a, b| (a.0 - predicted).abs().total_cmp(&(b.0 - predicted).abs()));
     let fastest = chosen.iter().max_by(|a, b| a.1.total_cmp(&b.1));
-    let (Some(nearest), Some(fastest)) = (nearest, fastest) else {
-        return (None, NOT_MEASURED.to_owned());
-    };
+    let (Some(nearest), Some(fastest)) = (nearest, fastest) else { return not_measured() };
     let evidence = format!(
         "the rule says {:.1} %; measured nearest to it, at {:.1} %: {} Mbit/s; best, at {:.1} %: {} Mbit/s",
         predicted * 100.0,

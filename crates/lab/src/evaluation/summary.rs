@@ -1,7 +1,8 @@
 //! `summary.json` and `rows.csv`: what other programs read.
 
 use super::{CellResult, Evaluation, tables};
-use crate::plan::axis;
+use crate::cell::axis;
+use crate::engine::Outcome;
 use crate::runner::journal::{Kept, Row};
 use ekiden_record::csv::Table;
 use serde::Serialize;
@@ -49,7 +50,6 @@ pub struct Maker {
 }
 
 /// Who made which rows, where there are several.
-#[must_use]
 pub fn makers(kept: &Kept) -> Vec<Maker> {
     let makers = kept.makers().into_iter().map(|(identity, rows)| Maker {
         version: identity.version.clone(),
@@ -94,7 +94,6 @@ pub struct SummaryClaim {
 }
 
 /// Puts an evaluation into the document's form.
-#[must_use]
 pub fn summary(kept: &Kept, evaluation: &Evaluation) -> Summary {
     let Kept { identity, rows, .. } = kept;
     let judged = evaluation.rows.iter().map(|judged| SummaryRow {
@@ -139,12 +138,8 @@ pub fn summary(kept: &Kept, evaluation: &Evaluation) -> Summary {
 }
 
 /// Every run, one a line, as CSV; `unit` is that of all values, empty where they have several.
-///
-/// # Errors
-/// The writer's.
 pub fn csv(rows: &[Row], unit: &str, to: impl io::Write) -> io::Result<()> {
-    let axes: Vec<&str> = axis::AXES
-        .iter()
+    let axes: Vec<&str> = axis::all()
         .map(|axis| axis.name)
         .filter(|name| rows.iter().any(|row| row.cell.values.contains_key(*name)))
         .collect();
@@ -157,43 +152,34 @@ pub fn csv(rows: &[Row], unit: &str, to: impl io::Write) -> io::Result<()> {
         "" => "value".to_owned(),
         unit => format!("value_{}", unit.to_lowercase().replace('/', "_per_")),
     };
-    let mut head = vec!["part"];
-    head.extend(&axes);
-    head.extend([
+    let own = [
         "repetition",
         "attempt",
         "seed",
         "time",
         "seconds",
-        value.as_str(),
+        &value,
         "fidelity",
         "reasons",
         "failure",
-    ]);
-    head.extend(&figures);
-    head.extend(&facts);
-    let mut table = Table::new(to, &head)?;
+    ];
+    let head = ["part"].iter().chain(&axes).chain(&own).chain(&figures).chain(&facts);
+    let mut table = Table::new(to, &head.copied().collect::<Vec<_>>())?;
     for row in rows {
+        // all are empty where there is no outcome
+        let text = |get: &dyn Fn(&Outcome) -> Option<String>| {
+            row.outcome.as_ref().and_then(get).unwrap_or_default()
+        };
         let mut line = vec![row.cell.part.clone()];
-        line.extend(
-            axes.iter().map(|axis| row.cell.values.get(*axis).cloned().unwrap_or_default()),
-        );
-        let outcome = row.outcome.as_ref();
-        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+        line.extend(axes.iter().map(|a| row.cell.values.get(*a).cloned().unwrap_or_default()));
         line.extend([row.repetition, row.attempt].map(|n| n.to_string()));
         line.extend([row.seed.to_string(), row.time.to_string(), format!("{:.3}", row.seconds)]);
-        line.push(number(outcome.map(|o| o.value)));
-        line.push(outcome.map(|o| format!("{:?}", o.fidelity).to_lowercase()).unwrap_or_default());
-        line.push(outcome.map(|o| o.reasons.join("; ")).unwrap_or_default());
+        line.push(text(&|o| Some(o.value.to_string())));
+        line.push(text(&|o| Some(format!("{:?}", o.fidelity).to_lowercase())));
+        line.push(text(&|o| Some(o.reasons.join("; "))));
         line.push(row.failure.clone().unwrap_or_default());
-        line.extend(
-            figures.iter().map(|name| number(outcome.and_then(|o| o.figures.get(*name).copied()))),
-        );
-        line.extend(
-            facts
-                .iter()
-                .map(|name| outcome.and_then(|o| o.facts.get(*name).cloned()).unwrap_or_default()),
-        );
+        line.extend(figures.iter().map(|name| text(&|o| Some(o.figures.get(*name)?.to_string()))));
+        line.extend(facts.iter().map(|name| text(&|o| o.facts.get(*name).cloned())));
         table.row(&line)?;
     }
     Ok(())

@@ -1,11 +1,11 @@
 //! Several figures of several cells side by side: what a setting does to all that is counted.
 
-use super::{CellResult, Short};
-use crate::plan::{Table, axis};
+use super::{CellResult, short};
+use crate::cell::axis;
+use crate::plan::Table;
 use crate::report::figures::shown;
 use crate::statistics::median;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// A plan's table, filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,17 +34,12 @@ pub struct Line {
     pub medians: Vec<Option<f64>>,
 }
 
-/// The table's cells that were run, in the order of its axes.
-#[must_use]
 pub(super) fn fill(table: &Table, cells: &[CellResult], measure: &str) -> Filled {
-    let axes: Vec<&axis::Axis> = table.rows.iter().filter_map(|name| axis::named(name)).collect();
+    let axes: Vec<&'static axis::Axis> =
+        table.rows.iter().filter_map(|name| axis::named(name)).collect();
     let mut chosen: Vec<&CellResult> =
-        cells.iter().filter(|result| result.cell.is_in(&table.of)).collect();
-    let ranks = |result: &CellResult| -> Vec<f64> {
-        let rank = |a: &&axis::Axis| result.cell.values.get(a.name).map_or(-1.0, |v| a.rank(v));
-        axes.iter().map(rank).collect()
-    };
-    chosen.sort_by(|a, b| ranks(a).partial_cmp(&ranks(b)).unwrap_or(std::cmp::Ordering::Equal));
+        cells.iter().filter(|result| table.of.includes(&result.cell)).collect();
+    chosen.sort_by(|a, b| a.cell.compare_by(&b.cell, axes.iter().copied()));
     let line = |result: &&CellResult| {
         let label =
             |a: &&axis::Axis| result.cell.values.get(a.name).map_or("–".into(), |v| shown(a, v));
@@ -78,37 +73,41 @@ pub(super) const VALUE: &str = "value";
 
 impl Line {
     /// As written: labels, then figures.
-    #[must_use]
     pub fn words(&self) -> Vec<String> {
-        let figure = |value: &Option<f64>| value.map_or("–".to_owned(), |v| Short(v).to_string());
-        self.labels.iter().cloned().chain(self.medians.iter().map(figure)).collect()
+        self.labels.iter().cloned().chain(self.medians.iter().map(|value| short(*value))).collect()
     }
+}
+
+/// Words in columns as wide as they need: the first `left` flush left, the others flush right.
+pub(crate) fn columns(lines: &[Vec<String>], left: usize) -> String {
+    let wide = |n: usize| {
+        let words = lines.iter().filter_map(|line| line.get(n));
+        words.map(|word| word.chars().count()).max().unwrap_or(0)
+    };
+    let mut text = String::new();
+    for line in lines {
+        for (n, word) in line.iter().enumerate() {
+            let width = wide(n);
+            text +=
+                &if n < left { format!("{word:<width$}  ") } else { format!("{word:>width$}  ") };
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
 }
 
 impl Filled {
     /// For a terminal; nothing where no cell was run.
-    #[must_use]
     pub fn text(&self) -> String {
         if self.lines.is_empty() {
             return String::new();
         }
         let lines: Vec<Vec<String>> =
             std::iter::once(self.head.clone()).chain(self.lines.iter().map(Line::words)).collect();
-        let wide = |n: usize| {
-            let words = lines.iter().filter_map(|line| line.get(n));
-            words.map(|word| word.chars().count()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..self.head.len()).map(wide).collect();
         let medians = if self.repeated { ": medians" } else { "" };
-        let mut text = format!("\n{}{medians}\n\n", self.title);
-        for line in &lines {
-            for (word, width) in line.iter().zip(&widths) {
-                let _infallible = write!(text, "{word:>width$}  ");
-            }
-            text.truncate(text.trim_end().len());
-            text.push('\n');
-        }
-        text
+        let text = format!("\n{}{medians}\n\n", self.title);
+        text + &columns(&lines, 0)
     }
 }
 

@@ -1,7 +1,8 @@
 use super::*;
 use crate::engine::Outcome;
+use crate::engine::Task;
 use crate::plan::{self, Choice};
-use crate::runner::order::{self, Task};
+use crate::runner::order;
 use ekiden_model::rng::Rng;
 
 pub(crate) fn plan() -> Plan {
@@ -24,16 +25,9 @@ pub(crate) fn rows() -> Vec<Row> {
         let noise = 0.99 + rng.below(1000) as f64 / 50_000.0;
         let value = 62.0 * (relays + 1.0) * peer * file * noise;
         let figures = [("connect_ms".to_owned(), 50.2)].into();
-        Row {
-            cell: task.cell,
-            repetition: task.repetition,
-            attempt: 0,
-            seed: task.seed,
-            time: 1_700_000_000,
-            seconds: 1.5,
-            outcome: Some(Outcome { value, figures, ..Outcome::default() }),
-            failure: None,
-        }
+        let outcome = Some(Outcome { value, figures, ..Outcome::default() });
+        let Task { cell, repetition, seed } = task;
+        Row { cell, repetition, seed, time: 1_700_000_000, seconds: 1.5, outcome, ..Row::default() }
     };
     tasks.into_iter().map(row).collect()
 }
@@ -47,43 +41,7 @@ pub(crate) fn kept(rows: Vec<Row>) -> Kept {
         version: "1".into(),
         seed: 1,
     };
-    Kept { identity, earlier: Vec::new(), begins: Vec::new(), rows, unreadable: 0 }
-}
-
-/// Every run of a plan of legs, as the closed form of a window or of loss would have it.
-pub(crate) fn made_up(plan: &Plan) -> Vec<Row> {
-    let mut rng = Rng::new(9);
-    let run = |task: Task| {
-        let cell = &task.cell;
-        let legs = crate::path::legs(cell).unwrap();
-        let window = match cell.text("window").unwrap() {
-            "defaults" => 3.0 * 1_048_576.0,
-            _ => 393_216.0,
-        };
-        let divisor = if cell.text("unit").unwrap() == "packet" { 1.0 } else { 44.0 };
-        let slowest = legs
-            .iter()
-            .map(|leg| {
-                let rtt = (leg.rtt.as_nanos() as f64 / 1e9).max(1e-4);
-                let loss =
-                    (1448.0 * 8.0 / rtt * (1.5 / (leg.loss / divisor).max(1e-12)).sqrt()).min(9e8);
-                (window * 8.0 / rtt).min(loss)
-            })
-            .fold(f64::INFINITY, f64::min);
-        let file: ekiden_model::units::Bytes = cell.value("file").unwrap();
-        let bits = file.as_u64() as f64 * 8.0;
-        let peer = match cell.text("peer").unwrap() {
-            "ekiden" => 1.02,
-            "squid" => 0.93,
-            _ => 1.0,
-        };
-        let noise = 0.97 + rng.below(1000) as f64 / 16_000.0;
-        let value = bits / (bits / slowest + 0.25) / 1e6 * peer * noise;
-        let outcome = Some(Outcome { value, ..Outcome::default() });
-        let Task { cell, repetition, seed } = task;
-        Row { cell, repetition, attempt: 0, seed, time: 0, seconds: 2.0, outcome, failure: None }
-    };
-    order::tasks(plan, &plan.cells(&Choice::default()), 1).into_iter().map(run).collect()
+    Kept { identity, rows, ..Kept::default() }
 }
 
 #[test]
@@ -104,7 +62,7 @@ fn published_figures_are_judged_and_claims_decided() {
 }
 
 #[test]
-fn a_slow_cell_fails_the_claim_and_is_named() {
+fn names_the_slow_cell_that_fails_a_claim() {
     let mut rows = rows();
     for row in &mut rows {
         let ours = row.cell.values.get("peer").is_some_and(|p| p == "ekiden");
@@ -114,16 +72,13 @@ fn a_slow_cell_fails_the_claim_and_is_named() {
     }
     let evaluation = evaluate(&plan(), &kept(rows));
     assert_eq!(evaluation.claims[0].holds, Some(false));
-    assert!(
-        evaluation.claims[0].evidence.contains("below 0.95: slow "),
-        "{}",
-        evaluation.claims[0].evidence
-    );
+    let evidence = &evaluation.claims[0].evidence;
+    assert!(evidence.contains("below 0.95: slow "), "{evidence}");
     assert!(!evaluation.holds());
 }
 
 #[test]
-fn what_was_not_run_is_neither_true_nor_false() {
+fn leaves_claims_open_without_runs() {
     let rows: Vec<Row> = rows().into_iter().filter(|r| r.cell.values["relays"] != "4").collect();
     let evaluation = evaluate(&plan(), &kept(rows));
     assert_eq!((evaluation.rows[0].measured, evaluation.rows[0].holds), (None, None));
@@ -132,11 +87,10 @@ fn what_was_not_run_is_neither_true_nor_false() {
 }
 
 #[test]
-fn of_several_attempts_the_clean_one_counts() {
+fn prefers_the_cleanest_of_several_attempts() {
     let mut rows = rows();
     let mut tainted = rows[0].clone();
-    tainted.outcome =
-        Some(Outcome { value: 1.0, fidelity: Fidelity::Tainted, ..Outcome::default() });
+    tainted.outcome = Some(Outcome { fidelity: Fidelity::Tainted, ..Outcome::of(1.0) });
     let cell = tainted.cell.clone();
     rows.insert(0, tainted);
     let evaluation = evaluate(&plan(), &kept(rows));
@@ -146,7 +100,7 @@ fn of_several_attempts_the_clean_one_counts() {
 }
 
 #[test]
-fn a_cell_that_always_failed_is_told_with_its_reason() {
+fn reports_the_reason_of_a_cell_that_always_failed() {
     let mut rows = rows();
     let cell = rows[0].cell.clone();
     for row in rows.iter_mut().filter(|row| row.cell == cell) {
@@ -158,7 +112,7 @@ fn a_cell_that_always_failed_is_told_with_its_reason() {
 }
 
 #[test]
-fn the_summary_has_the_documented_form() {
+fn summary_has_the_documented_form() {
     let kept = kept(rows());
     let summary = summary::summary(&kept, &evaluate(&plan(), &kept));
     let document = serde_json::to_value(&summary).unwrap();
@@ -193,7 +147,7 @@ fn of_figure(name: &str) -> Judged {
 }
 
 #[test]
-fn a_row_may_be_of_a_further_figure() {
+fn judges_a_row_by_a_further_figure() {
     let judged = of_figure("connect_ms");
     assert_eq!((judged.measured, judged.holds, judged.lack), (Some(50.2), Some(false), None));
     let interval = judged.interval.unwrap();
@@ -201,15 +155,15 @@ fn a_row_may_be_of_a_further_figure() {
 }
 
 #[test]
-fn a_figure_that_no_cell_has_is_told_with_those_there_are() {
+fn names_the_known_figures_beside_an_unknown_one() {
     let judged = of_figure("conect_ms");
     assert_eq!((judged.measured, judged.holds), (None, None));
     let lack = judged.lack.unwrap();
-    assert_eq!(lack, "not measured: there is no figure «conect_ms»; there are: connect_ms");
+    assert_eq!(lack, "not measured: there is no figure `conect_ms`; there are: connect_ms");
 }
 
 #[test]
-fn of_too_few_runs_a_row_is_reported_alone() {
+fn reports_without_judging_when_runs_are_too_few() {
     let text = include_str!("../runner/sample.toml");
     let judged = |least: u32| {
         let wanted = format!("low = 1000\nrepetitions_at_least = {least}");
@@ -223,7 +177,7 @@ fn of_too_few_runs_a_row_is_reported_alone() {
 }
 
 #[test]
-fn a_figure_that_no_run_has_lets_the_whole_fail() {
+fn unknown_figure_fails_the_evaluation() {
     let text = include_str!("../runner/sample.toml");
     let parsed = |changed: &str| plan::parse("sample.toml", changed).unwrap();
     let row = |more: &str| {
@@ -234,8 +188,11 @@ fn a_figure_that_no_run_has_lets_the_whole_fail() {
     assert!(fine.unknown.is_empty() && fine.holds());
     let wrong = row("figure = \"conect_ms\"");
     assert!(!wrong.holds());
-    let [said] = wrong.unknown.as_slice() else { panic!("{:?}", wrong.unknown) };
-    assert!(said.contains("published «squid, 4 relays»") && said.contains("connect_ms"), "{said}");
+    let [message] = wrong.unknown.as_slice() else { panic!("{:?}", wrong.unknown) };
+    assert!(
+        message.contains("published `squid, 4 relays`") && message.contains("connect_ms"),
+        "{message}"
+    );
     // of an engine that is not asked, nothing is known
     let others = text.replace("engines = [\"made-up\"]", "engines = [\"made-up\", \"other\"]");
     let wanted = "low = 1\nasserted = [\"other\"]\nfigure = \"conect_ms\"";
@@ -244,11 +201,11 @@ fn a_figure_that_no_run_has_lets_the_whole_fail() {
     let table = "[[table]]\nname = \"t\"\ntitle = \"T\"\nof = { part = \"row\" }\nrows = \"relays\"\n\
                  columns = [\"value\", \"conect_ms\"]\n";
     let wrong = evaluate(&parsed(&format!("{text}\n{table}")), &kept(rows()));
-    assert!(!wrong.holds() && wrong.unknown[0].contains("table «t»"), "{:?}", wrong.unknown);
+    assert!(!wrong.holds() && wrong.unknown[0].contains("table `t`"), "{:?}", wrong.unknown);
 }
 
 #[test]
-fn what_the_engine_lacks_is_not_missing() {
+fn does_not_count_lacking_cells_as_missing() {
     let mut kept = kept(rows());
     let cell = kept.rows[0].cell.clone();
     kept.rows.retain(|row| row.cell != cell);

@@ -1,5 +1,6 @@
 //! What the result should be: published figures, and claims that are nobody's figure.
 
+use crate::cell::Cell;
 use std::collections::BTreeMap;
 
 /// Cells of one part.
@@ -11,6 +12,16 @@ pub struct Selection {
     pub cells: BTreeMap<String, Vec<String>>,
 }
 
+impl Selection {
+    /// Whether a cell belongs to it.
+    pub fn includes(&self, cell: &Cell) -> bool {
+        let fits = |(axis, values): (&String, &Vec<String>)| {
+            cell.values.get(axis).is_some_and(|value| values.contains(value))
+        };
+        cell.part == self.part && self.cells.iter().all(fits)
+    }
+}
+
 /// How one figure comes from several cells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Take {
@@ -20,8 +31,7 @@ pub enum Take {
     Lowest,
     /// The cell with the highest median.
     Highest,
-    /// Where along an axis of numbers, from its lowest value up, the medians fall to half of the first,
-    /// by linear interpolation, in the axis's unit.
+    /// Where along an axis, in its unit, the medians fall to half of the first, by linear interpolation.
     HalfWay(String),
 }
 
@@ -36,7 +46,6 @@ pub enum Asserted {
 
 impl Asserted {
     /// Whether it must hold on this engine.
-    #[must_use]
     pub fn on(&self, engine: &str) -> bool {
         match self {
             Self::Everywhere(yes) => *yes,
@@ -45,7 +54,6 @@ impl Asserted {
     }
 
     /// Whether this engine is asked at all: one that a list of engines leaves out is not.
-    #[must_use]
     pub fn concerns(&self, engine: &str) -> bool {
         matches!(self, Self::Everywhere(_)) || self.on(engine)
     }
@@ -67,8 +75,7 @@ pub struct Gain {
 pub struct Expectation {
     /// Which cells.
     pub of: Selection,
-    /// If given: each of them as a ratio to the cell here that is alike in all that neither selection
-    /// names.
+    /// If given, each of them as a ratio to the cell here that is alike in all axes that neither names.
     pub against: Option<Selection>,
     /// Which of an outcome's further figures; `None`: its value.
     pub figure: Option<String>,
@@ -85,7 +92,7 @@ pub struct Expectation {
 pub struct Published {
     /// Row name.
     pub name: String,
-    /// The figure; none where the source says it in words.
+    /// The figure; `None` where the source has it in words.
     pub published: Option<f64>,
     /// Its unit; `×` for a ratio.
     pub unit: String,
@@ -114,7 +121,6 @@ pub struct Claim {
 
 impl Rule {
     /// The part whose cells are looked at, if it is one.
-    #[must_use]
     pub fn part(&self) -> Option<&str> {
         match self {
             Self::Beside { .. } => None,

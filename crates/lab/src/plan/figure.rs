@@ -1,4 +1,4 @@
-//! What a plan says of its figures.
+//! Figures and tables of a plan.
 
 use super::Selection;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub struct Figure {
     pub caption: String,
     /// Lines over a numeric axis, or bars over any.
     pub shape: Shape,
-    /// The axis across; empty for a CCDF and a time line, which have axes of their own.
+    /// The axis across; empty for a shape with an axis of its own.
     pub x: String,
     /// The axis that makes the series; empty as above.
     pub series: String,
@@ -33,16 +33,8 @@ pub enum Shape {
     Lines,
     /// Bars in groups, with a whisker for it.
     Bars,
-    /// A cell's histograms, its repetitions summed: which share of delays is longer than x, by part of
-    /// the way and kind of write, on the axes of seed 0's Figs. 5, 7 and 8.
-    Ccdf,
-    /// What a cell's first repetition kept over time, stacked, as seed 0's Fig. 6 is.
-    Timeline,
-    /// Which share of echoes takes longer, both logarithmic: a curve for each cell, its repetitions summed.
-    Delays,
-    /// Mean response times over the size of what was asked for, both logarithmic, as seed 2's figures
-    /// are: a curve for each cell, its repetitions summed.
-    Sizes,
+    /// A shape of the plan's study ([`crate::study::Study::shapes`]).
+    Own(&'static str),
 }
 
 /// A table: a line for each combination of some axes' values, a column for each figure.
@@ -68,7 +60,6 @@ pub struct Table {
 
 impl Table {
     /// Whether an engine has its figures.
-    #[must_use]
     pub fn is_of(&self, engine: &str) -> bool {
         self.engines.is_empty() || self.engines.iter().any(|name| name == engine)
     }

@@ -1,12 +1,11 @@
 //! A part's cells as a table: one line a condition, one column a peer.
 
 use super::figures::shown;
+use crate::cell::axis::{self, Axis};
 use crate::chart::escape;
 use crate::evaluation::{CellResult, Compared, Evaluation, Short};
-use crate::plan::axis::{self, Axis};
 use crate::plan::{Part, Plan};
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 /// The table; axes that are the same for the whole part stand in its heading alone.
 pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String {
@@ -19,28 +18,23 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
     let values = |axis: &Axis| -> BTreeSet<&String> {
         cells.iter().filter_map(|result| result.cell.values.get(axis.name)).collect()
     };
-    let varied: Vec<&Axis> =
-        axis::AXES.iter().filter(|axis| axis.name != by && values(axis).len() > 1).collect();
+    let varied: Vec<&'static Axis> =
+        axis::all().filter(|axis| axis.name != by && values(axis).len() > 1).collect();
     let paired = axis::named(by);
-    let peers: Vec<String> = {
-        let mut all: Vec<&String> = paired.map(&values).unwrap_or_default().into_iter().collect();
-        all.sort_by(|a, b| {
-            paired.map_or(0.0, |p| p.rank(a)).total_cmp(&paired.map_or(0.0, |p| p.rank(b)))
-        });
-        all.into_iter().cloned().collect()
-    };
-    let fixed = fixed(&cells, by);
+    let mut peers: Vec<&String> = paired.map(&values).unwrap_or_default().into_iter().collect();
+    let rank = |peer: &str| paired.map_or(0.0, |axis| axis.rank(peer));
+    peers.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
     let mut out = format!(
-        "<p class=\"muted\">{}. Median, 95 % interval, number of runs.</p>",
-        escape(&fixed)
+        "<p class=\"muted\">{}. Median, 95 % interval, number of runs.</p>\
+         <div class=\"scroll\"><table class=\"cells\"><thead><tr>",
+        escape(&fixed(&cells, by))
     );
-    out.push_str("<div class=\"scroll\"><table class=\"cells\"><thead><tr>");
     for axis in &varied {
-        let _infallible = write!(out, "<th>{}</th>", escape(axis.title));
+        out += &format!("<th>{}</th>", escape(axis.title));
     }
     for peer in &peers {
-        let name = paired.map_or_else(|| peer.clone(), |axis| shown(axis, peer));
-        let _infallible = write!(out, "<th class=\"n\">{}</th>", escape(&name));
+        let name = paired.map_or_else(|| peer.to_string(), |axis| shown(axis, peer));
+        out += &format!("<th class=\"n\">{}</th>", escape(&name));
     }
     let compared = evaluation.compared.iter().any(|c| c.cell.part == part.name);
     if compared {
@@ -55,34 +49,22 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
             None => lines.push(vec![result]),
         }
     }
-    lines.sort_by(|a, b| {
-        let ranks = |line: &[&CellResult]| -> Vec<f64> {
-            let rank =
-                |axis: &&Axis| line[0].cell.values.get(axis.name).map_or(-1.0, |v| axis.rank(v));
-            varied.iter().map(rank).collect()
-        };
-        ranks(a).partial_cmp(&ranks(b)).unwrap_or(std::cmp::Ordering::Equal)
-    });
+    lines.sort_by(|a, b| a[0].cell.compare_by(&b[0].cell, varied.iter().copied()));
     for line in lines {
         out.push_str("<tr>");
         for axis in &varied {
             let value =
                 line[0].cell.values.get(axis.name).map_or(String::new(), |v| shown(axis, v));
-            let _infallible = write!(out, "<td>{}</td>", escape(&value));
+            out += &format!("<td>{}</td>", escape(&value));
         }
         for peer in &peers {
-            let found = line.iter().find(|r| r.cell.values.get(by) == Some(peer));
-            out.push_str(&found.map_or("<td class=\"n\">–</td>".to_owned(), |r| value(r)));
+            let found = line.iter().find(|r| r.cell.values.get(by) == Some(*peer));
+            out += &found.map_or("<td class=\"n\">–</td>".to_owned(), |r| value(r));
         }
         if compared {
             let same = |c: &&Compared| line.iter().any(|r| r.cell == c.cell);
-            out.push_str(
-                &evaluation
-                    .compared
-                    .iter()
-                    .find(same)
-                    .map_or("<td class=\"n\"></td>".to_owned(), ratio),
-            );
+            let found = evaluation.compared.iter().find(same);
+            out += &found.map_or("<td class=\"n\"></td>".to_owned(), ratio);
         }
         out.push_str("</tr>");
     }
@@ -92,7 +74,7 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
 
 /// The axes that do not vary within a part, in words.
 fn fixed(cells: &[&CellResult], by: &str) -> String {
-    let same = axis::AXES.iter().filter_map(|axis| {
+    let same = axis::all().filter_map(|axis| {
         let values: BTreeSet<&String> =
             cells.iter().filter_map(|r| r.cell.values.get(axis.name)).collect();
         let everywhere = cells.iter().all(|r| r.cell.values.contains_key(axis.name));
@@ -107,16 +89,14 @@ fn value(result: &CellResult) -> String {
         result.interval.map_or(String::new(), |i| format!("{}–{}", Short(i.low), Short(i.high)));
     let mut marks = String::new();
     if result.tainted > 0 {
-        let _infallible = write!(
-            marks,
+        marks += &format!(
             " <abbr title=\"{} of {} runs on links that did not keep their time\">†</abbr>",
             result.tainted,
             result.runs.len()
         );
     }
     if result.failures > 0 {
-        let _infallible =
-            write!(marks, " <abbr title=\"{} attempts failed\">!</abbr>", result.failures);
+        marks += &format!(" <abbr title=\"{} attempts failed\">!</abbr>", result.failures);
     }
     format!(
         "<td class=\"n\"><b>{}</b>{marks}<small>{range} <i>×{}</i></small></td>",

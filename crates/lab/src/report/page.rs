@@ -8,18 +8,20 @@ use crate::evaluation::{Decided, Evaluation, Judged, Short, summary};
 use crate::plan::{Figure, Plan, Table};
 use crate::runner::journal::{Begin, Kept};
 use crate::runner::progress::words;
-use std::fmt::Write;
 
-pub(super) const STYLE: &str = include_str!("style.css");
-
-pub(super) fn page(plan: &Plan, kept: &Kept, evaluation: &Evaluation) -> String {
-    let title = escape(&plan.title);
-    let mut out = format!(
+pub(super) fn begin(title: &str) -> String {
+    format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{title}</title><style>{STYLE}{}</style></head><body><main>\n",
+         <title>{title}</title><style>{}{}</style></head><body><main>\n",
+        include_str!("style.css"),
         chart::STYLE
-    );
+    )
+}
+
+/// The page.
+pub fn html(plan: &Plan, kept: &Kept, evaluation: &Evaluation) -> String {
+    let mut out = begin(&escape(&plan.title));
     head(plan, kept, evaluation, &mut out);
     published(evaluation, &mut out);
     parts(plan, evaluation, &mut out);
@@ -28,33 +30,21 @@ pub(super) fn page(plan: &Plan, kept: &Kept, evaluation: &Evaluation) -> String 
     out
 }
 
-fn add(out: &mut String, text: std::fmt::Arguments<'_>) {
-    let _infallible = out.write_fmt(text);
-}
-
 fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     let machine = kept.begins.last().map(|begin| &begin.machine);
     let on = machine.map_or(String::new(), |m| {
         let memory = m.memory_kib as f64 / 1_048_576.0;
         format!("{} processors ({}), {memory:.0} GiB, Linux {}", m.cores, m.cpu, m.kernel)
     });
-    add(
-        out,
-        format_args!(
-            "<p class=\"muted\">experiment <b>{}</b> · engine <b>{}</b></p><h1>{}</h1><p class=\"lead\">{}</p>",
-            escape(&plan.name),
-            escape(&kept.identity.engine),
-            escape(&plan.title),
-            escape(&plan.replays)
-        ),
+    *out += &format!(
+        "<p class=\"muted\">experiment <b>{}</b> · engine <b>{}</b></p><h1>{}</h1><p class=\"lead\">{}</p>",
+        escape(&plan.name),
+        escape(&kept.identity.engine),
+        escape(&plan.title),
+        escape(&plan.replays)
     );
-    let counted = |wanted: Option<bool>| {
-        evaluation
-            .rows
-            .iter()
-            .filter(|row| row.holds == wanted && (wanted.is_some() || row.asserted))
-            .count()
-    };
+    let asserted = || evaluation.rows.iter().filter(|row| row.asserted);
+    let counted = |wanted: Option<bool>| asserted().filter(|row| row.holds == wanted).count();
     let (yes, no, none) = (counted(Some(true)), counted(Some(false)), counted(None));
     let asserted = yes + no;
     let mut answer = if plan.published.is_empty() {
@@ -62,13 +52,12 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     } else if asserted == 0 {
         "No published figure that is asserted was measured.".to_owned()
     } else {
-        format!("<b>{yes} of {asserted}</b> published figures hold here")
-            + &(if no > 0 {
-                format!("; <b>{no}</b> {} not", if no == 1 { "does" } else { "do" })
-            } else {
-                String::new()
-            })
-            + &(if none > 0 { format!("; {none} were not measured.") } else { ".".to_owned() })
+        let failed = match no {
+            0 => String::new(),
+            no => format!("; <b>{no}</b> {} not", if no == 1 { "does" } else { "do" }),
+        };
+        let open = if none > 0 { format!("; {none} were not measured") } else { String::new() };
+        format!("<b>{yes} of {asserted}</b> published figures hold here{failed}{open}.")
     };
     if evaluation.missing > 0 || !evaluation.failed.is_empty() {
         let all = evaluation.cells.len() + evaluation.missing + evaluation.failed.len();
@@ -84,16 +73,13 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     for (why, count) in &evaluation.lacking {
         answer += &format!("<br>{count} cells are left out: {}.", escape(why));
     }
-    add(
-        out,
-        format_args!(
-            "<div class=\"answer\">{}{}<p class=\"muted\">{} runs on {}. Source: {}.</p></div>",
-            if answer.is_empty() { answer } else { format!("<p class=\"lead\">{answer}</p>") },
-            claims(evaluation),
-            kept.rows.len(),
-            escape(&on),
-            escape(&plan.source)
-        ),
+    *out += &format!(
+        "<div class=\"answer\">{}{}<p class=\"muted\">{} runs on {}. Source: {}.</p></div>",
+        if answer.is_empty() { answer } else { format!("<p class=\"lead\">{answer}</p>") },
+        claims(evaluation),
+        kept.rows.len(),
+        escape(&on),
+        escape(&plan.source)
     );
 }
 
@@ -122,17 +108,14 @@ fn published(evaluation: &Evaluation, out: &mut String) {
         });
         let measured =
             judged.measured.map_or("–".to_owned(), |v| format!("<b>{}</b>{range}", figure(v)));
-        add(
-            out,
-            format_args!(
-                "<tr><td>{}</td><td class=\"n\" data-head=\"published\">{}</td><td class=\"n\" data-head=\"measured\">{measured}</td>\
+        *out += &format!(
+            "<tr><td>{}</td><td class=\"n\" data-head=\"published\">{}</td><td class=\"n\" data-head=\"measured\">{measured}</td>\
              <td class=\"n\" data-head=\"asked for\">{asked}</td><td>{}</td><td class=\"muted\">{}<small>{}</small></td></tr>",
-                escape(&judged.row.name),
-                judged.row.published.map_or("in words".to_owned(), given),
-                verdict_of(judged),
-                escape(judged.lack.as_ref().unwrap_or(&judged.row.conditions)),
-                escape(&judged.row.source)
-            ),
+            escape(&judged.row.name),
+            judged.row.published.map_or("in words".to_owned(), given),
+            verdict_of(judged),
+            escape(judged.lack.as_ref().unwrap_or(&judged.row.conditions)),
+            escape(&judged.row.source)
         );
     }
     out.push_str("</tbody></table></div>");
@@ -169,13 +152,10 @@ fn claims(evaluation: &Evaluation) -> String {
             None if *asserted => "<span class=\"verdict none\">not measured</span>",
             None => "<span class=\"verdict none\">reported</span>",
         };
-        add(
-            &mut out,
-            format_args!(
-                "<li><span>{verdict}</span><span>{}<br><span class=\"muted\">{}</span></span></li>",
-                capital(&claim.text),
-                escape(evidence)
-            ),
+        out += &format!(
+            "<li><span>{verdict}</span><span>{}<br><span class=\"muted\">{}</span></span></li>",
+            capital(&claim.text),
+            escape(evidence)
         );
     }
     out.push_str("</ul>");
@@ -187,14 +167,11 @@ fn parts(plan: &Plan, evaluation: &Evaluation, out: &mut String) {
         if !evaluation.cells.iter().any(|result| result.cell.part == part.name) {
             continue;
         }
-        add(
-            out,
-            format_args!(
-                "<h2 id=\"{}\">{}</h2><p>{}</p>",
-                escape(&part.name),
-                escape(&part.title),
-                escape(&part.about)
-            ),
+        *out += &format!(
+            "<h2 id=\"{}\">{}</h2><p>{}</p>",
+            escape(&part.name),
+            escape(&part.title),
+            escape(&part.about)
         );
         let of_part = |(_, wanted): &(_, &Table)| wanted.of.part == part.name;
         for (table, _) in evaluation.tables.iter().zip(&plan.tables).filter(of_part) {
@@ -204,37 +181,28 @@ fn parts(plan: &Plan, evaluation: &Evaluation, out: &mut String) {
             draw(figure, plan, evaluation, out);
         }
         let measure = plan.measure_of(&part.name);
-        add(
-            out,
-            format_args!(
-                "<details><summary>All cells: {}, {}</summary>{}</details>",
-                escape(&measure.name),
-                escape(&measure.unit),
-                cells::table(part, plan, evaluation)
-            ),
+        *out += &format!(
+            "<details><summary>All cells: {}, {}</summary>{}</details>",
+            escape(&measure.name),
+            escape(&measure.unit),
+            cells::table(part, plan, evaluation)
         );
     }
 }
 
 fn tabled(table: &Filled, out: &mut String) {
-    add(
-        out,
-        format_args!(
-            "<figure><figcaption><b>{}</b>{}{}</figcaption><div class=\"scroll\"><table class=\"cells\"><thead><tr>",
-            escape(&table.title),
-            escape(&table.caption),
-            if table.repeated { " Medians of the runs." } else { "" }
-        ),
+    *out += &format!(
+        "<figure><figcaption><b>{}</b>{}{}</figcaption><div class=\"scroll\"><table class=\"cells\"><thead><tr>",
+        escape(&table.title),
+        escape(&table.caption),
+        if table.repeated { " Medians of the runs." } else { "" }
     );
-    table
-        .head
-        .iter()
-        .for_each(|word| add(out, format_args!("<th class=\"n\">{}</th>", escape(word))));
+    table.head.iter().for_each(|word| *out += &format!("<th class=\"n\">{}</th>", escape(word)));
     out.push_str("</tr></thead><tbody>");
     for line in &table.lines {
         out.push_str("<tr>");
         for word in line.words() {
-            add(out, format_args!("<td class=\"n\">{}</td>", escape(&word)));
+            *out += &format!("<td class=\"n\">{}</td>", escape(&word));
         }
         out.push_str("</tr>");
     }
@@ -247,18 +215,15 @@ fn draw(figure: &Figure, plan: &Plan, evaluation: &Evaluation, out: &mut String)
         return;
     }
     let log = if figure.log { " Logarithmic axis." } else { "" };
-    add(
-        out,
-        format_args!(
-            "<figure><figcaption><b>{}</b>{}{log}</figcaption><div class=\"panels p{}\">",
-            escape(&figure.title),
-            escape(&figure.caption),
-            if panels.iter().any(|panel| panel.wide) {
-                "-stacked".to_owned()
-            } else {
-                panels.len().to_string()
-            }
-        ),
+    *out += &format!(
+        "<figure><figcaption><b>{}</b>{}{log}</figcaption><div class=\"panels p{}\">",
+        escape(&figure.title),
+        escape(&figure.caption),
+        if panels.iter().any(|panel| panel.wide) {
+            "-stacked".to_owned()
+        } else {
+            panels.len().to_string()
+        }
     );
     panels.iter().for_each(|panel| out.push_str(&panel.svg()));
     out.push_str("</div></figure>");
@@ -267,7 +232,7 @@ fn draw(figure: &Figure, plan: &Plan, evaluation: &Evaluation, out: &mut String)
 fn conditions(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     out.push_str("<h2>How it was measured</h2>");
     for note in &plan.notes {
-        add(out, format_args!("<p>{}</p>", escape(note)));
+        *out += &format!("<p>{}</p>", escape(note));
     }
     out.push_str("<p>Intervals are percentile bootstraps of the median, 95 %. Peers of one condition ran side by side in shuffled order and on links with the same randomness; ratios are taken run by run and averaged geometrically, over the faster of the others by median.</p>");
     makers(kept, out);
@@ -276,58 +241,45 @@ fn conditions(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut Strin
     }
     fidelity(kept, evaluation, out);
     if !evaluation.failed.is_empty() {
-        out.push_str("<h3>Cells that failed every time</h3><dl>");
-        for (cell, why) in &evaluation.failed {
-            add(out, format_args!("<dt>{}</dt><dd>{}</dd>", escape(&cell.key()), escape(why)));
-        }
-        out.push_str("</dl>");
+        let failed = evaluation.failed.iter().map(|(cell, why)| (cell.key(), why.clone()));
+        *out += &format!("<h3>Cells that failed every time</h3>{}", list(failed));
     }
 }
 
 fn again(begin: &Begin, kept: &Kept, out: &mut String) {
-    add(out, format_args!("<h3>To run it again</h3><pre>{}</pre>", escape(&begin.command)));
-    let identity = &kept.identity;
-    add(
-        out,
-        format_args!(
-            "<h3>Machine and versions</h3><dl><dt>ekiden</dt><dd>{}</dd><dt>seed</dt><dd>{}</dd><dt>plan</dt><dd>{}</dd>\
-         <dt>processor</dt><dd>{} × {}</dd><dt>kernel</dt><dd>{}</dd><dt>load before</dt><dd>{}</dd>",
-            escape(&identity.version),
-            identity.seed,
-            escape(&identity.plan),
-            begin.machine.cores,
-            escape(&begin.machine.cpu),
-            escape(&begin.machine.kernel),
-            begin.machine.load
-        ),
-    );
-    for (name, fact) in &begin.facts {
-        add(out, format_args!("<dt>{}</dt><dd>{}</dd>", escape(name), escape(fact)));
-    }
-    out.push_str("</dl>");
+    *out += &format!("<h3>To run it again</h3><pre>{}</pre>", escape(&begin.command));
+    let (identity, machine) = (&kept.identity, &begin.machine);
+    let own = [
+        ("ekiden", identity.version.clone()),
+        ("seed", identity.seed.to_string()),
+        ("plan", identity.plan.clone()),
+        ("processor", format!("{} × {}", machine.cores, machine.cpu)),
+        ("kernel", machine.kernel.clone()),
+        ("load before", machine.load.to_string()),
+    ];
+    let facts = begin.facts.iter().map(|(name, fact)| (name.as_str(), fact.clone()));
+    *out += &format!("<h3>Machine and versions</h3>{}", list(own.into_iter().chain(facts)));
 }
 
-/// Rows that other versions made.
+fn list<T: AsRef<str>>(pairs: impl Iterator<Item = (T, String)>) -> String {
+    let one = |(term, what): (T, String)| {
+        format!("<dt>{}</dt><dd>{}</dd>", escape(term.as_ref()), escape(&what))
+    };
+    format!("<dl>{}</dl>", pairs.map(one).collect::<String>())
+}
+
 fn makers(kept: &Kept, out: &mut String) {
     let makers = summary::makers(kept);
     if makers.is_empty() {
         return;
     }
-    out.push_str("<p>Rows of several versions of program or plan are kept here. Side by side ran what is of the same one; calibration, machine and command below are the last start's.</p><dl>");
-    for maker in makers {
+    out.push_str("<p>Rows of several versions of program or plan are kept here. Side by side ran what is of the same one; calibration, machine and command below are the last start's.</p>");
+    let one = |maker: summary::Maker| {
         let parts: Vec<String> = maker.parts.into_iter().collect();
-        add(
-            out,
-            format_args!(
-                "<dt>{} rows</dt><dd>ekiden {}, plan {}: {}</dd>",
-                maker.rows,
-                escape(&maker.version),
-                escape(&maker.plan),
-                escape(&parts.join(", "))
-            ),
-        );
-    }
-    out.push_str("</dl>");
+        let what = format!("ekiden {}, plan {}: {}", maker.version, maker.plan, parts.join(", "));
+        (format!("{} rows", maker.rows), what)
+    };
+    *out += &list(makers.into_iter().map(one));
 }
 
 fn fidelity(kept: &Kept, evaluation: &Evaluation, out: &mut String) {
@@ -336,29 +288,23 @@ fn fidelity(kept: &Kept, evaluation: &Evaluation, out: &mut String) {
     let noisy: usize = evaluation.cells.iter().map(|result| result.noisy).sum();
     let values: usize = evaluation.cells.iter().map(|result| result.runs.len()).sum();
     let took = words(kept.rows.iter().map(|row| row.seconds).sum());
-    add(
-        out,
-        format_args!(
-            "<h3>Fidelity</h3><p>{} attempts took {took}; {failed} failed. Of the {values} values used, \
+    *out += &format!(
+        "<h3>Fidelity</h3><p>{} attempts took {took}; {failed} failed. Of the {values} values used, \
          {noisy} come from links that were late now and then (noisy) and {tainted} from links that did not keep their time \
          (tainted, marked † in the tables).</p>",
-            kept.rows.len()
-        ),
+        kept.rows.len()
     );
     if kept.unreadable > 0 {
-        add(out, format_args!("<p>{} lines of rows could not be read.</p>", kept.unreadable));
+        *out += &format!("<p>{} rows could not be parsed.</p>", kept.unreadable);
     }
     let Some(begin) = kept.begins.last() else { return };
     let calibration = &begin.calibration;
     if !calibration.errors.is_empty() || !calibration.figures.is_empty() {
-        out.push_str("<p>Links before the batch, measured against what was asked:</p><dl>");
-        for (name, error) in &calibration.errors {
-            add(out, format_args!("<dt>{}</dt><dd>{:+.2} %</dd>", escape(name), error * 100.0));
-        }
-        for (name, figure) in &calibration.figures {
-            add(out, format_args!("<dt>{}</dt><dd>{}</dd>", escape(name), Short(*figure)));
-        }
-        out.push_str("</dl>");
+        out.push_str("<p>Links before the batch, measured against what was asked:</p>");
+        let errors =
+            calibration.errors.iter().map(|(name, e)| (name, format!("{:+.2} %", e * 100.0)));
+        let figures = calibration.figures.iter().map(|(name, f)| (name, Short(*f).to_string()));
+        *out += &list(errors.chain(figures));
     }
 }
 

@@ -1,18 +1,17 @@
-//! One page for all engines that ran an experiment: published, as each engine has it, and the closed
-//! form; and where two engines differ, cell by cell.
+//! One page for all engines of an experiment: published, measured and closed form, and where two engines
+//! differ.
 
 use super::figures::{shown, style};
+use crate::cell::axis;
 use crate::chart::scale::label;
-use crate::chart::{self, Kind, Panel, Point, Series, escape};
-use crate::evaluation::{CellResult, Evaluation, Short, closed_form};
-use crate::plan::{Plan, Published, axis};
+use crate::chart::{self, Panel, PanelKind, Point, Series, escape};
+use crate::evaluation::{CellResult, Evaluation, closed_form, short, tables};
+use crate::plan::{Plan, Published};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// An engine's name and what it found.
 pub type Ran<'a> = (&'a str, &'a Evaluation);
 
-/// A published row as all have it.
 struct Line<'a> {
     row: &'a Published,
     measured: Vec<Option<f64>>,
@@ -23,7 +22,7 @@ fn lines<'a>(plan: &'a Plan, engines: &[Ran<'_>]) -> Vec<Line<'a>> {
     let line = |(n, row): (usize, &'a Published)| {
         let of = |(_, e): &Ran<'_>| e.rows.get(n).and_then(|judged| judged.measured);
         // any engine that has all its cells will do: the formulas look at what was asked alone
-        let computed = |(_, e): &Ran<'_>| closed_form::of(&row.expectation, &e.cells);
+        let computed = |(_, e): &Ran<'_>| closed_form::of(plan.study, &row.expectation, &e.cells);
         Line {
             row,
             measured: engines.iter().map(of).collect(),
@@ -34,29 +33,10 @@ fn lines<'a>(plan: &'a Plan, engines: &[Ran<'_>]) -> Vec<Line<'a>> {
 }
 
 /// For a terminal.
-#[must_use]
 pub fn text(plan: &Plan, engines: &[Ran<'_>]) -> String {
     let mut all = vec![head(engines)];
     all.extend(lines(plan, engines).iter().map(Line::words));
-    let columns = engines.len() + 4;
-    let wide = |n: usize| {
-        let words = all.iter().filter_map(|line| line.get(n));
-        words.map(|word| word.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(wide).collect();
-    let mut text = String::new();
-    for line in &all {
-        for (n, (word, width)) in line.iter().zip(&widths).enumerate() {
-            let _infallible = if n == 0 {
-                write!(text, "{word:<width$}  ")
-            } else {
-                write!(text, "{word:>width$}  ")
-            };
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
+    tables::columns(&all, 1)
 }
 
 fn head(engines: &[Ran<'_>]) -> Vec<String> {
@@ -67,28 +47,21 @@ fn head(engines: &[Ran<'_>]) -> Vec<String> {
 
 impl Line<'_> {
     fn words(&self) -> Vec<String> {
-        let short = |value: &Option<f64>| value.map_or("–".to_owned(), |v| Short(v).to_string());
-        let mut words = vec![self.row.name.clone()];
-        words.push(self.row.published.map_or("–".to_owned(), label));
-        words.extend(self.measured.iter().map(short));
-        words.push(short(&self.closed_form));
-        words.push(self.row.unit.clone());
-        words
+        let short = |value: &Option<f64>| short(*value);
+        let published = self.row.published.map_or("–".to_owned(), label);
+        let measured = self.measured.iter().chain([&self.closed_form]).map(short);
+        let name = [self.row.name.clone(), published].into_iter();
+        name.chain(measured).chain([self.row.unit.clone()]).collect()
     }
 }
 
 /// The page.
-#[must_use]
 pub fn page(plan: &Plan, engines: &[Ran<'_>]) -> String {
     let title = escape(&plan.title);
     let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
-         <title>{title}</title><style>{}{}</style></head><body><main>\n\
-         <p class=\"muted\">experiment <b>{}</b> · all engines</p><h1>{title}</h1><p class=\"lead\">{}</p>\
+        "{}<p class=\"muted\">experiment <b>{}</b> · all engines</p><h1>{title}</h1><p class=\"lead\">{}</p>\
          <h2>Published, measured and computed</h2><div class=\"scroll\"><table class=\"cells\"><thead><tr>",
-        super::page::STYLE,
-        chart::STYLE,
+        super::page::begin(&title),
         escape(&plan.name),
         escape(&plan.replays)
     );
@@ -102,7 +75,7 @@ pub fn page(plan: &Plan, engines: &[Ran<'_>]) -> String {
     out += &row("th", &head(engines));
     out.push_str("</tr></thead><tbody>");
     for line in lines(plan, engines) {
-        let _infallible = write!(out, "<tr>{}</tr>", row("td", &line.words()));
+        out += &format!("<tr>{}</tr>", row("td", &line.words()));
     }
     out.push_str("</tbody></table></div><p class=\"muted\">The closed form counts handshakes, slow start, the window and the mean window under loss; it has no queue and no time-out; of a thin uplink it is the model of ACKs. A dash: not measured, or out of the formulas' reach (BBR, loss by super-packet).</p>");
     for (n, one) in engines.iter().enumerate() {
@@ -112,8 +85,7 @@ pub fn page(plan: &Plan, engines: &[Ran<'_>]) -> String {
     }
     out.push_str("<h2>Each engine by itself</h2><ul>");
     for (name, _) in engines {
-        let name = escape(name);
-        let _infallible = write!(out, "<li><a href=\"{name}/report.html\">{name}</a></li>");
+        out += &format!("<li><a href=\"{0}/report.html\">{0}</a></li>", escape(name));
     }
     out.push_str("</ul></main></body></html>\n");
     out
@@ -141,27 +113,19 @@ fn scatter(plan: &Plan, (x, one): Ran<'_>, (y, other): Ran<'_>, out: &mut String
         let point = Point { x: result.median, y: *median, interval: None };
         series.entry(value.to_owned()).or_insert_with(new).points.push(point);
     }
-    let values = || common.iter().flat_map(|(a, b)| [a.median, *b]);
+    let values = common.iter().flat_map(|(a, b)| [a.median, *b]);
     let mut series: Vec<Series> = series.into_values().collect();
     series.sort_by_key(|series| series.style);
     let panel = Panel {
-        title: String::new(),
         x_title: format!("{x}, {}", plan.measure.unit),
         y_title: format!("{y}, {}", plan.measure.unit),
-        kind: Kind::Scatter,
+        kind: PanelKind::Scatter,
         log: true,
-        ticks: Vec::new(),
         series,
-        reach: Some((
-            values().fold(f64::INFINITY, f64::min),
-            values().fold(f64::NEG_INFINITY, f64::max),
-        )),
-        marks: Vec::new(),
-        gap: f64::INFINITY,
-        wide: false,
+        reach: chart::reach(values),
+        ..Panel::default()
     };
-    let _infallible = write!(
-        out,
+    *out += &format!(
         "<figure><figcaption><b>{} over {}</b>Each cell that both ran, by its medians: {close} of {} lie within 15 %, the band. Logarithmic axes.</figcaption><div class=\"panels p1\">{}</div></figure>",
         escape(y),
         escape(x),

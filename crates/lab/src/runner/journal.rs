@@ -1,8 +1,8 @@
-//! `rows.jsonl`: every run appended as it ends, so that whatever interrupts a batch costs one run.
+//! `rows.jsonl`: every run is appended as it ends, so an interruption costs one run.
 //!
-//! The first line says whose rows these are; each start of a batch adds a line with its machine; then
-//! one line a run, failed ones too. A line cut short by a crash is left out and said. Where rows of another version
-//! were to be kept, another line says whose the following are.
+//! The first line identifies experiment and version, each start of a batch adds a line with its machine, each
+//! run another, failed or not. A line cut short by a crash is skipped and reported. Where rows of another
+//! version are kept, another identity line comes before the following rows.
 
 use crate::cell::Cell;
 use crate::engine::{Calibration, Fidelity, Outcome};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "rows.jsonl";
 
 /// Whose rows these are: rows of another identity do not belong to the same figures.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The plan's name.
     pub experiment: String,
@@ -33,7 +33,6 @@ pub struct Identity {
 
 impl Identity {
     /// What differs, in words.
-    #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
         let seeds = (self.seed.to_string(), other.seed.to_string());
         let fields = [
@@ -77,7 +76,7 @@ pub struct Begin {
 }
 
 /// One run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// What was run.
     pub cell: Cell,
@@ -101,7 +100,6 @@ pub struct Row {
 
 impl Row {
     /// Whether its figure can be believed.
-    #[must_use]
     pub fn is_good(&self) -> bool {
         self.outcome.as_ref().is_some_and(|o| o.fidelity != Fidelity::Tainted)
     }
@@ -116,7 +114,7 @@ enum Line {
 }
 
 /// All that a file holds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Kept {
     /// Whose rows; the last, where several are kept.
     pub identity: Identity,
@@ -132,7 +130,6 @@ pub struct Kept {
 
 impl Kept {
     /// Who made which rows, in order, where there are several; those who made none are left out.
-    #[must_use]
     pub fn makers(&self) -> Vec<(&Identity, &[Row])> {
         let ends = self.earlier.iter().map(|(identity, end)| (identity, *end));
         let mut begin = 0;
@@ -145,10 +142,8 @@ impl Kept {
     }
 }
 
-/// Reads a folder's rows; `None` where there are none.
-///
-/// # Errors
-/// The file's; `InvalidData` when it does not begin with its identity.
+/// Reads a folder's rows; `None` where there are none. Errors: the file's; `InvalidData` when it does not begin
+/// with its identity.
 pub fn read(folder: &Path) -> io::Result<Option<Kept>> {
     let file = match File::open(folder.join(FILE)) {
         Ok(file) => file,
@@ -161,8 +156,7 @@ pub fn read(folder: &Path) -> io::Result<Option<Kept>> {
         let what = format!("{FILE} does not begin with whose rows it holds; move it aside");
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     };
-    let (earlier, begins, rows) = (Vec::new(), Vec::new(), Vec::new());
-    let mut kept = Kept { identity, earlier, begins, rows, unreadable: 0 };
+    let mut kept = Kept { identity, ..Kept::default() };
     for line in lines {
         match serde_json::from_str(&line?) {
             Ok(Line::Begin(begin)) => kept.begins.push(begin),
@@ -181,7 +175,7 @@ pub fn read(folder: &Path) -> io::Result<Option<Kept>> {
 #[derive(Debug)]
 pub struct Journal {
     file: File,
-    /// Whose the following rows are, where others were kept; said before the first of them.
+    /// The identity of the following rows, where rows of another one were kept before them.
     next: Option<Identity>,
 }
 
@@ -197,12 +191,8 @@ pub struct Found {
 }
 
 impl Journal {
-    /// Opens the folder's rows to go on with them. Rows of another identity, or that cannot be read,
-    /// are put aside under another name, and it is said why and where. Those of another plan or program
-    /// are gone on with where `keep` is set, and that is said, too.
-    ///
-    /// # Errors
-    /// The folder's and the file's.
+    /// Opens the folder's rows to continue them. Rows of another identity, or unreadable ones, are moved to
+    /// another name, unless `keep` is set and only plan or program differ.
     pub fn open(folder: &Path, identity: &Identity, keep: bool) -> io::Result<(Self, Found)> {
         fs::create_dir_all(folder)?;
         let path = folder.join(FILE);
@@ -240,9 +230,6 @@ impl Journal {
     }
 
     /// Notes what a batch begins on.
-    ///
-    /// # Errors
-    /// The file's.
     pub fn begin(&mut self, begin: &Begin) -> io::Result<()> {
         if let Some(identity) = self.next.take() {
             self.append(&Line::Identity(identity))?;
@@ -251,9 +238,6 @@ impl Journal {
     }
 
     /// Notes a run, before anything else is done.
-    ///
-    /// # Errors
-    /// The file's.
     pub fn row(&mut self, row: &Row) -> io::Result<()> {
         self.append(&Line::Row(row.clone()))
     }
@@ -298,9 +282,9 @@ mod tests {
     }
 
     fn row(repetition: u32) -> Row {
-        let cell = Cell { part: "row".into(), values: BTreeMap::new() };
-        let outcome = Some(Outcome { value: 5.5, ..Outcome::default() });
-        Row { cell, repetition, attempt: 0, seed: 9, time: 1, seconds: 2.0, outcome, failure: None }
+        let cell = Cell::new("row", []);
+        let outcome = Some(Outcome::of(5.5));
+        Row { cell, repetition, seed: 9, time: 1, seconds: 2.0, outcome, ..Row::default() }
     }
 
     #[test]
@@ -328,8 +312,8 @@ mod tests {
         journal.row(&row(0)).unwrap();
         let (_, found) = Journal::open(folder.path(), &identity(2), false).unwrap();
         assert!(found.rows.is_empty());
-        let said = found.differs.unwrap();
-        assert!(said.contains("seed 1, now 2") && said.contains("rows-1.jsonl"), "{said}");
+        let message = found.differs.unwrap();
+        assert!(message.contains("seed 1, now 2") && message.contains("rows-1.jsonl"), "{message}");
         assert!(folder.path().join("rows-1.jsonl").exists());
     }
 
@@ -342,7 +326,7 @@ mod tests {
         journal.begin(&Begin::default()).unwrap();
         journal.row(&row(0)).unwrap();
         let next = Identity { version: "2".into(), plan: "4567".into(), ..identity(1) };
-        // nothing is said of whom nothing is of: all may be made already, or the links refused
+        // an identity without rows is not written: all runs may exist already, or calibration failed
         let (_, found) = open(&next, true);
         assert_eq!((found.rows, found.own), (vec![row(0)], 1));
         assert!(found.differs.unwrap().contains("plan 0123, now 4567; version 1, now 2"));

@@ -1,27 +1,14 @@
 //! In which order runs are made: peers beside each other in time, everything else shuffled.
 
 use crate::cell::Cell;
-use crate::engine::WHOLE;
+use crate::engine::{Task, WHOLE};
 use crate::plan::Plan;
 use ekiden_model::rng::Rng;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
 
-/// A run to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
-    /// What.
-    pub cell: Cell,
-    /// Which repetition of it, from 0.
-    pub repetition: u32,
-    /// For the links.
-    pub seed: u64,
-}
-
-/// Every run of `cells`. Each repetition is a block: within it conditions are shuffled, within a
-/// condition the peers, within a peer what shares its set-up. So a machine that is slow for a minute is
-/// slow for all peers of a condition, and no peer always comes first.
-#[must_use]
+/// Every run of `cells`. Each repetition is a block in which conditions, then peers, then what shares a set-up
+/// are shuffled: a machine slow for a minute is slow for all peers, and no peer always comes first.
 pub fn tasks(plan: &Plan, cells: &[(Cell, u32)], seed: u64) -> Vec<Task> {
     let together: Vec<&str> = plan.together.iter().map(String::as_str).collect();
     let condition = |cell: &Cell| {
@@ -84,9 +71,7 @@ fn shuffled(cells: Vec<Cell>, rng: &mut Rng, key: impl Fn(&Cell) -> String) -> V
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// What a cell's links are given in a repetition, when all randomness is to follow from `seed`. It follows
-/// from the condition alone, so that it does not change with what else is run.
-#[must_use]
+/// The seed of a cell's links in a repetition; depends on `seed` and the condition, not on what else is run.
 pub fn seed_of(plan: &Plan, cell: &Cell, repetition: u32, seed: u64) -> u64 {
     let condition = cell.key_without(&[plan.paired_in(&cell.part)]);
     let hash = Sha256::digest(format!("{seed} {repetition} {condition}"));
@@ -102,7 +87,7 @@ mod tests {
     const PLAN: &str = include_str!("sample.toml");
 
     #[test]
-    fn every_run_once_and_peers_of_a_condition_side_by_side() {
+    fn orders_each_run_once_with_peers_side_by_side() {
         let plan = plan::parse("sample.toml", PLAN).unwrap();
         let cells = plan.cells(&Choice::default());
         let tasks = tasks(&plan, &cells, 1);
@@ -120,12 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_bears_is_taken_together_part_by_part() {
-        let task = |part: &str, repetition| Task {
-            cell: Cell { part: part.to_owned(), values: [].into() },
-            repetition,
-            seed: 0,
-        };
+    fn takes_as_many_runs_as_the_machine_bears() {
+        let task = |part: &str, repetition| Task { cell: Cell::new(part, []), repetition, seed: 0 };
         let all = [("a", 0), ("b", 1), ("a", 2), ("a", 3), ("b", 4), ("a", 5)];
         let mut tasks: VecDeque<Task> = all.map(|(part, n)| task(part, n)).into();
         let mut next = |of_a: u32| -> Vec<u32> {

@@ -1,17 +1,17 @@
-//! What is told while a batch runs: a bar with an estimate on a terminal, plain lines elsewhere.
+//! Progress of a batch: a bar with an estimate on a terminal, plain lines elsewhere.
 
 use super::journal::Row;
-use super::order::Task;
 use crate::engine::Fidelity;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::engine::Task;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Is told how a batch goes.
+/// Receives the progress of a batch.
 pub trait Watch: Sync {
-    /// Something that takes a while.
+    /// Something begins that takes a while.
     fn says(&self, _what: &str) {}
     /// These are to be run; these were run before.
     fn begins(&self, _tasks: &[Task], _before: &[Row]) {}
@@ -37,7 +37,7 @@ pub struct Screen {
 struct State {
     bar: Option<ProgressBar>,
     begun: Option<Instant>,
-    said: Option<Instant>,
+    message: Option<Instant>,
     left: BTreeMap<String, usize>,
     all: usize,
     done: usize,
@@ -61,10 +61,7 @@ impl Watch for Screen {
         state.all = tasks.len();
         state.begun = Some(Instant::now());
         if std::io::stderr().is_terminal() {
-            let bar = ProgressBar::with_draw_target(
-                Some(tasks.len() as u64),
-                ProgressDrawTarget::stderr(),
-            );
+            let bar = ProgressBar::new(tasks.len() as u64); // on stderr
             let style = ProgressStyle::with_template("{bar:24} {pos}/{len} runs · {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.set_message("the first runs tell how long it takes");
@@ -89,10 +86,7 @@ impl Watch for Screen {
         if let Some(trouble) = trouble {
             let next = if last { "no further attempt" } else { "trying again" };
             let text = format!("{key}, repetition {}: {trouble}; {next}", row.repetition + 1);
-            match &state.bar {
-                Some(bar) => bar.suspend(|| line(&text)),
-                None => line(&text),
-            }
+            if let Some(bar) = &state.bar { bar.suspend(|| line(&text)) } else { line(&text) }
         }
         if !last {
             return;
@@ -107,9 +101,9 @@ impl Watch for Screen {
                 bar.set_message(format!("{rest} left · {key}"));
                 bar.inc(1);
             }
-            None if state.said.is_none_or(|said| said.elapsed() >= PLAIN_EVERY) => {
+            None if state.message.is_none_or(|message| message.elapsed() >= PLAIN_EVERY) => {
                 line(&format!("{}/{} runs, {rest} left", state.done, state.all));
-                state.said = Some(Instant::now());
+                state.message = Some(Instant::now());
             }
             None => {}
         }
@@ -152,8 +146,7 @@ impl Estimate {
     }
 }
 
-/// A length of time as one says it.
-#[must_use]
+/// A duration in words.
 pub fn words(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
@@ -164,7 +157,7 @@ pub fn words(seconds: f64) -> String {
 }
 
 fn line(text: &str) {
-    // nobody is left to be told of a failure
+    // nobody is left to report a failure to
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
@@ -174,29 +167,14 @@ mod tests {
     use crate::cell::Cell;
 
     #[test]
-    fn a_cell_not_yet_run_takes_as_long_as_its_part() {
-        let cell = |part: &str, n: u32| Cell {
-            part: part.into(),
-            values: [("relays".to_owned(), n.to_string())].into(),
-        };
-        let row = |cell, seconds| Row {
-            cell,
-            repetition: 0,
-            attempt: 0,
-            seed: 0,
-            time: 0,
-            seconds,
-            outcome: None,
-            failure: None,
-        };
+    fn estimates_new_cells_by_their_part() {
+        let cell = |part, n: u32| Cell::new(part, [("relays", &*n.to_string())]);
+        let row = |cell, seconds| Row { cell, seconds, ..Row::default() };
         let mut estimate = Estimate::default();
         estimate.add(&row(cell("fast", 1), 1.0));
         estimate.add(&row(cell("slow", 1), 20.0));
         let left = [(cell("slow", 2).key(), 2), (cell("fast", 1).key(), 1)].into();
         assert_eq!(estimate.of(&left), 41.0);
-        assert_eq!(
-            (words(59.6), words(2700.0), words(9000.0)),
-            ("60 s".into(), "45 min".into(), "2.5 h".into())
-        );
+        assert_eq!([59.6, 2700.0, 9000.0].map(words), ["60 s", "45 min", "2.5 h"]);
     }
 }

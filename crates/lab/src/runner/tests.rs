@@ -5,7 +5,7 @@ use crate::engine::{Calibration, Fidelity, Outcome};
 use crate::plan;
 use std::collections::BTreeMap;
 
-/// Fails, taints or stops where it is told.
+/// Fails, taints or stops at configured runs.
 struct MadeUp {
     error: f64,
     calls: usize,
@@ -76,7 +76,7 @@ impl Engine for MadeUp {
         }
         let taint = (self.taint)(self.calls);
         let fidelity = if taint { Fidelity::Tainted } else { Fidelity::Clean };
-        Ok(Outcome { value: self.value, fidelity, ..Outcome::default() })
+        Ok(Outcome { fidelity, ..Outcome::of(self.value) })
     }
 }
 
@@ -90,9 +90,8 @@ fn options(folder: &std::path::Path, stop: &Arc<AtomicBool>) -> Options {
         seed: 1,
         folder: folder.to_owned(),
         version: "1".into(),
-        keep: false,
-        command: "ekiden lab run sample".into(),
         stop: stop.clone(),
+        ..Options::default()
     }
 }
 
@@ -101,11 +100,21 @@ fn run(folder: &std::path::Path, engine: MadeUp) -> Result<Done, BatchError> {
     batch.run(&mut [Box::new(engine)], &Silent)
 }
 
+/// Runs it in a folder of its own.
+fn first(engine: MadeUp) -> (tempfile::TempDir, Done) {
+    let folder = tempfile::tempdir().unwrap();
+    let done = run(folder.path(), engine).unwrap();
+    (folder, done)
+}
+
+fn rows(folder: &tempfile::TempDir) -> Vec<Row> {
+    journal::read(folder.path()).unwrap().unwrap().rows
+}
+
 #[test]
 fn runs_every_cell_once_and_then_has_nothing_left() {
-    let folder = tempfile::tempdir().unwrap();
     // none at 0 relays; three peers at 2; 1 MiB alone
-    let done = run(folder.path(), MadeUp::new()).unwrap();
+    let (folder, done) = first(MadeUp::new());
     assert_eq!((done.made, done.kept, done.left), (4, 0, 0));
     let again = run(folder.path(), MadeUp::new()).unwrap();
     assert_eq!((again.made, again.kept), (0, 4));
@@ -115,59 +124,56 @@ fn runs_every_cell_once_and_then_has_nothing_left() {
 fn refuses_links_that_are_off() {
     let folder = tempfile::tempdir().unwrap();
     let refusal = run(folder.path(), MadeUp { error: -0.03, ..MadeUp::new() }).unwrap_err();
-    let said = refusal.to_string();
-    assert!(said.contains("rate, 1 Gbit/s by -3.0 %"), "{said}");
-    assert!(journal::read(folder.path()).unwrap().unwrap().rows.is_empty());
+    let message = refusal.to_string();
+    assert!(message.contains("rate, 1 Gbit/s by -3.0 %"), "{message}");
+    assert!(rows(&folder).is_empty());
     assert!(run(folder.path(), MadeUp { error: f64::NAN, ..MadeUp::new() }).is_err());
 }
 
 #[test]
-fn a_failure_is_kept_and_tried_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let done = run(folder.path(), MadeUp { fail: |n| n == 2, ..MadeUp::new() }).unwrap();
+fn keeps_and_retries_failures() {
+    let (folder, done) = first(MadeUp { fail: |n| n == 2, ..MadeUp::new() });
     assert_eq!((done.made, done.given_up), (5, 0));
-    let rows = journal::read(folder.path()).unwrap().unwrap().rows;
+    let rows = rows(&folder);
     assert_eq!(rows[1].failure.as_deref(), Some("curl: connection refused"));
     assert_eq!((rows[2].attempt, &rows[2].cell), (1, &rows[1].cell));
 }
 
 #[test]
-fn what_always_fails_is_given_up_and_tried_again_at_the_next_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let done = run(folder.path(), MadeUp { fail: |_| true, ..MadeUp::new() }).unwrap();
+fn gives_up_a_run_that_always_fails_until_the_next_start() {
+    let (folder, done) = first(MadeUp { fail: |_| true, ..MadeUp::new() });
     assert_eq!((done.made, done.given_up), (12, 4));
     let done = run(folder.path(), MadeUp::new()).unwrap();
     assert_eq!((done.made, done.given_up), (4, 0));
 }
 
 #[test]
-fn what_would_fail_again_in_the_same_way_is_not_tried_again() {
-    let folder = tempfile::tempdir().unwrap();
-    let engine = MadeUp { fail: |_| true, deterministic: true, ..MadeUp::new() };
-    let done = run(folder.path(), engine).unwrap();
+fn does_not_retry_deterministic_failures() {
+    let (_, done) = first(MadeUp { fail: |_| true, deterministic: true, ..MadeUp::new() });
     assert_eq!((done.made, done.given_up), (4, 4));
 }
 
 #[test]
-fn a_value_that_is_no_number_is_a_failure_and_can_be_read_back() {
+fn keeps_non_finite_values_as_failures() {
     for value in [f64::NAN, f64::INFINITY] {
-        let folder = tempfile::tempdir().unwrap();
-        let engine = MadeUp { value, deterministic: true, ..MadeUp::new() };
-        let done = run(folder.path(), engine).unwrap();
+        let (folder, done) = first(MadeUp { value, deterministic: true, ..MadeUp::new() });
         assert_eq!((done.made, done.given_up), (4, 4));
         let kept = journal::read(folder.path()).unwrap().unwrap();
         assert_eq!((kept.rows.len(), kept.unreadable), (4, 0));
-        let said = kept.rows[0].failure.clone().unwrap();
-        assert!(said.contains("the measured value") && said.contains("no number"), "{said}");
+        let message = kept.rows[0].failure.clone().unwrap();
+        assert!(
+            message.contains("the measured value") && message.contains("not a number"),
+            "{message}"
+        );
     }
     let figures = [("first_byte_ms".to_owned(), f64::NAN)].into();
-    let said = Outcome { figures, ..Outcome::default() }.checked().unwrap_err().to_string();
-    assert!(said.contains("figure «first_byte_ms»"), "{said}");
+    let message = Outcome { figures, ..Outcome::default() }.checked().unwrap_err().to_string();
+    assert!(message.contains("figure `first_byte_ms`"), "{message}");
     let series = [("srtt_ms".to_owned(), vec![[0.0, f64::NAN]])].into();
     assert!(Outcome { series, ..Outcome::default() }.checked().is_err());
 }
 
-/// Remembers what was said.
+/// Remembers messages.
 #[derive(Default)]
 struct Said(Mutex<Vec<String>>);
 
@@ -178,53 +184,49 @@ impl Watch for Said {
 }
 
 #[test]
-fn calibrating_is_said_where_it_is_done() {
+fn announces_calibration_only_where_it_runs() {
     for (deterministic, times) in [(false, 1), (true, 0)] {
         let folder = tempfile::tempdir().unwrap();
         let engine = MadeUp { deterministic, ..MadeUp::new() };
         let batch = Batch::open(&plan(), options(folder.path(), &engine.stop), &engine).unwrap();
-        let said = Said::default();
-        batch.run(&mut [Box::new(engine)], &said).unwrap();
-        assert_eq!(said.0.lock().unwrap().len(), times);
+        let message = Said::default();
+        batch.run(&mut [Box::new(engine)], &message).unwrap();
+        assert_eq!(message.0.lock().unwrap().len(), times);
     }
 }
 
 #[test]
-fn what_is_always_tainted_is_marked_and_not_tried_for_ever() {
-    let folder = tempfile::tempdir().unwrap();
-    let done = run(folder.path(), MadeUp { taint: |_| true, ..MadeUp::new() }).unwrap();
+fn marks_a_run_that_stays_tainted_and_stops_retrying() {
+    let (folder, done) = first(MadeUp { taint: |_| true, ..MadeUp::new() });
     assert_eq!((done.made, done.tainted), (12, 4));
     assert_eq!(run(folder.path(), MadeUp::new()).unwrap().made, 0);
 }
 
 #[test]
-fn an_interrupted_batch_goes_on_where_it_stopped() {
-    let folder = tempfile::tempdir().unwrap();
-    let done = run(folder.path(), MadeUp { stop_at: 2, ..MadeUp::new() }).unwrap();
+fn resumes_an_interrupted_batch() {
+    let (folder, done) = first(MadeUp { stop_at: 2, ..MadeUp::new() });
     assert_eq!((done.made, done.left), (2, 2));
     let done = run(folder.path(), MadeUp::new()).unwrap();
     assert_eq!((done.made, done.kept, done.left), (2, 2, 0));
 }
 
 #[test]
-fn what_failed_of_several_at_once_is_tried_again_by_itself() {
-    let folder = tempfile::tempdir().unwrap();
+fn retries_only_the_failed_run_of_several() {
     let engine = MadeUp { weight: 30, fail: |n| n == 2, taint: |n| n == 3, ..MadeUp::new() };
     let at_once = Arc::clone(&engine.at_once);
-    let done = run(folder.path(), engine).unwrap();
+    let (folder, done) = first(engine);
     assert_eq!(*at_once.lock().unwrap(), [3, 2, 1]);
     assert_eq!((done.made, done.given_up, done.tainted), (6, 0, 0));
-    let rows = journal::read(folder.path()).unwrap().unwrap().rows;
+    let rows = rows(&folder);
     let attempts: Vec<u32> = rows.iter().map(|row| row.attempt).collect();
     assert_eq!(attempts, [0, 0, 0, 1, 1, 0]);
     assert_eq!([&rows[3].cell, &rows[4].cell], [&rows[1].cell, &rows[2].cell]);
 }
 
 #[test]
-fn what_was_broken_off_at_once_is_left_in_its_order() {
-    let folder = tempfile::tempdir().unwrap();
+fn keeps_the_order_of_interrupted_runs() {
     let engine = MadeUp { weight: 25, stop_at: 1, fail: |n| n > 2, ..MadeUp::new() };
-    let done = run(folder.path(), engine).unwrap();
+    let (folder, done) = first(engine);
     assert_eq!((done.made, done.left, done.given_up), (2, 2, 0));
     let done = run(folder.path(), MadeUp::new()).unwrap();
     assert_eq!((done.made, done.kept, done.left), (2, 2, 0));
@@ -242,10 +244,13 @@ fn several_engines_share_the_work() {
 }
 
 #[test]
-fn a_choice_that_leaves_nothing_is_told() {
+fn reports_a_choice_without_cells() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path(), &Arc::default());
     options.choice.only = vec!["slow".into()];
-    let said = Batch::open(&plan(), options, &MadeUp::new()).unwrap_err().to_string();
-    assert!(said.contains("parts are row, slow") && said.contains("with --quick row"), "{said}");
+    let message = Batch::open(&plan(), options, &MadeUp::new()).unwrap_err().to_string();
+    assert!(
+        message.contains("parts are row, slow") && message.contains("with --quick row"),
+        "{message}"
+    );
 }

@@ -1,8 +1,5 @@
-//! The percentile bootstrap (Efron 1979): draw the repeats again with replacement, many times, and look
-//! where the figure falls.
-//!
-//! It assumes nothing of the distribution. Of five repeats it is somewhat too narrow, so a verdict that
-//! hangs on its last digit is none; of one repeat there is no interval.
+//! The percentile bootstrap (Efron 1979): draw the repeats again with replacement and look where the figure
+//! falls. It assumes no distribution; of five repeats it is somewhat too narrow, of one there is no interval.
 
 use ekiden_model::rng::Rng;
 use serde::{Deserialize, Serialize};
@@ -19,8 +16,7 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The 95 % interval of `figure` over groups, each of which is drawn from by itself: a cell's repeats
-/// stand for that cell alone. `None` when no group has two values.
+/// The 95 % interval of `figure` over groups, each redrawn by itself; `None` when no group has two values.
 pub fn interval(
     groups: &[Vec<f64>],
     seed: u64,
@@ -44,7 +40,6 @@ pub fn interval(
 }
 
 /// The same of the median of one group.
-#[must_use]
 pub fn of_median(values: &[f64], seed: u64) -> Option<Interval> {
     interval(&[values.to_vec()], seed, |groups| super::median(groups.first()?))
 }
@@ -59,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_interval_around_the_median() {
+    fn interval_repeats_by_seed_around_the_median() {
         let values = [10.0, 11.0, 12.0, 13.0, 14.0];
         let found = of_median(&values, 7).unwrap();
         assert_eq!(found, of_median(&values, 7).unwrap());
@@ -74,7 +69,7 @@ mod tests {
 
     /// The mean of normal-like values: the interval should hold the truth about 95 times of 100.
     #[test]
-    fn it_covers_what_it_should() {
+    fn interval_covers_the_mean_95_times_of_100() {
         let mut rng = Rng::new(3);
         let mean = |groups: &[Vec<f64>]| {
             let values = groups.first()?;

@@ -21,9 +21,8 @@ pub struct Beside {
 /// Runs of one peer: repetition and value.
 pub type Runs = Vec<(u32, f64)>;
 
-/// `ours` over the fastest of `others`. The fastest is chosen once, by its median: choosing it anew in
-/// each repetition would compare with a peer that does not exist, always lucky. `None` without a pair.
-#[must_use]
+/// `ours` over the fastest of `others` by median; `None` without a pair. A choice for each repetition would
+/// compare with a peer that does not exist, always lucky.
 pub fn beside(ours: &Runs, others: &[(String, Runs)], seed: u64) -> Option<Beside> {
     let middle = |runs: &Runs| median(&runs.iter().map(|(_, value)| *value).collect::<Vec<_>>());
     let (name, theirs) = others
@@ -45,9 +44,7 @@ pub fn beside(ours: &Runs, others: &[(String, Runs)], seed: u64) -> Option<Besid
     Some(Beside { fastest: name.clone(), ratios, ratio, interval })
 }
 
-/// The geometric mean over cells, each cell counting once however often it was repeated, and its
-/// interval over the repeats within the cells.
-#[must_use]
+/// The geometric mean over cells, each counting once, and its interval over the repeats within the cells.
 pub fn over_all(cells: &[Vec<f64>], seed: u64) -> Option<(f64, Option<Interval>)> {
     let mean = |groups: &[Vec<f64>]| {
         let means: Vec<f64> = groups.iter().filter_map(|group| geometric_mean(group)).collect();
@@ -73,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_many_repeats_weighs_as_one() {
+    fn weighs_cells_alike_whatever_their_repeats() {
         let (mean, interval) = over_all(&[vec![4.0; 10], vec![1.0; 2]], 1).unwrap();
         assert!((mean - 2.0).abs() < 1e-12);
         let interval = interval.unwrap();

@@ -2,8 +2,8 @@
 
 use super::owner;
 use super::pins::{self, Pin};
-use super::terms::Terms;
-use ekiden_model::scheduler::Lane;
+use super::terms::{GroupState, Terms};
+use ekiden_model::control::scheduler::Lane;
 use ekiden_model::units::Rate;
 use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
 use std::collections::BTreeMap;
@@ -26,12 +26,10 @@ const GROUP: usize = 216;
 const RATE: usize = 0;
 const OWNER: usize = 4;
 
-/// What the programs share with us.
+/// Memory shared with the programs.
 #[derive(Debug)]
 pub(super) struct Maps {
-    /// What was agreed, by the group's number.
     agreements: MapHandle,
-    /// What became of it.
     groups: MapHandle,
     /// Whose member a socket is.
     members: MapHandle,
@@ -54,7 +52,7 @@ impl Maps {
         Ok(Self { agreements: agreements?, groups: groups?, members: members?, pins })
     }
 
-    /// Whether they are what this release writes; another's, pinned before an update, may not be.
+    /// Whether the maps are this release's; those of another, pinned before an update, may not be.
     pub(super) fn fit(&self) -> bool {
         self.members.value_size() as usize == MEMBER && self.groups.value_size() as usize == GROUP
     }
@@ -68,7 +66,6 @@ impl Maps {
         Ok(())
     }
 
-    /// What was agreed for a group.
     fn agreed(&self, nth: u32) -> io::Result<Vec<u8>> {
         read(&self.agreements, nth)
     }
@@ -77,7 +74,7 @@ impl Maps {
         self.agreements.update(&nth.to_ne_bytes(), value, MapFlags::ANY).map_err(io_error)
     }
 
-    /// One that nobody has: its rate was never set, or whose it was is gone.
+    /// An unused one: its rate was never set, or its owner is gone.
     fn free(&self) -> io::Result<Option<u32>> {
         let mut left = None;
         for nth in 0..GROUPS {
@@ -95,7 +92,6 @@ impl Maps {
     }
 }
 
-/// A group as long as somebody here has it.
 #[derive(Debug)]
 pub(super) struct Claim {
     maps: Arc<Maps>,
@@ -103,7 +99,6 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// Takes one that nobody has.
     pub(super) fn take(maps: &Arc<Maps>, terms: Terms) -> io::Result<Self> {
         // two processes that share pinned programs do not take the same one
         let lock = maps.pins.as_deref().map(pins::lock).transpose()?;
@@ -129,35 +124,14 @@ impl Drop for Claim {
     }
 }
 
-/// A rate that sockets share. It is given back when nobody has it any more.
+/// A rate that sockets share. It is freed with its last reference.
 #[derive(Clone)]
 pub struct Group {
     claim: Arc<Claim>,
-    /// What the kernel calls the congestion control.
+    /// The kernel's name for the congestion control.
     control: Arc<str>,
     pin: Option<Arc<Pin>>,
     terms: Terms,
-}
-
-/// What became of a group so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Sockets that have sent as its members and are not closed.
-    pub members: u64,
-    /// The weights of those that have more to send.
-    pub weights: u64,
-    /// What the others send, bits a second.
-    pub light: u64,
-    /// What all together may send now, bits a second; 0 before anything was sent.
-    pub rate: u64,
-    /// Bytes delivered so far, with their headers.
-    pub delivered: u64,
-    /// The path's own losses as far as known, parts of a million.
-    pub losses: u32,
-    /// How often less was sent, since what was sent did not arrive or waited too long.
-    pub reactions: u32,
-    /// How often that was taken back.
-    pub undone: u32,
 }
 
 impl Group {
@@ -170,39 +144,32 @@ impl Group {
         Self { claim, control: Arc::clone(control), pin: pin.cloned(), terms }
     }
 
-    /// Its terms hold from now on, live connections included.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
+    /// Its terms hold from now on, live connections included. Fails when the kernel does not let
+    /// us.
     pub fn agree(&self) -> io::Result<()> {
         self.claim.maps.agree(self.claim.nth, &self.terms.bytes(owner::own()))
     }
 
-    /// Whether [`Group::control`] still is the one that knows it: what was pinned may have been removed, or put there
-    /// anew, with groups of its own.
-    #[must_use]
+    /// Whether [`Group::control`] still has this group: others may have removed or replaced pinned
+    /// maps.
     pub fn is_current(&self) -> bool {
         self.pin.as_ref().is_none_or(|pin| pin.is_current())
     }
 
-    /// What was agreed.
-    #[must_use]
+    /// The terms.
     pub const fn terms(&self) -> Terms {
         self.terms
     }
 
     /// The congestion control that holds it, as the kernel calls it.
-    #[must_use]
     pub fn control(&self) -> &str {
         &self.control
     }
 
-    /// Makes a TCP socket a member, with a part of the rate in proportion to `weight` (1 to 1,000), or before the others
-    /// in the interactive lane; again: another part from its next acknowledgement on. It has to use [`Group::control`],
-    /// and leaves when it closes or uses another one.
-    ///
-    /// # Errors
-    /// When it is no socket, or memory is short.
+    /// Makes a TCP socket a member, with a part of the rate in proportion to `weight` (1 to 1,000),
+    /// or before the others in the interactive lane; again: another part from its next
+    /// acknowledgement on. It must use [`Group::control`], and leaves when it closes or uses
+    /// another. Errors: no socket, or memory is short.
     pub fn join(&self, socket: BorrowedFd<'_>, weight: u32, lane: Lane) -> io::Result<()> {
         let first = u32::from(lane == Lane::Interactive);
         let value = [self.claim.nth, weight.clamp(1, 1_000), first].map(u32::to_ne_bytes).concat();
@@ -210,18 +177,15 @@ impl Group {
         self.claim.maps.members.update(&key, &value, MapFlags::ANY).map_err(io_error)
     }
 
-    /// Looks at it.
-    ///
-    /// # Errors
-    /// When the kernel does not let us.
-    pub fn seen(&self) -> io::Result<Seen> {
+    /// Looks at it. Fails when the kernel does not let us.
+    pub fn seen(&self) -> io::Result<GroupState> {
         let value = read(&self.claim.maps.groups, self.claim.nth)?;
         let short = |nth: usize| {
             let bytes = value.get(176 + 4 * nth..180 + 4 * nth).and_then(|b| b.try_into().ok());
             bytes.map_or(0, u32::from_ne_bytes)
         };
         let bits = |bytes: u64| bytes.saturating_mul(8);
-        Ok(Seen {
+        Ok(GroupState {
             members: word(&value, 0),
             weights: word(&value, 1),
             light: bits(word(&value, 2)),
@@ -248,7 +212,6 @@ impl fmt::Debug for Group {
     }
 }
 
-/// Its rate, as a configuration has it.
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate: Rate = self.terms.rate;
@@ -261,7 +224,6 @@ fn read(map: &MapHandle, nth: u32) -> io::Result<Vec<u8>> {
     value.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
 }
 
-/// The `nth` word of eight bytes.
 fn word(value: &[u8], nth: usize) -> u64 {
     let bytes = value.get(8 * nth..8 * nth + 8).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(0, u64::from_ne_bytes)

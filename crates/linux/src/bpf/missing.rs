@@ -1,11 +1,10 @@
-//! What it takes to load, and what is missing.
+//! Requirements for loading, and which are missing.
 
-use crate::facts::Capabilities;
-use crate::sysctl;
-use std::fmt;
+use crate::host::facts::Capabilities;
+use crate::host::sysctl;
 use std::path::Path;
 
-/// What loading needs, as it is here.
+/// The requirements as this machine has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
     /// The kernel describes its types, at `/sys/kernel/btf/vmlinux`.
@@ -18,12 +17,11 @@ pub struct Needs {
     pub compiled: bool,
 }
 
-/// The release whose registrations go with the process that holds them (BPF_F_LINK for struct_ops).
+/// The first release whose struct_ops registrations end with their process (BPF_F_LINK).
 const SINCE: (u32, u32) = (6, 4);
 
 impl Needs {
     /// Looks at this machine.
-    #[must_use]
     pub fn look() -> Self {
         Self::at(Path::new("/sys/kernel/btf/vmlinux"))
     }
@@ -41,12 +39,10 @@ impl Needs {
         }
     }
 
-    /// Whether all is there.
-    ///
-    /// # Errors
-    /// The first that is missing, in the order in which it would have to be mended.
+    /// Whether all is there, or the first that is missing, in the order in which to mend it.
     pub const fn met(&self) -> Result<(), Missing> {
         match self {
+            _ if cfg!(not(feature = "bpf")) => Err(Missing::Feature),
             Self { types: false, .. } => Err(Missing::Types),
             Self { kernel: (major, minor), .. }
                 if *major < SINCE.0 || (*major == SINCE.0 && *minor < SINCE.1) =>
@@ -61,74 +57,47 @@ impl Needs {
 }
 
 /// Why a congestion control of ours is not there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
 pub enum Missing {
-    /// The kernel does not describe its types (BTF).
+    #[error("this build of ekiden has no BPF programs; one with the cargo feature `bpf` does")]
+    Feature,
+    #[error(
+        "this kernel does not describe its types (/sys/kernel/btf/vmlinux); one built with CONFIG_DEBUG_INFO_BTF does"
+    )]
     Types,
-    /// The kernel is older than 6.4.
+    #[error("this is Linux {0}.{1}, and it takes 6.4 or later")]
     Kernel(u32, u32),
-    /// BPF programs are not compiled.
+    #[error("net.core.bpf_jit_enable is 0; `sysctl -w net.core.bpf_jit_enable=1` as root")]
     Compiler,
-    /// This process may not load programs.
+    #[error(
+        "this process may not load it: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are needed, or `ekiden bpf load` once as root"
+    )]
     Privilege,
-    /// Every name is taken.
+    #[error(
+        "{0} and every number after it are registered already; `ekiden bpf unload` as root removes what was pinned, other relays' go when they end"
+    )]
     Names(String),
-    /// Pinned programs are there, and may not be used.
+    #[error(
+        "what `ekiden bpf load` pinned may not be opened: {0}; run it again with `--user` and the name of the user ekiden runs as"
+    )]
     Pins(String),
-    /// Whether there are any pinned programs cannot be seen.
+    #[error(
+        "whether `ekiden bpf load` has pinned it cannot be seen by this user: {0}; every folder above has to let it pass"
+    )]
     Hidden(String),
-    /// They cannot be pinned.
+    #[error("they cannot be pinned: {0}")]
     Place(String),
-    /// The kernel said no.
+    #[error("the kernel refuses the programs: {0}")]
     Refused(String),
 }
 
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Types => f.write_str(
-                "this kernel does not describe its types (/sys/kernel/btf/vmlinux); one built with \
-                 CONFIG_DEBUG_INFO_BTF does",
-            ),
-            Self::Kernel(major, minor) => {
-                write!(f, "this is Linux {major}.{minor}, and it takes 6.4 or later")
-            }
-            Self::Compiler => f.write_str(
-                "net.core.bpf_jit_enable is 0; `sysctl -w net.core.bpf_jit_enable=1` as root",
-            ),
-            Self::Privilege => f.write_str(
-                "this process may not load it: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN are needed, or `ekiden bpf \
-                 load` once as root",
-            ),
-            Self::Names(name) => write!(
-                f,
-                "{name} and every number after it are registered already; `ekiden bpf unload` as root \
-                 removes what was pinned, other relays' go when they end"
-            ),
-            Self::Pins(what) => write!(
-                f,
-                "what `ekiden bpf load` pinned may not be opened: {what}; run it again with \
-                 `--user` and the name of the user ekiden runs as"
-            ),
-            Self::Hidden(what) => write!(
-                f,
-                "whether `ekiden bpf load` has pinned it cannot be seen by this user: {what}; every folder above has \
-                 to let it pass"
-            ),
-            Self::Place(what) => write!(f, "they cannot be pinned: {what}"),
-            Self::Refused(what) => write!(f, "the kernel refuses the programs: {what}"),
-        }
-    }
-}
-
-impl std::error::Error for Missing {}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "bpf"))]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said_in_the_order_of_mending() {
+    fn lists_missing_requirements_in_order_of_repair() {
         let all = Needs { types: true, kernel: (6, 18), permitted: true, compiled: true };
         assert_eq!(all.met(), Ok(()));
         let kernel = |major, minor| Needs { kernel: (major, minor), ..all }.met();

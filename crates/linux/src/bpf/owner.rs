@@ -3,10 +3,8 @@
 use std::fs;
 use std::io::ErrorKind;
 
-/// Nobody's.
 pub(super) const NOBODY: u64 = 0;
 
-/// This process.
 pub(super) fn own() -> u64 {
     let process = std::process::id();
     fs::read_to_string("/proc/self/stat").map_or(process.into(), |stat| mark(process, &stat))
@@ -25,8 +23,7 @@ pub(super) fn is_alive(owner: u64) -> bool {
     }
 }
 
-/// The number, and in the upper half the tick of its beginning: field 22 of its `stat`, the 20th after its name,
-/// in which there may be anything.
+/// The number, and above it the tick of its start: field 22 of `stat`, the 20th after its name.
 fn mark(process: u32, stat: &str) -> u64 {
     let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let began = rest.split_whitespace().nth(19).and_then(|field| field.parse().ok()).unwrap_or(0);

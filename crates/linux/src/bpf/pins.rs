@@ -1,5 +1,5 @@
-//! Congestion controls that stay when the process that loaded them ends: for a service that has no privilege of its
-//! own, loaded once by root.
+//! Congestion controls that root loads once for a service without privileges, and that outlive the
+//! loader.
 
 use super::group::Maps;
 use super::{Control, Loaded, Missing, Needs};
@@ -14,15 +14,10 @@ use std::os::unix::fs::{
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where they are pinned: a BPF file system of its own. The system's, /sys/fs/bpf, is closed to all but root where
-/// systemd mounts it, and /run/ekiden is the service's.
-pub const PINS: &str = "/run/ekiden-bpf";
-
-/// A folder that processes lock which use what is pinned; its owner is who may. One that anybody can open anybody
-/// can lock.
+/// Locked while pins are used or changed; any process that can open it can lock it.
 const LOCK: &str = "lock";
 
-/// A file that was pinned, and which it was.
+/// A pinned file.
 #[derive(Debug)]
 pub(super) struct Pin {
     at: PathBuf,
@@ -45,7 +40,6 @@ fn number(file: &Path) -> u64 {
     fs::metadata(file).map_or(0, |metadata| metadata.ino())
 }
 
-/// Alone among those that use what is pinned below `pins`, as long as it is kept.
 pub(super) fn lock(pins: &Path) -> io::Result<File> {
     locked(&pins.join(LOCK))
 }
@@ -56,10 +50,7 @@ fn locked(folder: &Path) -> io::Result<File> {
     Ok(folder)
 }
 
-/// What a control that is pinned below `pins` is called.
-///
-/// # Errors
-/// When that cannot be seen.
+/// The name of a control that is pinned below `pins`. Fails when that cannot be read.
 pub(super) fn name(control: Control, pins: &Path) -> io::Result<Option<String>> {
     for nth in 1..=super::NAMES {
         let name = control.name(nth);
@@ -70,8 +61,7 @@ pub(super) fn name(control: Control, pins: &Path) -> io::Result<Option<String>> 
     Ok(None)
 }
 
-/// What is pinned below `pins`: the kernel's name for each, or why this process may not use it.
-#[must_use]
+/// The controls pinned below `pins`: the kernel's name, or why this process may not use it.
 pub fn pinned(pins: &Path) -> Vec<(Control, Result<String, Missing>)> {
     let judge = |control| {
         let opened = Loaded::open(control, pins).transpose()?;
@@ -80,11 +70,9 @@ pub fn pinned(pins: &Path) -> Vec<(Control, Result<String, Missing>)> {
     Control::ALL.into_iter().filter_map(judge).collect()
 }
 
-/// Loads `control` and pins it below `pins`, so that `user` (and its group) may use it. Returns its name, and
-/// whether it was there already. Another release's gives way.
-///
-/// # Errors
-/// What is missing, or why it cannot be pinned; then nothing of it is left.
+/// Loads `control` and pins it below `pins` for `user` and its group, in place of another
+/// release's. Its name, and whether it was there already. Errors: a missing requirement, or why it
+/// cannot be pinned; nothing is left then.
 pub fn pin(
     control: Control,
     pins: &Path,
@@ -93,7 +81,7 @@ pub fn pin(
     let refused =
         |error: &dyn std::fmt::Display| Missing::Place(format!("{}: {error}", pins.display()));
     Needs::look().met()?;
-    // two that load at once do so one after the other
+    // concurrent loads run one after the other
     let _lock = folder(pins).map_err(|error| refused(&error))?;
     let release = pins.join(release(control));
     let same = fs::read_link(&release).is_ok_and(|is| is == Path::new(&content(control)));
@@ -101,7 +89,7 @@ pub fn pin(
     let (name, before) = match before {
         Some(name) => (name, true),
         None => {
-            // another release's, or what an earlier run that was killed has left: their names are free then
+            // pins of another release or of a killed run: their names become free
             remove(pins, control);
             let mut loaded = Loaded::load(control)?;
             let name = loaded.name().to_owned();
@@ -120,20 +108,20 @@ pub fn pin(
         let own = |path: &Path| chown(path, Some(user), Some(group));
         let shared = Maps::NAMES.iter().chain([&LOCK]).map(|name| pins.join(name));
         let mut shared = shared.filter(|path| path.exists());
-        // the folder stays root's: nobody else removes what is in it
+        // the folder stays root's, so that no other user removes its files
         shared.try_for_each(|path| own(&path)).map_err(|error| refused(&error))?;
     }
     Ok((name, before))
 }
 
-/// Makes `pins` a folder of a BPF file system, which anybody may pass and nobody list, and locks it.
+/// Makes `pins` a folder of a BPF file system that anybody may enter and nobody list, and locks it.
 fn folder(pins: &Path) -> io::Result<File> {
     fs::create_dir_all(pins)?;
     let mut lock = locked(pins)?;
     if !is_bpf(pins)? {
         mount(pins)?;
     }
-    // what was locked is below what somebody has mounted meanwhile
+    // the locked folder may now be hidden below another mount
     if lock.metadata()?.dev() != fs::metadata(pins)?.dev() {
         lock = locked(pins)?;
     }
@@ -149,7 +137,7 @@ fn release(control: Control) -> String {
     format!("{control}-release")
 }
 
-/// What tells this release's program from others': FNV-1a of its object.
+/// Identifies this release's programs: FNV-1a of the object.
 fn content(control: Control) -> String {
     let hash = control.object().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -167,7 +155,6 @@ fn put(loaded: &mut Loaded, pins: &Path) -> libbpf_rs::Result<()> {
     }
 }
 
-/// Whether any program was there.
 fn remove(pins: &Path, control: Control) -> bool {
     let maps = Maps::NAMES.iter().filter(|_| control == Control::Hold);
     for name in maps.map(|name| (*name).to_owned()).chain([release(control)]) {
@@ -177,10 +164,8 @@ fn remove(pins: &Path, control: Control) -> bool {
     names.fold(false, |any, name| fs::remove_file(pins.join(name)).is_ok() | any)
 }
 
-/// Removes what [`pin`] put below `pins`. Sockets that use it keep it until they close. Returns what was there.
-///
-/// # Errors
-/// `PermissionDenied` for anybody but who pinned it.
+/// Removes pins below `pins`, and returns their names; sockets keep the programs until they close.
+/// Errors: `PermissionDenied` for any user but the one that pinned them.
 pub fn unpin(pins: &Path) -> io::Result<Vec<Control>> {
     let owner = match fs::metadata(pins) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -236,7 +221,7 @@ fn mount(at: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Nobody finds it any more; it ends when nobody has anything of it open.
+/// It can no longer be found, and ends with its last descriptor.
 fn unmount(at: &Path) -> io::Result<()> {
     let at = text(at)?;
     // SAFETY: the path ends in NUL and outlives the call.

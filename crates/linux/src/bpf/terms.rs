@@ -1,32 +1,52 @@
-//! What a group may send, as the programs read it (`struct agreement` in `bpf/hold.h`).
+//! The send limit of a group, as the programs read it (`struct agreement` in `bpf/hold.h`).
 
-use ekiden_model::rate_hold::rounds::Agreement;
+use ekiden_model::control::rate_hold::rounds::Agreement;
 use ekiden_model::units::Rate;
 
-/// What a group of connections may send together.
+/// The shared send limit of a group of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// Bits a second of IP packets, retransmissions among them; at least 64 kbit/s.
     pub rate: Rate,
-    /// The line's own rate where that is more: then what losses take is sent in addition, up to this and to a
-    /// quarter more than `rate`.
+    /// The line's own rate, where higher: retransmissions go on top of the rate, up to this and 5/4
+    /// `rate`.
     pub line: Option<Rate>,
     /// Whether the line is the operator's own, so that others' traffic is no reason to give way for long.
     pub dedicated: bool,
 }
 
+/// The state of a group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupState {
+    /// Sockets that have sent as its members and are not closed.
+    pub members: u64,
+    /// The weights of those that have more to send.
+    pub weights: u64,
+    /// The send rate of the others, bits a second.
+    pub light: u64,
+    /// The rate of all together now, bits a second; 0 before anything was sent.
+    pub rate: u64,
+    /// Bytes delivered so far, with their headers.
+    pub delivered: u64,
+    /// The path's own losses as far as known, parts of a million.
+    pub losses: u32,
+    /// How often the rate was lowered because data did not arrive or was queued too long.
+    pub reactions: u32,
+    /// How often that was taken back.
+    pub undone: u32,
+}
+
 /// Bytes of `struct agreement`.
+#[cfg(feature = "bpf")]
 pub(super) const SIZE: usize = 40;
 
 impl Terms {
     /// A rate, and everything else as it is by default.
-    #[must_use]
     pub const fn new(rate: Rate) -> Self {
         Self { rate, line: None, dedicated: false }
     }
 
     /// As decided by.
-    #[must_use]
     pub fn agreement(&self) -> Agreement {
         let bytes = |rate: Rate| rate.as_bits_per_second() / 8;
         Agreement {
@@ -37,6 +57,7 @@ impl Terms {
         }
     }
 
+    #[cfg(feature = "bpf")]
     /// As the programs read it, written by `owner`.
     pub(super) fn bytes(&self, owner: u64) -> [u8; SIZE] {
         let agreement = self.agreement();

@@ -1,9 +1,9 @@
-//! Reading and printing «decimal number, unit» without floating point.
+//! Reading and printing "decimal number, unit" without floating point.
 
 use alloc::string::String;
 use core::fmt;
 
-/// Why a quantity could not be read. The message says what was expected and gives an example.
+/// Why a quantity cannot be parsed. The message states the expected form and gives an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitError(pub(super) String);
 
@@ -18,8 +18,8 @@ impl core::error::Error for UnitError {}
 /// A unit and how many base units one of it is.
 pub(super) type Unit = (&'static str, u64);
 
-/// Reads `text` as a decimal number followed by one of `units` (case as written first, then ignoring
-/// case), and returns it in base units. A fraction that does not come out whole is refused.
+/// Reads a decimal number and one of `units` (exact case first, then any), in base units. A
+/// fraction that does not come out whole is refused.
 pub(super) fn parse(
     text: &str,
     what: &str,
@@ -27,7 +27,7 @@ pub(super) fn parse(
     units: &[Unit],
 ) -> Result<u64, UnitError> {
     let wrong = |why: &str| {
-        UnitError(alloc::format!("«{text}» is not {what}: {why}; write it like «{example}»"))
+        UnitError(alloc::format!("`{text}` is not {what}: {why}; write it like `{example}`"))
     };
     let text_trimmed = text.trim();
     let end = text_trimmed
@@ -35,12 +35,9 @@ pub(super) fn parse(
         .unwrap_or(text_trimmed.len());
     let (number, unit) = text_trimmed.split_at(end);
     let unit = unit.trim();
-    let scale = units
-        .iter()
-        .find(|(name, _)| *name == unit)
-        .or_else(|| units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)))
-        .map(|(_, scale)| u128::from(*scale));
-    let Some(scale) = scale else {
+    let exact = units.iter().find(|(name, _)| *name == unit);
+    let any_case = || units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
+    let Some(scale) = exact.or_else(any_case).map(|(_, scale)| u128::from(*scale)) else {
         let why = if unit.is_empty() { "the unit is missing" } else { "the unit is not known" };
         return Err(wrong(why));
     };
@@ -73,8 +70,8 @@ pub(super) fn parse(
     u64::try_from(value).map_err(|_| too_large())
 }
 
-/// Prints `value` in the largest of `units` (largest first, the last one 1 or finer than needed) that
-/// leaves at least 1 and at most three decimals, exactly.
+/// Prints exactly, in the largest of `units` (largest first) that leaves at least 1 and at most
+/// three decimals.
 pub(super) fn print(f: &mut fmt::Formatter<'_>, value: u64, units: &[Unit]) -> fmt::Result {
     let fits =
         |scale: u64| value >= scale && (u128::from(value) * 1000).is_multiple_of(u128::from(scale));
@@ -99,13 +96,40 @@ fn decimal(value: u64, scale: u64) -> String {
     text
 }
 
-/// Implements `FromStr`, `Display`, and (with the `serde` feature) text in both directions.
+/// Text in both directions for serde, by `Display` and `FromStr`.
+macro_rules! serde_as_text {
+    ($($type:ty),*) => {$(
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let text = <alloc::string::String as serde::Deserialize>::deserialize(from)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+pub(crate) use serde_as_text;
+
+/// Implements `FromStr` (by `$make` from base units and text), `Display`, `Debug` and serde's text.
 macro_rules! text_unit {
     ($type:ty, $what:literal, $example:literal, read: $read:expr, print: $print:expr) => {
+        $crate::units::number::text_unit!(
+            $type, $what, $example, read: $read, print: $print, make: |n, _| Ok(Self(n))
+        );
+    };
+    ($type:ty, $what:literal, $example:literal, read: $read:expr, print: $print:expr, make: $make:expr) => {
         impl core::str::FromStr for $type {
             type Err = $crate::units::UnitError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                $crate::units::number::parse(text, $what, $example, $read).map(Self)
+                let make: fn(u64, &str) -> Result<Self, Self::Err> = $make;
+                make($crate::units::number::parse(text, $what, $example, $read)?, text)
             }
         }
 
@@ -121,20 +145,40 @@ macro_rules! text_unit {
             }
         }
 
-        #[cfg(feature = "serde")]
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.collect_str(self)
+        $crate::units::number::serde_as_text!($type);
+    };
+}
+pub(super) use text_unit;
+
+/// Implements an operator on two units that saturates, and its assigning form.
+macro_rules! saturating {
+    ($($op:ident $call:ident, $assign:ident $assign_call:ident: $left:ty, $right:ty => $how:ident;)*) => {$(
+        impl core::ops::$op<$right> for $left {
+            type Output = Self;
+            fn $call(self, other: $right) -> Self {
+                Self(self.0.$how(other.0))
             }
         }
 
-        #[cfg(feature = "serde")]
-        impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                let text = <alloc::string::String as serde::Deserialize>::deserialize(from)?;
-                text.parse().map_err(serde::de::Error::custom)
+        impl core::ops::$assign<$right> for $left {
+            fn $assign_call(&mut self, other: $right) {
+                self.0 = self.0.$how(other.0);
+            }
+        }
+    )*};
+}
+pub(super) use saturating;
+
+/// Implements `Display` of an enumeration by a name for each variant.
+macro_rules! named {
+    ($type:ty { $($variant:ident = $name:literal),* $(,)? }) => {
+        impl core::fmt::Display for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.pad(match self {
+                    $(Self::$variant => $name,)*
+                })
             }
         }
     };
 }
-pub(super) use text_unit;
+pub(crate) use named;

@@ -24,22 +24,18 @@ text_unit!(Rate, "a rate", "25 Mbit/s", read: UNITS, print: PRINT);
 
 impl Rate {
     /// `n` bits per second.
-    #[must_use]
     pub const fn from_bits_per_second(n: u64) -> Self {
         Self(n)
     }
     /// Bits per second.
-    #[must_use]
     pub const fn as_bits_per_second(self) -> u64 {
         self.0
     }
     /// Whole bytes per second, rounded down.
-    #[must_use]
     pub const fn as_bytes_per_second(self) -> u64 {
         self.0 / 8
     }
     /// The rate at which `bytes` pass in `span`; `None` when no time passed.
-    #[must_use]
     pub fn of(bytes: Bytes, span: Span) -> Option<Self> {
         let bits = u128::from(bytes.as_u64()) * 8 * 1_000_000_000;
         let rate = bits.checked_div(u128::from(span.as_nanos()))?;
@@ -50,7 +46,7 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
+    use crate::testing::*;
 
     #[test]
     fn reads_and_prints() {
@@ -63,14 +59,14 @@ mod tests {
 
     #[test]
     fn of_bytes_in_a_span() {
-        let rate = Rate::of(Bytes::new(1_250), Span::from_millis(1));
+        let rate = Rate::of(Bytes::new(1_250), ms(1));
         assert_eq!(rate, Some(Rate::from_bits_per_second(10_000_000)));
         assert_eq!(Rate::of(Bytes::new(1), Span::ZERO), None);
     }
 
     proptest::proptest! {
         #[test]
-        fn what_is_printed_parses_back(n: u64) {
+        fn printed_value_parses_back(n: u64) {
             let rate = Rate::from_bits_per_second(n);
             proptest::prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate));
         }

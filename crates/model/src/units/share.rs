@@ -11,49 +11,11 @@ pub struct Share(u64);
 
 const WHOLE: u64 = 1_000_000_000;
 
-mod text {
-    // parsed without the upper bound first, so that «120 %» gets a message of its own
-    #[derive(Clone, Copy)]
-    pub(super) struct Unbounded(pub(super) u64);
-    super::text_unit!(Unbounded, "a share", "0.1 %", read: super::UNITS, print: super::PRINT);
-}
-
-impl core::str::FromStr for Share {
-    type Err = UnitError;
-    fn from_str(text: &str) -> Result<Self, UnitError> {
-        let parts = text.parse::<text::Unbounded>()?.0;
-        Self::from_parts_per_billion(parts).ok_or_else(|| {
-            UnitError(alloc::format!("«{text}» is more than the whole; a share is at most «100 %»"))
-        })
-    }
-}
-
-impl core::fmt::Display for Share {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        core::fmt::Display::fmt(&text::Unbounded(self.0), f)
-    }
-}
-
-impl core::fmt::Debug for Share {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        core::fmt::Display::fmt(self, f)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl serde::Serialize for Share {
-    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-#[cfg(feature = "serde")]
-impl<'de> serde::Deserialize<'de> for Share {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let text = <alloc::string::String as serde::Deserialize>::deserialize(from)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+text_unit!(Share, "a share", "0.1 %", read: UNITS, print: PRINT, make: |parts, text| {
+    Self::from_parts_per_billion(parts).ok_or_else(|| {
+        UnitError(alloc::format!("`{text}` is more than the whole; a share is at most `100 %`"))
+    })
+});
 
 impl Share {
     /// Nothing of it.
@@ -62,22 +24,18 @@ impl Share {
     pub const ALL: Self = Self(WHOLE);
 
     /// `n` parts per 10⁹; `None` above the whole.
-    #[must_use]
     pub const fn from_parts_per_billion(n: u64) -> Option<Self> {
         if n <= WHOLE { Some(Self(n)) } else { None }
     }
     /// `n` percent; `None` above 100.
-    #[must_use]
     pub const fn from_percent(n: u64) -> Option<Self> {
         if n <= 100 { Some(Self(n * 10_000_000)) } else { None }
     }
     /// Parts per 10⁹.
-    #[must_use]
     pub const fn as_parts_per_billion(self) -> u64 {
         self.0
     }
     /// This share of `n`, rounded down.
-    #[must_use]
     pub const fn of(self, n: u64) -> u64 {
         // at most n, so it fits
         (n as u128 * self.0 as u128 / WHOLE as u128) as u64
@@ -87,7 +45,7 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
+    use crate::testing::*;
 
     #[test]
     fn reads_and_prints() {
@@ -100,7 +58,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_printed_parses_back(n in 0..=WHOLE) {
+        fn printed_value_parses_back(n in 0..=WHOLE) {
             let share = Share::from_parts_per_billion(n).unwrap();
             proptest::prop_assert_eq!(share.to_string().parse::<Share>(), Ok(share));
         }

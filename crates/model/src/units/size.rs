@@ -1,7 +1,6 @@
 //! Sizes in bytes.
 
-use super::number::text_unit;
-use core::ops::{Add, AddAssign};
+use super::number::{saturating, text_unit};
 
 const UNITS: &[(&str, u64)] = &[
     ("TiB", 1 << 40),
@@ -28,49 +27,33 @@ impl Bytes {
     pub const ZERO: Self = Self(0);
 
     /// `n` bytes.
-    #[must_use]
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
     /// `n` × 2¹⁰ bytes.
-    #[must_use]
     pub const fn kib(n: u64) -> Self {
         Self(n << 10)
     }
     /// `n` × 2²⁰ bytes.
-    #[must_use]
     pub const fn mib(n: u64) -> Self {
         Self(n << 20)
     }
     /// The number of bytes.
-    #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
     /// The number of bytes as an index; at most `usize::MAX`.
-    #[must_use]
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
-impl Add for Bytes {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-}
-
-impl AddAssign for Bytes {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
-}
+saturating!(Add add, AddAssign add_assign: Bytes, Bytes => saturating_add;);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
+    use crate::testing::*;
 
     #[test]
     fn reads_and_prints() {
@@ -84,7 +67,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_printed_parses_back(n: u64) {
+        fn printed_value_parses_back(n: u64) {
             let size = Bytes::new(n);
             proptest::prop_assert_eq!(size.to_string().parse::<Bytes>(), Ok(size));
         }

@@ -1,7 +1,6 @@
 //! Instants and lengths of time, in integer nanoseconds.
 
-use super::number::text_unit;
-use core::ops::{Add, AddAssign, Sub};
+use super::number::{saturating, text_unit};
 use core::time::Duration;
 
 const UNITS: &[(&str, u64)] = &[
@@ -26,51 +25,50 @@ text_unit!(Span, "a length of time", "40 ms", read: UNITS, print: PRINT);
 impl Span {
     /// No time at all.
     pub const ZERO: Self = Self(0);
-    /// The longest span; as a time-out it means «never».
+    /// The longest span; as a time-out it means "never".
     pub const MAX: Self = Self(u64::MAX);
 
     /// `n` nanoseconds.
-    #[must_use]
     pub const fn from_nanos(n: u64) -> Self {
         Self(n)
     }
     /// `n` microseconds.
-    #[must_use]
     pub const fn from_micros(n: u64) -> Self {
         Self(n.saturating_mul(1_000))
     }
     /// `n` milliseconds.
-    #[must_use]
     pub const fn from_millis(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000))
     }
     /// `n` seconds.
-    #[must_use]
     pub const fn from_secs(n: u64) -> Self {
         Self(n.saturating_mul(1_000_000_000))
     }
+    /// `seconds` in whole nanoseconds, 0 … [`Span::MAX`].
+    pub const fn from_secs_f64(seconds: f64) -> Self {
+        Self((seconds * 1e9) as u64)
+    }
+    /// In seconds.
+    pub const fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
     /// In whole nanoseconds.
-    #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
     /// In whole microseconds, rounded down.
-    #[must_use]
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
     /// In whole milliseconds, rounded down.
-    #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
     /// In whole seconds, rounded down.
-    #[must_use]
     pub const fn as_secs(self) -> u64 {
         self.0 / 1_000_000_000
     }
     /// `self × n`, at most [`Span::MAX`].
-    #[must_use]
     pub const fn saturating_mul(self, n: u64) -> Self {
         Self(self.0.saturating_mul(n))
     }
@@ -89,15 +87,13 @@ impl From<Duration> for Span {
     }
 }
 
-impl Add for Span {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
+saturating! {
+    Add add, AddAssign add_assign: Span, Span => saturating_add;
+    Add add, AddAssign add_assign: Time, Span => saturating_add;
+    Sub sub, SubAssign sub_assign: Time, Span => saturating_sub;
 }
 
-/// An instant: nanoseconds since an origin that the driver chooses (the start of a simulation, the
-/// start of the process). Two drivers' instants are not comparable.
+/// An instant: nanoseconds since an origin that the driver chooses; not comparable between drivers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -110,46 +106,23 @@ impl Time {
     pub const NEVER: Self = Self(u64::MAX);
 
     /// `n` nanoseconds after the origin.
-    #[must_use]
     pub const fn from_nanos(n: u64) -> Self {
         Self(n)
     }
     /// Nanoseconds since the origin.
-    #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
     /// How long ago `earlier` was; zero when it is still to come.
-    #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl Add<Span> for Time {
-    type Output = Self;
-    fn add(self, span: Span) -> Self {
-        Self(self.0.saturating_add(span.0))
-    }
-}
-
-impl AddAssign<Span> for Time {
-    fn add_assign(&mut self, span: Span) {
-        *self = *self + span;
-    }
-}
-
-impl Sub<Span> for Time {
-    type Output = Self;
-    fn sub(self, span: Span) -> Self {
-        Self(self.0.saturating_sub(span.0))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
+    use crate::testing::*;
 
     #[test]
     fn reads_every_unit_a_person_would_write() {
@@ -170,7 +143,7 @@ mod tests {
     fn refuses_with_an_example() {
         for text in ["", "ms", "40", "4 parsecs", "1..2 s", "-1 s", "0.1 ns", "99999999999 h"] {
             let error = text.parse::<Span>().unwrap_err().to_string();
-            assert!(error.contains("write it like «40 ms»"), "{text}: {error}");
+            assert!(error.contains("write it like `40 ms`"), "{text}: {error}");
         }
     }
 
@@ -182,7 +155,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_printed_parses_back(n: u64) {
+        fn printed_value_parses_back(n: u64) {
             let span = Span::from_nanos(n);
             proptest::prop_assert_eq!(span.to_string().parse::<Span>(), Ok(span));
         }

@@ -1,7 +1,5 @@
-//! The cache's folder on disk: one process at a time, and its room taken before it is used.
-//!
-//! The files are given their blocks at the start, so that the cache cannot meet a full disk later: it finds
-//! it now, says so once, and keeps what it has memory for.
+//! The cache's folder on disk, used by one process at a time. Its files get their blocks at the
+//! start, so that a full disk is found and logged then; the cache then goes on in memory.
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
@@ -10,29 +8,25 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Held as long as the folder is used; it stays when the process ends, and the lock does not.
+/// Locked while the folder is in use. The file outlives the process; the lock does not.
 const LOCK: &str = "lock";
 
-/// Blocks are counted in these, whatever the file system's own are (`stat(2)`).
+/// The unit of block counts, whatever the file system's own (`stat(2)`).
 const BLOCK: u64 = 512;
 
-/// A folder that is this process's.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct CacheFolder {
     path: PathBuf,
     _lock: File,
 }
 
-impl Folder {
-    /// Makes the folder where it is not there yet, and keeps others out.
-    ///
-    /// # Errors
-    /// In words: it cannot be made or written to, or another process has it.
+impl CacheFolder {
+    /// Creates the folder if needed, and locks it; the error is in words.
     pub(super) fn open(path: &Path) -> Result<Self, String> {
         let unusable = |error: io::Error| {
             format!("the cache cannot use {}: {error}; see cache.directory", path.display())
         };
-        // what was fetched is not for every user of the machine
+        // other users of the machine may not read the cache
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -40,13 +34,13 @@ impl Folder {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(taken(path, &mut lock)),
-            // some network file systems know no locks
+            // some network file systems have no locks
             Err(TryLockError::Error(error)) => {
                 let folder = path.display();
                 tracing::warn!(%error, "{folder} cannot be locked; no other process may use it as its cache");
             }
         }
-        // for whoever finds it taken; who holds it is told by the lock alone
+        // tells others who holds the lock; only the lock itself counts
         let pid = format!("{}\n", std::process::id());
         lock.set_len(0).and_then(|()| lock.write_all(pid.as_bytes())).map_err(unusable)?;
         Ok(Self { path: path.to_owned(), _lock: lock })
@@ -56,10 +50,8 @@ impl Folder {
         &self.path
     }
 
-    /// Whether there is room for `size` bytes in all, of which the files there have some already.
-    ///
-    /// # Errors
-    /// In words, where there is not.
+    /// Whether the file system can hold `size` bytes in total, including the present files; if not,
+    /// why.
     pub(super) fn has_room(&self, size: u64) -> Result<(), String> {
         let looked = || {
             let has: u64 =
@@ -78,14 +70,11 @@ impl Folder {
         let folder = self.path.display();
         let (wanted, free) = (mib(wanted), mib(free));
         Err(format!(
-            "the cache wants {wanted} MiB more in {folder}, and the file system there has {free} MiB: make room, or lower cache.disk"
+            "the cache needs {wanted} MiB more in {folder}, but only {free} MiB are free: make room, or lower cache.disk"
         ))
     }
 
-    /// Takes the blocks of the files for good.
-    ///
-    /// # Errors
-    /// In words, where the disk is full.
+    /// Allocates the files' blocks permanently; the error is in words.
     pub(super) fn reserve(&self) -> Result<(), String> {
         let reserve = || {
             for file in self.files()? {
@@ -96,7 +85,7 @@ impl Folder {
                 let file = OpenOptions::new().write(true).open(&file)?;
                 match fallocate(&file, FallocateFlags::empty(), 0, length) {
                     Ok(()) => {}
-                    // taken as it is filled, then
+                    // this file system allocates blocks on write
                     Err(Errno::OPNOTSUPP) => return Ok(()),
                     Err(error) => return Err(error.into()),
                 }
@@ -105,7 +94,7 @@ impl Folder {
         };
         reserve().map_err(|error: io::Error| {
             format!(
-                "the cache cannot have its room in {}: {error}; lower cache.disk",
+                "the cache cannot allocate its space in {}: {error}; lower cache.disk",
                 self.path.display()
             )
         })
@@ -117,7 +106,6 @@ impl Folder {
     }
 }
 
-/// Bytes on disk, and its length.
 fn taken_by(file: &Path) -> io::Result<(u64, u64)> {
     let facts = file.metadata()?;
     Ok((facts.blocks().saturating_mul(BLOCK), facts.len()))
@@ -130,9 +118,7 @@ fn taken(path: &Path, lock: &mut File) -> String {
         _ => "another process".to_owned(),
     };
     let folder = path.display();
-    format!(
-        "{who} has its cache in {folder}: two in one folder would spoil each other's; stop that one, or give this one another cache.directory"
-    )
+    format!("{who} uses {folder} as its cache; stop it, or configure another cache.directory")
 }
 
 const fn mib(bytes: u64) -> u64 {
@@ -144,29 +130,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_one_s_alone_for_as_long_as_it_is_used() {
+    fn locks_the_folder_while_it_is_used() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("cache");
-        let folder = Folder::open(&path).unwrap();
+        let folder = CacheFolder::open(&path).unwrap();
         assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o700);
-        let why = Folder::open(&path).unwrap_err();
-        let own = format!("process {} has its cache in {}", std::process::id(), path.display());
+        let why = CacheFolder::open(&path).unwrap_err();
+        let own = format!("process {} uses {} as its cache", std::process::id(), path.display());
         assert!(why.starts_with(&own) && why.contains("cache.directory"), "{why}");
         drop(folder);
-        Folder::open(&path).unwrap();
+        CacheFolder::open(&path).unwrap();
     }
 
     #[test]
-    fn what_is_no_folder_is_said_with_the_key() {
+    fn reports_a_bad_folder_with_its_key() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let why = Folder::open(file.path()).unwrap_err();
+        let why = CacheFolder::open(file.path()).unwrap_err();
         assert!(why.ends_with("see cache.directory"), "{why}");
     }
 
     #[test]
-    fn its_room_is_taken_at_once_or_not_at_all() {
+    fn allocates_its_space_at_once_or_fails() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Folder::open(place.path()).unwrap();
+        let folder = CacheFolder::open(place.path()).unwrap();
         let why = folder.has_room(1 << 62).unwrap_err();
         assert!(why.contains("make room, or lower cache.disk"), "{why}");
         let file = place.path().join("part");

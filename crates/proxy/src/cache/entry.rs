@@ -1,7 +1,7 @@
-//! What is kept of a response, in memory and on disk.
+//! Cache entries in memory and on disk.
 
-use crate::http::fields::end_to_end;
-use crate::http::head::{Field, Response, Version};
+use crate::wire::http::fields::end_to_end;
+use crate::wire::http::head::{Field, Response, Version};
 use bytes::Bytes;
 use foyer::Code;
 use http_cache_semantics::CachePolicy;
@@ -10,44 +10,41 @@ use std::io::{Error, ErrorKind, Read, Write};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Changes with what stands on disk: entries of another format are passed over.
+/// The version of the disk format; entries of other versions are skipped.
 const FORMAT: u8 = 1;
 
-/// What stands under a key.
 #[derive(Debug, Clone)]
-pub(super) enum Entry {
-    /// Responses differ by these request fields; each stands under a key of its own.
-    Varies(Arc<Varies>),
-    /// A response.
-    Response(Arc<Stored>),
+pub(super) enum CacheEntry {
+    /// The URL's responses vary by these request fields; each has its own key.
+    Varies(Arc<VaryRule>),
+    Response(Arc<StoredResponse>),
 }
 
-/// The request fields that a URL's responses differ by (RFC 9111 §4.1).
+/// The request fields that a URL's responses vary by (RFC 9111 §4.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Varies {
+pub(super) struct VaryRule {
     /// In lower case, in order, each once.
     pub(super) names: Vec<String>,
-    /// Part of the responses' keys: once this entry is gone, nobody finds them again.
+    /// Part of the responses' keys: without this entry nobody finds them again.
     pub(super) mark: u64,
 }
 
-/// A stored response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Stored {
-    /// How long it is fresh, for which requests, and how it is validated.
+pub(crate) struct StoredResponse {
+    /// Its freshness, the requests it may answer, and its validation.
     pub(super) policy: CachePolicy,
     pub(crate) status: u16,
     pub(crate) reason: Vec<u8>,
     http10: bool,
     fields: Vec<(String, Vec<u8>)>,
-    /// Where it came from; `None` where an upstream proxy was asked for it.
+    /// The origin's address; `None` where an upstream proxy fetched it.
     pub(crate) address: Option<IpAddr>,
     #[serde(skip)]
     pub(crate) body: Bytes,
 }
 
-impl Stored {
-    /// A response with its whole body; `None` where its head cannot be passed on.
+impl StoredResponse {
+    /// A response with its whole body; `None` where its head cannot be forwarded.
     pub(super) fn new(
         policy: CachePolicy,
         response: &Response,
@@ -66,7 +63,7 @@ impl Stored {
         })
     }
 
-    /// Its head after a 304 whose fields are newer (RFC 9111 §3.2).
+    /// Its head with the newer fields of a 304 (RFC 9111 §3.2).
     pub(super) fn updated_by(&self, answer: &Response) -> Option<Response> {
         let newer = end_to_end(&answer.fields).ok()?;
         let newer: Vec<_> = newer.into_iter().filter(|field| !is_of_body(field)).collect();
@@ -86,14 +83,12 @@ impl Stored {
         if self.http10 { Version::Http10 } else { Version::Http11 }
     }
 
-    /// Its fields, without `Age` and `Content-Length`, which are said anew.
     pub(crate) fn fields(&self) -> Vec<Field> {
         let field =
             |(name, value): &(String, Vec<u8>)| Field { name: name.clone(), value: value.clone() };
         self.fields.iter().map(field).collect()
     }
 
-    /// The value of a field that stands once.
     pub(super) fn field(&self, name: &str) -> Option<&[u8]> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_slice())
     }
@@ -103,18 +98,17 @@ fn is_kept(field: &Field) -> bool {
     !["age", "content-length", "trailer"].iter().any(|name| field.name.eq_ignore_ascii_case(name))
 }
 
-/// What belongs to the body that is there, whatever a 304 says.
+/// Fields that describe the cached body, which a 304 must not change.
 fn is_of_body(field: &Field) -> bool {
     let names = ["content-encoding", "content-length", "content-range", "content-type"];
     names.iter().any(|name| field.name.eq_ignore_ascii_case(name))
 }
 
-impl Entry {
-    /// Bytes of memory, about.
+impl CacheEntry {
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Varies(varies) => 64 + varies.names.iter().map(String::len).sum::<usize>(),
-            // the policy holds the fields a second time, normalised
+            // the policy holds the fields a second time
             Self::Response(stored) => {
                 let fields = stored.fields.iter().map(|(n, v)| n.len() + v.len() + 64);
                 1024 + 2 * fields.sum::<usize>() + stored.body.len()
@@ -123,7 +117,7 @@ impl Entry {
     }
 }
 
-impl Code for Entry {
+impl Code for CacheEntry {
     fn encode(&self, writer: &mut impl Write) -> foyer::Result<()> {
         let (kind, head, body) = match self {
             Self::Varies(varies) => (0, serde_json::to_vec(&**varies), &[][..]),
@@ -155,14 +149,14 @@ impl Code for Entry {
             if kind == 0 {
                 return Ok(Self::Varies(Arc::new(serde_json::from_slice(&head)?)));
             }
-            let stored: Stored = serde_json::from_slice(&head)?;
-            Ok(Self::Response(Arc::new(Stored { body: body.into(), ..stored })))
+            let stored: StoredResponse = serde_json::from_slice(&head)?;
+            Ok(Self::Response(Arc::new(StoredResponse { body: body.into(), ..stored })))
         };
         read().map_err(foyer::Error::io_error)
     }
 
     fn estimated_size(&self) -> usize {
-        // names and values are written as numbers, up to four characters a byte
+        // JSON writes names and values as numbers, up to four characters a byte
         match self {
             Self::Varies(_) => 4 * self.size(),
             Self::Response(stored) => 4 * (self.size() - stored.body.len()) + stored.body.len(),
@@ -170,7 +164,7 @@ impl Code for Entry {
     }
 }
 
-/// So many bytes; memory is taken as they come, whatever the number says.
+/// Reads `n` bytes; allocates as they arrive, because `n` may be corrupt.
 fn exactly(reader: &mut impl Read, n: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(n).read_to_end(&mut bytes)?;
@@ -182,7 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stored() -> Stored {
+    fn stored() -> StoredResponse {
         let response = Response {
             status: 200,
             reason: b"OK".into(),
@@ -192,33 +186,42 @@ mod tests {
                 .into(),
         };
         let policy = CachePolicy::new(&http::Request::new(()), &http::Response::new(()));
-        Stored::new(policy, &response, Some([192, 0, 2, 1].into()), Bytes::from_static(b"body"))
-            .unwrap()
+        StoredResponse::new(
+            policy,
+            &response,
+            Some([192, 0, 2, 1].into()),
+            Bytes::from_static(b"body"),
+        )
+        .unwrap()
     }
 
-    fn written(entry: &Entry) -> Vec<u8> {
+    fn written(entry: &CacheEntry) -> Vec<u8> {
         let mut bytes = Vec::new();
         entry.encode(&mut bytes).unwrap();
         bytes
     }
 
     #[test]
-    fn an_entry_comes_back_from_disk_as_it_was() {
+    fn an_entry_survives_the_disk_unchanged() {
         let stored = stored();
-        let bytes = written(&Entry::Response(Arc::new(stored.clone())));
-        let Entry::Response(back) = Entry::decode(&mut &bytes[..]).unwrap() else { panic!() };
+        let bytes = written(&CacheEntry::Response(Arc::new(stored.clone())));
+        let CacheEntry::Response(back) = CacheEntry::decode(&mut &bytes[..]).unwrap() else {
+            panic!()
+        };
         assert_eq!(back.fields(), stored.fields());
         assert_eq!((back.status, &back.body, back.address), (200, &stored.body, stored.address));
         assert_eq!(back.field("etag"), Some(&b"\"a\""[..]));
         assert!(back.field("age").is_none() && back.field("connection").is_none());
-        let varies = Varies { names: vec!["accept".into()], mark: 7 };
-        let bytes = written(&Entry::Varies(Arc::new(varies.clone())));
-        let Entry::Varies(back) = Entry::decode(&mut &bytes[..]).unwrap() else { panic!() };
+        let varies = VaryRule { names: vec!["accept".into()], mark: 7 };
+        let bytes = written(&CacheEntry::Varies(Arc::new(varies.clone())));
+        let CacheEntry::Varies(back) = CacheEntry::decode(&mut &bytes[..]).unwrap() else {
+            panic!()
+        };
         assert_eq!(*back, varies);
     }
 
     #[test]
-    fn what_is_newer_takes_the_place_of_what_is_older() {
+    fn newer_fields_replace_older_ones() {
         let fields = [("etag", "\"a\""), ("X-New", "1"), ("Content-Type", "text/html")];
         let answer = Response {
             status: 304,
@@ -235,11 +238,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_damaged_entry_is_an_error(at in 0_usize..400, byte: u8, cut in 0_usize..400) {
-            let mut bytes = written(&Entry::Response(Arc::new(stored())));
+            let mut bytes = written(&CacheEntry::Response(Arc::new(stored())));
             if let Some(b) = bytes.get_mut(at) { *b = byte; }
-            let _ = Entry::decode(&mut &bytes[..]);
+            let _ = CacheEntry::decode(&mut &bytes[..]);
             bytes.truncate(cut.min(bytes.len()));
-            let _ = Entry::decode(&mut &bytes[..]);
+            let _ = CacheEntry::decode(&mut &bytes[..]);
         }
     }
 }

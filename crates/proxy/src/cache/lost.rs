@@ -1,5 +1,5 @@
-//! What the disk did not take: foyer drops entries silently where more come than it can write, and says so
-//! in its metrics alone.
+//! Counts entries that the disk did not take: foyer drops them silently when its queues are full,
+//! except in its metrics.
 
 use mixtrics::metrics::{
     BoxedCounter, BoxedCounterVec, BoxedGaugeVec, BoxedHistogramVec, CounterOps, CounterVecOps,
@@ -10,29 +10,28 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// foyer's counters of its own doings, and those of them that count here.
+/// foyer's operation counter, and its labels for dropped entries.
 const DOINGS: &str = "foyer_storage_inner_op_total";
 const DROPPED: [&str; 2] = ["buffer_overflow", "channel_overflow"];
 
 type Word = Cow<'static, str>;
 
-/// How many entries were not written. Its clones count together.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lost(Arc<AtomicU64>);
+pub(super) struct DroppedWrites(Arc<AtomicU64>);
 
-impl Lost {
+impl DroppedWrites {
     pub(super) fn count(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-impl CounterOps for Lost {
+impl CounterOps for DroppedWrites {
     fn increase(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
     }
 }
 
-impl CounterVecOps for Lost {
+impl CounterVecOps for DroppedWrites {
     fn counter(&self, labels: &[Word]) -> BoxedCounter {
         match labels.last() {
             Some(doing) if DROPPED.contains(&doing.as_ref()) => Box::new(self.clone()),
@@ -41,7 +40,7 @@ impl CounterVecOps for Lost {
     }
 }
 
-impl RegistryOps for Lost {
+impl RegistryOps for DroppedWrites {
     fn register_counter_vec(
         &self,
         name: Word,

@@ -1,11 +1,9 @@
-//! What may be kept and used again (RFC 9111). The calculations are `http-cache-semantics`'s; what it
-//! does not do is done here, before it sees a message: fields that stand several times are one list,
-//! dates of all three forms are one form, directives are in lower case, and `Age` is the response's age on
-//! arrival (§4.2.3), within bounds.
+//! The caching rules (RFC 9111). Before `http-cache-semantics` computes freshness, this code joins
+//! repeated fields, normalizes dates and directives, and sets `Age` to the age on arrival (§4.2.3).
 
-use crate::http::body::Body;
-use crate::http::fields::{elements, end_to_end, has, values};
-use crate::http::head::{Field, Request, Response};
+use crate::wire::http::body::Body;
+use crate::wire::http::fields::{elements, end_to_end, has, values};
+use crate::wire::http::head::{Field, Request, Response};
 use http::header::{
     AGE, CACHE_CONTROL, DATE, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue, LAST_MODIFIED,
     PRAGMA, VARY,
@@ -14,10 +12,10 @@ use http::{Method, StatusCode, Uri, request, response};
 use http_cache_semantics::{CacheOptions, CachePolicy};
 use std::time::{Duration, SystemTime};
 
-/// Ages beyond it are as good as it (RFC 9111 §1.2.2).
+/// Larger ages count as this age (RFC 9111 §1.2.2).
 const OLDEST: u64 = 1 << 31;
 
-/// A shared cache; `immutable` does not make fresh what `Expires` says is not.
+/// A shared cache; `immutable` does not override `Expires`.
 const OPTIONS: CacheOptions = CacheOptions {
     shared: true,
     cache_heuristic: 0.1,
@@ -25,25 +23,20 @@ const OPTIONS: CacheOptions = CacheOptions {
     ignore_cargo_cult: false,
 };
 
-/// Why a request goes on to the origin (RFC 9211 §2.2).
+/// Why a request is forwarded (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Forward {
-    /// It is none that the cache handles.
+pub(crate) enum ForwardReason {
+    /// The cache does not handle it.
     Bypass,
-    /// Its method has no response that could be stored.
     Method,
-    /// Nothing is stored for the URL.
     UriMiss,
-    /// What is stored was selected by other request fields.
     VaryMiss,
-    /// What is stored is fresh, and the client wants it checked.
+    /// The cached response is fresh, but the client wants it validated.
     Request,
-    /// What is stored must be validated.
     Stale,
 }
 
-impl Forward {
-    /// The parameter's value.
+impl ForwardReason {
     pub(super) const fn token(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",
@@ -56,13 +49,12 @@ impl Forward {
     }
 }
 
-/// Whether a request concerns the cache at all.
-pub(super) fn concerns(request: &Request, body: Body) -> Result<(), Forward> {
+/// Whether the cache handles a request.
+pub(super) fn concerns(request: &Request, body: Body) -> Result<(), ForwardReason> {
     if !matches!(request.method.as_str(), "GET" | "HEAD") {
-        return Err(Forward::Method);
+        return Err(ForwardReason::Method);
     }
-    // with credentials a response may be this client's alone, whatever the server forgot to say; parts and
-    // preconditions are the origin's to judge
+    // with credentials, a response may be private; parts and preconditions are for the origin
     const NOT_OURS: [&str; 8] = [
         "authorization",
         "cookie",
@@ -74,32 +66,31 @@ pub(super) fn concerns(request: &Request, body: Body) -> Result<(), Forward> {
         "expect",
     ];
     let ours = NOT_OURS.iter().all(|name| values(&request.fields, name).next().is_none());
-    if ours && body == Body::None { Ok(()) } else { Err(Forward::Bypass) }
+    if ours && body == Body::None { Ok(()) } else { Err(ForwardReason::Bypass) }
 }
 
-/// Whether the client wants what is stored or nothing (RFC 9111 §5.2.1.7).
+/// Whether the client accepts only a cached response (RFC 9111 §5.2.1.7).
 pub(crate) fn only_if_cached(request: &Request) -> bool {
     has(&request.fields, "cache-control", "only-if-cached")
 }
 
-/// Whether the client has a copy of its own that it wants compared.
+/// Whether the client wants its own copy validated.
 pub(super) fn is_conditional(request: &Request) -> bool {
     ["if-none-match", "if-modified-since"]
         .iter()
         .any(|name| values(&request.fields, name).next().is_some())
 }
 
-/// A request as the calculations see it; a HEAD is answered from what a GET brought. `None` where it is
-/// beyond them.
+/// A request for `http-cache-semantics`, with HEAD as GET. `None` where it cannot be expressed.
 pub(super) fn request_parts(url: &str, request: &Request) -> Option<request::Parts> {
     let (mut parts, ()) = http::Request::new(()).into_parts();
     parts.method = Method::GET;
     parts.uri = url.parse::<Uri>().ok()?;
-    // what `Connection` names does not reach the origin, and so selects nothing
+    // fields that `Connection` names do not reach the origin, so they select nothing
     parts.headers = normalised(&end_to_end(&request.fields).ok()?)?;
-    // it is the URL's
+    // the URL has the host
     parts.headers.remove(HOST);
-    // nothing stale is given: a permission, and of the responses that forbid it not all would be known
+    // stale responses are never served: `max-stale` only permits them
     if let Some(asked) = parts.headers.get(CACHE_CONTROL) {
         let directives = asked.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
         let left: Vec<&[u8]> = directives.filter(|d| !d.starts_with(b"max-stale")).collect();
@@ -109,7 +100,7 @@ pub(super) fn request_parts(url: &str, request: &Request) -> Option<request::Par
     Some(parts)
 }
 
-/// A request of which only what matters for later requests is kept: what its response varies by.
+/// Keeps only the request fields that later requests are compared by.
 fn essential(request: &request::Parts, vary: &[String]) -> request::Parts {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
@@ -124,7 +115,7 @@ fn essential(request: &request::Parts, vary: &[String]) -> request::Parts {
     parts
 }
 
-/// A response as the calculations see it, asked for and arrived at these times.
+/// A response for `http-cache-semantics`, requested and received at these times.
 pub(super) fn response_parts(
     response: &Response,
     asked: SystemTime,
@@ -132,12 +123,13 @@ pub(super) fn response_parts(
 ) -> Option<response::Parts> {
     let mut headers = normalised(&response.fields)?;
     let seconds = |name| headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok());
-    // RFC 9111 §5.1: of several the first counts, and what is no number counts as nothing
-    let told = seconds(AGE).and_then(|text| text.split(',').next()?.trim().parse::<u64>().ok());
+    // RFC 9111 §5.1: the first value counts, and a value that is not a number is ignored
+    let announced =
+        seconds(AGE).and_then(|text| text.split(',').next()?.trim().parse::<u64>().ok());
     let delay = arrived.duration_since(asked).unwrap_or_default().as_secs();
     let date = seconds(DATE).and_then(|text| httpdate::parse_http_date(text).ok());
     let apparent = date.and_then(|date| arrived.duration_since(date).ok()).unwrap_or_default();
-    let age = told.unwrap_or_default().min(OLDEST).saturating_add(delay);
+    let age = announced.unwrap_or_default().min(OLDEST).saturating_add(delay);
     let age = age.max(apparent.as_secs()).min(OLDEST);
     headers.insert(AGE, HeaderValue::from(age));
     let (mut parts, ()) = http::Response::new(()).into_parts();
@@ -145,7 +137,6 @@ pub(super) fn response_parts(
     Some(parts)
 }
 
-/// The fields, each name once.
 fn normalised(fields: &[Field]) -> Option<HeaderMap> {
     let mut headers = HeaderMap::new();
     for field in fields {
@@ -157,12 +148,12 @@ fn normalised(fields: &[Field]) -> Option<HeaderMap> {
         let mut value = all.join(&b", "[..]);
         if name == CACHE_CONTROL || name == PRAGMA || name == VARY {
             value.make_ascii_lowercase();
-            // a field with a byte beyond ASCII would be passed over as a whole
+            // a field with a non-ASCII byte would be ignored as a whole
             value.iter_mut().filter(|byte| !byte.is_ascii()).for_each(|byte| *byte = b'?');
         } else if name == DATE || name == EXPIRES || name == LAST_MODIFIED {
             match one_form(&value) {
                 Some(date) => value = date,
-                // what is no date is the past (RFC 9111 §5.3), and elsewhere says nothing
+                // an invalid date lies in the past (RFC 9111 §5.3); elsewhere it is ignored
                 None if name == EXPIRES => value = b"0".into(),
                 None => continue,
             }
@@ -172,14 +163,13 @@ fn normalised(fields: &[Field]) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// A date in the one form that the calculations read (RFC 9110 §5.6.7).
+/// A date in the preferred format (RFC 9110 §5.6.7).
 fn one_form(value: &[u8]) -> Option<Vec<u8>> {
     let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
     Some(httpdate::fmt_http_date(date).into_bytes())
 }
 
-/// The request fields that a response differs by, in lower case, in order, each once; `None` where no
-/// field says it (`*`).
+/// The request fields that a response varies by, in lower case, sorted, each once; `None` for `*`.
 pub(super) fn varies_by(response: &Response) -> Option<Vec<String>> {
     let mut names: Vec<String> = elements(&response.fields, "vary")
         .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
@@ -189,7 +179,6 @@ pub(super) fn varies_by(response: &Response) -> Option<Vec<String>> {
     (!names.iter().any(|name| name == "*")).then_some(names)
 }
 
-/// The rules of a response that may be stored.
 pub(super) fn policy(
     request: &request::Parts,
     response: &Response,
@@ -204,7 +193,7 @@ pub(super) fn policy(
     let parts = response_parts(response, asked, arrived)?;
     let request = essential(request, &vary);
     let policy = CachePolicy::new_options(&request, &parts, arrived, OPTIONS);
-    // what is neither fresh for a while nor can be validated is of no use
+    // a response that is neither fresh nor can be validated is useless
     let useful = policy.time_to_live(arrived) > Duration::ZERO
         || ["etag", "last-modified"].iter().any(|name| parts.headers.contains_key(*name));
     (policy.is_storable() && useful).then_some(policy)
@@ -215,18 +204,17 @@ fn opaque(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"W/").unwrap_or(tag)
 }
 
-/// Whether a 304 is about a stored response with these validators, when it was not the relay that named them
-/// (RFC 9111 §4.3.4).
+/// Whether a 304 to the client's own validators confirms the cached response with these (RFC 9111 §4.3.4).
 pub(super) fn is_about(answer: &Response, tag: Option<&[u8]>, modified: Option<&[u8]>) -> bool {
-    let said = |name| values(&answer.fields, name).next();
-    match (said("etag"), said("last-modified")) {
+    let value_of = |name| values(&answer.fields, name).next();
+    match (value_of("etag"), value_of("last-modified")) {
         (Some(new), _) => tag.is_some_and(|tag| opaque(tag) == opaque(new)),
         (None, Some(new)) => modified == Some(new),
         (None, None) => false,
     }
 }
 
-/// Whether the copy that a client has is the stored one (RFC 9111 §4.3.2).
+/// Whether the client's copy equals the cached response (RFC 9111 §4.3.2).
 pub(super) fn client_has_it(
     request: &Request,
     tag: Option<&[u8]>,
@@ -244,7 +232,7 @@ pub(super) fn client_has_it(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::head::{Limits, read_request, read_response};
+    use crate::wire::http::head::{Limits, read_request, read_response};
     use proptest::prelude::*;
 
     const LIMITS: Limits = Limits { bytes: 10_000, fields: 100 };
@@ -270,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn freshness() {
+    fn computes_freshness() {
         for (head, seconds) in [
             ("Cache-Control: max-age=100\r\n", Some(100)),
             ("CACHE-CONTROL: MAX-AGE=100\r\n", Some(100)),
@@ -282,7 +270,7 @@ mod tests {
             ("Cache-Control: max-age=100\r\nAge: soon\r\n", Some(100)),
             ("Cache-Control: max-age=100\r\nAge: 99999999999999999999\r\n", Some(100)),
             ("Cache-Control: max-age=100\r\nAge: 18446744073709551615\r\nETag: \"a\"\r\n", Some(0)),
-            // its own clock says that it is a minute old
+            // its `Date` makes it a minute old
             ("Cache-Control: max-age=100\r\nDate: Wed, 18 May 2033 03:32:20 GMT\r\n", Some(40)),
             (
                 "Expires: Wed, 18 May 2033 03:34:20 GMT\r\nDate: Wed, 18 May 2033 03:33:20 GMT\r\n",
@@ -294,7 +282,7 @@ mod tests {
             ),
             ("Expires: 0\r\n", None),
             ("Expires: 0\r\nETag: \"a\"\r\n", Some(0)),
-            // a tenth of the time since it was changed (RFC 9111 §4.2.2)
+            // a tenth of the time since its last change (RFC 9111 §4.2.2)
             (
                 "Date: Wed, 18 May 2033 03:33:20 GMT\r\nLast-Modified: Wed, 18 May 2033 03:16:40 GMT\r\n",
                 Some(100),
@@ -318,21 +306,21 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_do_not_concern_it() {
+    fn bypasses_uncacheable_requests() {
         assert_eq!(concerns(&request(""), Body::None), Ok(()));
         let mut post = request("");
         post.method = "POST".into();
-        assert_eq!(concerns(&post, Body::None), Err(Forward::Method));
+        assert_eq!(concerns(&post, Body::None), Err(ForwardReason::Method));
         for head in ["Authorization: Basic eA==", "Cookie: a=b", "Range: bytes=0-1", "If-Match: *"]
         {
             let request = request(&format!("{head}\r\n"));
-            assert_eq!(concerns(&request, Body::None), Err(Forward::Bypass), "{head}");
+            assert_eq!(concerns(&request, Body::None), Err(ForwardReason::Bypass), "{head}");
         }
-        assert_eq!(concerns(&request(""), Body::Length(1)), Err(Forward::Bypass));
+        assert_eq!(concerns(&request(""), Body::Length(1)), Err(ForwardReason::Bypass));
     }
 
     #[test]
-    fn a_client_s_own_copy() {
+    fn answers_304_for_a_current_client_copy() {
         let tag = Some(&b"\"a\""[..]);
         let at = Some(&b"Wed, 18 May 2033 03:33:20 GMT"[..]);
         for (head, has) in [
@@ -353,17 +341,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_a_server_or_a_client_says_ends_the_process(
+        fn no_header_fields_panic(
             values in proptest::collection::vec((0_usize..12, "[ -~\u{e9}]{0,40}"), 0..8),
             asks in proptest::collection::vec((0_usize..6, "[ -~]{0,30}"), 0..4),
             later in 0_u64..1 << 32,
         ) {
-            const SAID: [&str; 12] = ["Cache-Control", "Age", "Expires", "Date", "Last-Modified", "ETag",
+            const LOGGED: [&str; 12] = ["Cache-Control", "Age", "Expires", "Date", "Last-Modified", "ETag",
                 "Vary", "Pragma", "Warning", "Connection", "Set-Cookie", "Content-Length"];
             const ASKED: [&str; 6] = ["Cache-Control", "Pragma", "If-None-Match", "If-Modified-Since", "Accept", "Connection"];
             let field = |name: &str, value: &str| Field { name: name.into(), value: value.trim().into() };
             let mut response = response("Cache-Control: max-age=60\r\n");
-            response.fields.extend(values.iter().map(|(nth, value)| field(SAID[*nth], value)));
+            response.fields.extend(values.iter().map(|(nth, value)| field(LOGGED[*nth], value)));
             let mut request = request("");
             request.fields.extend(asks.iter().map(|(nth, value)| field(ASKED[*nth], value)));
             let Some(parts) = request_parts("http://a/", &request) else { return Ok(()) };

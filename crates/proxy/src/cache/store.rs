@@ -1,8 +1,8 @@
-//! Opening what keeps the entries: memory, and a disk where there is to be one.
+//! Opens the storage: memory, and a disk where the settings ask for one.
 
 use super::Cache;
-use super::disk::Folder;
-use super::entry::Entry;
+use super::disk::CacheFolder;
+use super::entry::CacheEntry;
 use crate::settings;
 use foyer::{
     BlockEngineConfig, DefaultHasher, DeviceBuilder, FsDeviceBuilder, HybridCache,
@@ -11,18 +11,19 @@ use foyer::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where on disk, and how much.
 pub(super) fn disk_of(settings: &settings::Cache) -> Option<(&Path, usize)> {
     Some((settings.directory.as_deref()?, settings.disk?.as_usize()))
 }
 
 impl Cache {
-    /// On disk and in memory, or in memory alone where the disk cannot be used.
-    pub(super) async fn build(&self, memory: usize) -> foyer::Result<HybridCache<String, Entry>> {
+    pub(super) async fn build(
+        &self,
+        memory: usize,
+    ) -> foyer::Result<HybridCache<String, CacheEntry>> {
         let Some((folder, (_, size))) = self.folder.clone().zip(disk_of(&self.settings)) else {
             return self.builder(memory).storage().build().await;
         };
-        let alone = "the cache goes on in memory alone";
+        let alone = "the cache uses memory only";
         if let Err(why) = off_the_runtime(&folder, move |folder| folder.has_room(size as u64)).await
         {
             tracing::error!("{why}; {alone}");
@@ -30,7 +31,7 @@ impl Cache {
         }
         match self.build_on_disk(&folder, size, memory).await {
             Ok(store) => {
-                if let Err(why) = off_the_runtime(&folder, Folder::reserve).await {
+                if let Err(why) = off_the_runtime(&folder, CacheFolder::reserve).await {
                     tracing::error!("{why}");
                 }
                 Ok(store)
@@ -48,44 +49,43 @@ impl Cache {
     fn builder(
         &self,
         memory: usize,
-    ) -> HybridCacheBuilderPhaseMemory<String, Entry, DefaultHasher> {
+    ) -> HybridCacheBuilderPhaseMemory<String, CacheEntry, DefaultHasher> {
         HybridCacheBuilder::new()
             .with_name("http")
             .with_event_listener(Arc::clone(&self.counts) as _)
             .with_metrics_registry(Box::new(self.lost.clone()))
-            // so that little is lost with the process
+            // so that a crash loses little
             .with_policy(HybridCachePolicy::WriteOnInsertion)
             .memory(memory)
-            // each shard has its part of the memory, and the largest body is to fit
+            // one shard, so that the largest body fits
             .with_shards(1)
-            .with_weighter(|key: &String, entry: &Entry| key.len() + entry.size())
+            .with_weighter(|key: &String, entry: &CacheEntry| key.len() + entry.size())
     }
 
     async fn build_on_disk(
         &self,
-        folder: &Folder,
+        folder: &CacheFolder,
         size: usize,
         memory: usize,
-    ) -> foyer::Result<HybridCache<String, Entry>> {
+    ) -> foyer::Result<HybridCache<String, CacheEntry>> {
         let device = FsDeviceBuilder::new(folder.path()).with_capacity(size).build()?;
-        // a block is the most that one entry takes, and what is given up at once
+        // a block holds at most one large entry, and is evicted as a whole
         let block = (self.settings.largest.as_usize() + (1 << 20)).max(4 << 20);
-        // what comes while the disk writes waits in here, a part of the memory there is; more is dropped
+        // entries wait here for the disk, in a part of the cache's memory; further ones are dropped
         let waiting = (memory / 16).clamp(2 * block, 8 * block);
         let engine = BlockEngineConfig::new(device)
             .with_block_size(block)
             .with_buffer_pool_size(waiting)
             .with_submit_queue_size_threshold(waiting)
-            // what was taken away must not come back with the next start
+            // removed entries must not return at the next start
             .with_tombstone_log(true);
         self.builder(memory).storage().with_engine_config(engine).build().await
     }
 }
 
-/// Looks at files where that keeps nobody waiting.
 async fn off_the_runtime(
-    folder: &Arc<Folder>,
-    work: impl FnOnce(&Folder) -> Result<(), String> + Send + 'static,
+    folder: &Arc<CacheFolder>,
+    work: impl FnOnce(&CacheFolder) -> Result<(), String> + Send + 'static,
 ) -> Result<(), String> {
     let folder = Arc::clone(folder);
     let done = tokio::task::spawn_blocking(move || work(&folder)).await;
@@ -95,7 +95,7 @@ async fn off_the_runtime(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::entry::Varies;
+    use crate::cache::entry::VaryRule;
     use ekiden_model::units::Bytes;
 
     async fn open(memory: Bytes, folder: &Path) -> Arc<Cache> {
@@ -119,15 +119,15 @@ mod tests {
         }
     }
 
-    /// About a mebibyte in memory and on disk.
-    fn large() -> Entry {
+    /// An entry of about 1 MiB in memory and on disk.
+    fn large() -> CacheEntry {
         let names = (0..1_000).map(|n| format!("{n:01000}")).collect();
-        Entry::Varies(Arc::new(Varies { names, mark: 0 }))
+        CacheEntry::Varies(Arc::new(VaryRule { names, mark: 0 }))
     }
 
-    /// All in one thread: nothing is written before the last has come.
+    /// On one thread, nothing is written before the last insert.
     #[tokio::test]
-    async fn what_the_disk_does_not_take_is_counted() {
+    async fn counts_entries_that_the_disk_drops() {
         let folder = tempfile::tempdir().unwrap();
         let cache = open(Bytes::mib(64), folder.path()).await;
         let store = cache.store.get().unwrap();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_pushed_out_of_memory_is_counted_and_who_is_taken_away_is_not() {
+    async fn counts_evictions_but_not_invalidations() {
         let folder = tempfile::tempdir().unwrap();
         let cache = open(Bytes::mib(4), folder.path()).await;
         let (store, entry) = (cache.store.get().unwrap(), large());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_room_on_disk_it_goes_on_in_memory() {
+    async fn caches_in_memory_without_room_on_disk() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings::Cache {
             memory: Some(Bytes::mib(1)),
@@ -166,7 +166,10 @@ mod tests {
         cache.is_open().await;
         assert_eq!(cache.status().disk_limit, None);
         let store = cache.store.get().unwrap();
-        store.insert("a".to_owned(), Entry::Varies(Arc::new(Varies { names: vec![], mark: 7 })));
+        store.insert(
+            "a".to_owned(),
+            CacheEntry::Varies(Arc::new(VaryRule { names: vec![], mark: 7 })),
+        );
         assert!(store.get("a").await.unwrap().is_some());
         let files = std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(files, 1, "no more than the lock");

@@ -1,12 +1,12 @@
-//! A request on its way past the cache, and what becomes of what is stored when it is answered.
+//! A forwarded request, and its response's effect on the cache.
 
-use super::copy::Copy;
-use super::entry::{Entry, Stored, Varies};
-use super::rules::{self, Forward};
-use super::{CHANGED, Cache, Hit};
-use crate::http::body::Body;
-use crate::http::fields::values;
-use crate::http::head::{Field, Request, Response};
+use super::copy::BodyCopy;
+use super::entry::{CacheEntry, StoredResponse, VaryRule};
+use super::rules::{self, ForwardReason};
+use super::{CHANGED, Cache, CacheHit};
+use crate::wire::http::body::Body;
+use crate::wire::http::fields::values;
+use crate::wire::http::head::{Field, Request, Response};
 use http::request;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
@@ -14,57 +14,56 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A request on its way past the cache.
+/// A forwarded request that the cache follows.
 #[derive(Debug)]
 pub(crate) struct Visit {
     pub(super) cache: Arc<Cache>,
     pub(super) key: String,
-    pub(super) forward: Forward,
+    pub(super) forward: ForwardReason,
     pub(super) asked: SystemTime,
-    /// As the calculations see it; `None` where nothing is to be stored.
+    /// For `http-cache-semantics`; `None` where the response is not to be cached.
     pub(super) request: Option<request::Parts>,
-    /// What is stored and must be validated, and the key it stands under.
-    pub(super) stale: Option<(String, Arc<Stored>)>,
-    /// What the relay asks on its own, to validate it.
+    /// The cached response to validate, with its key.
+    pub(super) stale: Option<(String, Arc<StoredResponse>)>,
+    /// The relay's own preconditions for the validation.
     pub(super) conditions: Vec<Field>,
 }
 
 impl Visit {
-    /// What the relay asks on its own.
     pub(crate) fn conditions(&self) -> &[Field] {
         &self.conditions
     }
 
-    /// What `Cache-Status` says of a response that passes, behind the relay's name.
-    pub(crate) fn said(&self, status: u16, kept: bool) -> String {
-        let mut said = format!("fwd={}", self.forward.token());
+    /// The text of `Cache-Status` for a forwarded response, after the relay's name.
+    pub(crate) fn status_text(&self, status: u16, kept: bool) -> String {
+        let mut status_text = format!("fwd={}", self.forward.token());
         if !self.conditions.is_empty() {
-            said.push_str(&format!("; fwd-status={status}"));
+            status_text.push_str(&format!("; fwd-status={status}"));
         }
         if kept {
-            said.push_str("; stored");
+            status_text.push_str("; stored");
         }
-        said
+        status_text
     }
 
-    /// A place for the body of a response that may be stored.
-    pub(crate) fn copy(&self, response: &Response, body: Body) -> Option<Copy> {
+    /// A copy for the body of a cacheable response.
+    pub(crate) fn copy(&self, response: &Response, body: Body) -> Option<BodyCopy> {
         let request = self.request.as_ref()?;
         let length = match body {
             Body::None => Some(0),
             Body::Length(n) => Some(n),
             Body::Chunked => None,
-            // nobody knows whether it is all
+            // the end of such a body may be a cut
             Body::UntilClose => return None,
         };
         if length.is_some_and(|n| n > self.cache.largest()) {
             return None;
         }
         let policy = rules::policy(request, response, self.asked, SystemTime::now())?;
-        Some(Copy::new(policy, length, self.cache.largest()))
+        Some(BodyCopy::new(policy, length, self.cache.largest()))
     }
 
-    /// A response that is not kept has taken the place of what is stored.
+    /// Removes the cached response that a newer, uncacheable response replaces.
     pub(crate) fn drop_older(&self) {
         if let Some((key, _)) = &self.stale {
             self.cache.remove(key);
@@ -77,34 +76,37 @@ impl Visit {
         &self.cache.changed[hasher.finish() as usize % CHANGED]
     }
 
-    /// Keeps a response whose body is all there.
-    pub(crate) fn keep(&self, response: &Response, copy: Copy, from: Option<IpAddr>) {
+    pub(crate) fn keep(&self, response: &Response, copy: BodyCopy, from: Option<IpAddr>) {
         let (Some(store), Some(request)) = (self.cache.store.get(), &self.request) else { return };
         let Some((policy, body)) = copy.finish() else { return self.drop_older() };
-        // asked for before something changed it: nobody knows which of the two it shows
+        // a change since the request makes the response ambiguous
         if self.mark().load(Relaxed) >= nanos(self.asked) {
             return;
         }
         let Some(names) = rules::varies_by(response) else { return };
-        let Some(stored) = Stored::new(policy, response, from, body) else { return };
-        let entry = Entry::Response(Arc::new(stored));
+        let Some(stored) = StoredResponse::new(policy, response, from, body) else { return };
+        let entry = CacheEntry::Response(Arc::new(stored));
         if names.is_empty() {
             store.insert(self.key.clone(), entry);
         } else {
-            // what was selected by the same fields stays findable
+            // other responses with the same varying fields stay reachable
             let varies = match store.memory().get(&self.key).map(|e| e.value().clone()) {
-                Some(Entry::Varies(varies)) if varies.names == names => varies,
-                _ => Arc::new(Varies { names, mark: nanos(SystemTime::now()) }),
+                Some(CacheEntry::Varies(varies)) if varies.names == names => varies,
+                _ => Arc::new(VaryRule { names, mark: nanos(SystemTime::now()) }),
             };
             store.insert(varies.key(&self.key, request), entry);
-            store.insert(self.key.clone(), Entry::Varies(varies));
+            store.insert(self.key.clone(), CacheEntry::Varies(varies));
         }
         self.cache.counts.stored.fetch_add(1, Relaxed);
     }
 
-    /// The stored response, made fresh by a 304; for the client, where it was the relay that asked. Asked with
-    /// one response's validators, a 304 is about that one, whatever it says or leaves out.
-    pub(crate) fn on_not_modified(&self, request: &Request, response: &Response) -> Option<Hit> {
+    /// Freshens the cached response with a 304; returns it for the client where the relay asked:
+    /// with its own preconditions, the 304 is always about that response.
+    pub(crate) fn on_not_modified(
+        &self,
+        request: &Request,
+        response: &Response,
+    ) -> Option<CacheHit> {
         let (key, stored) = self.stale.as_ref()?;
         let (store, parts) = (self.cache.store.get()?, self.request.as_ref()?);
         let asked_by_us = !self.conditions.is_empty();
@@ -114,7 +116,7 @@ impl Visit {
         }
         let now = SystemTime::now();
         let mut head = stored.updated_by(response)?;
-        // RFC 9110 §6.6.1: who receives a response without a date gives it one
+        // RFC 9110 §6.6.1: a recipient adds a missing date
         if values(&response.fields, "date").next().is_none() {
             head.fields.retain(|field| !field.name.eq_ignore_ascii_case("date"));
             let value = httpdate::fmt_http_date(now).into_bytes();
@@ -124,19 +126,18 @@ impl Visit {
         let policy = rules::policy(parts, &head, self.asked, now);
         let kept = policy.is_some() && self.mark().load(Relaxed) < nanos(self.asked);
         let policy = policy.unwrap_or_else(|| stored.policy.clone());
-        let fresh = Stored::new(policy, &head, stored.address, stored.body.clone())?;
+        let fresh = StoredResponse::new(policy, &head, stored.address, stored.body.clone())?;
         let fresh = Arc::new(fresh);
         if kept {
-            store.insert(key.clone(), Entry::Response(Arc::clone(&fresh)));
+            store.insert(key.clone(), CacheEntry::Response(Arc::clone(&fresh)));
         } else {
-            // true for this once, and not to be kept any more
+            // valid for this request, but not cacheable any more
             self.cache.remove(key);
         }
         asked_by_us.then(|| self.cache.hit(fresh, request, now, Some((self.forward, kept))))
     }
 
-    /// What a response takes away: that of a method that changes things has made what is stored for its URL
-    /// untrue (RFC 9111 §4.4).
+    /// Removes the cached response when an unsafe method has changed the resource (RFC 9111 §4.4).
     pub(crate) fn on_response(&self, request: &Request, response: &Response) {
         let safe = matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE");
         if safe || !(200..400).contains(&response.status) {

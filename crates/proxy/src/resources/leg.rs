@@ -1,13 +1,13 @@
-//! One leg whose buffers are managed: looked at, given sizes, given back.
+//! One leg whose buffers are managed: measured, resized, and given back to the kernel.
 
 use crate::settings;
 use ekiden_linux::bpf::Control;
-use ekiden_linux::buffers::{self, Limits, Memory};
-use ekiden_linux::facts::Capabilities;
-use ekiden_linux::socket;
-use ekiden_linux::tcp_info::TcpInfo;
-use ekiden_model::buffers::{
-    CUBIC, Change, Facts, Grant, Looked, Open, RENO, Side, Widen, Widening,
+use ekiden_linux::host::facts::Capabilities;
+use ekiden_linux::sockets::buffers::{self, Limits, Memory};
+use ekiden_linux::sockets::socket;
+use ekiden_linux::sockets::tcp_info::TcpInfo;
+use ekiden_model::resources::buffers::{
+    BufferSample, CUBIC, Change, ConnectionFacts, Grant, NewConnection, RENO, Side, Widen, Widening,
 };
 use ekiden_model::units::{Bytes, Rate, Span, Time};
 use std::net::SocketAddr;
@@ -15,77 +15,75 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, LazyLock, Weak};
 use tokio::net::TcpStream;
 
-/// The kernel counts two bytes of buffer for one of payload, and doubles what it is passed.
+/// The kernel counts two bytes of buffer for one byte of payload, and doubles requested sizes.
 const OVERHEAD: u64 = 2;
 
-/// A size as the kernel counts, of a grant in payload bytes.
+/// The kernel's size for a grant in payload bytes.
 pub(super) const fn counted(payload: Bytes) -> Bytes {
     Bytes::new(payload.as_u64().saturating_mul(OVERHEAD))
 }
 
-/// Payload bytes of a size as the kernel counts.
+/// The payload bytes of a kernel's size.
 pub(super) const fn payload(counted: Bytes) -> Bytes {
     Bytes::new(counted.as_u64() / OVERHEAD)
 }
 
-/// What the manager keeps of one leg. It does not keep the socket open.
+/// A managed leg. It does not keep the socket open.
 #[derive(Debug)]
 pub(super) struct Leg {
     stream: Weak<TcpStream>,
-    /// Where a connection was made to from here; `None` of a client's.
+    /// The remote address of an outgoing connection; `None` for a client's.
     pub(super) to: Option<SocketAddr>,
-    /// Whether nobody uses it; then it is not looked at.
+    /// An idle leg is not measured.
     pub(super) idle: bool,
-    /// Which of its buffers are shared out, the leg's profile leaving them to us.
+    /// Which of its buffers are managed, because the leg's profile does not set them.
     shared: [bool; 2],
-    /// The size that was asked for and the one there is, where it is explicit.
+    /// Explicit sizes: the requested and the granted one.
     given: [Option<(u64, u32)>; 2],
     widening: Widening,
 }
 
-/// What one look saw.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct LegReading {
     info: TcpInfo,
     memory: Memory,
 }
 
-/// A size that the kernel did not give.
+/// A size that the kernel did not grant in full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Refused {
+pub(super) struct SizeRefusal {
     pub(super) side: Side,
     pub(super) given: u32,
 }
 
-/// A look at a leg's socket, two system calls; `None` once it is closed.
-pub(super) fn look(stream: &Weak<TcpStream>) -> Option<Seen> {
+pub(super) fn look(stream: &Weak<TcpStream>) -> Option<LegReading> {
     let stream = stream.upgrade()?;
     let info = TcpInfo::read(stream.as_fd()).ok()?;
-    Some(Seen { info, memory: buffers::memory(stream.as_fd()).ok()? })
+    Some(LegReading { info, memory: buffers::memory(stream.as_fd()).ok()? })
 }
 
-/// How a profile's leg is opened: what it sets itself stays its own.
-pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> Open {
+/// The allocator's description of a new leg. Sizes that the profile sets stay the profile's.
+pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> NewConnection {
     let gamma = match socket::congestion(stream.as_fd()).unwrap_or_default().as_str() {
         "cubic" => CUBIC,
-        // its window is twice what it measures
+        // BBR's window is twice its measured bandwidth-delay product
         "bbr" => 2.0,
         _ => RENO,
     };
     let options = &profile.socket;
-    Open {
+    NewConnection {
         gamma,
         send: options.send_buffer.is_none(),
         receive: leaves_receive(profile),
-        ..Open::default()
+        ..NewConnection::default()
     }
 }
 
-/// From this round trip on HyStart takes 16 ms of waiting for a full queue (RFC 9406 §4 has an eighth of the round
-/// trip, and no more than that), while the bursts that cause it grow with the path.
+/// From this round trip on, HyStart takes 16 ms of queueing for a full queue (RFC 9406 §4 caps an
+/// eighth of the round trip there), while bursts grow with the path.
 const LONG: Span = Span::from_millis(128);
 
-/// Has the kernel spread what is sent over a long path, unless its congestion control does so by itself.
+/// Lets the kernel pace over a long path, unless the congestion control paces itself.
 pub(super) fn spread(stream: &TcpStream, profile: &settings::Leg) {
     let congestion = || socket::congestion(stream.as_fd()).unwrap_or_default();
     let path = || TcpInfo::read(stream.as_fd()).ok()?.min_rtt_us();
@@ -95,28 +93,31 @@ pub(super) fn spread(stream: &TcpStream, profile: &settings::Leg) {
         && !congestion().starts_with("bbr")
         && let Err(error) = socket::spread(stream.as_fd())
     {
-        tracing::debug!(%error, "what is sent cannot be spread over the round trip");
+        tracing::debug!(%error, "cannot pace the leg over the round trip");
     }
 }
 
-/// Whether a path of this round trip, in microseconds, is a long one.
+/// Whether a path with this round-trip time in microseconds is long.
 fn is_long(path: Option<u32>) -> bool {
     path.is_some_and(|us| Span::from_micros(us.into()) >= LONG)
 }
 
-/// Whether a leg's profile leaves its receive buffer and window to us.
+/// Whether a leg's profile leaves its receive buffer and window to this manager.
 pub(super) const fn leaves_receive(profile: &settings::Leg) -> bool {
     profile.socket.receive_buffer.is_none() && profile.socket.window_clamp.is_none()
 }
 
-/// The most that a buffer can be set to.
 fn most(limits: Limits) -> u64 {
     static PRIVILEGED: LazyLock<bool> = LazyLock::new(|| Capabilities::of_this_process().net_admin);
     if *PRIVILEGED { u64::MAX } else { limits.unprivileged }
 }
 
 impl Leg {
-    pub(super) fn new(stream: &Arc<TcpStream>, to: Option<SocketAddr>, open: &Open) -> Self {
+    pub(super) fn new(
+        stream: &Arc<TcpStream>,
+        to: Option<SocketAddr>,
+        open: &NewConnection,
+    ) -> Self {
         Self {
             stream: Arc::downgrade(stream),
             to,
@@ -127,8 +128,8 @@ impl Leg {
         }
     }
 
-    /// The profile is another one now: what that sets is its own.
-    pub(super) fn become_other(&mut self, open: &Open) {
+    /// Applies another profile; sizes that it sets are not managed.
+    pub(super) fn set_profile(&mut self, open: &NewConnection) {
         self.shared = [open.send, open.receive];
         self.given = [None; 2];
         self.widening.on_given_back();
@@ -138,7 +139,6 @@ impl Leg {
         &self.stream
     }
 
-    /// What this side was asked to have and has, where that is explicit.
     pub(super) const fn given(&self, side: Side) -> Option<(u64, u32)> {
         self.given[side as usize]
     }
@@ -151,13 +151,13 @@ impl Leg {
         self.widening.is_widened(side)
     }
 
-    /// Gives a buffer what was decided.
-    pub(super) fn apply(&mut self, change: Change, limits: &[Limits; 2]) -> Option<Refused> {
+    /// Applies the allocator's decision to a buffer.
+    pub(super) fn apply(&mut self, change: Change, limits: &[Limits; 2]) -> Option<SizeRefusal> {
         let Change { side, grant, .. } = change;
         match grant {
             Grant::Bytes(bytes) => self.set(side, counted(bytes).as_u64()),
             Grant::Automatic => {
-                // never smaller by being given back: what is queued may need it
+                // never smaller than now: queued bytes may need the space
                 let now = self.given[side as usize].take()?.1;
                 let size = limits[side as usize].first.max(u64::from(now));
                 self.release(side, size);
@@ -166,16 +166,16 @@ impl Leg {
         }
     }
 
-    /// Lets a buffer grow beyond the kernel's tuning where that stands in the way, or gives it back.
-    /// Answers what it may have then, all of it counted; `room` says whether so much more is there.
+    /// Lets a buffer grow where the kernel's tuning limit throttles the leg and there is `room`, or
+    /// gives it back to the kernel.
     pub(super) fn widen(
         &mut self,
         now: Time,
-        seen: &Seen,
+        seen: &LegReading,
         limits: &[Limits; 2],
         ceiling: u64,
         mut room: impl FnMut(u64) -> bool,
-    ) -> Option<Refused> {
+    ) -> Option<SizeRefusal> {
         let mut looked = seen.looked();
         let tuned = [limits[0].tuned, limits[1].tuned];
         if looked.send_size >= tuned[0] && self.holds_rate() {
@@ -191,7 +191,8 @@ impl Leg {
             match step {
                 Some(Widen::To(to)) => {
                     let to = to.as_u64().min(most(limits[side as usize]));
-                    // without the privilege more is not given, and asking would cut what tuning gave
+                    // without the privilege, the kernel grants no more, and a request would shrink
+                    // the tuned size
                     if to > size && room(to - size) {
                         refused = self.set(side, to).or(refused);
                         if self.given[side as usize]
@@ -211,7 +212,7 @@ impl Leg {
         refused
     }
 
-    /// Whether its congestion control is ours that holds a rate, which then is its pace.
+    /// Whether its congestion control is our rate holder, whose rate is then its pace.
     fn holds_rate(&self) -> bool {
         let congestion = |stream: &Arc<TcpStream>| socket::congestion(stream.as_fd());
         self.stream.upgrade().is_some_and(|stream| {
@@ -219,7 +220,7 @@ impl Leg {
         })
     }
 
-    /// Nobody uses it: what was widened is given back.
+    /// Gives widened buffers back, because the leg is idle.
     pub(super) fn rest(&mut self, limits: &[Limits; 2]) {
         self.idle = true;
         for side in Side::ALL {
@@ -231,30 +232,29 @@ impl Leg {
         self.widening.on_given_back();
     }
 
-    fn set(&mut self, side: Side, bytes: u64) -> Option<Refused> {
+    fn set(&mut self, side: Side, bytes: u64) -> Option<SizeRefusal> {
         let stream = self.stream.upgrade()?;
         let given = buffers::set(stream.as_fd(), side, bytes).ok()?;
         self.given[side as usize] = Some((bytes, given));
-        (u64::from(given) < bytes).then_some(Refused { side, given })
+        (u64::from(given) < bytes).then_some(SizeRefusal { side, given })
     }
 
     fn release(&self, side: Side, bytes: u64) {
         if let Some(stream) = self.stream.upgrade()
             && let Err(error) = buffers::release(stream.as_fd(), side, Some(bytes))
         {
-            // before Linux 5.14: it stays at the first size
-            tracing::debug!(%error, "a {side} buffer cannot be given back to the kernel");
+            // before Linux 5.14 the buffer keeps its initial size
+            tracing::debug!(%error, "cannot give a {side} buffer back to the kernel");
         }
     }
 }
 
-impl Seen {
-    /// As the allocator is told: in payload bytes.
-    pub(super) fn facts(&self) -> Facts {
+impl LegReading {
+    pub(super) fn facts(&self) -> ConnectionFacts {
         let Self { info, memory } = self;
         let micros = |n: u32| Span::from_micros(n.into());
         let unread = u64::from(memory.used(Side::Receive)) / OVERHEAD;
-        Facts {
+        ConnectionFacts {
             rtt: micros(info.rtt),
             rto: micros(info.rto),
             backoff: info.backoff.into(),
@@ -273,12 +273,12 @@ impl Seen {
         }
     }
 
-    fn looked(&self) -> Looked {
+    fn looked(&self) -> BufferSample {
         let Self { info, memory } = self;
         let half = memory.size(Side::Receive) / 2;
-        // the receiver's own estimate, where data comes in and nothing goes out to measure by
+        // the receiver's own estimate, for connections that only receive
         let rtt = if info.rcv_rtt > 0 { info.rcv_rtt } else { info.rtt };
-        Looked {
+        BufferSample {
             send_size: memory.size(Side::Send).into(),
             send_used: memory.used(Side::Send).into(),
             busy: Span::from_micros(info.busy_time.unwrap_or_default()),
@@ -300,26 +300,29 @@ mod tests {
     use super::*;
     use std::process::Command;
 
-    /// A receive buffer that stands in the way of 200 Mbit/s × 600 ms, looked at in this second.
-    fn in_the_way(stream: &TcpStream, second: u64) -> Seen {
+    /// A measurement in which the receive buffer throttles 200 Mbit/s × 600 ms, at this second.
+    fn in_the_way(stream: &TcpStream, second: u64) -> LegReading {
         let mut info = TcpInfo::read(stream.as_fd()).unwrap();
         let memory = buffers::memory(stream.as_fd()).unwrap();
         info.rcv_wnd = Some(memory.receive_buffer / 2);
         info.bytes_received = Some(second * 25_000_000);
         (info.rtt, info.rcv_rtt) = (600_000, 600_000);
         info.min_rtt = Some(600_000);
-        Seen { info, memory: Memory { receive_used: 0, ..memory } }
+        LegReading { info, memory: Memory { receive_used: 0, ..memory } }
     }
 
     const LOOKS: u64 = 8;
 
-    /// Some looks at a leg whose kernel is done with tuning; what its receive buffer was and is.
+    /// Measures a leg several times after the kernel's tuning ended; its receive buffer before and after.
     async fn widened(room: bool, limits: [Limits; 2]) -> (Leg, u64, u64) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _other) = (Arc::new(stream), listener.accept().await.unwrap());
-        let mut leg =
-            Leg::new(&stream, None, &Open { send: true, receive: true, ..Open::default() });
+        let mut leg = Leg::new(
+            &stream,
+            None,
+            &NewConnection { send: true, receive: true, ..NewConnection::default() },
+        );
         let size = || u64::from(buffers::memory(stream.as_fd()).unwrap().receive_buffer);
         let before = size();
         for second in 0..LOOKS {
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_room_nothing_is_widened_nor_said_to_be() {
+    async fn does_not_widen_without_room() {
         let most = Limits::of(Side::Receive).unprivileged;
         let (leg, before, after) = widened(false, limits(most)).await;
         assert!(!leg.is_widened(Side::Receive) && leg.given(Side::Receive).is_none());
@@ -346,12 +349,12 @@ mod tests {
         assert!(leg.is_widened(Side::Receive) && after > before, "{before} {after}");
     }
 
-    /// The capability is taken from a child of this test, so that the kernel itself says no.
+    /// A child of this test drops the capability, so that the kernel itself refuses.
     #[test]
-    fn without_the_privilege_it_goes_as_far_as_the_kernel_lets_everybody() {
+    fn widens_up_to_the_unprivileged_limit() {
         if Capabilities::of_this_process().net_admin {
             let test = std::env::current_exe().unwrap();
-            let name = "resources::leg::tests::without_the_privilege_it_goes_as_far_as_the_kernel_lets_everybody";
+            let name = "resources::leg::tests::widens_up_to_the_unprivileged_limit";
             let drop =
                 ["--bounding-set=-net_admin", "--inh-caps=-net_admin", "--ambient-caps=-all"];
             let ran = Command::new("setpriv").args(drop).arg(test).args(["--exact", name]).output();
@@ -362,8 +365,8 @@ mod tests {
                 }
                 Err(error) => panic!("setpriv cannot be run: {error}"),
             };
-            let said = String::from_utf8_lossy(&ran.stdout);
-            assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+            let text = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success() && text.contains("1 passed"), "{text}");
             return;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -375,7 +378,7 @@ mod tests {
         let (leg, before, after) = runtime.block_on(widened(true, real.map(tuned)));
         let most = real[Side::Receive as usize].unprivileged;
         if most > before {
-            // twice as much was wanted at each look but the first
+            // each measurement but the first wants twice as much
             assert_eq!(after, most.min(before << (LOOKS - 1)));
             assert!(leg.is_widened(Side::Receive));
         } else {

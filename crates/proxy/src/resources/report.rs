@@ -1,25 +1,24 @@
-//! What there is to see of it all.
+//! The status of buffers, idle connections and admission.
 
-use super::idle::Parked;
-use super::{Resources, Setup, State, leg};
-use crate::registry::locked;
-use crate::status::{
+use super::{ResourceSettings, Resources, State, leg};
+use crate::observe::status::{
     BuffersStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus, PressureStatus,
 };
-use ekiden_linux::clock;
-use ekiden_model::buffers::{Enough, Limit, Row, Scheme, Side, Why};
-use ekiden_model::pressure::Resource;
+use crate::resources::pool::IdleConnection;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::buffers::{DemandOrigin, Enough, Limit, Row, Scheme, Side};
+use ekiden_model::resources::overload::Resource;
 use ekiden_model::units::Bytes;
 
 impl Resources {
-    /// Buffers, idle connections, pressure.
     pub(crate) fn status(&self) -> (BuffersStatus, IdleStatus, PressureStatus) {
         let state = &mut *locked(&self.state);
         state.level();
         (state.buffers_status(), state.idle_status(), state.pressure_status())
     }
 
-    /// The buffers of a leg: demand, grant, what the kernel gave, and why.
+    /// The buffers of a leg: demand, grant, the kernel's answer, and reasons.
     pub(crate) fn explain(&self, leg: u64) -> Vec<GrantStatus> {
         let state = &*locked(&self.state);
         let rows = state.allocator.explain(leg);
@@ -27,18 +26,16 @@ impl Resources {
     }
 }
 
-/// In words; the partner's number is a leg's, which nobody outside knows.
-fn why(why: &Why) -> String {
+/// The reason in words. The partner's leg number means nothing outside.
+fn why(why: &DemandOrigin) -> String {
     match why {
-        Why::Rate { limit: Limit::Partner(leg), .. } => {
+        DemandOrigin::Rate { limit: Limit::Partner(leg), .. } => {
             why.to_string().replace(&format!("connection {leg}"), "the other leg")
         }
         _ => why.to_string(),
     }
 }
 
-/// The word of a scheme in the configuration.
-#[must_use]
 pub(crate) const fn scheme_name(scheme: Scheme) -> &'static str {
     match scheme {
         Scheme::Conventional => "fixed",
@@ -48,8 +45,8 @@ pub(crate) const fn scheme_name(scheme: Scheme) -> &'static str {
     }
 }
 
-impl Setup {
-    /// Who decides on sizes.
+impl ResourceSettings {
+    /// Who decides the sizes.
     fn mode(&self, explicit: bool) -> &'static str {
         match (self.buffers.scheme, explicit) {
             (Scheme::Conventional, _) => "fixed",
@@ -61,23 +58,23 @@ impl Setup {
 
 impl State {
     fn buffers_status(&self) -> BuffersStatus {
-        let told = self.allocator.snapshot();
+        let report = self.allocator.snapshot();
         let counted = |bytes: Bytes| leg::counted(bytes).as_u64();
         let budget = self.settings.buffers.budget;
         let sides = |is: fn(&leg::Leg, Side) -> bool| {
             let legs = self.legs.values().flat_map(|leg| Side::ALL.map(|side| is(leg, side)));
             legs.filter(|is| *is).count() as u64
         };
-        let explicit = self.allocator.config().enough == Enough::Demand || told.short;
+        let explicit = self.allocator.config().enough == Enough::Demand || report.short;
         BuffersStatus {
             scheme: scheme_name(self.settings.buffers.scheme).to_owned(),
             mode: self.settings.mode(explicit).to_owned(),
             budget: budget.map(Bytes::as_u64),
-            granted: counted(told.granted),
-            demand: counted(told.demand),
-            shortage: budget.map_or(0, |_| counted(told.shortage)),
-            queued: counted(told.queued),
-            shared: told.buffers.len() as u64,
+            granted: counted(report.granted),
+            demand: counted(report.demand),
+            shortage: budget.map_or(0, |_| counted(report.shortage)),
+            queued: counted(report.queued),
+            shared: report.buffers.len() as u64,
             explicit: sides(|leg, side| leg.given(side).is_some()),
             widened: sides(leg::Leg::is_widened),
             refused: self.counts.refused,
@@ -88,7 +85,7 @@ impl State {
         }
     }
 
-    /// Why the kernel gave less, and what would mend it.
+    /// Why the kernel granted less, and how to fix it.
     fn refusal(&self, side: Side, given: u32) -> String {
         let name = match side {
             Side::Send => "net.core.wmem_max",
@@ -105,9 +102,9 @@ impl State {
         let (mut clients, mut tunnels, mut pooled) = (0, 0, 0);
         for (_, parked, _) in self.register.iter() {
             *match parked {
-                Parked::Client { .. } => &mut clients,
-                Parked::Tunnel { .. } => &mut tunnels,
-                Parked::Origin { .. } => &mut pooled,
+                IdleConnection::Client { .. } => &mut clients,
+                IdleConnection::Tunnel { .. } => &mut tunnels,
+                IdleConnection::Origin { .. } => &mut pooled,
             } += 1;
         }
         let oldest = self
@@ -125,7 +122,7 @@ impl State {
     }
 
     fn pressure_status(&self) -> PressureStatus {
-        let level = |level: &ekiden_model::pressure::Level| LevelStatus {
+        let level = |level: &ekiden_model::resources::overload::Level| LevelStatus {
             resource: level.resource.to_string(),
             used: level.used,
             limit: level.max,
@@ -157,8 +154,8 @@ impl State {
         };
         let how = match (given, leg.is_widened(side)) {
             _ if !leg.is_shared(side) => "set by the leg's profile",
-            (_, true) => "widened beyond the kernel's tuning, which stood in the way",
-            (Some(_), _) => "given out of the budget",
+            (_, true) => "widened beyond the kernel's tuning limit, which throttled it",
+            (Some(_), _) => "granted from the budget",
             (None, _) => "tuned by the kernel",
         };
         let refused = given.filter(|(asked, given)| u64::from(*given) < *asked);

@@ -1,38 +1,36 @@
-//! What is asked of it all by the settings, in the terms of the values that decide.
+//! The settings in the terms of the model's components.
 
 use super::leg;
 use crate::settings::Settings;
-use ekiden_model::buffers::{Config, Enough, Policy, Scheme};
-use ekiden_model::idle::Config as IdleConfig;
-use ekiden_model::pressure::{AdmissionConfig, Pressure, Resource, Watermarks};
+use ekiden_model::resources::buffers::{Config, Enough, Policy, Scheme};
+use ekiden_model::resources::idle::Config as IdleConfig;
+use ekiden_model::resources::overload::{AdmissionConfig, Pressure, Resource, Watermarks};
 use ekiden_model::units::{Bytes, Share, Span};
 
-/// An idle buffer's least size in payload bytes: the kernel gives a send buffer no less than 4.5 KiB
-/// (SOCK_MIN_SNDBUF), 2,304 of them payload.
+/// The smallest idle buffer, payload: the kernel's least is 4.5 KiB (SOCK_MIN_SNDBUF), 2,304 of it
+/// payload.
 const IDLE_LEAST: Bytes = Bytes::kib(3);
 
-/// What is shared out of a budget: the kernel gives no leg less than 6.75 KiB, and a 32nd part is for those
-/// who come between two decisions and have no more.
+/// The part of the budget to divide: a 32nd is left for new legs, which get at least 6.75 KiB each.
 const fn shared_out(budget: Bytes) -> Bytes {
     Bytes::new(budget.as_u64() - budget.as_u64() / 32)
 }
 
-/// With room for all the pool is as good as endless.
+/// Without a budget, the pool is practically unlimited.
 const ENDLESS: Bytes = Bytes::new(1 << 60);
 
-/// Connections are counted one by one, so no slack is needed: as many idle ones are kept as fit.
+/// Connections are checked at each admission, so they need no slack: as many idle ones are kept as fit.
 const WHEN_FULL: Watermarks = Watermarks { high: Share::ALL, low: Share::ALL };
 
-/// What is asked of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Setup {
+pub(super) struct ResourceSettings {
     pub(super) buffers: crate::settings::Buffers,
     pub(super) pressure: crate::settings::Pressure,
     pub(super) pool: crate::settings::Pool,
     pub(super) connections: u64,
 }
 
-impl Setup {
+impl ResourceSettings {
     pub(super) fn of(settings: &Settings) -> Self {
         Self {
             buffers: settings.buffers,
@@ -46,7 +44,7 @@ impl Setup {
         self.buffers.scheme >= Scheme::Connections
     }
 
-    /// Of the allocator; `automatic` says whether the kernel is left to tune while there is enough.
+    /// The allocator's; `automatic` leaves tuning to the kernel while memory suffices.
     pub(super) fn allocator(&self, automatic: bool) -> Config {
         let buffers = &self.buffers;
         let policy = match buffers.scheme {
@@ -68,7 +66,7 @@ impl Setup {
 
     pub(super) fn idle(&self) -> IdleConfig {
         let shrinks = self.buffers.scheme == Scheme::Shrinking;
-        // who keeps an idle connection keeps its time as well
+        // the pool has its own expiry
         IdleConfig { persist: Span::MAX, halve_every: shrinks.then_some(Span::from_secs(1)) }
     }
 

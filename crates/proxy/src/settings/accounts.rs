@@ -1,22 +1,20 @@
 //! `[accounts]`.
 
+use super::Pattern;
 use std::path::PathBuf;
 
-/// Households: whether there are any, where they are kept, and who has to be one.
+/// Whether accounts are enabled, where they are stored, and who needs one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accounts {
-    /// Whether clients are looked up. Default false.
+    /// Whether accounts are enabled. Default false.
     pub enabled: bool,
-    /// Whether everybody has to be a known household; else those whom the rules admit may come in without.
-    /// Default true.
+    /// Whether every client needs an account; otherwise the rules may admit clients without one. Default true.
     pub required: bool,
-    /// Whether passwords are taken from beyond this machine over connections that others can read. Default
-    /// false.
+    /// Whether remote clients may send passwords in cleartext. Default false.
     pub cleartext: bool,
-    /// An address of PostgreSQL; `None`: SQLite in `state`.
+    /// A PostgreSQL URL; `None`: SQLite in `state`.
     pub database: Option<String>,
-    /// The folder of the embedded database and of what was used; `None`: where this machine keeps such
-    /// things.
+    /// The folder of the embedded database and the usage journal; `None`: the system's usual place.
     pub state: Option<PathBuf>,
 }
 
@@ -24,4 +22,17 @@ impl Default for Accounts {
     fn default() -> Self {
         Self { enabled: false, required: true, cleartext: false, database: None, state: None }
     }
+}
+
+/// An account, as the access rules and the log see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownAccount {
+    /// Its number, which no other account ever gets.
+    pub id: i64,
+    /// Its name, for logs.
+    pub name: String,
+    /// Allowed destinations; empty: all that the rules allow.
+    pub allow: Vec<Pattern>,
+    /// Denied destinations; checked before `allow`.
+    pub deny: Vec<Pattern>,
 }

@@ -1,69 +1,67 @@
-//! What may be taken of what runs out: socket buffers, places, the pool of idle connections, the cache.
+//! Limits on scarce resources: socket buffers, connections, the pool of idle connections, the cache.
 
-use ekiden_model::buffers::{Excess, Scheme};
+use ekiden_model::resources::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Share, Span};
 use std::path::PathBuf;
 
-/// Socket buffers. All sizes are as the kernel counts them (`rb` and `tb` of `ss -tm`), packet headers
-/// included: twice the payload they hold.
+/// Socket buffers. Sizes are the kernel's (`rb` and `tb` of `ss -tm`): twice the payload they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// What the send and receive buffers of all connections together may have. Default `None`: the
-    /// kernel tunes each, bounded by `tcp_mem`, which it does well while memory is not scarce.
+    /// The budget for all buffers together. Default `None`: the kernel tunes each within `tcp_mem`,
+    /// which works well while memory is not scarce.
     pub budget: Option<Bytes>,
-    /// What is managed, as in the study's schemes 1 to 4. Default [`Scheme::Shrinking`].
+    /// The management scheme, 1 to 4 of the buffer study. Default [`Scheme::Shrinking`].
     pub scheme: Scheme,
-    /// How what is left is divided among those who need more than their fair share. Default in
-    /// proportion to need.
+    /// How the rest is divided among buffers that need more than their fair share. Default by need.
     pub excess: Excess,
-    /// What a buffer has before its need is known, and every buffer in scheme 1. Default 32 KiB.
+    /// The size of a buffer before its need is known, and of every buffer in scheme 1. Default 32 KiB.
     pub initial: Bytes,
-    /// No buffer is smaller than so many segments, except idle ones. Default 2.
+    /// The smallest buffer in segments, except for idle connections. Default 2.
     pub floor: u16,
-    /// No buffer is made larger. Default 64 MiB, enough for 200 Mbit/s over 600 ms and some.
+    /// The largest buffer. Default 64 MiB, more than 200 Mbit/s over 600 ms need.
     pub ceiling: Bytes,
     /// Between two divisions. Default 1 s.
     pub tick: Span,
 }
 
-/// When newcomers are more than there is room for.
+/// Overload: more clients than there is room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pressure {
-    /// Above this share of descriptors, socket memory, own memory or ports, resources are low: idle
-    /// connections are closed. Default 95 %.
+    /// Above this share of descriptors, socket or own memory, or ports, idle connections are
+    /// closed. Default 95 %.
     pub high: Share,
-    /// Until no more than this share is in use. Default 90 %.
+    /// Idle connections are closed until usage falls to this share. Default 90 %.
     pub low: Share,
-    /// The most newcomers that wait for room; more are refused at once. Default 1,024.
+    /// The most clients that wait for room; more are rejected at once. Default 1,024.
     pub waiting: u32,
-    /// How long one waits before it is refused. Default 10 s.
+    /// How long a client waits before it is rejected. Default 10 s.
     pub patience: Span,
-    /// A CONNECT or SOCKS tunnel on which nothing moved for so long counts as idle and may be closed to
-    /// make room. Default `None`: tunnels are never closed for others.
+    /// A CONNECT or SOCKS tunnel silent for this long may be closed to make room. Default `None`:
+    /// never.
     pub silent_tunnel: Option<Span>,
 }
 
-/// Connections to origin servers and HTTP proxies that are kept for the next request.
+/// Idle connections to origin servers and HTTP proxies, kept for the next request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// The most that are kept. Default 1,024.
+    /// The most connections. Default 1,024.
     pub connections: u32,
-    /// Of those, to one destination by one way. Default 16.
+    /// The most connections to one destination over one route. Default 16.
     pub per_destination: u32,
-    /// How long one is kept. Default 15 s, well below the patience of common servers.
+    /// How long a connection is kept. Default 15 s, well below the keep-alive time of common servers.
     pub idle: Span,
 }
 
 /// The HTTP cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
-    /// What is kept in memory, heads and bookkeeping included. Default `None`: no cache.
+    /// Memory for responses, heads and bookkeeping included. Default `None`: no cache.
     pub memory: Option<Bytes>,
-    /// What is kept on disk beside. Default `None`: nothing.
+    /// Disk space for responses. Default `None`: no disk.
     pub disk: Option<Bytes>,
-    /// Where. A folder of its own.
+    /// The cache's own folder.
     pub directory: Option<PathBuf>,
-    /// The largest body that is kept. Default 4 MiB.
+    /// The largest body to cache. Default 4 MiB.
     pub largest: Bytes,
 }
 

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-/// A certificate for the doors. With it, clients may begin with TLS on the same port.
+/// The certificate for clients. With it, clients may begin with TLS on the same port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// PEM: the certificate, and those between it and whom clients trust. `None`: no TLS.
+    /// PEM: the certificate with its chain. `None`: no TLS.
     pub certificate: Option<PathBuf>,
-    /// PEM: its key.
+    /// PEM: its private key.
     pub key: Option<PathBuf>,
 }

@@ -2,16 +2,16 @@
 
 use ekiden_model::units::Span;
 
-/// How much of it there may be. Each association takes the places of two connections.
+/// Limits on UDP associations. Each association counts as two connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Udp {
-    /// Associations at once; 0 refuses them all. Default 256.
+    /// The most associations at once; 0 refuses all. Default 256.
     pub associations: u32,
-    /// Destinations of one association that may answer; beyond, the one spoken to longest ago is forgotten.
+    /// Destinations of an association that may answer; the least recently used is forgotten.
     /// Default 256.
     pub destinations: u32,
-    /// Nothing came and nothing went for so long: the association ends; nothing was sent to a destination:
-    /// it is forgotten. Default 5 min, as RFC 4787 (REQ-5) recommends to address translators.
+    /// Silence after which an association ends or a destination is forgotten. Default 5 min (RFC
+    /// 4787, REQ-5).
     pub idle: Span,
 }
 

@@ -40,7 +40,7 @@ pub enum End {
 
 /// What one end saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct EndReport {
     pub bytes: Vec<u8>,
     /// `None` for an end that closed without reading on.
     pub end: Option<End>,
@@ -84,11 +84,11 @@ impl Settled {
 }
 
 /// The end that ends the connection.
-pub fn ender(stream: TcpStream, how: How, when: When, settled: &Settled) -> Seen {
+pub fn ender(stream: TcpStream, how: How, when: When, settled: &Settled) -> EndReport {
     let mut stream = patient(stream);
     let mut bytes = Vec::new();
     match when {
-        // a reset at once might be told as «cannot connect», which is as true
+        // a reset at once might be told as "cannot connect", which is as true
         When::Before if how == How::Rst => settled.meet(),
         When::Before => {}
         When::During => {
@@ -103,21 +103,21 @@ pub fn ender(stream: TcpStream, how: How, when: When, settled: &Settled) -> Seen
         }
     }
     match how {
-        How::Fin => Seen { bytes, end: None, refused: None },
+        How::Fin => EndReport { bytes, end: None, refused: None },
         How::Rst => {
             reset_on_close(&stream);
-            Seen { bytes, end: None, refused: None }
+            EndReport { bytes, end: None, refused: None }
         }
         How::Half => {
             stream.shutdown(Shutdown::Write).unwrap();
             let end = read_to_end(&mut stream, &mut bytes);
-            Seen { bytes, end: Some(end), refused: None }
+            EndReport { bytes, end: Some(end), refused: None }
         }
     }
 }
 
 /// The end to which it happens.
-pub fn other(stream: TcpStream, how: How, when: When, settled: &Settled) -> Seen {
+pub fn other(stream: TcpStream, how: How, when: When, settled: &Settled) -> EndReport {
     let mut stream = patient(stream);
     let mut bytes = Vec::new();
     let mut rest: &[u8] = &[];
@@ -142,12 +142,12 @@ pub fn other(stream: TcpStream, how: How, when: When, settled: &Settled) -> Seen
     match how {
         How::Rst => {
             let end = read_to_end(&mut stream, &mut bytes);
-            Seen { bytes, end: Some(end), refused: None }
+            EndReport { bytes, end: Some(end), refused: None }
         }
         How::Fin => {
             let end = read_to_end(&mut stream, &mut bytes);
             let refused = write_until_refused(&mut stream);
-            Seen { bytes, end: Some(end), refused: Some(refused) }
+            EndReport { bytes, end: Some(end), refused: Some(refused) }
         }
         How::Half if when == When::During => {
             // still sending while the end of the other direction comes
@@ -155,12 +155,12 @@ pub fn other(stream: TcpStream, how: How, when: When, settled: &Settled) -> Seen
                 scope.spawn(|| (&stream).write_all(rest).unwrap());
                 read_to_end(&mut &stream, &mut bytes)
             });
-            Seen { bytes, end: Some(end), refused: None }
+            EndReport { bytes, end: Some(end), refused: None }
         }
         How::Half => {
             let end = read_to_end(&mut stream, &mut bytes);
             stream.write_all(rest).unwrap();
-            Seen { bytes, end: Some(end), refused: None }
+            EndReport { bytes, end: Some(end), refused: None }
         }
     }
 }

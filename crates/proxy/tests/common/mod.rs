@@ -1,20 +1,21 @@
-//! What the tests of relaying share: relays in a row, the doors to them, and bytes to send through.
+//! What the tests of relaying share: relays in a row, the protocols that clients speak, and bytes to send through.
 #![allow(dead_code, unreachable_pub)] // each test program uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
 
 pub mod ends;
+pub mod wire;
 
 use ekiden_model::units::Span;
-use ekiden_proxy::settings::{Budgets, Leg, Movement, Route, Settings, Upstream, UpstreamProtocol};
-use ekiden_proxy::status::BudgetStatus;
+use ekiden_proxy::observe::status::BudgetStatus;
+use ekiden_proxy::settings::{Budgets, CopyMode, Leg, Route, Settings, Upstream, UpstreamProtocol};
 use ekiden_proxy::{Server, Stopped};
 use ekiden_tunnel::core::Terms;
-use ekiden_tunnel::trust::{self, Kind, Store, Token};
+use ekiden_tunnel::trust::{self, PeerKind, Store, Token};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// Nothing here takes so long; it keeps a failing test from hanging.
@@ -22,15 +23,16 @@ pub const LONG: Duration = Duration::from_secs(60);
 
 /// How a client asks for its tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Door {
+pub enum TunnelProtocol {
     Connect,
     Socks5,
     Socks4a,
 }
 
-pub const DOORS: [Door; 3] = [Door::Connect, Door::Socks5, Door::Socks4a];
+pub const TUNNEL_PROTOCOLS: [TunnelProtocol; 3] =
+    [TunnelProtocol::Connect, TunnelProtocol::Socks5, TunnelProtocol::Socks4a];
 
-impl Door {
+impl TunnelProtocol {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -102,9 +104,9 @@ pub fn reset_on_close(stream: &TcpStream) {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
 
-pub fn settings(movement: Movement) -> Settings {
+pub fn settings(movement: CopyMode) -> Settings {
     let mut settings = Settings { listen: vec![([127, 0, 0, 1], 0).into()], ..Settings::default() };
-    settings.relay.movement = movement;
+    settings.relay.copy_mode = movement;
     settings.access.allow_destinations = vec!["127.0.0.0/8".parse().unwrap()];
     settings
 }
@@ -119,12 +121,12 @@ fn join(settings: &mut Settings, folder: &Path, nth: usize) {
     let rate = "1 Gbit/s".parse().unwrap();
     let terms = Terms::new(rate, rate);
     let secret = trust::random().unwrap();
-    let kind = Kind::Invited { invitation: trust::hash(&secret).into() };
-    store(nth).add(trust::Relay { name: "before".to_owned(), kind, terms }).unwrap();
+    let kind = PeerKind::Invited { invitation: trust::hash(&secret).into() };
+    store(nth).add(trust::Peer { name: "before".to_owned(), kind, terms }).unwrap();
     let fingerprint = store(nth).credentials().unwrap().fingerprint();
     let token =
         Token { address: address.to_string(), fingerprint, secret, send: rate, receive: rate };
-    store(nth + 1).add(token.relay("next".to_owned())).unwrap();
+    store(nth + 1).add(token.peer("next".to_owned())).unwrap();
 }
 
 /// Relays in a row, the first of which the client speaks to.
@@ -224,7 +226,7 @@ impl Row {
                 (used.len() + status.connections.len() > 0)
                     .then(|| format!("{used:?} {:?}", status.connections))
             };
-            wait_for(
+            wait_until(
                 || left().is_none(),
                 || format!("left behind: {}", left().unwrap_or_default()),
             );
@@ -241,13 +243,9 @@ impl Drop for Row {
     }
 }
 
-/// Waits for something that is bound to come; panics with `why` when it does not.
-pub fn wait_for(mut happened: impl FnMut() -> bool, why: impl Fn() -> String) {
-    let end = Instant::now() + LONG;
-    while !happened() {
-        assert!(Instant::now() < end, "{}", why());
-        std::thread::sleep(Duration::from_millis(2));
-    }
+/// Waits for a state that must come; panics with `why` when it does not.
+pub fn wait_until(mut reached: impl FnMut() -> bool, why: impl Fn() -> String) {
+    ekiden_testkit::eventually_or(why, || reached().then_some(()));
 }
 
 /// Open descriptors of this process.

@@ -20,15 +20,15 @@ impl Drop for Process {
 /// A SOCKS5 server that asks for this user and password.
 fn microsocks(user: &str, password: &str) -> Option<(Process, SocketAddr)> {
     let address = crate::upstream::refusing();
-    let port = address.port().to_string();
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
     let mut command = Command::new("microsocks");
-    command.args(["-i", "127.0.0.1", "-p", &port, "-u", user, "-P", password]);
+    command.args(["-i", &host, "-p", &port, "-u", user, "-P", password]);
     let Ok(child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
         skip("microsocks is not installed: apt-get install microsocks");
         return None;
     };
     let process = Process(child);
-    eventually(|| TcpStream::connect(address).ok());
+    eventually("the listener", || TcpStream::connect(address).ok());
     Some((process, address))
 }
 
@@ -40,7 +40,7 @@ fn by(protocol: &str, at: SocketAddr, credentials: Option<(&str, &str)>) -> Rela
 }
 
 #[test]
-fn a_socks5_password_is_sent_and_its_refusal_told() {
+fn sends_a_socks5_password_and_reports_its_refusal() {
     let Some((_process, at)) = microsocks("ship", "anchor: 100%") else { return };
     let server = echo();
     let relay = by("socks5", at, Some(("ship", "anchor: 100%")));
@@ -85,7 +85,7 @@ fn basic_proxy(wanted: &'static str) -> SocketAddr {
 }
 
 #[test]
-fn a_basic_password_is_sent_and_its_refusal_told() {
+fn sends_a_basic_password_and_reports_its_refusal() {
     // ship:anchor: 100%, RFC 7617
     let at = basic_proxy("c2hpcDphbmNob3I6IDEwMCU=");
     let relay = by("http", at, Some(("ship", "anchor: 100%")));
@@ -124,7 +124,7 @@ fn two_hops_of_either_protocol() {
 }
 
 #[test]
-fn what_the_far_end_says_early_is_not_lost() {
+fn keeps_early_bytes_of_the_far_end() {
     for (protocol, text) in [
         ("http", &b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0-early"[..]),
         ("http", b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\n\r\nSSH-2.0-early"),

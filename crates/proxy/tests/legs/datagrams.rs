@@ -4,8 +4,8 @@ use crate::harness::*;
 use crate::name_server::{NameServer, addresses};
 use crate::upstream;
 use ekiden_model::units::Span;
+use ekiden_proxy::observe::status::UdpStatus;
 use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Rule, Settings, Udp};
-use ekiden_proxy::status::UdpStatus;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Client {
         let mut buffer = vec![0; 65_536];
         let (n, from) = self.udp.recv_from(&mut buffer).unwrap();
         assert_eq!(from, self.port);
-        let (to, at) = ekiden_proxy::socks::read_datagram(&buffer[..n]).unwrap();
+        let (to, at) = ekiden_proxy::wire::socks::read_datagram(&buffer[..n]).unwrap();
         let from = to.to_string().parse().unwrap();
         (from, buffer[at..n].to_vec())
     }
@@ -81,7 +81,7 @@ impl Client {
 }
 
 fn head(to: SocketAddr) -> Vec<u8> {
-    ekiden_proxy::socks::write_datagram_head(to)
+    ekiden_proxy::wire::socks::write_datagram_head(to)
 }
 
 fn named(name: &str, port: u16) -> Vec<u8> {
@@ -141,7 +141,7 @@ fn speaks(client: &Client, server: &Server) -> SocketAddr {
 }
 
 #[test]
-fn datagrams_go_there_and_back_and_end_with_the_connection() {
+fn datagrams_flow_both_ways_until_the_connection_ends() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("access");
     let relay = with(|settings| {
@@ -160,8 +160,9 @@ fn datagrams_go_there_and_back_and_end_with_the_connection() {
         assert!(client.receive().1 == payload);
     }
     // counted once it is sent
-    eventually(|| (counts(&relay).datagrams_down == 3).then_some(()));
-    let connection = eventually(|| Some(relay.relayed()).filter(|one| one.bytes_down > 6));
+    wait_for("counts(&relay).datagrams_down == 3", || counts(&relay).datagrams_down == 3);
+    let connection =
+        eventually("the answer's bytes", || Some(relay.relayed()).filter(|one| one.bytes_down > 6));
     assert_eq!((connection.protocol.as_str(), connection.state.as_str()), ("udp", "relaying"));
     assert_eq!((connection.bytes_up, connection.bytes_down), (40_003, 40_006));
     assert_eq!(connection.destination, Some(format!("UDP at {}", client.port)));
@@ -169,16 +170,16 @@ fn datagrams_go_there_and_back_and_end_with_the_connection() {
     assert_eq!((status.associations, status.datagrams_up, status.datagrams_down), (1, 3, 3));
     let Client { tcp, udp, port } = client;
     drop(tcp);
-    eventually(|| (counts(&relay).associations == 0).then_some(()));
+    wait_for("counts(&relay).associations == 0", || counts(&relay).associations == 0);
     // the port is gone
     udp.connect(port).unwrap();
-    eventually(|| {
+    eventually("the state", || {
         let _ = udp.send(b"x");
         std::thread::sleep(Duration::from_millis(5));
         matches!(udp.send(b"x"), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
             .then_some(())
     });
-    let line = eventually(|| {
+    let line = eventually("the state", || {
         Some(std::fs::read_to_string(&log).ok()?).filter(|text| text.ends_with('\n'))
     });
     let line: serde_json::Value = serde_json::from_str(&line).unwrap();
@@ -211,7 +212,7 @@ fn ipv6_on_both_sides() {
 }
 
 #[test]
-fn names_are_resolved_here_and_stay_what_they_were() {
+fn resolves_names_once_per_association() {
     let names = NameServer::start(&[
         ("there.example", addresses(&["127.0.0.1"]), addresses(&[])),
         ("inside.example", addresses(&["10.0.0.1"]), addresses(&[])),
@@ -225,7 +226,7 @@ fn names_are_resolved_here_and_stay_what_they_were() {
         let to = vec![Pattern { host: private, ports: None }];
         let (from, allow_destinations) = (vec![], vec![]);
         settings.access.rules =
-            vec![Rule { from, relays: vec![], to, allow: false, allow_destinations }];
+            vec![Rule { from, peers: vec![], to, allow: false, allow_destinations }];
     });
     let (client, server) = (Client::of(&relay), Server::new());
     for n in 0..3 {
@@ -240,15 +241,15 @@ fn names_are_resolved_here_and_stay_what_they_were() {
     client.send_raw(&named("both.example", server.at().port()));
     server.receive();
     client.send_raw(&named("inside.example", 53));
-    eventually(|| (counts(&relay).refused == 1).then_some(()));
+    wait_for("counts(&relay).refused == 1", || counts(&relay).refused == 1);
     client.send_raw(&named("nowhere.example", 53));
-    eventually(|| (counts(&relay).undelivered == 1).then_some(()));
-    eventually(|| (counts(&relay).datagrams_up == 4).then_some(()));
-    eventually(|| (relay.relayed().bytes_up == 3).then_some(()));
+    wait_for("counts(&relay).undelivered == 1", || counts(&relay).undelivered == 1);
+    wait_for("counts(&relay).datagrams_up == 4", || counts(&relay).datagrams_up == 4);
+    wait_for("relay.relayed().bytes_up == 3", || relay.relayed().bytes_up == 3);
 }
 
 #[test]
-fn an_address_that_does_not_answer_is_followed_by_the_next() {
+fn tries_the_next_address_when_one_does_not_answer() {
     let names =
         NameServer::start(&[("both.example", addresses(&["127.0.0.1"]), addresses(&["::1"]))]);
     let relay = with(|settings| settings.dns.servers = vec![names.address]);
@@ -256,7 +257,7 @@ fn an_address_that_does_not_answer_is_followed_by_the_next() {
     let (client, server) = (Client::of(&relay), Server::new());
     let datagram = [&named("both.example", server.at().port())[..], b"x"].concat();
     server.0.set_read_timeout(Some(SILENCE)).unwrap();
-    let from = eventually(|| {
+    let from = eventually("the state", || {
         client.send_raw(&datagram);
         Some(server.0.recv_from(&mut [0; 9]).ok()?.1)
     });
@@ -277,7 +278,7 @@ fn rules_and_special_addresses_hold_for_datagrams() {
     let port = server.at().port();
     let rule = Rule {
         from: vec![],
-        relays: vec![],
+        peers: vec![],
         to: vec![Pattern { host: denied, ports: Some((port, port)) }],
         allow: false,
         allow_destinations: vec![],
@@ -290,18 +291,18 @@ fn rules_and_special_addresses_hold_for_datagrams() {
     for to in [relay.address.to_string(), "169.254.169.254:53".into(), "224.0.0.251:5353".into()] {
         client.send(to.parse().unwrap(), b"x");
     }
-    eventually(|| (counts(&relay).refused == 4).then_some(()));
+    wait_for("counts(&relay).refused == 4", || counts(&relay).refused == 4);
     server.hears_nothing();
     // loopback, where it was not opened
     let closed = with(|settings| settings.access.allow_destinations = vec![]);
     let client = Client::of(&closed);
     client.send(server.at(), b"x");
-    eventually(|| (counts(&closed).refused == 1).then_some(()));
+    wait_for("counts(&closed).refused == 1", || counts(&closed).refused == 1);
     server.hears_nothing();
 }
 
 #[test]
-fn fragments_and_what_is_no_datagram_of_socks_are_dropped() {
+fn drops_fragments_and_malformed_datagrams() {
     let (relay, server) = (with(|_| {}), Server::new());
     let client = Client::of(&relay);
     let good = head(server.at());
@@ -312,26 +313,26 @@ fn fragments_and_what_is_no_datagram_of_socks_are_dropped() {
     }
     client.send_raw(&good[..9]);
     client.send_raw(&[]);
-    eventually(|| (counts(&relay).malformed == 7).then_some(()));
+    wait_for("counts(&relay).malformed == 7", || counts(&relay).malformed == 7);
     speaks(&client, &server);
-    eventually(|| (counts(&relay).datagrams_up == 1).then_some(()));
+    wait_for("counts(&relay).datagrams_up == 1", || counts(&relay).datagrams_up == 1);
 }
 
 #[test]
-fn strangers_are_not_heard_on_either_side() {
+fn drops_datagrams_from_strangers_on_both_sides() {
     let (relay, server) = (with(|_| {}), Server::new());
     let client = Client::of(&relay);
     // before the client has spoken, somebody else on another address
     let stranger = socket([127, 0, 0, 2].into());
     let datagram = [&head(server.at())[..], b"x"].concat();
     stranger.send_to(&datagram, client.port).unwrap();
-    eventually(|| (counts(&relay).foreign == 1).then_some(()));
+    wait_for("counts(&relay).foreign == 1", || counts(&relay).foreign == 1);
     let outside = speaks(&client, &server);
     // afterwards another port of the client's own address, too
     for stranger in [&stranger, &socket([127, 0, 0, 1].into())] {
         stranger.send_to(&datagram, client.port).unwrap();
     }
-    eventually(|| (counts(&relay).foreign == 3).then_some(()));
+    wait_for("counts(&relay).foreign == 3", || counts(&relay).foreign == 3);
     server.hears_nothing();
     // who was not spoken to does not reach the client, on the same address neither
     for stranger in [stranger, socket(server.at().ip())] {
@@ -347,7 +348,7 @@ fn strangers_are_not_heard_on_either_side() {
 }
 
 #[test]
-fn who_was_spoken_to_longest_ago_is_forgotten_first() {
+fn forgets_the_least_recently_used_destination() {
     let relay = with(|settings| settings.udp.destinations = 2);
     let client = Client::of(&relay);
     let servers = [Server::new(), Server::new(), Server::new()];
@@ -364,7 +365,7 @@ fn silence_ends_an_association() {
     let (mut client, server) = (Client::of(&relay), Server::new());
     speaks(&client, &server);
     assert_eq!(client.tcp.read(&mut [0]).unwrap(), 0);
-    eventually(|| (counts(&relay).associations == 0).then_some(()));
+    wait_for("counts(&relay).associations == 0", || counts(&relay).associations == 0);
 }
 
 /// The reply to an association that is not to be.
@@ -373,7 +374,7 @@ fn refused(settings: Settings) -> u8 {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_reason() {
+fn refuses_associations_with_a_reason() {
     let off = Settings { udp: Udp { associations: 0, ..Udp::default() }, ..settings() };
     assert_eq!(refused(off), 7);
     // every route goes through a proxy, which carries none
@@ -392,28 +393,28 @@ fn what_cannot_be_is_refused_with_its_reason() {
     let relay = Relay::start(through);
     let client = Client::of(&relay);
     client.send(server.at(), b"x");
-    eventually(|| (counts(&relay).refused == 1).then_some(()));
+    wait_for("counts(&relay).refused == 1", || counts(&relay).refused == 1);
     server.hears_nothing();
     speaks(&client, &Server::new());
 }
 
 #[test]
-fn there_are_as_many_as_there_may_be() {
+fn limits_associations() {
     let relay = with(|settings| settings.udp.associations = 1);
     let first = Client::of(&relay);
     assert_eq!(ask(relay.address).0, 1);
     drop(first);
-    eventually(|| (ask(relay.address).0 == 0).then_some(()));
+    wait_for("ask(relay.address).0 == 0", || ask(relay.address).0 == 0);
     // each has the places of two connections
     let relay = with(|settings| settings.budgets.connections = 3);
     let first = Client::of(&relay);
     assert_eq!(ask(relay.address).0, 1);
     drop(first);
-    eventually(|| (ask(relay.address).0 == 0).then_some(()));
+    wait_for("ask(relay.address).0 == 0", || ask(relay.address).0 == 0);
 }
 
 #[test]
-fn an_idle_connection_gives_way_to_an_association() {
+fn evicts_an_idle_connection_for_an_association() {
     let relay = with(|settings| {
         settings.budgets.connections = 2;
         settings.pool.connections = 0;
@@ -427,7 +428,7 @@ fn an_idle_connection_gives_way_to_an_association() {
     read_head(&mut origin);
     origin.write_all(b"HTTP/1.1 204 -\r\n\r\n").unwrap();
     read_head(&mut idle);
-    eventually(|| (relay.status().idle.clients == 1).then_some(()));
+    wait_for("relay.status().idle.clients == 1", || relay.status().idle.clients == 1);
     let client = Client::of(&relay);
     speaks(&client, &Server::new());
     assert_eq!(idle.read(&mut [0]).unwrap(), 0);
@@ -436,7 +437,7 @@ fn an_idle_connection_gives_way_to_an_association() {
 #[test]
 fn the_leg_s_source_is_the_source_of_datagrams() {
     let relay = with(|settings| {
-        let socket = ekiden_linux::options::SocketOptions {
+        let socket = ekiden_linux::sockets::options::SocketOptions {
             source: Some([127, 0, 0, 9].into()),
             ..Default::default()
         };
@@ -447,5 +448,5 @@ fn the_leg_s_source_is_the_source_of_datagrams() {
     assert_eq!(outside.ip(), IpAddr::from([127, 0, 0, 9]));
     // which is of one family
     client.send("[::1]:9".parse().unwrap(), b"x");
-    eventually(|| (counts(&relay).undelivered == 1).then_some(()));
+    wait_for("counts(&relay).undelivered == 1", || counts(&relay).undelivered == 1);
 }

@@ -4,8 +4,8 @@
 use crate::harness::*;
 use crate::upstream::{Script, add, refusing, scripted};
 use ekiden_model::units::Span;
+use ekiden_proxy::observe::status::UpstreamStatus;
 use ekiden_proxy::settings::Settings;
-use ekiden_proxy::status::UpstreamStatus;
 use std::sync::atomic::Ordering::SeqCst;
 
 fn through(chains: &[&[&str]], hops: &[(&str, &str, std::net::SocketAddr)]) -> Settings {
@@ -27,7 +27,7 @@ const FORBIDDEN: &[u8] = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 const BAD_GATEWAY: &[u8] = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n";
 
 #[test]
-fn whatever_an_upstream_does_the_next_chain_is_used() {
+fn any_upstream_failure_leads_to_the_next_chain() {
     let say = |text| Some(Script::Say(text));
     // protocol, what it does, words in its status, whether it rests
     let cases = [
@@ -74,7 +74,7 @@ fn whatever_an_upstream_does_the_next_chain_is_used() {
 }
 
 #[test]
-fn what_rests_comes_last_and_is_tried_when_nothing_else_is_left() {
+fn chains_in_backoff_come_last() {
     let (first, firsts) = scripted(Script::Close);
     let (second, seconds) = scripted(Script::Close);
     let hops = [("first", "http", first), ("second", "http", second)];
@@ -89,18 +89,20 @@ fn what_rests_comes_last_and_is_tried_when_nothing_else_is_left() {
         // both rest, and both are tried all the same
         assert_eq!((firsts.load(SeqCst), seconds.load(SeqCst)), (nth, nth));
         // counted when the connection is over, which is after its last byte
-        eventually(|| (relay.status().totals.failed == nth as u64).then_some(()));
+        wait_for("relay.status().totals.failed == nth as u64", || {
+            relay.status().totals.failed == nth as u64
+        });
     }
 }
 
 #[test]
-fn a_rest_doubles_with_each_failure_and_a_success_ends_it() {
+fn backoff_doubles_with_each_failure_and_ends_with_a_success() {
     let address = refusing();
     let hops = [("only", "http", address)];
     let relay = Relay::start(through(&[&["only"]], &hops));
     let server = echo();
     // tried until it failed twice: the second time after the first rest
-    let failing = eventually(|| {
+    let failing = eventually("the state", || {
         refusal(relay.address, server);
         Some(upstream(&relay, "only")).filter(|upstream| upstream.failures == 2)
     });
@@ -116,7 +118,7 @@ fn a_rest_doubles_with_each_failure_and_a_success_ends_it() {
 }
 
 #[test]
-fn a_hop_that_cannot_reach_the_next_makes_its_chain_rest_and_no_other() {
+fn a_broken_hop_backs_off_its_own_chain_only() {
     let far = refusing();
     let near = Relay::start(settings());
     let hops = [("near", "http", near.address), ("far", "socks5", far)];
@@ -127,16 +129,16 @@ fn a_hop_that_cannot_reach_the_next_makes_its_chain_rest_and_no_other() {
         assert!(head.contains(" 200 ") && echoes(&mut stream), "{head}");
         assert_eq!(relay.relayed().through, ["near"]);
         // the second time the broken chain was not tried first
-        eventually(|| (near.status().totals.failed == 1).then_some(()));
+        wait_for("near.status().totals.failed == 1", || near.status().totals.failed == 1);
         drop(stream);
-        eventually(|| relay.status().connections.is_empty().then_some(()));
+        wait_for("relay.status().connections.is_empty()", || relay.status().connections.is_empty());
     }
     assert!(upstream(&relay, "near").available && upstream(&relay, "far").available);
     assert!(upstream(&relay, "far").last_error.unwrap().contains("502"));
 }
 
 #[test]
-fn a_second_hop_that_rests_puts_its_chain_last() {
+fn a_second_hop_in_backoff_puts_its_chain_last() {
     let (far, asked) = scripted(Script::Silent);
     let near = Relay::start(settings());
     let hops = [("near", "socks5", near.address), ("far", "http", far)];
@@ -151,7 +153,7 @@ fn a_second_hop_that_rests_puts_its_chain_last() {
 }
 
 #[test]
-fn direct_may_be_the_last_way() {
+fn direct_can_be_the_last_chain() {
     let hops = [("gone", "http", refusing())];
     let relay = Relay::start(through(&[&["gone"], &[]], &hops));
     let (head, mut stream) = connect(relay.address, echo());
@@ -170,7 +172,7 @@ fn a_refused_client_does_not_try_further_chains() {
 }
 
 #[test]
-fn reloading_keeps_the_health_of_upstreams_that_stay_the_same() {
+fn reload_keeps_the_health_of_unchanged_upstreams() {
     let settings = through(&[&["gone"], &[]], &[("gone", "http", refusing())]);
     let relay = Relay::start(settings.clone());
     connect(relay.address, echo());

@@ -2,8 +2,8 @@
 
 use ekiden_model::units::Span;
 use ekiden_proxy::Server;
+use ekiden_proxy::observe::status::{ConnectionStatus, Status};
 use ekiden_proxy::settings::{Access, Leg, Pattern, Route, Settings};
-use ekiden_proxy::status::{ConnectionStatus, Status};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::SockRef;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A relay on a runtime of its own.
 pub(crate) struct Relay {
@@ -46,8 +46,9 @@ impl Relay {
 
     /// The one connection that is being relayed.
     pub(crate) fn relayed(&self) -> ConnectionStatus {
-        let connections =
-            eventually(|| Some(self.status().connections).filter(|list| list.len() == 1));
+        let connections = eventually("one connection", || {
+            Some(self.status().connections).filter(|list| list.len() == 1)
+        });
         connections.into_iter().next().unwrap()
     }
 }
@@ -90,7 +91,7 @@ pub(crate) fn route(to: Vec<Pattern>, through: &[&[&str]]) -> Route {
     }
 }
 
-pub(crate) fn leg(socket: ekiden_linux::options::SocketOptions) -> Leg {
+pub(crate) fn leg(socket: ekiden_linux::sockets::options::SocketOptions) -> Leg {
     Leg { socket, ..Leg::default() }
 }
 
@@ -183,17 +184,7 @@ pub(crate) fn socks4a(relay: SocketAddr, host: &str, port: u16) -> (u8, TcpStrea
     (answer[1], stream)
 }
 
-/// Asks until there is an answer; how long that takes is no matter of the test.
-pub(crate) fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < end, "it never came to be");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+pub(crate) use ekiden_testkit::{eventually, wait_for};
 
 /// Not permitted here: said loudly, and no excuse where everything must run.
 pub(crate) fn skip(why: &str) {

@@ -2,8 +2,8 @@
 
 use crate::harness::*;
 use ekiden_linux::bpf::{Control, Group, Loaded, Terms};
-use ekiden_linux::options::SocketOptions;
-use ekiden_linux::sysctl;
+use ekiden_linux::host::sysctl;
+use ekiden_linux::sockets::options::SocketOptions;
 use ekiden_proxy::settings::{HostPattern, Leg, Pattern, Settings};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ fn holding(loaded: &Loaded, group: &Group) -> Leg {
 }
 
 #[test]
-fn what_a_listener_had_from_a_leg_that_held_a_rate_newcomers_do_not_inherit() {
+fn new_connections_do_not_inherit_a_former_rate_of_the_listener() {
     let Some(loaded) = loaded() else { return };
     let group = loaded.group("client", Terms::new("4 Mbit/s".parse().unwrap())).unwrap();
     let mut first = settings();
@@ -64,7 +64,7 @@ fn server(length: usize) -> SocketAddr {
 }
 
 #[test]
-fn what_is_bulk_stays_behind_the_others_on_another_client_leg() {
+fn bulk_stays_in_its_lane_on_another_client_leg() {
     let Some(loaded) = loaded() else { return };
     let group = loaded.group("over", Terms::new("4 Mbit/s".parse().unwrap())).unwrap();
     let (fast, held) = (server(1 << 20), server(1 << 26));
@@ -88,6 +88,6 @@ fn what_is_bulk_stays_behind_the_others_on_another_client_leg() {
         while rest.read(&mut buffer).is_ok_and(|read| read > 0) {}
     });
     // who goes first is not among those that the rate is divided among
-    eventually(|| (group.seen().unwrap().weights == 1).then_some(()));
+    wait_for("group.seen().unwrap().weights == 1", || group.seen().unwrap().weights == 1);
     let _ = stream.shutdown(std::net::Shutdown::Both);
 }

@@ -20,7 +20,7 @@ fn with_dns(server: &NameServer, change: impl FnOnce(&mut Dns)) -> Relay {
 
 /// Echoing servers on one port of both loopback addresses.
 fn echo_on_both() -> u16 {
-    eventually(|| {
+    eventually("the state", || {
         let v4 = TcpListener::bind(loopback(0)).unwrap();
         let port = v4.local_addr().unwrap().port();
         let v6 = TcpListener::bind(("::1", port)).ok()?;
@@ -57,7 +57,7 @@ fn reached(relay: &Relay, host: &str, port: u16) -> Result<SocketAddr, String> {
 }
 
 #[test]
-fn either_family_alone_is_enough_and_of_both_the_preferred_wins() {
+fn one_family_suffices_and_the_preferred_wins() {
     let none = addresses(&[]);
     let server = NameServer::start(&[
         ("four.test", addresses(&["127.0.0.1"]), none.clone()),
@@ -83,7 +83,7 @@ fn either_family_alone_is_enough_and_of_both_the_preferred_wins() {
 }
 
 #[test]
-fn every_door_resolves_names() {
+fn every_protocol_resolves_names() {
     let server = NameServer::start(&[("a.test", addresses(&["127.0.0.1"]), addresses(&[]))]);
     let to = echo();
     let relay = with_dns(&server, |_| {});
@@ -98,7 +98,7 @@ fn every_door_resolves_names() {
 }
 
 #[test]
-fn a_black_hole_in_one_family_does_not_keep_from_the_other() {
+fn a_black_hole_in_one_family_leaves_the_other_usable() {
     let server =
         NameServer::start(&[("both.test", addresses(&["127.0.0.1"]), addresses(&["::1"]))]);
     let to = echo();
@@ -111,7 +111,7 @@ fn a_black_hole_in_one_family_does_not_keep_from_the_other() {
 }
 
 #[test]
-fn a_name_of_which_no_address_answers_ends_with_the_leg_s_time_out() {
+fn a_name_without_reachable_address_times_out_with_the_leg() {
     let server = NameServer::start(&[("six.test", addresses(&[]), addresses(&["::1"]))]);
     let to = echo();
     let _hole = black_hole_on_ipv6(to.port());
@@ -126,7 +126,7 @@ fn a_name_of_which_no_address_answers_ends_with_the_leg_s_time_out() {
 }
 
 #[test]
-fn a_slow_answer_for_one_family_does_not_hold_up_the_other() {
+fn a_slow_answer_for_one_family_does_not_delay_the_other() {
     let slow = Say::Held(Box::new(addresses(&["::1"])));
     let server = NameServer::start(&[("slow.test", addresses(&["127.0.0.1"]), slow)]);
     let port = echo_on_both();
@@ -139,7 +139,7 @@ fn a_slow_answer_for_one_family_does_not_hold_up_the_other() {
 }
 
 #[test]
-fn each_way_a_name_does_not_resolve_has_its_words() {
+fn explains_each_resolution_failure() {
     let server = NameServer::start(&[
         ("broken.test", Say::ServerFailure, Say::ServerFailure),
         ("silent.test", Say::Nothing, Say::Nothing),
@@ -201,7 +201,7 @@ fn localhost_needs_no_name_server() {
 }
 
 #[test]
-fn the_hosts_file_is_read_when_told_so() {
+fn reads_the_hosts_file_when_configured() {
     let file = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     // any name of this machine's file that stands for loopback
     let name = file.lines().filter(|line| line.starts_with("127.")).find_map(|line| {

@@ -1,11 +1,11 @@
 //! Every option of a leg, read back from the socket it belongs to, and not found on the other.
 
 use crate::harness::*;
-use ekiden_linux::options::SocketOptions;
-use ekiden_linux::read_back::read_back;
+use ekiden_linux::sockets::options::SocketOptions;
+use ekiden_linux::sockets::read_back::read_back;
 use ekiden_model::units::{Bytes, Span};
+use ekiden_proxy::observe::status::LegStatus;
 use ekiden_proxy::settings::{Pattern, Settings};
-use ekiden_proxy::status::LegStatus;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ fn every(n: u8) -> SocketOptions {
         pace: Some(format!("{} Mbit/s", 40 + 8 * k).parse().unwrap()),
         // takes a program in the kernel: `linux/tests/programs.rs`
         rate: None,
-        unsent_low_water: Some(Bytes::kib(16 + k)),
+        notsent_lowat: Some(Bytes::kib(16 + k)),
         send_buffer: Some(Bytes::kib(128 + 2 * k)),
         dscp: Some(10 + n),
         receive_buffer: Some(Bytes::kib(256 + 2 * k)),
@@ -57,7 +57,7 @@ fn expected(options: &SocketOptions) -> BTreeMap<&'static str, String> {
         pace,
         // kept by the program, and not read back from a socket
         rate: _,
-        unsent_low_water,
+        notsent_lowat,
         send_buffer,
         dscp,
         receive_buffer,
@@ -84,7 +84,7 @@ fn expected(options: &SocketOptions) -> BTreeMap<&'static str, String> {
     let all = [
         ("congestion", congestion.first().cloned()),
         ("pace", text(pace)),
-        ("unsent_low_water", text(unsent_low_water)),
+        ("notsent_lowat", text(notsent_lowat)),
         ("send_buffer", text(send_buffer)),
         ("dscp", text(dscp)),
         ("receive_buffer", text(receive_buffer)),
@@ -194,7 +194,9 @@ fn each_leg_has_its_own_options() {
                 }
             }
             drop(stream);
-            eventually(|| relay.status().connections.is_empty().then_some(()));
+            wait_for("relay.status().connections.is_empty()", || {
+                relay.status().connections.is_empty()
+            });
         }
     }
 }
@@ -223,7 +225,7 @@ fn an_http_request_runs_over_the_same_legs() {
 
 /// Three sets: the listening socket's, laid over it the route's, and the upstream proxy's.
 #[test]
-fn a_route_lays_its_profile_over_the_client_leg_and_an_upstream_has_its_own() {
+fn routes_set_the_client_leg_profile_and_upstreams_their_own() {
     let (client, over, far_leg) = (every(0), every(1), every(2));
     let hop = Relay::start(settings());
     let server = echo();
@@ -273,7 +275,7 @@ fn told_at_least(leg: &LegStatus, asked: &SocketOptions, refused: &[&str]) {
 }
 
 #[test]
-fn multipath_is_asked_for_on_the_leg_that_wants_it() {
+fn requests_multipath_on_the_configured_leg() {
     let mut settings: Settings = settings();
     let asked = SocketOptions { mptcp: Some(true), ..SocketOptions::default() };
     settings.legs.insert("direct".into(), leg(asked));

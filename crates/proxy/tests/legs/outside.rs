@@ -1,7 +1,7 @@
 //! Legs as seen from outside: `ss` for the sockets, a capture for the packets.
 
 use crate::harness::*;
-use ekiden_linux::options::SocketOptions;
+use ekiden_linux::sockets::options::SocketOptions;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -184,7 +184,7 @@ fn a_capture_shows_dscp_and_mss_of_each_leg() {
     let (_, mut stream) = connect(relay.address, server);
     work(&mut stream, 64 << 10);
     drop(stream);
-    eventually(|| relay.status().connections.is_empty().then_some(()));
+    wait_for("relay.status().connections.is_empty()", || relay.status().connections.is_empty());
     let packets = capture.until_mark(1).unwrap();
     let only = |from_relay: &dyn Fn(&Packet) -> bool| -> Vec<String> {
         packets.iter().filter(|packet| from_relay(packet)).map(|(.., text)| text.clone()).collect()

@@ -36,7 +36,7 @@ fn refused(relay: &Relay, hosts: &[&str]) {
 }
 
 #[test]
-fn by_address_and_by_name() {
+fn associates_by_address_and_by_name() {
     let server = names();
     let relay = Relay::start(open(&["127.0.0.1:0"], &server));
     refused(

@@ -14,7 +14,7 @@ fn asking(server: &NameServer, opened: &[&str]) -> Relay {
 
 /// Accepts on every address of both families, so that nothing but a rule keeps anybody out.
 fn echo_everywhere() -> u16 {
-    eventually(|| {
+    eventually("the state", || {
         let v4 = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = v4.local_addr().unwrap().port();
         let v6 = TcpListener::bind(("::1", port)).ok()?;
@@ -25,7 +25,7 @@ fn echo_everywhere() -> u16 {
 }
 
 #[test]
-fn a_name_is_refused_for_what_it_resolves_to() {
+fn refuses_a_name_by_its_resolved_address() {
     let none = addresses(&[]);
     let server = NameServer::start(&[
         ("loopback.test", addresses(&["127.0.0.1"]), none.clone()),
@@ -53,7 +53,7 @@ fn a_name_is_refused_for_what_it_resolves_to() {
 }
 
 #[test]
-fn of_mixed_addresses_only_the_allowed_are_tried() {
+fn tries_only_allowed_addresses() {
     let server = NameServer::start(&[(
         "mixed.test",
         addresses(&["127.0.0.1", "127.9.9.9", "169.254.169.254"]),

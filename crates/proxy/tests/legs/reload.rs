@@ -2,8 +2,8 @@
 
 use crate::harness::*;
 use crate::upstream::{add, refusing};
-use ekiden_linux::options::SocketOptions;
-use ekiden_linux::read_back::read_back;
+use ekiden_linux::sockets::options::SocketOptions;
+use ekiden_linux::sockets::read_back::read_back;
 use ekiden_proxy::settings::{HostPattern, Pattern, Settings};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ fn open(relay: &Relay, at: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn live_connections_go_on_and_newcomers_take_the_new_way() {
+fn live_connections_keep_their_route_and_new_ones_take_the_new() {
     let hop = Relay::start(settings());
     let relay = Relay::start(settings());
     let mut old = open(&relay, relay.address);
@@ -40,7 +40,7 @@ fn live_connections_go_on_and_newcomers_take_the_new_way() {
 }
 
 #[test]
-fn addresses_come_and_go() {
+fn a_reload_adds_and_removes_listeners() {
     let relay = Relay::start(settings());
     let first = relay.address;
     let second = refusing();
@@ -49,13 +49,13 @@ fn addresses_come_and_go() {
     open(&relay, first);
     open(&relay, second);
     relay.reload(listening(&[second])).unwrap();
-    eventually(|| TcpStream::connect(first).is_err().then_some(()));
+    wait_for("TcpStream::connect(first).is_err()", || TcpStream::connect(first).is_err());
     open(&relay, second);
     assert!(echoes(&mut old), "it outlives the address it came by");
 }
 
 #[test]
-fn what_cannot_be_taken_leaves_everything_as_it_was() {
+fn a_failed_reload_changes_nothing() {
     let relay = Relay::start(settings());
     let taken = TcpListener::bind(loopback(0)).unwrap();
     let mut old = open(&relay, relay.address);
@@ -64,7 +64,7 @@ fn what_cannot_be_taken_leaves_everything_as_it_was() {
     assert!(error.to_string().contains("another program is there"), "{error}");
     let mut wrong = listening(&[relay.address]);
     wrong.routes.push(route(vec![], &[&["nobody"]]));
-    assert!(relay.reload(wrong).unwrap_err().to_string().contains("no upstream «nobody»"));
+    assert!(relay.reload(wrong).unwrap_err().to_string().contains("no upstream \"nobody\""));
     let mut unwritable = listening(&[relay.address]);
     unwritable.access_log =
         ekiden_proxy::settings::AccessLog::File("/nonexistent/access.log".into());
@@ -76,7 +76,7 @@ fn what_cannot_be_taken_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn what_ends_after_the_access_log_moved_is_in_the_new_one() {
+fn a_reopened_access_log_gets_later_records() {
     let dir = tempfile::tempdir().unwrap();
     let with_log = |at: SocketAddr, name: &str| {
         let access_log = ekiden_proxy::settings::AccessLog::File(dir.path().join(name));
@@ -87,7 +87,7 @@ fn what_ends_after_the_access_log_moved_is_in_the_new_one() {
     relay.reload(with_log(relay.address, "new")).unwrap();
     drop(stream);
     let read = |name| std::fs::read_to_string(dir.path().join(name)).unwrap();
-    eventually(|| read("new").contains("\"connect\"").then_some(()));
+    wait_for("read('new').contains('\'connect\'')", || read("new").contains("\"connect\""));
     assert_eq!(read("old"), "");
 }
 
@@ -106,7 +106,7 @@ fn a_listener_that_stays_takes_the_new_options() {
 }
 
 #[test]
-fn a_kept_connection_changes_its_profile_with_the_route() {
+fn a_kept_connection_takes_the_profile_of_its_new_route() {
     let answer = || {
         let listener = TcpListener::bind(loopback(0)).unwrap();
         let address = listener.local_addr().unwrap();

@@ -28,7 +28,8 @@ fn the_first_route_that_matches_decides() {
     let hops = names.map(|name| (name, hop()));
     let (low, high) = (echo(), echo());
     let (first, last) = (low.port().min(high.port()), low.port().max(high.port()));
-    let other = eventually(|| Some(echo()).filter(|a| !(first..=last).contains(&a.port())));
+    let other =
+        eventually("another port", || Some(echo()).filter(|a| !(first..=last).contains(&a.port())));
     let port = echo();
     let mut settings = settings();
     for (name, hop) in &hops {
@@ -67,8 +68,8 @@ fn the_first_route_that_matches_decides() {
         assert!(head.contains(" 200 ") && echoes(&mut stream), "{host}:{to} {head}");
         assert_eq!(relay.relayed().through, [way], "{host}:{to}");
         drop(stream);
-        eventually(|| relay.status().connections.is_empty().then_some(()));
+        wait_for("relay.status().connections.is_empty()", || relay.status().connections.is_empty());
     }
     // a prefix matches addresses, and nothing listens there
-    assert!(refusal(relay.address, format!("127.0.0.9:{outside}")).contains("upstream «net»"));
+    assert!(refusal(relay.address, format!("127.0.0.9:{outside}")).contains("upstream \"net\""));
 }

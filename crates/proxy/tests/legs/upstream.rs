@@ -3,9 +3,10 @@
 use crate::harness::loopback;
 use ekiden_proxy::settings::{Credentials, Settings, Upstream, UpstreamProtocol};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Names an upstream proxy in the settings.
 pub(crate) fn add(
@@ -76,7 +77,10 @@ fn play(script: Script, mut stream: TcpStream) {
     while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}
 }
 
-/// An address on which nothing listens.
+/// An address on which nothing listens. Each call has a loopback address of its own, because another
+/// test's connection may take a port of 127.0.0.1 before the caller listens on it.
 pub(crate) fn refusing() -> SocketAddr {
-    TcpListener::bind(loopback(0)).unwrap().local_addr().unwrap()
+    static CALLS: AtomicU8 = AtomicU8::new(1);
+    let address = [127, 99, process::id() as u8, CALLS.fetch_add(1, Relaxed)];
+    TcpListener::bind((Ipv4Addr::from(address), 0)).unwrap().local_addr().unwrap()
 }

@@ -33,12 +33,10 @@ impl Heap {
 
 #[derive(Debug, Clone)]
 enum Do {
-    /// That many events, each so long after now.
     Push(u64, usize),
     /// An event for this instant, or for now when that is past.
     PushAt(u64),
     Pop(usize),
-    /// One, if it comes so soon.
     PopBy(u64),
     Drain,
 }
@@ -162,7 +160,7 @@ fn equal_times_come_in_the_order_of_pushing() {
 }
 
 #[test]
-fn what_is_pushed_before_an_event_that_was_looked_at_comes_first() {
+fn an_earlier_event_overtakes_one_that_was_peeked() {
     let mut events = Events::new(Time::ZERO);
     events.push(Time::from_nanos(1 << 40), 'c');
     assert_eq!(events.pop_by(Time::from_nanos((1 << 40) - 1)), None);
@@ -234,7 +232,7 @@ fn an_entry_takes_24_bytes() {
 
 #[test]
 #[cfg_attr(debug_assertions, should_panic(expected = "an event for 4 ns is pushed at 5 ns"))]
-fn the_past_counts_as_now() {
+fn past_events_count_as_now() {
     let mut events = Events::new(Time::from_nanos(5));
     events.push(Time::from_nanos(5), 'a');
     events.push(Time::from_nanos(4), 'b');

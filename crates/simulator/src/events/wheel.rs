@@ -1,35 +1,32 @@
-//! A hierarchical timing wheel: what is near stands in narrow slots, what is far in wide ones, and
-//! moves inwards as time comes near it.
+//! A hierarchical timing wheel: near events in narrow slots, far ones in wide slots, moved inwards.
 //!
-//! A slot of level 0 is one tick of 33 µs; a slot of each further level is as wide as all 64 of the level
-//! below: 2.1 ms, 134 ms, 8.6 s, 9.2 min, 9.8 h, 26 days, 4.6 years, 292 years. The nine levels reach every number of nanoseconds that 64 bits hold.
+//! A slot of level 0 is one tick of 33 µs, of each further level all 64 slots below: 2.1 ms, 134
+//! ms, 8.6 s, 9.2 min, 9.8 h, 26 days, 4.6 years, 292 years. Nine levels reach all 64-bit
+//! nanoseconds.
 //!
-//! An event stands at the level of the highest digit (to base 64) in which its tick differs from the
-//! current one. So only slots after the current one are ever occupied, all of a level comes before
-//! all of the next, and the next occupied slot is two bit counts away.
-//!
-//! The current tick may also be set back, as long as nothing is due before it: an event then stands
-//! where it should or lower, since its tick differs from an earlier one in the same digit or a higher.
-//! What comes out of a slot before it is due is put in again.
+//! An event's level is the highest digit (base 64) in which its tick differs from the current one.
+//! So only slots after the current one are occupied, a level comes before the next, and the next
+//! occupied slot is two bit counts away. The current tick may be set back while nothing is due
+//! before it: an event then stands where it should or lower. Early ones from a slot are put in
+//! again.
 
 use super::Entry;
 
-/// Nanoseconds in a tick, as a power of two. What is sent over a long link stands at the second level
-/// then, with few others in its slot, and comes to the front from there; and a packet of 1,500 bytes at
-/// 1 Gbit/s shares its tick with a handful. By `benches/dumbbell.rs` 4 µs are too fine; 16 to 64 are alike.
+/// Bits of a tick's nanoseconds. Packets on a long link then stand at the second level with few
+/// others, and a packet of 1,500 bytes at 1 Gbit/s shares its tick with a handful. By
+/// `benches/dumbbell.rs` 4 µs are too fine; 16 to 64 are alike.
 const TICK_BITS: u32 = 15;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = (u64::BITS - TICK_BITS).div_ceil(SLOT_BITS) as usize;
-/// Entries to a block: few enough that a block for a single event wastes little of the nearest cache,
-/// enough that those of a full slot are read one after the other. By `benches/events.rs` 4 are too
-/// few; 8, 16 and 32 are alike.
+/// Entries to a block: few waste little cache, many are read in a row. By `benches/events.rs` 4 are
+/// too few; 8, 16 and 32 are alike.
 const BLOCK: usize = 16;
-/// A slot with this many entries or fewer, however wide, goes to the front as it is: where events are
-/// rare, sorting them there costs less than moving them through the levels. By `benches/events.rs`.
+/// A slot with at most this many entries goes to the front unsorted by levels, which is cheaper for
+/// rare events. By `benches/events.rs`.
 const FEW: u32 = 16;
-/// And when the front has grown to this many meanwhile, what is beyond one tick comes back: so that
-/// putting an event in its place there stays cheap.
+/// Beyond this many in front, what is after one tick goes back, so that insertion there stays
+/// cheap.
 const MANY: usize = 32;
 const NONE: u32 = u32::MAX;
 
@@ -37,7 +34,6 @@ const NONE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     first: u32,
-    /// Entries in the first block.
     held: u32,
 }
 
@@ -60,10 +56,8 @@ pub(super) struct Wheel<E> {
     /// By level and bit, the slots that do.
     occupied: [u64; LEVELS],
     slots: Box<[Slot]>,
-    /// All blocks there are, in use or free: at most one less than full for each slot in use, so their
-    /// number is bounded by the most events there ever were.
+    /// All blocks, in use or free: bounded by the most events there ever were.
     blocks: Vec<Block<E>>,
-    /// The first of the chain of free blocks.
     free: u32,
 }
 
@@ -101,8 +95,8 @@ impl<E: Copy> Wheel<E> {
         slot.held += 1;
     }
 
-    /// Goes on to the next ticks for which there is something and moves that to `front`, latest first.
-    /// Leaves `front` empty when there is nothing.
+    /// Moves the next occupied ticks to `front`, latest first; leaves it empty when there is
+    /// nothing.
     pub(super) fn advance(&mut self, front: &mut Vec<Entry<E>>) {
         while front.is_empty() && self.levels != 0 {
             let level = self.levels.trailing_zeros();
@@ -159,8 +153,7 @@ impl<E: Copy> Wheel<E> {
         }
     }
 
-    /// A block whose successor is `next`. `any` fills a new one: what stands beyond a slot's count is
-    /// never read.
+    /// A block before `next`. `any` fills a new one: entries beyond a slot's count are never read.
     fn block(&mut self, next: u32, any: Entry<E>) -> u32 {
         if let Some(block) = self.blocks.get_mut(self.free as usize) {
             std::mem::replace(&mut self.free, std::mem::replace(&mut block.next, next))

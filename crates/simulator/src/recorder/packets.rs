@@ -1,15 +1,14 @@
 //! The packets of a run as a capture at the hosts of one side.
 
 use super::{Flows, at, direction};
-use crate::flow::FlowConfig;
+use crate::network::flow::FlowConfig;
 use crate::observer::{Body, Observer, Passing};
 use crate::trace::capture::{Capture, SegmentView};
-use ekiden_model::tcp::{MOST_BLOCKS, Sampling};
+use ekiden_model::network::tcp::{MOST_BLOCKS, Sampling};
 use ekiden_model::units::Time;
 use std::io::{self, Write};
 
-/// One of a connection's two sides. Seen from both at once, each packet would be in a capture twice,
-/// and look as if it had been sent again.
+/// One of a connection's two sides; a capture at both would show each packet twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// Who opened it.
@@ -18,10 +17,9 @@ pub enum Side {
     Acceptor,
 }
 
-/// Writes what leaves the hosts of one side of all connections, and what comes to them. The simulated
-/// directions of a connection know nothing of each other: acknowledgement and window of a data segment,
-/// and the sequence number of an acknowledgement, are what passed the same place before. Streams have
-/// no end, so that there is no FIN.
+/// Writes what leaves and reaches the hosts of one side. Directions are simulated apart: a data
+/// segment's acknowledgement and window, and an acknowledgement's sequence number, are the last
+/// that passed there. Streams have no end, so there is no FIN.
 #[derive(Debug)]
 pub struct Packets<W> {
     capture: Capture<W>,
@@ -29,15 +27,14 @@ pub struct Packets<W> {
     side: Side,
     server: Side,
     flows: Flows,
-    /// By connection.
-    seen: Vec<Seen>,
+    seen: Vec<FlowState>,
     written: u64,
     error: Option<io::Error>,
 }
 
 /// What has passed of a connection; from the one who opened it, and to it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
+struct FlowState {
     /// One past the last byte of the flow.
     next: [u64; 2],
     /// The flow's acknowledgement and window.
@@ -48,12 +45,8 @@ struct Seen {
 }
 
 impl<W: Write> Packets<W> {
-    /// Begins a capture of these flows at the hosts of `side`; of a connection with a flow of these, all
-    /// is written. `server` is the side that serves, which has the lower port; `comment` says what produced
-    /// it.
-    ///
-    /// # Errors
-    /// The writer's.
+    /// Begins a capture of these flows' connections at the hosts of `side`. `server` is the side
+    /// that serves, with the lower port; `comment` tells what produced it. Errors are the writer's.
     pub fn new(to: W, side: Side, server: Side, flows: Flows, comment: &str) -> io::Result<Self> {
         let mut capture = Capture::new(to, comment)?;
         let interface = capture.interface(match side {
@@ -72,10 +65,7 @@ impl<W: Write> Packets<W> {
         })
     }
 
-    /// The writer, and how many packets were written.
-    ///
-    /// # Errors
-    /// The first of the writer's.
+    /// The writer, and how many packets were written; or the writer's first error.
     pub fn finish(self) -> io::Result<(W, u64)> {
         let mut to = self.capture.into_inner();
         match self.error {
@@ -106,7 +96,7 @@ impl<W: Write> Observer for Packets<W> {
     }
 }
 
-impl Seen {
+impl FlowState {
     /// Takes note of a packet; how many selective acknowledgements it has, which are put into `blocks`.
     fn note(&mut self, passing: &Passing<'_>, blocks: &mut [(u64, u64)]) -> usize {
         let own = usize::from(!passing.from_opener);

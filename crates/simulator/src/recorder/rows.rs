@@ -2,32 +2,29 @@
 
 use super::packets::Side;
 use super::{Flows, at, direction};
+use crate::network::topology::LinkDirection;
 use crate::observer::{Body, Delivery, Departure, Loss, Observer, Passing};
-use crate::topology::Way;
 use crate::trace::columns::Table;
-use crate::trace::{Direction, Event, Kind, PacketRow, Reason};
-use ekiden_model::tcp::{self, Sender};
+use crate::trace::{Direction, Event, PacketRow, Reason, WriteKind};
+use ekiden_model::network::tcp::{self, Sender};
 use ekiden_model::units::{Span, Time};
 use std::io::{self, Write};
 
-/// Writes a row when a segment is sent, when it arrives or is lost, and when a write is delivered.
-/// Acknowledgements and handshakes have none. What nobody wrote piece by piece, a download over
-/// relays, has no rows of writes.
+/// Writes a row when a segment is sent, arrives or is lost, and when a write is delivered; none for
+/// acknowledgements and handshakes. Downloads over relays have no rows of writes.
 #[derive(Debug)]
 pub struct Rows<W: Write + Send> {
     table: Table<W, PacketRow>,
     flows: Flows,
     server: Side,
-    watched: Option<Way>,
-    kinds: &'static [Kind],
-    /// By flow.
+    watched: Option<LinkDirection>,
+    kinds: &'static [WriteKind],
     known: Vec<Known>,
     waiting: u64,
     written: u64,
     error: Option<io::Error>,
 }
 
-/// What is known of a flow.
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     direction: Direction,
@@ -38,17 +35,15 @@ struct Known {
 }
 
 impl<W: Write + Send> Rows<W> {
-    /// Begins a table of these flows; `server` is the side of every connection that serves; `watched` is the link whose queue stands in the rows, `kinds` are
-    /// the names of the application's kinds of writes, from 0, and `comment` says what produced it.
-    ///
-    /// # Errors
-    /// The writer's.
+    /// Begins a table of these flows. `server`: the side that serves; `watched`: the link whose
+    /// queue stands in the rows; `kinds`: names of the writes' kinds, from 0; `comment`: what
+    /// produced it.
     pub fn new(
         to: W,
         flows: Flows,
         server: Side,
-        watched: Option<Way>,
-        kinds: &'static [Kind],
+        watched: Option<LinkDirection>,
+        kinds: &'static [WriteKind],
         comment: &str,
     ) -> io::Result<Self> {
         Ok(Self {
@@ -64,10 +59,7 @@ impl<W: Write + Send> Rows<W> {
         })
     }
 
-    /// Writes what is left; the writer, and how many rows there are.
-    ///
-    /// # Errors
-    /// The first of the writer's.
+    /// Writes what is left; the writer and the number of rows, or the writer's first error.
     pub fn finish(self) -> io::Result<(W, u64)> {
         match self.error {
             Some(error) => Err(error),
@@ -124,7 +116,7 @@ impl<W: Write + Send> Rows<W> {
 impl<W: Write + Send> Observer for Rows<W> {
     const PACKETS: bool = true;
 
-    fn watched(&self) -> Option<Way> {
+    fn watched(&self) -> Option<LinkDirection> {
         self.watched
     }
 

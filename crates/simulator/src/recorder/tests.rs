@@ -1,16 +1,17 @@
 use super::packets::{Packets, Side};
 use super::rows::Rows;
 use super::*;
-use crate::bulk::{self, BulkConfig};
+use crate::applications::bulk::{self, BulkConfig};
 use crate::observer::{Loss, Observer};
 use crate::simulator::Simulator;
-use crate::trace::Kind;
-use ekiden_model::tcp::preset::Flavour;
+use crate::trace::WriteKind;
+use crate::trace::columns::tests::Disc;
+use ekiden_model::network::tcp::preset::Flavour;
 use ekiden_model::units::{Span, Time};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 
 const UNTIL: Span = Span::from_secs(20);
 
@@ -39,7 +40,9 @@ fn recorded(config: &BulkConfig, flows: Flows) -> (Vec<Row>, Simulator<Lost>) {
 
 fn recorded_of(config: &BulkConfig, flows: Flows, server: Side) -> (Vec<Row>, Simulator<Lost>) {
     let (bare, way) = bulk::build(config, Lost::default()).unwrap();
-    let rows = Rows::new(Vec::new(), flows, server, Some(way), &[Kind::Bulk], "seed 1").unwrap();
+    let rows =
+        Rows::new(Vec::new(), flows, server, Some(way), &[WriteKind::Bulk], "the island study")
+            .unwrap();
     let (mut simulator, _) = bulk::build(config, rows).unwrap();
     simulator.run(Time::ZERO + UNTIL);
     let prints = simulator.fingerprints();
@@ -75,7 +78,7 @@ fn of<'a>(rows: &'a [Row], event: &str) -> Vec<&'a Row> {
 }
 
 #[test]
-fn the_parts_of_a_write_s_time_and_the_way_are_all_there_is() {
+fn delay_parts_and_propagation_sum_to_the_total() {
     let (rows, _) = recorded(&config(), Flows::All);
     let delivered = of(&rows, "delivered");
     assert!(delivered.len() > 10_000, "{}", delivered.len());
@@ -124,7 +127,7 @@ fn every_segment_is_sent_and_then_arrives_or_is_lost() {
 }
 
 #[test]
-fn an_arrived_segment_s_time_is_its_own() {
+fn arrived_segment_has_its_own_delays() {
     let (rows, _) = recorded(&config(), Flows::All);
     for row in of(&rows, "arrived") {
         let part = |name| cell(row, name).unwrap();
@@ -157,7 +160,7 @@ fn other_flows_are_left_out() {
 
 /// Who opens is the server of some: the rows say what is true, and the capture's ports do.
 #[test]
-fn a_server_may_open() {
+fn opener_may_be_the_server() {
     let (rows, _) = recorded_of(&config(), Flows::These([1].into()), Side::Opener);
     for event in ["sent", "arrived", "lost", "delivered"] {
         let of_event = of(&rows, event);
@@ -179,23 +182,8 @@ fn a_server_may_open() {
     assert!(port(&capture(Side::Acceptor)) >= 49_152);
 }
 
-/// A disc that is full after so many bytes.
-#[derive(Debug)]
-struct Disc(usize);
-
-impl Write for Disc {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let fits = bytes.len().min(self.0);
-        self.0 -= fits;
-        if fits == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(fits) }
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
-fn a_full_disc_is_told_in_the_end_and_changes_nothing() {
+fn reports_a_full_disk_at_the_end() {
     let (mut bare, _) = bulk::build(&config(), ()).unwrap();
     bare.run(Time::ZERO + UNTIL);
     let rows = Rows::new(Disc(5_000), Flows::All, Side::Acceptor, None, &[], "").unwrap();
@@ -204,8 +192,8 @@ fn a_full_disc_is_told_in_the_end_and_changes_nothing() {
     simulator.run(Time::ZERO + UNTIL);
     assert_eq!(simulator.fingerprints(), bare.fingerprints());
     let (rows, packets) = simulator.observer;
-    let told = rows.unwrap().finish().map(drop).unwrap_err();
-    assert_eq!(told.kind(), io::ErrorKind::StorageFull);
-    let told = packets.unwrap().finish().map(drop).unwrap_err();
-    assert_eq!(told.kind(), io::ErrorKind::StorageFull);
+    let report = rows.unwrap().finish().map(drop).unwrap_err();
+    assert_eq!(report.kind(), io::ErrorKind::StorageFull);
+    let report = packets.unwrap().finish().map(drop).unwrap_err();
+    assert_eq!(report.kind(), io::ErrorKind::StorageFull);
 }

@@ -1,23 +1,19 @@
-//! Relays: see [`crate::chain`].
+//! Relays: see [`crate::applications::chain`].
 
 use super::{BuildError, Event, Simulator};
-use crate::chain::{Chain, ChainConfig, ChainResult};
+use crate::applications::chain::{Chain, ChainConfig, ChainResult};
 use crate::observer::Observer;
 use ekiden_model::units::Time;
 
 impl<O: Observer> Simulator<O> {
-    /// Adds a download over relays; it begins with its first connection.
-    ///
-    /// # Errors
-    /// A connection is not there, or has no flow in one direction.
+    /// Adds a download over relays. Fails where a connection is missing or has only one direction.
     pub fn chain(&mut self, config: ChainConfig) -> Result<u32, BuildError> {
         let number = self.chains.len() as u32;
         let (mut up, mut down) = (Vec::new(), Vec::new());
         for at in &config.connections {
             let missing = BuildError::NoPlace(*at);
-            let Some(connection) = self.connections.get_mut(*at as usize) else {
-                return Err(missing);
-            };
+            let connection = self.connections.get_mut(*at as usize);
+            let Some(connection) = connection else { return Err(missing) };
             let [Some(from), Some(to)] = connection.flows else { return Err(missing) };
             connection.chain = Some(number);
             up.push(from);
@@ -42,7 +38,6 @@ impl<O: Observer> Simulator<O> {
     }
 
     /// What has come of a chain so far.
-    #[must_use]
     pub fn result(&self, chain: u32) -> Option<ChainResult> {
         self.chains.get(chain as usize).map(|chain| chain.result)
     }
@@ -61,9 +56,8 @@ impl<O: Observer> Simulator<O> {
     /// Bytes of a flow have come in order.
     pub(super) fn on_in_order(&mut self, now: Time, number: u32) {
         let Some(flow) = self.flows.get(number as usize) else { return };
-        let Some(chain) = flow.chain.and_then(|chain| self.chains.get_mut(chain as usize)) else {
-            return;
-        };
+        let chain = flow.chain.and_then(|chain| self.chains.get_mut(chain as usize));
+        let Some(chain) = chain else { return };
         let come = flow.receiver.next();
         if let Some(at) = chain.up.iter().position(|up| *up == number) {
             let whole = come >= u64::from(chain.config.request);
@@ -97,9 +91,8 @@ impl<O: Observer> Simulator<O> {
     /// A sender has room again: a relay that waits for it goes on.
     pub(super) fn on_room(&mut self, now: Time, number: u32) {
         let Some(flow) = self.flows.get(number as usize) else { return };
-        let Some(chain) = flow.chain.and_then(|chain| self.chains.get(chain as usize)) else {
-            return;
-        };
+        let chain = flow.chain.and_then(|chain| self.chains.get(chain as usize));
+        let Some(chain) = chain else { return };
         let at = chain.down.iter().position(|down| *down == number);
         if let Some(at) = at.map(|at| at + 1)
             && let Some(behind) = chain.down.get(at).copied()
@@ -108,8 +101,7 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
-    /// The relay at the near end of connection `at` reads what it can hold and writes what the next
-    /// socket takes.
+    /// The relay at the near end of connection `at` reads what it can hold and hands it on.
     fn pump(&mut self, now: Time, behind: u32, at: usize) {
         self.hand_on(now, behind, at);
         if self.limited.is_some() {
@@ -118,16 +110,12 @@ impl<O: Observer> Simulator<O> {
     }
 
     pub(super) fn hand_on(&mut self, now: Time, behind: u32, at: usize) {
-        let Some(number) = self.flows.get(behind as usize).and_then(|flow| flow.chain) else {
-            return;
-        };
+        let number = self.flows.get(behind as usize).and_then(|flow| flow.chain);
+        let Some(number) = number else { return };
         let Some(chain) = self.chains.get(number as usize) else { return };
         let most = chain.config.held;
-        let (Some(held), Some(ahead)) =
-            (chain.held.get(at).copied(), chain.down.get(at - 1).copied())
-        else {
-            return;
-        };
+        let (held, ahead) = (chain.held.get(at).copied(), chain.down.get(at - 1).copied());
+        let (Some(held), Some(ahead)) = (held, ahead) else { return };
         let seat = chain.seats.get(at).copied().flatten();
         let writable = self.flows.get(ahead as usize).map_or(0, |flow| flow.sender.writable());
         let unread = self.flows.get(behind as usize).map_or(0, |flow| flow.unread);
@@ -146,11 +134,8 @@ impl<O: Observer> Simulator<O> {
             }
             read = may;
         }
-        let Some(held) =
-            self.chains.get_mut(number as usize).and_then(|chain| chain.held.get_mut(at))
-        else {
-            return;
-        };
+        let chain = self.chains.get_mut(number as usize);
+        let Some(held) = chain.and_then(|chain| chain.held.get_mut(at)) else { return };
         let Some(flow) = self.flows.get_mut(behind as usize) else { return };
         flow.unread -= read;
         flow.receiver.on_read(read);
@@ -164,7 +149,6 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
-    /// An application writes.
     pub(super) fn write(&mut self, now: Time, number: u32, bytes: u64) {
         if let Some(flow) = self.flows.get_mut(number as usize) {
             flow.sender.on_write(now, bytes);

@@ -1,23 +1,23 @@
 //! Handshakes.
 
 use super::{Event, Simulator};
+use crate::network::packet::{Body, Packet};
 use crate::observer::Observer;
-use crate::packet::{Body, Packet};
-use ekiden_model::tcp::{Attempt, Opening};
-use ekiden_model::units::{Span, Time};
+use ekiden_model::network::tcp::{Attempt, Handshake};
+use ekiden_model::units::Time;
 
 impl<O: Observer> Simulator<O> {
     pub(super) fn on_open_event(&mut self, now: Time, number: u32) {
         let Some(connection) = self.connections.get_mut(number as usize) else { return };
         let attempt = match &mut connection.opening {
             None => {
-                connection.opening = Some(Opening::new(connection.config.opening, now));
+                connection.opening = Some(Handshake::new(connection.config.opening, now));
                 Attempt::Send
             }
             Some(opening) if opening.deadline() <= now => opening.on_deadline(now),
             Some(_) => return,
         };
-        let due = connection.opening.as_ref().map_or(Time::NEVER, Opening::deadline);
+        let due = connection.opening.as_ref().map_or(Time::NEVER, Handshake::deadline);
         if attempt == Attempt::GiveUp {
             return;
         }
@@ -29,21 +29,7 @@ impl<O: Observer> Simulator<O> {
         let Some(connection) = self.connections.get(owner as usize) else { return };
         let bytes = connection.config.handshake_bytes;
         let next = if matches!(body, Body::SynAck) { connection.back } else { connection.there };
-        let (host, router) = (Span::ZERO, Span::ZERO);
-        let packet = Packet {
-            body,
-            owner,
-            epoch: connection.epoch,
-            bytes,
-            segments: 1,
-            next,
-            class: 0,
-            ecn_capable: false,
-            marked: false,
-            sent: now,
-            host,
-            router,
-        };
+        let packet = Packet::new(body, owner, connection.epoch, bytes, next, now);
         self.launch(now, packet);
     }
 
@@ -59,9 +45,8 @@ impl<O: Observer> Simulator<O> {
 
     pub(super) fn on_syn_ack(&mut self, now: Time, number: u32) {
         let Some(connection) = self.connections.get_mut(number as usize) else { return };
-        let Some(opening) = connection.opening.as_mut().filter(|_| !connection.open[0]) else {
-            return;
-        };
+        let opening = connection.opening.as_mut().filter(|_| !connection.open[0]);
+        let Some(opening) = opening else { return };
         let sample = opening.on_answer(now);
         let repeated = opening.sent() > 1;
         connection.open[0] = true;
@@ -80,9 +65,8 @@ impl<O: Observer> Simulator<O> {
     /// The opener's answer to the answer, or payload in its place.
     pub(super) fn on_established(&mut self, now: Time, number: u32) {
         let Some(connection) = self.connections.get_mut(number as usize) else { return };
-        let Some((sent, times)) = connection.answered.filter(|_| !connection.open[1]) else {
-            return;
-        };
+        let answered = connection.answered.filter(|_| !connection.open[1]);
+        let Some((sent, times)) = answered else { return };
         connection.open[1] = true;
         let [_, to] = connection.flows;
         if let Some(flow) = to {

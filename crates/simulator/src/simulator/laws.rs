@@ -1,27 +1,26 @@
-//! What holds of every network: nothing is lost count of, and how packets are moved inside changes
-//! nothing that can be seen.
+//! Laws of every network: conservation, and internal shortcuts that change nothing observable.
 
 use super::*;
-use crate::dumbbell::{Dumbbell, DumbbellConfig};
-use crate::flow::Scripted;
+use crate::network::dumbbell::{Dumbbell, DumbbellConfig};
+use crate::network::flow::Scripted;
 use crate::observer::{Delivery, Loss};
 use crate::random::Substreams;
-use ekiden_model::congestion::Algorithm;
-use ekiden_model::link::{Config, Link, LossUnit, Serialiser};
-use ekiden_model::tcp::preset::{Era, Flavour};
-use ekiden_model::tcp::{Acknowledging, ReceiverConfig};
+use ekiden_model::control::congestion::Algorithm;
+use ekiden_model::network::link::{Config, Link, LossUnit, Serialiser};
+use ekiden_model::network::tcp::preset::{Era, Flavour};
+use ekiden_model::network::tcp::{Acknowledging, ReceiverConfig};
 use ekiden_model::units::{Rate, Share, Span};
 use proptest::prelude::*;
 
-/// What was seen, in the order of time: a packet that is handed on is dropped or lost before what
-/// happens meanwhile is told.
+/// Observations in the order of time: a packet handed on is lost before earlier events are
+/// reported.
 #[derive(Debug, Default, PartialEq)]
-struct Seen {
+struct ObservedEvents {
     deliveries: Vec<(Time, Delivery)>,
-    losses: Vec<(Way, u32, u32, bool)>,
+    losses: Vec<(LinkDirection, u32, u32, bool)>,
 }
 
-impl Observer for Seen {
+impl Observer for ObservedEvents {
     fn delivered(&mut self, delivery: &Delivery) {
         self.deliveries.push((delivery.written + delivery.end_to_end, *delivery));
     }
@@ -31,7 +30,7 @@ impl Observer for Seen {
     }
 }
 
-impl Seen {
+impl ObservedEvents {
     fn sorted(mut self) -> Self {
         self.deliveries.sort_by_key(|(at, delivery)| (*at, delivery.flow, delivery.written));
         self.losses.sort_unstable();
@@ -50,7 +49,6 @@ struct Small {
     losses: [u64; 3],
     era: Era,
     flavour: Flavour,
-    /// Bytes of each flow's writes.
     writes: Vec<u32>,
     seed: u64,
 }
@@ -75,13 +73,13 @@ fn small() -> impl Strategy<Value = Small> {
     )
 }
 
-fn loss(per_mille: u64) -> ekiden_model::link::Loss {
+fn loss(per_mille: u64) -> ekiden_model::network::link::Loss {
     let share = Share::from_parts_per_billion(per_mille * 1_000_000).unwrap();
-    ekiden_model::link::Loss::Independent(share, LossUnit::Packet)
+    ekiden_model::network::link::Loss::Independent(share, LossUnit::Packet)
 }
 
 impl Small {
-    fn build(&self) -> Simulator<Seen> {
+    fn build(&self) -> Simulator<ObservedEvents> {
         let streams = Substreams::new(self.seed);
         let rate = Rate::from_bits_per_second(self.mbit * 1_000_000);
         let access = (Rate::from_bits_per_second(100_000_000), Span::from_micros(977));
@@ -93,24 +91,17 @@ impl Small {
         let mut dumbbell = Dumbbell::new(&config);
         dumbbell.topology.for_each_way(|number, way| {
             way.seed = streams.of("loss", number.into()).next_u64();
-            // What happens at one time happens in the order in which it was noted, which is what
-            // differs; and without chance it does: a delayed acknowledgement makes a pause that comes
-            // back as long as it was, and the next segment comes when the next such timer fires.
+            // Simultaneous events happen in the order of pushing, which differs; and without jitter
+            // they occur, because delayed acknowledgements make pauses recur and the next segment
+            // comes with the next such timer.
             way.jitter = Span::from_micros(100);
-            if way.loss == ekiden_model::link::Loss::None {
+            if way.loss == ekiden_model::network::link::Loss::None {
                 way.loss = loss(last);
             }
         });
-        let mut simulator = Simulator::new(dumbbell.topology, Seen::default());
+        let mut simulator = Simulator::new(dumbbell.topology, ObservedEvents::default());
         for (server, client) in dumbbell.senders.iter().zip(&dumbbell.receivers) {
-            let connection = ConnectionConfig {
-                opener: *server,
-                acceptor: *client,
-                start: Time::ZERO,
-                opening: self.era.opening(),
-                three_way: self.era == Era::Linux,
-                handshake_bytes: 40,
-            };
+            let connection = ConnectionConfig::new(*server, *client, self.era);
             let connection = simulator.connect(connection).unwrap();
             let flow = self.flow(streams.of("clock", connection.into()).below(10_000_000));
             simulator.flow(connection, Direction::FromOpener, flow).unwrap();
@@ -124,30 +115,20 @@ impl Small {
             bytes: *bytes,
             kind: 0,
         });
-        FlowConfig {
-            sender: self.era.sender(self.flavour, 1000, 64.0, Span::from_nanos(phase)),
-            receiver: ReceiverConfig {
-                mss: 1000,
-                buffer: 64_000,
-                scale: 7,
-                acknowledging: Acknowledging::LINUX,
-                selective: self.flavour == Flavour::Sack,
-                duplicates: false,
-                read_at_once: true,
-            },
-            header: 40,
-            selective_header: 4,
-            ecn: false,
-            ack_class: 0,
-            source: Source::Script(writes.collect()),
-        }
+        let sender = self.era.sender(self.flavour, 1000, 64.0, Span::from_nanos(phase));
+        let receiver = ReceiverConfig {
+            selective: self.flavour == Flavour::Sack,
+            duplicates: false,
+            ..ReceiverConfig::linux(1000, 64_000, 7)
+        };
+        FlowConfig::new(sender, receiver, Source::Script(writes.collect()))
     }
 }
 
 impl<O: Observer> Simulator<O> {
     /// Each link with events of its own.
     fn waking(mut self) -> Self {
-        let ways = self.topology.ways().iter();
+        let ways = self.topology.ways.iter();
         let waking = |config: &Config| Carrier::Waking {
             link: Box::new(Link::new(config, Time::ZERO)),
             event: Time::NEVER,
@@ -158,13 +139,13 @@ impl<O: Observer> Simulator<O> {
 
     /// Packets that came to a host.
     fn received(&mut self) -> u64 {
-        let ways: Vec<_> = (0..self.carriers.len() as u32).map(Way).collect();
+        let ways: Vec<_> = (0..self.carriers.len() as u32).map(LinkDirection).collect();
         let last: Vec<_> = ways.into_iter().filter(|way| self.topology.is_to_host(*way)).collect();
         last.into_iter().map(|way| self.way(way).unwrap().delivered).sum()
     }
 
     fn snapshots(&mut self) -> Vec<Snapshot> {
-        (0..self.carriers.len() as u32).map(|way| self.way(Way(way)).unwrap()).collect()
+        (0..self.carriers.len() as u32).map(|way| self.way(LinkDirection(way)).unwrap()).collect()
     }
 }
 
@@ -193,8 +174,8 @@ proptest! {
         let written: u64 = small.writes.iter().map(|bytes| u64::from(*bytes)).sum();
         for flow in 0..small.pairs {
             prop_assert_eq!(simulator.receiver(flow).unwrap().in_order, written);
-            let told = simulator.observer.deliveries.iter().filter(|(_, told)| told.flow == flow);
-            prop_assert_eq!(told.count(), small.writes.len());
+            let report = simulator.observer.deliveries.iter().filter(|(_, report)| report.flow == flow);
+            prop_assert_eq!(report.count(), small.writes.len());
         }
         let totals = simulator.totals();
         let gone = simulator.received() + totals.dropped + totals.lost;
@@ -230,8 +211,8 @@ proptest! {
     }
 }
 
-/// Packets of one size that come at random to a link of one rate wait ρ/(2(1 − ρ)) of the time that
-/// one takes to be sent (Pollaczek and Khinchine, for M/D/1).
+/// Packets of one size at random times wait ρ/(2(1 − ρ)) of a sending time (Pollaczek and
+/// Khinchine, M/D/1).
 #[test]
 fn random_arrivals_wait_as_long_as_they_should() {
     const PACKETS: u32 = 100_000;
@@ -246,17 +227,9 @@ fn random_arrivals_wait_as_long_as_they_should() {
         topology.link(server, router, quick.clone(), quick.clone());
         let rate = Serialiser::Rate(Rate::from_bits_per_second(8_000_000));
         topology.link(router, client, Config { serialiser: rate, ..quick.clone() }, quick);
-        let mut simulator = Simulator::new(topology, Seen::default());
-        let connection = simulator
-            .connect(ConnectionConfig {
-                opener: server,
-                acceptor: client,
-                start: Time::ZERO,
-                opening: Era::Rfc.opening(),
-                three_way: false,
-                handshake_bytes: 40,
-            })
-            .unwrap();
+        let mut simulator = Simulator::new(topology, ObservedEvents::default());
+        let connection = ConnectionConfig::new(server, client, Era::Rfc);
+        let connection = simulator.connect(connection).unwrap();
         let mut at = 1e9;
         let script = (0..PACKETS).map(|_| {
             let uniform = (rng.below(1 << 53) + 1) as f64 / (1_u64 << 53) as f64;
@@ -267,23 +240,11 @@ fn random_arrivals_wait_as_long_as_they_should() {
         sender.congestion.algorithm = Algorithm::Fixed(10_000.0);
         sender.nagle = false;
         let receiver = ReceiverConfig {
-            mss: SIZE - 40,
-            buffer: 1 << 30,
-            scale: 14,
             acknowledging: Acknowledging::EACH,
-            selective: true,
             duplicates: false,
-            read_at_once: true,
+            ..ReceiverConfig::linux(SIZE - 40, 1 << 30, 14)
         };
-        let flow = FlowConfig {
-            sender,
-            receiver,
-            header: 40,
-            selective_header: 4,
-            ecn: false,
-            ack_class: 0,
-            source: Source::Script(script.collect()),
-        };
+        let flow = FlowConfig::new(sender, receiver, Source::Script(script.collect()));
         simulator.flow(connection, Direction::FromOpener, flow).unwrap();
         simulator.run(Time::ZERO + LONG);
         assert_eq!(simulator.sender(0).unwrap().count.retransmitted, 0, "none comes twice");

@@ -1,9 +1,9 @@
-//! Households at relays: what a chain's relay may read, by the limits of [`ekiden_model::quota`].
+//! Accounts at relays: what a chain's relay may read, by the limits of [`ekiden_model::resources::quota`].
 
 use super::{Event, Simulator};
 use crate::observer::Observer;
-use ekiden_model::quota::{
-    Answer, Config, Direction, Flow, Household, HouseholdSnapshot, Limits, Quota, Refused,
+use ekiden_model::resources::quota::{
+    Account, Config, Direction, Flow, Limits, Quota, QuotaAnswer, Refused,
 };
 use ekiden_model::units::{Bytes, Time};
 use std::collections::BTreeMap;
@@ -14,7 +14,6 @@ pub(crate) struct Limited {
     quota: Quota,
     /// Whose turn is whose: chain and relay of each connection.
     of: BTreeMap<Flow, (u32, usize)>,
-    /// When the next event is due.
     event: Time,
 }
 
@@ -25,41 +24,33 @@ impl<O: Observer> Simulator<O> {
         self.limited = Some(Box::new(Limited { quota, of: BTreeMap::new(), event: Time::NEVER }));
     }
 
-    /// A household; `None` where relays know no limits.
-    pub fn household(&mut self, limits: Limits) -> Option<Household> {
+    /// An account; `None` where relays know no limits.
+    pub fn account(&mut self, limits: Limits) -> Option<Account> {
         let now = self.events.now();
         self.limited.as_mut().map(|limited| limited.quota.join(now, limits))
     }
 
-    /// Other limits of a household from now on.
-    pub fn set_limits(&mut self, household: Household, limits: Limits) {
+    /// Other limits of an account from now on.
+    pub fn set_limits(&mut self, account: Account, limits: Limits) {
         let now = self.events.now();
         if let Some(limited) = &mut self.limited {
-            limited.quota.set_limits(now, household, limits);
+            limited.quota.set_limits(now, account, limits);
         }
         self.call_ready(now);
     }
 
-    /// A chain is a household's at its first relay, the one nearest the client.
-    ///
-    /// # Errors
-    /// The household may not have another connection, or relays know no limits.
-    pub fn limit(&mut self, chain: u32, household: Household) -> Result<(), Refused> {
+    /// A chain is an account's at the relay nearest the client. Fails if the account may not have
+    /// another connection, or relays know no limits.
+    pub fn limit(&mut self, chain: u32, account: Account) -> Result<(), Refused> {
         let now = self.events.now();
         let limited = self.limited.as_mut().ok_or(Refused::Gone)?;
-        let flow = limited.quota.admit(now, household)?;
+        let flow = limited.quota.admit(now, account)?;
         limited.of.insert(flow, (chain, 1));
         let seat = self.chains.get_mut(chain as usize).and_then(|chain| chain.seats.get_mut(1));
         if let Some(seat) = seat {
             *seat = Some(flow);
         }
         Ok(())
-    }
-
-    /// What a household shows.
-    #[must_use]
-    pub fn household_snapshot(&self, household: Household) -> Option<HouseholdSnapshot> {
-        self.limited.as_ref()?.quota.household(household)
     }
 
     /// How many of so many bytes a relay may read now; it is called when there are more.
@@ -70,12 +61,12 @@ impl<O: Observer> Simulator<O> {
             return 0;
         }
         match limited.quota.ask(now, seat, Direction::Down, Bytes::new(want)) {
-            Answer::Go(bytes) => {
+            QuotaAnswer::Go(bytes) => {
                 let bytes = bytes.as_u64().min(want);
                 limited.quota.on_moved(now, seat, Direction::Down, Bytes::new(bytes));
                 bytes
             }
-            Answer::Wait | Answer::Over => 0,
+            QuotaAnswer::Wait | QuotaAnswer::Over => 0,
         }
     }
 

@@ -1,14 +1,14 @@
 //! Packets: from a sender over links to a receiver, and what that sets off.
 
 use super::{END, Event, Simulator};
-use crate::carrier::Carrier;
-use crate::flow::Source;
+use crate::network::carrier::Carrier;
+use crate::network::flow::Source;
+use crate::network::packet::{Body, Packet};
+use crate::network::topology::LinkDirection;
 use crate::observer::{Departure, Loss, Observer, Passing, Trouble};
-use crate::packet::{Body, Packet};
-use crate::topology::Way;
-use ekiden_model::link::{self, Fate, Verdict};
-use ekiden_model::tcp::{Acknowledgement, Block, Segment};
-use ekiden_model::units::{Span, Time};
+use ekiden_model::network::link::{self, LossCause, Verdict};
+use ekiden_model::network::tcp::{Acknowledgement, Block, Segment};
+use ekiden_model::units::Time;
 
 impl<O: Observer> Simulator<O> {
     /// Lets a flow's sender send what it may, and asks when it wants to be called again.
@@ -35,19 +35,13 @@ impl<O: Observer> Simulator<O> {
                 Departure { at: now, flow: number, segment, kind, sender: &flow.sender };
             self.observer.departed(&departure);
             let segments = segment.len.div_ceil(flow.config.sender.mss.max(1));
+            let bytes = segment.len + segments * flow.config.header;
+            let body = Body::Data(segment);
             let packet = Packet {
-                body: Body::Data(segment),
-                owner: number,
-                epoch: flow.epoch,
-                bytes: segment.len + segments * flow.config.header,
                 segments: segments as u16,
-                next: flow.data_route,
                 class: kind,
                 ecn_capable: flow.config.ecn,
-                marked: false,
-                sent: now,
-                host: Span::ZERO,
-                router: Span::ZERO,
+                ..Packet::new(body, number, flow.epoch, bytes, flow.data_route, now)
             };
             self.launch(now, packet);
         }
@@ -106,20 +100,9 @@ impl<O: Observer> Simulator<O> {
     pub(super) fn answer(&mut self, now: Time, number: u32) {
         let Some(flow) = self.flows.get_mut(number as usize) else { return };
         if let Some(ack) = flow.receiver.poll() {
-            let packet = Packet {
-                body: Body::Ack(ack),
-                owner: number,
-                epoch: flow.epoch,
-                bytes: flow.ack_bytes(&ack),
-                segments: 1,
-                next: flow.ack_route,
-                class: flow.config.ack_class,
-                ecn_capable: false,
-                marked: false,
-                sent: now,
-                host: Span::ZERO,
-                router: Span::ZERO,
-            };
+            let (body, bytes) = (Body::Ack(ack), flow.ack_bytes(&ack));
+            let packet = Packet::new(body, number, flow.epoch, bytes, flow.ack_route, now);
+            let packet = Packet { class: flow.config.ack_class, ..packet };
             self.launch(now, packet);
             return;
         }
@@ -139,7 +122,7 @@ impl<O: Observer> Simulator<O> {
         self.go_on(now, number);
     }
 
-    /// Takes a packet over its next links as far as can be said now, or hands it to whom it is for.
+    /// Takes a packet over its next links as far as is known now, or delivers it.
     pub(super) fn go_on(&mut self, now: Time, number: u32) {
         let mut now = now;
         let mut handed_on = false;
@@ -172,18 +155,18 @@ impl<O: Observer> Simulator<O> {
                         now = delivered.due;
                         handed_on = true;
                     }
-                    Verdict::Dropped => break (hop.way, Fate::Dropped),
-                    Verdict::Lost { .. } => break (hop.way, Fate::Lost),
+                    Verdict::Dropped => break (hop.way, LossCause::Dropped),
+                    Verdict::Lost { .. } => break (hop.way, LossCause::Lost),
                 },
                 Some(Carrier::Waking { link, .. }) => {
                     let _told_by_gone = link.offer(now, meta);
-                    self.ask(now, Way(hop.way));
+                    self.ask(now, LinkDirection(hop.way));
                     return;
                 }
                 None => return,
             }
         };
-        self.lose(now, Way(way), number, fate);
+        self.lose(now, LinkDirection(way), number, fate);
     }
 
     pub(super) fn wake(&mut self, now: Time, way: u32) {
@@ -201,14 +184,13 @@ impl<O: Observer> Simulator<O> {
             }
             self.go_on(now, number);
         }
-        self.ask(now, Way(way));
+        self.ask(now, LinkDirection(way));
     }
 
     /// Takes note of what a link has lost, and asks when it wants to be called again.
-    fn ask(&mut self, now: Time, way: Way) {
-        let Some(Carrier::Waking { link, event }) = self.carriers.get_mut(way.0 as usize) else {
-            return;
-        };
+    fn ask(&mut self, now: Time, way: LinkDirection) {
+        let carrier = self.carriers.get_mut(way.0 as usize);
+        let Some(Carrier::Waking { link, event }) = carrier else { return };
         let mut gone = Vec::new();
         link.gone(|id, fate| gone.push((id as u32, fate)));
         let due = link.next().max(now);
@@ -221,9 +203,9 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
-    fn lose(&mut self, now: Time, way: Way, number: u32, fate: Fate) {
+    fn lose(&mut self, now: Time, way: LinkDirection, number: u32, fate: LossCause) {
         let Some(packet) = self.packets.remove(number) else { return };
-        let dropped = fate == Fate::Dropped;
+        let dropped = fate == LossCause::Dropped;
         let count = if dropped { &mut self.totals.dropped } else { &mut self.totals.lost };
         *count += 1;
         let segment = if let Body::Data(segment) = packet.body { Some(segment) } else { None };
@@ -237,10 +219,8 @@ impl<O: Observer> Simulator<O> {
 
     /// Packets that wait now at the link that the observer watches.
     fn waiting(&mut self, now: Time) -> u64 {
-        self.observer
-            .watched()
-            .and_then(|way| self.carriers.get_mut(way.0 as usize))
-            .map_or(0, |carrier| carrier.snapshot(now).queued)
+        let Some(way) = self.observer.watched() else { return 0 };
+        self.carriers.get_mut(way.0 as usize).map_or(0, |link| link.snapshot(now).queued)
     }
 
     fn tell_passing(&mut self, now: Time, packet: &Packet, arrives: bool) {

@@ -1,26 +1,23 @@
-//! What the proxy of [`crate::proxy`] does to the network and hears of it: connections that come and go,
-//! and whose numbers are used again.
+//! What the proxy of [`crate::applications::proxy`] does to the network: connections come and go,
+//! and numbers are reused.
 
 use super::{Event, Simulator};
-use crate::connection::{Connection, ConnectionConfig};
-use crate::flow::{Flow, FlowConfig};
+use crate::applications::proxy::{Proxy, ProxyResult};
+use crate::network::connection::{Connection, ConnectionConfig};
+use crate::network::flow::{Flow, FlowConfig};
+use crate::network::packet::{Body, Packet};
+use crate::network::topology::Node;
 use crate::observer::Observer;
-use crate::packet::{Body, Packet};
-use crate::proxy::{Proxy, ProxyResult};
-use crate::topology::Node;
-use ekiden_model::tcp::{Opening, SenderSnapshot};
+use ekiden_model::network::tcp::{Handshake, SenderSnapshot};
 use ekiden_model::units::{Bytes, Time};
 
 impl<O: Observer> Simulator<O> {
     /// What has come of the proxy so far; `None` where there is none.
-    #[must_use]
     pub fn proxy_result(&self) -> Option<ProxyResult> {
         self.proxy.as_ref().map(|proxy| proxy.result())
     }
 
-    /// How many connections, open or closed, there is room for: it grows to the most that there are at
-    /// a time, not with those that come and go.
-    #[must_use]
+    /// Room for connections, open or closed: the most at a time.
     pub fn places(&self) -> usize {
         self.connections.len()
     }
@@ -39,7 +36,6 @@ impl<O: Observer> Simulator<O> {
         Ok([self.add_route(from, to)?, self.add_route(to, from)?])
     }
 
-    /// The number that the next connection has.
     pub(crate) fn vacant(&self) -> u32 {
         self.closed.last().copied().unwrap_or(self.connections.len() as u32)
     }
@@ -53,7 +49,7 @@ impl<O: Observer> Simulator<O> {
         flows: [FlowConfig; 2],
     ) -> (u32, [u32; 2]) {
         let [there, back] = routes;
-        let opening = Opening::new(config.opening, now);
+        let opening = Handshake::new(config.opening, now);
         let mut connection = Connection::new(config, there, back);
         let due = opening.deadline();
         connection.opening = Some(opening);
@@ -91,8 +87,8 @@ impl<O: Observer> Simulator<O> {
         (number, numbers)
     }
 
-    /// Closes a connection, both ends at once: what is on its way for it finds nobody, and its number is
-    /// free. (FINs are not sent; who has to hear of the end is told by whoever calls this.)
+    /// Closes a connection, both ends at once; its number is free. (FINs are not sent; the caller
+    /// notifies the other end.)
     pub(crate) fn end(&mut self, now: Time, number: u32) {
         let Some(connection) = self.connections.get_mut(number as usize) else { return };
         connection.epoch = connection.epoch.wrapping_add(1);
@@ -116,12 +112,10 @@ impl<O: Observer> Simulator<O> {
         self.events.push(at.max(self.events.now()), Event::Proxy(number));
     }
 
-    /// An application writes.
     pub(crate) fn put(&mut self, now: Time, flow: u32, bytes: u64) {
         self.write(now, flow, bytes);
     }
 
-    /// An application reads.
     pub(crate) fn take(&mut self, now: Time, number: u32, bytes: u64) {
         let Some(flow) = self.flows.get_mut(number as usize) else { return };
         flow.unread -= bytes.min(flow.unread);
@@ -129,17 +123,15 @@ impl<O: Observer> Simulator<O> {
         self.answer(now, number);
     }
 
-    /// What a sender takes at once.
     pub(crate) fn writable(&self, flow: u32) -> u64 {
         self.flows.get(flow as usize).map_or(0, |flow| flow.sender.writable())
     }
 
-    /// What is written and not acknowledged.
-    pub(crate) fn queued(&self, flow: u32) -> u64 {
+    /// Bytes that are written and not acknowledged.
+    pub fn queued(&self, flow: u32) -> u64 {
         self.flows.get(flow as usize).map_or(0, |flow| flow.sender.queued())
     }
 
-    /// What is in order and not read.
     pub(crate) fn unread(&self, flow: u32) -> u64 {
         self.flows.get(flow as usize).map_or(0, |flow| flow.unread)
     }
@@ -154,7 +146,8 @@ impl<O: Observer> Simulator<O> {
         self.flows.get(flow as usize).map_or(0, |flow| flow.sender.acknowledged())
     }
 
-    pub(crate) fn look(&self, flow: u32) -> SenderSnapshot {
+    /// A flow's sender as it is now.
+    pub fn look(&self, flow: u32) -> SenderSnapshot {
         let found = self.flows.get(flow as usize);
         found.map_or_else(SenderSnapshot::default, |flow| flow.sender.snapshot())
     }
@@ -172,13 +165,12 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
-    /// A filled flow has another send buffer, and is filled anew.
-    pub(crate) fn refill(&mut self, now: Time, flow: u32, size: Bytes) {
+    /// Changes the send buffer of a flow that is always full, and fills it again.
+    pub fn refill(&mut self, now: Time, flow: u32, size: Bytes) {
         self.set_send_buffer(flow, size);
         self.send(now, flow);
     }
 
-    /// Which connection a flow belongs to.
     pub(crate) fn connection_of(&self, flow: u32) -> Option<u32> {
         self.flows.get(flow as usize).map(|flow| flow.connection)
     }

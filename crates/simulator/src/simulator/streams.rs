@@ -1,11 +1,11 @@
 //! Cross traffic: plain packets that share links with the connections and that nobody answers.
 
 use super::{BuildError, Event, Simulator};
+use crate::network::packet::{Body, Packet};
+use crate::network::topology::Node;
 use crate::observer::Observer;
-use crate::packet::{Body, Packet};
-use crate::topology::Node;
-use ekiden_model::units::{Span, Time};
-use ekiden_model::workload::stream::{Stream, StreamConfig};
+use ekiden_model::network::workload::stream::{Stream, StreamConfig};
+use ekiden_model::units::Time;
 
 /// A stream of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,6 @@ pub struct CrossTraffic {
     pub class: u8,
 }
 
-/// A stream while it runs.
 #[derive(Debug)]
 pub(super) struct Running {
     config: CrossTraffic,
@@ -33,11 +32,8 @@ pub(super) struct Running {
 }
 
 impl<O: Observer> Simulator<O> {
-    /// Adds cross traffic and says its number. It never ends, so that a run with it needs a time to
-    /// end at. Observers are told of its losses alone; in fair queues each stream is a flow of its own.
-    ///
-    /// # Errors
-    /// There is no way there.
+    /// Adds cross traffic and returns its number. It never ends; observers see its losses only; in
+    /// fair queues each stream is a flow. Fails without a way there.
     pub fn cross_traffic(&mut self, config: CrossTraffic) -> Result<u32, BuildError> {
         let route = self.add_route(config.from, config.to)?;
         let number = self.streams.len() as u32;
@@ -56,21 +52,10 @@ impl<O: Observer> Simulator<O> {
 
     pub(super) fn on_stream_event(&mut self, now: Time, number: u32) {
         let Some(Running { config, route, .. }) = self.streams.get(number as usize) else { return };
-        let packet = Packet {
-            body: Body::Plain,
-            // flows and connections are numbered from 0
-            owner: u32::MAX - number,
-            epoch: 0,
-            bytes: config.bytes,
-            segments: 1,
-            next: *route,
-            class: config.class,
-            ecn_capable: false,
-            marked: false,
-            sent: now,
-            host: Span::ZERO,
-            router: Span::ZERO,
-        };
+        // flows and connections are numbered from 0
+        let owner = u32::MAX - number;
+        let packet = Packet::new(Body::Plain, owner, 0, config.bytes, *route, now);
+        let packet = Packet { class: config.class, ..packet };
         self.launch(now, packet);
         self.schedule(number);
     }
@@ -79,10 +64,10 @@ impl<O: Observer> Simulator<O> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::Topology;
-    use ekiden_model::link::{Bound, Config, Discipline, Serialiser};
-    use ekiden_model::units::Rate;
-    use ekiden_model::workload::stream::Shape;
+    use crate::network::topology::Topology;
+    use ekiden_model::network::link::{Bound, Config, Discipline, Serialiser};
+    use ekiden_model::network::workload::stream::Shape;
+    use ekiden_model::units::{Rate, Span};
 
     #[test]
     fn a_stream_fills_its_share_of_a_link() {
@@ -109,10 +94,8 @@ mod tests {
         // 15.14 Mbit/s in all: a third is dropped
         let more = StreamConfig { rate: Rate::from_bits_per_second(11_140_000), ..stream };
         simulator.cross_traffic(CrossTraffic { stream: more, ..traffic }).unwrap();
-        assert_eq!(
-            simulator.cross_traffic(CrossTraffic { from: b, to: a, ..traffic }),
-            Err(BuildError::NoRoute(b, a))
-        );
+        let refused = simulator.cross_traffic(CrossTraffic { from: b, to: a, ..traffic });
+        assert_eq!(refused, Err(BuildError::NoRoute(b, a)));
         simulator.run(Time::ZERO + Span::from_secs(10));
         let link = simulator.way(way).unwrap();
         let wire = |packets: u64| packets as f64 * 1514.0 * 8.0 / 10.0 / 1e6;

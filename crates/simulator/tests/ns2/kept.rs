@@ -1,8 +1,8 @@
 //! What `experiments/compare` has kept of ns-2, and the same runs here.
 
-use ekiden_model::tcp::preset::Flavour;
+use ekiden_model::network::tcp::preset::Flavour;
 use ekiden_model::units::{Rate, Span};
-use ekiden_simulator::bulk::{self, BulkConfig};
+use ekiden_simulator::applications::bulk::{self, BulkConfig};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 

@@ -1,21 +1,20 @@
-//! One flow at one end: what waits to be sent, what has come, how each direction ends.
+//! One flow at one end: bytes to send, bytes received, and how each direction ends.
 
-use super::assembly::Assembly;
-use super::packets::Packets;
+use crate::core::packet_queue::Packets;
+use crate::core::reassembly::Assembly;
+use crate::frame::reason::Reason;
 use crate::frame::{Frame, Open, Opening};
-use crate::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
-use ekiden_model::scheduler::{Flow as Turns, Household, Lane};
-use ekiden_model::traffic::{Bursts, Class, Hint};
+use ekiden_model::control::classifier::{Bursts, Class, Hint};
+use ekiden_model::control::scheduler::{Account, Flow as Turns, Lane};
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
 use std::collections::VecDeque;
 
-/// Bytes of a flow that may wait to be sent: more only makes a reader of its own wait longer for what it
-/// writes last.
+/// Bytes of a flow that may wait to be sent; more would only delay the last ones.
 pub(super) const WAITING: u64 = 256 * 1024;
-/// So much is sent twice at once: two packets hold a keystroke's echo, a request, an answer's head. More
-/// would be copies of downloads' beginnings.
+/// Bytes of a burst's beginning that are sent twice. Two packets hold a keystroke's echo, a request
+/// or an answer's head; more would copy the beginnings of downloads.
 const COPIED: u64 = 2_800;
 /// And so much of it again after every half a second: 45 kbit/s, well above a terminal's.
 const AGAIN: Span = Span::from_millis(500);
@@ -25,58 +24,51 @@ const AGAIN: Span = Span::from_millis(500);
 pub enum End {
     /// Nothing more comes: a half-close.
     Fin,
-    /// The connection broke; what was said before it is still delivered.
+    /// The connection broke. Bytes sent before are still delivered.
     Reset(Reason, String),
 }
 
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// Opened at this end.
     pub(super) ours: bool,
     pub(super) opening: Opening,
-    /// The destination's answer: for the opener once it has come, for the other once it was given.
+    /// The destination's answer, once it has come or was given.
     pub(super) answer: Option<Result<(), (Reason, String)>>,
-    pub(super) household: Household,
+    pub(super) account: Account,
     pub(super) turns: Turns,
     pub(super) lane: Lane,
     bursts: Bursts,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
-    /// Where it carries packets.
     pub(super) packets: Packets,
 }
 
 #[derive(Debug)]
 pub(super) struct Sending {
     queue: VecDeque<Bytes>,
-    /// Bytes in it.
     pub(super) queued: u64,
     /// How many of those the scheduler knows of.
     pub(super) offered: u64,
     pub(super) sent: u64,
-    /// It must not pass this.
     pub(super) limit: u64,
     pub(super) end: Option<End>,
-    /// The end was written.
     pub(super) ended: bool,
     /// By lane.
     pub(super) streams: [Option<StreamId>; 2],
-    /// What was said on each of them, in frames.
+    /// Frames sent on each of them.
     pub(super) said: [u32; 2],
     /// When the scheduler last gave it a turn.
     last: Time,
-    /// Bytes copied lately.
     copied: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Receiving {
     pub(super) assembly: Assembly,
-    /// The peer was told that it may send up to here.
+    /// The limit that the peer was granted.
     pub(super) granted: u64,
     /// How it ends, and after how many bytes.
     pub(super) end: Option<(u64, End)>,
-    /// The end was taken.
     pub(super) ended: bool,
     /// When bytes were last taken, or when nothing waited.
     pub(super) taken_at: Time,
@@ -87,7 +79,7 @@ impl Flow {
         now: Time,
         ours: bool,
         opening: Opening,
-        (household, turns): (Household, Turns),
+        (account, turns): (Account, Turns),
         (limit, granted): (u64, u64),
     ) -> Self {
         let hint = Hint::of(opening.target.port, opening.dscp);
@@ -95,7 +87,7 @@ impl Flow {
             ours,
             opening,
             answer: None,
-            household,
+            account,
             turns,
             lane: Lane::Interactive,
             bursts: Bursts::hinted(now, hint),
@@ -123,7 +115,7 @@ impl Flow {
         }
     }
 
-    /// What is said of it begins so.
+    /// The first frame of its streams and datagrams.
     pub(super) fn header(&self, id: u64) -> Frame {
         match (self.ours, &self.answer) {
             (true, None) => Frame::Open(Open { flow: id, opening: self.opening.clone() }),
@@ -141,7 +133,6 @@ impl Flow {
         self.lane
     }
 
-    /// Nothing is left to do at this end.
     pub(super) const fn is_over(&self) -> bool {
         self.sending.ended && self.receiving.ended
     }
@@ -155,7 +146,7 @@ impl Sending {
         }
     }
 
-    /// More of what waits may be sent than the scheduler knows of; it knows now.
+    /// More waiting bytes may be sent than the scheduler knows; informs it.
     pub(super) fn offer_more(&mut self) -> u64 {
         let sendable = self.queued.min(self.limit.saturating_sub(self.sent));
         let more = sendable.saturating_sub(self.offered);
@@ -163,7 +154,7 @@ impl Sending {
         more
     }
 
-    /// The next bytes to go, as many as the scheduler said.
+    /// The next bytes to send, as many as the scheduler granted.
     pub(super) fn take(&mut self, bytes: u64) -> Bytes {
         let bytes = bytes.min(self.queued);
         self.queued -= bytes;
@@ -191,7 +182,6 @@ impl Sending {
         taken.freeze()
     }
 
-    /// Throws away what waits.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
         self.queued = 0;
@@ -212,21 +202,18 @@ impl Sending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ekiden_model::scheduler::{Config, Scheduler};
+    use ekiden_model::control::scheduler::{Config, Scheduler};
 
     fn flow() -> Flow {
         let mut scheduler = Scheduler::new(Config::default());
-        let household = scheduler.join(1);
-        let turns = scheduler.open(household, Lane::Interactive).unwrap();
-        let host = crate::frame::Host::Name("example.org".to_owned());
-        let target = crate::frame::Target { host, port: 80 };
-        let carries = crate::frame::Carries::Stream;
-        let opening = Opening { account: Bytes::new(), hops: 0, target, dscp: None, carries };
-        Flow::new(Time::ZERO, true, opening, (household, turns), (1_000, 1_000))
+        let account = scheduler.join(1);
+        let turns = scheduler.open(account, Lane::Interactive).unwrap();
+        let opening = Opening::named("example.org", 80);
+        Flow::new(Time::ZERO, true, opening, (account, turns), (1_000, 1_000))
     }
 
     #[test]
-    fn what_is_offered_is_what_credit_allows() {
+    fn offers_as_much_as_credit_allows() {
         let mut sending = flow().sending;
         sending.push(Bytes::from(vec![1; 600]));
         sending.push(Bytes::from(vec![2; 900]));

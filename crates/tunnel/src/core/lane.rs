@@ -1,10 +1,9 @@
-//! One QUIC connection of a tunnel: frames in and out of its streams and datagrams, and which of its
-//! packets are under way.
+//! One QUIC connection of a tunnel: its frames in and out, and its packets in flight.
 
-use super::controller::{Ear, Fate, UnderWay};
+use crate::core::ack_tap::{AckTap, InFlight, PacketOutcome};
 use crate::frame::{self, BadFrame, Frame};
 use bytes::{Bytes, BytesMut};
-use ekiden_model::rate_hold::Told;
+use ekiden_model::control::rate_hold::SentBytes;
 use quinn_proto::{
     Connection, ConnectionError, ConnectionHandle, Dir, Event, FrameStats, ReadError, StreamEvent,
     StreamId, VarInt,
@@ -13,93 +12,82 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// What QUIC takes of a packet with a short header: flags, an identifier of 8 bytes, a number of up to 4,
-/// the seal; and the head of a STREAM frame.
+/// QUIC's overhead on a packet: flags, identifier, number, tag, and a STREAM frame's header.
 const QUIC_OVERHEAD: usize = 1 + 8 + 4 + 16 + 15;
 
-/// What somebody may say who is not known yet: the 512 KiB of DATA that go before a hello is answered, with their
-/// heads. And on so many streams.
+/// Bytes, and streams, before a peer is identified: 512 KiB of DATA before HELLO's answer, and
+/// headers.
 const EARLY_BYTES: usize = 640 * 1024;
 const EARLY_STREAMS: usize = 1_024;
-/// Bytes of datagrams that are kept until then.
 const EARLY_DATAGRAMS: usize = 64 * 1024;
 
-/// Said to a peer whose QUIC has no datagrams.
+/// Sent to a peer whose QUIC lacks datagrams.
 pub(super) const NO_DATAGRAMS: &str = "QUIC's DATAGRAM frames must be enabled (RFC 9221)";
 
-/// What an inbound stream is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About {
-    /// Nothing has been said yet.
+pub(super) enum StreamOwner {
+    /// No frame has arrived yet.
     Unknown,
-    /// The tunnel.
     Control,
-    /// A flow.
     Flow(u64),
 }
 
 #[derive(Debug)]
 struct Inbound {
     held: BytesMut,
-    about: About,
+    about: StreamOwner,
 }
 
-/// What was heard on a lane, in order for each stream.
+/// A frame or datagram that arrived on a lane, in order for each stream.
 #[derive(Debug)]
-pub(super) enum Heard {
-    /// A frame on a stream.
+pub(super) enum LaneEvent {
     Frame(StreamId, Frame),
-    /// A datagram's frames.
     Datagram(Vec<Frame>),
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) handle: ConnectionHandle,
     pub(super) quinn: Connection,
-    under_way: UnderWay,
+    in_flight: InFlight,
     last: Option<Instant>,
     /// It may have something to send.
     pub(super) busy: bool,
     pub(super) connected: bool,
-    /// Why it is no more.
     pub(super) lost: Option<ConnectionError>,
     pub(super) drained: bool,
     /// The stream on which we speak about the tunnel.
     pub(super) control: Option<StreamId>,
-    /// It is a tunnel's: what is heard is understood at once.
+    /// The lane belongs to a tunnel: frames are handled at once.
     pub(super) known: bool,
-    /// Of what came before: bytes on streams, and streams.
+    /// Received before that: bytes on streams, and streams.
     early: (usize, usize),
     early_datagrams: usize,
     inbound: BTreeMap<StreamId, Inbound>,
-    /// What quinn did not take yet, and whether the stream ends with it.
+    /// Bytes that quinn has not accepted yet, and whether the stream ends with them.
     outbound: BTreeMap<StreamId, (BytesMut, bool)>,
-    /// Bytes in it.
     pub(super) waiting: usize,
     readable: BTreeSet<StreamId>,
-    /// Streams that ended; what they were about is still asked for until the next look.
+    /// Streams that ended. Their owners are still needed until the next poll.
     over: Vec<StreamId>,
     datagrams: bool,
 }
 
-/// A datagram that left a lane.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Polled {
     pub(super) to: SocketAddr,
     pub(super) size: usize,
-    /// It will be acknowledged, and its fate says something about the path.
+    /// It elicits an acknowledgement, and its outcome says something about the path.
     pub(super) counts: bool,
     pub(super) at: Instant,
 }
 
 impl Lane {
-    pub(super) fn new(handle: ConnectionHandle, quinn: Connection, ear: Ear) -> Self {
+    pub(super) fn new(handle: ConnectionHandle, quinn: Connection, ear: AckTap) -> Self {
         Self {
             handle,
             quinn,
-            under_way: UnderWay::new(ear),
+            in_flight: InFlight::new(ear),
             last: None,
             busy: true,
             connected: false,
@@ -118,7 +106,6 @@ impl Lane {
         }
     }
 
-    /// Takes note of what the connection has to say.
     pub(super) fn poll_events(&mut self) {
         while let Some(event) = self.quinn.poll() {
             match event {
@@ -126,7 +113,8 @@ impl Lane {
                 Event::ConnectionLost { reason } => self.lost = Some(reason),
                 Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
                     while let Some(id) = self.quinn.streams().accept(Dir::Uni) {
-                        let inbound = Inbound { held: BytesMut::new(), about: About::Unknown };
+                        let inbound =
+                            Inbound { held: BytesMut::new(), about: StreamOwner::Unknown };
                         self.inbound.insert(id, inbound);
                         self.early.1 += usize::from(!self.known);
                         self.readable.insert(id);
@@ -149,13 +137,10 @@ impl Lane {
         }
     }
 
-    /// What has come.
-    ///
-    /// # Errors
-    /// The peer sent what is no frame.
-    pub(super) fn hear(&mut self) -> Result<Vec<Heard>, BadFrame> {
+    /// Frames that arrived, or why one is malformed.
+    pub(super) fn poll_frames(&mut self) -> Result<Vec<LaneEvent>, BadFrame> {
         let mut heard = Vec::new();
-        // what was heard before it was known who speaks is still to be understood
+        // frames that arrived before the peer was identified come first
         if self.known {
             for id in std::mem::take(&mut self.over) {
                 self.inbound.remove(&id);
@@ -183,16 +168,16 @@ impl Lane {
                         }
                     }
                 }
-                // credit for what was read goes out with the next packet
+                // credit for bytes that were read leaves with the next packet
                 self.busy |= chunks.finalize().should_transmit();
             }
             if !self.known {
                 self.early.0 += came;
             }
             while let Some(frame) = frame::read(&mut inbound.held)? {
-                heard.push(Heard::Frame(id, frame));
+                heard.push(LaneEvent::Frame(id, frame));
             }
-            // a frame that was cut off is of no use to anybody, and an empty buffer keeps its memory
+            // an incomplete frame is useless, and an empty buffer keeps its memory
             if over || inbound.held.is_empty() {
                 inbound.held = BytesMut::new();
             }
@@ -209,13 +194,13 @@ impl Lane {
                         continue;
                     }
                 }
-                heard.push(Heard::Datagram(frame::read_all(datagram)?));
+                heard.push(LaneEvent::Datagram(frame::read_all(datagram)?));
             }
         }
         Ok(heard)
     }
 
-    /// Whether more came than who is not known yet may say.
+    /// Whether an unidentified peer exceeded its limits.
     pub(super) const fn said_too_much(&self) -> bool {
         self.early.0 > EARLY_BYTES || self.early.1 > EARLY_STREAMS
     }
@@ -227,22 +212,20 @@ impl Lane {
         self.waiting = 0;
     }
 
-    /// What a stream is about, to be set by whoever understands its first frame.
-    pub(super) fn about(&mut self, id: StreamId) -> Option<&mut About> {
+    /// A stream's owner; the handler of its first frame sets it.
+    pub(super) fn about(&mut self, id: StreamId) -> Option<&mut StreamOwner> {
         self.inbound.get_mut(&id).map(|inbound| &mut inbound.about)
     }
 
-    /// Another stream; `None` when the peer permits no more now.
     pub(super) fn open(&mut self) -> Option<StreamId> {
         self.quinn.streams().open(Dir::Uni)
     }
 
     /// Streams of ours of which the peer has not acknowledged everything.
-    pub(super) fn streams_under_way(&mut self) -> usize {
+    pub(super) fn streams_in_flight(&mut self) -> usize {
         self.quinn.streams().send_streams()
     }
 
-    /// Says something on a stream.
     pub(super) fn write(&mut self, id: StreamId, bytes: BytesMut) {
         self.waiting += bytes.len();
         match self.outbound.get_mut(&id) {
@@ -254,7 +237,6 @@ impl Lane {
         self.flush(id);
     }
 
-    /// Nothing more will be said on a stream.
     pub(super) fn finish(&mut self, id: StreamId) {
         self.outbound.entry(id).or_default().1 = true;
         self.flush(id);
@@ -267,7 +249,8 @@ impl Lane {
         while !waiting.is_empty() {
             let gone = match stream.write(waiting) {
                 Ok(written) => written,
-                // the peer's window is full, which credit should prevent: it goes on when told
+                // the peer's window is full, which credit should prevent: continue when quinn has
+                // room
                 Err(quinn_proto::WriteError::Blocked) => return,
                 // the peer does not want it
                 Err(_) => waiting.len(),
@@ -283,11 +266,10 @@ impl Lane {
     }
 
     /// It is connected, and the peer takes no datagrams.
-    pub(super) fn deaf(&mut self) -> bool {
+    pub(super) fn lacks_datagrams(&mut self) -> bool {
         self.connected && self.quinn.datagrams().max_size().is_none()
     }
 
-    /// Whether so many bytes fit into a datagram.
     pub(super) fn fits(&mut self, length: usize) -> bool {
         self.quinn.datagrams().max_size().is_some_and(|most| length <= most)
     }
@@ -307,7 +289,7 @@ impl Lane {
 
     /// The next datagram, into `buf`; `None` when there is nothing to send.
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Polled> {
-        // no two packets leave at one instant: that is how they are told apart
+        // no two packets leave at one instant, because the send time identifies a packet
         let at = self.last.map_or(now, |last| now.max(last + Duration::from_nanos(1)));
         let (eliciting, probes) = self.counters();
         buf.clear();
@@ -317,7 +299,7 @@ impl Lane {
         };
         self.last = Some(at);
         let (eliciting_now, probes_now) = self.counters();
-        // a probe's loss says that packets are too large, and nothing else
+        // a lost MTU probe means that packets are too large, nothing else
         let counts = self.connected && eliciting_now > eliciting && probes_now == probes;
         Some(Polled { to: transmit.destination, size: transmit.size, counts, at })
     }
@@ -328,16 +310,15 @@ impl Lane {
         (eliciting(&stats.frame_tx), stats.path.sent_plpmtud_probes)
     }
 
-    pub(super) fn on_sent(&mut self, polled: Polled, told: Told) {
-        self.under_way.on_sent(polled.at, told);
+    pub(super) fn on_sent(&mut self, polled: Polled, told: SentBytes) {
+        self.in_flight.on_sent(polled.at, told);
     }
 
-    pub(super) fn fates(&mut self, now: Instant) -> Vec<Fate> {
+    pub(super) fn outcomes(&mut self, now: Instant) -> Vec<PacketOutcome> {
         let patience = self.quinn.rtt() * 4 + Duration::from_secs(1);
-        self.under_way.fates(now, patience)
+        self.in_flight.outcomes(now, patience)
     }
 
-    /// Ends the connection, with words for the peer.
     pub(super) fn close(&mut self, now: Instant, code: u32, words: &str) {
         self.quinn.close(now, VarInt::from_u32(code), Bytes::copy_from_slice(words.as_bytes()));
         self.busy = true;

@@ -16,7 +16,6 @@ impl Default for PacingError {
 }
 
 impl PacingError {
-    /// One more.
     pub(super) fn add(&mut self, late: Span) {
         let mut nth = 0;
         while nth < self.counts.len() - 1 && late > Self::edge(nth) {
@@ -26,21 +25,17 @@ impl PacingError {
         self.total += 1;
     }
 
-    /// Upper edge of a class.
     fn edge(nth: usize) -> Span {
         let whole = 1_000_u64 << (nth / 2);
         Span::from_nanos(if nth.is_multiple_of(2) { whole } else { whole * 1_414 / 1_000 })
     }
 
     /// How many there were.
-    #[must_use]
     pub const fn count(&self) -> u64 {
         self.total
     }
 
-    /// So many per cent were no later than this (an upper edge, at most 1.42 times the truth); `None` when
-    /// there were none.
-    #[must_use]
+    /// So many per cent were no later than this upper edge (at most 1.42 times the truth), if any.
     pub fn percentile(&self, percent: u64) -> Option<Span> {
         let wanted = (self.total * percent).div_ceil(100).max(1);
         let mut seen = 0;

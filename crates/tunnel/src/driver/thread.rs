@@ -1,10 +1,10 @@
 //! The thread that keeps the schedule.
 
-use super::outbox::{LARGEST, Outbox};
 use super::{Shared, locked};
 use crate::core::Event;
+use crate::driver::send_batch::{LARGEST, SendBatch};
 use bytes::BytesMut;
-use ekiden_linux::clock;
+use ekiden_linux::host::clock;
 use ekiden_model::units::{Span, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
@@ -13,39 +13,37 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
-/// A sleep ends late: so much before a slot, sleeping ends, the datagram is made ready, and the rest is spun
-/// (ALGORITHMS E.4). At 20 Mbit/s that is a tenth of the time between two slots. Where slots are rare and sleeps are seen
-/// to end later, as a processor's do that rests deeply, up to so much more.
+/// Sleeps end late: so much before a slot sleeping ends, the datagram is made ready, and the rest
+/// is spun (algorithms/satellite E.4); a tenth of the time between two slots at 20 Mbit/s. Up to so
+/// much more where slots are rare and a deeply resting processor wakes later.
 const MARGIN: [Span; 2] = [Span::from_micros(60), Span::from_micros(200)];
-/// What making a datagram ready takes.
 const READY: Span = Span::from_micros(20);
 /// Spinning may take so much of the thread's time: 1/8.
 const SPIN_SHARE: u64 = 8;
 /// Spinning that may be saved up.
 const SAVED: Span = Span::from_millis(100);
-/// Datagrams that follow each other faster than this are taken together, at the price of so much delay: where many
-/// come, waking for each costs more than all the rest. From some 50 Mbit/s on.
+/// Datagrams closer than this are received together, from some 50 Mbit/s on: waking for each would
+/// cost more than all the rest.
 const TOGETHER: Span = Span::from_micros(250);
 /// Datagrams taken in a row before others get their turn.
 const IN_A_ROW: usize = 64;
 
-/// Drives the core until asked to stop.
 pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     clock::finest_timers();
     // a slot is short and work between two slots little; where nothing is to be sent it sleeps
     let urgency = clock::urgent();
     tracing::debug!(?urgency, "the thread that keeps the schedule begins");
-    let mut outbox = Outbox::new(dscp);
+    let mut outbox = SendBatch::new(dscp);
     let mut received = vec![0; LARGEST];
     let (mut saved, mut looked) = (SAVED.as_nanos(), clock::now());
     // the slot that was waited for
     let mut planned = Time::NEVER;
-    let mut crowd = Crowd { looked, until: Time::ZERO };
-    let mut waking = Waking { late: Span::ZERO };
+    let mut crowd = RxCoalescing { looked, until: Time::ZERO };
+    let mut waking = WakeupLatency { late: Span::ZERO };
     // so much before a slot
     let (mut margin, mut slot) = (MARGIN[0], Time::NEVER);
     while !shared.stop.load(Ordering::Acquire) {
-        let taken = take_in(shared, socket, &mut received);
+        let taken = receive_datagrams(shared, socket, &mut received);
         crowd.on_taken(clock::now(), taken);
         let more = taken == IN_A_ROW;
         send_due(shared, socket, &mut outbox, planned);
@@ -53,7 +51,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
             planned = Time::NEVER;
             continue;
         }
-        // from here on whoever changes something rings
+        // from here on every change wakes the thread
         shared.asleep.store(true, Ordering::Release);
         let now = clock::now();
         let next = {
@@ -95,15 +93,15 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
             }
         }
     }
-    goodbye(shared, socket, &mut outbox);
+    send_final(shared, socket, &mut outbox);
 }
 
 /// How late sleeps end: a mean in which those that end later count nine times.
-struct Waking {
+struct WakeupLatency {
     late: Span,
 }
 
-impl Waking {
+impl WakeupLatency {
     /// Woken; before the time that was asked for, by something else.
     fn on_woken(&mut self, asked: Time, woken: Time) {
         if woken >= asked {
@@ -126,13 +124,13 @@ impl Waking {
 }
 
 /// When datagrams are taken in where many come, as a network card that holds its interrupts back.
-struct Crowd {
+struct RxCoalescing {
     looked: Time,
     /// Not before.
     until: Time,
 }
 
-impl Crowd {
+impl RxCoalescing {
     fn on_taken(&mut self, now: Time, taken: usize) {
         if taken > 0 {
             let apart = now.since(self.looked).as_nanos() / taken as u64;
@@ -143,7 +141,7 @@ impl Crowd {
 }
 
 /// Takes datagrams in, at most [`IN_A_ROW`]; how many. A flow's task is woken once for all of them.
-fn take_in(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> usize {
+fn receive_datagrams(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> usize {
     let mut events: Vec<Event> = Vec::new();
     let mut flows = HashSet::new();
     let mut taken = 0;
@@ -161,7 +159,7 @@ fn take_in(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> usize {
                     }
                 }
             }
-            // an ICMP error of an earlier datagram: QUIC notices by itself what does not come through
+            // an ICMP error of an earlier datagram: QUIC detects the loss by itself
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(_) => break,
         }
@@ -170,14 +168,13 @@ fn take_in(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> usize {
     taken
 }
 
-/// Sends what is due.
-fn send_due(shared: &Shared, socket: &UdpSocket, outbox: &mut Outbox, planned: Time) {
+fn send_due(shared: &Shared, socket: &UdpSocket, outbox: &mut SendBatch, planned: Time) {
     fill(shared, outbox, clock::now());
     outbox.flush(shared, socket, planned);
 }
 
 /// Makes the datagrams that are due at a time, which may be a little ahead of the clock.
-fn fill(shared: &Shared, outbox: &mut Outbox, now: Time) {
+fn fill(shared: &Shared, outbox: &mut SendBatch, now: Time) {
     let events = {
         let mut core = locked(&shared.core);
         core.on_deadline(now);
@@ -187,8 +184,7 @@ fn fill(shared: &Shared, outbox: &mut Outbox, now: Time) {
     shared.tell(events);
 }
 
-/// Tells peers that it is over.
-fn goodbye(shared: &Shared, socket: &UdpSocket, outbox: &mut Outbox) {
+fn send_final(shared: &Shared, socket: &UdpSocket, outbox: &mut SendBatch) {
     let now = clock::now();
     {
         let mut core = locked(&shared.core);
@@ -202,7 +198,6 @@ fn goodbye(shared: &Shared, socket: &UdpSocket, outbox: &mut Outbox) {
     }
 }
 
-/// Until `next`; somebody who rings meanwhile is heard after it.
 fn spin(next: Time) -> Time {
     loop {
         let now = clock::now();
@@ -213,8 +208,8 @@ fn spin(next: Time) -> Time {
     }
 }
 
-/// Until a datagram comes, somebody rings, or `nanos` have passed. A datagram that comes within `deaf` is not
-/// heard until then.
+/// Sleeps until a datagram arrives, a task wakes it, or `nanos` have passed; for `deaf`, datagrams
+/// do not wake it.
 fn sleep(shared: &Shared, socket: &UdpSocket, nanos: Option<u64>, deaf: Span) {
     let mut waited = [
         PollFd::from_borrowed_fd(shared.bell.as_fd(), PollFlags::IN),
@@ -243,23 +238,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_wakes_late_is_woken_earlier() {
-        let mut waking = Waking { late: Span::ZERO };
+    fn late_wakeups_advance_the_timer() {
+        let mut waking = WakeupLatency { late: Span::ZERO };
         let mut after = |late: &[u64], times| {
             for late in std::iter::repeat_n(late, times).flatten() {
                 let asked = Time::from_nanos(1_000_000);
                 waking.on_woken(asked, asked + Span::from_micros(*late));
             }
-            // spun for half a slot nobody is
+            // nobody may spin for half a slot
             assert_eq!(waking.margin(Span::from_micros(400)), MARGIN[0]);
             waking.margin(Span::from_millis(3)).as_nanos() / 1_000
         };
         assert_eq!(after(&[40], 100), 60);
         assert!((105..=125).contains(&after(&[80, 80, 110, 80, 80, 80, 80, 80, 80, 80], 100)));
-        // a machine that stalls makes nobody spin for long
+        // a machine that stalls does not make the thread spin for long
         assert!(after(&[5_000], 100) <= 200);
         assert_eq!(after(&[30], 1_000), 60);
-        // woken by something else says nothing
+        // a wake-up for another reason says nothing about the timer
         waking.on_woken(Time::from_nanos(1_000_000), Time::ZERO);
         assert_eq!(waking.margin(Span::from_millis(3)), MARGIN[0]);
     }

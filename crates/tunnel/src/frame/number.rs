@@ -14,7 +14,7 @@ pub(super) const fn length(n: u64) -> usize {
     }
 }
 
-/// Writes a number; what is larger than [`MOST`] is written as that.
+/// Writes a number; larger ones than [`MOST`] are written as [`MOST`].
 pub(super) fn put(into: &mut BytesMut, n: u64) {
     let n = n.min(MOST);
     match length(n) {

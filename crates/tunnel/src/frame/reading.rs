@@ -1,19 +1,17 @@
-//! Frames out of bytes: whatever a peer may have sent.
+//! Parses frames from any bytes a peer may send.
 
 use super::number::get;
 use super::{
     BadFrame, Carries, Frame, Hello, Host, LONGEST, MOST, OPTIONAL, Open, Opening, Target, WORDS,
     kind,
 };
-use crate::reason::Reason;
+use crate::frame::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
 use ekiden_model::units::Rate;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Reads the first frame of `bytes` and takes it off; `None` when it is not all there.
-///
-/// # Errors
-/// [`BadFrame`]: the peer is wrong and the tunnel cannot go on.
+/// Takes the first frame off `bytes`; `None` while it is incomplete. After [`BadFrame`] the tunnel
+/// cannot continue: the peer is at fault.
 pub fn read(bytes: &mut BytesMut) -> Result<Option<Frame>, BadFrame> {
     let mut peek = &bytes[..];
     let (Some(kind), Some(length)) = (get(&mut peek), get(&mut peek)) else { return Ok(None) };
@@ -30,10 +28,7 @@ pub fn read(bytes: &mut BytesMut) -> Result<Option<Frame>, BadFrame> {
     decode(kind, bytes.split_to(length).freeze()).map(Some)
 }
 
-/// Reads all frames of a datagram.
-///
-/// # Errors
-/// As [`read`]; a cut frame too.
+/// Reads all frames of a datagram. Fails as [`read`] does; a cut frame is an error, too.
 pub fn read_all(datagram: Bytes) -> Result<Vec<Frame>, BadFrame> {
     let mut bytes = BytesMut::from(datagram);
     let mut frames = Vec::new();
@@ -54,7 +49,7 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
             let receive = Rate::from_bits_per_second(number(&mut body)?);
             let (window, total) = (number(&mut body)?, number(&mut body)?);
             let secret = text(&mut body, 64, cut, bad)?;
-            // later versions may say more
+            // later versions may append fields
             body.clear();
             Frame::Hello(Hello { version, lane, session, receive, window, total, secret })
         }
@@ -63,11 +58,8 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
             let account = text(&mut body, WORDS, cut, bad)?;
             let hops = body.try_get_u8().map_err(|_| cut)?;
             let target = target(&mut body, cut, bad)?;
-            // what was added later, each with a meaning where it is left out
-            let mut added = || match body.is_empty() {
-                true => Ok(0),
-                false => number(&mut body),
-            };
+            // fields appended later, each with a default
+            let mut added = || if body.is_empty() { Ok(0) } else { number(&mut body) };
             let dscp = match added()? {
                 0 => None,
                 marked @ 1..=64 => Some(marked as u8 - 1),
@@ -131,16 +123,8 @@ fn reason(body: &mut Bytes, cut: BadFrame, bad: BadFrame) -> Result<(Reason, Str
 
 fn target(body: &mut Bytes, cut: BadFrame, bad: BadFrame) -> Result<Target, BadFrame> {
     let host = match body.try_get_u8().map_err(|_| cut)? {
-        4 => {
-            let bytes = body.split_to_checked(4).ok_or(cut)?;
-            let bytes: [u8; 4] = bytes[..].try_into().map_err(|_| cut)?;
-            Host::Address(Ipv4Addr::from(bytes).into())
-        }
-        6 => {
-            let bytes = body.split_to_checked(16).ok_or(cut)?;
-            let bytes: [u8; 16] = bytes[..].try_into().map_err(|_| cut)?;
-            Host::Address(Ipv6Addr::from(bytes).into())
-        }
+        4 => Host::Address(Ipv4Addr::from(body.try_get_u32().map_err(|_| cut)?).into()),
+        6 => Host::Address(Ipv6Addr::from(body.try_get_u128().map_err(|_| cut)?).into()),
         3 => {
             let name = text(body, 255, cut, bad)?;
             let name = std::str::from_utf8(&name).map_err(|_| bad)?;
@@ -154,16 +138,5 @@ fn target(body: &mut Bytes, cut: BadFrame, bad: BadFrame) -> Result<Target, BadF
     match body.try_get_u16().map_err(|_| cut)? {
         0 => Err(bad),
         port => Ok(Target { host, port }),
-    }
-}
-
-/// `Bytes::split_to` that does not panic.
-trait SplitChecked {
-    fn split_to_checked(&mut self, length: usize) -> Option<Bytes>;
-}
-
-impl SplitChecked for Bytes {
-    fn split_to_checked(&mut self, length: usize) -> Option<Bytes> {
-        (self.len() >= length).then(|| self.split_to(length))
     }
 }

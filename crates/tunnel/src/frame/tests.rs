@@ -9,7 +9,7 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 fn words() -> impl Strategy<Value = String> {
-    "[a-z «»äé€]{0,120}"
+    "[a-z ``äé€]{0,120}"
 }
 
 fn target_strategy() -> impl Strategy<Value = Target> {
@@ -66,7 +66,7 @@ fn frame() -> impl Strategy<Value = Frame> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(frames in prop::collection::vec(frame(), 0..6), cut in 1_usize..400) {
+    fn written_frames_parse_back(frames in prop::collection::vec(frame(), 0..6), cut in 1_usize..400) {
         let mut stream = BytesMut::new();
         frames.iter().for_each(|frame| frame.write(&mut stream));
         let mut read_back = Vec::new();
@@ -112,7 +112,7 @@ fn numbers_are_those_of_quic() {
 }
 
 #[test]
-fn what_is_no_frame_is_refused() {
+fn rejects_malformed_frames() {
     let bad = |bytes: &[u8]| read(&mut BytesMut::from(bytes)).unwrap_err();
     assert_eq!(bad(&[0x1f, 0]), BadFrame::UnknownKind(0x1f));
     assert_eq!(bad(&[0x03, 0x80, 0x01, 0, 0]), BadFrame::TooLong(0x1_0000));
@@ -123,7 +123,7 @@ fn what_is_no_frame_is_refused() {
 }
 
 #[test]
-fn what_may_be_passed_over_is() {
+fn skips_unknown_optional_frames() {
     let mut bytes = BytesMut::from(&[0x20, 3, 1, 2, 3, 0x07, 0][..]);
     assert_eq!(read(&mut bytes), Ok(Some(Frame::Unknown(0x20))));
     assert_eq!(read(&mut bytes), Ok(Some(Frame::Opened)));
@@ -138,7 +138,7 @@ fn words_cannot_break_a_line() {
 }
 
 #[test]
-fn overhead_is_what_it_is_said_to_be() {
+fn overhead_matches_its_constant() {
     for offset in [0, 100, 100_000, 10_000_000_000] {
         let bytes = Bytes::from(vec![7; 1200]);
         let frame = Frame::Data { offset, bytes }.to_bytes();

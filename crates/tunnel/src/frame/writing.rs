@@ -1,8 +1,8 @@
 //! Frames into bytes.
 
 use super::number::{length, put};
-use super::{Frame, Host, Opening, WORDS, kind};
-use crate::reason::Reason;
+use super::{Frame, Hello, Host, Opening, WORDS, kind};
+use crate::frame::reason::Reason;
 use bytes::{BufMut, BytesMut};
 use std::net::IpAddr;
 
@@ -11,14 +11,11 @@ impl Frame {
     pub fn write(&self, into: &mut BytesMut) {
         let mut body = BytesMut::new();
         let kind = match self {
-            Self::Hello(hello) => {
-                put(&mut body, hello.version);
-                put(&mut body, hello.lane.into());
-                put(&mut body, hello.session);
-                put(&mut body, hello.receive.as_bits_per_second());
-                put(&mut body, hello.window);
-                put(&mut body, hello.total);
-                put_text(&mut body, &hello.secret);
+            Self::Hello(Hello { version, lane, session, receive, window, total, secret }) => {
+                let receive = receive.as_bits_per_second();
+                let fields = [*version, (*lane).into(), *session, receive, *window, *total];
+                numbers(&mut body, kind::HELLO, &fields);
+                put_text(&mut body, secret);
                 kind::HELLO
             }
             Self::Open(open) => {
@@ -45,10 +42,7 @@ impl Frame {
                 put(&mut body, *carries as u64);
                 kind::OPEN
             }
-            Self::Attach(flow) => {
-                put(&mut body, *flow);
-                kind::ATTACH
-            }
+            Self::Attach(flow) => numbers(&mut body, kind::ATTACH, &[*flow]),
             Self::Data { offset, bytes } => {
                 // without copying the bytes twice
                 put(into, kind::DATA);
@@ -63,10 +57,7 @@ impl Frame {
                 into.put_slice(bytes);
                 return;
             }
-            Self::Fin(offset) => {
-                put(&mut body, *offset);
-                kind::FIN
-            }
+            Self::Fin(offset) => numbers(&mut body, kind::FIN, &[*offset]),
             Self::Reset { offset, reason, words } => {
                 put(&mut body, *offset);
                 put_reason(&mut body, *reason, words);
@@ -77,15 +68,8 @@ impl Frame {
                 put_reason(&mut body, *reason, words);
                 kind::REFUSED
             }
-            Self::Credit { flow, limit } => {
-                put(&mut body, *flow);
-                put(&mut body, *limit);
-                kind::CREDIT
-            }
-            Self::Total(limit) => {
-                put(&mut body, *limit);
-                kind::TOTAL
-            }
+            Self::Credit { flow, limit } => numbers(&mut body, kind::CREDIT, &[*flow, *limit]),
+            Self::Total(limit) => numbers(&mut body, kind::TOTAL, &[*limit]),
             Self::Unknown(kind) => *kind,
         };
         put(into, kind);
@@ -94,7 +78,6 @@ impl Frame {
     }
 
     /// It alone, written.
-    #[must_use]
     pub fn to_bytes(&self) -> BytesMut {
         let mut bytes = BytesMut::new();
         self.write(&mut bytes);
@@ -102,11 +85,15 @@ impl Frame {
     }
 }
 
-/// What DATA takes beside its bytes: type, length of two bytes (four beyond 16 KiB, which no packet has),
-/// offset.
-#[must_use]
+/// Overhead of DATA: type, length of two bytes (four beyond 16 KiB, which no packet has), offset.
 pub fn data_overhead(offset: u64) -> usize {
     1 + 2 + length(offset)
+}
+
+/// Writes the numbers of a frame's body, and returns its type.
+fn numbers(body: &mut BytesMut, kind: u64, numbers: &[u64]) -> u64 {
+    numbers.iter().for_each(|number| put(body, *number));
+    kind
 }
 
 fn put_text(into: &mut BytesMut, bytes: &[u8]) {

@@ -1,9 +1,9 @@
-//! What a relay knows of others, in files: its own certificate and key, and whom it invited, joined or
-//! knows. Files are its owner's alone and are replaced as a whole.
+//! A relay's files: its certificate and key, and the peers that it knows. Only the owner can read
+//! them, and they are replaced as a whole.
 
 use super::tls::BadCredentials;
 use super::{Credentials, Fingerprint};
-use crate::core::{Invited, Peer, Terms};
+use crate::core::{AdmittedPeer, Invited, Terms};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustix::fs::{FlockOperation, flock};
@@ -22,12 +22,12 @@ pub struct Store {
 
 /// A relay that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Relay {
-    /// What it is called here: 1 to 63 letters, digits, `-` and `_`.
+pub struct Peer {
+    /// Its local name: 1 to 63 letters, digits, `-` and `_`.
     pub name: String,
     /// How it is known.
     #[serde(flatten)]
-    pub kind: Kind,
+    pub kind: PeerKind,
     /// The rates.
     #[serde(flatten)]
     pub terms: Terms,
@@ -36,20 +36,17 @@ pub struct Relay {
 /// How a relay is known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
-pub enum Kind {
+#[allow(missing_docs)] // the names say it
+pub enum PeerKind {
     /// It was invited and has not come yet.
     Invited {
         /// SHA-256 of the invitation's secret.
         invitation: Fingerprint,
     },
     /// It came, and opens tunnels to us.
-    Peer {
-        /// Of its certificate.
-        fingerprint: Fingerprint,
-    },
+    Peer { fingerprint: Fingerprint },
     /// It invited us, and we open tunnels to it.
     Joined {
-        /// Of its certificate.
         fingerprint: Fingerprint,
         /// `host:port`, over UDP.
         address: String,
@@ -58,30 +55,17 @@ pub enum Kind {
     },
 }
 
-/// Why what is known cannot be read or changed.
+/// Why the store cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
 pub enum StoreError {
-    /// A file cannot be read or written.
     #[error("{}: {error}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// The kernel's reason.
-        error: io::Error,
-    },
-    /// A file is not what this program writes.
+    File { path: PathBuf, error: io::Error },
     #[error("{} cannot be understood: {why}; restore it, or remove it and invite anew", path.display())]
-    Content {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// The name is taken.
-    #[error("a relay «{0}» is known already; choose another with --name, or revoke that one")]
+    Content { path: PathBuf, why: String },
+    #[error("a relay `{0}` is known already; choose another with --name, or revoke that one")]
     Taken(String),
-    /// There is none of that name.
-    #[error("no relay «{0}» is known; see «ekiden relay list»")]
+    #[error("no relay `{0}` is known; see `ekiden peer list`")]
     NotKnown(String),
     /// No certificate could be made or used.
     #[error(transparent)]
@@ -95,27 +79,23 @@ struct Identity {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Relays {
-    relays: Vec<Relay>,
+struct PeersFile {
+    #[serde(rename = "relays")]
+    peers: Vec<Peer>,
 }
 
 impl Store {
-    /// What is kept in `directory`, which is made when something is first written.
-    #[must_use]
+    /// The store in `directory`, which is created at the first write.
     pub const fn new(directory: PathBuf) -> Self {
         Self { directory }
     }
 
     /// Where.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// This relay's own certificate and key; they are made when there are none.
-    ///
-    /// # Errors
-    /// [`StoreError`].
+    /// This relay's own certificate and key; made when there are none.
     pub fn credentials(&self) -> Result<Credentials, StoreError> {
         if let Some(identity) = self.read::<Identity>("identity.json")? {
             return self.open_identity(&identity);
@@ -144,57 +124,44 @@ impl Store {
         Ok(Credentials::from_der(certificate, key)?)
     }
 
-    /// The relays that are known, by name.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    pub fn relays(&self) -> Result<Vec<Relay>, StoreError> {
-        Ok(self.read::<Relays>("relays.json")?.unwrap_or_default().relays)
+    /// The known peers, by name.
+    pub fn peers(&self) -> Result<Vec<Peer>, StoreError> {
+        Ok(self.read::<PeersFile>("relays.json")?.unwrap_or_default().peers)
     }
 
-    /// When what is known was last changed; `None` while nothing is.
-    #[must_use]
+    /// When the store last changed; `None` while it is empty.
     pub fn changed(&self) -> Option<SystemTime> {
         fs::metadata(self.directory.join("relays.json")).and_then(|data| data.modified()).ok()
     }
 
-    /// One more.
-    ///
-    /// # Errors
-    /// [`StoreError::Taken`], or a file's.
-    pub fn add(&self, relay: Relay) -> Result<(), StoreError> {
-        self.change(|relays| {
-            if relays.iter().any(|known| known.name == relay.name) {
-                return Err(StoreError::Taken(relay.name.clone()));
+    /// Adds a peer. Fails with [`StoreError::Taken`], or as a file does.
+    pub fn add(&self, peer: Peer) -> Result<(), StoreError> {
+        self.change(|peers| {
+            if peers.iter().any(|known| known.name == peer.name) {
+                return Err(StoreError::Taken(peer.name.clone()));
             }
-            relays.push(relay);
-            relays.sort_by(|a, b| a.name.cmp(&b.name));
+            peers.push(peer);
+            peers.sort_by(|a, b| a.name.cmp(&b.name));
             Ok(())
         })
     }
 
-    /// One less.
-    ///
-    /// # Errors
-    /// [`StoreError::NotKnown`], or a file's.
-    pub fn remove(&self, name: &str) -> Result<Relay, StoreError> {
-        self.change(|relays| {
-            let nth = relays.iter().position(|relay| relay.name == name);
+    /// Removes a peer. Fails with [`StoreError::NotKnown`], or as a file does.
+    pub fn remove(&self, name: &str) -> Result<Peer, StoreError> {
+        self.change(|peers| {
+            let nth = peers.iter().position(|peer| peer.name == name);
             let nth = nth.ok_or_else(|| StoreError::NotKnown(name.to_owned()))?;
-            Ok(relays.remove(nth))
+            Ok(peers.remove(nth))
         })
     }
 
     /// Whoever was invited with this secret has come.
-    ///
-    /// # Errors
-    /// A file's.
     pub fn joined(&self, invitation: [u8; 32], fingerprint: Fingerprint) -> Result<(), StoreError> {
         let invitation = Fingerprint(invitation);
-        self.change(|relays| {
-            for relay in relays {
-                if relay.kind == (Kind::Invited { invitation }) {
-                    relay.kind = Kind::Peer { fingerprint };
+        self.change(|peers| {
+            for peer in peers {
+                if peer.kind == (PeerKind::Invited { invitation }) {
+                    peer.kind = PeerKind::Peer { fingerprint };
                 }
             }
             Ok(())
@@ -203,12 +170,12 @@ impl Store {
 
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut Vec<Relay>) -> Result<T, StoreError>,
+        change: impl FnOnce(&mut Vec<Peer>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let _lock = self.lock()?;
-        let mut relays = self.read::<Relays>("relays.json")?.unwrap_or_default();
-        let result = change(&mut relays.relays)?;
-        self.write("relays.json", &relays)?;
+        let mut peers = self.read::<PeersFile>("relays.json")?.unwrap_or_default();
+        let result = change(&mut peers.peers)?;
+        self.write("relays.json", &peers)?;
         Ok(result)
     }
 
@@ -238,7 +205,7 @@ impl Store {
         read.map(Some).map_err(|error| StoreError::Content { path, why: error.to_string() })
     }
 
-    /// Written beside it and put in its place: a reader sees the old or the new, also after a power cut.
+    /// Written beside it and renamed: readers see the old or the new file, also after a power cut.
     fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), StoreError> {
         let path = self.directory.join(name);
         let new = self.directory.join(format!(".{name}.new"));
@@ -260,20 +227,18 @@ impl Store {
     }
 }
 
-/// Who may open tunnels here, of all that are known.
-#[must_use]
-pub(crate) fn admitted(relays: &[Relay]) -> (Vec<Peer>, Vec<Invited>) {
+pub(crate) fn admitted(known: &[Peer]) -> (Vec<AdmittedPeer>, Vec<Invited>) {
     let mut peers = Vec::new();
     let mut invited = Vec::new();
-    for Relay { kind, terms, .. } in relays {
+    for Peer { kind, terms, .. } in known {
         match kind {
-            Kind::Peer { fingerprint } => {
-                peers.push(Peer { fingerprint: *fingerprint, terms: *terms });
+            PeerKind::Peer { fingerprint } => {
+                peers.push(AdmittedPeer { fingerprint: *fingerprint, terms: *terms });
             }
-            Kind::Invited { invitation } => {
+            PeerKind::Invited { invitation } => {
                 invited.push(Invited { secret: invitation.0, terms: *terms });
             }
-            Kind::Joined { .. } => {}
+            PeerKind::Joined { .. } => {}
         }
     }
     (peers, invited)
@@ -285,28 +250,28 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    fn relay(name: &str, kind: Kind) -> Relay {
+    fn peer(name: &str, kind: PeerKind) -> Peer {
         let send = "4 Mbit/s".parse().unwrap();
         let receive = "800 kbit/s".parse().unwrap();
-        Relay { name: name.to_owned(), kind, terms: Terms::new(send, receive) }
+        Peer { name: name.to_owned(), kind, terms: Terms::new(send, receive) }
     }
 
     #[test]
-    fn what_is_known_is_kept() {
+    fn known_peers_are_persisted() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().join("relays"));
-        assert_eq!(store.relays().unwrap(), []);
+        assert_eq!(store.peers().unwrap(), []);
         let first = store.credentials().unwrap().fingerprint();
         assert_eq!(store.credentials().unwrap().fingerprint(), first);
         let invitation = Fingerprint(hash(b"secret"));
-        store.add(relay("ship", Kind::Invited { invitation })).unwrap();
-        let again = store.add(relay("ship", Kind::Invited { invitation }));
-        assert!(again.unwrap_err().to_string().contains("«ship»"));
+        store.add(peer("ship", PeerKind::Invited { invitation })).unwrap();
+        let again = store.add(peer("ship", PeerKind::Invited { invitation }));
+        assert!(again.unwrap_err().to_string().contains("`ship`"));
         let peer = fingerprint(&vec![1].into());
         store.joined(hash(b"other"), peer).unwrap();
-        assert_eq!(admitted(&store.relays().unwrap()).1.len(), 1);
+        assert_eq!(admitted(&store.peers().unwrap()).1.len(), 1);
         store.joined(hash(b"secret"), peer).unwrap();
-        let (peers, invited) = admitted(&store.relays().unwrap());
+        let (peers, invited) = admitted(&store.peers().unwrap());
         assert_eq!((peers[0].fingerprint, invited.len()), (peer, 0));
         for entry in fs::read_dir(store.directory()).unwrap() {
             let mode = entry.unwrap().metadata().unwrap().permissions().mode();
@@ -321,7 +286,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path().to_owned());
         fs::write(folder.path().join("relays.json"), "{").unwrap();
-        let error = store.add(relay("a", Kind::Invited { invitation: Fingerprint([0; 32]) }));
+        let error = store.add(peer("a", PeerKind::Invited { invitation: Fingerprint([0; 32]) }));
         assert!(error.unwrap_err().to_string().contains("relays.json cannot be understood"));
         assert_eq!(fs::read(folder.path().join("relays.json")).unwrap(), b"{");
     }

@@ -1,7 +1,7 @@
 //! TLS 1.3 with pinned certificates.
 
 use super::{Fingerprint, NoRandomness, fingerprint};
-use crate::carrier;
+use crate::driver::tcp_framing;
 use crate::frame::ALPN;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{self, HmacKey};
@@ -49,12 +49,9 @@ pub enum BadCredentials {
 }
 
 impl Credentials {
-    /// New ones: a self-signed certificate that says nothing about its owner.
-    ///
-    /// # Errors
-    /// [`BadCredentials`].
+    /// New credentials: a self-signed certificate without any attribute of its owner.
     pub fn generate() -> Result<Self, BadCredentials> {
-        // its signatures are all of one length, so that what is measured on virtual time depends on no key
+        // with signatures of one length, so that simulations do not depend on the key
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
         let names = vec!["relay.ekiden".to_owned()];
         let certificate = rcgen::CertificateParams::new(names)?.self_signed(&key)?;
@@ -62,9 +59,6 @@ impl Credentials {
     }
 
     /// From a certificate and its key (PKCS #8), both in DER.
-    ///
-    /// # Errors
-    /// [`BadCredentials::Tls`].
     pub fn from_der(certificate: Vec<u8>, key: Vec<u8>) -> Result<Self, BadCredentials> {
         let certificate = CertificateDer::from(certificate);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -74,29 +68,26 @@ impl Credentials {
     }
 
     /// The certificate, in DER.
-    #[must_use]
     pub fn certificate(&self) -> &[u8] {
         &self.certificate
     }
 
     /// Its key (PKCS #8), in DER.
-    #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// What others know this relay by.
-    #[must_use]
+    /// The fingerprint by which peers know this relay.
     pub fn fingerprint(&self) -> Fingerprint {
         fingerprint(&self.certificate)
     }
 
-    /// Whoever comes shows a certificate; whose it is, is asked later.
+    /// Every client shows a certificate; its owner is checked later.
     pub(crate) fn server(&self) -> Arc<dyn crypto::ServerConfig> {
         Arc::clone(&self.server) as _
     }
 
-    /// To the relay with this fingerprint and nobody else.
+    /// For the relay with this fingerprint and no other.
     pub(crate) fn client(
         &self,
         peer: Fingerprint,
@@ -105,18 +96,18 @@ impl Credentials {
         Ok(Arc::new(QuicClientConfig::try_from(client).map_err(|_| no_suite())?))
     }
 
-    /// TLS on TCP for carriers: to whoever comes, as with QUIC.
+    /// TLS on TCP, server side: for any client, as with QUIC.
     pub(crate) fn carrier_server(&self) -> Result<Arc<rustls::ServerConfig>, BadCredentials> {
-        let server = listening(&self.provider, &self.certificate, &self.key, carrier::ALPN)?;
+        let server = listening(&self.provider, &self.certificate, &self.key, tcp_framing::ALPN)?;
         Ok(Arc::new(server))
     }
 
-    /// TLS on TCP for a carrier to the relay with this fingerprint and nobody else.
+    /// TLS on TCP, client side: for the relay with this fingerprint and no other.
     pub(crate) fn carrier_client(
         &self,
         peer: Fingerprint,
     ) -> Result<Arc<rustls::ClientConfig>, BadCredentials> {
-        Ok(Arc::new(self.connecting(peer, carrier::ALPN)?))
+        Ok(Arc::new(self.connecting(peer, tcp_framing::ALPN)?))
     }
 
     fn connecting(
@@ -135,13 +126,13 @@ impl Credentials {
         Ok(client)
     }
 
-    /// The key of stateless resets (RFC 9000 §10.3): a relay that was restarted still has it, so its peers
-    /// notice at once.
+    /// The key of stateless resets (RFC 9000 §10.3), which outlives a restart, so that peers notice
+    /// at once.
     pub(crate) fn reset_key(&self) -> Arc<dyn HmacKey> {
         Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &self.key))
     }
 
-    /// What this relay's connection identifiers are checked with before a reset is answered.
+    /// Checks this relay's connection identifiers before a reset is answered.
     pub(crate) fn identifier_key(&self) -> u64 {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
         let tag = hmac::sign(&key, b"connection identifiers");
@@ -172,7 +163,6 @@ fn no_suite() -> Error {
     Error::General("no cipher suite for QUIC's first packets".to_owned())
 }
 
-/// Takes one certificate.
 #[derive(Debug)]
 struct Pinned {
     peer: Fingerprint,
@@ -184,7 +174,7 @@ struct Pinned {
 struct OtherCertificate;
 
 /// Why a handshake of TLS on TCP failed, with the words of this file where it was this file that refused.
-pub(crate) fn in_words(error: io::Error) -> io::Error {
+pub(crate) fn describe(error: io::Error) -> io::Error {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::InvalidCertificate(CertificateError::Other(OtherError(why)))) => {
@@ -192,6 +182,33 @@ pub(crate) fn in_words(error: io::Error) -> io::Error {
         }
         _ => error,
     }
+}
+
+/// The methods of a verifier that TLS 1.3's signatures settle, by the algorithms in a field.
+macro_rules! tls_13_signatures {
+    ($algorithms:tt) => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            Err(Error::General("tunnels are TLS 1.3".to_owned()))
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            certificate: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, Error> {
+            verify_tls13_signature(message, certificate, signature, &self.$algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            self.$algorithms.supported_schemes()
+        }
+    };
 }
 
 impl ServerCertVerifier for Pinned {
@@ -210,31 +227,10 @@ impl ServerCertVerifier for Pinned {
         Err(Error::InvalidCertificate(other))
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("tunnels are TLS 1.3".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    tls_13_signatures!(algorithms);
 }
 
-/// Takes every certificate whose owner has its key: who that is, is decided by fingerprint and invitation
-/// once it has said hello.
+/// Accepts any certificate whose owner has its key: HELLO, fingerprint and invitation decide later.
 #[derive(Debug)]
 struct AnyCertificate(WebPkiSupportedAlgorithms);
 
@@ -252,25 +248,5 @@ impl ClientCertVerifier for AnyCertificate {
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("tunnels are TLS 1.3".to_owned()))
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
+    tls_13_signatures!(0);
 }

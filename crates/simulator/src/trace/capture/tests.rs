@@ -180,7 +180,7 @@ fn flows_have_ports_of_their_own() {
 }
 
 #[test]
-fn what_no_packet_can_say_is_refused() {
+fn refuses_values_that_no_packet_can_carry() {
     let mut capture = Capture::new(Vec::new(), "").unwrap();
     let interface = capture.interface("server").unwrap();
     let mut refusal = |segment: SegmentView<'_>| {
@@ -189,21 +189,13 @@ fn what_no_packet_can_say_is_refused() {
         error.to_string()
     };
     let view = SegmentView::default();
-    assert_eq!(
-        refusal(SegmentView { payload: 65_496, ..view }),
-        "65496 bytes do not fit into one packet"
-    );
-    assert_eq!(
-        refusal(SegmentView { payload: u32::MAX, ..view }),
-        "4294967295 bytes do not fit into one packet"
-    );
-    assert_eq!(
-        refusal(SegmentView { to: HOSTS, ..view }),
-        "host 16777214 has no address in 10.0.0.0/8"
-    );
-    assert_eq!(
-        refusal(SegmentView { scale: Some(15), ..view }),
-        "a window is shifted by at most 14 bits, not by 15"
-    );
+    let told = refusal(SegmentView { payload: 65_496, ..view });
+    assert_eq!(told, "65496 bytes do not fit into one packet");
+    let told = refusal(SegmentView { payload: u32::MAX, ..view });
+    assert_eq!(told, "4294967295 bytes do not fit into one packet");
+    let told = refusal(SegmentView { to: HOSTS, ..view });
+    assert_eq!(told, "host 16777214 has no address in 10.0.0.0/8");
+    let told = refusal(SegmentView { scale: Some(15), ..view });
+    assert_eq!(told, "a window is shifted by at most 14 bits, not by 15");
     assert!(headers(&SegmentView { payload: 65_495, ..view }).1 == u16::MAX);
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::{Direction, Event, Kind, PacketRow, Reason};
+use crate::trace::{Direction, Event, PacketRow, Reason, WriteKind};
 use ekiden_model::units::Time;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -54,12 +54,11 @@ fn assert_read_back(rows: &[PacketRow]) {
     }
 }
 
-/// A row that says its number in several columns.
 fn numbered(n: u64) -> PacketRow {
     PacketRow {
         time: Time::from_nanos(n * 1_200_000),
         flow: (n % 100) as u32,
-        kind: [Kind::Interactive, Kind::Bulk][(n % 2) as usize],
+        kind: [WriteKind::Interactive, WriteKind::Bulk][(n % 2) as usize],
         sequence: n * 1_460,
         bytes: 1_460,
         server_ns: Some(n % 7_919),
@@ -78,7 +77,7 @@ fn any_row() -> impl Strategy<Value = PacketRow> {
             Just(Event::Lost),
             Just(Event::Delivered)
         ],
-        prop_oneof![Just(Kind::Interactive), Just(Kind::Bulk), Just(Kind::Other)],
+        prop_oneof![Just(WriteKind::Interactive), Just(WriteKind::Bulk), Just(WriteKind::Other)],
         prop_oneof![Just(Direction::ToServer), Just(Direction::ToClient)],
         prop_oneof![
             Just(Reason::None),
@@ -121,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_read_is_what_was_written(rows in proptest::collection::vec(any_row(), 0..50)) {
+    fn reads_back_every_written_value(rows in proptest::collection::vec(any_row(), 0..50)) {
         assert_read_back(&rows);
     }
 }
@@ -137,7 +136,7 @@ fn groups_follow_each_other_and_are_never_larger() {
 }
 
 #[test]
-fn the_metadata_says_what_produced_it() {
+fn metadata_names_the_producer() {
     let reader = SerializedFileReader::new(bytes::Bytes::from(written(&[]))).unwrap();
     let metadata = reader.metadata().file_metadata();
     assert!(metadata.created_by().unwrap().starts_with("ekiden "));
@@ -146,8 +145,9 @@ fn the_metadata_says_what_produced_it() {
     assert_eq!(comment.value.as_deref(), Some("seed 7"));
 }
 
-/// A disc that is full after so many bytes.
-struct Disc(usize);
+/// A disk that is full after so many bytes.
+#[derive(Debug)]
+pub(crate) struct Disc(pub(crate) usize);
 
 impl Write for Disc {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -161,7 +161,7 @@ impl Write for Disc {
 }
 
 #[test]
-fn a_full_disc_is_told_wherever_it_happens() {
+fn reports_a_full_disk_anywhere() {
     let rows: Vec<_> = (0..2_000).map(numbered).collect();
     let whole = written(&rows).len();
     let finish = |room: usize| {
@@ -178,7 +178,7 @@ fn a_full_disc_is_told_wherever_it_happens() {
 }
 
 #[test]
-fn an_error_is_told_again_at_the_end_and_fills_no_memory() {
+fn finish_repeats_the_first_error() {
     let mut table = Table::new(Disc(1_000), PacketRow::COLUMNS, "seed 7").unwrap();
     let results: Vec<_> = (0..3 * GROUP as u64).map(|n| table.row(numbered(n)).is_ok()).collect();
     let failed: Vec<_> = results.iter().enumerate().filter(|(_, ok)| !**ok).collect();

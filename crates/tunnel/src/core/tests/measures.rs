@@ -1,54 +1,53 @@
-//! What rate and what delay: bounds well away from what is measured (`docs/decisions/0009-tunnel.md`).
+//! What rate and what delay: bounds well away from what is measured (`docs/book/src/design/decisions/0009-tunnel.md`).
 
-use super::world::{FAR, NEAR, Path, World, pattern};
+use super::network::{FAR, NEAR, Network, Path, pattern};
 use crate::core::*;
-use ekiden_model::link::{Change, Loss, LossUnit};
-use ekiden_model::rate_hold::breaker::Trip;
+use ekiden_model::control::rate_hold::breaker::Trip;
+use ekiden_model::network::link::{Change, Loss, LossUnit};
 use ekiden_model::units::{Share, Span};
 
-/// A bulk flow from FAR for so many seconds, and an echo of 64 bytes every 100 ms: goodput over the second
-/// half in Mbit/s, the echo's 99th percentile, FAR's snapshot.
+/// A bulk flow from FAR for so many seconds, and an echo of 64 bytes every 100 ms: goodput over the
+/// second half in Mbit/s, the echo's 99th percentile, FAR's snapshot.
 fn load(path: &Path, seconds: u64) -> (f64, Span, Snapshot) {
-    let mut world = World::up(path);
-    let (bulk, echo) = (world.flow(1), world.flow(2));
-    let (bulk_there, echo_there) = (world.twin(bulk, FAR), world.twin(echo, FAR));
-    world.run_for(Span::from_secs(1));
-    world.accept();
-    let begun = world.now;
+    let mut network = Network::up(path);
+    let (bulk, echo) = (network.flow(1), network.flow(2));
+    let (bulk_there, echo_there) = (network.twin(bulk, FAR), network.twin(echo, FAR));
+    network.settle(1_000);
+    let begun = network.now;
     let until = begun + Span::from_secs(seconds);
     let half = begun + Span::from_secs(seconds / 2);
     let (mut came, mut sent, mut echoed) = (0, 0_u64, 0_usize);
     let mut asked: Vec<Time> = Vec::new();
     let mut delays = Vec::new();
-    while world.now < until {
-        let now = world.now;
-        let room = world.ends[FAR].room(bulk_there);
+    while network.now < until {
+        let now = network.now;
+        let room = network.ends[FAR].room(bulk_there);
         if room > 30_000 {
-            world.ends[FAR].write(now, bulk_there, pattern(sent, room));
+            network.ends[FAR].write(now, bulk_there, pattern(sent, room));
             sent += room as u64;
         }
         if asked.last().is_none_or(|last| now.since(*last) >= Span::from_millis(100)) {
-            world.ends[NEAR].write(now, echo, pattern(0, 64));
+            network.ends[NEAR].write(now, echo, pattern(0, 64));
             asked.push(now);
         }
-        let (bytes, _) = world.read(FAR, echo_there);
+        let (bytes, _) = network.read(FAR, echo_there);
         if !bytes.is_empty() {
-            world.ends[FAR].write(now, echo_there, bytes.into());
+            network.ends[FAR].write(now, echo_there, bytes.into());
         }
-        let (bytes, _) = world.read(NEAR, echo);
+        let (bytes, _) = network.read(NEAR, echo);
         echoed += bytes.len();
         while delays.len() < echoed / 64 {
             delays.push(now.since(asked[delays.len()]));
         }
-        let (bytes, _) = world.read(NEAR, bulk);
+        let (bytes, _) = network.read(NEAR, bulk);
         if now >= half {
             came += bytes.len();
         }
-        world.step(now + Span::from_millis(1));
+        network.step(now + Span::from_millis(1));
     }
     delays.sort();
     let goodput = came as f64 * 8.0 / (until.since(half).as_nanos() as f64 / 1e3);
-    (goodput, delays[delays.len() * 99 / 100], world.ends[FAR].snapshots()[0].clone())
+    (goodput, delays[delays.len() * 99 / 100], network.ends[FAR].snapshots()[0].clone())
 }
 
 #[test]
@@ -69,8 +68,8 @@ fn the_rate_is_held_and_a_keystroke_does_not_wait() {
             assert!(share > 0.93, "{loss} %: {share}");
             echoes.push(echo);
         }
-        // at 5 % a keystroke and both its copies are lost once in many: of 24 draws three had more than a
-        // second, the others 676 ms at most
+        // at 5 % a keystroke and both its copies are lost once in many: of 24 draws three had more
+        // than a second, the others 676 ms at most
         echoes.sort();
         assert!(echoes[1] < Span::from_millis(720), "{loss} %: {echoes:?}");
     }
@@ -79,49 +78,45 @@ fn the_rate_is_held_and_a_keystroke_does_not_wait() {
 /// Most is lost for seconds: a tenth is sent, it is told, and the next tunnel to the same relay begins so.
 #[test]
 fn a_path_that_loses_most_is_restrained_and_so_is_the_next_tunnel() {
-    let mut world = World::up(&Path { rates: [20.0, 4.0], ..Path::default() });
-    let bulk = world.flow(1);
-    let there = world.twin(bulk, FAR);
-    world.run_for(Span::from_millis(500));
-    world.accept();
+    let mut network = Network::up(&Path { rates: [20.0, 4.0], ..Path::default() });
+    let bulk = network.flow(1);
+    let there = network.twin(bulk, FAR);
+    network.settle(500);
     let lost = Share::from_percent(70).unwrap();
-    world.links[FAR].set(world.now, Change::Loss(Loss::Independent(lost, LossUnit::Packet)));
+    network.links[FAR].set(network.now, Change::Loss(Loss::Independent(lost, LossUnit::Packet)));
     let mut sent = 0;
-    let until = world.now + Span::from_secs(8);
-    while world.now < until && world.ends[FAR].snapshots()[0].breaker.is_none() {
-        let now = world.now;
-        let room = world.ends[FAR].room(there);
-        world.ends[FAR].write(now, there, pattern(sent, room));
-        sent += room as u64;
-        world.read(NEAR, bulk);
-        world.step(now + Span::from_millis(1));
+    let until = network.now + Span::from_secs(8);
+    while network.now < until && network.ends[FAR].snapshots()[0].breaker.is_none() {
+        let now = network.now;
+        sent = network.fill(FAR, there, sent);
+        network.read(NEAR, bulk);
+        network.step(now + Span::from_millis(1));
     }
-    let seen = world.ends[FAR].snapshots()[0].clone();
+    let seen = network.ends[FAR].snapshots()[0].clone();
     assert_eq!(seen.breaker, Some(Trip::HalfLost));
     assert!(seen.rate.as_bits_per_second() <= 400_000, "{}", seen.rate);
     let opened =
-        world.events[FAR].iter().any(|e| matches!(e, Event::Breaker { open: Some(_), .. }));
-    assert!(opened, "{:?}", world.events[FAR]);
-    world.ends[FAR].close(world.now, seen.tunnel, "an end");
-    let breaker = world.ends[FAR].breaker(seen.peer).unwrap();
+        network.events[FAR].iter().any(|e| matches!(e, Event::Breaker { open: Some(_), .. }));
+    assert!(opened, "{:?}", network.events[FAR]);
+    network.ends[FAR].close(network.now, seen.tunnel, "an end");
+    let breaker = network.ends[FAR].breaker(seen.peer).unwrap();
     assert!(breaker.is_open());
 }
 
 /// Whoever sends is held up after it has taken datagrams: what follows goes by when they left.
 #[test]
-fn what_left_late_is_followed_later() {
-    let mut world = World::up(&Path::default());
-    let bulk = world.flow(1);
-    world.run_for(Span::from_secs(1));
-    world.accept();
-    let (now, id) = (world.now, world.tunnel[NEAR].unwrap());
-    world.ends[NEAR].write(now, bulk, pattern(0, 60_000));
+fn late_departures_shift_following_slots() {
+    let mut network = Network::up(&Path::default());
+    let bulk = network.flow(1);
+    network.settle(1_000);
+    let (now, id) = (network.now, network.tunnel[NEAR].unwrap());
+    network.ends[NEAR].write(now, bulk, pattern(0, 60_000));
     let mut buf = Vec::new();
-    let taken = std::iter::from_fn(|| world.ends[NEAR].transmit(now, &mut buf)).count();
+    let taken = std::iter::from_fn(|| network.ends[NEAR].transmit(now, &mut buf)).count();
     assert!((1..=3).contains(&taken), "{taken}");
     let left = now + Span::from_millis(5);
     // eight slots have passed
-    world.ends[NEAR].left(left, id);
-    let mut next = |after| world.ends[NEAR].transmit(left + Span::from_micros(after), &mut buf);
+    network.ends[NEAR].left(left, id);
+    let mut next = |after| network.ends[NEAR].transmit(left + Span::from_micros(after), &mut buf);
     assert!(next(0).is_none() && next(2_000).is_some());
 }

@@ -1,20 +1,20 @@
-//! How far flows may be sent: each by itself, and all of them together.
+//! Flow control: a limit for each flow, and one for all together.
 
 use super::super::flow::Flow;
 use super::{EARLY, GivenUp, Tunnel};
+use crate::frame::reason::Reason;
 use crate::frame::{Carries, Frame};
-use crate::reason::Reason;
 use ekiden_model::units::{self, Span, Time};
 
-/// Memory that a flow holds whose bytes nobody takes is wanted back after so long.
+/// Time after which the memory of a flow whose bytes nobody reads is reclaimed.
 const STALLED: Span = Span::from_secs(10);
-/// And is looked for so often at most.
+/// Interval of looking for such flows.
 const LOOK: Span = Span::from_millis(500);
 
 impl Tunnel {
-    /// What a flow may have under way and waiting here: what the path holds six times at the rate we want to
-    /// receive, within half the memory. What comes after a loss waits for its repeat, and that may be lost
-    /// too: at 5 % and a thousand packets a round trip every eighth round trip has a packet lost three times.
+    /// A flow's bytes that may be in flight or wait here: six times the path's, within half of the
+    /// memory. Bytes after a loss wait for a retransmission, which may be lost too: at 5 % loss and
+    /// 1,000 packets a round trip, one in every eighth round trip is lost three times.
     pub(super) fn window(&self) -> u64 {
         let rtt = self.rtt().unwrap_or(Span::from_millis(100)) + Span::from_millis(100);
         let bytes =
@@ -31,7 +31,6 @@ impl Tunnel {
         }
     }
 
-    /// Tells the scheduler of what may be sent.
     pub(super) fn offer(&mut self, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let more = flow.sending.offer_more();
@@ -67,7 +66,7 @@ impl Tunnel {
         self.on_came(offset.saturating_sub(flow.came));
     }
 
-    /// So many bytes of a flow the peer may have sent, which may have heard a hello that says more.
+    /// The peer's limit for a flow's bytes; it may have received a HELLO with a larger one.
     pub(super) fn most(&self, granted: u64, carries: Carries) -> u64 {
         match carries {
             Carries::Stream => granted.max(self.promised),
@@ -75,8 +74,7 @@ impl Tunnel {
         }
     }
 
-    /// When most of the memory is held, flows that hold most of it and have not taken any for long are given up:
-    /// they would stop all others.
+    /// When most of the memory is held, gives up stalled flows that hold most of it.
     pub(super) fn relieve(&mut self, now: Time) {
         if self.has_memory() || now.since(self.looked) < LOOK {
             return;
@@ -98,7 +96,6 @@ impl Tunnel {
         }
     }
 
-    /// Whether the peer may still send a quarter of the memory.
     fn has_memory(&self) -> bool {
         let left = self.total_granted.saturating_sub(self.released + self.held);
         left > self.limits.memory.as_u64() / 4

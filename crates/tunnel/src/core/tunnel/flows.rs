@@ -1,34 +1,32 @@
-//! What flows want at this end: to begin, to write and read, to end.
+//! Local operations on flows: open, write, read, end.
 
 use super::super::config::STREAMS;
 use super::super::flow::{End, Receiving, WAITING};
 use super::super::lane::Lane;
 use super::super::{FlowId, Read};
 use super::{GivenUp, Tunnel};
+use crate::frame::reason::Reason;
 use crate::frame::{Frame, Opening};
-use crate::reason::Reason;
 use bytes::Bytes;
 use ekiden_model::units::Time;
 
-/// Flows given up of which the peer has not said yet how much it sent: a thousand a second, and a path that is
-/// silent for as long as a tunnel lives.
+/// Abandoned flows of unknown final size: 1,000 a second on a path silent for a tunnel's lifetime.
 const MOST_GIVEN_UP: usize = 8_192;
 
 impl Tunnel {
-    /// A new flow.
     pub(in crate::core) fn open(&mut self, now: Time, opening: Opening) -> Result<FlowId, Reason> {
         if !self.up {
             return Err(Reason::TunnelLost);
         }
         // on a path that is silent the ends of those that are there need streams, too
-        let streams = self.lanes[0].as_mut().map_or(0, Lane::streams_under_way);
+        let streams = self.lanes[0].as_mut().map_or(0, Lane::streams_in_flight);
         if self.flows.len() >= self.limits.flows || streams > STREAMS as usize / 4 * 3 {
             return Err(Reason::Exhausted);
         }
         let id = self.next_flow;
         self.next_flow += 2;
         self.enter(now, id, true, opening);
-        // at once, and its copy: who opens a flow waits for it
+        // at once, and its copy: the opener waits for it
         if !self.say(now, id, 0, &[], true) {
             self.remove(id);
             return Err(Reason::Exhausted);
@@ -36,7 +34,6 @@ impl Tunnel {
         Ok(FlowId { tunnel: self.id, flow: id })
     }
 
-    /// The destination answered.
     pub(in crate::core) fn accept(&mut self, now: Time, id: u64) {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ours) else { return };
         if flow.answer.is_none() {
@@ -45,7 +42,6 @@ impl Tunnel {
         }
     }
 
-    /// It did not.
     pub(in crate::core) fn refuse(&mut self, now: Time, id: u64, reason: Reason, words: String) {
         let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.ours) else { return };
         if flow.answer.is_some() {
@@ -57,7 +53,6 @@ impl Tunnel {
         self.give_up(id);
     }
 
-    /// Bytes that may be written now.
     pub(in crate::core) fn room(&self, id: u64) -> u64 {
         self.flows.get(&id).map_or(0, |flow| match flow.sending.end {
             Some(_) => 0,
@@ -65,7 +60,6 @@ impl Tunnel {
         })
     }
 
-    /// Takes bytes to be sent, all of them.
     pub(in crate::core) fn write(&mut self, now: Time, id: u64, bytes: Bytes) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.sending.ended || flow.sending.end.is_some() {
@@ -77,7 +71,6 @@ impl Tunnel {
         self.offer(id);
     }
 
-    /// Nothing more is written.
     pub(in crate::core) fn end(&mut self, now: Time, id: u64, end: End) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         match (&flow.sending.end, end) {
@@ -91,7 +84,6 @@ impl Tunnel {
         self.end_if_all_sent(now, id);
     }
 
-    /// What has come, in order.
     pub(in crate::core) fn read(&mut self, now: Time, id: u64) -> Read {
         let window = self.window();
         let Some(flow) = self.flows.get_mut(&id) else { return Read::Gone };
@@ -126,13 +118,12 @@ impl Tunnel {
         }
     }
 
-    /// The destination's answer, once it has come.
     pub(in crate::core) fn answer(&self, id: u64) -> Option<Result<(), (Reason, String)>> {
         let lost = || Some(Err((Reason::TunnelLost, "the flow is gone".to_owned())));
         self.flows.get(&id).map_or_else(lost, |flow| flow.answer.clone())
     }
 
-    /// Gives a flow up: what waits is thrown away, and the peer is told.
+    /// Abandons a flow: waiting bytes are discarded, and the peer is informed.
     pub(in crate::core) fn abort(&mut self, now: Time, id: u64, reason: Reason, words: String) {
         let Some(flow) = self.flows.get(&id) else { return };
         let refused = matches!(flow.answer, Some(Err(_)));
@@ -167,8 +158,8 @@ impl Tunnel {
         self.held -= flow.receiving.assembly.held();
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);
-        if self.scheduler.leave(flow.household) {
-            self.households.remove(&flow.opening.account);
+        if self.scheduler.leave(flow.account) {
+            self.accounts.remove(&flow.opening.account);
         }
     }
 }

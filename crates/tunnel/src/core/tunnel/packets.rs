@@ -1,10 +1,10 @@
 //! Packets in and out of the flows that carry them.
 
-use super::super::packets::worth;
 use super::Tunnel;
+use crate::core::packet_queue::worth;
 use crate::frame::{Carries, Frame, LONGEST};
 use bytes::Bytes;
-use ekiden_model::scheduler;
+use ekiden_model::control::scheduler;
 use ekiden_model::units::{self, Time};
 
 /// No packet is longer: with its head it must be a frame.
@@ -28,7 +28,6 @@ impl Tunnel {
         taken
     }
 
-    /// The next packet that came.
     pub(in crate::core) fn packet(&mut self, id: u64) -> Option<Bytes> {
         let packet = self.flows.get_mut(&id)?.packets.take()?;
         self.counts.taken += packet.len() as u64;
@@ -49,8 +48,8 @@ impl Tunnel {
         self.changed(id);
     }
 
-    /// A turn of a flow of packets: writes one where it has had enough of them. In a datagram, where nothing
-    /// repeats it, or on its stream where it is too long for one.
+    /// A turn of a flow of packets: writes one that has had enough turns, in a datagram, or on its
+    /// stream where it is too long for one.
     pub(super) fn packet_turn(&mut self, now: Time, id: u64, turn: scheduler::Turn) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let Some(packet) = flow.packets.turn(turn.bytes.as_u64()) else { return };

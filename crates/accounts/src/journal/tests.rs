@@ -1,0 +1,141 @@
+//! Laws and examples of the journal.
+
+use super::*;
+use proptest::prelude::*;
+
+fn id(n: i64) -> AccountId {
+    AccountId(n)
+}
+
+#[test]
+fn written_entries_survive_and_unwritten_ones_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    let identity = journal.identity().to_owned();
+    journal.add(id(1), 100, 10, 1);
+    journal.write().unwrap();
+    journal.add(id(1), 100, 5, 0);
+    journal.add(id(2), 100, 7, 7);
+    journal.write().unwrap();
+    // killed within the second that follows
+    journal.add(id(1), 100, 1000, 1000);
+    drop(journal);
+    let journal = Journal::open(folder.path()).unwrap();
+    assert_eq!(journal.identity(), identity);
+    assert_eq!(journal.used(id(1), 100), (15, 1));
+    assert_eq!(journal.used(id(2), 100), (7, 7));
+    assert_eq!(journal.unsettled().len(), 2);
+}
+
+#[test]
+fn one_process_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let _one = Journal::open(folder.path()).unwrap();
+    assert!(matches!(Journal::open(folder.path()), Err(JournalError::InUse(_))));
+}
+
+#[test]
+fn sets_a_corrupt_journal_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("usage.journal"), "something else").unwrap();
+    let journal = Journal::open(folder.path()).unwrap();
+    let aside = journal.set_aside().unwrap();
+    assert_eq!(fs::read_to_string(aside).unwrap(), "something else");
+}
+
+#[test]
+fn settled_is_what_did_not_grow_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    journal.add(id(1), 0, 10, 1);
+    journal.add(id(2), 0, 10, 1);
+    let sent = journal.unsettled();
+    journal.add(id(2), 0, 1, 0);
+    let identity = journal.identity().to_owned();
+    journal.on_settled(&identity, &sent);
+    assert_eq!(journal.unsettled(), [Total { account: id(2), begun: 0, down: 11, up: 1 }]);
+    journal.on_settled("of another journal", &journal.unsettled());
+    assert_eq!(journal.unsettled().len(), 1);
+}
+
+#[test]
+fn a_long_file_is_written_anew_and_says_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    let identity = journal.identity().to_owned();
+    for n in 0..10_000_u64 {
+        journal.add(id(1), 0, n, 1);
+        journal.write().unwrap();
+    }
+    assert!(fs::metadata(folder.path().join("usage.journal")).unwrap().len() < 2 * SMALL);
+    let used = journal.used(id(1), 0);
+    drop(journal);
+    let journal = Journal::open(folder.path()).unwrap();
+    assert_eq!((journal.used(id(1), 0), journal.identity()), (used, identity.as_str()));
+    assert_eq!(used, (49_995_000, 10_000));
+}
+
+#[test]
+fn drops_only_settled_past_entries() {
+    const DAY: i64 = 24 * 3600;
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    for day in 0..=100 {
+        journal.add(id(1), day * DAY, 1, 1);
+    }
+    let identity = journal.identity().to_owned();
+    let settled: Vec<_> =
+        journal.unsettled().into_iter().filter(|total| total.begun != 7 * DAY).collect();
+    journal.on_settled(&identity, &settled);
+    journal.shorten().unwrap();
+    drop(journal);
+    let journal = Journal::open(folder.path()).unwrap();
+    let is_kept = |day: i64| journal.used(id(1), day * DAY) == (1, 1);
+    let kept: Vec<_> = (0..=100).filter(|day| is_kept(*day)).collect();
+    assert_eq!(kept, [0, 7].into_iter().chain(38..=100).collect::<Vec<_>>());
+    assert_eq!(journal.identity(), identity);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn after_any_cut_the_whole_batches_count_and_no_more(
+        seconds in prop::collection::vec(
+            prop::collection::vec((1_i64..4, 0_i64..2, 0_u64..1000, 0_u64..1000), 1..4), 1..8),
+        cut in 0.0_f64..1.0, flip: Option<u8>,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("usage.journal");
+        let mut journal = Journal::open(folder.path()).unwrap();
+        // how long the file was after each second, and what stood in it
+        let mut states = vec![(HEADER as u64, BTreeMap::new())];
+        for second in &seconds {
+            for (account, begun, down, up) in second {
+                journal.add(id(*account), *begun, *down, *up);
+            }
+            journal.write().unwrap();
+            states.push((journal.size, journal.totals.clone()));
+        }
+        drop(journal);
+        let length = fs::metadata(&path).unwrap().len();
+        let cut = HEADER as u64 + ((length - HEADER as u64) as f64 * cut) as u64;
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.truncate(cut as usize);
+        let mut good = cut;
+        // and its last byte perhaps broken
+        if let Some(flip) = flip.filter(|flip| *flip != 0 && cut > HEADER as u64) {
+            *bytes.last_mut().unwrap() ^= flip;
+            good = cut - 1;
+        }
+        fs::write(&path, &bytes).unwrap();
+        let mut journal = Journal::open(folder.path()).unwrap();
+        let (_, expected) = states.iter().rev().find(|(size, _)| *size <= good).unwrap();
+        prop_assert_eq!(&journal.totals, expected);
+        // and what follows is read after it
+        journal.add(id(9), 9, 9, 9);
+        journal.write().unwrap();
+        drop(journal);
+        prop_assert_eq!(Journal::open(folder.path()).unwrap().used(id(9), 9), (9, 9));
+    }
+}

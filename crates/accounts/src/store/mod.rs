@@ -1,0 +1,388 @@
+//! The accounts' database: SQLite in a file of this machine, or PostgreSQL, by one schema and one
+//! set of statements; all SQL is in this folder.
+
+mod rows;
+mod sql;
+
+use crate::account::{Account, AccountId, BadName, Credential};
+use crate::journal::Total;
+use crate::lease::share_out;
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::error::BoxDynError;
+use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
+use sqlx::{Any, AnyPool, ConnectOptions as _, Executor as _, Row as _, Transaction};
+use std::fs::{self, OpenOptions};
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+/// Connections to the database at once; nothing that is served waits for one.
+const CONNECTIONS: u32 = 4;
+/// A database that does not take a connection for so long is away.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// After this silence in seconds a relay carries nothing, and its unused grants may be granted to
+/// others.
+const GONE: i64 = 600;
+
+/// Why the database could not do something.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum StoreError {
+    #[error("{path} cannot be used: {error}")]
+    Folder { path: PathBuf, error: io::Error },
+    #[error("invalid database address: {0}; write it like postgres://user@host/name")]
+    Address(String),
+    /// It does not answer, or answers with an error.
+    #[error("the database failed: {0}")]
+    Database(#[from] sqlx::Error),
+    #[error(
+        "cannot prepare the database's tables: {0}; another version of ekiden may have created them"
+    )]
+    Schema(#[from] sqlx::migrate::MigrateError),
+    #[error("no account \"{0}\"; `ekiden account list` lists all")]
+    NoSuchAccount(String),
+    #[error("account \"{0}\" exists already; `ekiden account set` changes it")]
+    NameTaken(String),
+    #[error("the {kind} \"{identity}\" already belongs to a device; each may belong to one")]
+    CredentialTaken {
+        /// `password`, `prefix` or `peer`.
+        kind: &'static str,
+        identity: String,
+    },
+    #[error("the account has two devices \"{0}\"")]
+    DuplicateDevice(String),
+    #[error("{0}")]
+    Name(#[from] BadName),
+    #[error("invalid account \"{name}\" in the database: {why}")]
+    Row { name: String, why: String },
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What an account used in a period, on all relays together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// Its number.
+    pub account: AccountId,
+    /// Its name; `None` once it is removed.
+    pub name: Option<String>,
+    /// When the period began, seconds since 1970.
+    pub begun: i64,
+    /// Bytes towards it.
+    pub down: u64,
+    /// Bytes from it.
+    pub up: u64,
+}
+
+/// A relay that uses this database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetRelay {
+    /// Its journal's identity, or whatever else is its own.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Which ekiden it is.
+    pub version: String,
+    /// When it was heard of last, seconds since 1970.
+    pub seen: i64,
+}
+
+/// A database of accounts.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: AnyPool,
+    shared: bool,
+}
+
+impl Store {
+    /// SQLite in `accounts.db` of a folder, which is made if missing.
+    pub async fn in_folder(folder: &Path) -> Result<Self, StoreError> {
+        let path = folder.join("accounts.db");
+        make(folder).map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
+        let mut options = OpenOptions::new();
+        // hashes of passwords are for this user alone
+        options.write(true).create(true).truncate(false).mode(0o600);
+        options.open(&path).map_err(|error| StoreError::Folder { path: path.clone(), error })?;
+        Self::open(&format!("sqlite://{}?mode=rwc", encoded(&path)), false).await
+    }
+
+    /// PostgreSQL at an address such as `postgres://user@host/name`; `?sslmode=verify-full` as in
+    /// libpq.
+    pub async fn at(address: &str) -> Result<Self, StoreError> {
+        if !address.starts_with("postgres://") && !address.starts_with("postgresql://") {
+            return Err(StoreError::Address("it does not begin with postgres://".to_owned()));
+        }
+        if cfg!(not(feature = "postgres")) {
+            let why = "this program was built without the feature `postgres`";
+            return Err(StoreError::Address(why.to_owned()));
+        }
+        Self::open(address, true).await
+    }
+
+    async fn open(address: &str, shared: bool) -> Result<Self, StoreError> {
+        sqlx::any::install_default_drivers();
+        let options = AnyConnectOptions::from_str(address);
+        let options = options.map_err(|error| StoreError::Address(error.to_string()))?;
+        // statements hold nothing secret, and nobody reads thousands of them
+        let options = options.disable_statement_logging();
+        let pool = AnyPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(PATIENCE)
+            .after_connect(move |connection, _| {
+                Box::pin(async move {
+                    if !shared {
+                        connection.execute(sql::SQLITE).await?;
+                    }
+                    Ok(())
+                })
+            })
+            .connect_with(options)
+            .await?;
+        Migrator::new(Schema).await?.run(&pool).await?;
+        Ok(Self { pool, shared })
+    }
+
+    /// Whether other relays may use it too: PostgreSQL.
+    pub const fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    /// Ends its connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// Its version, which grows with every change to an account.
+    pub async fn version(&self) -> Result<i64, StoreError> {
+        Ok(sqlx::query(sql::VERSION).fetch_one(&self.pool).await?.try_get(0)?)
+    }
+
+    /// Every account, by number, and their version, or an older one.
+    pub async fn accounts(&self) -> Result<(i64, Vec<Account>), StoreError> {
+        // asked first: what is changed meanwhile is then read twice, and not missed
+        let version = self.version().await?;
+        let accounts = sqlx::query(sql::ACCOUNTS).fetch_all(&self.pool).await?;
+        let devices = sqlx::query(sql::DEVICES).fetch_all(&self.pool).await?;
+        Ok((version, rows::accounts(&accounts, &devices)?))
+    }
+
+    /// One account by its name. Errors: [`StoreError::NoSuchAccount`].
+    pub async fn account(&self, name: &str) -> Result<Account, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        find(&mut transaction, name).await
+    }
+
+    /// Adds an account and returns its number, whatever it was. Errors: its name, or a device's, is
+    /// taken.
+    pub async fn add(&self, account: &Account) -> Result<AccountId, StoreError> {
+        check(account)?;
+        let attributes = rows::attributes(account)?;
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query(sql::CHANGED).execute(&mut *transaction).await?;
+        let row = sqlx::query(sql::NEXT_ACCOUNT).fetch_one(&mut *transaction).await?;
+        let id: i64 = row.try_get(0)?;
+        let added = sqlx::query(sql::ADD_ACCOUNT).bind(id).bind(&account.name).bind(attributes);
+        let added = added.execute(&mut *transaction).await;
+        added.map_err(|error| taken(error, &account.name))?;
+        add_devices(&mut transaction, id, account).await?;
+        transaction.commit().await?;
+        Ok(AccountId(id))
+    }
+
+    /// Changes an account, all at once or not at all; returns the result. Fails as
+    /// [`add`](Self::add) and `change` do.
+    pub async fn change(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Account) -> Result<(), StoreError> + Send,
+    ) -> Result<Account, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query(sql::CHANGED).execute(&mut *transaction).await?;
+        let mut account = find(&mut transaction, name).await?;
+        let id = account.id;
+        change(&mut account)?;
+        account.id = id;
+        check(&account)?;
+        let attributes = rows::attributes(&account)?;
+        let changed = sqlx::query(sql::SET_ACCOUNT).bind(id.0).bind(&account.name).bind(attributes);
+        let changed = changed.execute(&mut *transaction).await;
+        changed.map_err(|error| taken(error, &account.name))?;
+        sqlx::query(sql::REMOVE_DEVICES).bind(id.0).execute(&mut *transaction).await?;
+        add_devices(&mut transaction, id.0, &account).await?;
+        transaction.commit().await?;
+        Ok(account)
+    }
+
+    /// Removes an account; its usage stays. Errors: [`StoreError::NoSuchAccount`].
+    pub async fn remove(&self, name: &str) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query(sql::CHANGED).execute(&mut *transaction).await?;
+        let removed = sqlx::query(sql::REMOVE_ACCOUNT).bind(name);
+        if removed.execute(&mut *transaction).await?.rows_affected() == 0 {
+            return Err(StoreError::NoSuchAccount(name.to_owned()));
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Puts totals of a journal into the database: all or none. Repeat it when its outcome is
+    /// unknown.
+    pub async fn settle(&self, journal: &str, totals: &[Total]) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        for total in totals {
+            sqlx::query(sql::SETTLE)
+                .bind(total.account.0)
+                .bind(total.begun)
+                .bind(journal)
+                .bind(rows::number(total.down))
+                .bind(rows::number(total.up))
+                .execute(&mut *transaction)
+                .await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// The usage of all accounts in periods that began at `since` (seconds since 1970) or later.
+    pub async fn usage(&self, since: i64) -> Result<Vec<Usage>, StoreError> {
+        let found = sqlx::query(sql::USAGE).bind(since).fetch_all(&self.pool).await?;
+        found.iter().map(rows::usage).collect()
+    }
+
+    /// Records that a relay runs at `now`, seconds since 1970.
+    pub async fn seen(&self, relay: &FleetRelay) -> Result<(), StoreError> {
+        let seen = sqlx::query(sql::SEEN).bind(&relay.id).bind(&relay.name).bind(&relay.version);
+        seen.bind(relay.seen).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// The relays that ever used this database.
+    pub async fn relays(&self) -> Result<Vec<FleetRelay>, StoreError> {
+        let found = sqlx::query(sql::RELAYS).fetch_all(&self.pool).await?;
+        found.iter().map(rows::relay).collect()
+    }
+
+    /// Asks for more of a quota for a relay that `used` so much, at `now` (seconds since 1970);
+    /// returns its total grant. Bytes.
+    pub async fn grant(
+        &self,
+        relay: &str,
+        account: AccountId,
+        begun: i64,
+        (quota, slice, used): (u64, u64, u64),
+        now: i64,
+    ) -> Result<u64, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query(sql::LOCK_ACCOUNT).bind(account.0).execute(&mut *transaction).await?;
+        let others = sqlx::query(sql::OTHERS).bind(account.0).bind(begun).bind(relay);
+        let others = others.bind(now.saturating_sub(GONE)).fetch_one(&mut *transaction).await?;
+        let others = rows::bytes(&others, "others")?;
+        let had = sqlx::query(sql::GRANTED).bind(account.0).bind(begun).bind(relay);
+        let had = had.fetch_optional(&mut *transaction).await?;
+        let had = had.map(|row| rows::bytes(&row, "granted")).transpose()?.unwrap_or(0);
+        let granted = share_out(quota, others, had, used, slice);
+        sqlx::query(sql::GRANT)
+            .bind(account.0)
+            .bind(begun)
+            .bind(relay)
+            .bind(rows::number(granted))
+            .bind(rows::number(used))
+            .execute(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(granted)
+    }
+}
+
+#[derive(Debug)]
+struct Schema;
+
+type Resolved = Result<Vec<Migration>, BoxDynError>;
+
+impl MigrationSource<'static> for Schema {
+    fn resolve(self) -> Pin<Box<dyn Future<Output = Resolved> + Send + 'static>> {
+        let migration = |(number, name, text): (i64, &'static str, &'static str)| {
+            Migration::new(number, name.into(), MigrationType::Simple, text.into(), false)
+        };
+        Box::pin(async move { Ok(sql::MIGRATIONS.map(migration).into()) })
+    }
+}
+
+/// Makes a folder that is closed to others; one that is there stays as it is.
+pub(crate) fn make(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+fn encoded(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut text = String::new();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                text.push(char::from(*byte));
+            }
+            other => text.push_str(&format!("%{other:02X}")),
+        }
+    }
+    text
+}
+
+fn check(account: &Account) -> Result<(), StoreError> {
+    Account::check_name(&account.name)?;
+    for (index, device) in account.devices.iter().enumerate() {
+        Account::check_name(&device.name)?;
+        if let Credential::Password { user, .. } = &device.credential {
+            Account::check_user(user)?;
+        }
+        if account.devices[..index].iter().any(|before| before.name == device.name) {
+            return Err(StoreError::DuplicateDevice(device.name.clone()));
+        }
+    }
+    Ok(())
+}
+
+async fn find(transaction: &mut Transaction<'_, Any>, name: &str) -> Result<Account, StoreError> {
+    let found = sqlx::query(sql::ACCOUNT).bind(name).fetch_optional(&mut **transaction).await?;
+    let row = found.ok_or_else(|| StoreError::NoSuchAccount(name.to_owned()))?;
+    let id: i64 = row.try_get("id")?;
+    let devices = sqlx::query(sql::ITS_DEVICES).bind(id).fetch_all(&mut **transaction).await?;
+    let account = rows::accounts(&[row], &devices)?.pop();
+    account.ok_or_else(|| StoreError::NoSuchAccount(name.to_owned()))
+}
+
+async fn add_devices(
+    transaction: &mut Transaction<'_, Any>,
+    id: i64,
+    account: &Account,
+) -> Result<(), StoreError> {
+    for device in &account.devices {
+        let (kind, identity) = device.credential.identity();
+        let hash = match &device.credential {
+            Credential::Password { hash, .. } => Some(hash.clone()),
+            Credential::Prefix(_) | Credential::Peer(_) => None,
+        };
+        let added = sqlx::query(sql::ADD_DEVICE)
+            .bind(id)
+            .bind(&device.name)
+            .bind(kind)
+            .bind(&identity)
+            .bind(hash)
+            .execute(&mut **transaction)
+            .await;
+        added.map_err(|error| match is_taken(&error) {
+            true => StoreError::CredentialTaken { kind, identity },
+            false => error.into(),
+        })?;
+    }
+    Ok(())
+}
+
+fn taken(error: sqlx::Error, name: &str) -> StoreError {
+    if is_taken(&error) { StoreError::NameTaken(name.to_owned()) } else { error.into() }
+}
+
+fn is_taken(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| error.is_unique_violation())
+}

@@ -1,0 +1,406 @@
+//! Accounts of a running relay: the directory in memory, the journal on disk, and the database,
+//! which may be unreachable at times.
+//!
+//! [`AccountSync::open`], then [`AccountSync::run`] in a task of its own, [`AccountSync::used`] for
+//! what was relayed, [`AccountSync::directory`] and [`AccountSync::verify_login`] for who comes in,
+//! [`AccountSync::close`] at the end.
+
+use crate::account::AccountId;
+use crate::directory::{Directory, SavedDirectory};
+use crate::journal::{Journal, JournalError};
+use crate::lease::Lease;
+use crate::locked;
+use crate::login::{LoginAttempts, LoginVerdict};
+use crate::store::{FleetRelay, Store, StoreError, make};
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::time::MissedTickBehavior;
+
+/// Interval of writing the journal. Usage arrives five times a second, so a killed process loses at
+/// most a second.
+const WRITE: Duration = Duration::from_millis(750);
+/// Interval of looking at the database: a change is seen after this and its reading. Each look
+/// reads one number.
+const LOOK: Duration = Duration::from_millis(500);
+/// Looks between two times that usage is settled and the relay says it is there: 5 s.
+const SETTLE: u32 = 10;
+/// A database that takes longer for one thing is away; what it does may then be done twice.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why the accounts could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The database, without a saved snapshot to start from.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The journal.
+    #[error("{0}")]
+    Journal(#[from] JournalError),
+    /// The system.
+    #[error("{0}")]
+    System(String),
+}
+
+/// A relay's share of a quota. Bytes since its period began, both directions together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaShare {
+    /// The share.
+    pub may: u64,
+    /// Used so far.
+    pub used: u64,
+    /// The share may grow: the database has been asked.
+    pub more: bool,
+}
+
+/// The state of the accounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SyncStatus {
+    /// `sqlite` or `postgresql`.
+    pub database: &'static str,
+    /// Why the database is unreachable; `None` while it is reachable.
+    pub away: Option<String>,
+    /// The last contact, seconds since 1970; `None` before the first.
+    pub heard: Option<i64>,
+    /// The accounts known here.
+    pub accounts: usize,
+    /// Their version.
+    pub version: i64,
+    /// Totals that the database has perhaps not heard of.
+    pub unsettled: usize,
+    /// The relays that use the database, this one too, as they were heard of when usage was settled last.
+    pub relays: Vec<FleetRelay>,
+}
+
+/// A relay's accounts.
+#[derive(Debug)]
+pub struct AccountSync {
+    folder: PathBuf,
+    /// An address of PostgreSQL; none is SQLite in the folder.
+    address: Option<String>,
+    id: String,
+    name: String,
+    store: Mutex<Option<Store>>,
+    directory: RwLock<Arc<Directory>>,
+    attempts: LoginAttempts,
+    journal: Mutex<Journal>,
+    relays: Mutex<Vec<FleetRelay>>,
+    leases: Mutex<BTreeMap<(AccountId, i64), Lease>>,
+    state: Mutex<(Option<String>, Option<i64>)>,
+}
+
+impl AccountSync {
+    /// Opens a relay's `folder`, and its database: at `address`, or in the same folder. With
+    /// PostgreSQL away, the accounts known before are known again.
+    pub async fn open(folder: &Path, address: Option<&str>, name: &str) -> Result<Self, SyncError> {
+        make(folder).map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
+        let journal = Journal::open(folder)?;
+        if let Some(aside) = journal.set_aside() {
+            tracing::error!(
+                "usage journal was corrupt; moved it to {} and started a new one",
+                aside.display()
+            );
+        }
+        let sync = Self {
+            folder: folder.to_owned(),
+            address: address.map(str::to_owned),
+            id: own_id(folder)?,
+            name: name.to_owned(),
+            store: Mutex::default(),
+            directory: RwLock::default(),
+            attempts: LoginAttempts::new().map_err(SyncError::System)?,
+            journal: Mutex::new(journal),
+            relays: Mutex::default(),
+            leases: Mutex::default(),
+            state: Mutex::default(),
+        };
+        match sync.refresh().await {
+            Ok(()) => Ok(sync),
+            Err(error) => {
+                let Some(kept) = address.and_then(|_| sync.read_kept()) else {
+                    return Err(error.into());
+                };
+                tracing::warn!(accounts = kept.len(), "{error}; using the saved accounts");
+                *sync.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(kept);
+                locked(&sync.state).0 = Some(error.to_string());
+                Ok(sync)
+            }
+        }
+    }
+
+    /// All accounts as they are known now.
+    pub fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whose user and password these are, from an address.
+    pub async fn verify_login(&self, user: &str, password: &str, from: IpAddr) -> LoginVerdict {
+        self.attempts.verify_login(&self.directory(), user, password, from).await
+    }
+
+    /// An account used so many bytes more.
+    pub fn used(&self, account: AccountId, down: u64, up: u64) {
+        let begun = self.begun(account);
+        locked(&self.journal).add(account, begun, down, up);
+    }
+
+    /// What this relay may carry for an account in this period; `None` without a quota. Alone, all
+    /// of it; of a shared quota its grant, and a slice ahead while there may be more.
+    pub fn part(&self, account: AccountId) -> Option<QuotaShare> {
+        let directory = self.directory();
+        let quota = directory.get(account)?.attributes.quota_bytes()?.as_u64();
+        let begun = self.begun(account);
+        let (down, up) = locked(&self.journal).used(account, begun);
+        let used = down.saturating_add(up);
+        if self.address.is_none() {
+            return Some(QuotaShare { may: quota, used, more: false });
+        }
+        let is_away = locked(&self.state).0.is_some();
+        let mut leases = locked(&self.leases);
+        let lease = leases.entry((account, begun)).or_insert_with(|| Lease::new(quota));
+        lease.on_used(used);
+        let may = lease.may().min(quota);
+        Some(QuotaShare { may, used, more: may < quota && !lease.is_exhausted() && !is_away })
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> SyncStatus {
+        let directory = self.directory();
+        let (away, heard) = locked(&self.state).clone();
+        SyncStatus {
+            database: if self.address.is_some() { "postgresql" } else { "sqlite" },
+            away,
+            heard,
+            accounts: directory.len(),
+            version: directory.version(),
+            unsettled: locked(&self.journal).unsettled().len(),
+            relays: locked(&self.relays).clone(),
+        }
+    }
+
+    /// The database, for whoever manages accounts; changes are seen here at the next look. Fails
+    /// while it is away.
+    pub async fn database(&self) -> Result<Store, StoreError> {
+        self.store().await
+    }
+
+    /// Writes, looks and settles until it is dropped.
+    pub async fn run(&self) {
+        // the journal does not wait for the database
+        tokio::join!(self.write(), self.watch());
+    }
+
+    /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
+    pub async fn close(&self) {
+        let written = {
+            let mut journal = locked(&self.journal);
+            journal.write().and_then(|()| journal.sync())
+        };
+        if let Err(error) = written {
+            tracing::error!(%error, "cannot write the last second of usage");
+        }
+        if let Err(error) = self.settle().await {
+            tracing::warn!("usage is settled at the next start because of: {error}");
+        }
+        let store = locked(&self.store).take();
+        if let Some(store) = store {
+            store.close().await;
+        }
+    }
+
+    async fn write(&self) {
+        let mut tick = tokio::time::interval(WRITE);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut failing = false;
+        loop {
+            tick.tick().await;
+            let written = locked(&self.journal).write();
+            if let Err(error) = &written
+                && !failing
+            {
+                tracing::error!(%error, "cannot write usage; keeping it in memory");
+            }
+            failing = written.is_err();
+        }
+    }
+
+    async fn watch(&self) {
+        let mut tick = tokio::time::interval(LOOK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for count in 1_u32.. {
+            tick.tick().await;
+            let looked = async {
+                self.refresh().await?;
+                if count % SETTLE == 0 {
+                    self.settle().await?;
+                }
+                self.lease().await
+            };
+            let now = Timestamp::now().as_second();
+            match looked.await {
+                Ok(()) => {
+                    let before = std::mem::replace(&mut *locked(&self.state), (None, Some(now)));
+                    if before.0.is_some() {
+                        tracing::info!("accounts' database is reachable again");
+                    }
+                }
+                Err(error) => {
+                    let before = locked(&self.state).0.replace(error.to_string());
+                    if before.is_none() {
+                        tracing::warn!(
+                            "accounts' database is unreachable, using known accounts: {error}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    async fn refresh(&self) -> Result<(), StoreError> {
+        let store = self.store().await?;
+        let known = self.directory().version();
+        let first = locked(&self.state).1.is_none();
+        if !first && in_time(store.version()).await? == known {
+            return Ok(());
+        }
+        let (version, accounts) = in_time(store.accounts()).await?;
+        let now = Timestamp::now().as_second();
+        let directory = Arc::new(Directory::new(version, accounts));
+        *self.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&directory);
+        locked(&self.state).1 = Some(now);
+        if store.is_shared()
+            && let Err(error) = self.keep(&directory)
+        {
+            tracing::warn!(%error, "cannot save accounts for a start without the database");
+        }
+        Ok(())
+    }
+
+    async fn store(&self) -> Result<Store, StoreError> {
+        if let Some(store) = &*locked(&self.store) {
+            return Ok(store.clone());
+        }
+        let store = match &self.address {
+            Some(address) => in_time(Store::at(address)).await?,
+            None => in_time(Store::in_folder(&self.folder)).await?,
+        };
+        *locked(&self.store) = Some(store.clone());
+        Ok(store)
+    }
+
+    async fn settle(&self) -> Result<(), StoreError> {
+        let store = self.store().await?;
+        let (identity, totals) = {
+            let journal = locked(&self.journal);
+            (journal.identity().to_owned(), journal.unsettled())
+        };
+        if !totals.is_empty() {
+            in_time(store.settle(&identity, &totals)).await?;
+            locked(&self.journal).on_settled(&identity, &totals);
+        }
+        let (name, seen) = (self.name.clone(), Timestamp::now().as_second());
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        in_time(store.seen(&FleetRelay { id: self.id.clone(), name, version, seen })).await?;
+        *locked(&self.relays) = in_time(store.relays()).await?;
+        Ok(())
+    }
+
+    /// Asks for more of the quotas of which little is left here.
+    async fn lease(&self) -> Result<(), StoreError> {
+        let directory = self.directory();
+        let mut wanting = Vec::new();
+        {
+            let journal = locked(&self.journal);
+            let mut leases = locked(&self.leases);
+            // periods that are over, and accounts that are gone or have no quota any more
+            leases.retain(|(account, begun), _| {
+                directory.get(*account).is_some_and(|known| known.attributes.quota.is_some())
+                    && self.begun_in(&directory, *account) == *begun
+            });
+            for ((account, begun), lease) in leases.iter_mut() {
+                let (down, up) = journal.used(*account, *begun);
+                let used = down.saturating_add(up);
+                lease.on_used(used);
+                let quota = directory.get(*account).and_then(|a| a.attributes.quota_bytes());
+                if lease.wants()
+                    && let Some(quota) = quota
+                {
+                    wanting.push((*account, *begun, (quota.as_u64(), lease.slice(), used)));
+                }
+            }
+        }
+        if wanting.is_empty() {
+            return Ok(());
+        }
+        let store = self.store().await?;
+        for (account, begun, asked) in wanting {
+            let now = Timestamp::now().as_second();
+            let grant = store.grant(&self.id, account, begun, asked, now);
+            let granted = in_time(grant).await?;
+            if let Some(lease) = locked(&self.leases).get_mut(&(account, begun)) {
+                lease.on_granted(granted);
+            }
+        }
+        Ok(())
+    }
+
+    fn begun(&self, account: AccountId) -> i64 {
+        self.begun_in(&self.directory(), account)
+    }
+
+    /// When the account's period began; a month of UTC for one that is not known any more.
+    fn begun_in(&self, directory: &Directory, account: AccountId) -> i64 {
+        let now = Timestamp::now();
+        let known = directory.get(account).and_then(|known| known.attributes.calendar().ok());
+        let calendar = known.or_else(|| crate::Attributes::default().calendar().ok());
+        calendar.map_or(0, |calendar| calendar.begun(now).as_second())
+    }
+
+    fn kept_path(&self) -> PathBuf {
+        self.folder.join("accounts.json")
+    }
+
+    /// For a start without the database.
+    fn keep(&self, directory: &Directory) -> io::Result<()> {
+        let path = self.kept_path();
+        let new = path.with_extension("json.new");
+        let text = serde_json::to_vec(&directory.to_keep())?;
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        fs::rename(&new, &path)
+    }
+
+    fn read_kept(&self) -> Option<Directory> {
+        let text = fs::read(self.kept_path()).ok()?;
+        serde_json::from_slice::<SavedDirectory>(&text).ok().map(Directory::from)
+    }
+}
+
+/// By what the database knows this relay, whatever it is called: the same over restarts.
+fn own_id(folder: &Path) -> Result<String, SyncError> {
+    let path = folder.join("relay.id");
+    let failed = |error| StoreError::Folder { path: path.clone(), error };
+    match fs::read_to_string(&path) {
+        Ok(id) if !id.trim().is_empty() => return Ok(id.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error).into()),
+    }
+    let id = crate::journal::draw().map_err(failed)?;
+    fs::write(&path, format!("{id}\n")).map_err(failed)?;
+    Ok(id)
+}
+
+/// What the database does, or that it does not answer.
+async fn in_time<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let late = |_| Err(StoreError::Database(sqlx::Error::PoolTimedOut));
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(late)
+}

@@ -1,0 +1,134 @@
+//! Relays that keep accounts: what one learns all learn, and nothing is lost while the database is away.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
+
+mod common;
+
+use common::{Postgres, account, prefix};
+use ekiden_accounts::{AccountId, AccountSync, Credential, LoginVerdict, QuotaShare, Store, hash};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A sync that runs until the test ends.
+async fn sync(folder: &Path, address: Option<&str>) -> Arc<AccountSync> {
+    let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+    let sync = Arc::new(AccountSync::open(folder, address, &name).await.unwrap());
+    let running = Arc::clone(&sync);
+    tokio::spawn(async move { running.run().await });
+    sync
+}
+
+async fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !happened() {
+        assert!(Instant::now() < until, "{what} does not happen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn knows(sync: &AccountSync, address: &str) -> Option<AccountId> {
+    sync.directory().by_address(address.parse().unwrap()).map(|account| account.id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_relay_sees_changes_in_the_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let sync = sync(folder.path(), None).await;
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    wait_for("the new account", || knows(&sync, "100.64.0.7") == Some(id)).await;
+    let password = hash("long enough").unwrap();
+    let credential = Credential::Password { user: "anna".into(), hash: password };
+    store
+        .change("h", |account| {
+            account.devices[0].credential = credential;
+            Ok(())
+        })
+        .await
+        .unwrap();
+    wait_for("the change", || knows(&sync, "100.64.0.7").is_none()).await;
+    let from = "127.0.0.1".parse().unwrap();
+    assert_eq!(sync.verify_login("anna", "long enough", from).await, LoginVerdict::Known(id));
+    store.remove("h").await.unwrap();
+    wait_for("the removal", || sync.directory().is_empty()).await;
+    assert_eq!(sync.verify_login("anna", "long enough", from).await, LoginVerdict::Wrong);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn usage_is_settled_once_after_any_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::in_folder(folder.path()).await.unwrap();
+    let id = store.add(&account("h", prefix("100.64.0.0/24"))).await.unwrap();
+    for life in 1..=5_u64 {
+        let sync = AccountSync::open(folder.path(), None, "r").await.unwrap();
+        sync.used(id, 1000, 10);
+        sync.close().await;
+        // and what was not written when it was killed never was
+        sync.used(id, 7, 7);
+        drop(sync);
+        let usage = store.usage(0).await.unwrap();
+        assert_eq!((usage[0].down, usage[0].up), (1000 * life, 10 * life));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
+    let Some(mut postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let mut relays = Vec::new();
+    for folder in &folders {
+        relays.push(sync(folder.path(), Some(&address)).await);
+    }
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    let quota = 100_u64 << 20;
+    account.attributes.quota = Some(format!("{quota} B/month").parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    for relay in &relays {
+        wait_for("the account everywhere", || knows(relay, "100.64.0.7") == Some(id)).await;
+        // asked for the first time, it is asked for in the database; until then a slice may be used ahead
+        let slice = quota / 64;
+        assert_eq!(relay.part(id), Some(QuotaShare { may: slice, used: 0, more: true }));
+        wait_for("a slice", || relay.part(id).unwrap().may > slice).await;
+    }
+    store.close().await;
+    postgres.stop();
+    for relay in &relays {
+        relay.used(id, 1000, 1);
+        wait_for("noticing that it is away", || relay.status().away.is_some()).await;
+        assert_eq!(knows(relay, "100.64.0.7"), Some(id));
+        // nobody waits for an answer that does not come
+        assert!(!relay.part(id).unwrap().more);
+    }
+    // one is started again meanwhile
+    let again = relays.pop().unwrap();
+    again.used(id, 500, 0);
+    again.close().await;
+    drop(again);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["usage.journal", "accounts.json", "relay.id"] {
+        std::fs::copy(folders[2].path().join(name), folder.path().join(name)).unwrap();
+    }
+    let again = sync(folder.path(), Some(&address)).await;
+    assert_eq!(knows(&again, "100.64.0.7"), Some(id), "known before, known again");
+    again.used(id, 0, 500);
+    relays.push(again);
+    postgres.start();
+    for relay in &relays {
+        wait_for("the database", || {
+            let standing = relay.status();
+            standing.away.is_none() && standing.unsettled == 0
+        })
+        .await;
+    }
+    let store = Store::at(&address).await.unwrap();
+    let usage = store.usage(0).await.unwrap();
+    assert_eq!((usage[0].down, usage[0].up), (3500, 503));
+    assert_eq!(store.relays().await.unwrap().len(), 3);
+    let granted: u64 = relays.iter().map(|relay| relay.part(id).unwrap().may).sum();
+    // and a slice ahead each
+    assert!(granted <= quota + 3 * (quota / 64));
+}

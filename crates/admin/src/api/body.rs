@@ -1,0 +1,106 @@
+//! A document that was sent: bounded, JSON, of its schema, and only then a value.
+
+use super::{Problem, SCHEMAS, schemas};
+use crate::problem::FieldError;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use jsonschema::Validator;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+/// The longest document, bytes: an account with hundreds of destinations has 20 KiB.
+const LONGEST: usize = 64 << 10;
+/// Mistakes that are told at once.
+const MOST: usize = 20;
+
+/// The validator of a schema, once it is made ready.
+pub(super) type Ready = OnceLock<Result<Validator, String>>;
+
+/// A value of which there is a schema: its name in the description, and its validator.
+pub(super) trait RequestBody: DeserializeOwned {
+    const SCHEMA: (&'static str, &'static Ready);
+}
+
+pub(super) struct Document<T> {
+    pub(super) value: T,
+    /// Which keys it has, for the audit log.
+    pub(super) keys: String,
+}
+
+impl<S: Sync, T: RequestBody> FromRequest<S> for Document<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let said = request.headers().get(header::CONTENT_TYPE);
+        let said = said.and_then(|said| said.to_str().ok()).unwrap_or_default();
+        let media = said.split(';').next().unwrap_or_default().trim();
+        if !media.eq_ignore_ascii_case("application/json") {
+            let why = "the document is to be application/json";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", why)
+                .hint("Content-Type: application/json"));
+        }
+        let body = Limited::new(request.into_body(), LONGEST).collect().await;
+        let body: Bytes = body.map_err(|error| broken(&*error))?.to_bytes();
+        let bad = |why: String| Problem::new(StatusCode::BAD_REQUEST, "document", why);
+        let mut value: Value = serde_json::from_slice(&body)
+            .map_err(|error| bad(format!("the document is not JSON: {error}")))?;
+        whole(&mut value);
+        let wrong = wrong::<T>(&value)?;
+        if !wrong.is_empty() {
+            let problem = bad("the document is not as the API's description says".to_owned());
+            let problem = problem.hint("the schemas are in /api/v1/openapi.json");
+            return Err(Problem { errors: wrong, ..problem });
+        }
+        let keys: BTreeSet<&str> =
+            value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
+        let value = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
+        Ok(Self { value, keys })
+    }
+}
+
+/// A number without a fraction is an integer, however it is written (JSON Schema, Validation §6.1.1).
+fn whole(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let real = number.as_f64().filter(|x| number.is_f64() && x.fract() == 0.0);
+            // beyond, a double is no exact number
+            if let Some(x) = real.filter(|x| (0.0..9_007_199_254_740_992.0).contains(x)) {
+                *value = Value::from(x as u64);
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(whole),
+        Value::Object(map) => map.values_mut().for_each(whole),
+        _ => {}
+    }
+}
+
+fn broken(error: &(dyn std::error::Error + 'static)) -> Problem {
+    if error.is::<LengthLimitError>() {
+        let why = format!("the document is longer than {} KiB", LONGEST >> 10);
+        return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-long", why)
+            .hint("several calls may add to one account");
+    }
+    Problem::new(StatusCode::BAD_REQUEST, "document", format!("the document broke off: {error}"))
+}
+
+/// What does not fit the schema; values are not repeated, since there may be a password among them.
+fn wrong<T: RequestBody>(value: &Value) -> Result<Vec<FieldError>, Problem> {
+    let (name, ready) = T::SCHEMA;
+    let ready = ready.get_or_init(|| {
+        let root = json!({
+            "$ref": format!("#{SCHEMAS}/{name}"), "components": { "schemas": schemas() }
+        });
+        jsonschema::draft202012::new(&root).map_err(|error| error.to_string())
+    });
+    let validator = ready.as_ref().map_err(|why| Problem::unavailable("schema", why.clone()))?;
+    let told = |error: jsonschema::ValidationError<'_>| FieldError {
+        pointer: error.instance_path.to_string(),
+        detail: error.masked_with("the value").to_string(),
+    };
+    Ok(validator.iter_errors(value).take(MOST).map(told).collect())
+}

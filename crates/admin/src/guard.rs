@@ -1,0 +1,251 @@
+//! The guard checks each request before anything else.
+//!
+//! *Host* must be an address, localhost or a configured name: a page whose name was made to lead
+//! here (DNS rebinding) shows another. *Origin* must be this port: other sites have no business
+//! here, and nothing answers CORS. All below `/api` takes the token, `/metrics` from beyond this
+//! machine, too.
+
+use super::Shared;
+use super::audit::Call;
+use super::problem::Problem;
+use super::server::Peer;
+use super::token::Token;
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use ekiden_proxy::LogThrottle;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// For all that an answer takes, the request's body among it.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What a call changed, or tried to, in words for the audit log; put into the answer by whoever did it.
+#[derive(Debug, Clone)]
+pub(super) struct AuditedAction(pub(super) String);
+
+/// Lets a request through, or not, and writes down what has to be.
+pub(super) async fn check(
+    State(shared): State<Arc<Shared>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let address = peer.ip().to_canonical();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let token = match admit(&shared, address, &request) {
+        Ok(token) => token,
+        Err(problem) => {
+            say_refused(&shared, address, &method, &path, &problem);
+            return problem.into_response();
+        }
+    };
+    let (true, Some(token)) = (!matches!(method, Method::GET | Method::HEAD), token) else {
+        return in_time(next.run(request)).await;
+    };
+    // whoever goes away meanwhile does not keep a change from being written down
+    let done = tokio::spawn(async move {
+        let response = in_time(next.run(request)).await;
+        if let Ok(kept) = &shared.kept {
+            let what =
+                response.extensions().get::<AuditedAction>().map_or("", |what| what.0.as_str());
+            let (method, path, token) = (method.as_str(), path.as_str(), Some(token.as_str()));
+            let status = response.status().as_u16();
+            kept.audit.changed(&Call { address, method, path, token, status, what });
+        }
+        response
+    });
+    let broke = |error: tokio::task::JoinError| {
+        Problem::unavailable("broken", error.to_string()).into_response()
+    };
+    done.await.unwrap_or_else(broke)
+}
+
+async fn in_time(answer: impl Future<Output = Response>) -> Response {
+    tokio::time::timeout(LONGEST, answer).await.unwrap_or_else(|_| {
+        let late = format!("not done within {} s", LONGEST.as_secs());
+        Problem::unavailable("late", late).into_response()
+    })
+}
+
+/// The token's name where one was needed.
+fn admit(shared: &Shared, address: IpAddr, request: &Request) -> Result<Option<String>, Problem> {
+    is_ours(request.headers(), &shared.settings.hosts)?;
+    let path = request.uri().path();
+    let is_open = match path {
+        // every user of this machine may count; who is beyond it reads accounts' names along
+        "/metrics" => address.is_loopback(),
+        path => !(path == "/api" || path.starts_with("/api/")),
+    };
+    if is_open {
+        return Ok(None);
+    }
+    let kept = shared.kept()?;
+    let token = Token::read(&kept.token)
+        .map_err(|error| Problem::unavailable("no-token", error.to_string()))?;
+    let refused = |why: &str| {
+        Err(Problem::new(StatusCode::UNAUTHORIZED, "token", why).hint(
+            "Authorization: Bearer TOKEN, with what `ekiden token show` prints on the relay's machine",
+        ))
+    };
+    match bearer(request.headers()) {
+        None => refused("this call needs the token"),
+        Some(said) if token.is(said) => Ok(Some(token.id())),
+        Some(_) => refused("wrong token"),
+    }
+}
+
+/// RFC 6750 §2.1; the scheme in any case (RFC 9110 §11.1).
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut fields = headers.get_all(header::AUTHORIZATION).iter();
+    let (field, none) = (fields.next()?, fields.next());
+    let (scheme, said) = field.to_str().ok()?.split_once(' ')?;
+    (none.is_none() && scheme.eq_ignore_ascii_case("bearer")).then_some(said.trim())
+}
+
+/// Whether `Host` names this machine and `Origin`, where there is one, this port.
+fn is_ours(headers: &HeaderMap, hosts: &[String]) -> Result<(), Problem> {
+    let refused = |word: &str, why: String| Problem::new(StatusCode::FORBIDDEN, word, why);
+    let one = |name: header::HeaderName| {
+        let mut fields = headers.get_all(name).iter();
+        let first = fields.next().map(|field| field.to_str().unwrap_or_default());
+        // two of them are two opinions
+        if fields.next().is_some() { Some("") } else { first }
+    };
+    let host = one(header::HOST).unwrap_or_default();
+    if !names_us(host, hosts) {
+        let why = format!("\"{}\" is not a name of this port", shown(host));
+        return Err(refused("host", why)
+            .hint("use an address or localhost, or add the name to [management] hosts"));
+    }
+    let Some(origin) = one(header::ORIGIN) else { return Ok(()) };
+    let same = ["http://", "https://"]
+        .iter()
+        .any(|scheme| origin.strip_prefix(scheme).is_some_and(|at| at.eq_ignore_ascii_case(host)));
+    if same {
+        Ok(())
+    } else {
+        Err(refused("origin", format!("pages of \"{}\" may not call this port", shown(origin))))
+    }
+}
+
+/// An address, localhost or a name of the configuration, with any port: whoever forwards a port has another one.
+fn names_us(host: &str, hosts: &[String]) -> bool {
+    let Ok(authority) = host.parse::<axum::http::uri::Authority>() else { return false };
+    if authority.as_str().contains('@') {
+        return false;
+    }
+    let name = authority.host();
+    let literal = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    let known = |ours: &str| name.eq_ignore_ascii_case(ours);
+    literal.parse::<IpAddr>().is_ok() || known("localhost") || hosts.iter().any(|ours| known(ours))
+}
+
+/// What a stranger sent, for a log or an answer.
+fn shown(text: &str) -> String {
+    ekiden_config::printable(text).chars().take(80).collect()
+}
+
+fn say_refused(shared: &Shared, address: IpAddr, method: &Method, path: &str, problem: &Problem) {
+    // who has no token does not hide that a page of another site tried
+    static SAID: [LogThrottle; 2] = [LogThrottle::new(), LogThrottle::new()];
+    let foreign = problem.status == StatusCode::FORBIDDEN.as_u16();
+    if SAID[usize::from(foreign)].is_due() {
+        tracing::warn!(
+            "management: rejected {address}, {}: {} {}: {}; audit-refused.jsonl lists all",
+            problem.status,
+            shown(method.as_str()),
+            shown(path),
+            problem.detail
+        );
+    }
+    if let Ok(kept) = &shared.kept {
+        let (method, status) = (method.as_str(), problem.status);
+        let what = problem.detail.as_str();
+        kept.audit.refused(&Call { address, method, path, token: None, status, what });
+    }
+}
+
+pub(super) async fn not_found() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "path", "no such path")
+        .hint("/api/v1/openapi.json describes all calls")
+}
+
+pub(super) async fn method_not_allowed() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", "the path does not support this method")
+        .hint("the field Allow lists the supported methods")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(header::HeaderName, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn names_that_lead_here_by_a_trick_are_refused() {
+        let hosts = ["relay.example".to_owned()];
+        for ours in [
+            "127.0.0.1:9128",
+            "[::1]:9128",
+            "[::1]",
+            "localhost",
+            "LOCALHOST:1",
+            "192.0.2.7",
+            "relay.example:80",
+        ] {
+            assert!(names_us(ours, &hosts), "{ours}");
+        }
+        for others in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "relay.example.",
+            "x@localhost",
+            "127.0.0.1.nip.io",
+            "a b",
+            "::1",
+        ] {
+            assert!(!names_us(others, &hosts), "{others}");
+        }
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_refused() {
+        let asked = |origin: &str| {
+            is_ours(&headers(&[(header::HOST, "localhost:9128"), (header::ORIGIN, origin)]), &[])
+        };
+        assert_eq!(asked("http://localhost:9128"), Ok(()));
+        for origin in [
+            "null",
+            "",
+            "http://evil.example",
+            "http://localhost:3000",
+            "http://localhost",
+            "file://",
+        ] {
+            assert_eq!(asked(origin).unwrap_err().status, 403, "{origin}");
+        }
+        let two = headers(&[(header::HOST, "localhost"), (header::HOST, "evil.example")]);
+        assert_eq!(is_ours(&two, &[]).unwrap_err().kind, "urn:ekiden:host");
+    }
+
+    #[test]
+    fn one_bearer_and_no_other_scheme() {
+        let field = |value: &str| headers(&[(header::AUTHORIZATION, value)]);
+        assert_eq!(bearer(&field("bearer  abc ")), Some("abc"));
+        assert_eq!(bearer(&field("Basic abc")), None);
+        assert_eq!(bearer(&field("Bearer")), None);
+        let two =
+            headers(&[(header::AUTHORIZATION, "Bearer a"), (header::AUTHORIZATION, "Bearer b")]);
+        assert_eq!(bearer(&two), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! The management port: metrics, health and the API over HTTP, for programs of this machine.
+//!
+//! It is on no data path. `guard` checks each request before anything else and rejects what is not
+//! explicitly allowed.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))] // a test may fail loudly
+
+mod api;
+mod audit;
+pub mod documents;
+mod guard;
+mod health;
+mod metrics;
+mod problem;
+pub mod reload;
+mod server;
+mod status_cache;
+pub mod token;
+
+pub use status_cache::Running;
+
+use audit::Audit;
+use ekiden_config::{At, Management};
+use problem::Problem;
+use reload::Reloads;
+use status_cache::StatusCache;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use token::Token;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+/// What the port needs to start.
+#[derive(Debug, Clone)]
+pub struct AdminConfig {
+    /// `[management]`.
+    pub settings: Management,
+    /// The folder of the token and the audit log; `Err` when there is no home directory.
+    pub folder: Result<PathBuf, String>,
+    /// `listen` is set explicitly: failing to listen there is an error and not a warning.
+    pub listen_is_set: bool,
+    /// `token_file` is set explicitly: failing to use it is an error and not a warning.
+    pub token_file_is_set: bool,
+}
+
+impl AdminConfig {
+    /// The path of the token. Fails without a home directory or `token_file`.
+    pub fn token_path(&self) -> Result<PathBuf, String> {
+        match &self.settings.token_file {
+            Some(path) => Ok(path.clone()),
+            None => self.folder.clone().map(|folder| folder.join("management.token")),
+        }
+    }
+}
+
+/// Why the port could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The configured address cannot be used.
+    #[error(
+        "cannot listen for management: {0}; set another address in [management], or listen = \"off\""
+    )]
+    Listen(String),
+    /// The configured token file cannot be used.
+    #[error("{0}")]
+    Token(String),
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Management,
+    /// The token and the audit log, or why they cannot be used.
+    kept: Result<ApiFiles, String>,
+    status: StatusCache,
+    reloads: Reloads,
+}
+
+#[derive(Debug)]
+struct ApiFiles {
+    token: PathBuf,
+    audit: Audit,
+}
+
+impl Shared {
+    /// The API's files; without them every call is rejected.
+    fn kept(&self) -> Result<&ApiFiles, Problem> {
+        self.kept.as_ref().map_err(|why| {
+            Problem::unavailable("no-token", why.clone())
+                .hint("set token_file in [management], and restart the daemon")
+        })
+    }
+}
+
+/// A management port that answers.
+#[derive(Debug)]
+pub struct Admin {
+    address: SocketAddr,
+    running: Arc<OnceLock<Running>>,
+    task: JoinHandle<()>,
+}
+
+impl Admin {
+    /// Listens and answers as configured: health at once, the rest after [`runs`](Self::runs).
+    /// `None` when the port is off or the default address not available. Fails when a configured
+    /// address or token file cannot be used.
+    pub async fn start(config: &AdminConfig, reloads: Reloads) -> Result<Option<Self>, StartError> {
+        let At::Address(address) = config.settings.listen else {
+            info!("management port is off: listen = \"off\" in [management]");
+            return Ok(None);
+        };
+        let (listener, address) = match bind(address).await {
+            Ok(bound) => bound,
+            Err(why) if config.listen_is_set => return Err(StartError::Listen(why)),
+            Err(why) => {
+                warn!(
+                    "no management port, so no metrics and no API: {why}; set another listen in [management], or \"off\""
+                );
+                return Ok(None);
+            }
+        };
+        let kept = keep(config);
+        match &kept {
+            Ok(kept) => info!(
+                "management at http://{address}: /metrics, /healthz, /readyz; the API below /api/v1 with the token in {}",
+                kept.token.display()
+            ),
+            Err(why) if config.token_file_is_set => return Err(StartError::Token(why.clone())),
+            Err(why) => warn!("management at http://{address} without the API: {why}"),
+        }
+        let running = Arc::new(OnceLock::new());
+        let status = StatusCache::new(Arc::clone(&running));
+        let settings = config.settings.clone();
+        let shared = Arc::new(Shared { settings, kept, status, reloads });
+        let task = tokio::spawn(server::serve(listener, router(&shared)));
+        Ok(Some(Self { address, running, task }))
+    }
+
+    /// The address it listens on.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The relay runs; from now on it is ready.
+    pub fn runs(&self, running: Running) {
+        let _once = self.running.set(running);
+    }
+
+    /// Stops answering.
+    pub fn stop(self) {
+        self.task.abort();
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), String> {
+    let failed = |error| format!("{address}: {error}");
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+fn keep(config: &AdminConfig) -> Result<ApiFiles, String> {
+    let (token, folder) = (config.token_path()?, config.folder.clone()?);
+    Token::read_or_make(&token).map_err(|error| error.to_string())?;
+    let audit = open_audit(&folder)?;
+    Ok(ApiFiles { token, audit })
+}
+
+fn open_audit(folder: &Path) -> Result<Audit, String> {
+    Audit::open(folder).map_err(|error| {
+        format!("the audit log cannot be written in {}: {error}", folder.display())
+    })
+}
+
+fn router(shared: &Arc<Shared>) -> axum::Router {
+    let open = axum::Router::new()
+        .route("/healthz", axum::routing::get(health::alive))
+        .route("/readyz", axum::routing::get(health::ready))
+        .route("/metrics", axum::routing::get(metrics::answer));
+    let router = open.merge(api::router()).fallback(guard::not_found);
+    let router = router.method_not_allowed_fallback(guard::method_not_allowed);
+    let guarded = axum::middleware::from_fn_with_state(Arc::clone(shared), guard::check);
+    router.layer(guarded).with_state(Arc::clone(shared))
+}
+
+#[cfg(test)]
+pub(crate) fn sample() -> ekiden_proxy::observe::status::Status {
+    serde_json::from_str(include_str!("../../ekiden/tests/status.json")).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(folder: &Path, listen: At) -> AdminConfig {
+        AdminConfig {
+            settings: Management { listen, ..Management::default() },
+            folder: Ok(folder.to_owned()),
+            listen_is_set: true,
+            token_file_is_set: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn starts_where_configured_and_fails_on_a_taken_address_that_is_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let off = config(folder.path(), At::Off);
+        assert!(Admin::start(&off, Reloads::new().0).await.unwrap().is_none());
+        let first = config(folder.path(), At::Address(([127, 0, 0, 1], 0).into()));
+        let admin = Admin::start(&first, Reloads::new().0).await.unwrap().unwrap();
+        assert!(folder.path().join("management.token").exists());
+        let mut taken = config(folder.path(), At::Address(admin.address()));
+        let error = Admin::start(&taken, Reloads::new().0).await.unwrap_err().to_string();
+        assert!(error.contains("listen = \"off\""), "{error}");
+        taken.listen_is_set = false;
+        assert!(Admin::start(&taken, Reloads::new().0).await.unwrap().is_none());
+        admin.stop();
+    }
+}

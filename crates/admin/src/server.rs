@@ -1,0 +1,68 @@
+//! Connections to the management port: few at a time, none for long, and none waits for a slow client.
+
+use axum::extract::Extension;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// Connections at once; the next ones wait in the kernel.
+const CONNECTIONS: usize = 64;
+/// For a request's head, the first and each further one.
+const HEAD: Duration = Duration::from_secs(10);
+/// Bytes of a request's head.
+const HEAD_BYTES: usize = 16 << 10;
+/// After so long a connection takes no further request. It is what ends clients that do not read.
+const LIFE: Duration = Duration::from_secs(60);
+/// And so long the last one has.
+const END: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// Takes connections until the task is ended.
+pub(super) async fn serve(listener: TcpListener, router: axum::Router) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let router = router.clone();
+                tokio::spawn(async move {
+                    connection(stream, peer, router).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                // out of descriptors, most likely: others give some back
+                tracing::debug!(%error, "the management port accepts nothing for now");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router) {
+    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = pin!(connection);
+    let ended = match tokio::time::timeout(LIFE, connection.as_mut()).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            connection.as_mut().graceful_shutdown();
+            tokio::time::timeout(END, connection.as_mut()).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "a connection to the management port broke");
+    }
+}

@@ -1,0 +1,79 @@
+//! The relay as the management port sees it. One look serves all who ask within a moment, since
+//! each asks the kernel about every connection.
+
+use super::problem::Problem;
+use ekiden_accounts::{AccountSync, Store};
+use ekiden_proxy::Handle;
+use ekiden_proxy::observe::status::Status;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+
+/// How old a look may be.
+const FRESH: Duration = Duration::from_millis(250);
+
+/// A relay that runs.
+pub struct Running {
+    /// Asks it.
+    pub handle: Handle,
+    /// Its accounts, where there are any.
+    pub sync: Option<Arc<AccountSync>>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct StatusCache {
+    running: Arc<OnceLock<Running>>,
+    last: Mutex<Option<(Instant, Arc<Status>)>>,
+}
+
+impl StatusCache {
+    pub(super) fn new(running: Arc<OnceLock<Running>>) -> Self {
+        Self { running, last: Mutex::default() }
+    }
+
+    fn running(&self) -> Result<&Running, Problem> {
+        let starting = || Problem::unavailable("starting", "the relay is starting");
+        self.running.get().ok_or_else(starting)
+    }
+
+    /// The status, as of a moment ago. Fails while the relay starts.
+    pub(super) async fn status(&self) -> Result<Arc<Status>, Problem> {
+        let running = self.running()?;
+        let mut last = self.last.lock().await;
+        if let Some((at, status)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return Ok(Arc::clone(status));
+        }
+        let handle = running.handle.clone();
+        // thousands of sockets to ask about: not on a thread that relays
+        let status = tokio::task::spawn_blocking(move || handle.status()).await;
+        let status =
+            Arc::new(status.map_err(|error| Problem::unavailable("status", error.to_string()))?);
+        *last = Some((Instant::now(), Arc::clone(&status)));
+        Ok(status)
+    }
+
+    /// What was seen is not true any more.
+    pub(super) async fn forget(&self) {
+        *self.last.lock().await = None;
+    }
+
+    /// The accounts' database. Fails without accounts, while it starts, and when the database is
+    /// away.
+    pub(super) async fn store(&self) -> Result<Store, Problem> {
+        let Some(sync) = &self.running()?.sync else {
+            let none = "this relay has no accounts";
+            return Err(Problem::unavailable("no-accounts", none)
+                .hint("set enabled = true in [accounts], and restart the daemon"));
+        };
+        Ok(sync.database().await?)
+    }
+}

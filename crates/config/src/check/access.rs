@@ -1,0 +1,123 @@
+//! Whether it is safe: who can reach the listening addresses, and how secrets travel.
+
+use super::routing::{matches_all, matches_everybody};
+use crate::draft::{At, Control, Draft, RuleDraft};
+use crate::problem::Problem;
+use crate::problem::Severity::{self, Error, Warning};
+use crate::reader::Reader;
+use std::collections::BTreeSet;
+
+pub(super) fn tls(reader: &mut Reader<'_>, draft: &Draft) {
+    match (&draft.tls.certificate, &draft.tls.key) {
+        (Some(_), None) => reader.error("tls.certificate", "`certificate` needs its `key`", ""),
+        (None, Some(_)) => reader.error("tls.key", "`key` needs its `certificate`", ""),
+        _ => {}
+    }
+}
+
+/// The token gives access to every account, so it must not cross a network in the clear by accident.
+pub(super) fn management(reader: &mut Reader<'_>, draft: &Draft) {
+    let At::Address(address) = draft.management.listen else { return };
+    if !address.ip().to_canonical().is_loopback() && !draft.management.cleartext {
+        reader.error(
+            "management.listen",
+            format!("{address} is beyond loopback, and the token would cross the network in the clear"),
+            "listen on 127.0.0.1 and use ssh -L or a web server with TLS; or set cleartext = true if the network is your own",
+        );
+    }
+}
+
+/// Open proxies on public addresses are abused within hours, so the relay refuses to be one by accident.
+pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool) {
+    let report =
+        |reader: &mut Reader<'_>, severity: Severity, index: usize, message: String, hint: &str| {
+            if file_listens {
+                reader.report(severity, &format!("listen[{index}]"), message, hint);
+            } else {
+                reader.problems.push(Problem::general(severity, message, hint));
+            }
+        };
+    if draft.top.listen.is_empty() {
+        reader.error("listen", "`listen` is empty", "listen = [\"127.0.0.1:3128\"]");
+    }
+    let mut seen = BTreeSet::new();
+    let allows = |rule: &&RuleDraft| rule.action == "allow";
+    let named = draft.rules.iter().filter(allows).any(|rule| !rule.from.is_empty());
+    let open = draft.rules.iter().filter(allows).find(|rule| {
+        matches_everybody(&rule.from) && (!rule.from.is_empty() || rule.peers.is_empty())
+    });
+    // a missing `from` must not open the proxy to the world
+    let unnamed = draft
+        .rules
+        .iter()
+        .filter(allows)
+        .any(|rule| rule.from.is_empty() && rule.peers.is_empty() && matches_all(&rule.to));
+    for (index, address) in draft.top.listen.iter().enumerate() {
+        if !seen.insert(address) && address.port() != 0 {
+            report(reader, Error, index, format!("{address} is listed twice"), "");
+        }
+        if address.ip().to_canonical().is_loopback() {
+            continue;
+        }
+        // unknown clients must log in, regardless of the rules
+        if draft.accounts.enabled && draft.accounts.cleartext {
+            report(
+                reader,
+                Warning,
+                index,
+                format!("passwords are accepted without encryption on {address}"),
+                "anybody on the network can read them; set [accounts] cleartext = false and a certificate in [tls], \
+                 unless the network is your own",
+            );
+        }
+        if draft.accounts.enabled && (draft.accounts.required || (!named && !unnamed)) {
+            continue;
+        }
+        if !named {
+            report(
+                reader,
+                Error,
+                index,
+                format!(
+                    "refusing to listen on {address}: other machines can reach it, and neither a rule nor an account restricts who may use it"
+                ),
+                "open proxies are found and abused within hours, and you answer for what they do\n\
+                 name your clients; for example, add:\n\
+                 [[rule]]\n\
+                 from = [\"192.168.0.0/16\"]\n\
+                 action = \"allow\"\n\
+                 or let accounts log in (`ekiden account`):\n\
+                 [accounts]\n\
+                 enabled = true",
+            );
+        } else if unnamed {
+            report(
+                reader,
+                Error,
+                index,
+                format!(
+                    "refusing to listen on {address}: a rule without `from` admits every client of any network"
+                ),
+                "name your clients in its `from`; to admit everybody, write:\n\
+                 from = [\"0.0.0.0/0\", \"::/0\"]",
+            );
+        } else if open.is_some() {
+            report(
+                reader,
+                Warning,
+                index,
+                format!("a rule admits every client on {address}"),
+                "name your clients in `from`; open proxies are abused within hours",
+            );
+        }
+    }
+    if let Control::At(path) = &draft.top.control
+        && path.to_string_lossy().ends_with('/')
+    {
+        reader.error(
+            "control",
+            "`control` names a directory",
+            "name the socket in it, such as /run/ekiden/ekiden.sock",
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! Accounts: each needs a name and claims that no other account makes.
+
+use crate::draft::{Draft, QuotaAction};
+use crate::problem::Severity::Warning;
+use crate::reader::Reader;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Accounts are distinguished by what they claim.
+pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
+    let (mut names, mut claims) = (BTreeSet::new(), BTreeMap::new());
+    for (index, account) in draft.account.iter().enumerate() {
+        let path = format!("account[{index}]");
+        let set =
+            |reader: &Reader<'_>, key: &str| reader.spans.contains_key(&format!("{path}.{key}"));
+        match &account.name {
+            None => reader.error(&path, "this account has no `name`", "name = \"harbour\""),
+            Some(name) if !names.insert(name) => {
+                let message = format!("there are two accounts `{name}`");
+                reader.error(&format!("{path}.name"), message, "rename one, or merge them");
+            }
+            Some(_) => {}
+        }
+        if account.addresses.is_empty() && account.peers.is_empty() {
+            reader.error(
+                &path,
+                "this account claims no clients",
+                "add its devices: addresses = [\"192.168.1.0/24\"], or peers = [\"island\"]",
+            );
+        }
+        let addresses = account.addresses.iter().map(|net| net.to_string());
+        for (what, claims_at) in
+            [("addresses", addresses.collect::<Vec<_>>()), ("peers", account.peers.clone())]
+        {
+            for (number, claim) in claims_at.into_iter().enumerate() {
+                let before = claims.insert((what, claim.clone()), index);
+                if before.is_some_and(|before| before != index) {
+                    reader.error(
+                        &format!("{path}.{what}[{number}]"),
+                        format!("another account claims {claim} already"),
+                        "",
+                    );
+                }
+            }
+        }
+        for key in ["period", "on_quota_exceeded", "throttle_rate"] {
+            if account.quota.is_none() && set(reader, key) {
+                reader.report(
+                    Warning,
+                    &format!("{path}.{key}"),
+                    format!("`{key}` has no effect without a `quota`"),
+                    "quota = \"100 GiB\"",
+                );
+            }
+        }
+        if account.quota.is_some()
+            && account.on_quota_exceeded == QuotaAction::Cut
+            && set(reader, "throttle_rate")
+        {
+            reader.report(
+                Warning,
+                &format!("{path}.throttle_rate"),
+                "`throttle_rate` has no effect where `on_quota_exceeded` is \"cut\"",
+                "",
+            );
+        }
+        let least = [account.rate_down, account.rate_up].into_iter().flatten().min();
+        if account.quota.is_some()
+            && account.on_quota_exceeded == QuotaAction::Throttle
+            && least.is_some_and(|least| account.throttle_rate >= least)
+        {
+            reader.report(
+                Warning,
+                &format!("{path}.quota"),
+                format!(
+                    "`throttle_rate`, {}, is not slower than this account's own rate",
+                    account.throttle_rate
+                ),
+                "",
+            );
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Buffers, overload, the pool and the cache: sizes that must fit each other.
+
+use crate::draft::Draft;
+use crate::problem::Severity::Warning;
+use crate::reader::Reader;
+use ekiden_model::resources::buffers::Scheme;
+use ekiden_model::units::Bytes;
+use ekiden_proxy::settings::Cache;
+
+pub(super) fn resources(reader: &mut Reader<'_>, draft: &Draft) {
+    let (buffers, pressure) = (&draft.buffers, &draft.pressure);
+    if pressure.low > pressure.high {
+        reader.error(
+            "pressure.low",
+            "`low` is above `high`",
+            "low = \"90 %\" with high = \"95 %\"",
+        );
+    }
+    if buffers.initial > buffers.ceiling {
+        reader.error("buffers.initial", "`initial` is larger than `ceiling`", "");
+    }
+    if buffers.budget.is_some_and(|budget| budget < buffers.initial) {
+        reader.error("buffers.budget", "`budget` is smaller than the first buffer, `initial`", "");
+    }
+    // without it `equation` would do nothing at all
+    if buffers.scheme == Scheme::Buffers && buffers.budget.is_none() {
+        reader.report(
+            Warning,
+            "buffers.scheme",
+            "`equation` has no effect without `budget`: the kernel tunes buffers",
+            "set `budget`, such as \"64 MiB\"",
+        );
+    }
+    cache(reader, &draft.cache, draft.budgets.memory);
+    if draft.pool.per_destination > draft.pool.connections && draft.pool.connections > 0 {
+        let default = ekiden_proxy::settings::Pool::default();
+        if draft.pool.per_destination != default.per_destination {
+            reader.report(
+                Warning,
+                "pool.per_destination",
+                "`per_destination` is more than the pool's `connections`",
+                "",
+            );
+        }
+    }
+}
+
+/// `budget` is `budgets.memory`.
+fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
+    if cache.memory.is_none() && (cache.disk.is_some() || cache.directory.is_some()) {
+        reader.report(Warning, "cache", "no cache without `memory`", "memory = \"64 MiB\"");
+    }
+    match (cache.disk, &cache.directory) {
+        (Some(_), None) => reader.error(
+            "cache.disk",
+            "`disk` needs a `directory`",
+            "directory = \"/var/cache/ekiden\"",
+        ),
+        (None, Some(_)) => reader.report(
+            Warning,
+            "cache.directory",
+            "`directory` has no effect without `disk`",
+            "disk = \"10 GiB\"",
+        ),
+        _ => {}
+    }
+    let Some(memory) = cache.memory else { return };
+    let largest = match cache.largest == Cache::default().largest {
+        true => format!("`largest`, {} unless it is set,", cache.largest),
+        false => format!("`largest`, {},", cache.largest),
+    };
+    if cache.largest > memory {
+        reader.error(
+            "cache.largest",
+            format!("{largest} is more than all of `memory`, {memory}"),
+            "a body goes to memory first: lower one or raise the other",
+        );
+    }
+    // a block of the disk is a little more than the largest body, and one alone is no cache
+    let least = cache.largest.as_u64().saturating_mul(8);
+    if let Some(disk) = cache.disk.filter(|disk| disk.as_u64() < least) {
+        reader.error(
+            "cache.disk",
+            format!("`disk`, {disk}, is less than eight bodies of {}", cache.largest),
+            format!("disk = \"{}\" at least, or a smaller `largest`", Bytes::new(least)),
+        );
+    }
+    if cache.largest > budget {
+        reader.report(
+            Warning,
+            "cache.largest",
+            format!(
+                "{largest} is more than budgets.memory, {budget}: larger bodies are never cached"
+            ),
+            "a body that is received counts against budgets.memory: raise it, or lower `largest`",
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! Upstreams, routes and rules: names that must exist, and entries that never match.
+
+use crate::draft::Draft;
+use crate::problem::Severity::Warning;
+use crate::problem::similar;
+use crate::reader::Reader;
+use crate::value::url;
+use ekiden_proxy::settings::{HostPattern, Pattern, UpstreamProtocol};
+use ipnet::IpNet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A tunnel begins at this relay, so nothing can stand before it in a chain.
+pub(super) fn tunnels(
+    reader: &mut Reader<'_>,
+    draft: &Draft,
+    urls: &BTreeMap<String, url::UpstreamUrl>,
+) {
+    let is_tunnel =
+        |name: &String| urls.get(name).is_some_and(|url| url.protocol == UpstreamProtocol::Tunnel);
+    for (index, route) in draft.routes.iter().enumerate() {
+        for (number, chain) in route.through.iter().enumerate() {
+            if let Some(name) = chain.iter().skip(1).find(|name| is_tunnel(name)) {
+                reader.error(
+                    &format!("route[{index}].through[{number}]"),
+                    format!("upstream `{name}` is a tunnel and can only be the first of a chain"),
+                    "the relay at its other end has routes of its own, which may go through other tunnels",
+                );
+            }
+        }
+    }
+}
+
+fn leg_exists(reader: &mut Reader<'_>, draft: &Draft, path: &str, name: &str) {
+    if !draft.legs.contains_key(name) {
+        let known: Vec<&str> = draft.legs.keys().map(String::as_str).collect();
+        reader.error(
+            path,
+            format!("there is no leg `{name}`"),
+            similar::hint("legs", name, &known),
+        );
+    }
+}
+
+pub(super) fn upstreams(
+    reader: &mut Reader<'_>,
+    draft: &Draft,
+) -> BTreeMap<String, url::UpstreamUrl> {
+    let used: BTreeSet<&str> =
+        draft.routes.iter().flat_map(|r| r.through.iter().flatten()).map(String::as_str).collect();
+    let mut urls = BTreeMap::new();
+    for (name, upstream) in &draft.upstreams {
+        let path = format!("upstream.{name}");
+        if name == "direct" {
+            reader.error(
+                &path,
+                "an upstream cannot be named `direct`: in routes that means no upstream",
+                "",
+            );
+        } else if !used.contains(name.as_str()) {
+            reader.report(
+                Warning,
+                &path,
+                format!("upstream `{name}` is used by no route"),
+                format!("for all destinations: [[route]] with through = [\"{name}\"]"),
+            );
+        }
+        leg_exists(reader, draft, &format!("{path}.leg"), &upstream.leg);
+        let url_path = format!("{path}.url");
+        if upstream.url.is_empty() {
+            // an invalid url has been reported
+            if !reader.spans.contains_key(&url_path) {
+                reader.error(
+                    &path,
+                    format!("upstream `{name}` has no `url`"),
+                    "such as url = \"http://host:3128\", \"socks5://host:1080\" or \"tunnel://name\"",
+                );
+            } else {
+                reader.error(
+                    &url_path,
+                    "`url` is empty or not a text",
+                    "such as \"http://host:3128\", \"socks5://host:1080\" or \"tunnel://name\"",
+                );
+            }
+            continue;
+        }
+        match url::read(&upstream.url) {
+            Ok(url) => {
+                let password = url.user.as_ref().map(|(_, password)| password.is_some());
+                match (password, &upstream.password_file) {
+                    (None, Some(_)) => reader.error(
+                        &format!("{path}.password_file"),
+                        "a password without a user",
+                        "name the user in `url`: \"http://user@host:3128\"",
+                    ),
+                    (Some(true), Some(_)) => reader.error(
+                        &format!("{path}.password_file"),
+                        "`url` already has a password",
+                        "remove it there",
+                    ),
+                    (Some(false), None) => reader.report(
+                        Warning,
+                        &url_path,
+                        "a user without a password: an empty one is sent",
+                        "set password_file",
+                    ),
+                    _ => {}
+                }
+                urls.insert(name.clone(), url);
+            }
+            Err(why) => reader.error(&url_path, format!("`url`: {why}"), ""),
+        }
+    }
+    urls
+}
+
+/// Whether patterns match every destination.
+pub(super) fn matches_all(patterns: &[Pattern]) -> bool {
+    let all_ports =
+        |ports: Option<(u16, u16)>| ports.is_none_or(|(from, to)| from <= 1 && to == u16::MAX);
+    patterns.is_empty() || patterns.iter().any(|p| p.host == HostPattern::Any && all_ports(p.ports))
+}
+
+/// Whether prefixes match every client.
+pub(super) fn matches_everybody(nets: &[IpNet]) -> bool {
+    let whole =
+        |v4: bool| nets.iter().any(|n| n.prefix_len() == 0 && matches!(n, IpNet::V4(_)) == v4);
+    nets.is_empty() || (whole(true) && whole(false))
+}
+
+pub(super) fn routes(reader: &mut Reader<'_>, draft: &Draft) {
+    let known: Vec<&str> = draft.upstreams.keys().map(String::as_str).collect();
+    let mut all_taken = false;
+    for (index, route) in draft.routes.iter().enumerate() {
+        let path = format!("route[{index}]");
+        if all_taken {
+            reader.report(
+                Warning,
+                &path,
+                "this route is never reached: the one before it matches everything",
+                "move it up",
+            );
+            break;
+        }
+        all_taken = matches_all(&route.to);
+        if route.through.is_empty() {
+            reader.error(
+                &format!("{path}.through"),
+                "`through` is empty: no path to the destination",
+                "remove it, or write [\"direct\"] for no upstream",
+            );
+        }
+        let mut seen = BTreeSet::new();
+        for (number, chain) in route.through.iter().enumerate() {
+            let chain_path = format!("{path}.through[{number}]");
+            for hop in chain.iter().filter(|hop| !draft.upstreams.contains_key(hop.as_str())) {
+                if reader.problems.has_room() {
+                    let hop = crate::value::pattern::shorten(hop);
+                    let direct = chain.len() == 1 && similar::closest(&hop, ["direct"]).is_some();
+                    let hint = match direct {
+                        true => "did you mean `direct`?".to_owned(),
+                        false => similar::hint("upstreams", &hop, &known),
+                    };
+                    reader.error(&chain_path, format!("there is no upstream `{hop}`"), hint);
+                }
+            }
+            if !seen.insert(chain) {
+                reader.report(Warning, &chain_path, "this chain is in the list twice", "");
+            }
+        }
+        leg_exists(reader, draft, &format!("{path}.leg"), &route.leg);
+        leg_exists(reader, draft, &format!("{path}.client_leg"), &route.client_leg);
+    }
+}
+
+pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
+    let mut all_taken = false;
+    let mut peers_left = false;
+    for (index, rule) in draft.rules.iter().enumerate() {
+        let path = format!("rule[{index}]");
+        if !reader.spans.contains_key(&format!("{path}.action")) {
+            reader.error(
+                &path,
+                "this rule has no `action`",
+                "action = \"allow\" or action = \"deny\"",
+            );
+        }
+        if all_taken && (!peers_left || rule.peers.is_empty()) {
+            reader.report(
+                Warning,
+                &path,
+                "this rule is never reached: the one before it matches everything",
+                "move it up",
+            );
+            break;
+        }
+        let everybody = rule.from.is_empty() && rule.peers.is_empty();
+        let clients = !rule.from.is_empty() && matches_everybody(&rule.from);
+        peers_left = !everybody;
+        all_taken = (everybody || clients) && matches_all(&rule.to);
+        if rule.action == "deny" && !rule.allow_destinations.is_empty() {
+            reader.report(
+                Warning,
+                &format!("{path}.allow_destinations"),
+                "`allow_destinations` has no effect in a rule that denies",
+                "",
+            );
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The keys of the file. This module has those outside the larger tables; the order is that of the example file.
+
+pub(crate) mod accounts;
+pub(crate) mod key;
+pub(crate) mod leg;
+pub(crate) mod management;
+pub(crate) mod renamed;
+pub(crate) mod resources;
+pub(crate) mod sharing;
+pub(crate) mod tls;
+pub(crate) mod tunnel;
+pub(crate) mod udp;
+use super::draft::{Log, RelayDraft, RuleDraft, Top, UpstreamDraft};
+use super::value::{FAMILIES, access_log, movement};
+use crate::keys::key::{Key, keys};
+use crate::value::kind::{Kind, absolute_path};
+use crate::value::pattern::shorten;
+use ekiden_model::units::{Bytes, Span};
+use ekiden_proxy::settings::{Access, Budgets, Dns, Route, Timeouts};
+
+pub(super) const MS: Span = Span::from_millis(1);
+pub(super) const SECOND: Span = Span::from_secs(1);
+pub(super) const HOUR: Span = Span::from_secs(3600);
+const PHASE: Kind = Kind::Span(Span::from_millis(10), HOUR.saturating_mul(24));
+
+/// The name of a leg, or an empty text.
+pub(super) fn some_name(text: &str) -> Result<(), String> {
+    if text.is_empty() { Ok(()) } else { name(text) }
+}
+
+/// Checks the name of a leg, an upstream or a peer: 1 to 63 letters, digits, `-` and `_`.
+/// Errors: A message for the operator.
+pub fn name(text: &str) -> Result<(), String> {
+    let fine = !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if fine {
+        Ok(())
+    } else {
+        Err(format!("invalid name \"{}\": use 1 to 63 letters, digits, `-` and `_`", shorten(text)))
+    }
+}
+
+/// A peer's name, or `*`.
+fn peer(text: &str) -> Result<(), String> {
+    if text == "*" { Ok(()) } else { name(text) }
+}
+
+/// A token of RFC 9110 §5.6.2.
+fn via_name(text: &str) -> Result<(), String> {
+    let fine = !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b));
+    if fine {
+        Ok(())
+    } else {
+        Err("a name in `Via` is 1 to 63 letters, digits and `-._~`".to_owned())
+    }
+}
+
+fn control(text: &str) -> Result<(), String> {
+    if text == "off" {
+        return Ok(());
+    }
+    absolute_path(text).map_err(|why| format!("{why}, nor `off`"))?;
+    // sun_path holds 108 bytes with the closing zero
+    if text.len() > 107 { Err("a socket's path has at most 107 bytes".to_owned()) } else { Ok(()) }
+}
+
+/// Keys outside any table.
+pub(super) static TOP: &[Key<Top>] = keys! { Top;
+    listen = listen: Kind::Sockets(None), None,
+        "Addresses of the port that serves HTTP, CONNECT, SOCKS5 and SOCKS4a.",
+        "An address beyond loopback needs a [[rule]] that names the clients, or accounts: open proxies are abused within hours.",
+        "To serve other machines.";
+    name = name: Kind::Text("a name", via_name), Some("auto"),
+        "This relay's name in `Via`, which detects loops. \"auto\": `ekiden-` and 8 random digits at each start.",
+        "Two relays with the same name reject each other's requests.",
+        "To recognize this relay in other logs.";
+    control = control: Kind::Text("an absolute path or \"off\"", control), Some("auto"),
+        "The local socket for `ekiden status` and `top`. \"auto\": $XDG_RUNTIME_DIR/ekiden.sock, /run/ekiden/ekiden.sock as root, else a private directory under /tmp.",
+        "\"off\": no status, no `top`.", "Several daemons of one user on one machine.";
+};
+
+/// `[upstream.NAME]`.
+pub(super) static UPSTREAM: &[Key<UpstreamDraft>] = keys! { UpstreamDraft;
+    url = url: Kind::Text("a URL such as \"http://user@host:3128\", \"socks5://host:1080\" or \"tunnel://name\"", |_| Ok(())), Some(""),
+        "The upstream proxy: `http://` or `socks5://`, user and password if it asks, host, port; or `tunnel://` and the name of a relay of `ekiden peer list`, which can only be the first of a chain. Needed.",
+        "A password here is read by whoever reads the file; see password_file.", "-";
+    leg = leg: Kind::Text("the name of a leg", name), None,
+        "The leg profile of connections to it.", "None.", "Whoever tunes the way to it.";
+    password_file = password_file: Kind::Text("an absolute path", absolute_path), Some(""),
+        "A file whose first line is the password, as an alternative to a password in `url`.",
+        "None.", "To share the configuration, or keep it under version control.";
+};
+
+/// `[[route]]`.
+pub(super) static ROUTE: &[Key<Route>] = keys! { Route;
+    to = to: Kind::Patterns, None,
+        "Destinations: names, `*.` names, prefixes, each with `:port` or `:from-to`, or a port alone; empty: all. Names are not resolved.",
+        "None.", "-";
+    through = through: Kind::Chains, None,
+        "Chains of upstreams, nearest first, tried in order until one answers. \"direct\" uses no upstream.",
+        "Each hop adds its round trips to connecting.", "-";
+    leg = leg: Kind::Text("the name of a leg", name), None,
+        "The leg profile of direct connections on this route.", "None.", "-";
+    client_leg = client_leg: Kind::Text("the name of a leg", name), None,
+        "The leg profile applied to the client's connection once the route is known.", "None.", "-";
+};
+
+/// `[[rule]]`.
+pub(super) static RULE: &[Key<RuleDraft>] = keys! { RuleDraft;
+    from = from: Kind::Nets, None,
+        "Clients of this rule. With `peers` empty too: all clients.", "None.", "-";
+    peers = peers: Kind::Words("names of `ekiden peer list`, or \"*\" for all peers", peer), None,
+        "Peers of this rule: connections that arrive through their tunnels. Without a rule, peers may reach everything except loopback, private and other special addresses.",
+        "None.", "To open your own network to a peer, or to restrict one.";
+    to = to: Kind::Patterns, None,
+        "Destinations of this rule, as for routes, but names are resolved. Empty: all.",
+        "None.", "-";
+    action = action: Kind::Choice(&["allow", "deny"]), None,
+        "The action for matching connections. Required.", "None.", "-";
+    allow_destinations = allow_destinations: Kind::Nets, None,
+        "Loopback, private and link-local prefixes that these clients may reach nevertheless.",
+        "Clients reach services that trust this machine.", "-";
+};
+
+/// `[access]`.
+pub(super) static ACCESS: &[Key<Access>] = keys! { Access;
+    allow_destinations = allow_destinations: Kind::Nets, None,
+        "Loopback, private, link-local and other special prefixes that every admitted client may reach.",
+        "Services that trust this machine's address become open to every client.",
+        "To proxy into your own network; list as few prefixes as possible.";
+};
+
+/// `[timeouts]`.
+pub(super) static TIMEOUTS: &[Key<Timeouts>] = keys! { Timeouts;
+    first_byte = first_byte: PHASE, None,
+        "From accepting a connection to its first byte.",
+        "A longer time holds descriptors for silent clients.", "Clients that connect in advance: longer.";
+    request_head = request_head: PHASE, None,
+        "From the first byte of a request to the end of its head.",
+        "A longer time helps slow-loris attacks.", "Links of a few kbit/s: longer.";
+    keep_alive = keep_alive: PHASE, None,
+        "Between two requests on a client's connection.",
+        "A longer time holds descriptors; a shorter one costs clients a new connection.", "A busy proxy short of descriptors: shorter.";
+    resolve = resolve: PHASE, None,
+        "Resolving a name.", "Clients wait this long for names that do not resolve.", "Behind a satellite: longer.";
+    handshake = handshake: PHASE, None,
+        "Waiting for each upstream proxy's answer, hop by hop.",
+        "A longer time delays failover.", "Chains over slow links: longer.";
+    response = response: PHASE, None,
+        "From the end of a request to the head of its response.",
+        "A longer time holds connections to dead servers.", "Servers that compute for minutes before they answer: longer.";
+    stop = stop: Kind::Span(Span::ZERO, HOUR.saturating_mul(24)), None,
+        "How long a graceful stop waits for live connections.",
+        "A restart takes up to this long.", "With systemd keep it below TimeoutStopSec (90 s).";
+};
+
+/// `[budgets]`.
+pub(super) static BUDGETS: &[Key<Budgets>] = keys! { Budgets;
+    connections = connections: Kind::Number(1, 10_000_000), None,
+        "Simultaneous connections: a client's connection with its outbound one counts once, each pooled connection once. At the limit, the longest idle connection is evicted for a new one. The descriptor limit bounds this too.",
+        "Two descriptors and kernel socket memory each.", "Large sites, together with the descriptor limit.";
+    head = head: Kind::Size(Bytes::kib(1), Bytes::mib(16)), None,
+        "Maximum size of a request or response head.", "Memory that an unknown client can use.",
+        "Sites with huge cookies.";
+    fields = fields: Kind::Number(1, 10_000), None,
+        "Maximum number of header fields in one head.", "Parsing time.", "Rarely needed.";
+    pipes = pipes: Kind::Number(1, 1_000_000), None,
+        "Maximum number of open splice pipes; further connections copy bytes.",
+        "Two descriptors each, and up to pipe_size of kernel memory.", "Many bulk transfers at once.";
+    pipe_size = pipe_size: Kind::Size(Bytes::kib(4), Bytes::mib(64)), None,
+        "Size of each pipe; beyond /proc/sys/fs/pipe-max-size only when privileged.",
+        "Kernel memory; counts against /proc/sys/fs/pipe-user-pages-soft.", "Very fast links.";
+    memory = memory: Kind::Size(Bytes::mib(1), Bytes::mib(1 << 20)), None,
+        "User-space memory for buffered bytes, all connections together.",
+        "At the limit, bytes wait in the kernel's buffers at the cost of an extra system call.", "Machines with very little or very much memory.";
+};
+
+/// `[dns]`.
+pub(super) static DNS: &[Key<Dns>] = keys! { Dns;
+    servers = servers: Kind::Sockets(Some(53)), None,
+        "DNS servers; empty: those of /etc/resolv.conf.", "They see every name.", "To use a nearer server.";
+    cache = cache: Kind::Number(1, 10_000_000), None,
+        "Maximum number of cached answers.", "About 1 KiB each.", "Large sites.";
+    min_ttl = min_ttl: Kind::Span(Span::ZERO, HOUR.saturating_mul(24)), None,
+        "Minimum time an answer is cached.", "A longer time keeps using withdrawn addresses.",
+        "Far from every name server: \"1 min\".";
+    max_ttl = max_ttl: Kind::Span(SECOND, HOUR.saturating_mul(24 * 7)), None,
+        "Maximum time an answer is cached.", "As min_ttl.", "Rarely needed.";
+    negative_ttl = negative_ttl: Kind::Span(Span::ZERO, HOUR.saturating_mul(24)), None,
+        "Maximum time a \"no such name\" answer is cached.", "A new name is not found until then.", "Rarely needed.";
+    hosts_file = hosts_file: Kind::Switch, None,
+        "Whether /etc/hosts is read.", "None.", "Rarely needed.";
+    prefer = prefer: Kind::Choice(FAMILIES), None,
+        "The address family to try first (RFC 8305 section 4), or the only one.",
+        "If the first family is broken, each connection loses attempt_delay.", "If one of the two families is slow or broken.";
+    attempt_delay = attempt_delay: Kind::Span(Span::from_millis(100), Span::from_secs(2)), None,
+        "Between two connection attempts (RFC 8305 section 8).",
+        "A shorter delay opens connections that are then discarded.", "Satellites, where a round trip takes that long: longer.";
+    resolution_delay = resolution_delay: Kind::Span(Span::ZERO, Span::from_secs(2)), None,
+        "How long an IPv4 answer waits for the IPv6 one (RFC 8305 section 3).",
+        "Delays the first connection to names without IPv6 behind slow servers.", "Rarely needed.";
+};
+
+/// `[relay]`.
+pub(super) static RELAY: &[Key<RelayDraft>] = keys! { RelayDraft;
+    movement = movement: Kind::Text("one of auto, splice, copy", |text| movement(text).map(|_| ())), None,
+        "How bytes are relayed. \"auto\" copies at first and splices a direction that moves much at a time. \"splice\" and \"copy\" force one. \"random:SEED\" switches at random, for tests.",
+        "splice takes two descriptors per busy direction; copy more CPU.", "Rarely needed.";
+};
+
+/// `[log]`.
+pub(super) static LOG: &[Key<Log>] = keys! { Log;
+    level = level: Kind::Choice(&["error", "warn", "info", "debug", "trace"]), None,
+        "error: action needed. warn: degraded, or rejected by configuration. info: decisions at start, reload and stop. debug: one or two lines per connection. trace: more. EKIDEN_LOG overrides it.",
+        "debug and trace cost noticeable time on a busy relay.", "To diagnose a problem.";
+    format = format: Kind::Choice(&["text", "json"]), None,
+        "Text lines, or one JSON object per line; to standard error.", "None.", "To collect logs by machine.";
+    access = access: Kind::Text("\"off\", \"stderr\" or an absolute path", |text| access_log(text).map(|_| ())), None,
+        "The access log: one JSON object per request or tunnel. Ekiden appends to the file and reopens it on SIGHUP.",
+        "It records which client visited what.", "Sites that must account for use.";
+};
+
+/// The default route.
+pub(super) fn default_route() -> Route {
+    Route {
+        to: Vec::new(),
+        through: vec![Vec::new()],
+        leg: "direct".to_owned(),
+        client_leg: "client".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::keys::leg::LEG;
+    use ekiden_linux::sockets::options::SocketOptions;
+
+    /// Says at compile time that a leg's options are all known to the registry: a new field has to be
+    /// named here, and the test below then asks for its key.
+    fn option_names(options: &SocketOptions) -> Vec<&'static str> {
+        macro_rules! names {
+        ($($name:ident),*) => {{
+            let SocketOptions { $($name: _),* } = options;
+            vec![$(stringify!($name)),*]
+        }};
+    }
+        names!(
+            congestion,
+            pace,
+            rate,
+            notsent_lowat,
+            send_buffer,
+            dscp,
+            receive_buffer,
+            window_clamp,
+            lock_buffers,
+            mss,
+            syn_count,
+            user_timeout,
+            rto_max,
+            rto_min,
+            keepalive_idle,
+            keepalive_interval,
+            keepalive_count,
+            no_delay,
+            mark,
+            device,
+            source,
+            fast_open,
+            mptcp
+        )
+    }
+
+    #[test]
+    fn every_socket_option_has_its_key() {
+        let keys: Vec<&str> = LEG.iter().map(|key| key.name).collect();
+        for option in option_names(&SocketOptions::default()) {
+            assert!(keys.contains(&option), "{option} has no key in [leg.NAME]");
+        }
+    }
+}

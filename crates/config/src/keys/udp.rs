@@ -1,0 +1,21 @@
+//! Keys of UDP ASSOCIATE: `[udp]`.
+
+use super::key::{Key, keys};
+use crate::keys::HOUR;
+use crate::value::kind::Kind;
+use ekiden_model::units::Span;
+use ekiden_proxy::settings::Udp;
+
+/// `[udp]`.
+pub(crate) static UDP: &[Key<Udp>] = keys! { Udp;
+    associations = associations: Kind::Number(0, 1_000_000), None,
+        "Maximum number of associations. 0: none; clients get the error \"command not supported\".",
+        "Each takes four descriptors, counts as two connections (budgets.connections), and opens a UDP port for that client only.",
+        "Sites that permit only TCP: 0. Many clients with games, calls or QUIC: more.";
+    destinations = destinations: Kind::Number(1, 65_536), None,
+        "Maximum number of destinations per association that may answer; beyond it, the least recently used is dropped.",
+        "About 100 bytes each.", "Clients with thousands of destinations.";
+    idle = idle: Kind::Span(Span::from_secs(1), HOUR.saturating_mul(24)), None,
+        "Idle time after which an association ends, and after which a destination may no longer answer (RFC 4787: at least 2 min).",
+        "A longer time holds ports for clients that are gone.", "Clients that listen for hours without sending: longer.";
+};

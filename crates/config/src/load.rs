@@ -1,0 +1,208 @@
+//! Finding and opening the configuration and the password files it names.
+
+use super::problem::{Problem, Severity};
+use super::{LONGEST, Overrides, Reading, read_with};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// A configuration and where it came from.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The file; `None` when there is none and the defaults hold.
+    pub file: Option<PathBuf>,
+    /// The file's text; empty where it cannot be read.
+    pub text: String,
+    /// What reading it came to.
+    pub reading: Reading,
+}
+
+/// The configuration used when none is named: `$XDG_CONFIG_HOME/ekiden/config.toml` (or
+/// `~/.config/…`), else `/etc/ekiden/config.toml`; `None` when neither is there.
+pub fn find() -> Option<PathBuf> {
+    let absolute =
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let home = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
+    home.map(|home| home.join("ekiden/config.toml"))
+        .into_iter()
+        .chain([PathBuf::from("/etc/ekiden/config.toml")])
+        .find(|path| path.exists())
+}
+
+/// Reads the named file, or the one [`find`] finds, with the password files it names. Whatever goes
+/// wrong is a problem in the reading.
+pub fn load(named: Option<&Path>, overrides: &Overrides) -> Loaded {
+    let Some(file) = named.map(Path::to_owned).or_else(find) else {
+        let reading = read_with("", "no file", overrides);
+        return Loaded { file: None, text: String::new(), reading };
+    };
+    let name = file.display().to_string();
+    let (text, readable) = match read_limited(&file) {
+        Ok(read) => read,
+        Err(error) => {
+            let mut reading = read_with("", &name, overrides);
+            let hint = match error.kind() {
+                io::ErrorKind::NotFound => {
+                    "ekiden config example > config.toml writes one to begin with"
+                }
+                io::ErrorKind::PermissionDenied => "it must be readable by the user ekiden runs as",
+                _ => "",
+            };
+            reading.problems = vec![Problem {
+                file: Some(name),
+                ..Problem::general(
+                    Severity::Error,
+                    format!("the configuration cannot be read: {error}"),
+                    hint,
+                )
+            }];
+            return Loaded { file: Some(file), text: String::new(), reading };
+        }
+    };
+    let mut reading = read_with(&text, &name, overrides);
+    if text.trim().is_empty() {
+        reading.problems.push(Problem {
+            file: Some(name.clone()),
+            ..Problem::general(
+                Severity::Error,
+                "the configuration is empty, as after an interrupted save",
+                "write at least a comment into it to mean the defaults, or remove the file",
+            )
+        });
+    }
+    if reading.holds_password && readable {
+        reading.problems.push(Problem {
+            file: Some(name.clone()),
+            ..Problem::general(
+                Severity::Warning,
+                "a password stands in this file, and every user of this machine can read it",
+                format!("chmod 600 {name}, or move the password into a password_file"),
+            )
+        });
+    }
+    read_passwords(&mut reading, &name);
+    Loaded { file: Some(file), text, reading }
+}
+
+fn read_passwords(reading: &mut Reading, name: &str) {
+    for entry in std::mem::take(&mut reading.password_files) {
+        let path = entry.path.display().to_string();
+        let problem = |severity, message: String, hint: String| Problem {
+            file: Some(name.to_owned()),
+            place: entry.place.clone(),
+            ..Problem::general(severity, message, hint)
+        };
+        let (text, readable) = match read_limited(&entry.path) {
+            Ok(read) => read,
+            Err(error) => {
+                reading.problems.push(problem(
+                    Severity::Error,
+                    format!(
+                        "the password of upstream `{}` cannot be read: {error}",
+                        entry.upstream
+                    ),
+                    "a file with one line, readable by the user ekiden runs as".to_owned(),
+                ));
+                continue;
+            }
+        };
+        if readable {
+            reading.problems.push(problem(
+                Severity::Warning,
+                format!("every user of this machine can read {path}"),
+                format!("chmod 600 {path}"),
+            ));
+        }
+        let password = text.lines().next().unwrap_or("").to_owned();
+        if password.is_empty() || password.len() > 255 || password.chars().any(char::is_control) {
+            reading.problems.push(problem(
+                Severity::Error,
+                format!("the first line of {path} is no password"),
+                "1 to 255 bytes without control characters".to_owned(),
+            ));
+        } else if let Some(upstream) = reading.settings.upstreams.get_mut(&entry.upstream)
+            && let Some(credentials) = &mut upstream.credentials
+        {
+            credentials.password = password;
+        }
+    }
+}
+
+/// The text of a file, and whether all users may read it. At most
+/// [`LONGEST`] bytes are accepted.
+fn read_limited(path: &Path) -> io::Result<(String, bool)> {
+    let file = File::open(path)?;
+    let data = file.metadata()?;
+    if data.is_dir() {
+        return Err(io::Error::other("it is a directory"));
+    }
+    let mut bytes = Vec::new();
+    file.take(LONGEST as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > LONGEST {
+        return Err(io::Error::other("it is longer than 1 MiB"));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count();
+        io::Error::other(format!("it is not UTF-8 (line {line})"))
+    })?;
+    Ok((text, data.permissions().mode() & 0o004 != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn with_mode(path: &Path, text: &str, mode: u32) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn passwords_come_from_their_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let (config, secret) = (dir.path().join("c.toml"), dir.path().join("p"));
+        with_mode(&secret, "geheim\n", 0o600);
+        let text = format!(
+            "[upstream.far]\nurl = \"http://u@h:1\"\npassword_file = \"{}\"\n[[route]]\nthrough = [\"far\"]\n",
+            secret.display()
+        );
+        with_mode(&config, &text, 0o644);
+        let reading = load(Some(&config), &Overrides::default()).reading;
+        assert_eq!(reading.problems, []);
+        let credentials = reading.settings.upstreams["far"].credentials.clone();
+        assert_eq!(credentials.map(|c| c.password), Some("geheim".to_owned()));
+
+        with_mode(&secret, "geheim\n", 0o644);
+        let reading = load(Some(&config), &Overrides::default()).reading;
+        assert!(reading.is_usable() && reading.problems.len() == 1);
+        fs::remove_file(&secret).unwrap();
+        assert!(!load(Some(&config), &Overrides::default()).reading.is_usable());
+    }
+
+    #[test]
+    fn a_password_everybody_can_read_is_warned_of() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("c.toml");
+        let text =
+            "[upstream.far]\nurl = \"http://u:geheim@h:1\"\n[[route]]\nthrough = [\"far\"]\n";
+        with_mode(&config, text, 0o644);
+        let problems = load(Some(&config), &Overrides::default()).reading.problems;
+        assert_eq!(problems.len(), 1);
+        assert!(!format!("{problems:?}").contains("geheim"));
+        with_mode(&config, text, 0o600);
+        assert_eq!(load(Some(&config), &Overrides::default()).reading.problems, []);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_a_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in [dir.path().join("none.toml"), dir.path().to_owned()] {
+            assert!(!load(Some(&path), &Overrides::default()).reading.is_usable());
+        }
+    }
+}

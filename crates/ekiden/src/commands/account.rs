@@ -1,0 +1,259 @@
+//! `ekiden account`: accounts, in the database that a daemon polls.
+
+use super::{usable, with_runtime};
+use crate::cli::account::{AccountCommand, AccountConfig, Devices, Limits};
+use crate::daemon::state;
+use crate::print::{clean, out, size, table, warn};
+use ekiden_accounts::{
+    Account, AccountId, Attributes, OnQuotaExceeded, Quota, Store, Usage, forget_devices, hash,
+    usage_since,
+};
+use ekiden_admin::documents::{AccountDocument, AccountList, Period, Periods, begun};
+use ekiden_model::units::Rate;
+use ekiden_proxy::settings::Accounts;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use serde::Serialize;
+use std::error::Error;
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
+
+/// Runs it. Returns the exit code.
+pub(crate) fn run(command: AccountCommand) -> u8 {
+    with_runtime("account", |runtime| runtime.block_on(execute(command)))
+}
+
+type Done = Result<u8, Box<dyn Error>>;
+
+async fn execute(command: AccountCommand) -> Done {
+    match command {
+        AccountCommand::Add { name, devices, limits, config } => {
+            add(name, &devices, &limits, &config).await
+        }
+        AccountCommand::List { json, config } => list(json, &config).await,
+        AccountCommand::Show { name, json, config } => show(&name, json, &config).await,
+        AccountCommand::Set { name, rename, devices, forget, limits, config } => {
+            set(&name, rename, &devices, forget, &limits, &config).await
+        }
+        AccountCommand::Remove { name, config } => remove(&name, &config).await,
+        AccountCommand::Usage { name, since, json, csv, config } => {
+            usage(name.as_deref(), since, (json, csv), &config).await
+        }
+    }
+}
+
+/// The accounts' database, and whether a daemon with this configuration uses it.
+async fn store(config: &AccountConfig) -> Result<(Store, bool), Box<dyn Error>> {
+    let loaded = usable(config.config.as_deref())?;
+    let Accounts { enabled, database, state, .. } = &loaded.reading.settings.accounts;
+    let store = match database {
+        Some(address) => Store::at(address).await?,
+        None => {
+            let folder = state.clone().or_else(state::directory);
+            let folder = folder.ok_or("no home directory; set `state` in [accounts]")?;
+            Store::in_folder(&folder).await?
+        }
+    };
+    Ok((store, *enabled))
+}
+
+/// The hash of the first line of standard input.
+fn password(devices: &Devices) -> Result<Option<String>, Box<dyn Error>> {
+    if !devices.password_stdin {
+        return Ok(None);
+    }
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        warn("type the password, then Enter (it is visible; a pipe or a file is better):\n");
+    }
+    let mut line = String::new();
+    // more than the longest password
+    stdin.lock().take(4096).read_line(&mut line)?;
+    let password = line.trim_end_matches(['\n', '\r']);
+    Ok(Some(hash(password)?))
+}
+
+async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountConfig) -> Done {
+    Account::check_name(&name)?;
+    let mut attributes = Attributes::default();
+    limits.changes().apply(&mut attributes)?;
+    let mut account = Account { id: AccountId(0), name, devices: Vec::new(), attributes };
+    devices.changes(password(devices)?).apply(&mut account)?;
+    if account.devices.is_empty() {
+        let why = "an account needs a device: --user with --password-stdin, --address or --peer";
+        return Err(why.into());
+    }
+    let (store, enabled) = store(config).await?;
+    account.id = store.add(&account).await?;
+    store.close().await;
+    if !enabled {
+        warn("accounts are not enabled: set [accounts] enabled = true, and restart the daemon\n");
+    }
+    Ok(out(&format!(
+        "added account \"{}\", {}; a running daemon admits it within a second\n",
+        account.name, account.id
+    )))
+}
+
+async fn set(
+    name: &str,
+    rename: Option<String>,
+    devices: &Devices,
+    forget: Vec<String>,
+    limits: &Limits,
+    config: &AccountConfig,
+) -> Done {
+    let hash = password(devices)?;
+    let (store, _) = store(config).await?;
+    let changed = store.change(name, |account| {
+        forget_devices(&forget, account)?;
+        devices.changes(hash).apply(account)?;
+        if let Some(name) = rename {
+            account.name = name;
+        }
+        limits.changes().apply(&mut account.attributes)
+    });
+    let account = changed.await?;
+    store.close().await;
+    Ok(out(&format!(
+        "changed account \"{}\"; a running daemon applies it within a second\n",
+        account.name
+    )))
+}
+
+async fn remove(name: &str, config: &AccountConfig) -> Done {
+    let (store, _) = store(config).await?;
+    store.remove(name).await?;
+    store.close().await;
+    Ok(out(&format!(
+        "removed account \"{}\"; a running daemon ends its connections within 2 s\n",
+        clean(name)
+    )))
+}
+
+async fn list(json: bool, config: &AccountConfig) -> Done {
+    let (store, _) = store(config).await?;
+    let (_, accounts) = store.accounts().await?;
+    store.close().await;
+    if json {
+        return document(&AccountList {
+            accounts: accounts.iter().map(AccountDocument::of).collect(),
+        });
+    }
+    if accounts.is_empty() {
+        return Ok(out("no accounts; see `ekiden account add --help`\n"));
+    }
+    let head = ["ACCOUNT", "DEVICES", "DOWN", "UP", "QUOTA", "STATE"].map(str::to_owned).to_vec();
+    let rows = accounts.iter().map(row).collect();
+    let text = table(head, rows, &[false, true, true, true, true, false], None);
+    Ok(out(text.trim_start_matches('\n')))
+}
+
+fn row(account: &Account) -> Vec<String> {
+    let attributes = &account.attributes;
+    let limit = |rate: Option<Rate>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
+    let standing = attributes.may_come_in(Timestamp::now());
+    vec![
+        clean(&account.name),
+        account.devices.len().to_string(),
+        limit(attributes.down),
+        limit(attributes.up),
+        attributes.quota.map_or_else(|| "-".to_owned(), |quota| quota.to_string()),
+        match standing {
+            Ok(()) => "active".to_owned(),
+            Err(ekiden_accounts::Barred::Disabled) => "disabled".to_owned(),
+            Err(ekiden_accounts::Barred::Expired(day)) => format!("expired on {day}"),
+            Err(ekiden_accounts::Barred::Hours(hours)) => format!("outside its hours: {hours}"),
+        },
+    ]
+}
+
+async fn show(name: &str, json: bool, config: &AccountConfig) -> Done {
+    let (store, _) = store(config).await?;
+    let account = store.account(name).await?;
+    store.close().await;
+    if json {
+        return document(&AccountList { accounts: vec![AccountDocument::of(&account)] });
+    }
+    let a = &account.attributes;
+    let mut lines = vec![("account", format!("{}, {}", clean(&account.name), account.id))];
+    for device in &account.devices {
+        let (kind, identity) = device.credential.identity();
+        let known = match kind {
+            "password" => format!("user \"{}\" with a password", clean(&identity)),
+            "prefix" => format!("address {identity}"),
+            _ => format!("peer \"{}\"", clean(&identity)),
+        };
+        lines.push(("device", format!("{}: {known}", clean(&device.name))));
+    }
+    let unlimited = || "unlimited".to_owned();
+    lines.push(("down", a.down.map_or_else(unlimited, |rate| rate.to_string())));
+    lines.push(("up", a.up.map_or_else(unlimited, |rate| rate.to_string())));
+    lines.push(("weight", a.weight.to_string()));
+    lines.push(("quota", a.quota.map_or_else(unlimited, |quota| quota_line(a, quota))));
+    lines.push(("connections", a.connections.map_or_else(unlimited, |n| n.to_string())));
+    let each_second = a.connects_per_second.map_or_else(unlimited, |n| format!("{n} per second"));
+    lines.push(("new connections", each_second));
+    lines.push((
+        "expires",
+        a.expires.map_or_else(|| "never".to_owned(), |day| format!("after {day}, {}", a.zone)),
+    ));
+    let always = || "always".to_owned();
+    lines.push((
+        "hours",
+        a.hours.as_ref().map_or_else(always, |hours| format!("{hours}, {}", a.zone)),
+    ));
+    if !a.allow.is_empty() {
+        lines.push(("allowed", clean(&a.allow.join(", "))));
+    }
+    if !a.deny.is_empty() {
+        lines.push(("denied", clean(&a.deny.join(", "))));
+    }
+    if let Err(barred) = a.may_come_in(Timestamp::now()) {
+        lines.push(("now", barred.to_string()));
+    }
+    let line = |(name, value): &(&str, String)| format!("{name:<16} {value}\n");
+    Ok(out(&lines.iter().map(line).collect::<String>()))
+}
+
+fn quota_line(attributes: &Attributes, quota: Quota) -> String {
+    let then = match attributes.on_quota_exceeded {
+        OnQuotaExceeded::Throttle => format!("then {}", attributes.throttle_rate),
+        OnQuotaExceeded::Cut => "then cut".to_owned(),
+    };
+    let next = attributes.calendar().ok().and_then(|calendar| calendar.next(Timestamp::now()));
+    let next = next.map_or_else(String::new, |next| format!("; resets at {next}"));
+    format!("{quota}, {then}{next}")
+}
+
+async fn usage(
+    name: Option<&str>,
+    since: Option<Date>,
+    (json, csv): (bool, bool),
+    config: &AccountConfig,
+) -> Done {
+    let (store, _) = store(config).await?;
+    let used = usage_since(&store, name, since).await?;
+    store.close().await;
+    if json {
+        return document(&Periods { usage: used.iter().map(Period::of).collect() });
+    }
+    if csv {
+        return Ok(out(&ekiden_admin::documents::csv(&used)));
+    }
+    if used.is_empty() {
+        return Ok(out("no settled usage\n"));
+    }
+    let head = ["ACCOUNT", "SINCE", "DOWN", "UP"].map(str::to_owned).to_vec();
+    let row = |usage: &Usage| {
+        let name = usage.name.as_deref().map(clean);
+        let name = name.unwrap_or_else(|| format!("{} (removed)", usage.account));
+        vec![name, begun(usage), size(usage.down), size(usage.up)]
+    };
+    let rows = used.iter().map(row).collect();
+    let text = table(head, rows, &[false, false, true, true], None);
+    Ok(out(text.trim_start_matches('\n')))
+}
+
+fn document(of: &impl Serialize) -> Done {
+    Ok(out(&format!("{}\n", serde_json::to_string_pretty(of)?)))
+}

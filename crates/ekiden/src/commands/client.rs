@@ -1,0 +1,140 @@
+//! The client of the control socket, for `status`, `top`, `explain` and `doctor`.
+
+use crate::daemon::control;
+use ekiden_proxy::observe::status::{Explanation, Measured, Status};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+/// A healthy daemon on this machine answers at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The status of 20,000 connections takes about 50 MiB.
+const LONGEST: usize = 1 << 30;
+
+/// Why the daemon could not be asked.
+#[derive(Debug)]
+pub(crate) enum AskError {
+    /// No daemon answers on any of these sockets.
+    NoDaemon(Vec<PathBuf>),
+    /// This user may not use the socket.
+    Denied(PathBuf),
+    /// An unexpected answer.
+    Answer(PathBuf, String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDaemon(places) => {
+                let places: Vec<_> = places.iter().map(|p| p.display().to_string()).collect();
+                write!(
+                    f,
+                    "no ekiden answers on {}: start one with `ekiden serve`, or give its socket with --socket",
+                    places.join(" or ")
+                )
+            }
+            Self::Denied(path) => write!(
+                f,
+                "{} belongs to another user: run this as that user or as root (sudo)",
+                path.display()
+            ),
+            Self::Answer(path, why) => write!(
+                f,
+                "unexpected answer from the daemon on {}: {why}; is its version the same?",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+/// Opening a flow, 5 s for each direction, and the time-outs of a peer that does not answer.
+const MEASURING: Duration = Duration::from_secs(120);
+
+/// Asks for the status, at `socket`, or at the default sockets of this user and of the service. Also returns
+/// the document as it was sent.
+/// Errors: when no daemon answers as expected within 5 s.
+pub(crate) async fn status(socket: Option<&Path>) -> Result<(Status, Bytes), AskError> {
+    let what = "/v1/status";
+    match ask(socket, what, PATIENCE).await? {
+        (Some(status), body) => Ok((status, body)),
+        (None, _) => Err(AskError::Answer(
+            socket.map(Path::to_owned).unwrap_or_default(),
+            "HTTP status 404".into(),
+        )),
+    }
+}
+
+/// Asks about one connection; `None` if it does not exist. As [`status`].
+/// Errors: as [`status`].
+pub(crate) async fn explain(
+    socket: Option<&Path>,
+    connection: u64,
+) -> Result<(Option<Explanation>, Bytes), AskError> {
+    ask(socket, &format!("/v1/connections/{connection}"), PATIENCE).await
+}
+
+/// Measures the tunnel to a peer, in about 10 s; `None` if the daemon cannot.
+/// Errors: as [`status`].
+pub(crate) async fn measure(
+    socket: Option<&Path>,
+    peer: &str,
+) -> Result<Option<Measured>, AskError> {
+    Ok(ask(socket, &format!("/v1/tunnels/{peer}/measure"), MEASURING).await?.0)
+}
+
+/// `None` if the daemon does not know the path.
+async fn ask<T: serde::de::DeserializeOwned>(
+    socket: Option<&Path>,
+    what: &str,
+    patience: Duration,
+) -> Result<(Option<T>, Bytes), AskError> {
+    let places = socket.map_or_else(control::places, |path| vec![path.to_owned()]);
+    let mut denied = None;
+    for path in &places {
+        let stream = match UnixStream::connect(path).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                if error.kind() == std::io::ErrorKind::PermissionDenied {
+                    denied = Some(path.clone());
+                }
+                continue;
+            }
+        };
+        let wrong = |why: String| AskError::Answer(path.clone(), why);
+        let body = tokio::time::timeout(patience, get(stream, what))
+            .await
+            .map_err(|_| wrong(format!("no answer within {} s", patience.as_secs())))?
+            .map_err(wrong)?;
+        let Some(body) = body else { return Ok((None, Bytes::new())) };
+        let document = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
+        return Ok((Some(document), body));
+    }
+    Err(denied.map_or(AskError::NoDaemon(places), AskError::Denied))
+}
+
+async fn get(stream: UnixStream, what: &str) -> Result<Option<Bytes>, String> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let driver = tokio::spawn(connection);
+    let request = hyper::Request::get(what)
+        .header("host", "ekiden")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    if response.status() == hyper::StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    if !response.status().is_success() {
+        return Err(format!("HTTP status {}", response.status()));
+    }
+    let body = Limited::new(response.into_body(), LONGEST).collect().await;
+    driver.abort();
+    body.map(|body| Some(body.to_bytes())).map_err(|error| error.to_string())
+}

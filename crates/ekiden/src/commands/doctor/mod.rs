@@ -1,0 +1,205 @@
+//! `ekiden doctor`: what this machine allows, why it matters, and the command that allows more.
+//!
+//! Three steps, apart: look ([`Facts`]), judge ([`findings()`], a pure function), print. With a relay
+//! named, a few handshakes to it are looked at as well; and if a daemon runs here, what it met on its
+//! paths.
+
+use super::client;
+use crate::print::warn;
+use crate::{cli, exit};
+
+mod apply;
+mod findings;
+mod link;
+mod paths;
+mod print;
+mod proxy;
+mod routes;
+mod tunnel;
+
+use apply::Change;
+use findings::findings;
+use proxy::ProxyReport;
+
+use ekiden_linux::host::facts::Facts;
+use ekiden_proxy::observe::status::{Measured, Status};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+/// What was asked for on the command line.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DoctorOptions {
+    /// One JSON document instead of text.
+    pub json: bool,
+    /// Change the settings that findings name.
+    pub apply: bool,
+    /// Keep what was changed over a restart of the machine.
+    pub persist: bool,
+    /// A relay to look at, `host:port`.
+    pub with: Option<String>,
+    /// What measuring a tunnel showed.
+    pub tunnel: Option<Measured>,
+    /// What a daemon that runs on this machine says of itself.
+    pub running: Option<Status>,
+}
+
+/// How much a finding matters.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    /// As it should be.
+    Ok,
+    /// Worth knowing; nothing need be done.
+    Note,
+    /// Costs speed on some links.
+    Warning,
+    /// Something will not work.
+    Problem,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        })
+    }
+}
+
+/// One thing found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Finding {
+    /// A name that stays, as `send-buffer-limit`.
+    pub id: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What was found.
+    pub what: String,
+    /// What it means for a relay.
+    pub why: String,
+    /// The shell command that mends it, to be run as root; absent when there is nothing to mend, or no
+    /// one command that does.
+    pub mend: Option<String>,
+    /// Settings that mend it, which `--apply` writes.
+    pub settings: Vec<Setting>,
+}
+
+/// A setting of the kernel and the value it should have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Setting {
+    /// Its dotted name, as `net.core.wmem_max`.
+    pub name: String,
+    /// The value.
+    pub value: String,
+}
+
+/// Everything `ekiden doctor --json` says. Fields are only ever added.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct DoctorReport {
+    /// Version of `ekiden`.
+    pub version: String,
+    /// Nothing of `warning` or `problem` was found, and the relay, if one was named, answered.
+    pub fine: bool,
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// What `--apply` changed, or could not.
+    pub changes: Vec<Change>,
+    /// The relay that was named.
+    pub relay: Option<ProxyReport>,
+    /// The tunnel that was named.
+    pub tunnel: Option<Measured>,
+    /// What was seen of this machine.
+    pub facts: Facts,
+}
+
+/// `ekiden doctor`. Returns the exit code.
+pub(crate) fn command(args: cli::Doctor) -> u8 {
+    let fine = options(args).and_then(|options| Ok(run(options, &mut io::stdout().lock())?));
+    match fine {
+        Ok(true) => exit::FINE,
+        Ok(false) => exit::NOT_FINE,
+        Err(error) => {
+            let broken = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            if broken == Some(io::ErrorKind::BrokenPipe) {
+                return exit::FINE;
+            }
+            warn(&format!("ekiden doctor: {error}\n"));
+            exit::NOT_FINE
+        }
+    }
+}
+
+/// The options, with what a running daemon says. An address has a port, a peer does not.
+fn options(args: cli::Doctor) -> Result<DoctorOptions, Box<dyn std::error::Error>> {
+    let cli::Doctor { with, apply, persist, socket, json } = args;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let running = match runtime.block_on(client::status(socket.as_deref())) {
+        Ok((status, _)) => Some(status),
+        // a daemon is optional unless its socket was given
+        Err(error) if socket.is_some() => return Err(error.into()),
+        Err(_) => None,
+    };
+    let (with, peer) = match with {
+        Some(name) if !name.contains(':') => (None, Some(name)),
+        with => (with, None),
+    };
+    let mut tunnel = None;
+    if let Some(peer) = peer {
+        if io::stderr().is_terminal() {
+            warn(&format!("measuring the tunnel to peer \"{peer}\", about 10 s …\n"));
+        }
+        let measured = runtime.block_on(client::measure(socket.as_deref(), &peer))?;
+        tunnel =
+            Some(measured.ok_or("the daemon cannot measure tunnels; is its version the same?")?);
+    }
+    Ok(DoctorOptions { json, apply, persist, with, tunnel, running })
+}
+
+/// Looks, judges, applies if asked, prints to `out`. `Ok(true)`: all fine (exit code 0), `Ok(false)`:
+/// something is not (exit code 1).
+/// Errors: when `out` cannot be written.
+pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<bool> {
+    let mut facts = Facts::gather();
+    let running = options.running.as_ref();
+    let mut found = findings(&facts, running);
+    let mut changes = Vec::new();
+    if options.apply {
+        changes = apply::apply(&found, facts.capabilities.net_admin);
+        changes.extend(routes::apply(&found));
+    }
+    if options.persist && changes.iter().any(apply::is_setting) {
+        changes.push(apply::persist(&changes));
+    }
+    if changes.iter().any(|change| change.refused.is_none()) {
+        facts = Facts::gather();
+        found = findings(&facts, running);
+    }
+    let relay = options.with.as_deref().map(proxy::look);
+    let fine = found.iter().all(|finding| finding.severity <= Severity::Note)
+        && relay.as_ref().is_none_or(ProxyReport::fine)
+        && options.tunnel.as_ref().is_none_or(|tunnel| tunnel.error.is_none());
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let tunnel = options.tunnel;
+    let report = DoctorReport { version, fine, findings: found, changes, relay, tunnel, facts };
+    if options.json {
+        serde_json::to_writer_pretty(&mut *out, &report)?;
+        writeln!(out)?;
+    } else {
+        let terminal = io::stdout().is_terminal();
+        let style = print::Style {
+            colour: terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            columns: terminal.then(|| crate::print::columns().unwrap_or(100)),
+        };
+        print::text(&report, style, out)?;
+    }
+    Ok(fine)
+}
+
+#[cfg(test)]
+mod tests;

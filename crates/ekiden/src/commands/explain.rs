@@ -1,0 +1,127 @@
+//! `ekiden explain`: why a connection has its class, route and buffers.
+
+use super::{client, with_runtime};
+use crate::cli;
+use crate::print::{self, clean, rate, rtt, seconds, size};
+use ekiden_proxy::observe::status::{Explanation, GrantStatus, LegStatus};
+use std::error::Error;
+
+/// Asks the daemon and prints. Returns the exit code.
+pub(crate) fn run(args: &cli::Explain) -> u8 {
+    with_runtime("explain", |runtime| {
+        let asked = client::explain(args.socket.as_deref(), args.connection);
+        match runtime.block_on(asked)? {
+            (Some(_), document) if args.json => {
+                Ok(print::out(&format!("{}\n", String::from_utf8_lossy(&document))))
+            }
+            (Some(explanation), _) => Ok::<_, Box<dyn Error>>(print::out(&render(&explanation))),
+            (None, _) => {
+                let number = args.connection;
+                Err(format!("no connection {number} now; `ekiden status` lists all connections")
+                    .into())
+            }
+        }
+    })
+}
+
+/// The explanation as text.
+pub(crate) fn render(explanation: &Explanation) -> String {
+    let connection = &explanation.connection;
+    let mut out = format!(
+        "connection {}: {} from {} to {}, {} for {}\n",
+        connection.id,
+        clean(&connection.protocol),
+        connection.client,
+        connection.destination.as_deref().map_or_else(|| "-".to_owned(), clean),
+        clean(&connection.state),
+        seconds(connection.age_seconds),
+    );
+    if let Some(account) = &connection.account {
+        out.push_str(&format!("account: {}\n", clean(account)));
+    }
+    out.push_str(&format!("class: {}\n", clean(&explanation.class)));
+    out.push_str(&format!("route: {}\n", clean(&explanation.route)));
+    out.push_str(&format!(
+        "limits: {}
+",
+        clean(&explanation.limits)
+    ));
+    out.push_str(&format!("eviction: {}\n", clean(&explanation.idle)));
+    for leg in &explanation.legs {
+        let figures = connection.legs.iter().find(|one| one.side == leg.side);
+        out.push_str(&format!("\n{} leg", clean(&leg.side)));
+        if let Some(figures) = figures {
+            out.push_str(&kernel(figures));
+        }
+        out.push('\n');
+        for buffer in &leg.buffers {
+            out.push_str(&line(buffer, figures));
+        }
+    }
+    out
+}
+
+/// The kernel's figures of a leg.
+fn kernel(leg: &LegStatus) -> String {
+    let peer = leg.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string());
+    // its share of a held rate is its pacing rate
+    let held =
+        leg.options.iter().find(|option| option.option == "rate" && option.refused.is_none());
+    let part = held.zip(leg.pacing_rate).map_or_else(String::new, |(held, part)| {
+        format!(", may send {} of its leg's {}", rate(part), clean(&held.asked))
+    });
+    format!(
+        " \"{}\" to {peer}: {}, RTT {}, {} delivered, {} retransmitted{part}",
+        clean(&leg.profile),
+        clean(&leg.congestion),
+        rtt(leg.rtt_us),
+        rate(leg.delivery_rate),
+        leg.retransmits
+    )
+}
+
+/// One buffer: its size, who sets it, its demand and why.
+fn line(buffer: &GrantStatus, leg: Option<&LegStatus>) -> String {
+    let now =
+        leg.map(|leg| if buffer.side == "send" { leg.send_buffer } else { leg.receive_buffer });
+    let mut out = format!(
+        "  {} buffer: {}, {}\n",
+        clean(&buffer.side),
+        now.map_or_else(|| "-".to_owned(), |now| size(now.into())),
+        clean(&buffer.how)
+    );
+    if let (Some(grant), Some(given)) = (buffer.grant, buffer.given) {
+        out.push_str(&format!("    granted {}, the kernel gave {}\n", size(grant), size(given)));
+    }
+    match buffer.demand {
+        Some(demand) => {
+            out.push_str(&format!("    demand: {}, by {}\n", size(demand), clean(&buffer.why)));
+        }
+        None => out.push_str(&format!("    {}\n", clean(&buffer.why))),
+    }
+    if let Some(refused) = &buffer.refused {
+        out.push_str(&format!("    {}\n", clean(refused)));
+    }
+    out
+}
+
+#[cfg(test)]
+pub(crate) fn sample() -> Explanation {
+    serde_json::from_str(include_str!("../../tests/explain.json")).unwrap()
+}
+
+/// A daemon with only connection 7.
+#[cfg(test)]
+pub(crate) fn sample_of_seven(connection: u64) -> Option<Explanation> {
+    (connection == 7).then(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_demand_grant_and_reason() {
+        insta::assert_snapshot!(render(&sample()));
+    }
+}

@@ -1,0 +1,59 @@
+//! Accounts in `ekiden status`: limits, use and waiting.
+
+use crate::print::{clean, count, rate, seconds, size, table};
+use ekiden_proxy::observe::status::{AccountStatus, SharingStatus};
+
+/// The most important columns first: a narrow terminal cuts the rest.
+const HEAD: [&str; 12] = [
+    "ACCOUNT", "STATE", "DOWN", "LIMIT", "UP", "LIMIT", "WAITING", "CONNS", "LEFT", "WEIGHT",
+    "RECEIVED", "SENT",
+];
+
+/// The accounts, one line each, and the shared rate; empty without limits.
+pub(super) fn render(accounts: Option<&SharingStatus>, width: Option<usize>) -> String {
+    let Some(shared) = accounts else { return String::new() };
+    let mut out = String::from("\n");
+    if !shared.accounts.is_empty() {
+        let mut right = [true; HEAD.len()];
+        right[..2].fill(false);
+        let rows = shared.accounts.iter().map(row).collect();
+        out = table(HEAD.map(str::to_owned).to_vec(), rows, &right, width);
+    }
+    let of = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), rate);
+    out.push_str(&format!(
+        "shared: {} down, {} waiting; {} up, {} waiting; {} connections rejected\n",
+        of(shared.downlink),
+        count(shared.waiting_down, "account"),
+        of(shared.uplink),
+        shared.waiting_up,
+        shared.refused
+    ));
+    out
+}
+
+fn row(account: &AccountStatus) -> Vec<String> {
+    let limit = |limit: Option<u64>| limit.map_or_else(|| "-".to_owned(), rate);
+    let connections = match account.connections_limit {
+        Some(limit) => format!("{} of {limit}", account.connections),
+        None => account.connections.to_string(),
+    };
+    let left = match (account.quota_left, account.period_ends_in_seconds) {
+        (None, _) => "-".to_owned(),
+        (Some(left), None) => size(left),
+        (Some(left), Some(ends)) => format!("{} for {}", size(left), seconds(ends)),
+    };
+    vec![
+        clean(&account.name),
+        clean(&account.state),
+        rate(account.rate_down),
+        limit(account.limit_down),
+        rate(account.rate_up),
+        limit(account.limit_up),
+        (account.waiting_down + account.waiting_up).to_string(),
+        connections,
+        left,
+        account.weight.to_string(),
+        size(account.bytes_down),
+        size(account.bytes_up),
+    ]
+}

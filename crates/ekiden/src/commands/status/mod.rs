@@ -1,0 +1,439 @@
+//! `ekiden status`: the status of a running daemon.
+
+mod accounts;
+
+use super::{client, with_runtime};
+use crate::cli;
+use crate::print::{self, clean, count, cut, dash, rate, rtt, seconds, size, table, wrap};
+
+use ekiden_model::units::Rate;
+use ekiden_proxy::observe::status::{
+    AccountsStatus, CacheStatus, ConnectionStatus, FleetStatus, HeldStatus, LegStatus,
+    ProfileStatus, Status, TunnelStatus, UdpStatus,
+};
+use std::io::IsTerminal as _;
+
+/// Asks the daemon and prints. Returns the exit code.
+pub(crate) fn run(args: &cli::Status) -> u8 {
+    with_runtime("status", |runtime| {
+        let (status, document) = runtime.block_on(client::status(args.socket.as_deref()))?;
+        if args.json {
+            return Ok::<_, client::AskError>(print::out(&format!(
+                "{}\n",
+                String::from_utf8_lossy(&document)
+            )));
+        }
+        let terminal = std::io::stdout().is_terminal();
+        let width = if terminal { print::columns() } else { None };
+        Ok(print::out(&render(&status, width)))
+    })
+}
+
+/// The status as text; `width` is that of the terminal in characters, `None` for everything.
+pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
+    let listen: Vec<_> = status.listen.iter().map(ToString::to_string).collect();
+    let totals = &status.totals;
+    let mut out = format!(
+        "{} (ekiden {}, process {}){}\n",
+        clean(&status.name),
+        clean(&status.version),
+        status.pid,
+        if status.stopping { ", stopping" } else { "" }
+    );
+    out.push_str(&format!(
+        "up {}, listening on {}, reloaded {}\n",
+        seconds(status.uptime_seconds),
+        listen.join(" "),
+        count(status.reloads, "time")
+    ));
+    out.push_str(&format!(
+        "{} accepted, {}, {} refused, {} failed; {} up, {} down\n",
+        count(totals.accepted, "connection"),
+        count(totals.requests, "request"),
+        totals.refused,
+        totals.failed,
+        size(totals.bytes_up),
+        size(totals.bytes_down)
+    ));
+    if !status.budgets.is_empty() {
+        let head = ["BUDGET", "USED", "PEAK", "LIMIT"].map(str::to_owned).to_vec();
+        let row = |b: &ekiden_proxy::observe::status::BudgetStatus| {
+            let number = |n: u64| if b.name == "memory" { size(n) } else { n.to_string() };
+            vec![clean(&b.name), number(b.used), number(b.peak), number(b.limit)]
+        };
+        let rows = status.budgets.iter().map(row).collect();
+        out.push_str(&table(head, rows, &[false, true, true, true], width));
+    }
+    out.push_str(&resources(status));
+    if let Some(accounts) = &status.accounts {
+        out.push_str(&accounts_line(accounts));
+    }
+    if !status.upstreams.is_empty() {
+        let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();
+        let row = |u: &ekiden_proxy::observe::status::UpstreamStatus| {
+            let state = match u.retry_in_seconds {
+                _ if u.available && u.failures == 0 => "available".to_owned(),
+                // the back-off is over, and no connection has succeeded since
+                _ if u.available => format!("retrying, {}", count(u.failures.into(), "failure")),
+                Some(wait) => {
+                    format!(
+                        "unreachable, backing off for {}, {}",
+                        seconds(wait),
+                        count(u.failures.into(), "failure")
+                    )
+                }
+                None => {
+                    format!("unreachable, backing off, {}", count(u.failures.into(), "failure"))
+                }
+            };
+            let error = u.last_error.as_deref().map_or_else(|| "-".to_owned(), clean);
+            vec![clean(&u.name), clean(&u.address), state, error]
+        };
+        let rows = status.upstreams.iter().map(row).collect();
+        out.push_str(&table(head, rows, &[false; 4], width));
+    }
+    out.push_str(&tunnels(&status.tunnels, width));
+    out.push_str(&accounts::render(status.sharing.as_ref(), width));
+    out.push_str(&legs(&status.legs, width));
+    let mut out = wrap(&out, width);
+    if status.connections.is_empty() {
+        out.push_str("\nno connections\n");
+    } else {
+        out.push_str(&connections(&status.connections, width));
+    }
+    out
+}
+
+/// Accounts, and their database if it is unreachable.
+fn accounts_line(accounts: &AccountsStatus) -> String {
+    let away = match (&accounts.away, accounts.heard_seconds_ago) {
+        (None, _) => String::new(),
+        (Some(why), Some(ago)) => {
+            format!(
+                "; the database is unreachable, last contact {} ago: {}",
+                seconds(ago),
+                clean(why)
+            )
+        }
+        (Some(why), None) => {
+            format!("; the database was unreachable since the start: {}", clean(why))
+        }
+    };
+    let known = count(accounts.known, "account");
+    let relays = match accounts.relays.as_slice() {
+        [] | [_] => String::new(),
+        relays => {
+            let seen =
+                |r: &FleetStatus| format!("{} {} ago", clean(&r.name), seconds(r.seen_seconds_ago));
+            format!("; relays: {}", relays.iter().map(seen).collect::<Vec<_>>().join(", "))
+        }
+    };
+    format!("accounts: {known} in {}{away}{relays}\n", clean(&accounts.database))
+}
+
+/// Tunnels to peers. Rates and queues are those of the sending direction.
+fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
+    if tunnels.is_empty() {
+        return String::new();
+    }
+    let head = [
+        "PEER", "STATE", "RATE", "LIMIT", "RTT", "QUEUE", "LOSS", "QUEUED", "FLOWS", "SENT",
+        "RECEIVED",
+    ];
+    let row = |t: &TunnelStatus| {
+        let state = match (t.up, &t.last_error) {
+            (true, _) => {
+                let over = if t.over_tcp { "up over TCP" } else { "up" };
+                match &t.restrained {
+                    Some(why) => format!("{over}, reduced to a tenth: {}", clean(why)),
+                    None => over.to_owned(),
+                }
+            }
+            (false, Some(error)) => format!("down: {}", clean(error)),
+            (false, None) if t.joined => "connecting".to_owned(),
+            (false, None) => "not connected yet".to_owned(),
+        };
+        let shown = |text: String| if t.up { text } else { "-".to_owned() };
+        let lost = t.packets_lost as f64 * 100.0 / t.packets.max(1) as f64;
+        vec![
+            clean(&t.peer),
+            state,
+            shown(rate(t.rate)),
+            shown(rate(t.allotted)),
+            shown(format!("{:.1} ms", t.rtt_us / 1e3)),
+            shown(format!("{:.1} ms", t.queue_us / 1e3)),
+            shown(format!("{lost:.2} %")),
+            shown(size(t.waiting)),
+            shown(t.flows.to_string()),
+            shown(size(t.bytes_sent)),
+            shown(size(t.bytes_received)),
+        ]
+    };
+    let right = [false, false, true, true, true, true, true, true, true, true, true];
+    table(head.map(str::to_owned).to_vec(), tunnels.iter().map(row).collect(), &right, width)
+}
+
+/// The legs in use, and anomalies on their paths.
+fn legs(legs: &[ProfileStatus], width: Option<usize>) -> String {
+    let used = |leg: &&ProfileStatus| {
+        leg.opening.openings > 0 || leg.path.usual_mtu.is_some() || leg.held.is_some()
+    };
+    let rows: Vec<Vec<String>> = legs.iter().filter(used).map(leg_row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head =
+        ["LEG", "CONNECTED/ATTEMPTS", "SYN-LOST", "LOSS", "RETRIES", "EXTRA-SYN", "MTU", "MIN-MTU"];
+    let right = [false, true, true, true, true, true, true, true];
+    let mut out = table(head.map(str::to_owned).to_vec(), rows, &right, width);
+    for leg in legs {
+        if let Some(held) = &leg.held {
+            out.push_str(&format!("leg {}: {}\n", clean(&leg.name), held_line(held)));
+        }
+        for trouble in &leg.path.troubled {
+            let leg = clean(&leg.name);
+            let ago = seconds(trouble.seconds_ago);
+            out.push_str(&match trouble.mtu {
+                Some(mtu) => format!(
+                    "leg {leg}: packets above {mtu} bytes do not reach {} (seen {ago} ago)\n",
+                    trouble.address
+                ),
+                None => format!(
+                    "leg {leg}: large packets to {} are probably dropped (seen {ago} ago); \
+                     `ekiden doctor` suggests a fix\n",
+                    trouble.address
+                ),
+            });
+        }
+    }
+    out
+}
+
+/// The shared rate of connections with `hold`.
+pub(crate) fn held_line(held: &HeldStatus) -> String {
+    let rate = Rate::from_bits_per_second;
+    let less = if held.rate < held.allotted {
+        format!("{} of {} allotted", rate(held.rate), rate(held.allotted))
+    } else {
+        rate(held.allotted).to_string()
+    };
+    format!(
+        "{less} held by {} for {}, {} of them busy, the others at {}; {} reductions, {} undone",
+        clean(&held.control),
+        count(held.members, "connection"),
+        held.busy,
+        rate(held.light),
+        held.reactions,
+        held.undone,
+    )
+}
+
+fn leg_row(leg: &ProfileStatus) -> Vec<String> {
+    let opening = &leg.opening;
+    let mtu = |mtu: Option<u32>| mtu.map_or_else(dash, |mtu| mtu.to_string());
+    vec![
+        clean(&leg.name),
+        format!("{}/{}", opening.established, opening.openings),
+        opening.lost_syns.to_string(),
+        opening.recent_loss.map_or_else(dash, |loss| format!("{:.1} %", loss * 100.0)),
+        opening.repeated_syns.to_string(),
+        opening.second_syns.to_string(),
+        mtu(leg.path.usual_mtu),
+        mtu(leg.path.smallest_mtu),
+    ]
+}
+
+/// Buffers, idle connections and overload, one line each.
+fn resources(status: &Status) -> String {
+    let (buffers, idle, pressure) = (&status.buffers, &status.idle, &status.pressure);
+    let mut out = String::from("\n");
+    match buffers.budget {
+        Some(budget) => out.push_str(&format!(
+            "buffers: {} of {} granted, {} demanded, {} short; {} of {} explicit ({})\n",
+            size(buffers.granted),
+            size(budget),
+            size(buffers.demand),
+            size(buffers.shortage),
+            buffers.explicit,
+            count(buffers.shared, "buffer"),
+            clean(&buffers.mode),
+        )),
+        None => out.push_str(&format!(
+            "buffers: no budget; {} explicit, {} widened\n",
+            count(buffers.explicit, "buffer"),
+            buffers.widened
+        )),
+    }
+    if let Some(refusal) = &buffers.refusal {
+        out.push_str(&format!(
+            "  granted less than requested {}; {}\n",
+            count(buffers.refused, "time"),
+            clean(refusal)
+        ));
+    }
+    out.push_str(&format!(
+        "idle: {}, {} pooled, {}; {} reused\n",
+        count(idle.clients, "client"),
+        idle.pooled,
+        count(idle.tunnels, "silent tunnel"),
+        idle.reused
+    ));
+    let evicted: Vec<String> = pressure
+        .evicted
+        .iter()
+        .map(|one| format!("{} for {}", one.count, clean(&one.resource)))
+        .collect();
+    out.push_str(&format!(
+        "overload: {}; evicted {}; {} waiting, {} waited, {} rejected with Retry-After\n",
+        low(status),
+        if evicted.is_empty() { "none".to_owned() } else { evicted.join(", ") },
+        pressure.waiting,
+        pressure.waited,
+        pressure.refused
+    ));
+    if let Some(cache) = &status.cache {
+        out.push_str(&cache_line(cache));
+    }
+    if status.udp.begun > 0 || status.udp.datagrams_up > 0 {
+        out.push_str(&udp_line(&status.udp));
+    }
+    out
+}
+
+fn udp_line(udp: &UdpStatus) -> String {
+    format!(
+        "udp: {} of {} at most; {} datagrams up, {} down; dropped: {} malformed, {} foreign, {} rejected, {} undelivered, {} over limits\n",
+        count(udp.associations, "association"),
+        udp.limit,
+        udp.datagrams_up,
+        udp.datagrams_down,
+        udp.malformed,
+        udp.foreign,
+        udp.refused,
+        udp.undelivered,
+        udp.limited
+    )
+}
+
+fn cache_line(cache: &CacheStatus) -> String {
+    let disk =
+        cache.disk_limit.map_or_else(String::new, |disk| format!(" and {} of disk", size(disk)));
+    let lost = match cache.not_written {
+        0 => String::new(),
+        n => format!(", {n} dropped by the disk"),
+    };
+    format!(
+        "cache: {}{} of {}{disk}; {}, {} in all; {} misses, {} bypassed; {} validated, {} stored, {} invalidated, {} evicted from memory{lost}\n",
+        if cache.open { "" } else { "not open yet; " },
+        size(cache.memory),
+        size(cache.memory_limit),
+        count(cache.hits, "hit"),
+        size(cache.bytes),
+        cache.misses,
+        cache.bypassed,
+        cache.validated,
+        cache.stored,
+        cache.removed,
+        cache.pushed_out,
+    )
+}
+
+/// The resources in short supply, with figures.
+fn low(status: &Status) -> String {
+    let low: Vec<String> = status
+        .pressure
+        .levels
+        .iter()
+        .filter(|level| level.low)
+        .map(|level| {
+            let limit = level.limit.map_or_else(dash, |limit| limit.to_string());
+            format!("{} low ({} of {limit})", clean(&level.resource), level.used)
+        })
+        .collect();
+    if low.is_empty() { "none".to_owned() } else { low.join(", ") }
+}
+
+/// A column: heading, whether it is a number, and the order in which narrow terminals omit it (0: never).
+type Column = (&'static str, bool, u8, fn(&ConnectionStatus) -> String);
+
+const COLUMNS: &[Column] = &[
+    ("ID", true, 0, |c| c.id.to_string()),
+    ("PROTOCOL", false, 4, |c| clean(&c.protocol)),
+    ("STATE", false, 5, |c| clean(&c.state)),
+    ("CLASS", false, 2, |c| clean(&c.class)),
+    ("CLIENT", false, 6, client),
+    ("DESTINATION", false, 0, destination),
+    ("RTT", true, 0, |c| far_leg(c).map_or_else(dash, |l| rtt(l.rtt_us))),
+    ("RETR", true, 0, |c| far_leg(c).map_or_else(dash, |l| l.retransmits.to_string())),
+    ("RATE", true, 0, |c| far_leg(c).map_or_else(dash, |l| rate(l.delivery_rate))),
+    ("CWND", true, 3, |c| far_leg(c).map_or_else(dash, |l| l.cwnd.to_string())),
+    ("UP", true, 0, |c| size(c.bytes_up)),
+    ("DOWN", true, 0, |c| size(c.bytes_down)),
+    ("IDLE", true, 1, |c| seconds(c.idle_seconds)),
+    ("AGE", true, 0, |c| seconds(c.age_seconds)),
+];
+
+fn connections(connections: &[ConnectionStatus], width: Option<usize>) -> String {
+    let mut columns: Vec<&Column> = COLUMNS.iter().collect();
+    loop {
+        let head = columns.iter().map(|column| column.0.to_owned()).collect();
+        let rows: Vec<Vec<String>> = connections
+            .iter()
+            .map(|connection| columns.iter().map(|column| (column.3)(connection)).collect())
+            .collect();
+        let right: Vec<bool> = columns.iter().map(|column| column.1).collect();
+        let text = table(head, rows, &right, None);
+        let fits = width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= width));
+        let next = columns.iter().map(|column| column.2).filter(|rank| *rank > 0).min();
+        match next {
+            Some(rank) if !fits => columns.retain(|column| column.2 != rank),
+            _ => return cut(&text, width),
+        }
+    }
+}
+
+/// The leg of the figures: the outbound one, else the client's.
+pub(crate) fn far_leg(connection: &ConnectionStatus) -> Option<&LegStatus> {
+    connection.legs.last()
+}
+
+/// The client's address and its account.
+fn client(connection: &ConnectionStatus) -> String {
+    match &connection.account {
+        Some(account) => format!("{} ({})", connection.client, clean(account)),
+        None => connection.client.to_string(),
+    }
+}
+
+fn destination(connection: &ConnectionStatus) -> String {
+    let mut text = connection.destination.as_deref().map_or_else(dash, clean);
+    if !connection.through.is_empty() {
+        text.push_str(&format!(" via {}", clean(&connection.through.join(" > "))));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::sample;
+
+    #[test]
+    fn everything() {
+        insta::assert_snapshot!(render(&sample(), None));
+    }
+
+    #[test]
+    fn on_80_columns() {
+        let text = render(&sample(), Some(80));
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        let mut status = sample();
+        status.connections[0].destination = Some("a\u{1b}[2Jb:1".to_owned());
+        assert!(!render(&status, None).contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,295 @@
+//! The accounts of `ekiden-accounts` as the directory that `ekiden-proxy` asks.
+
+use ekiden_accounts::{
+    Account, AccountId, AccountSync, Directory, LoginVerdict, OnQuotaExceeded, QuotaShare,
+};
+use ekiden_config::pattern;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::units::Span;
+use ekiden_proxy::observe::status::{AccountsStatus, FleetStatus, LogInsStatus};
+use ekiden_proxy::policy::accounts::{self, KnownAccount, LoginOutcome, PendingLogin};
+use ekiden_proxy::policy::quota;
+use ekiden_proxy::settings::{Allowance, ExceededAction, Limits, Pattern};
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// The accounts of a sync.
+#[derive(Debug)]
+pub(crate) struct AccountDirectory {
+    sync: Arc<AccountSync>,
+    /// Lists of destinations are read once for each version of the directory.
+    members: Mutex<(i64, BTreeMap<AccountId, Arc<KnownAccount>>)>,
+    /// The relay's limits, and what was said to them.
+    limits: OnceLock<Arc<quota::Quotas>>,
+    given: Mutex<BTreeMap<AccountId, Given>>,
+    /// By name, what of the relay's count is in the journal: up and down. Locked within `given`.
+    counted: Mutex<BTreeMap<Arc<str>, [u64; 2]>>,
+    log_ins: Mutex<LogInsStatus>,
+}
+
+/// The limits that an account has in the proxy.
+#[derive(Debug)]
+struct Given {
+    name: String,
+    limits: Limits,
+    /// When the period of its quota began, what this relay may carry in it, and whether it may be more, as they were
+    /// told last.
+    books: Option<(Timestamp, u64, bool)>,
+}
+
+/// The limits of an account. The calendar ends its periods, so the period itself is unlimited.
+fn limits_of(account: &Account) -> Limits {
+    let attributes = &account.attributes;
+    let on_exceeded = match attributes.on_quota_exceeded {
+        OnQuotaExceeded::Throttle => ExceededAction::Throttle(attributes.throttle_rate),
+        OnQuotaExceeded::Cut => ExceededAction::Cut,
+    };
+    Limits {
+        rates: [attributes.up, attributes.down],
+        weight: attributes.weight,
+        connections: attributes.connections,
+        connects: attributes.connects_per_second,
+        quota: attributes.quota_bytes().map(|bytes| Allowance {
+            bytes,
+            period: Span::MAX,
+            on_exceeded,
+        }),
+        ..Limits::default()
+    }
+}
+
+impl AccountDirectory {
+    pub(crate) fn new(sync: Arc<AccountSync>) -> Self {
+        let members = Mutex::new((-1, BTreeMap::new()));
+        Self {
+            sync,
+            members,
+            limits: OnceLock::new(),
+            given: Mutex::default(),
+            counted: Mutex::default(),
+            log_ins: Mutex::default(),
+        }
+    }
+
+    /// Where limits are kept, once the relay runs.
+    pub(crate) fn limit(&self, limits: Arc<quota::Quotas>) {
+        let _once = self.limits.set(limits);
+        self.give();
+    }
+
+    /// Writes into the journal what the relay counted since the last time: the count that also spends quotas. To be
+    /// called several times a second, and at the end.
+    pub(crate) fn count(&self) {
+        if let Some(limits) = self.limits.get() {
+            self.count_for(limits, &locked(&self.given));
+        }
+    }
+
+    /// The relay's counters, all of them in the journal: bytes in both directions by name.
+    fn count_for(
+        &self,
+        limits: &quota::Quotas,
+        given: &BTreeMap<AccountId, Given>,
+    ) -> BTreeMap<Arc<str>, u64> {
+        let ids: BTreeMap<&str, AccountId> =
+            given.iter().map(|(id, one)| (one.name.as_str(), *id)).collect();
+        let mut counted = locked(&self.counted);
+        let mut sums = BTreeMap::new();
+        for quota::Usage { account, down, up } in limits.usage() {
+            sums.insert(Arc::clone(&account), down.saturating_add(up));
+            // one that was not given anything yet is written down when it is
+            let Some(id) = ids.get(&*account) else { continue };
+            let before = counted.entry(account).or_default();
+            let [more_up, more_down] = [up - before[0], down - before[1]];
+            if (more_up, more_down) != (0, 0) {
+                self.sync.used(*id, more_down, more_up);
+                *before = [up, down];
+            }
+        }
+        sums
+    }
+
+    /// Gives accounts what their accounts may: after each change, and each second, since periods end and a relay's
+    /// part of a quota grows. It counts, too.
+    pub(crate) fn give(&self) {
+        let Some(limits) = self.limits.get() else { return };
+        let directory = self.sync.directory();
+        let mut given = locked(&self.given);
+        // a name may be another account's from now on
+        self.count_for(limits, &given);
+        given.retain(|id, one| {
+            let stays = directory.get(*id).is_some_and(|account| account.name == one.name);
+            if !stays {
+                limits.remove(&one.name);
+            }
+            stays
+        });
+        for account in directory.accounts() {
+            let wanted = limits_of(account);
+            let new = || Given { name: account.name.clone(), limits: wanted, books: None };
+            let is_new = !given.contains_key(&account.id);
+            let one = given.entry(account.id).or_insert_with(new);
+            if is_new || one.limits != wanted {
+                limits.set(&account.name, wanted);
+                (one.limits, one.books) = (wanted, None);
+            }
+        }
+        let counted = self.count_for(limits, &given);
+        for (id, one) in given.iter_mut().filter(|(_, one)| one.limits.quota.is_some()) {
+            let Some(account) = directory.get(*id) else { continue };
+            self.keep_books(limits, account, one, *counted.get(one.name.as_str()).unwrap_or(&0));
+        }
+    }
+
+    /// Says up to where in the relay's count a quota goes, where that has changed. `counted` is that count now, all of
+    /// it in the journal: so both end at the same byte.
+    fn keep_books(&self, limits: &quota::Quotas, account: &Account, one: &mut Given, counted: u64) {
+        let Ok(calendar) = account.attributes.calendar() else { return };
+        // before the part is asked for: should a period end in between, its successor is told at the next look, where
+        // the old one's use would be held against all of the new one
+        let now = Timestamp::now();
+        let Some(part) = self.sync.part(account.id) else { return };
+        let QuotaShare { may, used, more } = part;
+        let begun = calendar.begun(now);
+        if one.books == Some((begun, may, more)) {
+            return;
+        }
+        let ends = calendar.next(now).map_or(Span::MAX, |next| {
+            let nanos = next.duration_since(now).as_nanos();
+            Span::from_nanos(u64::try_from(nanos).unwrap_or(0))
+        });
+        let until = counted.saturating_add(may.saturating_sub(used));
+        limits.set_until(&one.name, until, ends, more);
+        one.books = Some((begun, may, more));
+    }
+
+    /// The account for the doors, if it may come in now.
+    fn admitted(
+        &self,
+        directory: &Directory,
+        account: &Account,
+    ) -> Result<Arc<KnownAccount>, String> {
+        may_come_in(account)?;
+        let mut members = locked(&self.members);
+        if members.0 != directory.version() {
+            *members = (directory.version(), BTreeMap::new());
+            self.give();
+        }
+        let member = members.1.entry(account.id).or_insert_with(|| Arc::new(member(account)));
+        Ok(Arc::clone(member))
+    }
+}
+
+fn may_come_in(account: &Account) -> Result<(), String> {
+    account.attributes.may_come_in(Timestamp::now()).map_err(|barred| barred.to_string())
+}
+
+/// A pattern that an ekiden of another version wrote and this one does not know would let too much pass if it
+/// were left out of `deny`, and matches nothing in `allow`.
+fn member(account: &Account) -> KnownAccount {
+    let read = |texts: &[String]| -> Result<Vec<Pattern>, String> {
+        texts.iter().map(|text| pattern::pattern(text)).collect()
+    };
+    let attributes = &account.attributes;
+    let (allow, deny) = match (read(&attributes.allow), read(&attributes.deny)) {
+        (Ok(allow), Ok(deny)) => (allow, deny),
+        (allow, deny) => {
+            let why = allow.err().or(deny.err()).unwrap_or_default();
+            tracing::error!(account = %account.name, "invalid destinations, so the account may reach none: {why}");
+            let everything =
+                Pattern { host: ekiden_proxy::settings::HostPattern::Any, ports: None };
+            (Vec::new(), vec![everything])
+        }
+    };
+    KnownAccount { id: account.id.0, name: account.name.clone(), allow, deny }
+}
+
+impl accounts::Directory for AccountDirectory {
+    fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+        let directory = self.sync.directory();
+        Some(self.admitted(&directory, directory.by_address(address)?))
+    }
+
+    fn behind(&self, relay: &str) -> Option<Result<Arc<KnownAccount>, String>> {
+        let directory = self.sync.directory();
+        Some(self.admitted(&directory, directory.by_peer(relay)?))
+    }
+
+    fn log_in<'a>(&'a self, user: &'a str, password: &'a str, from: IpAddr) -> PendingLogin<'a> {
+        Box::pin(async move {
+            let seen = match self.sync.verify_login(user, password, from).await {
+                LoginVerdict::Known(id) => {
+                    let directory = self.sync.directory();
+                    match directory.get(id).map(|account| self.admitted(&directory, account)) {
+                        Some(Ok(member)) => LoginOutcome::Known(member),
+                        Some(Err(why)) => LoginOutcome::Barred(why),
+                        // removed while it was looked at
+                        None => LoginOutcome::Wrong,
+                    }
+                }
+                LoginVerdict::Wrong => LoginOutcome::Wrong,
+                LoginVerdict::Wait(span) => LoginOutcome::Wait(span),
+                LoginVerdict::Busy => LoginOutcome::Busy,
+            };
+            let mut counted = locked(&self.log_ins);
+            *match &seen {
+                LoginOutcome::Known(_) => &mut counted.known,
+                LoginOutcome::Barred(_) => &mut counted.barred,
+                LoginOutcome::Wrong => &mut counted.wrong,
+                LoginOutcome::Wait(_) => &mut counted.waited,
+                LoginOutcome::Busy => &mut counted.busy,
+            } += 1;
+            seen
+        })
+    }
+
+    fn may_stay(&self, id: i64) -> Result<(), String> {
+        let directory = self.sync.directory();
+        let account = directory.get(AccountId(id)).ok_or("this account was removed")?;
+        may_come_in(account)
+    }
+
+    fn status(&self) -> AccountsStatus {
+        let standing = self.sync.status();
+        let now = Timestamp::now().as_second();
+        let ago = |second: i64| now.saturating_sub(second) as f64;
+        let relay = |relay: ekiden_accounts::FleetRelay| FleetStatus {
+            name: relay.name,
+            version: relay.version,
+            seen_seconds_ago: ago(relay.seen),
+        };
+        AccountsStatus {
+            known: standing.accounts as u64,
+            database: standing.database.to_owned(),
+            away: standing.away,
+            heard_seconds_ago: standing.heard.map(ago),
+            unsettled: standing.unsettled as u64,
+            relays: standing.relays.into_iter().map(relay).collect(),
+            log_ins: *locked(&self.log_ins),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_accounts::Attributes;
+    use ekiden_proxy::settings::HostPattern;
+
+    #[test]
+    fn invalid_lists_open_nothing() {
+        let attributes = Attributes { deny: vec!["(".into()], ..Attributes::default() };
+        let account = Account { id: AccountId(1), name: "h".into(), devices: vec![], attributes };
+        let member = member(&account);
+        assert!(matches!(member.deny[..], [Pattern { host: HostPattern::Any, ports: None }]));
+        let attributes =
+            Attributes { allow: vec!["*.example.org:443".into()], ..Attributes::default() };
+        let account = Account { attributes, ..account };
+        assert_eq!(
+            (super::member(&account).allow.len(), super::member(&account).deny.len()),
+            (1, 0)
+        );
+    }
+}

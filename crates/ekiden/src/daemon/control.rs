@@ -1,0 +1,280 @@
+//! The control socket: HTTP/1.1 and JSON over a Unix socket that only its owner may open.
+
+use axum::extract::{Path as Part, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+use axum::{Json, Router};
+use ekiden_proxy::observe::status::{Explanation, Measured, Status};
+use rustix::fs::Mode;
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::net::UnixListener;
+
+/// Returns the status.
+pub(crate) type Ask = Arc<dyn Fn() -> Status + Send + Sync>;
+
+/// Measures a tunnel: the peer's name, and seconds for each direction.
+pub(crate) type Measure =
+    Arc<dyn Fn(String, u16) -> Pin<Box<dyn Future<Output = Measured> + Send>> + Send + Sync>;
+
+/// Explains a connection, by its number.
+pub(crate) type Explain = Arc<dyn Fn(u64) -> Option<Explanation> + Send + Sync>;
+
+/// Why the control socket cannot be created.
+#[derive(Debug)]
+pub(crate) struct ControlError {
+    path: PathBuf,
+    why: String,
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the control socket {} cannot be created: {}", self.path.display(), self.why)
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+/// A control socket that listens. Its file is removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Control {
+    listener: Option<UnixListener>,
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+/// The default path of the socket: `$XDG_RUNTIME_DIR/ekiden.sock`, else for root
+/// `/run/ekiden/ekiden.sock`, else `ekiden.sock` in `/tmp/ekiden-UID`, which is made for its owner alone.
+pub(crate) fn default_path() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if let Some(runtime) = runtime_dir() {
+        runtime.join("ekiden.sock")
+    } else if user.is_root() {
+        PathBuf::from(SERVICE)
+    } else {
+        private_dir().join("ekiden.sock")
+    }
+}
+
+/// The default paths for a client: its user's, then the service's.
+pub(crate) fn places() -> Vec<PathBuf> {
+    let mut places = vec![default_path(), PathBuf::from(SERVICE)];
+    // ignore what another user put there
+    if check_private(&private_dir()).is_ok() {
+        places.push(private_dir().join("ekiden.sock"));
+    }
+    places.dedup();
+    places
+}
+
+const SERVICE: &str = "/run/ekiden/ekiden.sock";
+
+fn runtime_dir() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+fn private_dir() -> PathBuf {
+    PathBuf::from(format!("/tmp/ekiden-{}", rustix::process::geteuid().as_raw()))
+}
+
+/// Whether a directory is ours and private; in `/tmp` anybody may have created it.
+fn check_private(dir: &Path) -> Result<(), String> {
+    let data = fs::symlink_metadata(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let ours = data.uid() == rustix::process::geteuid().as_raw();
+    if data.is_dir() && ours && data.mode() & 0o077 == 0 {
+        Ok(())
+    } else {
+        Err(format!(
+            "{} is not a private directory of this user; set another socket with --socket",
+            dir.display()
+        ))
+    }
+}
+
+fn prepare(path: &Path) -> Result<(), String> {
+    let Some(dir) = path.parent() else { return Ok(()) };
+    let private = dir == private_dir();
+    let service = Path::new(SERVICE).parent() == Some(dir);
+    if private || service {
+        let mode = if private { 0o700 } else { 0o755 };
+        match fs::DirBuilder::new().mode(mode).create(dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(format!("{}: {error}", dir.display()));
+            }
+            _ => {}
+        }
+    }
+    if private { check_private(dir) } else { Ok(()) }
+}
+
+/// Removes a stale socket.
+fn remove_stale(path: &Path) -> Result<(), String> {
+    let data = match fs::symlink_metadata(path) {
+        Ok(data) => data,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    if !data.file_type().is_socket() {
+        return Err("a file of that name exists and is no socket; remove it, or set another socket with --socket".to_owned());
+    }
+    match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => {
+            Err("another ekiden answers on it; stop that one, or set another socket with --socket"
+                .to_owned())
+        }
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
+            .map_err(|error| format!("cannot remove the stale socket: {error}")),
+        Err(error) => Err(format!("cannot test the existing socket: {error}")),
+    }
+}
+
+impl Control {
+    /// Makes the socket, mode 0600. A stale file is replaced, a live socket is not.
+    ///
+    /// Must be called within a tokio runtime.
+    /// Errors: when another daemon answers there, or the file system refuses.
+    pub(crate) fn bind(path: &Path) -> Result<Self, ControlError> {
+        let failed = |why: String| ControlError { path: path.to_owned(), why };
+        prepare(path).and_then(|()| remove_stale(path)).map_err(failed)?;
+        // private from the first moment, not only after a chmod
+        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        let made = bound.and_then(|listener| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+            let data = fs::symlink_metadata(path)?;
+            Ok((listener, (data.dev(), data.ino())))
+        });
+        let (listener, identity) = made.map_err(|error: io::Error| failed(error.to_string()))?;
+        Ok(Self { listener: Some(listener), path: path.to_owned(), identity })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers until the task is ended.
+    pub(crate) fn answer(
+        &mut self,
+        ask: Ask,
+        explain: Explain,
+        measure: Measure,
+    ) -> Option<tokio::task::JoinHandle<()>> {
+        let listener = self.listener.take()?;
+        let measuring =
+            Router::new().route("/v1/tunnels/{peer}/measure", get(measured)).with_state(measure);
+        let connection =
+            Router::new().route("/v1/connections/{id}", get(connection)).with_state(explain);
+        let router = Router::new()
+            .route("/v1/status", get(status))
+            .with_state(ask)
+            .merge(connection)
+            .merge(measuring);
+        Some(tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::error!(%error, "control socket server stopped");
+            }
+        }))
+    }
+}
+
+async fn status(State(ask): State<Ask>) -> Json<Status> {
+    Json(ask())
+}
+
+/// Seconds to measure each direction: over a satellite, the rate is steady after one.
+const SECONDS: u16 = 5;
+
+async fn measured(State(measure): State<Measure>, Part(peer): Part<String>) -> Json<Measured> {
+    Json(measure(peer, SECONDS).await)
+}
+
+/// A malformed number also gets "no such connection".
+async fn connection(
+    State(explain): State<Explain>,
+    Part(id): Part<String>,
+) -> Result<Json<Explanation>, StatusCode> {
+    let found = id.parse().ok().and_then(|id| explain(id));
+    found.map(Json).ok_or(StatusCode::NOT_FOUND)
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // only if it is still ours: another daemon may have replaced it
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|data| (data.dev(), data.ino()) == self.identity);
+        if ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "cannot remove the control socket");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_on_a_private_socket_and_removes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("e.sock");
+        let mut control = Control::bind(&path).unwrap();
+        assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let task = control
+            .answer(
+                Arc::new(crate::commands::sample),
+                Arc::new(crate::commands::explain::sample_of_seven),
+                Arc::new(|peer, _| {
+                    let error = Some("no".to_owned());
+                    Box::pin(async { Measured { peer, error, ..Measured::default() } })
+                }),
+            )
+            .unwrap();
+        let measured = crate::commands::client::measure(Some(&path), "far").await.unwrap().unwrap();
+        assert_eq!((measured.peer.as_str(), measured.error.as_deref()), ("far", Some("no")));
+        let (explanation, _) = crate::commands::client::explain(Some(&path), 7).await.unwrap();
+        assert_eq!(explanation.unwrap().connection.id, 7);
+        assert!(crate::commands::client::explain(Some(&path), 8).await.unwrap().0.is_none());
+        let status = crate::commands::client::status(Some(&path)).await.unwrap();
+        assert_eq!(status.0.name, "ekiden-5d41a0c7");
+        // a live one is not replaced
+        let error = Control::bind(&path).unwrap_err().to_string();
+        assert!(error.contains("another ekiden answers"), "{error}");
+        task.abort();
+        drop(control);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn replaces_a_stale_socket_but_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("e.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        drop(Control::bind(&path).unwrap());
+        fs::write(&path, "mine").unwrap();
+        assert!(Control::bind(&path).unwrap_err().to_string().contains("no socket"));
+        assert!(
+            crate::commands::client::status(Some(&path))
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("no ekiden answers")
+        );
+    }
+
+    #[test]
+    fn rejects_a_directory_open_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(check_private(dir.path()).is_err());
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(check_private(dir.path()), Ok(()));
+    }
+}

@@ -1,0 +1,139 @@
+//! The log on standard error. What a level promises:
+//!
+//! | level | promise |
+//! |---|---|
+//! | error | action needed |
+//! | warn | degraded, or rejected by configuration |
+//! | info | decisions at start, reload and stop |
+//! | debug | one or two lines a connection |
+//! | trace | more |
+
+use ekiden_config::Log;
+use ekiden_linux::host::sync::locked;
+use ekiden_proxy::LogThrottle;
+use std::collections::HashMap;
+use std::io::IsTerminal as _;
+use std::sync::Mutex;
+use tracing::{Event, Level, Metadata};
+use tracing_log::NormalizeEvent as _;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
+use tracing_subscriber::{EnvFilter, Layer};
+
+/// Changes the level of a log that runs.
+#[derive(Debug)]
+pub(crate) struct LogLevel(reload::Handle<EnvFilter, tracing_subscriber::Registry>);
+
+/// Begins logging. `EKIDEN_LOG` overrides the level, in the form of tracing's filters
+/// (`debug`, `warn,ekiden_proxy=trace`).
+/// Errors: when a log has already begun in this process.
+pub(crate) fn start(log: &Log) -> Result<LogLevel, TryInitError> {
+    let (filter, level) = reload::Layer::new(filter(&log.level));
+    let terminal = std::io::stderr().is_terminal();
+    let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false).with_ansi(color);
+    let registry = tracing_subscriber::registry().with(filter);
+    if log.format == "json" {
+        registry.with(thinned(lines.json().flatten_event(true))).try_init()?;
+    } else {
+        registry.with(thinned(lines)).try_init()?;
+    }
+    Ok(LogLevel(level))
+}
+
+/// Libraries log each frame of a hostile peer and each failed write to a full disk. Of their warnings and errors,
+/// this passes one line every ten seconds from each place in their code.
+#[derive(Default)]
+struct LibraryThrottle(Mutex<HashMap<Place, LogThrottle>>);
+
+/// Target, file and line.
+type Place = (String, Option<String>, Option<u32>);
+
+impl<S> Filter<S> for LibraryThrottle {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    // once for each event; `enabled` is asked twice for those of the `log` crate
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let normalized = event.normalized_metadata();
+        let about = normalized.as_ref().unwrap_or_else(|| event.metadata());
+        if about.target().starts_with("ekiden") || *about.level() > Level::WARN {
+            return true;
+        }
+        let place = (about.target().to_owned(), about.file().map(str::to_owned), about.line());
+        locked(&self.0).entry(place).or_default().is_due()
+    }
+}
+
+fn thinned<S>(lines: impl Layer<S>) -> impl Layer<S>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    lines.with_filter(LibraryThrottle::default())
+}
+
+impl LogLevel {
+    /// Takes the level of a configuration that was read again.
+    pub(crate) fn set(&self, log: &Log) {
+        if let Err(error) = self.0.reload(filter(&log.level)) {
+            tracing::error!(%error, "cannot change the log level");
+        }
+    }
+}
+
+fn filter(level: &str) -> EnvFilter {
+    let asked = std::env::var("EKIDEN_LOG").ok().filter(|text| !text.is_empty());
+    // libraries' own chatter belongs to trace
+    let plain = if level == "trace" {
+        level.to_owned()
+    } else {
+        format!(
+            "{level},hyper=warn,h2=error,hickory=error,foyer=warn,foyer_storage=warn,foyer_memory=warn"
+        )
+    };
+    EnvFilter::new(asked.unwrap_or(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::Arc;
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn repeated_lines_of_libraries_appear_once_for_each_place() {
+        let written = Written::default();
+        let sink = written.clone();
+        let lines = fmt::layer().with_writer(move || sink.clone()).with_ansi(false);
+        let log = tracing_subscriber::registry().with(thinned(lines));
+        tracing::subscriber::with_default(log, || {
+            for entry in 0..100 {
+                tracing::error!(target: "foyer_storage::engine", entry, "flush data error");
+                tracing::warn!(target: "h2::proto::ping_pong", entry, "unknown ack");
+                tracing::error!(target: "ekiden_proxy", entry, "our own");
+            }
+        });
+        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches("flush data error").count(), 1, "{text}");
+        assert_eq!(text.matches("unknown ack").count(), 1, "{text}");
+        assert_eq!(text.matches("our own").count(), 100);
+    }
+}

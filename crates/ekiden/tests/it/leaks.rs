@@ -1,0 +1,210 @@
+//! Thousands of connections, one after the other and at once, through the real program: afterwards its
+//! descriptors and its memory are where they were.
+//!
+//! `EKIDEN_LEAKS_SEQUENTIAL` and `EKIDEN_LEAKS_CONCURRENT` set how many (defaults 4,000 and 1,000).
+
+use crate::daemons::daemon;
+use ekiden_testkit::Daemon;
+use socket2::{Domain, SockRef, Socket, Type};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn number(name: &str, default: usize) -> usize {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap())
+}
+
+/// What the process holds.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    descriptors: usize,
+    /// Resident, anonymous: what it allocated, without the program's file.
+    anonymous: u64,
+}
+
+/// A daemon, and what its process holds.
+struct Watched(Daemon);
+
+impl Watched {
+    fn held(&self) -> Held {
+        let status = fs::read_to_string(self.0.proc("status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        let kib: u64 = line.trim().strip_suffix(" kB").unwrap().parse().unwrap();
+        let descriptors = fs::read_dir(self.0.proc("fd")).unwrap().count();
+        Held { descriptors, anonymous: kib << 10 }
+    }
+
+    /// Waits until `most` descriptors are left. Few bytes at a time are copied, so that no idle pipes
+    /// are among them.
+    fn settled(&self, most: usize) -> Held {
+        let end = Instant::now() + LONG;
+        loop {
+            let held = self.held();
+            if held.descriptors <= most {
+                return held;
+            }
+            assert!(Instant::now() < end, "{held:?}, and there should be {most} descriptors");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until memory is at most `enough`, for 10 s: the daemon gives it back a second or two after a crowd has
+    /// left, later on a busy machine. What leaks does not come back.
+    fn calmed(&self, enough: u64) -> u64 {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            let anonymous = self.held().anonymous;
+            if anonymous <= enough || Instant::now() > end {
+                return anonymous;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// A tunnel to `to` from one of many addresses, so that ports do not run out.
+    fn tunnel(&self, nth: usize, to: SocketAddr) -> TcpStream {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let from = Ipv4Addr::new(127, 0, 1 + (nth / 200 % 200) as u8, 1 + (nth % 200) as u8);
+        socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
+        socket.connect(&self.0.address.into()).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        match nth % 2 {
+            0 => {
+                write!(stream, "CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+                let mut answer = Vec::new();
+                while !answer.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    stream.read_exact(&mut byte).unwrap();
+                    answer.push(byte[0]);
+                }
+                assert!(answer.starts_with(b"HTTP/1.1 200"));
+            }
+            _ => {
+                stream.write_all(&[5, 1, 0]).unwrap();
+                let mut answer = [0; 10];
+                stream.read_exact(&mut answer[..2]).unwrap();
+                let (ip, port) = (Ipv4Addr::LOCALHOST.octets(), to.port().to_be_bytes());
+                stream.write_all(&[&[5, 1, 0, 1], &ip[..], &port[..]].concat()).unwrap();
+                stream.read_exact(&mut answer).unwrap();
+                assert_eq!(answer[..2], [5, 0]);
+            }
+        }
+        stream
+    }
+}
+
+/// Sends everything back, for each connection on its own thread, and ends by a reset, which leaves no
+/// port waiting.
+fn echo_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let echo = move || {
+                let mut buffer = [0; 4096];
+                while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                    if stream.write_all(&buffer[..n]).is_err() {
+                        break;
+                    }
+                }
+                SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+            };
+            std::thread::Builder::new().stack_size(64 << 10).spawn(echo).unwrap();
+        }
+    });
+    address
+}
+
+fn ask(stream: &mut TcpStream) {
+    let question = [7; 1500];
+    stream.write_all(&question).unwrap();
+    let mut answer = [0; 1500];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, question);
+}
+
+/// One after the other; ends in turn by half-close and by reset.
+fn sequential(daemon: &Watched, to: SocketAddr, n: usize) {
+    for nth in 0..n {
+        let mut stream = daemon.tunnel(nth, to);
+        ask(&mut stream);
+        if nth % 4 < 2 {
+            stream.shutdown(Shutdown::Write).unwrap();
+            // the server's reset, or its end of stream
+            let _ = stream.read(&mut [0]);
+        }
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+}
+
+/// All at once.
+fn concurrent(daemon: &Watched, to: SocketAddr, n: usize) {
+    let mut streams: Vec<_> = (0..n).map(|nth| daemon.tunnel(nth, to)).collect();
+    streams.iter_mut().for_each(ask);
+    for stream in &streams {
+        SockRef::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
+    }
+}
+
+/// Less than the smallest thing that a connection could leave behind.
+const PER_CONNECTION: u64 = 64;
+/// What one round may differ by, whatever the connections did: a few pages.
+const PAGES: u64 = 64 << 10;
+
+/// How far from its first figure memory may stay: mostly 1 MB, 5 MB seen on a busy machine, the same
+/// after every round. What leaks shows in each round as well.
+const SLACK: u64 = 8 << 20;
+
+fn nothing_grows(kind: &str, n: usize, round: impl Fn(&Watched)) {
+    // this process needs both ends of all of them, and the daemon inherits the limit
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let all = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
+    let daemon = Watched(daemon("[access]\nallow_destinations = [\"127.0.0.0/8\"]\n"));
+    let begun = daemon.held();
+    let most = PAGES + n as u64 * PER_CONNECTION;
+    let mut anonymous: Vec<u64> = Vec::new();
+    for _ in 0..5 {
+        round(&daemon);
+        daemon.settled(begun.descriptors);
+        let enough = anonymous.last().map_or(begun.anonymous + SLACK, |before| before + most);
+        anonymous.push(daemon.calmed(enough));
+    }
+    println!(
+        "{n} connections {kind}: at first {} descriptors and {} bytes; after each of 5 rounds as many descriptors, and bytes {anonymous:?}",
+        begun.descriptors, begun.anonymous
+    );
+    // The daemon gives memory back a second or two after a crowd has left. What stays: the threads'
+    // own buffers, and pages that something small still stands on.
+    let end = Instant::now() + LONG;
+    let mut last = daemon.held().anonymous;
+    while last > begun.anonymous + SLACK && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+        last = daemon.held().anonymous;
+    }
+    println!("and at last {last} bytes");
+    assert!(last <= begun.anonymous + SLACK, "{last} bytes, {} at first", begun.anonymous);
+    // An allocator keeps pages of the busiest moment for each of its threads, so one round may grow
+    // by chance; what leaks grows in every one.
+    let least = anonymous.windows(2).map(|two| two[1].saturating_sub(two[0])).min().unwrap();
+    assert!(least <= most, "each round of {n} connections grows by {least} bytes or more");
+}
+
+#[test]
+fn connections_one_after_the_other_leave_nothing() {
+    let n = number("EKIDEN_LEAKS_SEQUENTIAL", 4000);
+    let to = echo_server();
+    nothing_grows("one after the other", n, |daemon| sequential(daemon, to, n));
+}
+
+#[test]
+fn connections_at_once_leave_nothing() {
+    let n = number("EKIDEN_LEAKS_CONCURRENT", 1000);
+    let to = echo_server();
+    nothing_grows("at once", n, |daemon| concurrent(daemon, to, n));
+}

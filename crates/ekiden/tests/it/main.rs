@@ -1,0 +1,29 @@
+//! All integration tests of the command in one program, except those that begin with one thread (`black_hole`, `opening`).
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may fail loudly
+#![allow(dead_code)] // harnesses have more than each feature needs
+
+mod accounts;
+mod daemons;
+mod doctor;
+mod fleet;
+mod generated;
+mod held;
+mod invariants;
+#[cfg(feature = "lab")]
+mod kernel;
+mod killed;
+mod leaks;
+#[cfg(feature = "lab")]
+mod link;
+mod live;
+mod log_in;
+mod management;
+mod module_order;
+mod repository;
+mod results_pages;
+mod serve;
+mod transcripts;
+mod tunnel;
+mod tunnel_datagrams;
+mod tunnel_faults;
+mod user;

@@ -1,0 +1,179 @@
+//! `ekiden account` beside a running daemon: who is added comes in, who is disabled goes, what was used is written
+//! down, also when the daemon is killed.
+
+use crate::accounts::{ANNA, Accounts};
+use ekiden_testkit::wait_for;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+/// So many connections, so many bytes to the byte, and then an end, which outlives the daemon.
+#[test]
+fn enforces_the_limits_of_an_account() {
+    let (accounts, server) = (Accounts::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                // when it is asked to; who is cut takes no more
+                let _ended =
+                    stream.read_exact(&mut [0]).and_then(|()| stream.write_all(&[7; 300_000]));
+            });
+        }
+    });
+    let limits = ["--connections", "1", "--quota", "100000 B/month", "--on-quota-exceeded", "cut"];
+    let added = [&["add", "home", "--user", "anna", "--password-stdin"], &limits[..]].concat();
+    accounts.account(&added, "right password\n");
+    let mut daemon = accounts.serve();
+    let (answer, mut one) = daemon.connect(to, ANNA);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let (second, mut rest) = daemon.connect(to, ANNA);
+    let mut body = String::new();
+    let _ = rest.read_to_string(&mut body);
+    assert!(second.starts_with("HTTP/1.1 429 "), "{second}{body}");
+    one.write_all(b"!").unwrap();
+    assert_eq!(until_cut(&mut one), 99_999, "and the one that asked");
+    drop(one);
+    wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(",99999,1"));
+    daemon.kill();
+    let daemon = accounts.serve();
+    let (spent, _) = daemon.connect(to, ANNA);
+    assert!(spent.starts_with("HTTP/1.1 403 "), "{spent}");
+    // another quota goes on from what was counted, by the same count
+    accounts.account(&["set", "home", "--quota", "250000 B/month"], "");
+    let mut again = None;
+    wait_for("the larger quota", || {
+        let (answer, stream) = daemon.connect(to, ANNA);
+        again = answer.starts_with("HTTP/1.1 200 ").then_some(stream);
+        again.is_some()
+    });
+    let mut again = again.unwrap();
+    again.write_all(b"!").unwrap();
+    assert_eq!(until_cut(&mut again), 149_999, "and the one that asked");
+    wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(",249998,2"));
+}
+
+/// Bytes that come before the end, of whatever kind it is.
+fn until_cut(stream: &mut TcpStream) -> usize {
+    let (mut came, mut piece) = (0, [0; 8_192]);
+    while let Ok(length @ 1..) = stream.read(&mut piece) {
+        came += length;
+    }
+    came
+}
+
+#[test]
+fn admits_added_accounts_and_cuts_disabled_ones() {
+    let (accounts, server) = (Accounts::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    let daemon = accounts.serve();
+    assert!(daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 407 "));
+    let added = ["add", "tanaka", "--user", "anna", "--password-stdin"];
+    assert_eq!(
+        accounts.account(&added, "right password\n"),
+        "added account \"tanaka\", #1; a running daemon admits it within a second\n"
+    );
+    wait_for("the new account", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 200 "));
+    assert!(daemon.connect(to, "").0.starts_with("HTTP/1.1 407 "));
+
+    let (_, mut tunnel) = daemon.connect(to, ANNA);
+    accounts.account(&["set", "tanaka", "--disable"], "");
+    let mut rest = Vec::new();
+    let ended = tunnel.read_to_end(&mut rest).unwrap_err();
+    assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
+    let (answer, _) = daemon.connect(to, ANNA);
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    accounts.account(&["set", "tanaka", "--enable", "--deny", "127.0.0.0/8"], "");
+    wait_for("the list", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 403 "));
+    accounts.account(&["remove", "tanaka"], "");
+    wait_for("the removal", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 407 "));
+}
+
+#[test]
+fn usage_survives_a_killed_daemon() {
+    let (accounts, server) = (Accounts::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    accounts.account(&["add", "sato", "--address", "127.0.0.0/8"], "");
+    for life in 1..=2_u64 {
+        let mut daemon = accounts.serve();
+        let (_, mut client) = daemon.connect(to, "");
+        let (mut far, _) = server.accept().unwrap();
+        client.write_all(&[7; 1000]).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        far.write_all(&[7; 3000]).unwrap();
+        client.read_exact(&mut [0; 3000]).unwrap();
+        // into the journal, and the connection is still open
+        std::thread::sleep(Duration::from_millis(1_500));
+        daemon.kill();
+        drop(daemon);
+        let daemon = accounts.serve();
+        wait_for("settling", || {
+            let json = accounts.account(&["usage", "sato", "--json"], "");
+            let used: serde_json::Value = serde_json::from_str(&json).unwrap();
+            used["usage"][0]["down"] == 3000 * life && used["usage"][0]["up"] == 1000 * life
+        });
+        drop(daemon);
+    }
+    let csv = accounts.account(&["usage", "--csv"], "");
+    let lines: Vec<_> = csv.lines().collect();
+    assert_eq!(lines[0], "account,name,begun,down,up");
+    assert!(
+        lines[1].starts_with("1,sato,20") && lines[1].ends_with("T00:00:00Z,6000,2000"),
+        "{csv}"
+    );
+    accounts.account(&["remove", "sato"], "");
+    assert!(accounts.account(&["usage"], "").contains("#1 (removed)"));
+}
+
+#[test]
+fn shows_accounts_and_explains_errors() {
+    let accounts = Accounts::new();
+    assert!(accounts.account(&["list"], "").contains("ekiden account add"));
+    accounts.account(
+        &[
+            "add",
+            "sato",
+            "--address",
+            "100.64.7.0/24",
+            "--down",
+            "5 Mbit/s",
+            "--quota",
+            "20 GB/month",
+        ],
+        "",
+    );
+    let shown = accounts.account(&["show", "sato"], "");
+    for part in
+        ["address 100.64.7.0/24", "5 Mbit/s", "20 GB/month, then 256 kbit/s", "never", "always"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let listed = accounts.account(&["list"], "");
+    assert!(listed.lines().nth(1).unwrap().starts_with("sato "), "{listed}");
+    for (args, input, why) in [
+        (&["add", "sato", "--address", "100.64.8.0/24"][..], "", "account \"sato\" exists already"),
+        (
+            &["add", "ito", "--address", "100.64.7.0/24"],
+            "",
+            "the prefix \"100.64.7.0/24\" already belongs to a device",
+        ),
+        (&["add", "ito"], "", "needs a device"),
+        (&["add", "a b", "--peer", "x"], "", "invalid name"),
+        (&["add", "ito", "--user", "u", "--password-stdin"], "short\n", "8 to 255 bytes"),
+        (&["add", "ito", "--user", "a:b", "--password-stdin"], "long enough\n", "no colon"),
+        (&["set", "sato", "--forget", "tv"], "", "no device \"tv\""),
+        (&["set", "sato", "--zone", "Atlantis"], "", "Asia/Tokyo"),
+        (&["show", "ito"], "", "no account \"ito\""),
+        (&["remove", "ito"], "", "no account \"ito\""),
+        (&["usage", "ito"], "", "no account \"ito\""),
+    ] {
+        let said = accounts.account_fails(args, input);
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    // an account that is refused is not half there
+    assert!(!accounts.account(&["list"], "").contains("ito"));
+    accounts
+        .configure("[accounts]\ndatabase = \"postgres://nobody@localhost/x?host=/nonexistent\"\n");
+    assert!(accounts.account_fails(&["list"], "").contains("the database failed"));
+}

@@ -1,0 +1,354 @@
+//! `ekiden lab`: list, run, record, report. Text goes to standard output, progress to standard error.
+
+mod medians;
+pub mod record;
+
+use crate::engine::Engine;
+use crate::evaluation::{Evaluation, Short};
+use crate::plan::{self, Choice, Plan};
+use crate::report::{self, Written};
+use crate::runner::progress::{Screen, words};
+use crate::runner::{Batch, Done, Options};
+use crate::study::Study;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What `ekiden lab run` was asked.
+#[derive(Debug, Clone, Default)]
+pub struct Run {
+    /// A plan's name or file.
+    pub experiment: String,
+    /// Which engine; `None`: the plan's first.
+    pub engine: Option<String>,
+    /// Which cells.
+    pub choice: Choice,
+    /// All randomness follows from it.
+    pub seed: u64,
+    /// How many runs beside each other; `None`: as many as the engine bears.
+    pub jobs: Option<usize>,
+    /// Rows of another version of program or plan are kept.
+    pub keep: bool,
+    /// Results go to `OUT/NAME/ENGINE/`; `None`: `results/NAME/ENGINE/`.
+    pub out: Option<PathBuf>,
+    /// One JSON document instead of text.
+    pub json: bool,
+    /// The version that the measured program reports.
+    pub version: String,
+    /// As it was typed.
+    pub command: String,
+}
+
+/// What is to be printed, and whether all that is asserted holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// Nothing asserted fails, and nothing that was to be run is left.
+    pub fine: bool,
+}
+
+/// Makes an engine of this name for a study; several are asked for to run beside each other.
+pub type Engines<'a> =
+    dyn Fn(&str, &'static dyn Study) -> Result<Box<dyn Engine + Send>, String> + 'a;
+
+/// `ekiden lab list`. Errors: an embedded plan has a mistake.
+pub fn list(as_json: bool) -> Result<Answer, String> {
+    let plans = plan::all().map_err(|error| error.to_string())?;
+    let count = |plan: &Plan, quick| {
+        let cells = plan.cells(&Choice { quick, ..Choice::default() });
+        (cells.len(), cells.iter().map(|(_, n)| *n as usize).sum::<usize>())
+    };
+    if as_json {
+        let one = |plan: &Plan| {
+            let ((cells, runs), (quick_cells, quick_runs)) =
+                (count(plan, false), count(plan, true));
+            let parts: Vec<Value> =
+                plan.parts.iter().map(|p| json!({ "name": p.name, "title": p.title })).collect();
+            json!({
+                "name": plan.name, "title": plan.title, "source": plan.source,
+                "engines": plan.engines, "parts": parts, "cells": cells, "runs": runs,
+                "quick_cells": quick_cells, "quick_runs": quick_runs,
+            })
+        };
+        let document = json!({ "experiments": plans.iter().map(one).collect::<Vec<_>>() });
+        return Ok(Answer { text: format!("{document:#}\n"), fine: true });
+    }
+    let mut text = String::new();
+    for plan in &plans {
+        let ((cells, runs), (_, quick)) = (count(plan, false), count(plan, true));
+        text += &format!(
+            "{}  {}\n    engines: {}; {cells} cells, {runs} runs, {quick} with --quick\n",
+            plan.name,
+            plan.title,
+            plan.engines.join(", ")
+        );
+        for part in &plan.parts {
+            text += &format!("    {:<10} {}\n", part.name, part.title);
+        }
+    }
+    text += "\nekiden lab run NAME --quick is the shortest way to a report.\n";
+    Ok(Answer { text, fine: true })
+}
+
+/// `ekiden lab run NAME`.
+pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<Answer, String> {
+    let plan = plan::find(&asked.experiment).map_err(|error| error.to_string())?;
+    let engine = engine_of(&plan, asked.engine.as_deref())?;
+    check_choice(&plan, &asked.choice)?;
+    let first = engines(&engine, plan.study)?;
+    let most = first.most_jobs();
+    let jobs = asked.jobs.unwrap_or(most).max(1);
+    if jobs > most {
+        return Err(format!(
+            "--jobs {jobs}: engine `{engine}` measures real time and can run only {most} at once without \
+             disturbing them"
+        ));
+    }
+    let base = asked.out.clone().unwrap_or_else(|| PathBuf::from("results"));
+    let folder = base.join(&plan.name).join(&engine);
+    let options = Options {
+        choice: asked.choice.clone(),
+        seed: asked.seed,
+        folder: folder.clone(),
+        version: asked.version.clone(),
+        keep: asked.keep,
+        command: asked.command.clone(),
+        stop,
+    };
+    let batch = Batch::open(&plan, options, first.as_ref()).map_err(|error| error.to_string())?;
+    let mut made = vec![first];
+    for _ in 1..jobs {
+        made.push(engines(&engine, plan.study)?);
+    }
+    let reasons: BTreeSet<&String> = batch.lacks.values().collect();
+    for why in reasons {
+        let count = batch.lacks.values().filter(|other| *other == why).count();
+        eprintln!("ekiden lab: {count} cells skipped: {why}");
+    }
+    if let Some(why) = &batch.differs {
+        eprintln!("ekiden lab: {why}");
+    }
+    if batch.kept() > 0 {
+        eprintln!(
+            "ekiden lab: {} runs are kept from before, {} are left",
+            batch.kept(),
+            batch.left()
+        );
+    }
+    let done = batch.run(&mut made, &Screen::default()).map_err(|error| error.to_string())?;
+    drop(made);
+    let written = report::write(&plan, &folder).map_err(|error| error.to_string())?;
+    Ok(answer(&plan, &written, Some(&done), asked.json))
+}
+
+/// `ekiden lab report DIR`: rewrites all from the rows in `folder`, or in its sub-folders of several engines.
+pub fn report(folder: &Path, plan: Option<&str>, as_json: bool) -> Result<Answer, String> {
+    let kept = crate::runner::journal::read(folder).map_err(|error| error.to_string())?;
+    let Some(kept) = kept else {
+        let engines = report::engines_in(folder);
+        if let Some(first) = engines.first() {
+            return together(folder, plan, first, &engines, as_json);
+        }
+        return Err(format!(
+            "there are no rows in {}; `ekiden lab run NAME` writes them to results/NAME/ENGINE",
+            folder.display()
+        ));
+    };
+    let plan = plan::find(plan.unwrap_or(&kept.identity.experiment))
+        .map_err(|e| format!("{e}; give the plan of these rows with --plan FILE"))?;
+    let mut plans = kept.earlier.iter().map(|(identity, _)| identity).chain([&kept.identity]);
+    if plans.any(|identity| identity.plan != plan.hash) {
+        eprintln!(
+            "ekiden lab: the plan has changed since; rows of cells it no longer has are left out"
+        );
+    }
+    let written = report::write(&plan, folder).map_err(|error| error.to_string())?;
+    Ok(answer(&plan, &written, None, as_json))
+}
+
+fn together(
+    folder: &Path,
+    plan: Option<&str>,
+    first: &str,
+    engines: &[String],
+    as_json: bool,
+) -> Result<Answer, String> {
+    let kept = crate::runner::journal::read(&folder.join(first));
+    let kept = kept.map_err(|error| error.to_string())?;
+    let named = kept.map(|kept| kept.identity.experiment).unwrap_or_default();
+    let plan = plan::find(plan.unwrap_or(&named))
+        .map_err(|e| format!("{e}; give the plan of these rows with --plan FILE"))?;
+    let written = report::write_together(&plan, folder, engines);
+    let written = written.map_err(|error| error.to_string())?;
+    let fine = written.iter().all(|written| written.evaluation.holds());
+    if as_json {
+        let summaries: Vec<_> = written.iter().map(|written| &written.summary).collect();
+        return Ok(Answer { text: format!("{:#}\n", json!({ "engines": summaries })), fine });
+    }
+    let names = engines.iter().map(String::as_str);
+    let ran: Vec<_> = names.zip(written.iter().map(|w| &w.evaluation)).collect();
+    let page = folder.join("report.html");
+    let text = format!("{}\nreport: {}\n", report::together::text(&plan, &ran), page.display());
+    Ok(Answer { text, fine })
+}
+
+/// The running program: its version and its own digest, because a version under development says little.
+/// Errors: the program's file cannot be read.
+pub fn version(message: &str) -> std::io::Result<String> {
+    let mut hash = Sha256::new();
+    std::io::copy(&mut std::fs::File::open(std::env::current_exe()?)?, &mut hash)?;
+    let digest: String = hash.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{message} ({digest})"))
+}
+
+fn engine_of(plan: &Plan, asked: Option<&str>) -> Result<String, String> {
+    let Some(name) = asked else {
+        let first = plan.engines.first().cloned();
+        return first.ok_or_else(|| format!("plan `{}` names no engine", plan.name));
+    };
+    if plan.engines.iter().any(|engine| engine == name) {
+        return Ok(name.to_owned());
+    }
+    Err(format!("experiment `{}` runs on {}, not on `{name}`", plan.name, plan.engines.join(", ")))
+}
+
+/// A misspelt peer or part would silently leave everything out.
+fn check_choice(plan: &Plan, choice: &Choice) -> Result<(), String> {
+    let cells = plan.cells(&Choice::default());
+    for peer in &choice.peers {
+        let known: BTreeSet<&str> =
+            cells.iter().filter_map(|(cell, _)| cell.text(plan::PEER).ok()).collect();
+        if !known.contains(peer.as_str()) {
+            let known: Vec<&str> = known.into_iter().filter(|name| *name != "none").collect();
+            let there = if known.is_empty() { "no relays".to_owned() } else { known.join(", ") };
+            return Err(format!("--peers {peer}: experiment `{}` has {there}", plan.name));
+        }
+    }
+    for part in &choice.only {
+        if plan.part(part).is_none() {
+            let names: Vec<&str> = plan.parts.iter().map(|part| part.name.as_str()).collect();
+            return Err(format!(
+                "--only {part}: the parts of `{}` are {}",
+                plan.name,
+                names.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) -> Answer {
+    let left = done.map_or(0, |done| done.left);
+    let given_up = done.map_or(0, |done| done.given_up);
+    let fine = written.evaluation.holds() && left == 0 && given_up == 0;
+    if as_json {
+        let text = serde_json::to_string_pretty(&written.summary).unwrap_or_default() + "\n";
+        return Answer { text, fine };
+    }
+    let mut text = if plan.published.is_empty() {
+        medians::medians(plan, &written.evaluation)
+    } else {
+        published(&written.evaluation)
+    };
+    text += &claims(&written.evaluation);
+    text.extend(written.evaluation.tables.iter().map(|table| table.text()));
+    for unknown in &written.evaluation.unknown {
+        text += &format!("\nUNKNOWN FIGURE: {unknown}\n");
+    }
+    let seconds = words(written.summary.seconds);
+    text += &format!("\n{} cells, all runs together {seconds}.\n", written.evaluation.cells.len());
+    let notes = [
+        (left, "runs are left; the same command resumes them"),
+        (given_up, "runs failed in every attempt; the report has the reasons"),
+        (done.map_or(0, |done| done.tainted), "runs are marked tainted: their links were late"),
+        (written.evaluation.missing, "cells of the plan were not run"),
+        (written.unreadable, "rows could not be parsed"),
+    ];
+    for (count, what) in notes.iter().filter(|(count, _)| *count > 0) {
+        text += &format!("{count} {what}.\n");
+    }
+    text += &format!("report: {}\n", written.page.display());
+    Answer { text, fine }
+}
+
+const NOT_ASKED: &str = "not asked of this engine";
+
+fn published(evaluation: &Evaluation) -> String {
+    let mut lines = vec![["", "published", "measured", "unit", ""].map(str::to_owned)];
+    for judged in &evaluation.rows {
+        let verdict = match (judged.holds, judged.measured) {
+            (Some(true), _) => "holds",
+            (Some(false), _) => "DOES NOT HOLD",
+            (None, Some(_)) if !judged.is_asked => NOT_ASKED,
+            (None, Some(_)) if judged.is_too_few => "reported: too few runs",
+            (None, Some(_)) => "reported",
+            (None, None) => "not measured",
+        };
+        let figure = |value: Option<f64>| value.map_or("–".to_owned(), |v| Short(v).to_string());
+        lines.push([
+            judged.row.name.clone(),
+            judged.row.published.map_or("–".to_owned(), crate::chart::scale::label),
+            figure(judged.measured),
+            judged.row.unit.clone(),
+            verdict.to_owned(),
+        ]);
+    }
+    let wide = |n: usize| lines.iter().map(|line| line[n].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..5).map(wide).collect();
+    let mut text = String::new();
+    for [name, published, measured, unit, verdict] in &lines {
+        let line = format!(
+            "{name:<0$}  {published:>1$}  {measured:>2$}  {unit:<3$}  {verdict}",
+            widths[0], widths[1], widths[2], widths[3]
+        );
+        text += &format!("{}\n", line.trim_end());
+    }
+    text
+}
+
+/// What else was expected, and whether it holds.
+fn claims(evaluation: &Evaluation) -> String {
+    let mut text = String::new();
+    for decided in &evaluation.claims {
+        let verdict = match decided.holds {
+            Some(true) => "holds",
+            Some(false) => "DOES NOT HOLD",
+            None if !decided.is_asked => NOT_ASKED,
+            None if !decided.asserted => "reported",
+            None => "open",
+        };
+        text += &format!("\n{verdict}: {}\n  {}\n", decided.claim.text, decided.evidence);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::evaluation::{evaluate, tests};
+
+    #[test]
+    fn the_answer_fits_a_terminal() {
+        let evaluation = evaluate(&tests::plan(), &tests::kept(tests::rows()));
+        insta::assert_snapshot!(published(&evaluation) + &claims(&evaluation));
+    }
+
+    #[test]
+    fn does_not_judge_claims_of_another_engine() {
+        let text = include_str!("../runner/sample.toml");
+        let both = text.replace("[\"made-up\"]", "[\"made-up\", \"other\"]");
+        let row = "low = 200\nhigh = 400\n";
+        let claim = "text = \"ekiden is at least as fast as the faster of squid and dante\"\n";
+        let of_other = |part: &str| format!("{part}asserted = [\"other\"]\n");
+        let both = both.replace(row, &of_other(row)).replace(claim, &of_other(claim));
+        let plan = plan::parse("sample.toml", &both).unwrap();
+        let evaluation = evaluate(&plan, &tests::kept(tests::rows()));
+        assert!(published(&evaluation).contains("not asked of this engine"));
+        assert!(claims(&evaluation).starts_with("\nnot asked of this engine: ekiden"));
+        assert!(evaluation.holds());
+    }
+}

@@ -1,0 +1,9 @@
+//! This machine: clock, kernel and settings, what is in use, signals.
+
+pub mod clock;
+pub mod facts;
+pub mod memory;
+pub mod signals;
+pub mod sync;
+pub mod sysctl;
+pub mod usage;

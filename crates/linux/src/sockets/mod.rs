@@ -1,0 +1,14 @@
+//! One socket: its options with their refusals, buffers, datagrams, `splice`, TCP_INFO.
+
+pub mod apply;
+pub mod buffers;
+pub mod datagram;
+pub mod key;
+pub mod options;
+pub mod outcome;
+pub mod read_back;
+pub(crate) mod refusal;
+pub mod socket;
+pub(crate) mod sockopt;
+pub mod splice;
+pub mod tcp_info;

@@ -1,0 +1,212 @@
+//! Which address to try when: RFC 8305, "Happy Eyeballs Version 2".
+//!
+//! ```text
+//! on_addresses(family, …)   once per family asked, also when its answer is empty or failed
+//! next(now)                 Some(address): start an attempt to it; ask again until None
+//! deadline()                ask next() again then; no on_deadline, because several may be due
+//! on_failed(now)            an attempt failed; the next one need not wait
+//! is_exhausted()            nothing is left to try and nothing to wait for
+//! ```
+//! The driver stops at the first attempt that succeeds and drops the others.
+
+use crate::units::{Span, Time};
+use alloc::collections::VecDeque;
+use core::net::IpAddr;
+
+/// The delays, and which family goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Between two attempts (RFC 8305 §5: 250 ms recommended, 100 ms … 2 s).
+    pub attempt_delay: Span,
+    /// How long the second family's answer waits for the first's (RFC 8305 §3: 50 ms).
+    pub resolution_delay: Span,
+    /// Whether IPv6 goes first (RFC 8305 §4).
+    pub ipv6_first: bool,
+}
+
+/// Addresses of one family that are tried: of a name with thousands one request would try them all.
+pub const MOST_ADDRESSES: usize = 32;
+
+/// One race.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HappyEyeballs {
+    config: Config,
+    /// Addresses not yet tried: of the family that goes first, and of the other.
+    left: [VecDeque<IpAddr>; 2],
+    answered: [bool; 2],
+    /// Which of the two is tried next.
+    turn: usize,
+    /// No attempt starts before.
+    not_before: Time,
+    started: u32,
+}
+
+impl HappyEyeballs {
+    /// A race in which nothing is resolved yet.
+    pub const fn new(config: Config) -> Self {
+        Self {
+            config,
+            left: [VecDeque::new(), VecDeque::new()],
+            answered: [false, false],
+            turn: 0,
+            not_before: Time::NEVER,
+            started: 0,
+        }
+    }
+
+    /// One family's answer in the resolver's order; empty ends the wait for it, of a long one the
+    /// first [`MOST_ADDRESSES`] count.
+    pub fn on_addresses(
+        &mut self,
+        now: Time,
+        ipv6: bool,
+        addresses: impl IntoIterator<Item = IpAddr>,
+    ) {
+        let family = usize::from(ipv6 != self.config.ipv6_first);
+        self.left[family].extend(addresses.into_iter().take(MOST_ADDRESSES));
+        self.answered[family] = true;
+        if self.started > 0 {
+            return;
+        }
+        // the preferred family's addresses start at once; the other's wait a little for them
+        let start = if self.answered[0] && (!self.left[0].is_empty() || self.answered[1]) {
+            now
+        } else if !self.left[1].is_empty() {
+            if self.answered[0] { now } else { now + self.config.resolution_delay }
+        } else {
+            return;
+        };
+        self.not_before = self.not_before.min(start);
+    }
+
+    /// An attempt failed: the next may start immediately.
+    pub fn on_failed(&mut self, now: Time) {
+        self.not_before = self.not_before.min(now);
+    }
+
+    /// The next address to try, when it is time. Families alternate (RFC 8305 §4, one address each).
+    pub fn next(&mut self, now: Time) -> Option<IpAddr> {
+        if now < self.not_before {
+            return None;
+        }
+        let turn = if self.left[self.turn].is_empty() { 1 - self.turn } else { self.turn };
+        let address = self.left[turn].pop_front()?;
+        self.turn = 1 - turn;
+        self.started += 1;
+        self.not_before = now + self.config.attempt_delay;
+        Some(address)
+    }
+
+    /// When to call [`HappyEyeballs::next`] again; [`Time::NEVER`] while only an event can bring
+    /// news.
+    pub fn deadline(&self) -> Time {
+        if self.left.iter().all(VecDeque::is_empty) { Time::NEVER } else { self.not_before }
+    }
+
+    /// Whether every address was given out and both families have answered.
+    pub fn is_exhausted(&self) -> bool {
+        self.left.iter().all(VecDeque::is_empty) && self.answered == [true, true]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+
+    const CONFIG: Config =
+        Config { attempt_delay: ms(250), resolution_delay: ms(50), ipv6_first: true };
+
+    fn v6(n: u16) -> IpAddr {
+        core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n).into()
+    }
+
+    fn v4(n: u8) -> IpAddr {
+        [192, 0, 2, n].into()
+    }
+
+    /// Runs the race with attempts that never answer, and lists what started when.
+    fn starts(race: &mut HappyEyeballs, mut now: Time) -> Vec<(u64, IpAddr)> {
+        let mut list = Vec::new();
+        while now != Time::NEVER {
+            while let Some(address) = race.next(now) {
+                list.push((now.as_nanos() / 1_000_000, address));
+            }
+            now = race.deadline();
+        }
+        list
+    }
+
+    #[test]
+    fn tries_at_most_32_addresses_of_a_family() {
+        let mut race = HappyEyeballs::new(CONFIG);
+        race.on_addresses(at(0), true, []);
+        race.on_addresses(at(0), false, (0..=u8::MAX).map(v4));
+        assert_eq!(starts(&mut race, at(0)).len(), MOST_ADDRESSES);
+        assert!(race.is_exhausted());
+    }
+
+    #[test]
+    fn families_alternate_a_quarter_second_apart() {
+        let mut race = HappyEyeballs::new(CONFIG);
+        race.on_addresses(at(0), false, [v4(1), v4(2)]);
+        race.on_addresses(at(10), true, [v6(1), v6(2), v6(3)]);
+        let expected = [(10, v6(1)), (260, v4(1)), (510, v6(2)), (760, v4(2)), (1010, v6(3))];
+        assert_eq!(starts(&mut race, at(10)), expected);
+        assert!(race.is_exhausted());
+    }
+
+    #[test]
+    fn ipv4_waits_50_ms_for_a_slow_ipv6_answer() {
+        let mut race = HappyEyeballs::new(CONFIG);
+        race.on_addresses(at(5), false, [v4(1)]);
+        assert_eq!((race.next(at(54)), race.deadline()), (None, at(55)));
+        assert_eq!(race.next(at(55)), Some(v4(1)));
+        race.on_addresses(at(60), true, [v6(1)]);
+        assert_eq!(race.deadline(), at(305));
+        assert_eq!(race.next(at(305)), Some(v6(1)));
+    }
+
+    #[test]
+    fn empty_ipv6_answer_ends_the_wait() {
+        let mut race = HappyEyeballs::new(CONFIG);
+        race.on_addresses(at(5), false, [v4(1)]);
+        race.on_addresses(at(20), true, []);
+        assert_eq!(race.next(at(20)), Some(v4(1)));
+    }
+
+    #[test]
+    fn starts_the_next_attempt_after_a_failure() {
+        let mut race = HappyEyeballs::new(CONFIG);
+        race.on_addresses(at(0), true, [v6(1)]);
+        race.on_addresses(at(0), false, [v4(1)]);
+        assert_eq!(race.next(at(0)), Some(v6(1)));
+        race.on_failed(at(3));
+        assert_eq!(race.next(at(3)), Some(v4(1)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_address_is_tried_once_in_any_order(
+            a in 0_u16..5, b in 0_u8..5, first: bool, ipv6_first: bool, gap in 0_u64..400,
+        ) {
+            let mut race = HappyEyeballs::new(Config { ipv6_first, ..CONFIG });
+            let mut seen = Vec::new();
+            for (step, ipv6) in [first, !first].into_iter().enumerate() {
+                let now = at(gap * step as u64);
+                if ipv6 {
+                    race.on_addresses(now, true, (0..a).map(v6));
+                } else {
+                    race.on_addresses(now, false, (0..b).map(v4));
+                }
+                seen.extend(race.next(now));
+            }
+            seen.extend(starts(&mut race, at(gap)).into_iter().map(|(_, address)| address));
+            seen.sort();
+            let mut all: Vec<_> = (0..a).map(v6).chain((0..b).map(v4)).collect();
+            all.sort();
+            proptest::prop_assert_eq!(seen, all);
+            proptest::prop_assert!(race.is_exhausted());
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Scheduling of a shared rate: interactive before bulk, accounts in turn by weight, the flows of
+//! an account in turn, and a guaranteed share for bulk.
+//!
+//! ```text
+//! join(weight), open(account, lane)    accounts and flows; keep the handles
+//! on_waiting(flow, bytes)              more of its bytes wait with the driver
+//! next(room)                           the next flow, and how many bytes; they count as sent
+//! set_lane, set_weight, close, leave
+//! ```
+//! Call it at each slot of a pacer with the room of one packet; it answers in constant time.
+//!
+//! **Accounts** take turns by deficit round robin (Shreedhar and Varghese 1995) in its surplus
+//! form: one that sent more than its quantum pays that back later. So each gets its weight's
+//! share, to within a quantum and a packet. An idle account earns neither debt nor credit.
+//!
+//! **Flows** of an account take turns, a packet each. One that had nothing waiting goes once before
+//! each that had, so that an answer of one packet does not wait for redraws (FQ-CoDel's new flows,
+//! RFC 8290 §3.1).
+//!
+//! **Lanes.** Interactive flows go first, also across accounts. Waiting bulk earns its minimum
+//! share of all that leaves, and is paid once that is a packet's worth.
+
+#[cfg(test)]
+mod laws;
+
+use crate::slab::{Handle, List, Slab};
+use crate::units::{Bytes, Share};
+
+/// Which of the two goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub enum Lane {
+    /// First.
+    Interactive,
+    /// What is left, and its floor.
+    Bulk,
+}
+
+const WHOLE: u64 = Share::ALL.as_parts_per_billion();
+
+/// The configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes of a turn at weight 1; at least the largest room, or a turn takes several rounds.
+    pub quantum: Bytes,
+    /// Bulk's share of what leaves while some of it waits; 10 % by default.
+    pub floor: Share,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let floor = Share::from_percent(10).unwrap_or(Share::NONE);
+        Self { quantum: Bytes::new(1_500), floor }
+    }
+}
+
+/// An account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Account(Handle);
+
+/// A flow of an account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Flow(Handle);
+
+/// Whose bytes go now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn {
+    /// Whose.
+    pub flow: Flow,
+    /// How many, at least 1.
+    pub bytes: Bytes,
+    /// In which lane it stood.
+    pub lane: Lane,
+}
+
+/// Bytes waiting and sent; interactive, bulk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Snapshot {
+    /// Waiting now.
+    pub waiting: [u64; 2],
+    /// Gone.
+    pub sent: [u64; 2],
+    /// Accounts there are.
+    pub accounts: usize,
+    /// Flows there are.
+    pub flows: usize,
+}
+
+#[derive(Debug, Clone)]
+struct AccountState {
+    weight: u32,
+    flows: usize,
+    lanes: [Waiting; 2],
+}
+
+/// An account's flows that have something waiting in a lane.
+#[derive(Debug, Clone)]
+struct Waiting {
+    /// Those that had nothing: before the others, for one turn.
+    fresh: List,
+    others: List,
+    /// Turns of the others.
+    turns: u64,
+    credit: i64,
+}
+
+impl Waiting {
+    const fn new() -> Self {
+        Self { fresh: List::new(0), others: List::new(0), turns: 0, credit: 0 }
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.fresh.is_empty() && self.others.is_empty()
+    }
+
+    const fn list(&mut self, fresh: bool) -> &mut List {
+        if fresh { &mut self.fresh } else { &mut self.others }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct LaneQueue {
+    account: Handle,
+    lane: Lane,
+    waiting: u64,
+    /// Which of the two lists it stands in.
+    fresh: bool,
+    /// At which of the others' turns it last went before them.
+    preferred: Option<u64>,
+}
+
+/// Flows of accounts, and the turn.
+#[derive(Debug, Clone)]
+pub struct Scheduler {
+    config: Config,
+    accounts: Slab<AccountState, 2>,
+    flows: Slab<LaneQueue, 1>,
+    /// By lane: accounts with something waiting there, in turn.
+    turns: [List; 2],
+    /// Bulk's credit, in bytes × 10⁹.
+    owed: u128,
+    waiting: [u64; 2],
+    sent: [u64; 2],
+}
+
+impl Scheduler {
+    /// Nobody yet.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            accounts: Slab::with_capacity(0),
+            flows: Slab::with_capacity(0),
+            turns: [List::new(0), List::new(1)],
+            owed: 0,
+            waiting: [0; 2],
+            sent: [0; 2],
+        }
+    }
+
+    /// An account comes; a weight of 0 counts as 1.
+    pub fn join(&mut self, weight: u32) -> Account {
+        let lanes = [Waiting::new(), Waiting::new()];
+        Account(self.accounts.insert(AccountState { weight: weight.max(1), flows: 0, lanes }))
+    }
+
+    /// Another weight, from its next turn on.
+    pub fn set_weight(&mut self, account: Account, weight: u32) {
+        if let Some(member) = self.accounts.get_mut(account.0) {
+            member.weight = weight.max(1);
+        }
+    }
+
+    /// An account goes. `false` when it still has flows, which then stay as they are.
+    pub fn leave(&mut self, account: Account) -> bool {
+        let empty = self.accounts.get(account.0).is_some_and(|member| member.flows == 0);
+        empty && self.accounts.remove(account.0).is_some()
+    }
+
+    /// A flow with nothing waiting; `None` when there is no such account.
+    pub fn open(&mut self, account: Account, lane: Lane) -> Option<Flow> {
+        self.accounts.get_mut(account.0)?.flows += 1;
+        Some(Flow(self.flows.insert(LaneQueue {
+            account: account.0,
+            lane,
+            waiting: 0,
+            fresh: false,
+            preferred: None,
+        })))
+    }
+
+    /// Removes a flow with its waiting bytes.
+    pub fn close(&mut self, flow: Flow) {
+        self.take_out(flow.0);
+        if let Some(queue) = self.flows.remove(flow.0)
+            && let Some(member) = self.accounts.get_mut(queue.account)
+        {
+            member.flows -= 1;
+        }
+    }
+
+    /// So many bytes more of a flow wait.
+    pub fn on_waiting(&mut self, flow: Flow, bytes: Bytes) {
+        let Some(queue) = self.flows.get_mut(flow.0) else { return };
+        let before = queue.waiting;
+        queue.waiting = before.saturating_add(bytes.as_u64());
+        let (more, lane) = (queue.waiting - before, queue.lane as usize);
+        self.waiting[lane] = self.waiting[lane].saturating_add(more);
+        if before == 0 && more > 0 {
+            self.put_in(flow.0);
+        }
+    }
+
+    /// A flow turned out to be of the other kind: all that waits of it goes over, to the end of the turn.
+    pub fn set_lane(&mut self, flow: Flow, lane: Lane) {
+        let Some(queue) = self.flows.get(flow.0).filter(|queue| queue.lane != lane) else { return };
+        let waiting = queue.waiting;
+        self.take_out(flow.0);
+        if let Some(queue) = self.flows.get_mut(flow.0) {
+            queue.lane = lane;
+            queue.waiting = 0;
+        }
+        self.on_waiting(flow, Bytes::new(waiting));
+    }
+
+    /// Whose bytes to send now, at most `room` of them; `None` when nothing waits, or there is no room.
+    pub fn next(&mut self, room: Bytes) -> Option<Turn> {
+        let room = room.as_u64();
+        let [interactive, bulk] = self.turns.map(|turns| !turns.is_empty());
+        // a share of what leaves, once it is worth a packet
+        let paid = bulk && self.owed >= u128::from(room) * u128::from(WHOLE);
+        let lane = match (interactive, bulk) {
+            _ if room == 0 => return None,
+            (false, false) => return None,
+            (true, _) if !paid => Lane::Interactive,
+            _ => Lane::Bulk,
+        };
+        let turn = self.serve(lane, room)?;
+        self.account(turn, interactive);
+        Some(turn)
+    }
+
+    /// Bytes of a flow that wait.
+    pub fn waiting(&self, flow: Flow) -> Bytes {
+        Bytes::new(self.flows.get(flow.0).map_or(0, |queue| queue.waiting))
+    }
+
+    /// A snapshot for the status.
+    pub const fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            waiting: self.waiting,
+            sent: self.sent,
+            accounts: self.accounts.len(),
+            flows: self.flows.len(),
+        }
+    }
+
+    /// The account whose turn it is, and the flow whose turn it is there.
+    fn serve(&mut self, lane: Lane, room: u64) -> Option<Turn> {
+        let nth = lane as usize;
+        let quantum = i64::try_from(self.config.quantum.as_u64().max(1)).unwrap_or(i64::MAX);
+        loop {
+            let account = self.turns[nth].head(&self.accounts)?;
+            let member = self.accounts.get_mut(account)?;
+            let weight = i64::from(member.weight);
+            let lane_of = &mut member.lanes[nth];
+            if lane_of.credit <= 0 {
+                let more = quantum.saturating_mul(weight);
+                lane_of.credit = lane_of.credit.saturating_add(more);
+                if lane_of.credit <= 0 {
+                    // in debt for more than a turn
+                    self.turns[nth].rotate(&mut self.accounts);
+                    continue;
+                }
+            }
+            let fresh = !lane_of.fresh.is_empty();
+            let handle = lane_of.list(fresh).head(&self.flows)?;
+            let queue = self.flows.get_mut(handle)?;
+            let bytes = queue.waiting.min(room);
+            queue.waiting -= bytes;
+            queue.fresh = false;
+            let empty = queue.waiting == 0;
+            lane_of.turns += u64::from(!fresh);
+            lane_of.credit = lane_of.credit.saturating_sub_unsigned(bytes);
+            let over = lane_of.credit <= 0;
+            lane_of.list(fresh).unlink(&mut self.flows, handle);
+            if !empty {
+                lane_of.others.push_back(&mut self.flows, handle);
+            }
+            if lane_of.is_empty() {
+                lane_of.credit = 0;
+                self.turns[nth].unlink(&mut self.accounts, account);
+            } else if over {
+                self.turns[nth].rotate(&mut self.accounts);
+            }
+            self.waiting[nth] -= bytes;
+            return Some(Turn { flow: Flow(handle), bytes: Bytes::new(bytes), lane });
+        }
+    }
+
+    fn account(&mut self, turn: Turn, interactive: bool) {
+        let bytes = u128::from(turn.bytes.as_u64());
+        self.sent[turn.lane as usize] =
+            self.sent[turn.lane as usize].saturating_add(turn.bytes.as_u64());
+        let floor = u128::from(self.config.floor.as_parts_per_billion());
+        if self.waiting[Lane::Bulk as usize] == 0 {
+            self.owed = 0;
+        } else {
+            // of all that leaves while both wait
+            self.owed += if interactive { bytes * floor } else { 0 };
+        }
+        if turn.lane == Lane::Bulk {
+            self.owed = self.owed.saturating_sub(bytes * u128::from(WHOLE));
+        }
+    }
+
+    /// Into its account's turns, and its account into the lane's.
+    fn put_in(&mut self, flow: Handle) {
+        let Some(queue) = self.flows.get_mut(flow) else { return };
+        let (account, nth) = (queue.account, queue.lane as usize);
+        let Some(member) = self.accounts.get_mut(account) else { return };
+        let lane_of = &mut member.lanes[nth];
+        let first = lane_of.is_empty();
+        let fresh = queue.preferred != Some(lane_of.turns);
+        queue.fresh = fresh;
+        queue.preferred = Some(lane_of.turns);
+        lane_of.list(fresh).push_back(&mut self.flows, flow);
+        if first {
+            self.turns[nth].push_back(&mut self.accounts, account);
+        }
+    }
+
+    /// Out of both, with what waits.
+    fn take_out(&mut self, flow: Handle) {
+        let Some(queue) = self.flows.get(flow).filter(|queue| queue.waiting > 0) else { return };
+        let (account, nth, fresh) = (queue.account, queue.lane as usize, queue.fresh);
+        self.waiting[nth] -= queue.waiting;
+        let Some(member) = self.accounts.get_mut(account) else { return };
+        let lane_of = &mut member.lanes[nth];
+        lane_of.list(fresh).unlink(&mut self.flows, flow);
+        if lane_of.is_empty() {
+            lane_of.credit = 0;
+            self.turns[nth].unlink(&mut self.accounts, account);
+        }
+    }
+}

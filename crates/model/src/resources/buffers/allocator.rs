@@ -1,0 +1,389 @@
+//! The buffers of all connections of a relay, out of one pool.
+
+use super::allocation::in_units;
+use super::connection::{Buffer, Connection};
+use super::demand::{DemandOrigin, Side};
+use super::grant::{Change, Grant, Step, settle};
+use super::snapshot::{Row, Snapshot};
+use super::{
+    Claim, Config, ConnectionFacts, Enough, NewConnection, Policy, Throughput, UNIT, distribute,
+};
+use crate::control::formula::Equation;
+use crate::units::{Bytes, Rate, Span, Time};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// Delay of an allocation for new connections, so that many that find the pool used up cause one.
+const HURRY: Span = Span::from_millis(10);
+
+/// The relay's own memory between the two connections, so that neither waits for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relay {
+    /// Either it stops reading while more than this is in the sending buffer,
+    pub hold_back_above: Bytes,
+    /// or it has a buffer of its own of this size: twice the larger of the two needs.
+    pub buffer: Bytes,
+}
+
+/// Divides a pool among connections; see [`super`] for the order of calls. Calls for a connection
+/// that is not open are ignored. Connections are kept by number, so nothing depends on a hash.
+#[derive(Debug, Clone)]
+pub struct Allocator<T = Equation> {
+    config: Config<T>,
+    connections: BTreeMap<u64, Connection>,
+    /// Buffers of all of them.
+    buffers: u64,
+    /// The explicit ones' sum.
+    granted: u64,
+    demand: u64,
+    short: bool,
+    /// The system's largest send buffer and receive buffer.
+    most: [u64; 2],
+    period_end: Time,
+    next: Time,
+}
+
+struct Asked {
+    id: u64,
+    side: Side,
+    claim: Claim,
+    why: DemandOrigin,
+    old: Option<u64>,
+    mss: u64,
+}
+
+impl<T: Throughput> Allocator<T> {
+    /// No connections yet. `config` is to be [checked](Config::check) before.
+    pub fn new(config: Config<T>, now: Time) -> Self {
+        let next = now + config.period;
+        Self {
+            config,
+            connections: BTreeMap::new(),
+            buffers: 0,
+            granted: 0,
+            demand: 0,
+            short: false,
+            most: [u64::MAX; 2],
+            period_end: next,
+            next,
+        }
+    }
+
+    /// The settings in force.
+    pub const fn config(&self) -> &Config<T> {
+        &self.config
+    }
+
+    /// Other settings, which apply at a tick that is due now.
+    pub fn set_config(&mut self, now: Time, config: Config<T>) {
+        self.config = config;
+        self.next = now;
+    }
+
+    /// The system's limit for buffers of this side: from the next tick on no more is requested.
+    pub fn on_limit(&mut self, side: Side, most: Bytes) {
+        self.most[side as usize] = most.as_u64().max(UNIT);
+    }
+
+    /// Adds a connection, by a number unique while open; returns its buffers until the next tick.
+    pub fn on_open(&mut self, now: Time, id: u64, open: NewConnection) -> Vec<Change> {
+        self.on_close(id);
+        let connection = Connection::new(now, open);
+        self.buffers += connection.buffers().count() as u64;
+        self.connections.insert(id, connection);
+        self.start(now, id, true)
+    }
+
+    /// It is closed.
+    pub fn on_close(&mut self, id: u64) {
+        self.on_unpair(id);
+        let Some(connection) = self.connections.remove(&id) else { return };
+        for (_, buffer) in connection.buffers() {
+            self.buffers -= 1;
+            self.granted -= buffer.grant.unwrap_or(0);
+        }
+    }
+
+    /// Pairs two connections: one sends what the other receives, until [`Allocator::on_unpair`],
+    /// another pairing, or one is idle or closed.
+    pub fn on_pair(&mut self, a: u64, b: u64) {
+        self.on_unpair(a);
+        self.on_unpair(b);
+        if a == b || !self.connections.contains_key(&a) || !self.connections.contains_key(&b) {
+            return;
+        }
+        for (one, other) in [(a, b), (b, a)] {
+            if let Some(connection) = self.connections.get_mut(&one) {
+                connection.partner = Some(other);
+                connection.from_cache = false;
+            }
+        }
+    }
+
+    /// The two belong together no longer.
+    pub fn on_unpair(&mut self, id: u64) {
+        let partner = self.connections.get_mut(&id).and_then(|one| one.partner.take());
+        let other = partner.and_then(|partner| self.connections.get_mut(&partner));
+        if let Some(other) = other {
+            other.partner = None;
+        }
+    }
+
+    /// It sends from the cache: only its own path limits it.
+    pub fn on_hit(&mut self, id: u64) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.from_cache = true;
+        }
+    }
+
+    /// It sends from elsewhere again: from its partner, if it has one.
+    pub fn on_miss(&mut self, id: u64) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.from_cache = false;
+        }
+    }
+
+    /// A look at it. What follows from it is decided at the tick.
+    pub fn on_facts(&mut self, now: Time, id: u64, facts: &ConnectionFacts) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.on_facts(now, facts);
+        }
+    }
+
+    /// The driver's own λ (algorithms/buffers A.5 (iii)); `None` to estimate it again.
+    pub fn on_known(&mut self, id: u64, side: Side, rate: Option<Rate>) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.know(side, rate);
+        }
+    }
+
+    /// Nobody uses it: its demand stays as it was, until [`Allocator::on_shrink`].
+    pub fn on_idle(&mut self, id: u64) {
+        self.on_unpair(id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.idle = true;
+        for side in Side::ALL {
+            if let Some(buffer) = connection.buffer_mut(side) {
+                buffer.halved = 0;
+            }
+        }
+    }
+
+    /// Halves an idle connection's buffers from the next tick on, down to [`Config::idle_least`];
+    /// returns whether another halving is possible.
+    pub fn on_shrink(&mut self, id: u64) -> bool {
+        let least = self.config.idle_least.as_u64();
+        let idle = self.connections.get_mut(&id).filter(|one| one.idle);
+        let Some(connection) = idle else { return false };
+        let mut again = false;
+        for side in Side::ALL {
+            let Some(buffer) = connection.buffer_mut(side) else { continue };
+            let has = buffer.demand.min(buffer.grant.unwrap_or(u64::MAX));
+            if has > least {
+                buffer.demand = (has / 2).max(least);
+                buffer.halved += 1;
+            }
+            again |= buffer.demand > least;
+        }
+        again
+    }
+
+    /// The connection is used again. Returns buffers raised to the first size now; the rest
+    /// follows.
+    pub fn on_active(&mut self, now: Time, id: u64) -> Vec<Change> {
+        let idle = self.connections.get_mut(&id).filter(|one| one.idle);
+        let Some(connection) = idle else { return Vec::new() };
+        connection.on_active(now);
+        self.start(now, id, false)
+    }
+
+    /// When [`Allocator::on_deadline`] is to be called.
+    pub const fn deadline(&self) -> Time {
+        self.next
+    }
+
+    /// The tick: new demands, and the changes to apply in this order: shrinking first, so that the
+    /// pool holds at every step.
+    pub fn on_deadline(&mut self, now: Time) -> Vec<Change> {
+        if now < self.next {
+            return Vec::new();
+        }
+        if now >= self.period_end {
+            self.period_end = now + self.config.period;
+            for connection in self.connections.values_mut() {
+                connection.on_period(&self.config.throughput);
+            }
+        }
+        self.next = self.period_end;
+        let asked = self.asked();
+        let wanted = asked.iter().fold(0_u64, |sum, one| sum.saturating_add(one.claim.wanted()));
+        self.demand = wanted;
+        let pool = self.config.pool.as_u64();
+        // a tenth less before it counts as enough again, so that it does not come and go
+        self.short = wanted > if self.short { pool - pool / 10 } else { pool };
+        let sizes = match (self.config.policy, self.config.enough) {
+            (Policy::Fixed(size), _) => Some(asked.iter().map(|_| size.as_u64()).collect()),
+            (Policy::Shared, Enough::Automatic) if !self.short => None,
+            (Policy::Shared, _) => Some(self.divide(&asked, pool)),
+        };
+        self.apply(&asked, sizes)
+    }
+
+    /// One look, with every buffer.
+    pub fn snapshot(&self) -> Snapshot {
+        let pool = self.config.pool.as_u64();
+        let buffers: Vec<Row> = self.connections.keys().flat_map(|id| self.explain(*id)).collect();
+        let queued = buffers.iter().fold(Bytes::ZERO, |sum, row| sum + row.queued);
+        Snapshot {
+            budget: self.config.pool,
+            granted: Bytes::new(self.granted),
+            demand: Bytes::new(self.demand),
+            shortage: Bytes::new(self.demand.saturating_sub(pool)),
+            queued,
+            overdrawn: Bytes::new(queued.as_u64().saturating_sub(pool)),
+            short: self.short,
+            buffers,
+        }
+    }
+
+    /// The buffers of one connection, to be printed.
+    pub fn explain(&self, id: u64) -> Vec<Row> {
+        let row = |(side, buffer): (Side, &Buffer)| Row {
+            id,
+            side,
+            demand: Bytes::new(buffer.demand),
+            grant: buffer.grant.map(Bytes::new),
+            queued: Bytes::new(buffer.queued),
+            why: buffer.why,
+        };
+        let connection = self.connections.get(&id);
+        connection.map(|one| one.buffers().map(row).collect()).unwrap_or_default()
+    }
+
+    /// Bytes of `id` to keep on their way to its partner (algorithms/buffers A.5); `None` unless
+    /// both buffers are managed.
+    pub fn relay(&self, id: u64) -> Option<Relay> {
+        let receiving = self.connections.get(&id)?;
+        let sending = self.connections.get(&receiving.partner?)?;
+        let (from, to) = (receiving.receive.as_ref()?.demand, sending.send.as_ref()?.demand);
+        Some(Relay {
+            hold_back_above: Bytes::new(to),
+            buffer: Bytes::new(from.max(to).saturating_mul(2)),
+        })
+    }
+
+    /// The size of a new connection's buffers.
+    fn initial(&self) -> u64 {
+        let equal = self.config.pool.as_u64() / self.buffers.max(1);
+        in_units(self.config.initial.as_u64().min(equal))
+    }
+
+    /// The first size of one that is new, or of one that was idle and has less.
+    fn start(&mut self, now: Time, id: u64, new: bool) -> Vec<Change> {
+        let initial = self.initial();
+        let automatic = self.config.enough == Enough::Automatic && !self.short;
+        let free = self.config.pool.as_u64().saturating_sub(self.granted);
+        let Some(connection) = self.connections.get_mut(&id) else { return Vec::new() };
+        let (mut changes, mut free, mut hurry) = (Vec::new(), free, false);
+        for side in Side::ALL {
+            let Some(buffer) = connection.buffer_mut(side) else { continue };
+            buffer.demand = buffer.demand.max(initial);
+            buffer.halved = 0;
+            let old = if new { Some(0) } else { buffer.grant };
+            let size = match (self.config.policy, old) {
+                (Policy::Fixed(size), _) => Some(size.as_u64()),
+                (Policy::Shared, _) if new && automatic => None,
+                // the kernel tunes it until the tick
+                (Policy::Shared, None) => None,
+                (Policy::Shared, Some(old)) => {
+                    let more = initial.saturating_sub(old).min(free);
+                    let size = in_units(old + more).max(old);
+                    free -= size - old;
+                    hurry |= size < initial;
+                    Some(size)
+                }
+            };
+            if new || size != buffer.grant {
+                changes.push(Change { id, side, grant: as_grant(size) });
+            }
+            self.granted += size.unwrap_or(0);
+            self.granted -= buffer.grant.unwrap_or(0);
+            buffer.grant = size;
+        }
+        if hurry {
+            self.next = self.next.min(now + HURRY);
+        }
+        changes
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        let initial = self.initial();
+        let mut asked = Vec::with_capacity(self.buffers as usize);
+        for (id, connection) in &self.connections {
+            for (side, buffer) in connection.buffers() {
+                let ceiling = self.config.ceiling.as_u64().min(self.most[side as usize]);
+                let segment = connection.mss();
+                let floor = segment.saturating_mul(self.config.floor_segments).min(ceiling);
+                let (demand, floor, why) = if let Policy::Fixed(size) = self.config.policy {
+                    (size.as_u64(), 0, DemandOrigin::Fixed)
+                } else if connection.idle {
+                    (
+                        buffer.demand,
+                        floor.min(buffer.demand),
+                        DemandOrigin::Idle { halved: buffer.halved },
+                    )
+                } else {
+                    let other = connection.partner.and_then(|id| self.connections.get(&id));
+                    let need = connection.need(side, other, ceiling, self.config.by_use);
+                    let (demand, why) = need.unwrap_or((initial, DemandOrigin::Initial));
+                    (demand.max(floor).min(ceiling), floor, why)
+                };
+                let claim = Claim { demand, floor, queued: buffer.queued };
+                asked.push(Asked { id: *id, side, claim, why, old: buffer.grant, mss: segment });
+            }
+        }
+        asked
+    }
+
+    fn divide(&self, asked: &[Asked], pool: u64) -> Vec<u64> {
+        let claims: Vec<Claim> = asked.iter().map(|one| one.claim).collect();
+        let sizes = distribute(&claims, pool, self.config.excess);
+        let step = |(one, new): (&Asked, &u64)| {
+            let Asked { old, mss, claim, .. } = one;
+            Step { old: *old, new: *new, least: claim.least(), mss: *mss }
+        };
+        let steps: Vec<Step> = asked.iter().zip(&sizes).map(step).collect();
+        settle(&steps, pool)
+    }
+
+    /// Records the decision, and returns the differences; `None` for the kernel's tuning.
+    fn apply(&mut self, asked: &[Asked], sizes: Option<Vec<u64>>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        self.granted = 0;
+        // asked is in the order of the connections, and of each one's buffers
+        let buffers = self.connections.values_mut().flat_map(Connection::buffers_mut);
+        for (at, (buffer, one)) in buffers.zip(asked).enumerate() {
+            let size = sizes.as_ref().and_then(|sizes| sizes.get(at).copied());
+            buffer.demand = one.claim.demand;
+            buffer.why = one.why;
+            if one.old != size {
+                let order = match (one.old, size) {
+                    (Some(old), Some(new)) if new < old => 0,
+                    (None, Some(_)) => 1,
+                    (Some(_), Some(_)) => 2,
+                    (_, None) => 3,
+                };
+                let change = Change { id: one.id, side: one.side, grant: as_grant(size) };
+                changes.push((order, change));
+            }
+            buffer.grant = size;
+            self.granted += size.unwrap_or(0);
+        }
+        changes.sort_by_key(|(order, _)| *order);
+        changes.into_iter().map(|(_, change)| change).collect()
+    }
+}
+
+fn as_grant(size: Option<u64>) -> Grant {
+    size.map_or(Grant::Automatic, |size| Grant::Bytes(Bytes::new(size)))
+}

@@ -1,0 +1,9 @@
+//! How memory, connections and rates are divided among those that move data.
+
+pub mod budget;
+pub mod buffers;
+pub mod heap_trim;
+pub mod idle;
+pub mod idle_timeout;
+pub mod overload;
+pub mod quota;

@@ -1,0 +1,333 @@
+//! The HTTP cache (RFC 9111), shared by all clients; off unless the settings give it memory.
+//!
+//! ```text
+//! consult   a request: a cached response, or a Visit that accompanies the request to the origin
+//! Visit     stores, validates or removes responses when the origin answers
+//! ```
+//! Requests with credentials bypass it. A response is shared among clients of one route that may
+//! reach the address it came from.
+
+mod copy;
+mod disk;
+mod entry;
+mod lost;
+mod rules;
+mod store;
+mod visit;
+
+pub(crate) use copy::BodyCopy;
+pub(crate) use entry::StoredResponse;
+pub(crate) use rules::{ForwardReason, only_if_cached};
+pub(crate) use visit::Visit;
+
+use crate::observe::status::CacheStatus;
+use crate::settings;
+use crate::wire::http::body::Body;
+use crate::wire::http::fields::values;
+use crate::wire::http::head::{Field, Request};
+use disk::CacheFolder;
+use entry::{CacheEntry, VaryRule};
+use foyer::{Event, EventListener, HybridCache};
+use http::request;
+use http_cache_semantics::BeforeRequest;
+use lost::DroppedWrites;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+use store::disk_of;
+
+#[derive(Debug)]
+pub(crate) struct Cache {
+    settings: settings::Cache,
+    /// Empty until the disk was scanned; requests bypass the cache meanwhile.
+    store: OnceLock<HybridCache<String, CacheEntry>>,
+    /// When a URL's content last changed, by a part of the URL's hash.
+    changed: Vec<AtomicU64>,
+    /// The lock on the folder.
+    folder: Option<Arc<CacheFolder>>,
+    counts: Arc<CacheCounts>,
+    lost: DroppedWrites,
+}
+
+#[derive(Debug, Default)]
+struct CacheCounts {
+    hits: AtomicU64,
+    misses: AtomicU64,
+    bypassed: AtomicU64,
+    validated: AtomicU64,
+    stored: AtomicU64,
+    removed: AtomicU64,
+    pushed_out: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl EventListener for CacheCounts {
+    type Key = String;
+    type Value = CacheEntry;
+
+    fn on_leave(&self, reason: Event, _: &String, _: &CacheEntry) {
+        if reason == Event::Evict {
+            self.pushed_out.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Time limit for writes to disk at the end.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// Slots for changes. A collision only prevents a response from being cached.
+const CHANGED: usize = 1024;
+
+pub(crate) enum CacheLookup {
+    Hit(CacheHit),
+    /// Forward the request; the visit handles the response.
+    Pass(Box<Visit>),
+    Nothing,
+}
+
+pub(crate) struct CacheHit {
+    pub(crate) stored: Arc<StoredResponse>,
+    /// Age in seconds.
+    pub(crate) age: u64,
+    /// The text of `Cache-Status` after the relay's name.
+    pub(crate) status_text: String,
+    /// The client's copy is current: answer 304.
+    pub(crate) client_has_it: bool,
+    cache: Arc<Cache>,
+}
+
+impl CacheHit {
+    pub(crate) fn on_used(&self) {
+        self.cache.counts.hits.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn on_not_used(&self) {
+        self.cache.counts.misses.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn on_sent(&self, bytes: usize) {
+        self.cache.counts.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+impl Cache {
+    /// Opens the cache in the background, if the settings ask for one; fails in words on a bad
+    /// folder.
+    pub(crate) fn open(settings: &settings::Cache) -> Result<Option<Arc<Self>>, String> {
+        let Some(memory) = settings.memory else { return Ok(None) };
+        let folder = disk_of(settings).map(|(folder, _)| CacheFolder::open(folder)).transpose()?;
+        let cache = Arc::new(Self {
+            settings: settings.clone(),
+            store: OnceLock::new(),
+            changed: (0..CHANGED).map(|_| AtomicU64::new(0)).collect(),
+            folder: folder.map(Arc::new),
+            counts: Arc::default(),
+            lost: DroppedWrites::default(),
+        });
+        let opening = Arc::clone(&cache);
+        tokio::spawn(async move {
+            match opening.build(memory.as_usize()).await {
+                // set once, here
+                Ok(store) => drop(opening.store.set(store)),
+                Err(error) => {
+                    tracing::error!(%error, "cannot open the cache; requests bypass it")
+                }
+            }
+        });
+        Ok(Some(cache))
+    }
+
+    pub(crate) async fn close(&self) {
+        let Some(store) = self.store.get() else { return };
+        match tokio::time::timeout(CLOSING, store.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cannot write all of the cache to disk"),
+            Err(_) => {
+                tracing::warn!("timed out writing the cache to disk; the rest is lost")
+            }
+        }
+    }
+
+    pub(crate) const fn largest(&self) -> u64 {
+        self.settings.largest.as_u64()
+    }
+
+    /// Looks up the response for `url` by a route of this `scope`; `permitted` tells whether this
+    /// client may have it.
+    pub(crate) async fn consult(
+        self: &Arc<Self>,
+        scope: &str,
+        url: String,
+        request: &Request,
+        body: Body,
+        permitted: impl Fn(&StoredResponse) -> bool,
+    ) -> CacheLookup {
+        let key = format!("{scope}\n{url}");
+        let asked = SystemTime::now();
+        let mut visit = Box::new(Visit {
+            cache: Arc::clone(self),
+            key,
+            forward: ForwardReason::Bypass,
+            asked,
+            request: None,
+            stale: None,
+            conditions: Vec::new(),
+        });
+        let parts = match rules::concerns(request, body) {
+            Ok(()) if self.store.get().is_some() => rules::request_parts(&url, request),
+            Ok(()) => None,
+            Err(forward) => {
+                visit.forward = forward;
+                None
+            }
+        };
+        let Some(parts) = parts else {
+            // such a request must never be forwarded (RFC 9111 §5.2.1.7)
+            if only_if_cached(request) {
+                return CacheLookup::Nothing;
+            }
+            self.counts.bypassed.fetch_add(1, Relaxed);
+            return CacheLookup::Pass(visit);
+        };
+        let found = match self.find(&visit.key, &parts).await {
+            Ok((_, stored)) if !permitted(&stored) => Err(ForwardReason::Bypass),
+            other => other,
+        };
+        match found {
+            Ok((key, stored)) => match stored.policy.before_request(&parts, asked) {
+                BeforeRequest::Fresh(_) => {
+                    return CacheLookup::Hit(self.hit(stored, request, asked, None));
+                }
+                BeforeRequest::Stale { request: asking, .. } => {
+                    let stale = stored.policy.is_stale(asked);
+                    visit.forward =
+                        if stale { ForwardReason::Stale } else { ForwardReason::Request };
+                    // HEAD has no body to cache, and a client with a copy compares its own validators
+                    if request.method == "GET" && !rules::is_conditional(request) {
+                        visit.conditions = conditions(&asking);
+                    }
+                    visit.stale = Some((key, stored));
+                }
+            },
+            Err(forward) => visit.forward = forward,
+        }
+        if only_if_cached(request) {
+            return CacheLookup::Nothing;
+        }
+        self.counts.misses.fetch_add(1, Relaxed);
+        visit.request = (request.method == "GET").then_some(parts);
+        CacheLookup::Pass(visit)
+    }
+
+    async fn find(
+        &self,
+        key: &str,
+        request: &request::Parts,
+    ) -> Result<(String, Arc<StoredResponse>), ForwardReason> {
+        let first = self.get(key).await.ok_or(ForwardReason::UriMiss)?;
+        let varies = match first {
+            CacheEntry::Response(stored) => return Ok((key.to_owned(), stored)),
+            CacheEntry::Varies(varies) => varies,
+        };
+        let key = varies.key(key, request);
+        match self.get(&key).await {
+            Some(CacheEntry::Response(stored)) => Ok((key, stored)),
+            _ => Err(ForwardReason::VaryMiss),
+        }
+    }
+
+    async fn get(&self, key: &str) -> Option<CacheEntry> {
+        match self.store.get()?.get(key).await {
+            Ok(entry) => entry.map(|entry| entry.value().clone()),
+            Err(error) => {
+                tracing::debug!(%error, "cannot read a cache entry");
+                None
+            }
+        }
+    }
+
+    fn remove(&self, key: &str) -> bool {
+        let Some(store) = self.store.get() else { return false };
+        let there = store.contains(key);
+        store.remove(key);
+        self.counts.removed.fetch_add(u64::from(there), Relaxed);
+        there
+    }
+
+    fn hit(
+        self: &Arc<Self>,
+        stored: Arc<StoredResponse>,
+        request: &Request,
+        now: SystemTime,
+        validated: Option<(ForwardReason, bool)>,
+    ) -> CacheHit {
+        let ttl = stored.policy.time_to_live(now).as_secs();
+        let status_text = match validated {
+            None => format!("hit; ttl={ttl}"),
+            Some((forward, kept)) => {
+                let kept = if kept { format!("; stored; ttl={ttl}") } else { String::new() };
+                format!("fwd={}; fwd-status=304{kept}", forward.token())
+            }
+        };
+        let tags = (stored.field("etag"), stored.field("last-modified"));
+        let client_has_it = stored.status == 200 && rules::client_has_it(request, tags.0, tags.1);
+        let age = stored.policy.age(now).as_secs();
+        CacheHit { age, status_text, client_has_it, stored, cache: Arc::clone(self) }
+    }
+
+    pub(crate) fn status(&self) -> CacheStatus {
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let store = self.store.get();
+        let memory = store.map(HybridCache::memory);
+        // without room on disk the cache uses memory only
+        let on_disk = store.is_none_or(|store| store.storage().is_enabled());
+        CacheStatus {
+            open: memory.is_some(),
+            memory: memory.map_or(0, |memory| memory.usage() as u64),
+            memory_limit: self.settings.memory.unwrap_or_default().as_u64(),
+            disk_limit: disk_of(&self.settings).filter(|_| on_disk).map(|(_, size)| size as u64),
+            entries: memory.map_or(0, |memory| memory.entries() as u64),
+            hits: count(&self.counts.hits),
+            misses: count(&self.counts.misses),
+            bypassed: count(&self.counts.bypassed),
+            validated: count(&self.counts.validated),
+            stored: count(&self.counts.stored),
+            removed: count(&self.counts.removed),
+            pushed_out: count(&self.counts.pushed_out),
+            not_written: self.lost.count(),
+            bytes: count(&self.counts.bytes),
+        }
+    }
+}
+
+/// The preconditions that validate a cached response.
+fn conditions(asking: &request::Parts) -> Vec<Field> {
+    let names = [("if-none-match", "If-None-Match"), ("if-modified-since", "If-Modified-Since")];
+    let field = |(name, written): (&str, &str)| {
+        let value = asking.headers.get(name)?.as_bytes().to_vec();
+        Some(Field { name: written.to_owned(), value })
+    };
+    names.into_iter().filter_map(field).collect()
+}
+
+impl VaryRule {
+    /// The key of the response that the request's fields select.
+    fn key(&self, url: &str, request: &request::Parts) -> String {
+        let mut key = format!("{url}\n{:x}", self.mark);
+        for name in &self.names {
+            let value = request.headers.get(name).map_or(&b""[..], |value| value.as_bytes());
+            key.push_str(&format!("\n{name}: {}", value.escape_ascii()));
+        }
+        key
+    }
+}
+
+pub(crate) fn cache_status(name: &str, status_text: &str, fields: &mut Vec<Field>) {
+    let mut value = values(fields, "cache-status").collect::<Vec<_>>().join(&b", "[..]);
+    fields.retain(|field| !field.name.eq_ignore_ascii_case("cache-status"));
+    if !value.is_empty() {
+        value.extend(b", ");
+    }
+    value.extend(format!("\"{name}\"; {status_text}").as_bytes());
+    fields.push(Field { name: "Cache-Status".to_owned(), value });
+}

@@ -1,0 +1,143 @@
+//! Why a request failed: whose side it was on, and the answer in each client protocol.
+
+use crate::wire::http::BadMessage;
+use crate::wire::socks::Reply;
+use ekiden_linux::host::sync::locked;
+use std::io;
+use std::sync::Mutex;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FailureKind {
+    /// The client sent something malformed; the HTTP status tells which error.
+    Malformed(u16),
+    Denied,
+    /// The client must log in, or its log-in failed.
+    LogIn,
+    Loop,
+    NoName,
+    Refused,
+    Unreachable,
+    TimedOut,
+    /// An upstream proxy answered that it cannot or will not connect.
+    UpstreamRefused,
+    /// An upstream proxy rejects the credentials configured for it.
+    NotAdmitted,
+    /// The destination's answer is not HTTP.
+    BadAnswer,
+    /// The destination or an upstream closed the connection before it answered.
+    Closed,
+    Exhausted,
+}
+
+/// A failure, with its text for the client and the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
+    }
+
+    /// A system call that failed while doing `what`.
+    pub(crate) fn io(what: &str, error: &io::Error) -> Self {
+        use io::ErrorKind as E;
+        let kind = match error.kind() {
+            E::ConnectionRefused => FailureKind::Refused,
+            E::TimedOut => FailureKind::TimedOut,
+            E::ConnectionReset | E::BrokenPipe | E::UnexpectedEof | E::ConnectionAborted => {
+                FailureKind::Closed
+            }
+            E::AddrNotAvailable | E::OutOfMemory => FailureKind::Exhausted,
+            _ if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                FailureKind::Exhausted
+            }
+            _ => FailureKind::Unreachable,
+        };
+        let hint = match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                "; the relay's operator can raise its descriptor limit"
+            }
+            Some(libc::EADDRNOTAVAIL) => {
+                "; the relay has no free port, or not the source address its leg asks for"
+            }
+            _ => "",
+        };
+        Self::new(kind, format!("{what}: {error}{hint}"))
+    }
+
+    pub(crate) const fn status(&self) -> u16 {
+        match self.kind {
+            FailureKind::Malformed(status) => status,
+            FailureKind::Denied => 403,
+            FailureKind::LogIn => 407,
+            FailureKind::Loop => 508,
+            FailureKind::NoName
+            | FailureKind::Refused
+            | FailureKind::Unreachable
+            | FailureKind::UpstreamRefused
+            | FailureKind::NotAdmitted
+            | FailureKind::BadAnswer
+            | FailureKind::Closed => 502,
+            FailureKind::TimedOut => 504,
+            FailureKind::Exhausted => 503,
+        }
+    }
+
+    pub(crate) const fn socks(&self) -> Reply {
+        match self.kind {
+            FailureKind::Malformed(_)
+            | FailureKind::BadAnswer
+            | FailureKind::Closed
+            | FailureKind::Exhausted
+            | FailureKind::UpstreamRefused
+            | FailureKind::NotAdmitted => Reply::GeneralFailure,
+            FailureKind::Denied | FailureKind::LogIn | FailureKind::Loop => Reply::NotAllowed,
+            FailureKind::NoName => Reply::HostUnreachable,
+            FailureKind::Refused => Reply::ConnectionRefused,
+            FailureKind::Unreachable => Reply::NetworkUnreachable,
+            FailureKind::TimedOut => Reply::TtlExpired,
+        }
+    }
+
+    /// Whether the client or the configuration caused it, and not the network.
+    pub(crate) const fn is_refusal(&self) -> bool {
+        matches!(
+            self.kind,
+            FailureKind::Malformed(_)
+                | FailureKind::Denied
+                | FailureKind::LogIn
+                | FailureKind::Loop
+        )
+    }
+}
+
+impl From<BadMessage> for Failure {
+    fn from(bad: BadMessage) -> Self {
+        Self::new(FailureKind::Malformed(bad.status), bad.what)
+    }
+}
+
+/// A failure that is known only later: a peer's report on a flow that was used before the peer answered.
+#[derive(Debug, Default)]
+pub(crate) struct LateFailure(Mutex<Option<(Failure, bool)>>);
+
+impl LateFailure {
+    /// `refused`: the peer did not reach the destination. Otherwise the flow broke later.
+    pub(crate) fn set(&self, failure: Failure, refused: bool) {
+        *locked(&self.0) = Some((failure, refused));
+    }
+
+    /// Why the peer refused the flow, if it did.
+    pub(crate) fn refusal(&self) -> Option<Failure> {
+        locked(&self.0).as_ref().filter(|(_, refused)| *refused).map(|(failure, _)| failure.clone())
+    }
+
+    /// Why the flow broke, where the peer reported it.
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        locked(&self.0).as_ref().map(|(failure, _)| failure.clone())
+    }
+}

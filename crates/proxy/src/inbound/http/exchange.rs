@@ -1,0 +1,395 @@
+//! One request and its response: heads rewritten, bodies moved both ways at once and copied for the
+//! cache.
+
+use super::cached::{self, send};
+use super::plan::{ForwardPlan, client_keeps_alive, head_limits, wants_upgrade};
+use super::rewrite::{request_head, response_head};
+use super::transfer::{UploadError, chunks_down, copied_down, pump_down, upload};
+use crate::error::{Failure, FailureKind};
+use crate::observe::named_leg::limits;
+use crate::observe::registry::ConnectionState;
+use crate::outbound::dial::wait_until;
+use crate::resources::origin::{Origin, authenticates_connection};
+use crate::session::{LogEntry, OpenTunnel, Session};
+use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::wire::http::BadMessage;
+use crate::wire::http::body::{self, Body};
+use crate::wire::http::fields;
+use crate::wire::http::head::{Response, Version, read_response};
+use ekiden_linux::host::clock;
+use ekiden_linux::sockets::socket;
+use ekiden_model::units::{Span, Time};
+use ekiden_tunnel::driver::wait_until_sent;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use tokio::io::Interest;
+
+pub(super) enum ExchangeResult {
+    Done {
+        keep_client: bool,
+    },
+    Upgraded(Box<OpenTunnel>),
+    /// It broke off within the response, or the client left; in words.
+    Broken(String),
+}
+
+enum ExchangeError {
+    /// Nothing was sent to the client yet, so the failure can be reported.
+    Failed(Failure),
+    /// The same, on a reused connection that the server closed without an answer: worth a second try.
+    Stale,
+    Broken(String),
+}
+
+/// Forwards a request and returns its response; fails before anything was sent to the client.
+pub(super) async fn exchange(
+    session: &Session,
+    client: &mut BufferedStream,
+    plan: &ForwardPlan,
+    body: Body,
+    entry: &mut LogEntry,
+) -> Result<ExchangeResult, Failure> {
+    let mut kept = session.reuse_origin(&plan.destination);
+    loop {
+        let mut origin = match kept.take() {
+            Some(origin) => {
+                session.apply_route(&origin.route, &origin.through, &origin.stats, &origin.managed);
+                origin
+            }
+            None => Box::new(session.open_origin(&plan.destination).await?),
+        };
+        origin.own |= authenticates_connection(&plan.request.fields, "authorization");
+        entry.through = Arc::clone(&origin.through);
+        session.registration.set_state(ConnectionState::Relaying);
+        let head = request_head(session, plan, body, origin.asks_proxy.as_deref())?;
+        // a body can be sent only once, and only idempotent requests may repeat
+        let replayable =
+            origin.reused && matches!(body, Body::None) && is_idempotent(&plan.request.method);
+        let result = both_ways(session, client, &mut origin, plan, body, &head, entry).await;
+        match result {
+            Ok(ExchangeOutcome::Response { keep_client, keep_origin }) => {
+                origin.reused = true;
+                if keep_origin {
+                    let client = session.registration.entry.id;
+                    let key = origin.key(client);
+                    session.resources().put_idle(origin, key);
+                }
+                return Ok(ExchangeResult::Done { keep_client });
+            }
+            Ok(ExchangeOutcome::Upgraded) => {
+                let limits = limits(&origin.route.client_leg.leg, &origin.leg.leg);
+                let Origin { mut incoming, managed, answer, .. } = *origin;
+                return Ok(ExchangeResult::Upgraded(Box::new(OpenTunnel {
+                    early_up: client.take(),
+                    early_down: incoming.take(),
+                    upstream: incoming.stream,
+                    managed,
+                    limits,
+                    entry: entry.clone(),
+                    answer,
+                })));
+            }
+            Err(ExchangeError::Stale) if replayable => {}
+            Err(ExchangeError::Stale) => {
+                let text = format!(
+                    "{} closed a reused connection when this request arrived; it may or may not have been executed",
+                    plan.destination
+                );
+                return Err(Failure::new(FailureKind::Closed, text));
+            }
+            Err(ExchangeError::Failed(failure)) => {
+                // the server must not take the part it received for the whole request
+                let _ = socket::abort(origin.incoming.stream.as_fd());
+                // the far end of a tunnel knows why the connection broke
+                let there = origin.answer.as_ref().and_then(|answer| answer.failure());
+                return Err(there.unwrap_or(failure));
+            }
+            Err(ExchangeError::Broken(why)) => {
+                // bytes that arrived go out first; then both sides learn that it was not the end
+                wait_until_sent(&session.client).await;
+                for stream in [&session.client, &origin.incoming.stream] {
+                    let _ = socket::abort(stream.as_fd());
+                }
+                return Ok(ExchangeResult::Broken(why));
+            }
+        }
+    }
+}
+
+fn is_idempotent(method: &str) -> bool {
+    matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
+}
+
+enum ExchangeOutcome {
+    Response { keep_client: bool, keep_origin: bool },
+    Upgraded,
+}
+
+async fn both_ways(
+    session: &Session,
+    client: &mut BufferedStream,
+    origin: &mut Origin,
+    plan: &ForwardPlan,
+    body: Body,
+    head: &[u8],
+    entry: &mut LogEntry,
+) -> Result<ExchangeOutcome, ExchangeError> {
+    let stream = Arc::clone(&origin.incoming.stream);
+    let reused = origin.reused;
+    let progress = Progress::default();
+    let begun = clock::now();
+    let idle = limits(&origin.route.client_leg.leg, &origin.leg.leg).idle;
+    let mut sending = true;
+    let mut response_due = Time::NEVER;
+    let result = {
+        // the head, too, may wait for a server that does not read
+        let mut up = std::pin::pin!(async {
+            let head = write_all(&stream, head).await;
+            head.map_err(|_| if reused { UploadError::Stale } else { UploadError::Origin })?;
+            upload(session, client, &stream, body).await
+        });
+        let mut down = std::pin::pin!(download(session, origin, plan, &progress, entry));
+        loop {
+            let waiting = if progress.is_answered() { Time::NEVER } else { response_due };
+            tokio::select! {
+                biased;
+                sent = &mut up, if sending => {
+                    sending = false;
+                    response_due = clock::now() + session.config.settings.timeouts.response;
+                    match sent {
+                        Ok(()) => progress.uploaded.store(true, Relaxed),
+                        // the server may have answered before it read everything
+                        Err(UploadError::Origin) => {}
+                        Err(UploadError::Stale) => break Err(ExchangeError::Stale),
+                        // half-closed within the body: an answer can still arrive
+                        Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::UnexpectedEof && !progress.is_answered() => {
+                            break Err(ExchangeError::Failed(BadMessage::bad("the connection ended within the request body").into()));
+                        }
+                        Err(UploadError::Client(error)) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                            let over = error.to_string();
+                            break Err(match progress.is_answered() {
+                                true => ExchangeError::Broken(over),
+                                false => ExchangeError::Failed(Failure::new(FailureKind::Denied, over)),
+                            });
+                        }
+                        Err(UploadError::Client(error)) => break Err(ExchangeError::Broken(format!("the client's connection broke: {error}"))),
+                        Err(UploadError::Malformed(bad)) if !progress.is_answered() => break Err(ExchangeError::Failed(bad.into())),
+                        Err(UploadError::Malformed(bad)) => break Err(ExchangeError::Broken(bad.to_string())),
+                    }
+                }
+                got = &mut down => break got,
+                // also while the body waits for a server that does not read
+                _ = session.client.ready(Interest::ERROR) => {
+                    break Err(ExchangeError::Broken("the client's connection broke".to_owned()));
+                }
+                () = silence(session, begun, idle) => {
+                    let text = format!("silent for {idle}");
+                    break Err(match progress.is_answered() {
+                        true => ExchangeError::Broken(text),
+                        false => ExchangeError::Failed(Failure::new(FailureKind::TimedOut, format!("{} was {text}", plan.destination))),
+                    });
+                }
+                () = wait_until(waiting), if waiting != Time::NEVER => {
+                    let text = format!("{} did not answer within {}", plan.destination, session.config.settings.timeouts.response);
+                    break Err(ExchangeError::Failed(Failure::new(FailureKind::TimedOut, text)));
+                }
+            }
+        }
+    };
+    // the rest of an unfinished request must not be read as the next request
+    let uploaded = progress.is_uploaded();
+    result.map(|outcome| match outcome {
+        ExchangeOutcome::Response { keep_client, keep_origin } => ExchangeOutcome::Response {
+            keep_client: keep_client && uploaded && !session.is_stopping(),
+            keep_origin: keep_origin && uploaded,
+        },
+        upgraded => upgraded,
+    })
+}
+
+#[derive(Default)]
+struct Progress {
+    uploaded: AtomicBool,
+    answered: AtomicBool,
+}
+
+impl Progress {
+    fn is_uploaded(&self) -> bool {
+        self.uploaded.load(Relaxed)
+    }
+
+    fn is_answered(&self) -> bool {
+        self.answered.load(Relaxed)
+    }
+}
+
+/// Resolves when nothing moves for `limit` after `begun`: the connection may have been idle before.
+async fn silence(session: &Session, begun: Time, limit: Span) {
+    loop {
+        let quiet = clock::now().since(session.registration.last_moved().max(begun));
+        if quiet >= limit {
+            return;
+        }
+        let longest = Span::from_secs(86_400);
+        let wait = Span::from_nanos(limit.as_nanos() - quiet.as_nanos()).min(longest);
+        tokio::time::sleep(wait.into()).await;
+    }
+}
+
+/// Reads responses up to the final one, and forwards each.
+async fn download(
+    session: &Session,
+    origin: &mut Origin,
+    plan: &ForwardPlan,
+    progress: &Progress,
+    entry: &mut LogEntry,
+) -> Result<ExchangeOutcome, ExchangeError> {
+    let limits = head_limits(session);
+    let mut interim = false;
+    loop {
+        let (response, used) = match read_response(origin.incoming.bytes(), limits) {
+            Ok(Some(read)) => read,
+            Ok(None) => {
+                more(origin, plan, interim).await?;
+                continue;
+            }
+            Err(bad) => {
+                let text = format!("the answer of {} is not HTTP: {bad}", plan.destination);
+                return Err(ExchangeError::Failed(Failure::new(FailureKind::BadAnswer, text)));
+            }
+        };
+        origin.incoming.consume(used);
+        if (100..200).contains(&response.status) && response.status != 101 {
+            interim = true;
+            // HTTP/1.0 has no interim responses
+            if plan.request.version == Version::Http11 {
+                let head = response_head(session, &response, Body::None, Version::Http11, None)?;
+                to_client(session, &head).await?;
+            }
+            continue;
+        }
+        progress.answered.store(true, Relaxed);
+        entry.status = Some(response.status);
+        if response.status == 101 {
+            if !wants_upgrade(&plan.request) {
+                let text = format!("{} switches protocols unasked", plan.destination);
+                return Err(ExchangeError::Failed(Failure::new(FailureKind::BadAnswer, text)));
+            }
+            // half a body cannot be handed to another protocol
+            if !progress.is_uploaded() {
+                let text = format!("{} switches protocols within the request", plan.destination);
+                return Err(ExchangeError::Failed(Failure::new(FailureKind::BadAnswer, text)));
+            }
+            let head =
+                response_head(session, &response, Body::None, Version::Http11, Some("upgrade"))?;
+            to_client(session, &head).await?;
+            return Ok(ExchangeOutcome::Upgraded);
+        }
+        // its challenge is for this relay; the client could not answer it
+        if let Some(hop) = origin.asks_proxy.as_ref().filter(|_| response.status == 407) {
+            let text =
+                format!("upstream \"{}\" answered 407; check its user and password", hop.name);
+            let failure = Failure::new(FailureKind::NotAdmitted, text);
+            hop.on_failure(&failure);
+            return Err(ExchangeError::Failed(failure));
+        }
+        return final_response(session, origin, plan, progress, &response).await;
+    }
+}
+
+async fn more(origin: &mut Origin, plan: &ForwardPlan, begun: bool) -> Result<(), ExchangeError> {
+    let silent = origin.incoming.bytes().is_empty();
+    let error = match origin.incoming.fill(usize::MAX).await {
+        Ok(n) if n > 0 => return Ok(()),
+        Ok(_) => io::Error::from(io::ErrorKind::UnexpectedEof),
+        Err(error) => error,
+    };
+    if silent && origin.reused && !begun {
+        return Err(ExchangeError::Stale);
+    }
+    let text = format!("{} closed the connection before it answered: {error}", plan.destination);
+    Err(ExchangeError::Failed(Failure::new(FailureKind::Closed, text)))
+}
+
+impl From<BadMessage> for ExchangeError {
+    fn from(bad: BadMessage) -> Self {
+        Self::Failed(Failure::new(
+            FailureKind::BadAnswer,
+            format!("the answer cannot be passed on: {bad}"),
+        ))
+    }
+}
+
+async fn to_client(session: &Session, bytes: &[u8]) -> Result<(), ExchangeError> {
+    write_all(&session.client, bytes)
+        .await
+        .map_err(|error| ExchangeError::Broken(format!("the client's connection broke: {error}")))
+}
+
+async fn final_response(
+    session: &Session,
+    origin: &mut Origin,
+    plan: &ForwardPlan,
+    progress: &Progress,
+    response: &Response,
+) -> Result<ExchangeOutcome, ExchangeError> {
+    let body = body::of_response(&plan.request.method, response)?;
+    origin.own |= authenticates_connection(&response.fields, "www-authenticate");
+    // an HTTP/1.0 client gets chunked bodies plain, up to the end of the connection
+    let until_close = match body {
+        Body::UntilClose => true,
+        Body::Chunked => plan.request.version == Version::Http10,
+        Body::None | Body::Length(_) => false,
+    };
+    // an early answer closes the connection, so that the client stops sending
+    let keep_client = client_keeps_alive(&plan.request)
+        && !until_close
+        && progress.is_uploaded()
+        && !session.is_stopping();
+    let keep_origin =
+        fields::keeps_alive(response.version, &response.fields) && body != Body::UntilClose;
+    if let Some(visit) = &plan.visit {
+        visit.on_response(&plan.request, response);
+        if response.status == 304
+            && let Some(hit) = visit.on_not_modified(&plan.request, response)
+        {
+            let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
+            send(session, &plan.request, &hit, keep_client).await.map_err(ExchangeError::Broken)?;
+            let clean = origin.incoming.bytes().is_empty();
+            return Ok(ExchangeOutcome::Response {
+                keep_client,
+                keep_origin: keep_origin && clean,
+            });
+        }
+    }
+    let mut copy = plan.visit.as_ref().and_then(|visit| visit.copy(response, body));
+    if let (Some(visit), None) = (&plan.visit, &copy)
+        && response.status != 304
+    {
+        visit.drop_older();
+    }
+    let connection = cached::connection(keep_client, plan.request.version);
+    // a chunked body may still turn out to be too large
+    let kept = copy.is_some() && body != Body::Chunked;
+    let annotated = cached::passed(session, plan, response, kept);
+    let head = response_head(session, &annotated, body, plan.request.version, connection)?;
+    to_client(session, &head).await?;
+    let from = &mut origin.incoming;
+    let moved = match (body, &mut copy) {
+        (Body::None, _) => Ok(()),
+        (Body::Length(n), Some(copy)) => copied_down(session, from, n, copy).await,
+        (Body::Length(n), None) => pump_down(session, from, Some(n)).await,
+        (Body::UntilClose, _) => pump_down(session, from, None).await,
+        (Body::Chunked, copy) => {
+            chunks_down(session, from, plan.request.version, copy.as_mut()).await
+        }
+    };
+    moved.map_err(ExchangeError::Broken)?;
+    if let (Some(visit), Some(copy)) = (&plan.visit, copy) {
+        visit.keep(response, copy, origin.address());
+    }
+    let clean = origin.incoming.bytes().is_empty();
+    Ok(ExchangeOutcome::Response { keep_client, keep_origin: keep_origin && clean })
+}

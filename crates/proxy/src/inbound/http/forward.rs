@@ -1,0 +1,344 @@
+//! Requests on a client's connection: each is forwarded and answered, or a CONNECT becomes a
+//! tunnel.
+
+use super::cached;
+use super::exchange::{ExchangeResult, exchange};
+use super::plan::{ForwardPlan, client_keeps_alive, head_limits};
+use crate::cache::{CacheHit, CacheLookup, only_if_cached};
+use crate::destination::Destination;
+use crate::error::{Failure, FailureKind};
+use crate::observe::registry::{ConnectionState, Protocol};
+use crate::outbound::connect::Purpose;
+use crate::policy::accounts::read_basic;
+use crate::resources::watch;
+use crate::session::{LogEntry, OpenTunnel, Session, within};
+use crate::transfer::buffered::{BufferedStream, close_gently};
+use crate::wire::http::BadMessage;
+use crate::wire::http::body::{self, Body};
+use crate::wire::http::fields;
+use crate::wire::http::head::{Request, read_request};
+use crate::wire::http::reply;
+use crate::wire::http::target::{self, Target};
+use std::io;
+
+enum NextStep {
+    Request,
+    Close,
+    Tunnel(OpenTunnel),
+}
+
+/// Serves requests until the end or a tunnel. A request's state is in a box that is freed between
+/// requests.
+pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
+    loop {
+        match Box::pin(one(session, &mut incoming)).await {
+            NextStep::Tunnel(tunnel) => return Some(tunnel),
+            NextStep::Close => return None,
+            NextStep::Request => {}
+        }
+        session.set_idle();
+        if session.is_stopping() {
+            return None;
+        }
+        if incoming.bytes().is_empty() {
+            let limit = session.config.settings.timeouts.keep_alive;
+            session.resources().park(&session.registration.entry);
+            // nothing is read before the connection counts as active, so that evictions see unread bytes
+            let spoke = async {
+                watch(&session.client).await;
+                Ok(())
+            };
+            let spoke = session.unless_stopping(within(limit, spoke)).await;
+            // closed to make room: a request that comes now could not be answered, so it is not
+            // carried out
+            if !session.resources().resume(&session.registration.entry) {
+                return None;
+            }
+            match spoke {
+                Some(Ok(())) => {}
+                _ => return None,
+            }
+            match incoming.fill(usize::MAX).await {
+                Ok(n) if n > 0 => {}
+                _ => return None,
+            }
+        }
+        session.registration.set_state(ConnectionState::Reading);
+    }
+}
+
+async fn one(session: &Session, incoming: &mut BufferedStream) -> NextStep {
+    session.registration.set_protocol(Protocol::Http);
+    let read = match read_head(session, incoming).await {
+        Ok(read) => read.map_err(Failure::from),
+        Err(_) if incoming.bytes().is_empty() => return NextStep::Close,
+        Err(error) => match error.kind() {
+            io::ErrorKind::TimedOut => {
+                let limit = session.config.settings.timeouts.request_head;
+                let text = format!("the head did not arrive within {limit}");
+                Err(Failure::new(FailureKind::Malformed(408), text))
+            }
+            // half-closed within a head: an answer can still arrive
+            io::ErrorKind::UnexpectedEof => {
+                Err(BadMessage::bad("the connection ended within the request head").into())
+            }
+            _ => return NextStep::Close,
+        },
+    };
+    let request = match read {
+        Ok(request) => request,
+        Err(failure) => return refuse_early(session, &failure, None).await,
+    };
+    if let Err(failure) = admit(session, &request).await {
+        return refuse_early(session, &failure, Some(&request)).await;
+    }
+    match target::of_request(&request) {
+        Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
+        Ok(Target::Forward { destination, authority, path }) => {
+            let plan = ForwardPlan { request, destination, authority, path, visit: None };
+            forward(session, incoming, plan).await
+        }
+        Err(bad) => refuse_early(session, &bad.into(), Some(&request)).await,
+    }
+}
+
+/// Refuses before it is known where the request goes.
+async fn refuse_early(session: &Session, failure: &Failure, request: Option<&Request>) -> NextStep {
+    let mut entry = session.new_entry(Protocol::Http);
+    entry.method = request.map(|request| request.method.clone());
+    refuse(session, &mut entry, failure, request).await
+}
+
+/// Identifies a request's account, by address or log-in: several users may share the connection.
+async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
+    if session.config.directory.is_none() {
+        return Ok(());
+    }
+    let identify = session.identify()?;
+    let brought = fields::values(&request.fields, "proxy-authorization").next();
+    let account = match (identify, brought) {
+        (Some(account), _) => Some(account),
+        (None, Some(value)) => {
+            let Some((user, password)) = read_basic(value) else {
+                let text = "the log-in does not use Basic, the only supported scheme";
+                return Err(Failure::new(FailureKind::LogIn, text));
+            };
+            Some(session.log_in(&user, &password).await?)
+        }
+        (None, None) if session.must_log_in() => {
+            session.check_password_path()?;
+            let text = "this relay requires an account; log in with user and password";
+            return Err(Failure::new(FailureKind::LogIn, text));
+        }
+        (None, None) => None,
+    };
+    session.set_account(account);
+    Ok(session.join_account()?)
+}
+
+async fn read_head(
+    session: &Session,
+    incoming: &mut BufferedStream,
+) -> io::Result<Result<Request, BadMessage>> {
+    let settings = &session.config.settings;
+    let limits = head_limits(session);
+    let reading = async {
+        loop {
+            match read_request(incoming.bytes(), limits) {
+                Ok(Some((request, used))) => {
+                    incoming.consume(used);
+                    return Ok(Ok(request));
+                }
+                Err(bad) => return Ok(Err(bad)),
+                Ok(None) => {}
+            }
+            if incoming.fill(limits.bytes).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    };
+    within(settings.timeouts.request_head, reading).await
+}
+
+async fn refuse(
+    session: &Session,
+    entry: &mut LogEntry,
+    failure: &Failure,
+    request: Option<&Request>,
+) -> NextStep {
+    let status = failure.status();
+    entry.status = Some(status);
+    session.on_failure(entry, failure);
+    let head_only = request.is_some_and(|request| request.method == "HEAD");
+    let text =
+        reply::refusal(status, &session.config.settings.name, &failure.text, false, head_only);
+    session.send_and_close(&text).await;
+    NextStep::Close
+}
+
+async fn connect(
+    session: &Session,
+    incoming: &mut BufferedStream,
+    request: &Request,
+    to: &Destination,
+) -> NextStep {
+    let method = Some(request.method.clone());
+    let mut entry = session.begin(Protocol::Connect, to, method, to.to_string());
+    let checked = checks(session, request).and_then(|()| match body::of_request(request) {
+        Ok(Body::None | Body::Length(0)) => Ok(()),
+        Ok(_) => Err(BadMessage::bad("CONNECT does not have a body").into()),
+        Err(bad) => Err(bad.into()),
+    });
+    if let Err(failure) = checked {
+        return refuse(session, &mut entry, &failure, None).await;
+    }
+    match session.open(to, Purpose::Tunnel).await {
+        Ok(way) => {
+            if session.answer(reply::connected(request.version)).await.is_err() {
+                return NextStep::Close;
+            }
+            entry.status = Some(200);
+            NextStep::Tunnel(session.tunnel_over(way, incoming.take(), entry))
+        }
+        Err(failure) => refuse(session, &mut entry, &failure, None).await,
+    }
+}
+
+/// Checks of every request: no loop through this relay, and `Connection` names no field it needs.
+fn checks(session: &Session, request: &Request) -> Result<(), Failure> {
+    let name = session.config.settings.name.as_bytes();
+    if fields::via(&request.fields).any(|hop| hop.eq_ignore_ascii_case(name)) {
+        let text =
+            "this request has passed this relay before; a chain of proxies leads back to itself";
+        return Err(Failure::new(FailureKind::Loop, text));
+    }
+    // before any connection is opened
+    fields::end_to_end(&request.fields)?;
+    Ok(())
+}
+
+async fn forward(
+    session: &Session,
+    incoming: &mut BufferedStream,
+    mut plan: ForwardPlan,
+) -> NextStep {
+    let path = plan.path.split('?').next().unwrap_or_default();
+    let url = format!("http://{}{path}", plan.authority);
+    let method = Some(plan.request.method.clone());
+    let mut entry = session.begin(Protocol::Http, &plan.destination, method, url);
+    let checked = checks(session, &plan.request).and_then(|()| {
+        if plan.request.method == "TRACE" {
+            let text = "TRACE is not forwarded, because it would reveal fields of other proxies";
+            return Err(Failure::new(FailureKind::Malformed(405), text));
+        }
+        Ok(body::of_request(&plan.request)?)
+    });
+    let body = match checked {
+        Ok(body) => body,
+        Err(failure) => return refuse(session, &mut entry, &failure, Some(&plan.request)).await,
+    };
+    match max_forwards(&mut plan.request) {
+        Ok(true) => {}
+        Ok(false) => return answer_options(session, &mut entry).await,
+        Err(bad) => return refuse(session, &mut entry, &bad.into(), Some(&plan.request)).await,
+    }
+    if let Some(cache) = &session.config.shared.cache {
+        match cached::consult(session, cache, &plan, body).await {
+            CacheLookup::Pass(visit) => plan.visit = Some(visit),
+            CacheLookup::Nothing => return nothing_stored(session, &mut entry, &plan).await,
+            CacheLookup::Hit(hit) => {
+                // the body stays in memory while it is sent, whatever the cache does meanwhile
+                let shared = &session.config.shared;
+                if let Some(_held) = shared.transfer.reserve(hit.stored.body.len()) {
+                    hit.on_used();
+                    return answer_from_cache(session, &mut entry, &plan, &hit).await;
+                }
+                if only_if_cached(&plan.request) {
+                    return nothing_stored(session, &mut entry, &plan).await;
+                }
+                hit.on_not_used();
+            }
+        }
+    }
+    match exchange(session, incoming, &plan, body, &mut entry).await {
+        Ok(ExchangeResult::Done { keep_client }) => {
+            session.log(&entry, "done");
+            if keep_client { NextStep::Request } else { end(session).await }
+        }
+        Ok(ExchangeResult::Upgraded(tunnel)) => NextStep::Tunnel(*tunnel),
+        Ok(ExchangeResult::Broken(why)) => {
+            session.registration.count_failed();
+            session.log(&entry, &why);
+            NextStep::Close
+        }
+        Err(failure) => refuse(session, &mut entry, &failure, Some(&plan.request)).await,
+    }
+}
+
+/// Answers `only-if-cached` without a cached response (RFC 9111 §5.2.1.7).
+async fn nothing_stored(session: &Session, entry: &mut LogEntry, plan: &ForwardPlan) -> NextStep {
+    let text = "the client accepts only a cached response, and this one is not cached";
+    let new_entry = Failure::new(FailureKind::Malformed(504), text);
+    refuse(session, entry, &new_entry, Some(&plan.request)).await
+}
+
+async fn answer_from_cache(
+    session: &Session,
+    entry: &mut LogEntry,
+    plan: &ForwardPlan,
+    hit: &CacheHit,
+) -> NextStep {
+    session.registration.set_state(ConnectionState::Relaying);
+    entry.status = Some(if hit.client_has_it { 304 } else { hit.stored.status });
+    let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
+    match cached::send(session, &plan.request, hit, keep_client).await {
+        Ok(()) => {
+            session.log(entry, "from the cache");
+            if keep_client { NextStep::Request } else { end(session).await }
+        }
+        Err(why) => {
+            session.registration.count_failed();
+            session.log(entry, &why);
+            NextStep::Close
+        }
+    }
+}
+
+async fn end(session: &Session) -> NextStep {
+    close_gently(&session.client).await;
+    NextStep::Close
+}
+
+/// Decrements `Max-Forwards` of OPTIONS (RFC 9110 §7.6.2); false when the request ends here.
+fn max_forwards(request: &mut Request) -> Result<bool, BadMessage> {
+    if request.method != "OPTIONS" {
+        return Ok(true);
+    }
+    for field in &mut request.fields {
+        if field.name.eq_ignore_ascii_case("max-forwards") {
+            let text = std::str::from_utf8(&field.value).unwrap_or_default();
+            let digits = text.bytes().all(|b| b.is_ascii_digit());
+            let n: u32 = text
+                .parse()
+                .ok()
+                .filter(|_| digits)
+                .ok_or(BadMessage::bad("Max-Forwards is not a number"))?;
+            if n == 0 {
+                return Ok(false);
+            }
+            field.value = (n - 1).to_string().into_bytes();
+        }
+    }
+    Ok(true)
+}
+
+async fn answer_options(session: &Session, entry: &mut LogEntry) -> NextStep {
+    entry.status = Some(200);
+    session.log(entry, "answered by the relay");
+    let name = &session.config.settings.name;
+    let text = format!(
+        "HTTP/1.1 200 OK\r\nVia: 1.1 {name}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    session.send_and_close(text.as_bytes()).await;
+    NextStep::Close
+}

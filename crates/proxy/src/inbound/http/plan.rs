@@ -1,0 +1,33 @@
+//! A request to forward, and what its head says about the connection.
+
+use crate::cache::Visit;
+use crate::destination::Destination;
+use crate::session::Session;
+use crate::wire::http::fields;
+use crate::wire::http::head::{Limits, Request, Version};
+
+pub(super) struct ForwardPlan {
+    pub(super) request: Request,
+    pub(super) destination: Destination,
+    pub(super) authority: String,
+    pub(super) path: String,
+    /// The request's passage through the cache, if there is one.
+    pub(super) visit: Option<Box<Visit>>,
+}
+
+pub(crate) fn head_limits(session: &Session) -> Limits {
+    let budgets = &session.config.settings.budgets;
+    Limits { bytes: budgets.head.as_usize(), fields: budgets.fields.into() }
+}
+
+/// Whether the client will send another request after this one.
+pub(super) fn client_keeps_alive(request: &Request) -> bool {
+    fields::keeps_alive(request.version, &request.fields)
+}
+
+/// Whether the client asks for another protocol on this connection.
+pub(super) fn wants_upgrade(request: &Request) -> bool {
+    request.version == Version::Http11
+        && fields::has(&request.fields, "connection", "upgrade")
+        && fields::values(&request.fields, "upgrade").next().is_some()
+}

@@ -1,0 +1,187 @@
+//! Bodies: pumped where only the length matters, and parsed and written anew where they are chunked.
+
+use super::plan::head_limits;
+use crate::cache::BodyCopy;
+use crate::policy::quota::Meter;
+use crate::session::Session;
+use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::transfer::pump::{MovedBytes, Pump, PumpError};
+use crate::wire::http::BadMessage;
+use crate::wire::http::body::Body;
+use crate::wire::http::chunked::{Chunked, Output};
+use crate::wire::http::head::Version;
+use ekiden_linux::host::clock;
+use ekiden_model::resources::quota::Direction;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+pub(super) enum UploadError {
+    Client(io::Error),
+    Origin,
+    /// The server closed a reused connection.
+    Stale,
+    Malformed(BadMessage),
+}
+
+pub(super) async fn upload(
+    session: &Session,
+    client: &mut BufferedStream,
+    to: &Arc<TcpStream>,
+    body: Body,
+) -> Result<(), UploadError> {
+    match body {
+        Body::None | Body::Length(0) | Body::UntilClose => Ok(()),
+        Body::Length(n) => {
+            let early = client.take_first(n);
+            let left = n - early.len() as u64;
+            let pump = Pump::new(
+                Arc::clone(&client.stream),
+                Arc::clone(to),
+                early,
+                Some(left),
+                Meter::new(session.share().as_ref(), Direction::Up),
+                Arc::clone(&session.config.shared.transfer),
+            );
+            move_all(session, pump, true).await.map_err(|broken| match broken {
+                PumpError::Source(error) => UploadError::Client(error),
+                PumpError::Sink(_) => UploadError::Origin,
+            })
+        }
+        Body::Chunked => {
+            let mut chunked = Chunked::new(Output::Chunks, head_limits(session));
+            let mut out = Vec::new();
+            while !chunked.is_done() {
+                if client.bytes().is_empty() {
+                    match client.fill(AT_ONCE).await {
+                        Ok(0) => {
+                            return Err(UploadError::Client(io::ErrorKind::UnexpectedEof.into()));
+                        }
+                        Ok(_) => {}
+                        Err(error) => return Err(UploadError::Client(error)),
+                    }
+                }
+                let before = chunked.bytes();
+                let used =
+                    chunked.read(client.bytes(), &mut out).map_err(UploadError::Malformed)?;
+                client.consume(used);
+                let payload = chunked.bytes() - before;
+                session.pass(Direction::Up, payload as usize).await.map_err(UploadError::Client)?;
+                write_all(to, &out).await.map_err(|_| UploadError::Origin)?;
+                out.clear();
+                session.registration.moved(clock::now(), payload, 0, 0);
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Bytes of a parsed body per read; they and their copy are in memory meanwhile.
+const AT_ONCE: usize = 16 * 1024;
+
+async fn move_all(session: &Session, mut pump: Pump, up: bool) -> Result<(), PumpError> {
+    poll_fn(|cx| {
+        let mut moved = MovedBytes::default();
+        let result = pump.poll(cx, &mut moved);
+        if moved.bytes > 0 {
+            let (to_origin, to_client) = if up { (moved.bytes, 0) } else { (0, moved.bytes) };
+            session.registration.moved(clock::now(), to_origin, to_client, moved.spliced);
+        }
+        result
+    })
+    .await
+}
+
+pub(super) async fn pump_down(
+    session: &Session,
+    origin: &mut BufferedStream,
+    length: Option<u64>,
+) -> Result<(), String> {
+    let early = match length {
+        Some(n) => origin.take_first(n),
+        None => origin.take(),
+    };
+    let left = length.map(|n| n - early.len() as u64);
+    let (from, to) = (Arc::clone(&origin.stream), Arc::clone(&session.client));
+    let meter = Meter::new(session.share().as_ref(), Direction::Down);
+    let pump = Pump::new(from, to, early, left, meter, Arc::clone(&session.config.shared.transfer));
+    move_all(session, pump, false).await.map_err(|broken| match broken {
+        PumpError::Source(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+            error.to_string()
+        }
+        PumpError::Source(error) => {
+            format!("the server's connection broke in the response: {error}")
+        }
+        PumpError::Sink(error) => format!("the client's connection broke: {error}"),
+    })
+}
+
+/// Sends a body of `length` to the client, and copies it for the cache.
+pub(super) async fn copied_down(
+    session: &Session,
+    origin: &mut BufferedStream,
+    length: u64,
+    copy: &mut BodyCopy,
+) -> Result<(), String> {
+    let mut left = length;
+    while left > 0 {
+        if origin.bytes().is_empty() {
+            more(origin).await?;
+        }
+        let bytes = origin.take_first(left);
+        left -= bytes.len() as u64;
+        down(session, &bytes, bytes.len()).await?;
+        copy.push(&session.config.shared.transfer, &bytes);
+    }
+    Ok(())
+}
+
+async fn more(origin: &mut BufferedStream) -> Result<(), String> {
+    match origin.fill(AT_ONCE).await {
+        Ok(0) => Err("the server closed the connection within the response".to_owned()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("the server's connection broke in the response: {error}")),
+    }
+}
+
+/// Sends bytes to the client, with `payload` of them counted, when the account's limits allow.
+async fn down(session: &Session, bytes: &[u8], payload: usize) -> Result<(), String> {
+    session.pass(Direction::Down, payload).await.map_err(|error| error.to_string())?;
+    write_all(&session.client, bytes)
+        .await
+        .map_err(|error| format!("the client's connection broke: {error}"))?;
+    session.registration.moved(clock::now(), 0, payload as u64, 0);
+    Ok(())
+}
+
+/// Sends a chunked body to the client, and copies the plain bytes for the cache.
+pub(super) async fn chunks_down(
+    session: &Session,
+    origin: &mut BufferedStream,
+    version: Version,
+    mut copy: Option<&mut BodyCopy>,
+) -> Result<(), String> {
+    let mut plain = Chunked::new(Output::Plain, head_limits(session));
+    let output = if version == Version::Http10 { Output::Plain } else { Output::Chunks };
+    let mut chunked = Chunked::new(output, head_limits(session));
+    let mut out = Vec::new();
+    while !chunked.is_done() {
+        if origin.bytes().is_empty() {
+            more(origin).await?;
+        }
+        let before = chunked.bytes();
+        let used = chunked
+            .read(origin.bytes(), &mut out)
+            .map_err(|bad| format!("the server's response is malformed: {bad}"))?;
+        if let Some(copy) = &mut copy {
+            let mut bytes = Vec::new();
+            plain.read(&origin.bytes()[..used], &mut bytes).map_err(|bad| bad.to_string())?;
+            copy.push(&session.config.shared.transfer, &bytes);
+        }
+        origin.consume(used);
+        down(session, &out, (chunked.bytes() - before) as usize).await?;
+        out.clear();
+    }
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The client protocols: HTTP, SOCKS, TLS and HTTP/2, flows from tunnels, UDP.
+
+pub(crate) mod detect;
+pub(crate) mod http;
+pub(crate) mod socks;
+pub(crate) mod tls;
+pub(crate) mod tunnel;
+pub(crate) mod udp;

@@ -1,0 +1,193 @@
+//! SOCKS5 and SOCKS4a.
+
+use crate::error::{Failure, FailureKind};
+use crate::inbound::udp;
+use crate::observe::registry::Protocol;
+use crate::outbound::connect::Purpose;
+use crate::session::{OpenTunnel, Session, within};
+use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::wire::socks::{
+    self, BadSocks, METHOD_NONE, METHOD_PASSWORD, METHOD_UNACCEPTABLE, Reply, Request,
+};
+use std::io;
+use std::net::SocketAddr;
+
+pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
+    let limit = session.config.settings.timeouts.request_head;
+    let protocol = Protocol::Socks5;
+    let method = match in_time(within(limit, greet(session, &mut incoming)).await)? {
+        Ok(method) => method,
+        Err(bad) => return refuse(session, protocol, bad, &[5, METHOD_UNACCEPTABLE]).await,
+    };
+    if method == METHOD_PASSWORD {
+        let read = read(&mut incoming, socks::read_password);
+        let no = socks::password_reply(false);
+        let (user, password) = match in_time(within(limit, read).await)? {
+            Ok(read) => read,
+            Err(bad) => return refuse(session, protocol, bad, &no).await,
+        };
+        match session.log_in(&user, &password).await {
+            Ok(account) => session.set_account(Some(account)),
+            Err(failure) => return refuse(session, protocol, failure, &no).await,
+        }
+        session.answer(&socks::password_reply(true)).await.ok()?;
+    }
+    let asked = in_time(within(limit, read(&mut incoming, socks::read_request)).await);
+    if let Err(not) = session.join_account() {
+        let answer = socks::write_reply(Reply::NotAllowed, unspecified());
+        return refuse(session, protocol, not, &answer).await;
+    }
+    let destination = match asked? {
+        Ok(Request::Connect(destination)) => destination,
+        Ok(Request::Associate) => {
+            Box::pin(udp::associate(session, incoming)).await;
+            return None;
+        }
+        Err(bad) => {
+            let answer = socks::write_reply(reply_to(&bad), unspecified());
+            return refuse(session, protocol, bad, &answer).await;
+        }
+    };
+    let mut entry = session.begin(Protocol::Socks5, &destination, None, destination.to_string());
+    match session.open(&destination, Purpose::Tunnel).await {
+        Ok(way) => {
+            let bound = way.connection.stream.local_addr().unwrap_or_else(|_| unspecified());
+            let answer = socks::write_reply(Reply::Succeeded, bound);
+            session.answer(&answer).await.ok()?;
+            entry.status = Some(0);
+            Some(session.tunnel_over(way, incoming.take(), entry))
+        }
+        Err(failure) => {
+            let reply = failure.socks();
+            entry.status = Some(reply as u16);
+            session.on_failure(&entry, &failure);
+            end(session, &socks::write_reply(reply, unspecified())).await
+        }
+    }
+}
+
+/// The message or why it is malformed; `None` when the connection broke.
+fn in_time<T>(read: io::Result<Result<T, BadSocks>>) -> Option<Result<T, BadSocks>> {
+    match read {
+        Ok(read) => Some(read),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Some(Err(BadSocks::Cut)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Some(Err(BadSocks::Late)),
+        Err(_) => None,
+    }
+}
+
+const fn reply_to(bad: &BadSocks) -> Reply {
+    match bad {
+        BadSocks::Command(_) => Reply::CommandNotSupported,
+        BadSocks::AddressType(_) => Reply::AddressNotSupported,
+        _ => Reply::GeneralFailure,
+    }
+}
+
+/// Reads the client's methods, and answers with the chosen one.
+async fn greet(
+    session: &Session,
+    incoming: &mut BufferedStream,
+) -> io::Result<Result<u8, BadSocks>> {
+    let choose = |bytes: &[u8]| {
+        let offered = socks::read_methods(bytes)?;
+        Ok(offered.map(|(methods, used)| (choose(session, methods), used)))
+    };
+    let chosen = read(incoming, choose).await?.and_then(|chosen| chosen);
+    if let Ok(method) = chosen {
+        write_all(&incoming.stream, &[5, method]).await?;
+    }
+    Ok(chosen)
+}
+
+/// The method for a client that offers these. A client that can log in must, unless its address identifies it.
+fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
+    let (none, password) = (methods.contains(&METHOD_NONE), methods.contains(&METHOD_PASSWORD));
+    if session.config.directory.is_none() {
+        return if none { Ok(METHOD_NONE) } else { Err(BadSocks::OtherMethods) };
+    }
+    let known = session.registration.entry.account().is_some();
+    if none && known {
+        return Ok(METHOD_NONE);
+    }
+    if password && session.check_password_path().is_ok() {
+        return Ok(METHOD_PASSWORD);
+    }
+    if none && !session.must_log_in() { Ok(METHOD_NONE) } else { Err(BadSocks::NoLogIn) }
+}
+
+/// Reads a message, or why it is malformed.
+async fn read<T>(
+    incoming: &mut BufferedStream,
+    parse: impl Fn(&[u8]) -> Result<Option<(T, usize)>, BadSocks>,
+) -> io::Result<Result<T, BadSocks>> {
+    loop {
+        match parse(incoming.bytes()) {
+            Ok(Some((message, used))) => {
+                incoming.consume(used);
+                return Ok(Ok(message));
+            }
+            Ok(None) if incoming.fill(usize::MAX).await? == 0 => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Ok(None) => {}
+            Err(bad) => return Ok(Err(bad)),
+        }
+    }
+}
+
+pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
+    let limit = session.config.settings.timeouts.request_head;
+    let (protocol, no) = (Protocol::Socks4a, socks::write_socks4_reply(false));
+    let read = read(&mut incoming, socks::read_socks4);
+    let destination = match in_time(within(limit, read).await)? {
+        Ok(destination) => destination,
+        Err(bad) => return refuse(session, protocol, bad, &no).await,
+    };
+    if session.registration.entry.account().is_none() && session.must_log_in() {
+        let text = "this relay requires an account, and SOCKS4a has no passwords; use SOCKS5";
+        let failure = Failure::new(FailureKind::LogIn, text);
+        return refuse(session, protocol, failure, &no).await;
+    }
+    if let Err(not) = session.join_account() {
+        return refuse(session, protocol, not, &no).await;
+    }
+    let mut entry = session.begin(protocol, &destination, None, destination.to_string());
+    match session.open(&destination, Purpose::Tunnel).await {
+        Ok(way) => {
+            session.answer(&socks::write_socks4_reply(true)).await.ok()?;
+            entry.status = Some(90);
+            Some(session.tunnel_over(way, incoming.take(), entry))
+        }
+        Err(failure) => {
+            entry.status = Some(91);
+            session.on_failure(&entry, &failure);
+            end(session, &no).await
+        }
+    }
+}
+
+impl From<BadSocks> for Failure {
+    fn from(bad: BadSocks) -> Self {
+        Self::new(FailureKind::Malformed(400), bad.to_string())
+    }
+}
+
+async fn refuse(
+    session: &Session,
+    protocol: Protocol,
+    failure: impl Into<Failure>,
+    answer: &[u8],
+) -> Option<OpenTunnel> {
+    session.on_failure(&session.new_entry(protocol), &failure.into());
+    end(session, answer).await
+}
+
+async fn end(session: &Session, answer: &[u8]) -> Option<OpenTunnel> {
+    session.send_and_close(answer).await;
+    None
+}
+
+fn unspecified() -> SocketAddr {
+    ([0, 0, 0, 0], 0).into()
+}

@@ -1,0 +1,288 @@
+//! UDP ASSOCIATE of SOCKS5 (RFC 1928 §7): datagrams between one client and its destinations, as
+//! long as the client's TCP connection lasts.
+//!
+//! ```text
+//! client ── header + bytes ──▶ association's port ─▶ rules, route ─▶ DatagramPaths ── bytes ──▶
+//! destination
+//!        ◀─ header + bytes ──                                                      ◀─ bytes ──
+//! ```
+//! This module decides whose datagrams are accepted, and counts them. [`DatagramPaths`] sends them
+//! directly or through a peer's tunnel, and decides who may answer; [`from_tunnel`] uses it, too.
+//! Nothing waits: a datagram that cannot be sent at once is dropped.
+
+mod from_tunnel;
+
+pub(crate) use crate::inbound::udp::from_tunnel::PacketFlow;
+
+use crate::destination::Destination;
+use crate::error::{Failure, FailureKind};
+use crate::observe::log_throttle::LogThrottle;
+use crate::observe::registry::{ConnectionState, Protocol};
+use crate::observe::udp_counts::{DropReason, UdpTally};
+use crate::outbound::syn_race::{DESCRIPTOR_WAIT, made_room};
+use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, Received};
+use crate::outbound::udp::{IN_A_ROW, send};
+use crate::resources::DescriptorReserve;
+use crate::session::{LogEntry, Session};
+use crate::transfer::buffered::{BufferedStream, close_gently, is_transient};
+use crate::transfer::scratch::with_scratch;
+use crate::wire::socks::{self, Reply};
+use ekiden_linux::host::clock;
+use ekiden_model::resources::quota::Direction;
+use ekiden_model::units::Time;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpStream, UdpSocket};
+
+struct Association<'a> {
+    session: &'a Session,
+    port: UdpSocket,
+    /// Where the client sends from, by its first datagram.
+    client: Option<SocketAddr>,
+    way: DatagramPaths,
+    tally: UdpTally,
+}
+
+pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
+    let mut entry = session.new_entry(Protocol::Udp);
+    let (mut association, bound, _place) = match Association::open(session).await {
+        Ok(opened) => opened,
+        Err((reply, failure)) => return refuse(session, entry, reply, &failure).await,
+    };
+    let target = format!("UDP at {bound}");
+    (entry.target, entry.status) = (Some(target.clone()), Some(0));
+    session.registration.begin(Protocol::Udp, target);
+    if session.answer(&socks::write_reply(Reply::Succeeded, bound)).await.is_err() {
+        return session.log(&entry, "the client's connection broke");
+    }
+    session.registration.set_state(ConnectionState::Relaying);
+    // bytes on the TCP connection have no meaning from now on
+    drop(incoming);
+    let why = association.run().await;
+    session.log(&entry, &association.tally.in_words(&why));
+    session.registration.set_state(ConnectionState::Closing);
+    drop(association);
+    close_gently(&session.client).await;
+}
+
+async fn refuse(session: &Session, mut entry: LogEntry, reply: Reply, failure: &Failure) {
+    static LOGGED: LogThrottle = LogThrottle::new();
+    if LOGGED.is_due() {
+        tracing::warn!(client = %session.address, "UDP ASSOCIATE refused: {failure}");
+    }
+    entry.status = Some(reply as u16);
+    session.on_failure(&entry, failure);
+    session.send_and_close(&socks::write_reply(reply, ([0, 0, 0, 0], 0).into())).await;
+}
+
+impl<'a> Association<'a> {
+    async fn open(
+        session: &'a Session,
+    ) -> Result<(Self, SocketAddr, DescriptorReserve), (Reply, Failure)> {
+        let (config, shared) = (&session.config, &session.config.shared);
+        let settings = config.settings.udp;
+        let not_supported =
+            |text: String| (Reply::CommandNotSupported, Failure::new(FailureKind::Denied, text));
+        let no_room =
+            |text: String| (Reply::GeneralFailure, Failure::new(FailureKind::Exhausted, text));
+        if settings.associations == 0 {
+            return Err(not_supported("UDP ASSOCIATE is off (udp.associations = 0)".to_owned()));
+        }
+        if !config.carries_datagrams() {
+            let text =
+                "no route is direct or a tunnel, and other upstream proxies carry no datagrams";
+            return Err(not_supported(text.to_owned()));
+        }
+        let tally = shared.udp.begin(settings.associations.into()).ok_or_else(|| {
+            no_room(format!("the limit of {} associations is reached", settings.associations))
+        })?;
+        let place = shared.resources.make_room().ok_or_else(|| {
+            no_room("the connection limit is reached, and an association counts as two".to_owned())
+        })?;
+        let mut at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
+        at.set_port(0);
+        let until = clock::now() + DESCRIPTOR_WAIT;
+        let port = loop {
+            match UdpSocket::bind(at).await {
+                Ok(port) => break port,
+                Err(error) if made_room(shared, until, &error).await => {}
+                Err(error) => return Err(no_room(format!("no UDP port on {}: {error}", at.ip()))),
+            }
+        };
+        let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
+        let owner =
+            DatagramOwner::Client(session.address.ip(), session.registration.entry.account());
+        let way = DatagramPaths::new(Arc::clone(config), owner, 0);
+        let association = Self { session, port, client: None, way, tally };
+        Ok((association, bound, place))
+    }
+
+    async fn run(&mut self) -> String {
+        enum Turn {
+            Client,
+            DatagramPaths,
+            Ended(String),
+        }
+        let idle = self.session.config.settings.udp.idle;
+        let mut last = clock::now();
+        loop {
+            // packets from elsewhere may keep this loop busy
+            if clock::now() >= last + idle {
+                return format!("silent for {idle}");
+            }
+            let turn = tokio::select! {
+                ended = until_closed(&self.session.client) => Turn::Ended(ended),
+                ready = self.port.readable() => match ready {
+                    Ok(()) => Turn::Client,
+                    Err(error) => Turn::Ended(format!("its port broke: {error}")),
+                },
+                () = self.way.ready() => Turn::DatagramPaths,
+                () = wait(last + idle) => continue,
+            };
+            let moved = match turn {
+                Turn::Ended(why) => return why,
+                Turn::Client => self.receive_from_client(),
+                Turn::DatagramPaths => self.receive_from_outside(),
+            };
+            if moved {
+                last = clock::now();
+            }
+        }
+    }
+
+    /// Forwards the client's datagrams; returns whether any came.
+    fn receive_from_client(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..IN_A_ROW {
+            let always_reserve = with_scratch(|scratch| {
+                let (n, from) = self.port.try_recv_from(scratch)?;
+                Ok::<_, io::Error>(self.one_from_client(from, scratch.get(..n).unwrap_or_default()))
+            });
+            match always_reserve {
+                Ok(ours) => moved |= ours,
+                // an ICMP error about an earlier datagram to the client
+                Err(error) if !is_transient(&error) => {}
+                Err(_) => break,
+            }
+        }
+        moved
+    }
+
+    fn one_from_client(&mut self, from: SocketAddr, datagram: &[u8]) -> bool {
+        if same(from.ip()) != same(self.session.address.ip()) {
+            self.tally.on_dropped(DropReason::Foreign, || format!("{from} is not the client"));
+            return false;
+        }
+        let known = *self.client.get_or_insert(from);
+        if known != from {
+            self.tally.on_dropped(DropReason::Foreign, || {
+                format!("the client sends from {known}, and this came from {from}")
+            });
+            return false;
+        }
+        match socks::read_datagram(datagram) {
+            Ok((to, at)) => self.send(&to, datagram.get(at..).unwrap_or_default()),
+            Err(bad) => self.tally.on_dropped(DropReason::Malformed, || bad.to_string()),
+        }
+        true
+    }
+
+    /// Whether the account's limits let a datagram pass; if not, it is dropped.
+    fn within_limits(&mut self, direction: Direction, bytes: usize) -> bool {
+        let Some(account) = self.session.share() else { return true };
+        let passes = account.datagram(direction, bytes) == Some(true);
+        if !passes {
+            self.tally
+                .on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
+        }
+        passes
+    }
+
+    fn send(&mut self, to: &Destination, payload: &[u8]) {
+        if !self.within_limits(Direction::Up, payload.len()) {
+            return;
+        }
+        match self.way.send(to, payload) {
+            Ok(true) => self.on_sent(payload.len()),
+            // waits for name resolution
+            Ok(false) => {}
+            Err(on_error) => self.on_error(on_error),
+        }
+    }
+
+    fn on_sent(&mut self, bytes: usize) {
+        self.tally.up();
+        self.session.registration.moved(clock::now(), bytes as u64, 0, 0);
+    }
+
+    /// Forwards datagrams that came back; returns whether any came.
+    fn receive_from_outside(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..IN_A_ROW {
+            let Some(received) = self.way.receive() else { break };
+            match received {
+                Ok(Received::Came(from, payload)) => {
+                    moved = true;
+                    self.deliver(from, &payload);
+                }
+                Ok(Received::Sent(bytes)) => self.on_sent(bytes),
+                Err(on_error) => self.on_error(on_error),
+            }
+        }
+        moved
+    }
+
+    fn deliver(&mut self, from: SocketAddr, payload: &[u8]) {
+        // the client's port is unknown before its first datagram
+        let Some(client) = self.client else { return };
+        if !self.within_limits(Direction::Down, payload.len()) {
+            return;
+        }
+        let datagram = [&socks::write_datagram_head(from), payload].concat();
+        match send(&self.port, &datagram, client) {
+            Ok(_) => {
+                self.tally.down();
+                self.session.registration.moved(clock::now(), 0, payload.len() as u64, 0);
+            }
+            Err(error) => {
+                self.tally.on_dropped(DropReason::Undelivered, || format!("{client}: {error}"))
+            }
+        }
+    }
+
+    fn on_error(&mut self, on_error: DatagramError) {
+        let (loss, failure) = match on_error {
+            DatagramError::Refused(failure) => (DropReason::Refused, failure),
+            DatagramError::Undelivered(failure) => (DropReason::Undelivered, failure),
+        };
+        self.tally.on_dropped(loss, || failure.text);
+    }
+}
+
+fn same(address: IpAddr) -> IpAddr {
+    address.to_canonical()
+}
+
+async fn wait(until: Time) {
+    // the timer's range is limited; the loop checks again after a day
+    let longest = Duration::from_secs(86_400);
+    tokio::time::sleep(Duration::from(until.since(clock::now())).min(longest)).await;
+}
+
+/// Reads and discards until the client's connection ends.
+async fn until_closed(stream: &TcpStream) -> String {
+    loop {
+        let read = match stream.readable().await {
+            Ok(()) => with_scratch(|scratch| stream.try_read(scratch)),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok(0) => return "closed".to_owned(),
+            Ok(_) => {}
+            Err(error) if is_transient(&error) => {}
+            Err(error) => return format!("the client's connection broke: {error}"),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What the relay knows about connections and legs: registry, statistics, access log, status.
+
+pub(crate) mod access_log;
+pub(crate) mod leg_history;
+pub(crate) mod leg_stats;
+pub(crate) mod log_throttle;
+pub(crate) mod named_leg;
+pub(crate) mod registry;
+pub mod status;
+pub(crate) mod udp_counts;

@@ -1,0 +1,172 @@
+//! One live connection as the registry knows it.
+
+use super::{AccountUse, ConnectionState, Protocol};
+use crate::observe::leg_stats::LegStats;
+use crate::settings::KnownAccount;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::socket;
+use ekiden_model::control::classifier::{Bursts, Class};
+use ekiden_model::control::scheduler::Lane;
+use ekiden_model::units::Time;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+#[derive(Debug)]
+pub(crate) struct ConnectionEntry {
+    pub(crate) id: u64,
+    pub(crate) client: SocketAddr,
+    pub(super) since: Time,
+    pub(super) protocol: AtomicU8,
+    pub(super) state: AtomicU8,
+    pub(super) requests: AtomicU64,
+    pub(super) bytes_up: AtomicU64,
+    pub(super) bytes_down: AtomicU64,
+    pub(super) bytes_spliced: AtomicU64,
+    pub(super) detail: Mutex<Detail>,
+    /// Numbers of the client's and the upstream leg in the buffer management; 0 for none.
+    pub(crate) legs: [AtomicU64; 2],
+    /// Closed to make room for another connection.
+    pub(crate) evicted: AtomicBool,
+    /// A tunnel that counts as idle.
+    pub(crate) silent: AtomicBool,
+    pub(crate) task: OnceLock<AbortHandle>,
+    /// Set when the connection must end, in case its task is not known yet.
+    ended: AtomicBool,
+    pub(super) share: Mutex<Option<Weak<dyn AccountUse>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Detail {
+    pub(super) bursts: Bursts,
+    /// The lane of its legs within a rate that the kernel holds.
+    pub(super) lane: Lane,
+    pub(super) last: Time,
+    pub(super) destination: Option<String>,
+    pub(super) through: Arc<[String]>,
+    pub(super) route: Option<Arc<str>>,
+    pub(super) account: Option<Arc<KnownAccount>>,
+    pub(super) client: Option<LegStats>,
+    pub(super) upstream: Option<LegStats>,
+}
+
+impl Detail {
+    pub(super) fn check(&mut self) {
+        [&mut self.client, &mut self.upstream].into_iter().flatten().for_each(LegStats::check);
+    }
+
+    /// A leg that just got its profile starts in the interactive lane.
+    pub(super) fn inherit_lane(&self, leg: &LegStats) {
+        if self.lane == Lane::Bulk {
+            leg.set_lane(Lane::Bulk);
+        }
+    }
+
+    /// Moves bulk connections to the low-priority lane.
+    pub(super) fn update_lane(&mut self) {
+        let lane = match self.bursts.class() {
+            Class::Bulk => Lane::Bulk,
+            Class::Unknown | Class::Interactive => Lane::Interactive,
+        };
+        if std::mem::replace(&mut self.lane, lane) != lane {
+            let legs = [&self.client, &self.upstream].into_iter().flatten();
+            legs.for_each(|leg| leg.set_lane(lane));
+        }
+    }
+}
+
+impl ConnectionEntry {
+    pub(super) fn new(id: u64, client: SocketAddr) -> Self {
+        let now = clock::now();
+        Self {
+            id,
+            client,
+            since: now,
+            protocol: AtomicU8::new(Protocol::New as u8),
+            state: AtomicU8::new(ConnectionState::Reading as u8),
+            requests: AtomicU64::new(0),
+            bytes_up: AtomicU64::new(0),
+            bytes_down: AtomicU64::new(0),
+            bytes_spliced: AtomicU64::new(0),
+            detail: Mutex::new(Detail {
+                bursts: Bursts::new(now),
+                lane: Lane::Interactive,
+                last: now,
+                destination: None,
+                through: Arc::new([]),
+                route: None,
+                account: None,
+                client: None,
+                upstream: None,
+            }),
+            legs: [AtomicU64::new(0), AtomicU64::new(0)],
+            evicted: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+            task: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            share: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn set_share<T: AccountUse + 'static>(&self, share: Option<&Arc<T>>) {
+        let weak = share.map(|share| {
+            let share: Arc<dyn AccountUse> = Arc::clone(share) as _;
+            Arc::downgrade(&share)
+        });
+        *locked(&self.share) = weak;
+    }
+
+    /// Whether it is a CONNECT or SOCKS tunnel that is open in both directions and not yet marked silent.
+    pub(super) fn is_tunnel(&self) -> bool {
+        let protocol = self.protocol.load(Relaxed);
+        let tunnels = [Protocol::Connect, Protocol::Socks5, Protocol::Socks4a];
+        self.state.load(Relaxed) == ConnectionState::Relaying as u8
+            && !self.silent.load(Relaxed)
+            && tunnels.iter().any(|tunnel| *tunnel as u8 == protocol)
+    }
+
+    pub(crate) fn account(&self) -> Option<Arc<KnownAccount>> {
+        locked(&self.detail).account.clone()
+    }
+
+    pub(crate) fn streams(&self) -> Vec<Arc<TcpStream>> {
+        let detail = locked(&self.detail);
+        let legs = [&detail.client, &detail.upstream].into_iter().flatten();
+        legs.filter_map(|leg| leg.stream.upgrade()).collect()
+    }
+
+    pub(crate) fn leg_numbers(&self) -> [u64; 2] {
+        [self.legs[0].load(Relaxed), self.legs[1].load(Relaxed)]
+    }
+
+    pub(crate) fn set_task(&self, task: AbortHandle) {
+        // set once, at the beginning
+        let _ = self.task.set(task);
+        if self.ended.load(SeqCst) {
+            self.end();
+        }
+    }
+
+    pub(crate) fn end(&self) {
+        self.ended.store(true, SeqCst);
+        if let Some(task) = self.task.get() {
+            self.reset_on_close();
+            task.abort();
+        }
+    }
+
+    /// Makes the close a reset, because neither end may take the cut for an end of stream.
+    pub(super) fn reset_on_close(&self) {
+        let detail = locked(&self.detail);
+        for leg in [&detail.client, &detail.upstream].into_iter().flatten() {
+            leg.stream.upgrade().inspect(|stream| {
+                let _ = socket::abort(stream.as_fd());
+            });
+        }
+    }
+}

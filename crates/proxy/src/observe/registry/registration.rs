@@ -1,0 +1,130 @@
+//! A connection's registration: counters and state while it lives.
+
+use super::{ConnectionEntry, ConnectionState, Protocol, Registry, STALLED};
+use crate::error::Failure;
+use crate::observe::leg_stats::LegStats;
+use crate::observe::named_leg::NamedLeg;
+use crate::settings::KnownAccount;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::units::Time;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A live connection's entry in the registry. Its drop removes the entry.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    pub(crate) entry: Arc<ConnectionEntry>,
+    pub(super) registry: Arc<Registry>,
+}
+
+/// A connection that relayed this many bytes has sent full-sized segments.
+const TELLING: u64 = 64 * 1024;
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        locked(&self.registry.live).remove(&self.entry.id);
+    }
+}
+
+impl Registration {
+    /// Registers a connection within this one.
+    pub(crate) fn inner(&self) -> Self {
+        self.registry.enter(self.entry.client)
+    }
+
+    /// Counts bytes that moved, on this connection and in the totals.
+    pub(crate) fn moved(&self, now: Time, up: u64, down: u64, spliced: u64) {
+        let (entry, totals) = (&self.entry, &self.registry.totals);
+        for (counter, n) in [
+            (&entry.bytes_up, up),
+            (&entry.bytes_down, down),
+            (&entry.bytes_spliced, spliced),
+            (&totals.bytes_up, up),
+            (&totals.bytes_down, down),
+        ] {
+            if n > 0 {
+                counter.fetch_add(n, Relaxed);
+            }
+        }
+        {
+            let mut detail = locked(&entry.detail);
+            detail.last = now;
+            detail.bursts.on_moved(now, up + down);
+            detail.update_lane();
+        }
+        if entry.silent.load(Relaxed) {
+            self.registry.activity.on_tunnel_moved(entry);
+        }
+    }
+
+    pub(crate) fn begin(&self, protocol: Protocol, destination: String) {
+        self.entry.protocol.store(protocol as u8, Relaxed);
+        self.entry.requests.fetch_add(1, Relaxed);
+        self.registry.totals.requests.fetch_add(1, Relaxed);
+        self.set_state(ConnectionState::Connecting);
+        locked(&self.entry.detail).destination = Some(destination);
+    }
+
+    pub(crate) fn set_account(&self, account: Option<Arc<KnownAccount>>) {
+        locked(&self.entry.detail).account = account;
+    }
+
+    pub(crate) fn set_protocol(&self, protocol: Protocol) {
+        self.entry.protocol.store(protocol as u8, Relaxed);
+    }
+
+    pub(crate) fn set_state(&self, state: ConnectionState) {
+        self.entry.state.store(state as u8, Relaxed);
+    }
+
+    pub(crate) fn set_client_leg(&self, leg: LegStats) {
+        let mut detail = locked(&self.entry.detail);
+        detail.inherit_lane(&leg);
+        detail.client = Some(leg);
+    }
+
+    pub(crate) fn has_client_leg(&self, leg: &Arc<NamedLeg>) -> bool {
+        locked(&self.entry.detail).client.as_ref().is_some_and(|stats| Arc::ptr_eq(&stats.leg, leg))
+    }
+
+    pub(crate) fn set_upstream_leg(&self, through: Arc<[String]>, leg: Option<LegStats>) {
+        let mut detail = locked(&self.entry.detail);
+        detail.through = through;
+        leg.iter().for_each(|leg| detail.inherit_lane(leg));
+        detail.upstream = leg;
+    }
+
+    pub(crate) fn set_route(&self, why: &Arc<str>) {
+        locked(&self.entry.detail).route = Some(Arc::clone(why));
+    }
+
+    pub(crate) fn count(&self, failure: &Failure) {
+        if failure.is_refusal() { self.count_refused() } else { self.count_failed() }
+    }
+
+    pub(crate) fn count_refused(&self) {
+        self.registry.totals.refused.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn count_failed(&self) {
+        self.registry.totals.failed.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn last_moved(&self) -> Time {
+        locked(&self.entry.detail).last
+    }
+
+    /// Checks the paths before the sockets close, but for short connections, which show little.
+    pub(crate) fn check_paths(&self) {
+        let (up, down) = self.bytes();
+        let lived = clock::now().since(self.entry.since);
+        if up + down >= TELLING || lived >= STALLED {
+            locked(&self.entry.detail).check();
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.entry.bytes_up.load(Relaxed), self.entry.bytes_down.load(Relaxed))
+    }
+}

@@ -1,0 +1,204 @@
+//! Connecting to a host over a leg: every candidate address is checked, and Happy Eyeballs (RFC
+//! 8305) races them, each with a [`crate::outbound::syn_race`] of its own.
+
+use crate::destination::Host;
+use crate::error::{Failure, FailureKind};
+use crate::observe::named_leg::NamedLeg;
+use crate::outbound::syn_race::open;
+use crate::policy::access::Denied;
+use crate::runtime::RuntimeConfig;
+use ekiden_linux::host::clock;
+use ekiden_linux::sockets::outcome::Outcomes;
+use ekiden_model::connect::happy_eyeballs::{Config, HappyEyeballs};
+use ekiden_model::units::Time;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+/// An established connection, and the kernel's answers to its socket options.
+#[derive(Debug)]
+pub(crate) struct Dialed {
+    pub(crate) stream: Arc<TcpStream>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) outcomes: Outcomes,
+}
+
+/// Connects to `host`, at an address that `allowed` permits, within the leg's time-out.
+pub(crate) async fn dial(
+    config: &RuntimeConfig,
+    host: &Host,
+    port: u16,
+    leg: &Arc<NamedLeg>,
+    allowed: impl Fn(IpAddr) -> Result<(), Denied>,
+) -> Result<Dialed, Failure> {
+    let limit = leg.leg.connect_timeout;
+    let connecting = async {
+        match host {
+            Host::Address(address) => {
+                let address = SocketAddr::new(*address, port);
+                check(config, leg, address, &allowed)?;
+                open(&config.shared, leg, address).await.map_err(|error| failed(address, &error))
+            }
+            // boxed because it is large and rare: mostly the host is an address or the name is cached
+            Host::Name(name) => Box::pin(race(config, name, port, leg, &allowed)).await,
+        }
+    };
+    tokio::time::timeout(limit.into(), connecting).await.map_err(|_| {
+        Failure::new(FailureKind::TimedOut, format!("{host}:{port} did not answer within {limit}"))
+    })?
+}
+
+fn failed(address: SocketAddr, error: &io::Error) -> Failure {
+    Failure::io(&format!("cannot connect to {address}"), error)
+}
+
+/// Checks whether this client may connect to an address over this leg.
+pub(crate) fn check(
+    config: &RuntimeConfig,
+    leg: &NamedLeg,
+    address: SocketAddr,
+    allowed: &impl Fn(IpAddr) -> Result<(), Denied>,
+) -> Result<(), Failure> {
+    allowed(address.ip())?;
+    let own = config.settings.listen.iter().chain(&config.settings.closed);
+    if own.into_iter().any(|listen| reaches(*listen, address)) {
+        return Err(Failure::new(FailureKind::Loop, format!("{address} is this relay itself")));
+    }
+    match leg.leg.socket.source {
+        Some(source) if source.is_ipv4() != address.is_ipv4() => {
+            let (other, leg) = ("is of another family than the source address", &leg.name);
+            let text = format!("{address} {other} {source} of leg \"{leg}\"");
+            Err(Failure::new(FailureKind::Unreachable, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a connection to `address` ends at a socket listening on `listen`.
+pub(crate) fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
+    if listen.port() != address.port() || listen.is_ipv4() != address.is_ipv4() {
+        return false;
+    }
+    // connecting to the unspecified address connects to loopback
+    let to = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    listen.ip() == to || (listen.ip().is_unspecified() && is_local(to))
+}
+
+/// Whether this machine has the address, by the kernel, which knows prefix routes; only for
+/// destinations on this relay's ports.
+fn is_local(ip: IpAddr) -> bool {
+    ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
+}
+
+enum Event {
+    Resolved { ipv6: bool, answer: Result<Vec<IpAddr>, String> },
+    Attempted(SocketAddr, io::Result<Dialed>),
+}
+
+/// How far an attempt got. The failure of the furthest attempt is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum FailureStage {
+    NoAddress,
+    Addresses,
+    Attempted,
+    Home,
+}
+
+fn remember(failure: &mut Option<(FailureStage, Failure)>, got: FailureStage, new: Failure) {
+    if failure.as_ref().is_none_or(|(before, _)| *before <= got) {
+        *failure = Some((got, new));
+    }
+}
+
+async fn race(
+    config: &RuntimeConfig,
+    name: &str,
+    port: u16,
+    leg: &Arc<NamedLeg>,
+    allowed: &impl Fn(IpAddr) -> Result<(), Denied>,
+) -> Result<Dialed, Failure> {
+    let dns = &config.settings.dns;
+    let (want_v6, want_v4) = config.resolver.families();
+    let mut race = HappyEyeballs::new(Config {
+        attempt_delay: dns.attempt_delay,
+        resolution_delay: dns.resolution_delay,
+        ipv6_first: !matches!(dns.prefer, crate::settings::Family::Ipv4),
+    });
+    let resolving = |ipv6: bool, wanted: bool| async move {
+        if !wanted {
+            return Event::Resolved { ipv6, answer: Ok(Vec::new()) };
+        }
+        let limit = config.settings.timeouts.resolve;
+        let answer = tokio::time::timeout(limit.into(), config.resolver.lookup(name, ipv6)).await;
+        let late = || Err(format!("no answer within {limit}"));
+        Event::Resolved { ipv6, answer: answer.unwrap_or_else(|_| late()) }
+    };
+    let (mut v6, mut v4) =
+        (std::pin::pin!(resolving(true, want_v6)), std::pin::pin!(resolving(false, want_v4)));
+    let (mut v6_open, mut v4_open) = (true, true);
+    // dropping the set ends the losing attempts
+    let mut attempts = JoinSet::new();
+    let mut failure = None;
+    loop {
+        let now = clock::now();
+        while let Some(address) = race.next(now) {
+            let (shared, leg) = (Arc::clone(&config.shared), Arc::clone(leg));
+            let address = SocketAddr::new(address, port);
+            attempts.spawn(async move { (address, open(&shared, &leg, address).await) });
+        }
+        if race.is_exhausted() && attempts.is_empty() {
+            let new_entry = || Failure::new(FailureKind::NoName, format!("{name} has no address"));
+            return Err(failure.map_or_else(new_entry, |(_, failure)| failure));
+        }
+        let event = tokio::select! {
+            event = &mut v6, if v6_open => { v6_open = false; event }
+            event = &mut v4, if v4_open => { v4_open = false; event }
+            Some(done) = attempts.join_next(), if !attempts.is_empty() => match done {
+                Ok((address, result)) => Event::Attempted(address, result),
+                // an attempt panicked; it counts as failed
+                Err(_) => {
+                    race.on_failed(clock::now());
+                    continue;
+                }
+            },
+            () = wait_until(race.deadline()), if race.deadline() != Time::NEVER => continue,
+        };
+        match event {
+            Event::Attempted(_, Ok(dialed)) => return Ok(dialed),
+            Event::Attempted(address, Err(error)) => {
+                race.on_failed(clock::now());
+                remember(&mut failure, FailureStage::Attempted, failed(address, &error));
+            }
+            Event::Resolved { ipv6, answer } => {
+                let addresses = answer.unwrap_or_else(|error| {
+                    let text = format!("{name} cannot be resolved: {error}");
+                    let unknown = Failure::new(FailureKind::NoName, text);
+                    remember(&mut failure, FailureStage::NoAddress, unknown);
+                    Vec::new()
+                });
+                let addresses = addresses.into_iter().filter(|address| {
+                    let address = SocketAddr::new(*address, port);
+                    check(config, leg, address, allowed)
+                        .map_err(|denied| {
+                            let home = denied.kind == FailureKind::Loop;
+                            let got =
+                                if home { FailureStage::Home } else { FailureStage::Addresses };
+                            remember(&mut failure, got, denied);
+                        })
+                        .is_ok()
+                });
+                race.on_addresses(clock::now(), ipv6, addresses.collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+pub(crate) async fn wait_until(deadline: Time) {
+    tokio::time::sleep(deadline.since(clock::now()).into()).await;
+}

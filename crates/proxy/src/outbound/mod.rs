@@ -1,0 +1,9 @@
+//! The way out: connections along routes, upstream proxies, names, races of addresses and SYNs,
+//! tunnels, UDP.
+
+pub(crate) mod connect;
+pub(crate) mod dial;
+pub(crate) mod resolve;
+pub(crate) mod syn_race;
+pub(crate) mod tunnel;
+pub(crate) mod udp;

@@ -1,0 +1,82 @@
+//! Cached name resolution, one address family at a time.
+
+use crate::settings::{Dns, Family};
+use ekiden_model::units::Span;
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::proto::rr::{RData, RecordType};
+use std::net::IpAddr;
+
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    inner: TokioResolver,
+    prefer: Family,
+}
+
+impl Resolver {
+    /// Fails in words, when the resolver cannot be built.
+    pub(crate) fn new(dns: &Dns, timeout: Span) -> Result<Self, String> {
+        let (config, mut options) = match dns.servers.as_slice() {
+            [] => hickory_resolver::system_conf::read_system_conf().unwrap_or_else(|error| {
+                // without name servers, addresses and the hosts file still work
+                tracing::warn!(%error, "no name servers: /etc/resolv.conf cannot be used; only addresses and the hosts file will resolve");
+                (ResolverConfig::from_parts(None, vec![], vec![]), ResolverOpts::default())
+            }),
+            servers => (configured(servers), ResolverOpts::default()),
+        };
+        options.cache_size = dns.cache.into();
+        options.positive_min_ttl = Some(dns.min_ttl.into());
+        options.positive_max_ttl = Some(dns.max_ttl.into());
+        options.negative_max_ttl = Some(dns.negative_ttl.into());
+        options.use_hosts_file =
+            if dns.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
+        // one try and one retry within the time-out
+        options.timeout = std::time::Duration::from(timeout) / 2;
+        options.attempts = 1;
+        let inner = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+            .with_options(options)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(Self { inner, prefer: dns.prefer })
+    }
+
+    /// Which families to query: IPv6, IPv4.
+    pub(crate) const fn families(&self) -> (bool, bool) {
+        (!matches!(self.prefer, Family::Ipv4Only), !matches!(self.prefer, Family::Ipv6Only))
+    }
+
+    /// The addresses of one family, possibly none; fails in words: no such name, no answer.
+    pub(crate) async fn lookup(&self, name: &str, ipv6: bool) -> Result<Vec<IpAddr>, String> {
+        let kind = if ipv6 { RecordType::AAAA } else { RecordType::A };
+        // absolute, so that no search domain is appended; a name without dots is local
+        let absolute = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
+        match self.inner.lookup(absolute, kind).await {
+            Ok(found) => Ok(found
+                .answers()
+                .iter()
+                .filter_map(|record| match record.data {
+                    RData::A(address) => Some(IpAddr::V4(address.0)),
+                    // an address that maps an IPv4 address is that address, for the rules and the kernel
+                    RData::AAAA(address) => Some(IpAddr::V6(address.0).to_canonical()),
+                    _ => None,
+                })
+                .collect()),
+            Err(error) if error.is_no_records_found() => Ok(Vec::new()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn configured(servers: &[std::net::SocketAddr]) -> ResolverConfig {
+    let servers = servers.iter().map(|server| {
+        let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
+        for connection in &mut connections {
+            connection.port = server.port();
+        }
+        NameServerConfig::new(server.ip(), true, connections)
+    });
+    ResolverConfig::from_parts(None, vec![], servers.collect())
+}

@@ -1,0 +1,169 @@
+//! The throughput of a tunnel, measured with meaningless bytes: `ekiden doctor --with PEER`.
+//!
+//! The peer answers a flow to [`NAME`]. Ports 1 to 30 mean seconds of bytes from the peer, 101 to
+//! 130 of bytes to it. The receiver counts from one second after the first byte, so that bytes that
+//! fill buffers at the start do not count.
+
+use super::{FlowRequest, Tunnels};
+use crate::destination::{Destination, Host};
+use crate::error::{Failure, FailureKind};
+use crate::resources::Resources;
+use crate::transfer::buffered::{is_transient, write_all};
+use ekiden_model::units::Span;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+
+/// Not a DNS name (RFC 6761 §6.4): a peer that does not know it reports that it cannot be resolved.
+pub(crate) const NAME: &str = "measure.ekiden.invalid";
+/// The longest measurement of a direction, in seconds.
+pub(crate) const LONGEST: u16 = 30;
+/// Added to the port when the peer receives.
+const UP: u16 = 100;
+/// The time at the beginning that does not count.
+const BEGINNING: Duration = Duration::from_secs(1);
+/// The time-out for opening the flow, and for the result.
+const PATIENCE: Span = Span::from_secs(10);
+
+/// The duration in seconds, and whether the peer receives.
+fn asked_for(port: u16) -> Option<(u16, bool)> {
+    let (seconds, up) = if port > UP { (port - UP, true) } else { (port, false) };
+    (1..=LONGEST).contains(&seconds).then_some((seconds, up))
+}
+
+/// The measurement that a destination stands for, if any.
+pub(crate) fn is_meant(to: &Destination) -> Option<(u16, bool)> {
+    match &to.host {
+        Host::Name(name) if name == NAME => asked_for(to.port),
+        _ => None,
+    }
+}
+
+pub(crate) async fn serve(stream: &TcpStream, (seconds, up): (u16, bool)) {
+    let served = async {
+        if up {
+            let rate = count(stream, seconds).await?;
+            write_all(stream, &rate.to_be_bytes()).await
+        } else {
+            pour(stream, seconds).await
+        }
+    };
+    // on a time-out, the asking side has its result already
+    let _ = tokio::time::timeout(longest(seconds), served).await;
+}
+
+fn longest(seconds: u16) -> Duration {
+    Duration::from_secs(seconds.into()) + 2 * Duration::from(PATIENCE)
+}
+
+async fn count(stream: &TcpStream, seconds: u16) -> io::Result<u64> {
+    let mut buffer = vec![0; 65_536];
+    let (mut first, mut bytes) = (None::<Instant>, 0_u64);
+    loop {
+        stream.readable().await?;
+        let n = match stream.try_read(&mut buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => n as u64,
+            Err(error) if is_transient(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let since = first.get_or_insert_with(Instant::now).elapsed();
+        if since >= BEGINNING {
+            bytes += n;
+        }
+        let counted = since.saturating_sub(BEGINNING);
+        if counted >= Duration::from_secs(seconds.into()) {
+            return Ok((bytes as f64 * 8.0 / counted.as_secs_f64()) as u64);
+        }
+    }
+}
+
+/// Writes until the receiver closes, for longer than it counts, because buffers delay the count.
+async fn pour(stream: &TcpStream, seconds: u16) -> io::Result<()> {
+    let (begin, zeros) = (Instant::now(), vec![0; 65_536]);
+    while begin.elapsed() < Duration::from_secs(seconds.into()) + Duration::from(PATIENCE) {
+        write_all(stream, &zeros).await?;
+    }
+    Ok(())
+}
+
+impl Tunnels {
+    /// Measures the throughput from `peer`, or to it, in payload bits per second. Fails without a
+    /// tunnel, a peer that measures, or bytes.
+    pub(crate) async fn measure(
+        &self,
+        resources: &Arc<Resources>,
+        peer: &str,
+        seconds: u16,
+        up: bool,
+    ) -> Result<u64, Failure> {
+        let name = Host::from_name(NAME);
+        let host = name.map_err(|bad| Failure::new(FailureKind::NoName, bad.to_string()))?;
+        let to = Destination { host, port: if up { UP + seconds } else { seconds } };
+        let asked =
+            FlowRequest { to: &to, client: Ipv4Addr::LOCALHOST.into(), hops: 0, dscp: None };
+        let dug = self.open(peer, asked, PATIENCE, true, resources.always_reserve()).await?;
+        let stream = &*dug.stream;
+        let measuring = async {
+            if up {
+                tokio::select! {
+                    poured = pour(stream, seconds) => {
+                        poured?;
+                        Err(io::ErrorKind::TimedOut.into())
+                    }
+                    rate = read_rate(stream) => rate,
+                }
+            } else {
+                count(stream, seconds).await
+            }
+        };
+        let measured = tokio::time::timeout(longest(seconds), measuring).await;
+        let measured = measured.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        measured.map_err(|error| {
+            let broke = || Failure::io(&format!("the tunnel to \"{peer}\""), &error);
+            dug.answer.failure().unwrap_or_else(broke)
+        })
+    }
+}
+
+async fn read_rate(stream: &TcpStream) -> io::Result<u64> {
+    let (mut rate, mut have) = ([0; 8], 0);
+    while have < rate.len() {
+        stream.readable().await?;
+        match stream.try_read(&mut rate[have..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => have += n,
+            Err(error) if is_transient(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(u64::from_be_bytes(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_encodes_the_measurement() {
+        assert_eq!(
+            [1, 30, 101, 130].map(asked_for),
+            [Some((1, false)), Some((30, false)), Some((1, true)), Some((30, true))]
+        );
+        assert_eq!([0, 31, 100, 131, 443].map(asked_for), [None; 5]);
+    }
+
+    #[tokio::test]
+    async fn the_receiver_counts() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let far = listener.accept().await.unwrap().0;
+        let rate = tokio::select! {
+            rate = count(&near, 1) => rate.unwrap(),
+            () = serve(&far, (1, false)) => panic!("it was not counted in eleven seconds"),
+        };
+        assert!(rate > 0);
+    }
+}

@@ -1,0 +1,18 @@
+//! The way out for datagrams: directly, or through a peer's tunnel.
+
+pub(crate) mod direct;
+pub(crate) mod peers;
+pub(crate) mod route;
+pub(crate) mod tunnel;
+
+use std::io;
+use std::net::SocketAddr;
+use tokio::net::UdpSocket;
+
+/// Datagrams from one side before the other side has its turn.
+pub(crate) const IN_A_ROW: usize = 32;
+
+/// Sends now or fails. It asks the kernel, because the runtime learns late that a new socket is writable.
+pub(crate) fn send(socket: &UdpSocket, datagram: &[u8], to: SocketAddr) -> io::Result<()> {
+    socket2::SockRef::from(socket).send_to(datagram, &to.into()).map(|_| ())
+}

@@ -1,0 +1,101 @@
+//! An association's remote hosts. Only they may answer (RFC 4787 §5, address and port-dependent
+//! filtering), while datagrams go to them.
+
+use ekiden_model::units::{Span, Time};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// The hosts that were sent to, with times.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    most: usize,
+    idle: Span,
+    of: BTreeMap<SocketAddr, Peer>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    sent: Time,
+    answered: bool,
+}
+
+impl Peers {
+    /// At most `most` hosts, each for `idle` after the last datagram to it.
+    pub(crate) const fn new(most: usize, idle: Span) -> Self {
+        Self { most, idle, of: BTreeMap::new() }
+    }
+
+    /// Records a datagram to `to`; returns the host that was forgotten for it, if any.
+    pub(crate) fn on_sent(&mut self, now: Time, to: SocketAddr) -> Option<SocketAddr> {
+        self.of.entry(to).or_insert(Peer { sent: now, answered: false }).sent = now;
+        if self.of.len() <= self.most {
+            return None;
+        }
+        let others = self.of.iter().filter(|(peer, _)| **peer != to);
+        let oldest = others.min_by_key(|(_, peer)| peer.sent).map(|(peer, _)| *peer)?;
+        self.of.remove(&oldest);
+        Some(oldest)
+    }
+
+    /// Whether a datagram from `from` is an answer; records it.
+    pub(crate) fn on_answer(&mut self, now: Time, from: SocketAddr) -> bool {
+        let peer = self.of.get_mut(&from).filter(|peer| now.since(peer.sent) < self.idle);
+        peer.map(|peer| peer.answered = true).is_some()
+    }
+
+    /// Whether the host has answered since it is known.
+    pub(crate) fn has_answered(&self, peer: SocketAddr) -> bool {
+        self.of.get(&peer).is_some_and(|peer| peer.answered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn peer(n: u8) -> SocketAddr {
+        ([192, 0, 2, n], 53).into()
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Span::from_secs(seconds)
+    }
+
+    #[test]
+    fn peers_may_answer_for_a_while() {
+        let mut peers = Peers::new(2, Span::from_secs(10));
+        assert!(!peers.on_answer(at(0), peer(1)) && !peers.has_answered(peer(1)));
+        assert_eq!(peers.on_sent(at(0), peer(1)), None);
+        let other_port = SocketAddr::new(peer(1).ip(), 54);
+        assert!(peers.on_answer(at(9), peer(1)) && !peers.on_answer(at(9), other_port));
+        assert!(!peers.on_answer(at(10), peer(1)));
+        assert!(peers.has_answered(peer(1)) && !peers.has_answered(other_port));
+        assert_eq!(peers.on_sent(at(10), peer(1)), None);
+        assert!(peers.on_answer(at(19), peer(1)));
+    }
+
+    #[test]
+    fn forgets_the_least_recently_used_peer() {
+        let mut peers = Peers::new(2, Span::from_secs(10));
+        peers.on_sent(at(0), peer(1));
+        peers.on_sent(at(1), peer(2));
+        peers.on_sent(at(2), peer(1));
+        assert_eq!(peers.on_sent(at(3), peer(3)), Some(peer(2)));
+        assert!(peers.on_answer(at(3), peer(1)) && !peers.on_answer(at(3), peer(2)));
+    }
+
+    proptest! {
+        #[test]
+        fn keeps_the_newest_within_the_limit(
+            most in 1_usize..8, sent in proptest::collection::vec(0_u8..20, 0..60),
+        ) {
+            let mut peers = Peers::new(most, Span::from_secs(1_000));
+            for (second, n) in sent.into_iter().enumerate() {
+                peers.on_sent(at(second as u64), peer(n));
+                prop_assert!(peers.of.len() <= most);
+                prop_assert!(peers.on_answer(at(second as u64), peer(n)));
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The route of a datagram: from this machine, or through a peer's tunnel.
+
+use super::direct::DirectSockets;
+use crate::destination::Destination;
+use crate::error::{Failure, FailureKind};
+use crate::outbound::udp::tunnel::TunnelFlows;
+use crate::policy::access::Decider;
+use crate::policy::accounts::KnownAccount;
+use crate::runtime::RuntimeConfig;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+#[derive(Debug, Clone)]
+pub(crate) enum DatagramOwner {
+    Client(IpAddr, Option<Arc<KnownAccount>>),
+    Peer(String, Option<Arc<KnownAccount>>),
+}
+
+impl DatagramOwner {
+    pub(crate) fn decider<'a>(&'a self, config: &'a RuntimeConfig) -> Decider<'a> {
+        match self {
+            Self::Client(address, account) => {
+                config.settings.access.decider(*address).of(account.as_deref())
+            }
+            Self::Peer(name, account) => {
+                config.settings.access.decider_for_peer(name).of(account.as_deref())
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum DatagramError {
+    Refused(Failure),
+    Undelivered(Failure),
+}
+
+impl DatagramError {
+    pub(super) fn refused(kind: FailureKind, text: impl Into<String>) -> Self {
+        Self::Refused(Failure::new(kind, text))
+    }
+
+    pub(super) fn undelivered(kind: FailureKind, text: impl Into<String>) -> Self {
+        Self::Undelivered(Failure::new(kind, text))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Received {
+    Came(SocketAddr, Vec<u8>),
+    /// A datagram of this size, which waited for name resolution, was sent.
+    Sent(usize),
+}
+
+/// All paths of one association, or of one packet flow from a tunnel.
+#[derive(Debug)]
+pub(crate) struct DatagramPaths {
+    config: Arc<RuntimeConfig>,
+    direct: DirectSockets,
+    through: TunnelFlows,
+}
+
+impl DatagramPaths {
+    /// `hops`: how many tunnels the datagrams have passed.
+    pub(crate) fn new(config: Arc<RuntimeConfig>, owner: DatagramOwner, hops: u8) -> Self {
+        let direct = DirectSockets::new(Arc::clone(&config), owner.clone());
+        let through = TunnelFlows::new(Arc::clone(&config), owner, hops);
+        Self { config, direct, through }
+    }
+
+    /// Sends a datagram by the route of its destination and returns true, or false while its name is resolved.
+    pub(crate) fn send(&mut self, to: &Destination, payload: &[u8]) -> Result<bool, DatagramError> {
+        let route = self.config.route(to);
+        match route.tunnel() {
+            Some(hop) => {
+                let hop = Arc::clone(hop);
+                self.through.send(&hop, to, payload).map(|()| true)
+            }
+            None => self.direct.send(to, payload),
+        }
+    }
+
+    pub(crate) async fn ready(&mut self) {
+        tokio::select! {
+            () = self.direct.ready() => {}
+            () = self.through.ready() => {}
+        }
+    }
+
+    pub(crate) fn receive(&mut self) -> Option<Result<Received, DatagramError>> {
+        self.through.receive().or_else(|| self.direct.receive())
+    }
+}

@@ -1,0 +1,155 @@
+//! Datagrams through a peer's tunnel: a packet flow for each destination, by the peer's routes and
+//! rules.
+//!
+//! Each flow has a task and a short queue while it opens. The peer resolves names, so an answer
+//! from a named destination carries 0.0.0.0 and its port.
+
+use crate::destination::{Destination, Host};
+use crate::error::{Failure, FailureKind};
+use crate::outbound::tunnel::FlowRequest;
+use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
+use crate::policy::upstream::Hop;
+use crate::runtime::RuntimeConfig;
+use bytes::Bytes;
+use ekiden_model::units::Span;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Datagrams that wait for a flow to open.
+const WAITING: usize = 64;
+/// Received datagrams that wait for the association.
+const CAME: usize = 256;
+
+/// One association's flows through tunnels.
+#[derive(Debug)]
+pub(crate) struct TunnelFlows {
+    config: Arc<RuntimeConfig>,
+    owner: DatagramOwner,
+    hops: u8,
+    flows: BTreeMap<(String, String), mpsc::Sender<Bytes>>,
+    tasks: JoinSet<()>,
+    sender: mpsc::Sender<Result<Received, DatagramError>>,
+    receiver: mpsc::Receiver<Result<Received, DatagramError>>,
+    came: VecDeque<Result<Received, DatagramError>>,
+}
+
+impl TunnelFlows {
+    pub(crate) fn new(config: Arc<RuntimeConfig>, owner: DatagramOwner, hops: u8) -> Self {
+        let (sender, receiver) = mpsc::channel(CAME);
+        let (flows, tasks, came) = (BTreeMap::new(), JoinSet::new(), VecDeque::new());
+        Self { config, owner, hops, flows, tasks, sender, receiver, came }
+    }
+
+    /// Sends a datagram through the tunnel of this hop.
+    pub(crate) fn send(
+        &mut self,
+        hop: &Arc<Hop>,
+        to: &Destination,
+        payload: &[u8],
+    ) -> Result<(), DatagramError> {
+        let decider = self.owner.decider(&self.config);
+        decider.named(to).map_err(|denied| DatagramError::Refused(denied.into()))?;
+        while self.tasks.try_join_next().is_some() {}
+        let key = (hop.upstream.host.clone(), to.to_string());
+        let packet = Bytes::copy_from_slice(payload);
+        let packet = match self.flows.get(&key).map(|flow| flow.try_send(packet.clone())) {
+            Some(Ok(())) => return Ok(()),
+            Some(Err(mpsc::error::TrySendError::Full(_))) => {
+                let text = format!("{to}: too many datagrams wait for the tunnel");
+                return Err(DatagramError::undelivered(FailureKind::Exhausted, text));
+            }
+            // its flow ended: open another
+            Some(Err(mpsc::error::TrySendError::Closed(packet))) => packet,
+            None => packet,
+        };
+        while self.flows.len() >= self.config.settings.udp.destinations as usize {
+            self.flows.pop_first();
+        }
+        let (flow, packets) = mpsc::channel(WAITING);
+        // cannot fail: the queue is new
+        let _ = flow.try_send(packet);
+        self.flows.insert(key, flow);
+        let carried = FlowTask {
+            config: Arc::clone(&self.config),
+            hop: Arc::clone(hop),
+            to: to.clone(),
+            client: match self.owner {
+                DatagramOwner::Client(address, _) => address,
+                DatagramOwner::Peer(..) => Ipv4Addr::UNSPECIFIED.into(),
+            },
+            hops: self.hops,
+            sender: self.sender.clone(),
+        };
+        self.tasks.spawn(carried.run(packets));
+        Ok(())
+    }
+
+    pub(crate) async fn ready(&mut self) {
+        if self.came.is_empty()
+            && let Some(received) = self.receiver.recv().await
+        {
+            self.came.push_back(received);
+        }
+    }
+
+    pub(crate) fn receive(&mut self) -> Option<Result<Received, DatagramError>> {
+        self.came.pop_front().or_else(|| self.receiver.try_recv().ok())
+    }
+}
+
+struct FlowTask {
+    config: Arc<RuntimeConfig>,
+    hop: Arc<Hop>,
+    to: Destination,
+    client: IpAddr,
+    hops: u8,
+    sender: mpsc::Sender<Result<Received, DatagramError>>,
+}
+
+impl FlowTask {
+    async fn run(self, mut packets: mpsc::Receiver<Bytes>) {
+        if let Err(failure) = self.carry(&mut packets).await {
+            let on_error = match failure.kind {
+                FailureKind::Denied | FailureKind::UpstreamRefused | FailureKind::Loop => {
+                    DatagramError::Refused(failure)
+                }
+                _ => DatagramError::Undelivered(failure),
+            };
+            // fails where the association has ended
+            let _ = self.sender.send(Err(on_error)).await;
+        }
+    }
+
+    /// Runs until the destination is idle, or the association ends.
+    async fn carry(&self, packets: &mut mpsc::Receiver<Bytes>) -> Result<(), Failure> {
+        let peer = &self.hop.upstream.host;
+        let tunnels = self.config.shared.tunnels_to(peer)?;
+        let asked = FlowRequest { to: &self.to, client: self.client, hops: self.hops, dscp: None };
+        let patience: Span = self.hop.leg.leg.connect_timeout;
+        let flow = tunnels.open_packets(peer, asked, patience).await?;
+        let from = match self.to.host {
+            Host::Address(address) => address,
+            Host::Name(_) => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        let from = SocketAddr::new(from, self.to.port);
+        let idle = self.config.settings.udp.idle;
+        loop {
+            tokio::select! {
+                packet = packets.recv() => match packet {
+                    // datagrams that do not fit are dropped
+                    Some(packet) => drop(flow.send_packet(packet)),
+                    None => return Ok(()),
+                },
+                packet = flow.packet() => match packet {
+                    // and so are datagrams that nobody reads in time
+                    Ok(packet) => drop(self.sender.try_send(Ok(Received::Came(from, packet.to_vec())))),
+                    Err(ended) => return crate::outbound::tunnel::ended(peer, ended),
+                },
+                () = tokio::time::sleep(idle.into()) => return Ok(()),
+            }
+        }
+    }
+}

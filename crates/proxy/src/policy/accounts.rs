@@ -1,0 +1,150 @@
+//! The interface to the accounts: who a client is, by its address, its peer, or its user name and
+//! password. An account store implements [`Directory`].
+
+use crate::policy::access::Denied;
+pub use crate::settings::KnownAccount;
+use crate::settings::Pattern;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ekiden_model::units::Span;
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The result of a log-in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoginOutcome {
+    /// The account is known.
+    Known(Arc<KnownAccount>),
+    /// The account may not log in now; the reason is for its user.
+    Barred(String),
+    /// User or password is wrong.
+    Wrong,
+    /// Too many wrong log-ins before; none is checked for this long.
+    Wait(Span),
+    /// Too many log-ins are being checked.
+    Busy,
+}
+
+/// A log-in that is being checked.
+pub type PendingLogin<'a> = Pin<Box<dyn Future<Output = LoginOutcome> + Send + 'a>>;
+
+/// The accounts. All but log-ins are answered from memory.
+/// [`Quotas::usage`](crate::policy::quota::Quotas::usage) reports their usage by name.
+pub trait Directory: fmt::Debug + Send + Sync {
+    /// The account at an address; `Err`: it may not connect now, and why.
+    fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>>;
+
+    /// The account behind a peer, by the peer's local name.
+    fn behind(&self, relay: &str) -> Option<Result<Arc<KnownAccount>, String>>;
+
+    /// Checks a user name and a password from an address.
+    fn log_in<'a>(&'a self, user: &'a str, password: &'a str, from: IpAddr) -> PendingLogin<'a>;
+
+    /// Whether the account may be served, or in words why not. Called several times a second for
+    /// each live connection.
+    fn may_stay(&self, id: i64) -> Result<(), String>;
+
+    /// The accounts' state, for the status.
+    fn status(&self) -> crate::observe::status::AccountsStatus;
+}
+
+impl KnownAccount {
+    /// Whether the account's own lists allow `to`, at `address` once it is resolved.
+    pub(crate) fn may_go(
+        &self,
+        to: &crate::destination::Destination,
+        address: Option<IpAddr>,
+    ) -> Result<(), Denied> {
+        let matches = |pattern: &Pattern| pattern.matches(to, address);
+        let denied = || Err(Denied::Account(to.to_string()));
+        if self.deny.iter().any(matches) {
+            return denied();
+        }
+        if self.allow.is_empty() || self.allow.iter().any(matches) {
+            return Ok(());
+        }
+        denied()
+    }
+
+    /// Whether some address could make `to` allowed.
+    pub(crate) fn might_go(&self, to: &crate::destination::Destination) -> Result<(), Denied> {
+        let by_address =
+            |pattern: &Pattern| matches!(pattern.host, crate::settings::HostPattern::Net(_));
+        match self.may_go(to, None) {
+            // lists of addresses decide after the name is resolved
+            Err(denied) if !self.deny.iter().any(|pattern| pattern.matches(to, None)) => {
+                if self.allow.iter().any(by_address) { Ok(()) } else { Err(denied) }
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// User name and password from the value of `Proxy-Authorization` (RFC 7617); `None` if it is not Basic.
+pub(crate) fn read_basic(value: &[u8]) -> Option<(String, String)> {
+    let text = std::str::from_utf8(value).ok()?.trim();
+    let (scheme, rest) = text.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let plain = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
+    let (user, password) = plain.split_once(':')?;
+    Some((user.to_owned(), password.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::destination::Destination;
+    use crate::settings::HostPattern;
+
+    fn to(text: &str) -> Destination {
+        Destination::parse(text, Some(80)).unwrap()
+    }
+
+    fn account(allow: &[HostPattern], deny: &[HostPattern]) -> KnownAccount {
+        let patterns = |hosts: &[HostPattern]| {
+            hosts.iter().map(|host| Pattern { host: host.clone(), ports: None }).collect()
+        };
+        KnownAccount { id: 1, name: "h".into(), allow: patterns(allow), deny: patterns(deny) }
+    }
+
+    #[test]
+    fn basic_credentials() {
+        let read = |text: &str| read_basic(text.as_bytes());
+        let pair = |user: &str, password: &str| Some((user.to_owned(), password.to_owned()));
+        // RFC 7617 §2
+        assert_eq!(read("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="), pair("Aladdin", "open sesame"));
+        assert_eq!(read("basic YTpiOmM="), pair("a", "b:c"));
+        for bad in ["", "Basic", "Bearer QQ==", "Basic !!", "Basic QQ==", "Basic /w=="] {
+            assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn deny_counts_before_allow_and_an_empty_allow_is_everything() {
+        let below = |name: &str| HostPattern::Below(name.into());
+        let name = |name: &str| HostPattern::Name(name.into());
+        let school = account(&[below("school.example")], &[name("games.school.example")]);
+        assert!(school.may_go(&to("www.school.example"), None).is_ok());
+        assert!(school.may_go(&to("games.school.example"), None).is_err());
+        assert!(school.may_go(&to("example.org"), None).is_err());
+        assert!(account(&[], &[name("a.example")]).may_go(&to("b.example"), None).is_ok());
+    }
+
+    #[test]
+    fn lists_of_addresses_decide_after_resolution() {
+        let net = HostPattern::Net("192.0.2.0/24".parse().unwrap());
+        let inside = account(std::slice::from_ref(&net), &[]);
+        let (name, ip) = (to("a.example"), |text: &str| Some(text.parse().unwrap()));
+        assert!(inside.might_go(&name).is_ok());
+        assert!(inside.may_go(&name, ip("192.0.2.7")).is_ok());
+        assert!(inside.may_go(&name, ip("198.51.100.7")).is_err());
+        let outside = account(&[], &[net]);
+        assert!(outside.might_go(&name).is_ok());
+        assert!(outside.may_go(&name, ip("192.0.2.7")).is_err());
+    }
+}

@@ -1,0 +1,8 @@
+//! Who may come in, where they may go and by which route, and how much of the relay they may use.
+
+pub mod access;
+pub mod accounts;
+pub mod quota;
+pub(crate) mod route;
+pub(crate) mod special_addresses;
+pub(crate) mod upstream;

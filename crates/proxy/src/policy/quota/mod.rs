@@ -1,0 +1,173 @@
+//! The accounts' limits, driven by [`ekiden_model::resources::quota`].
+//!
+//! ```text
+//! set(), remove(), set_until()      change an account's limits, also for live connections
+//! admit_by_origin(), admit_known()  a connection of an account: an AccountConnection, or why not
+//! AccountConnection, Meter          asked before bytes are read: how many may pass now, or wake
+//! later
+//! usage()                           bytes of each account since the start
+//! ```
+//! **Payload counts**: bytes of bodies, tunnels and datagrams that the limits let pass, once each,
+//! also from the cache, and even if they are lost later or their receiver broke. HTTP heads,
+//! handshakes, chunk framing, refusals and retransmissions do not count.
+//!
+//! A connection from before there was an account or a relay-wide rate stays unmetered to its end.
+//! One lock guards all state; it is held for about a microsecond, and never across a wait.
+
+mod admission;
+mod claims;
+mod connection;
+mod meter;
+mod refusal;
+mod report;
+mod state;
+
+pub(crate) use connection::AccountConnection;
+pub(crate) use meter::Meter;
+pub(crate) use refusal::NotAdmitted;
+
+use crate::settings::{Limits, Sharing};
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::units::{Bytes, Span, Time};
+use state::{AccountState, State, config};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+/// The account of unclaimed clients; no configured account can have this name.
+const UNCLAIMED: &str = "(unclaimed)";
+
+/// All accounts and their limits; see the module.
+#[derive(Debug)]
+pub struct Quotas {
+    state: Mutex<State>,
+    /// Wakes the background task because a deadline came closer.
+    rearm: Notify,
+    wanted: AtomicBool,
+}
+
+/// An account's usage since the start: payload bytes, each once. It never decreases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The account's name.
+    pub account: Arc<str>,
+    /// Bytes to the account.
+    pub down: u64,
+    /// Bytes from the account.
+    pub up: u64,
+}
+
+impl Quotas {
+    pub(crate) fn new(settings: &Sharing) -> Arc<Self> {
+        let quotas = Self {
+            state: Mutex::new(State::new(settings)),
+            rearm: Notify::new(),
+            wanted: AtomicBool::new(false),
+        };
+        quotas.configure(settings);
+        Arc::new(quotas)
+    }
+
+    /// Applies other settings, also to live connections; those of accounts that left end.
+    pub(crate) fn configure(&self, settings: &Sharing) {
+        let gone: Vec<Arc<str>> = self.change(|state, now| {
+            state.unclaimed = settings.unclaimed;
+            if state.config != config(settings) {
+                state.config = config(settings);
+                state.quota.set_relay(now, state.config);
+            }
+            state.claims = Default::default();
+            for account in &settings.list {
+                let name = state.set(now, &account.name, account.limits);
+                if let Some(state) = state.accounts.get_mut(&name) {
+                    state.configured = true;
+                }
+                account.addresses.iter().for_each(|net| state.claims.claim(*net, &name));
+                account.peers.iter().for_each(|peer| state.claims.claim_peer(peer, &name));
+            }
+            let named = |name: &str| settings.list.iter().any(|one| one.name == name);
+            let gone = |(name, state): (&Arc<str>, &AccountState)| {
+                (state.configured && !named(name)).then(|| Arc::clone(name))
+            };
+            state.accounts.iter().filter_map(gone).collect()
+        });
+        for name in gone {
+            self.remove(&name);
+        }
+    }
+
+    /// Adds an account or changes its limits. An existing account keeps its connections and usage.
+    pub fn set(&self, name: &str, limits: Limits) {
+        self.change(|state, now| state.set(now, name, limits));
+    }
+
+    /// Removes an account and ends its connections; returns how many there were.
+    pub fn remove(&self, name: &str) -> usize {
+        let entries = self.change(|state, now| state.remove(now, name));
+        entries.iter().for_each(|entry| entry.end());
+        entries.len()
+    }
+
+    /// Lets an account go on until [`Quotas::usage`] reaches `until` bytes, both directions
+    /// together; its period ends after `ends_in`. For bookkeeping that outlives this process or
+    /// follows the calendar. With `more` it waits there for another allowance instead of counting
+    /// as spent. `false`: no such account, or no quota.
+    pub fn set_until(&self, name: &str, until: u64, ends_in: Span, more: bool) -> bool {
+        self.change(|state, now| {
+            let found = state.accounts.get(name).filter(|one| one.limits.quota.is_some());
+            let Some((account, found)) = found.and_then(|one| Some((one.account?, one))) else {
+                return false;
+            };
+            let [up, down] = found.used.get();
+            let left = Bytes::new(until.saturating_sub(up.saturating_add(down)));
+            state.quota.set_left(now, account, left, now + ends_in, more);
+            true
+        })
+    }
+
+    /// Usage of each account since the start, also of removed accounts.
+    pub fn usage(&self) -> Vec<Usage> {
+        locked(&self.state).usage()
+    }
+
+    /// Wakes connections whose turn comes by time alone. Never returns.
+    pub(crate) async fn run(self: Arc<Self>) {
+        loop {
+            let due = {
+                let mut state = locked(&self.state);
+                state.armed = state.deadline();
+                state.armed
+            };
+            tokio::select! {
+                () = sleep_until(due) => self.change(|state, now| state.on_deadline(now)),
+                () = self.rearm.notified() => {}
+            }
+        }
+    }
+
+    pub(crate) fn on_second(&self) {
+        locked(&self.state).on_second();
+    }
+
+    /// Changes the state, then wakes and ends the connections that the change concerns.
+    fn change<T>(&self, work: impl FnOnce(&mut State, Time) -> T) -> T {
+        let (result, deferred) = {
+            let state = &mut *locked(&self.state);
+            let result = work(state, clock::now());
+            self.wanted.store(state.is_wanted(), Relaxed);
+            (result, state.deferred())
+        };
+        deferred.run(self);
+        result
+    }
+}
+
+async fn sleep_until(due: Time) {
+    if due == Time::NEVER {
+        return std::future::pending().await;
+    }
+    // the timer's range is limited; the loop checks again after a day
+    let wait = due.since(clock::now()).min(Span::from_secs(86_400));
+    tokio::time::sleep(wait.into()).await;
+}

@@ -1,0 +1,67 @@
+//! Why an account's limits refuse a client.
+
+use crate::error::{Failure, FailureKind};
+use ekiden_linux::host::clock;
+use ekiden_model::resources::quota::Refused;
+use ekiden_model::units::{Span, Time};
+use std::fmt;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NotAdmitted {
+    /// No account claims the client, and the settings refuse such clients.
+    Unclaimed,
+    Account(Arc<str>, Refused),
+}
+
+impl NotAdmitted {
+    /// The HTTP status, and when to try again.
+    pub(crate) fn status(&self) -> (u16, Option<Span>) {
+        match self {
+            Self::Unclaimed | Self::Account(_, Refused::Gone) => (403, None),
+            Self::Account(_, Refused::Connections(_)) => (429, Some(Span::from_secs(1))),
+            Self::Account(_, Refused::Connects(after)) => (429, Some(*after)),
+            Self::Account(_, Refused::Spent(Time::NEVER)) => (403, None),
+            Self::Account(_, Refused::Spent(ends)) => (403, Some(ends.since(clock::now()))),
+        }
+    }
+}
+
+impl From<NotAdmitted> for Failure {
+    fn from(not: NotAdmitted) -> Self {
+        let kind = match not.status() {
+            (403, _) => FailureKind::Denied,
+            (status, _) => FailureKind::Malformed(status),
+        };
+        Self::new(kind, not.to_string())
+    }
+}
+
+impl fmt::Display for NotAdmitted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unclaimed => f.write_str(
+                "no account of this relay claims this client; its operator can add its address to one",
+            ),
+            Self::Account(name, why) => write!(f, "account \"{name}\": {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_status_and_the_time_to_retry() {
+        let account = |why| NotAdmitted::Account("home".into(), why);
+        let second = Span::from_secs(1);
+        assert_eq!(NotAdmitted::Unclaimed.status(), (403, None));
+        assert_eq!(account(Refused::Connections(7)).status(), (429, Some(second)));
+        assert_eq!(account(Refused::Connects(second)).status(), (429, Some(second)));
+        assert_eq!(account(Refused::Spent(Time::NEVER)).status(), (403, None));
+        assert_eq!(account(Refused::Gone).status(), (403, None));
+        let text = account(Refused::Connections(7)).to_string();
+        assert_eq!(text, "account \"home\": the account has 7 connections already");
+    }
+}

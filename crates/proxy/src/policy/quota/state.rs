@@ -1,0 +1,198 @@
+//! What the quotas' lock guards, and what follows a change once the lock is free.
+
+use super::claims::Claims;
+use super::{Quotas, Usage};
+use crate::observe::registry::ConnectionEntry;
+use crate::settings::{Limits, Sharing, Unclaimed};
+use ekiden_linux::host::clock;
+use ekiden_model::resources::quota::{Account, Config, Flow, Quota};
+use ekiden_model::units::{Span, Time};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+
+/// How long connections of a cut account may take to deliver bytes they were granted.
+const LAST_BYTES: Span = Span::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) quota: Quota,
+    pub(super) config: Config,
+    pub(super) unclaimed: Unclaimed,
+    /// Every account since the start.
+    pub(super) accounts: BTreeMap<Arc<str>, AccountState>,
+    names: BTreeMap<Account, Arc<str>>,
+    pub(super) claims: Claims,
+    pub(super) slots: HashMap<Flow, ConnectionSlot>,
+    /// When the background task wakes.
+    pub(super) armed: Time,
+    /// Connections to end at a time, unless they ended by themselves or may go on by then.
+    ending: VecDeque<(Time, Flow)>,
+    pub(super) refused: u64,
+}
+
+/// An account. Its counters outlive it, for later readers.
+#[derive(Debug)]
+pub(super) struct AccountState {
+    /// `None` once it was removed.
+    pub(super) account: Option<Account>,
+    pub(super) limits: Limits,
+    /// Whether it comes from the configuration, and leaves with it.
+    pub(super) configured: bool,
+    pub(super) used: Arc<UsageCounters>,
+    before: [u64; 2],
+    pub(super) last_second: [u64; 2],
+}
+
+/// Bytes up and down since the start.
+#[derive(Debug, Default)]
+pub(super) struct UsageCounters(pub(super) [AtomicU64; 2]);
+
+impl UsageCounters {
+    pub(super) fn get(&self) -> [u64; 2] {
+        [self.0[0].load(Relaxed), self.0[1].load(Relaxed)]
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    pub(super) entry: Option<Weak<ConnectionEntry>>,
+    pub(super) wakers: [Option<Waker>; 2],
+}
+
+/// Work for after the lock is free.
+#[derive(Debug, Default)]
+pub(super) struct Deferred {
+    wakers: Vec<Waker>,
+    ended: Vec<Arc<ConnectionEntry>>,
+    rearm: bool,
+}
+
+pub(super) const fn config(settings: &Sharing) -> Config {
+    Config { rates: [settings.uplink, settings.downlink] }
+}
+
+impl State {
+    pub(super) fn new(settings: &Sharing) -> Self {
+        let config = config(settings);
+        Self {
+            quota: Quota::new(config, clock::now()),
+            config,
+            unclaimed: settings.unclaimed,
+            accounts: BTreeMap::new(),
+            names: BTreeMap::new(),
+            claims: Claims::default(),
+            slots: HashMap::new(),
+            armed: Time::NEVER,
+            ending: VecDeque::new(),
+            refused: 0,
+        }
+    }
+
+    pub(super) fn is_wanted(&self) -> bool {
+        self.config != Config::default()
+            || self.unclaimed == Unclaimed::Refuse
+            || !self.names.is_empty()
+            || !self.claims.is_empty()
+    }
+
+    pub(super) fn set(&mut self, now: Time, name: &str, limits: Limits) -> Arc<str> {
+        let name: Arc<str> = name.into();
+        let state = self.accounts.entry(Arc::clone(&name)).or_insert_with(|| AccountState {
+            account: None,
+            limits,
+            configured: false,
+            used: Arc::default(),
+            before: [0; 2],
+            last_second: [0; 2],
+        });
+        match state.account {
+            // unchanged limits must not restart the quota's period
+            Some(_) if state.limits == limits => {}
+            Some(account) => self.quota.set_limits(now, account, limits),
+            None => {
+                let account = self.quota.join(now, limits);
+                state.account = Some(account);
+                self.names.insert(account, Arc::clone(&name));
+            }
+        }
+        state.limits = limits;
+        name
+    }
+
+    pub(super) fn remove(&mut self, now: Time, name: &str) -> Vec<Arc<ConnectionEntry>> {
+        let Some(state) = self.accounts.get_mut(name) else { return Vec::new() };
+        let Some(account) = state.account.take() else { return Vec::new() };
+        state.configured = false;
+        self.names.remove(&account);
+        let of = |(flow, slot): (&Flow, &ConnectionSlot)| {
+            (self.quota.whose(*flow) == Some(account)).then_some(slot.entry.as_ref()?.upgrade()?)
+        };
+        let entries = self.slots.iter().filter_map(of).collect();
+        self.quota.leave(now, account);
+        entries
+    }
+
+    pub(super) fn usage(&self) -> Vec<Usage> {
+        let usage = |(name, state): (&Arc<str>, &AccountState)| {
+            let [up, down] = state.used.get();
+            Usage { account: Arc::clone(name), down, up }
+        };
+        self.accounts.iter().map(usage).collect()
+    }
+
+    pub(super) fn on_second(&mut self) {
+        for state in self.accounts.values_mut() {
+            let used = state.used.get();
+            state.last_second = [0, 1].map(|at| used[at].saturating_sub(state.before[at]));
+            state.before = used;
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Time {
+        let ending = self.ending.front().map_or(Time::NEVER, |(due, _)| *due);
+        self.quota.deadline().min(ending)
+    }
+
+    pub(super) fn on_deadline(&mut self, now: Time) {
+        if self.quota.deadline() <= now {
+            self.quota.on_deadline(now);
+        }
+    }
+
+    /// Collects whom to wake and whom to end after a change.
+    pub(super) fn deferred(&mut self) -> Deferred {
+        let mut deferred = Deferred::default();
+        while let Some((flow, direction)) = self.quota.next_ready() {
+            let slot = self.slots.get_mut(&flow);
+            deferred.wakers.extend(slot.and_then(|slot| slot.wakers[direction as usize].take()));
+        }
+        while let Some(account) = self.quota.next_cut() {
+            // woken, they end by themselves once they have delivered granted bytes
+            let due = clock::now() + LAST_BYTES;
+            let of = |flow: &&Flow| self.quota.whose(**flow) == Some(account);
+            self.ending.extend(self.slots.keys().filter(of).map(|flow| (due, *flow)));
+        }
+        if self.ending.front().is_some_and(|(due, _)| *due <= clock::now()) {
+            let now = clock::now();
+            let due = self.ending.iter().take_while(|(due, _)| *due <= now).count();
+            for (_, flow) in self.ending.drain(..due) {
+                let slot = self.slots.get(&flow).filter(|_| self.quota.is_over(flow));
+                deferred.ended.extend(slot.and_then(|slot| slot.entry.as_ref()?.upgrade()));
+            }
+        }
+        deferred.rearm = self.deadline() < self.armed;
+        deferred
+    }
+}
+
+impl Deferred {
+    pub(super) fn run(self, quotas: &Quotas) {
+        self.wakers.into_iter().for_each(Waker::wake);
+        self.ended.iter().for_each(|entry| entry.end());
+        if self.rearm {
+            quotas.rearm.notify_one();
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Addresses with a special purpose (IANA special-purpose registries).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The kind of a special address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// This machine: 127.0.0.0/8, ::1, and "any" (0.0.0.0/8, ::), which Linux treats as this machine.
+    Loopback,
+    /// 169.254.0.0/16, fe80::/10: the local link, and metadata services of clouds.
+    LinkLocal,
+    /// A cloud's metadata service at an address that is not link-local.
+    Metadata,
+    /// 10/8, 172.16/12, 192.168/16, 100.64/10 (RFC 6598), fc00::/7, fec0::/10.
+    Private,
+    /// Multicast and broadcast.
+    Multicast,
+    /// Not assigned to hosts: 240/4, documentation, benchmarking, discard-only.
+    Reserved,
+}
+
+impl fmt::Display for Special {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loopback => "a loopback address",
+            Self::LinkLocal => "a link-local address",
+            Self::Metadata => "a cloud's metadata service",
+            Self::Private => "a private address",
+            Self::Multicast => "a multicast or broadcast address",
+            Self::Reserved => "a reserved address",
+        })
+    }
+}
+
+/// The kind of `address`; an IPv4 address within IPv6 (mapped, compatible, NAT64, 6to4) counts as
+/// IPv4.
+pub fn special(address: IpAddr) -> Option<Special> {
+    match address {
+        IpAddr::V4(address) => special_v4(address),
+        IpAddr::V6(address) => special_v6(address),
+    }
+}
+
+fn special_v4(address: Ipv4Addr) -> Option<Special> {
+    Some(match address.octets() {
+        [0 | 127, ..] => Special::Loopback,
+        [169, 254, ..] => Special::LinkLocal,
+        // Alibaba Cloud's is within 100.64/10, Oracle's within 192.0.0/24, Azure's looks public
+        [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => Special::Metadata,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Special::Private,
+        [255, 255, 255, 255] | [224..=239, ..] => Special::Multicast,
+        [192, 0, 0 | 2, _]
+        | [198, 18 | 19, ..]
+        | [198, 51, 100, _]
+        | [203, 0, 113, _]
+        | [240..=255, ..] => Special::Reserved,
+        _ => return None,
+    })
+}
+
+fn special_v6(address: Ipv6Addr) -> Option<Special> {
+    let embedded = |high: u16, low: u16| {
+        let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
+        special_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    Some(match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Special::Loopback,
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..] => return embedded(high, low),
+        [0x64, 0xff9b, 1, ..] => Special::Private,
+        // Amazon's instance services, and Google's
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, _] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
+            Special::Metadata
+        }
+        [0xfe80..=0xfebf, ..] => Special::LinkLocal,
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Special::Private,
+        [0xff00..=0xffff, ..] => Special::Multicast,
+        // discard-only, Teredo, benchmarking, ORCHID, documentation
+        [0x100, 0, 0, 0, ..]
+        | [0x2001, 0 | 2, ..]
+        | [0x2001, 0x10..=0x3f, ..]
+        | [0x2001, 0xdb8, ..]
+        | [0x3fff, ..] => Special::Reserved,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classifies_every_range_at_its_edges() {
+        use Special::*;
+        for (text, kind) in [
+            ("127.255.255.255", Some(Loopback)),
+            ("0.1.2.3", Some(Loopback)),
+            ("126.255.255.255", None),
+            ("128.0.0.1", None),
+            ("10.255.0.1", Some(Private)),
+            ("172.15.255.255", None),
+            ("172.16.0.0", Some(Private)),
+            ("172.31.255.255", Some(Private)),
+            ("172.32.0.0", None),
+            ("100.63.255.255", None),
+            ("100.64.0.1", Some(Private)),
+            ("100.100.100.200", Some(Metadata)),
+            ("169.254.169.254", Some(LinkLocal)),
+            ("224.0.0.1", Some(Multicast)),
+            ("239.255.255.255", Some(Multicast)),
+            ("240.0.0.1", Some(Reserved)),
+            ("255.255.255.255", Some(Multicast)),
+            ("8.8.8.8", None),
+            ("::", Some(Loopback)),
+            ("::1", Some(Loopback)),
+            ("::127.0.0.1", Some(Loopback)),
+            ("::ffff:10.0.0.1", Some(Private)),
+            ("::ffff:8.8.8.8", None),
+            ("64:ff9b::a9fe:a9fe", Some(LinkLocal)),
+            ("2002:7f00:1::1", Some(Loopback)),
+            ("2002:808:808::1", None),
+            ("fe80::1", Some(LinkLocal)),
+            ("168.63.129.16", Some(Metadata)),
+            ("168.63.129.17", None),
+            ("fd00:ec2::254", Some(Metadata)),
+            ("fd00:ec2::23", Some(Metadata)),
+            ("fd20:ce::254", Some(Metadata)),
+            ("fd12::1", Some(Private)),
+            ("ff02::1", Some(Multicast)),
+            ("2001:db8::1", Some(Reserved)),
+            ("2606:4700::1111", None),
+        ] {
+            assert_eq!(special(text.parse().unwrap()), kind, "{text}");
+        }
+    }
+}

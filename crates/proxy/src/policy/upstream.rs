@@ -1,0 +1,97 @@
+//! An upstream proxy and its health.
+
+use crate::destination::{Destination, Host};
+use crate::error::{Failure, FailureKind};
+use crate::observe::named_leg::NamedLeg;
+use crate::observe::status::UpstreamStatus;
+use crate::settings::{Upstream, UpstreamProtocol};
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::connect::failover::{Config, Health};
+use ekiden_model::units::Time;
+use std::sync::{Arc, Mutex};
+
+#[derive(Debug)]
+pub(crate) struct Hop {
+    pub(crate) name: String,
+    pub(crate) upstream: Upstream,
+    pub(crate) leg: Arc<NamedLeg>,
+    /// With the last failure, in words. Kept over reloads.
+    health: Arc<Mutex<(Health, Option<String>)>>,
+}
+
+impl Hop {
+    /// An upstream proxy; one that is unchanged since `before` keeps its health.
+    pub(crate) fn new(
+        name: &str,
+        upstream: &Upstream,
+        leg: Arc<NamedLeg>,
+        before: Option<&Self>,
+    ) -> Self {
+        let same = before.filter(|hop| hop.upstream == *upstream);
+        let health = same.map(|hop| Arc::clone(&hop.health));
+        let new = || Arc::new(Mutex::new((Health::new(Config::default()), None)));
+        let (name, upstream) = (name.to_owned(), upstream.clone());
+        Self { name, upstream, leg, health: health.unwrap_or_else(new) }
+    }
+
+    pub(crate) fn destination(&self) -> Result<Destination, Failure> {
+        let Upstream { host, port, .. } = &self.upstream;
+        let host = Host::from_name(host.trim_matches(['[', ']']));
+        let host = host.map_err(|bad| {
+            Failure::new(FailureKind::NoName, format!("upstream \"{}\": {bad}", self.name))
+        })?;
+        Ok(Destination { host, port: *port })
+    }
+
+    pub(crate) fn is_available(&self, now: Time) -> bool {
+        locked(&self.health).0.is_available(now)
+    }
+
+    pub(crate) fn on_success(&self) {
+        let mut health = locked(&self.health);
+        if health.0.failures() > 0 {
+            tracing::info!(upstream = %self.name, "upstream reachable again");
+        }
+        health.0.on_success();
+    }
+
+    pub(crate) fn on_failure(&self, failure: &Failure) {
+        // exhaustion is this machine's own condition
+        if failure.kind == FailureKind::Exhausted {
+            return;
+        }
+        let now = clock::now();
+        let mut health = locked(&self.health);
+        if health.0.is_available(now) {
+            health.0.on_failure(now);
+            let retry_in = health.0.deadline().since(now);
+            tracing::warn!(upstream = %self.name, %failure, %retry_in, "upstream unreachable; backing off");
+        }
+        health.1 = Some(failure.to_string());
+    }
+
+    /// Records a failure on the way to this upstream, without prejudice to its health.
+    pub(crate) fn set_last_error(&self, failure: &Failure) {
+        locked(&self.health).1 = Some(failure.to_string());
+    }
+
+    pub(crate) fn status(&self) -> UpstreamStatus {
+        let now = clock::now();
+        let health = locked(&self.health);
+        let available = health.0.is_available(now);
+        let retry = health.0.deadline().since(now).as_millis() as f64 / 1e3;
+        UpstreamStatus {
+            name: self.name.clone(),
+            protocol: self.upstream.protocol,
+            address: match self.upstream.protocol {
+                UpstreamProtocol::Tunnel => format!("tunnel to {}", self.upstream.host),
+                _ => format!("{}:{}", self.upstream.host, self.upstream.port),
+            },
+            available,
+            failures: health.0.failures(),
+            retry_in_seconds: (!available).then_some(retry),
+            last_error: health.1.clone(),
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Buffers, idle connections, admission: the driver of `model`'s allocator, idle register, overload
+//! control and admission. Only this module closes a connection to make room for another.
+//!
+//! ```text
+//! admit()                a client: admitted at once, after an eviction, or in turn
+//! manage()               a leg: its buffers are managed until the result is dropped
+//! park(), resume()       a client between two requests; resume() tells whether it was evicted
+//! put_idle(), take_idle() a connection to an origin, between two requests
+//! tick()                 every 100 ms: measures a tenth of all legs, and does what is due
+//! ```
+//! **An idle connection is evicted only while its sockets hold no unread bytes**; such bytes make
+//! it active, and the next one is chosen. A request in transit meets a closed connection, and
+//! clients repeat it (RFC 9112 §9.3.1). An evicted tunnel is shut down for reading only, so that
+//! bytes within the relay still arrive.
+//!
+//! One lock guards all state. It is never held across a wait, nor while a leg is dropped, which
+//! takes it again; [`Deferred`] holds that work back.
+
+mod admission;
+pub(crate) mod arrival;
+mod leg;
+pub(crate) mod origin;
+mod pool;
+mod report;
+mod reserve;
+mod setup;
+mod sizing;
+
+pub(crate) use crate::resources::admission::{AcceptedClient, AdmissionPermit};
+pub(crate) use crate::resources::pool::{IdleOrigin, PoolKey, watch};
+pub(crate) use crate::resources::reserve::DescriptorReserve;
+pub(crate) use crate::resources::sizing::ManagedLeg;
+
+use crate::observe::registry::ConnectionEntry;
+use crate::resources::pool::IdleConnection;
+use crate::settings::Settings;
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::host::{clock, usage};
+use ekiden_linux::sockets::buffers::Limits;
+use ekiden_model::resources::buffers::{Allocator, Side};
+use ekiden_model::resources::idle::{Handle, Pool, Register};
+use ekiden_model::resources::overload::{
+    Admission, AdmissionVerdict, Pressure, Resource, Watermarks,
+};
+use ekiden_model::units::{Span, Time};
+use leg::Leg;
+use setup::ResourceSettings;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::RandomState;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+/// Each leg is measured once in so many ticks.
+const TICKS_PER_LOOK: u64 = 10;
+
+pub(crate) const TICK: Span = Span::from_millis(100);
+
+/// How often scarce resources are counted, and idle connections evicted for them.
+const COUNTED: Span = Span::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Resources {
+    state: Mutex<State>,
+    next: AtomicU64,
+    /// Admitted clients that waited, for the server to begin.
+    admitted: mpsc::UnboundedSender<(AcceptedClient, AdmissionPermit)>,
+}
+
+#[derive(Debug)]
+struct State {
+    settings: ResourceSettings,
+    name: Arc<str>,
+    /// The kernel's limits for send and receive buffers, as of the start.
+    limits: [Limits; 2],
+    allocator: Allocator,
+    register: Register<Pool<u64, PoolKey>, IdleConnection, RandomState>,
+    pressure: Pressure,
+    admission: Admission<AcceptedClient>,
+    legs: BTreeMap<u64, Leg>,
+    clients: u64,
+    /// Auxiliary sockets, such as extra SYN attempts and loopback connections.
+    spares: u64,
+    /// Pooled connections by key.
+    pooled: HashMap<PoolKey, u32>,
+    /// Tasks that notice the end of a pooled connection, by its number.
+    watchers: BTreeMap<u64, pool::PoolWatcher>,
+    /// Parked clients and tunnels, by the client's connection.
+    parked: BTreeMap<u64, Handle>,
+    counts: ResourceCounts,
+    /// The last number of a pooled connection.
+    numbers: u64,
+    beats: u64,
+    counted: Time,
+    /// When sizes were last decided ahead of schedule.
+    hurried: Time,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct ResourceCounts {
+    /// Evicted, by the scarce resource.
+    evicted: [u64; 5],
+    /// Chosen for eviction, but kept because bytes had just arrived.
+    spoke: u64,
+    /// Pooled connections that were reused, and those that expired or that the other side closed.
+    reused: u64,
+    expired: u64,
+    /// Clients that were rejected after a wait, or because too many waited.
+    turned_away: u64,
+    /// Of those, clients rejected while an idle connection existed.
+    turned_away_beside_idle: u64,
+    /// Sizes that the kernel did not grant in full.
+    refused: u64,
+    last_refused: Option<leg::SizeRefusal>,
+}
+
+/// Work for after the lock is free.
+#[derive(Debug, Default)]
+struct Deferred {
+    admitted: Vec<AcceptedClient>,
+    /// Closed by their drop.
+    dropped: Vec<IdleOrigin>,
+    watchers: Vec<AbortHandle>,
+}
+
+impl Resources {
+    /// The resources, and the receiver of admitted clients that waited.
+    pub(crate) fn new(
+        settings: &Settings,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<(AcceptedClient, AdmissionPermit)>) {
+        let (admitted, turns) = mpsc::unbounded_channel();
+        let setup = ResourceSettings::of(settings);
+        let limits = Side::ALL.map(Limits::of);
+        let now = clock::now();
+        let state = State {
+            settings: setup,
+            name: settings.name.as_str().into(),
+            limits,
+            allocator: Allocator::new(setup.allocator(setup.buffers.budget.is_none()), now),
+            register: Register::new(setup.idle(), RandomState::new()),
+            pressure: setup.pressure(),
+            admission: Admission::new(setup.admission()),
+            legs: BTreeMap::new(),
+            clients: 0,
+            spares: 0,
+            pooled: HashMap::new(),
+            watchers: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            counts: ResourceCounts::default(),
+            numbers: 0,
+            beats: 0,
+            counted: Time::ZERO,
+            hurried: Time::ZERO,
+        };
+        let resources = Self { state: Mutex::new(state), next: AtomicU64::new(0), admitted };
+        (Arc::new(resources), turns)
+    }
+
+    pub(crate) fn reload(&self, settings: &Settings) {
+        let now = clock::now();
+        let state = &mut *locked(&self.state);
+        state.name = settings.name.as_str().into();
+        let connections = state.settings.connections;
+        let setup = ResourceSettings { connections, ..ResourceSettings::of(settings) };
+        if setup == state.settings {
+            return;
+        }
+        state.settings = setup;
+        let marks = Watermarks { high: setup.pressure.high, low: setup.pressure.low };
+        for resource in Resource::ALL.into_iter().filter(|one| *one != Resource::Connections) {
+            state.pressure.set_watermarks(resource, marks);
+        }
+        state.register.set_config(setup.idle());
+        state.admission.set_config(setup.admission());
+        let automatic = state.is_automatic(setup.buffers.budget.is_none());
+        state.allocator.set_config(now, setup.allocator(automatic));
+    }
+
+    /// Measures a tenth of the legs, and does what is due.
+    pub(crate) fn tick(self: &Arc<Self>, silent: impl FnOnce(Span) -> Vec<Arc<ConnectionEntry>>) {
+        let (looks, silence) = {
+            let state = &mut *locked(&self.state);
+            state.beats += 1;
+            let turn = state.beats % TICKS_PER_LOOK;
+            let in_turn = |(id, leg): (&u64, &Leg)| {
+                (id % TICKS_PER_LOOK == turn && !leg.idle).then(|| (*id, leg.stream().clone()))
+            };
+            let looks: Vec<_> = state.legs.iter().filter_map(in_turn).collect();
+            (looks, state.settings.pressure.silent_tunnel.filter(|_| turn == 0))
+        };
+        // the kernel is queried without the lock
+        let seen: Vec<_> =
+            looks.iter().filter_map(|(id, stream)| Some((*id, leg::look(stream)?))).collect();
+        let silent = silence.map(silent).unwrap_or_default();
+        let now = clock::now();
+        let timed_out = self.change(|state, deferred| {
+            for (id, seen) in &seen {
+                state.allocator.on_facts(now, *id, &seen.facts());
+                state.widen(now, *id, seen);
+            }
+            for entry in silent {
+                state.park_tunnel(now, entry);
+            }
+            if now >= state.counted + COUNTED {
+                state.counted = now;
+                state.count(deferred);
+                let allocator = &mut state.allocator;
+                state.register.shrink(now, |_, parked| {
+                    parked
+                        .legs()
+                        .into_iter()
+                        .fold(false, |again, id| allocator.on_shrink(id) | again)
+                });
+            }
+            state.choose_mode(now);
+            if now >= state.allocator.deadline() {
+                let changes = state.allocator.on_deadline(now);
+                state.apply(changes);
+            }
+            let mut timed_out = Vec::new();
+            while let Some(client) = state.admission.on_deadline(now) {
+                state.count_refusal();
+                timed_out.push(client);
+            }
+            state.serve(deferred);
+            timed_out
+        });
+        timed_out.into_iter().for_each(|client| self.reject_late(client));
+    }
+}
+
+impl State {
+    /// Reports the number of connections to the overload control, before each question to it.
+    fn level(&mut self) {
+        // each pooled connection has a watcher
+        let used = self.clients + self.spares + self.watchers.len() as u64;
+        self.pressure.on_level(Resource::Connections, used, Some(self.settings.connections));
+    }
+
+    fn count_refusal(&mut self) {
+        self.counts.turned_away += 1;
+        self.counts.turned_away_beside_idle += u64::from(!self.register.is_empty());
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Counts scarce resources, and evicts idle connections while one is low.
+    fn count(&mut self, deferred: &mut Deferred) {
+        let report = |state: &mut Self, resource, usage: Option<usage::Usage>| {
+            let (used, most) = usage.map_or((0, None), |usage| (usage.used, usage.most));
+            state.pressure.on_level(resource, used, most);
+        };
+        report(self, Resource::Descriptors, usage::descriptors());
+        report(self, Resource::SocketMemory, usage::socket_memory());
+        report(self, Resource::OwnMemory, usage::own_memory());
+        let mut towards: HashMap<SocketAddr, u64> = HashMap::new();
+        for to in self.legs.values().filter_map(|leg| leg.to) {
+            *towards.entry(to).or_default() += 1;
+        }
+        let used = towards.into_values().max().unwrap_or(0);
+        report(
+            self,
+            Resource::Ports,
+            usage::local_ports().map(|n| usage::Usage { used, most: Some(n) }),
+        );
+        self.level();
+        // connections are checked at each admission
+        let short =
+            self.pressure.shortage().filter(|short| short.resource != Resource::Connections);
+        if let Some(short) = short.filter(|_| self.settings.evicts()) {
+            let open = self.legs.len() as u64;
+            self.evict(short.connections(open), deferred);
+        }
+    }
+
+    /// Admits waiting clients, as far as there is room.
+    fn serve(&mut self, deferred: &mut Deferred) {
+        loop {
+            self.level();
+            let Some((client, verdict)) = self.admission.next(&self.pressure, self.register.len())
+            else {
+                return;
+            };
+            if client.is_gone() {
+                continue;
+            }
+            if let AdmissionVerdict::Evict(n) = verdict {
+                // idle connections may just have become active: the client is admitted all the
+                // same, as promised
+                self.evict(n, deferred);
+            }
+            self.clients += 1;
+            deferred.admitted.push(client);
+        }
+    }
+}
+
+impl Deferred {
+    fn run(self, resources: &Arc<Resources>) {
+        self.watchers.iter().for_each(AbortHandle::abort);
+        drop(self.dropped);
+        for client in self.admitted {
+            let place = AdmissionPermit::always_reserve(resources);
+            // fails when the server is gone; the client is closed then
+            let _ = resources.admitted.send((client, place));
+        }
+    }
+}
+
+impl Resources {
+    /// Changes the state, then does what had to wait for the lock.
+    fn change<T>(self: &Arc<Self>, work: impl FnOnce(&mut State, &mut Deferred) -> T) -> T {
+        let mut deferred = Deferred::default();
+        let result = work(&mut locked(&self.state), &mut deferred);
+        deferred.run(self);
+        result
+    }
+
+    /// Closes pooled connections and waiting clients, and pools none any more.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        self.change(|state, deferred| {
+            state.settings.pool.connections = 0;
+            while state.admission.on_deadline(Time::NEVER).is_some() {}
+            state.empty_pool(deferred);
+        });
+    }
+}

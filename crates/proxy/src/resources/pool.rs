@@ -1,0 +1,343 @@
+//! Idle connections (clients between two requests, silent tunnels, pooled connections to origins),
+//! and which to evict.
+
+use super::{Deferred, Resources, State};
+use crate::destination::Destination;
+use crate::observe::registry::{ConnectionEntry, TunnelActivity};
+use crate::policy::route::Route;
+use crate::resources::origin::Origin;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::idle::{Handle, Pool};
+use ekiden_model::resources::overload::Resource;
+use ekiden_model::units::Time;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+pub(crate) type IdleOrigin = Box<Origin>;
+
+/// All in which connections to an origin may differ. The route stands for its leg and upstream
+/// proxies, and belongs to one configuration, so none from before a reload is reused. The rules
+/// check the address again for each client that takes one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PoolKey {
+    /// The route's address in memory; the connection keeps the route alive.
+    route: usize,
+    /// The upstream proxies of its chain.
+    through: Arc<[String]>,
+    /// Host and port as requested; `None` at a proxy that takes requests in absolute form.
+    destination: Option<Destination>,
+    /// The client that it is reserved for, by number, because NTLM or Negotiate authenticated it.
+    client: Option<u64>,
+}
+
+impl PoolKey {
+    pub(crate) fn new(
+        route: &Arc<Route>,
+        through: Arc<[String]>,
+        destination: Option<Destination>,
+        client: Option<u64>,
+    ) -> Self {
+        Self { route: Arc::as_ptr(route) as usize, through, destination, client }
+    }
+}
+
+/// An idle connection in the register.
+#[derive(Debug)]
+pub(super) enum IdleConnection {
+    Client {
+        entry: Arc<ConnectionEntry>,
+        leg: u64,
+    },
+    /// A silent tunnel, and both its legs.
+    Tunnel {
+        entry: Arc<ConnectionEntry>,
+        legs: [u64; 2],
+    },
+    Origin {
+        origin: IdleOrigin,
+        number: u64,
+    },
+}
+
+/// The task that notices the end or expiry of a pooled connection.
+#[derive(Debug)]
+pub(super) struct PoolWatcher {
+    handle: Handle,
+    task: AbortHandle,
+}
+
+impl IdleConnection {
+    pub(super) fn legs(&self) -> Vec<u64> {
+        match self {
+            Self::Client { leg, .. } => vec![*leg],
+            Self::Tunnel { legs, .. } => legs.to_vec(),
+            Self::Origin { origin, .. } => vec![origin.managed.id],
+        }
+    }
+}
+
+impl Resources {
+    /// Parks a client until its next request.
+    pub(crate) fn park(self: &Arc<Self>, entry: &Arc<ConnectionEntry>) {
+        self.change(|state, deferred| {
+            let leg = entry.legs[0].load(Relaxed);
+            let parked = IdleConnection::Client { entry: Arc::clone(entry), leg };
+            let handle = state.register.insert(clock::now(), Pool::Client(entry.id), parked);
+            state.parked.insert(entry.id, handle);
+            state.rest(&[leg]);
+            state.serve(deferred);
+        });
+    }
+
+    /// Ends the parking of a client; `false` when it was evicted.
+    pub(crate) fn resume(&self, entry: &ConnectionEntry) -> bool {
+        let state = &mut *locked(&self.state);
+        state.unpark(entry.id);
+        if entry.evicted.load(Relaxed) {
+            return false;
+        }
+        state.rouse(&[entry.legs[0].load(Relaxed)]);
+        true
+    }
+
+    /// Pools a connection for the next request, or closes it where the pool is full.
+    pub(crate) fn put_idle(self: &Arc<Self>, origin: IdleOrigin, key: PoolKey) {
+        self.change(|state, deferred| {
+            deferred.dropped.extend(self.put(state, origin, key));
+            state.serve(deferred);
+        });
+    }
+
+    /// Returns the connection when it cannot be pooled.
+    fn put(
+        self: &Arc<Self>,
+        state: &mut State,
+        origin: IdleOrigin,
+        key: PoolKey,
+    ) -> Option<IdleOrigin> {
+        let limits = state.settings.pool;
+        let of_key = state.pooled.get(&key).copied().unwrap_or(0);
+        let total = state.watchers.len() as u64;
+        if of_key >= limits.per_destination || total >= u64::from(limits.connections) {
+            return Some(origin);
+        }
+        state.level();
+        // nothing is evicted for a pooled connection
+        if state.pressure.low() {
+            return Some(origin);
+        }
+        let (stream, leg) = (Arc::clone(origin.stream()), origin.managed.id);
+        let number = state.number();
+        let parked = IdleConnection::Origin { origin, number };
+        let handle = state.register.insert(clock::now(), Pool::Server(key.clone()), parked);
+        *state.pooled.entry(key).or_default() += 1;
+        let (resources, idle) = (Arc::downgrade(self), limits.idle);
+        let task = tokio::spawn(async move {
+            // unrequested bytes make it useless, as its end does
+            let ended = watch(&stream);
+            let _ = tokio::time::timeout(idle.into(), ended).await;
+            drop(stream);
+            if let Some(resources) = resources.upgrade() {
+                resources.expire(number);
+            }
+        });
+        state.watchers.insert(number, PoolWatcher { handle, task: task.abort_handle() });
+        state.rest(&[leg]);
+        None
+    }
+
+    /// Takes the most recently idle connection of this key.
+    pub(crate) fn take_idle(self: &Arc<Self>, key: PoolKey) -> Option<IdleOrigin> {
+        self.change(|state, deferred| {
+            let idle = state.register.reuse(&Pool::Server(key))?;
+            // clients have other keys
+            let IdleConnection::Origin { origin, number } = idle.payload else { return None };
+            state.unpool(&idle.key, number, deferred);
+            state.counts.reused += 1;
+            state.rouse(&[origin.managed.id]);
+            Some(origin)
+        })
+    }
+
+    /// Removes a pooled connection that expired or that the other side closed.
+    fn expire(self: &Arc<Self>, number: u64) {
+        self.change(|state, deferred| {
+            let Some(watcher) = state.watchers.get(&number) else { return };
+            let Some(idle) = state.register.remove(watcher.handle) else { return };
+            if let IdleConnection::Origin { origin, number } = idle.payload {
+                state.unpool(&idle.key, number, deferred);
+                state.counts.expired += 1;
+                deferred.dropped.push(origin);
+            }
+            // this is the watcher's own task, which ends by itself
+            deferred.watchers.clear();
+            state.serve(deferred);
+        });
+    }
+}
+
+impl TunnelActivity for Resources {
+    fn on_tunnel_moved(&self, entry: &ConnectionEntry) {
+        let state = &mut *locked(&self.state);
+        if entry.silent.swap(false, Relaxed) && state.unpark(entry.id) {
+            state.rouse(&entry.leg_numbers());
+        }
+    }
+}
+
+/// Waits until bytes can be read, or the other side has ended. Reads nothing.
+pub(crate) async fn watch(stream: &TcpStream) {
+    loop {
+        // an earlier read may have left it "readable"
+        if stream.readable().await.is_err() || !would_block(stream) {
+            return;
+        }
+    }
+}
+
+fn would_block(stream: &TcpStream) -> bool {
+    let mut byte = [std::mem::MaybeUninit::uninit()];
+    let peek = || socket2::SockRef::from(stream).peek(&mut byte).map(|_| ());
+    let peeked = stream.try_io(tokio::io::Interest::READABLE, peek);
+    matches!(peeked, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// Whether unread bytes have arrived.
+pub(super) fn has_spoken(stream: &TcpStream) -> bool {
+    let mut byte = [std::mem::MaybeUninit::uninit()];
+    socket2::SockRef::from(stream).peek(&mut byte).is_ok_and(|n| n > 0)
+}
+
+impl State {
+    /// Evicts `wanted` connections for the scarcest resource, the longest idle first; returns how
+    /// many.
+    pub(super) fn evict(&mut self, wanted: u64, deferred: &mut Deferred) -> u64 {
+        let cause = self.pressure.shortage().map_or(Resource::Connections, |short| short.resource);
+        self.evict_for(cause, wanted, deferred)
+    }
+
+    /// The same, for a given resource.
+    pub(super) fn evict_for(
+        &mut self,
+        cause: Resource,
+        wanted: u64,
+        deferred: &mut Deferred,
+    ) -> u64 {
+        let mut closed = 0;
+        while closed < wanted {
+            let Some(idle) = self.register.evict() else { break };
+            let gone = match idle.payload {
+                IdleConnection::Client { entry, .. } => {
+                    self.parked.remove(&entry.id);
+                    self.close(&entry, Shutdown::Both)
+                }
+                IdleConnection::Tunnel { entry, legs } => {
+                    self.parked.remove(&entry.id);
+                    entry.silent.store(false, Relaxed);
+                    // bytes within the relay still go out before the end
+                    let gone = self.close(&entry, Shutdown::Read);
+                    if !gone {
+                        self.rouse(&legs);
+                    }
+                    gone
+                }
+                IdleConnection::Origin { origin, number } => {
+                    self.unpool(&idle.key, number, deferred);
+                    deferred.dropped.push(origin);
+                    true
+                }
+            };
+            if gone {
+                closed += 1;
+                self.counts.evicted[cause as usize] += 1;
+            } else {
+                self.counts.spoke += 1;
+            }
+        }
+        closed
+    }
+
+    /// Closes a client's connection, unless bytes have just arrived.
+    fn close(&mut self, entry: &ConnectionEntry, how: Shutdown) -> bool {
+        let streams = entry.streams();
+        if streams.is_empty() || streams.iter().any(|stream| has_spoken(stream)) {
+            return false;
+        }
+        // set before the shutdown wakes it, so that later bytes are not taken for a request
+        entry.evicted.store(true, Relaxed);
+        self.clients -= 1;
+        for stream in &streams {
+            // fails only when the client is gone
+            let _ = socket2::SockRef::from(&**stream).shutdown(how);
+        }
+        true
+    }
+
+    pub(super) fn empty_pool(&mut self, deferred: &mut Deferred) {
+        for (_, watcher) in std::mem::take(&mut self.watchers) {
+            deferred.watchers.push(watcher.task);
+            let idle = self.register.remove(watcher.handle);
+            if let Some(IdleConnection::Origin { origin, .. }) = idle.map(|idle| idle.payload) {
+                deferred.dropped.push(origin);
+            }
+        }
+        self.pooled.clear();
+    }
+
+    pub(super) fn park_tunnel(&mut self, now: Time, entry: Arc<ConnectionEntry>) {
+        let (id, legs) = (entry.id, entry.leg_numbers());
+        let open = legs.iter().all(|leg| self.legs.contains_key(leg));
+        if !open || self.parked.contains_key(&id) || entry.evicted.load(Relaxed) {
+            return;
+        }
+        entry.silent.store(true, Relaxed);
+        let parked = IdleConnection::Tunnel { entry, legs };
+        let handle = self.register.insert(now, Pool::Client(id), parked);
+        self.parked.insert(id, handle);
+        self.rest(&legs);
+    }
+
+    pub(super) fn unpark(&mut self, id: u64) -> bool {
+        let handle = self.parked.remove(&id);
+        handle.is_some_and(|handle| self.register.remove(handle).is_some())
+    }
+
+    fn unpool(&mut self, key: &Pool<u64, PoolKey>, number: u64, deferred: &mut Deferred) {
+        deferred.watchers.extend(self.watchers.remove(&number).map(|watcher| watcher.task));
+        if let Pool::Server(key) = key
+            && let Some(n) = self.pooled.get_mut(key)
+        {
+            *n -= 1;
+            if *n == 0 {
+                self.pooled.remove(key);
+            }
+        }
+    }
+
+    fn rest(&mut self, legs: &[u64]) {
+        for id in legs {
+            if let Some(leg) = self.legs.get_mut(id) {
+                leg.rest(&self.limits);
+            }
+            self.allocator.on_idle(*id);
+        }
+    }
+
+    fn rouse(&mut self, legs: &[u64]) {
+        for id in legs {
+            if let Some(leg) = self.legs.get_mut(id) {
+                leg.idle = false;
+            }
+            let changes = self.allocator.on_active(clock::now(), *id);
+            self.apply(changes);
+        }
+        // an active tunnel has a pair of legs again
+        if let [one, other] = legs {
+            self.allocator.on_pair(*one, *other);
+        }
+    }
+}

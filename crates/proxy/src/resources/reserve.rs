@@ -1,0 +1,66 @@
+//! Permits for auxiliary sockets: extra SYN attempts, loopback ends of flows, UDP sockets.
+
+use super::Resources;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::overload::Resource;
+use std::sync::Arc;
+
+/// A connection's worth of the limit, held for an auxiliary socket. To other clients it counts as a connection.
+#[derive(Debug)]
+pub(crate) struct DescriptorReserve {
+    resources: Arc<Resources>,
+}
+
+impl Resources {
+    /// Reserves if no resource is low and no client waits.
+    pub(crate) fn try_reserve(self: &Arc<Self>) -> Option<DescriptorReserve> {
+        let state = &mut *locked(&self.state);
+        state.level();
+        if state.pressure.low() || state.admission.waiting() > 0 {
+            return None;
+        }
+        state.spares += 1;
+        Some(DescriptorReserve { resources: Arc::clone(self) })
+    }
+
+    /// Reserves always, for a loopback connection whose client was admitted before.
+    pub(crate) fn always_reserve(self: &Arc<Self>) -> DescriptorReserve {
+        locked(&self.state).spares += 1;
+        DescriptorReserve { resources: Arc::clone(self) }
+    }
+
+    /// Reserves as for a new client: evicts the longest idle connection if the limit is reached.
+    pub(crate) fn make_room(self: &Arc<Self>) -> Option<DescriptorReserve> {
+        let made = self.change(|state, deferred| {
+            state.level();
+            if state.pressure.low() && state.settings.evicts() {
+                state.evict(1, deferred);
+                state.level();
+            }
+            let full = state.clients + state.spares + state.watchers.len() as u64
+                >= state.settings.connections;
+            state.spares += u64::from(!full);
+            !full
+        });
+        made.then(|| DescriptorReserve { resources: Arc::clone(self) })
+    }
+
+    /// Evicts the longest idle connection for want of a descriptor, which returns when its task
+    /// notices.
+    pub(crate) fn evict_for_descriptor(self: &Arc<Self>) {
+        self.change(|state, deferred| {
+            if state.settings.evicts() {
+                state.evict_for(Resource::Descriptors, 1, deferred);
+            }
+        });
+    }
+}
+
+impl Drop for DescriptorReserve {
+    fn drop(&mut self) {
+        self.resources.change(|state, deferred| {
+            state.spares -= 1;
+            state.serve(deferred);
+        });
+    }
+}

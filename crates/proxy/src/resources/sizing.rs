@@ -1,0 +1,144 @@
+//! Socket buffer sizes: which legs are managed, when sizes are decided, and what the kernel granted.
+
+use super::{Resources, State, leg};
+use crate::settings::Leg as Profile;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::buffers::{Change, Enough, Scheme};
+use ekiden_model::resources::overload::Resource;
+use ekiden_model::units::{Bytes, Span, Time};
+use leg::Leg;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::net::TcpStream;
+
+/// The allocator wants another decision this soon when a new leg finds the budget used up.
+const HURRY: Span = Span::from_millis(10);
+
+/// At about 0.5 µs a leg, early decisions this far apart for each leg cost at most a twentieth of a
+/// processor.
+const APART: Span = Span::from_micros(10);
+
+/// A leg whose buffers are managed until its drop.
+#[derive(Debug)]
+pub(crate) struct ManagedLeg {
+    pub(crate) id: u64,
+    resources: Arc<Resources>,
+}
+
+impl Resources {
+    pub(crate) fn manage(
+        self: &Arc<Self>,
+        stream: &Arc<TcpStream>,
+        profile: &Profile,
+        to: Option<SocketAddr>,
+    ) -> ManagedLeg {
+        let id = self.next.fetch_add(1, Relaxed) + 1;
+        let open = leg::open(stream, profile);
+        leg::spread(stream, profile);
+        let leg = Leg::new(stream, to, &open);
+        let now = clock::now();
+        let state = &mut *locked(&self.state);
+        state.legs.insert(id, leg);
+        state.choose_mode(now);
+        let changes = state.allocator.on_open(now, id, open);
+        state.apply(changes);
+        state.hurry(now);
+        ManagedLeg { id, resources: Arc::clone(self) }
+    }
+
+    /// From now on, each of the two legs sends what the other receives.
+    pub(crate) fn pair(&self, one: u64, other: u64) {
+        locked(&self.state).allocator.on_pair(one, other);
+    }
+}
+
+impl State {
+    /// Leaves sizes to the kernel while its tuning cannot exceed the budget, by a tenth of margin
+    /// against oscillation.
+    pub(super) fn is_automatic(&self, now_automatic: bool) -> bool {
+        let Some(budget) = self.settings.buffers.budget else { return true };
+        let both = self.limits[0].tuned.saturating_add(self.limits[1].tuned);
+        let worst = (self.legs.len() as u64).saturating_mul(both);
+        let budget = budget.as_u64();
+        worst <= if now_automatic { budget } else { budget - budget / 10 }
+    }
+
+    pub(super) fn choose_mode(&mut self, now: Time) {
+        if self.settings.buffers.budget.is_none() {
+            return;
+        }
+        let before = self.allocator.config().enough == Enough::Automatic;
+        let automatic = self.is_automatic(before);
+        if automatic == before {
+            return;
+        }
+        self.allocator.set_config(now, self.settings.allocator(automatic));
+        let changes = self.allocator.on_deadline(now);
+        self.apply(changes);
+    }
+
+    /// Decides early for a new leg that found the budget used up. In a burst, only the first leg gets this.
+    pub(super) fn hurry(&mut self, now: Time) {
+        let due = self.allocator.deadline();
+        let apart = APART.saturating_mul(self.legs.len() as u64);
+        if due <= now + HURRY && now >= self.hurried + apart {
+            self.hurried = now;
+            let changes = self.allocator.on_deadline(due);
+            self.apply(changes);
+        }
+    }
+
+    /// Lets a leg's buffers grow where only the kernel's tuning limit throttles them.
+    pub(super) fn widen(&mut self, now: Time, id: u64, seen: &leg::LegReading) {
+        let buffers = self.settings.buffers;
+        // explicit sizes are not widened, and with a budget the allocator decides
+        if buffers.scheme == Scheme::Conventional || buffers.budget.is_some() {
+            return;
+        }
+        let memory = self.pressure.snapshot()[Resource::SocketMemory as usize];
+        let Some(leg) = self.legs.get_mut(&id) else { return };
+        let ceiling = buffers.ceiling.as_u64();
+        let refused = leg.widen(now, seen, &self.limits, ceiling, |_| !memory.low);
+        self.note(refused);
+    }
+
+    /// Applies sizes in order, and records sizes that the kernel did not grant.
+    pub(super) fn apply(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            let leg = self.legs.get_mut(&change.id);
+            let refused = leg.and_then(|leg| leg.apply(change, &self.limits));
+            self.note(refused);
+        }
+    }
+
+    pub(super) fn note(&mut self, refused: Option<leg::SizeRefusal>) {
+        let Some(refused) = refused else { return };
+        self.counts.refused += 1;
+        self.counts.last_refused = Some(refused);
+        let given = leg::payload(Bytes::new(refused.given.into()));
+        self.allocator.on_limit(refused.side, given);
+    }
+}
+
+impl ManagedLeg {
+    pub(crate) fn set_profile(&self, stream: &TcpStream, profile: &Profile) {
+        let (now, open) = (clock::now(), leg::open(stream, profile));
+        leg::spread(stream, profile);
+        let state = &mut *locked(&self.resources.state);
+        if let Some(leg) = state.legs.get_mut(&self.id) {
+            leg.set_profile(&open);
+        }
+        let changes = state.allocator.on_open(now, self.id, open);
+        state.apply(changes);
+    }
+}
+
+impl Drop for ManagedLeg {
+    fn drop(&mut self) {
+        let state = &mut *locked(&self.resources.state);
+        state.legs.remove(&self.id);
+        state.allocator.on_close(self.id);
+    }
+}

@@ -1,0 +1,133 @@
+//! One configuration made ready for use: legs, upstreams and routes resolved by name. A reload
+//! makes a new one; running connections keep theirs.
+
+pub(crate) mod certificate;
+pub(crate) mod shared;
+use crate::destination::Destination;
+use crate::observe::named_leg::NamedLeg;
+use crate::observe::status::{ProfileStatus, UpstreamStatus};
+use crate::outbound::resolve::Resolver;
+use crate::policy::accounts::Directory;
+use crate::policy::route::{Chain, Route, scope};
+use crate::policy::upstream::Hop;
+use crate::runtime::certificate::Certificate;
+use crate::runtime::shared::Shared;
+use crate::settings::{Settings, UpstreamProtocol};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(crate) struct RuntimeConfig {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) client_leg: Arc<NamedLeg>,
+    pub(crate) resolver: Resolver,
+    pub(crate) shared: Arc<Shared>,
+    /// Looks accounts up, where accounts are enabled.
+    pub(crate) directory: Option<Arc<dyn Directory>>,
+    pub(crate) certificate: Option<Certificate>,
+    legs: Vec<Arc<NamedLeg>>,
+    hops: BTreeMap<String, Arc<Hop>>,
+    routes: Vec<Arc<Route>>,
+    default_route: Arc<Route>,
+}
+
+impl RuntimeConfig {
+    /// Resolves a configuration; legs and upstreams unchanged since `before` keep their state.
+    /// Fails in words where it names something that does not exist.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        shared: Arc<Shared>,
+        directory: Option<Arc<dyn Directory>>,
+        before: Option<&Self>,
+    ) -> Result<Self, String> {
+        let legs_before = before.map_or(&[][..], |config| &config.legs);
+        let mut legs = BTreeMap::new();
+        for (name, leg) in &settings.legs {
+            let before = legs_before.iter().find(|leg| leg.name == *name);
+            let leg = NamedLeg::new(name, leg, before.map(|leg| &**leg));
+            legs.insert(name.as_str(), Arc::new(leg));
+        }
+        let leg = |name: &str| {
+            legs.get(name).cloned().ok_or_else(|| format!("there is no leg \"{name}\""))
+        };
+        let mut hops = BTreeMap::new();
+        for (name, upstream) in &settings.upstreams {
+            let before = before.and_then(|config| config.hops.get(name));
+            let hop = Hop::new(name, upstream, leg(&upstream.leg)?, before.map(|hop| &**hop));
+            hops.insert(name.clone(), Arc::new(hop));
+        }
+        let chain = |names: &Vec<String>| {
+            let hop = |name: &String| {
+                hops.get(name).cloned().ok_or_else(|| format!("there is no upstream \"{name}\""))
+            };
+            let hops = names.iter().map(hop).collect::<Result<Vec<_>, _>>()?;
+            let is_tunnel = |hop: &&Arc<Hop>| hop.upstream.protocol == UpstreamProtocol::Tunnel;
+            match hops.iter().skip(1).find(is_tunnel) {
+                None => Ok(Chain::new(hops)),
+                Some(hop) => Err(format!(
+                    "upstream \"{}\" is a tunnel and can only be the first of a chain",
+                    hop.name
+                )),
+            }
+        };
+        let mut routes = Vec::new();
+        for (nth, route) in settings.routes.iter().enumerate() {
+            routes.push(Arc::new(Route {
+                to: route.to.clone(),
+                why: format!("[[route]] number {} is the first that matches", nth + 1).into(),
+                scope: scope(&route.leg, &route.through, &settings),
+                chains: route.through.iter().map(chain).collect::<Result<_, _>>()?,
+                leg: leg(&route.leg)?,
+                client_leg: leg(&route.client_leg)?,
+            }));
+        }
+        let client_leg = leg("client")?;
+        let default_route = Arc::new(Route {
+            to: vec![],
+            why: "no [[route]] matches".into(),
+            scope: scope("direct", &[Vec::new()], &settings),
+            chains: vec![Chain::default()],
+            leg: leg("direct")?,
+            client_leg: Arc::clone(&client_leg),
+        });
+        let resolver = Resolver::new(&settings.dns, settings.timeouts.resolve)?;
+        Ok(Self {
+            settings: Arc::clone(&settings),
+            client_leg,
+            resolver,
+            shared,
+            directory,
+            certificate: Certificate::open(&settings.tls)?,
+            legs: legs.into_values().collect(),
+            hops,
+            routes,
+            default_route,
+        })
+    }
+
+    /// The first route that matches a destination as the client named it.
+    pub(crate) fn route(&self, to: &Destination) -> &Arc<Route> {
+        self.routes.iter().find(|route| route.matches(to)).unwrap_or(&self.default_route)
+    }
+
+    /// Whether some destination is reached directly or through a tunnel; other ways carry no datagrams.
+    pub(crate) fn carries_datagrams(&self) -> bool {
+        // routes after one for everything are never used
+        let all = self.routes.iter().position(|route| route.to.is_empty());
+        let used = all.map_or(self.routes.len(), |at| at + 1);
+        let mut routes = self.routes.iter().take(used);
+        all.is_none() || routes.any(|route| route.is_direct() || route.tunnel().is_some())
+    }
+
+    pub(crate) fn check_legs(&self) {
+        self.legs.iter().for_each(|leg| leg.check_rate());
+    }
+
+    pub(crate) fn leg_status(&self) -> Vec<ProfileStatus> {
+        self.legs.iter().map(|leg| leg.status()).collect()
+    }
+
+    pub(crate) fn upstream_status(&self) -> Vec<UpstreamStatus> {
+        self.hops.values().map(|hop| hop.status()).collect()
+    }
+}

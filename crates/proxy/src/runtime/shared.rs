@@ -1,0 +1,56 @@
+//! State that all connections share and that reloads keep.
+
+use crate::cache::Cache;
+use crate::error::{Failure, FailureKind};
+use crate::observe::udp_counts::UdpCounts;
+use crate::outbound::tunnel::Tunnels;
+use crate::policy::quota::Quotas;
+use crate::resources::Resources;
+use crate::settings::Settings;
+use crate::transfer::budget::TransferBudget;
+use ekiden_model::connect::syn_race::Guard;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Destinations that may be sent an extra SYN in the same second.
+const GUARDED: usize = 4096;
+
+/// Shared by every connection.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) transfer: Arc<TransferBudget>,
+    /// Limits the extra SYNs of all legs.
+    pub(crate) syn_guard: Mutex<Guard>,
+    pub(crate) resources: Arc<Resources>,
+    pub(crate) quotas: Arc<Quotas>,
+    pub(crate) cache: Option<Arc<Cache>>,
+    /// Tunnels to peers, once the settings ask for some.
+    pub(crate) tunnels: OnceLock<Tunnels>,
+    pub(crate) udp: Arc<UdpCounts>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        settings: &Settings,
+        resources: Arc<Resources>,
+        cache: Option<Arc<Cache>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            transfer: TransferBudget::new(&settings.budgets, settings.relay.copy_mode),
+            syn_guard: Mutex::new(Guard::new(GUARDED)),
+            resources,
+            quotas: Quotas::new(&settings.sharing),
+            cache,
+            tunnels: OnceLock::new(),
+            udp: Arc::default(),
+        })
+    }
+
+    pub(crate) fn tunnels(&self) -> Option<&Tunnels> {
+        self.tunnels.get()
+    }
+
+    pub(crate) fn tunnels_to(&self, peer: &str) -> Result<&Tunnels, Failure> {
+        let text = || format!("the tunnel to peer \"{peer}\" has not begun");
+        self.tunnels().ok_or_else(|| Failure::new(FailureKind::Unreachable, text()))
+    }
+}

@@ -1,0 +1,60 @@
+//! Work that recurs beside serving.
+
+use super::Inner;
+use crate::policy::accounts::Directory;
+use crate::resources::TICK;
+use crate::runtime::certificate::Certificate;
+use ekiden_linux::host::memory;
+use ekiden_model::resources::heap_trim::Reclaim;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Interval, MissedTickBehavior};
+
+/// Between two checks of accounts: a refused account's connections end within a second of a change.
+const ACCOUNT_CHECKS: Duration = Duration::from_millis(200);
+
+fn every(period: Duration) -> Interval {
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// Every second: checks paths, legs and the certificate, measures accounts' rates, and returns
+/// memory to the kernel after many connections have ended.
+pub(super) async fn housekeeping(inner: Arc<Inner>) {
+    let registry = &inner.registry;
+    let mut reclaim = Reclaim::default();
+    let mut second = every(Duration::from_secs(1));
+    loop {
+        second.tick().await;
+        registry.check_paths();
+        inner.shared.quotas.on_second();
+        let config = inner.config();
+        config.certificate.iter().for_each(Certificate::refresh);
+        config.check_legs();
+        drop(config);
+        if reclaim.on_tick(registry.len(), registry.take_most()) {
+            // off the runtime's threads, which serve the remaining connections
+            let _ = tokio::task::spawn_blocking(memory::release).await;
+        }
+    }
+}
+
+/// Ten times a second: measures legs and divides buffers.
+pub(super) async fn tick_resources(inner: Arc<Inner>) {
+    let mut tenth = every(TICK.into());
+    loop {
+        tenth.tick().await;
+        inner.shared.resources.tick(|silence| inner.registry.silent(silence));
+    }
+}
+
+/// Ends the connections of accounts that may not be served any more.
+pub(super) async fn enforce_accounts(inner: Arc<Inner>, directory: Option<Arc<dyn Directory>>) {
+    let Some(directory) = directory else { return };
+    let mut check = every(ACCOUNT_CHECKS);
+    loop {
+        check.tick().await;
+        inner.registry.end_refused(|account| directory.may_stay(account));
+    }
+}

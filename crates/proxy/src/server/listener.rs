@@ -1,0 +1,230 @@
+//! Listening sockets, and the connections and flows that arrive.
+
+use super::{Inner, StartError};
+use crate::error::Failure;
+use crate::inbound::detect::serve;
+use crate::inbound::udp::PacketFlow;
+use crate::outbound::tunnel::{Tunnels, reason};
+use crate::resources::arrival::TunnelArrival;
+use crate::resources::{AcceptedClient, AdmissionPermit};
+use crate::session::Session;
+use crate::settings::{Leg, Settings, Upstream, UpstreamProtocol};
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::key::Key;
+use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes, Stage};
+use ekiden_tunnel::driver::Incoming;
+use ekiden_tunnel::frame::Carries;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+pub(super) type Bound = (SocketAddr, TcpListener);
+
+pub(super) type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
+
+/// The limit on connections that wait to be accepted; the kernel caps it at net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// Pause after a failed accept: a missing resource returns only when connections end.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Listens on every address not in `running`, with the client leg's options; port 0 becomes the
+/// chosen one.
+pub(super) fn bind(
+    settings: Arc<Settings>,
+    running: &Listeners,
+) -> Result<(Vec<Bound>, Arc<Settings>), StartError> {
+    let client = settings.legs.get("client").cloned().unwrap_or_default();
+    let mut listeners = Vec::new();
+    let mut addresses = Vec::new();
+    for &address in &settings.listen {
+        if running.contains_key(&address) {
+            addresses.push(address);
+            continue;
+        }
+        let bound = listen(&client, address);
+        let bound = bound.map_err(|error| StartError::Listen { address, error })?;
+        addresses.push(bound.0);
+        listeners.push(bound);
+    }
+    let settings = match addresses == settings.listen {
+        true => settings,
+        false => Arc::new(Settings { listen: addresses, ..Settings::clone(&settings) }),
+    };
+    Ok((listeners, settings))
+}
+
+fn listen(client: &Leg, address: SocketAddr) -> io::Result<Bound> {
+    let (socket, outcomes) =
+        client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    let listener = TcpListener::from_std(socket.into())?;
+    log_refused_options(address, &outcomes, client);
+    Ok((listener.local_addr()?, listener))
+}
+
+/// Logs options that the kernel refused, which no connection's status shows. A source address does
+/// not matter here.
+pub(super) fn log_refused_options(address: SocketAddr, outcomes: &Outcomes, client: &Leg) {
+    for OptionOutcome { option, asked, refused, .. } in outcomes.in_words(&client.socket) {
+        if let Some(why) = refused.filter(|_| option != Key::Source.name()) {
+            tracing::warn!("listening on {address}: {option} = {asked} not granted: {why}");
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn accept_on(self: &Arc<Self>, listeners: Vec<Bound>) {
+        let mut running = locked(&self.listeners);
+        for (address, listener) in listeners {
+            let listener = Arc::new(listener);
+            let task = tokio::spawn(Arc::clone(self).accept(Arc::clone(&listener)));
+            running.insert(address, (listener, task));
+        }
+    }
+
+    pub(super) fn stop_listening(&self) {
+        let listeners = std::mem::take(&mut *locked(&self.listeners));
+        listeners.into_values().for_each(|(_, task)| task.abort());
+    }
+
+    async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, address)) => {
+                    self.admit(AcceptedClient { stream: Arc::new(stream), address, arrival: None });
+                }
+                Err(error) => self.on_accept_error(&error).await,
+            }
+        }
+    }
+
+    async fn on_accept_error(&self, error: &io::Error) {
+        match error.raw_os_error() {
+            // the client closed before it was accepted
+            Some(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN | libc::EPROTO) => {}
+            _ => {
+                if self.no_descriptors.is_due() {
+                    tracing::error!(%error, "cannot accept connections; raise the descriptor limit (LimitNOFILE, ulimit -n) or lower budgets.connections");
+                }
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+
+    fn admit(&self, client: AcceptedClient) {
+        match self.shared.resources.admit(&client) {
+            Some(permit) => self.begin(client, permit),
+            None if self.no_room.is_due() => tracing::warn!(
+                limit = self.limit,
+                "no room for another connection; new clients wait or are rejected"
+            ),
+            None => {}
+        }
+    }
+
+    /// Begins the clients that waited, in turn.
+    pub(super) async fn begin_waiting(
+        self: Arc<Self>,
+        mut admitted: mpsc::UnboundedReceiver<(AcceptedClient, AdmissionPermit)>,
+    ) {
+        while let Some((client, permit)) = admitted.recv().await {
+            self.begin(client, permit);
+        }
+    }
+
+    fn begin(&self, client: AcceptedClient, permit: AdmissionPermit) {
+        let AcceptedClient { stream, address, arrival } = client;
+        self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
+        let config = self.config();
+        let managed = self.shared.resources.manage(&stream, &config.client_leg.leg, None);
+        let registration = self.registry.enter(address);
+        let entry = Arc::clone(&registration.entry);
+        entry.legs[0].store(managed.id, Relaxed);
+        permit.assign_to(&entry);
+        let session = Session {
+            config,
+            registration,
+            client: stream,
+            managed,
+            address,
+            hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
+            arrival,
+            slot: Mutex::default(),
+            over_tls: false,
+            log: Arc::clone(&self.log),
+            stopping: self.stopping.subscribe(),
+        };
+        let task = tokio::spawn(async move {
+            serve(session).await;
+            drop(permit);
+        });
+        entry.set_task(task.abort_handle());
+    }
+
+    /// Starts tunnels where the settings ask for some and none run yet; they run until the server stops.
+    pub(super) fn start_tunnels(
+        self: &Arc<Self>,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let settings = Arc::clone(&self.config().settings);
+        let through = |upstream: &Upstream| upstream.protocol == UpstreamProtocol::Tunnel;
+        let wanted = !settings.tunnel.listen.is_empty() || settings.upstreams.values().any(through);
+        if !wanted || self.shared.tunnels().is_some() {
+            return Ok(());
+        }
+        let (tunnels, incoming) = Tunnels::start(&settings)?;
+        // set once: reloads do not overlap
+        let _ = self.shared.tunnels.set(tunnels);
+        let (inner, mut stopping) = (Arc::clone(self), self.stopping.subscribe());
+        // flows are connections: a stopping relay accepts none
+        tokio::spawn(async move {
+            tokio::select! {
+                () = inner.accept_flows(incoming) => {}
+                _ = stopping.wait_for(|stopping| *stopping) => {}
+            }
+        });
+        Ok(())
+    }
+
+    async fn accept_flows(&self, mut incoming: mpsc::Receiver<Incoming>) {
+        while let Some(incoming) = incoming.recv().await {
+            let Some(tunnels) = self.shared.tunnels() else { return };
+            if incoming.opening.carries == Carries::Packets {
+                self.begin_packet_flow(incoming);
+                continue;
+            }
+            match tunnels.pair().await {
+                Ok((outside, inside)) => {
+                    let Ok(address) = inside.local_addr() else { continue };
+                    let arrival = Some(TunnelArrival::new(incoming, inside));
+                    self.admit(AcceptedClient { stream: Arc::new(outside), address, arrival });
+                }
+                Err(error) => {
+                    let failure = Failure::io("cannot accept a flow from a tunnel", &error);
+                    incoming.flow.refuse(reason(failure.kind), failure.text);
+                }
+            }
+        }
+    }
+
+    /// A packet flow is registered and logged as connections are.
+    fn begin_packet_flow(&self, incoming: Incoming) {
+        self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
+        let registration = self.registry.enter((Ipv4Addr::UNSPECIFIED, 0).into());
+        let entry = Arc::clone(&registration.entry);
+        let flow = PacketFlow::new(self.config(), incoming, registration, Arc::clone(&self.log));
+        let task = tokio::spawn(flow.serve(self.stopping.subscribe()));
+        entry.set_task(task.abort_handle());
+    }
+}

@@ -1,0 +1,166 @@
+//! The relay as a whole: listening, accepting, reloading, stopping.
+
+mod housekeeping;
+mod listener;
+mod reload;
+mod status;
+
+use crate::cache::Cache;
+use crate::observe::access_log::AccessLog;
+use crate::observe::log_throttle::LogThrottle;
+use crate::observe::registry::Registry;
+use crate::observe::status::Status;
+use crate::policy::accounts::Directory;
+use crate::resources::Resources;
+use crate::runtime::RuntimeConfig;
+use crate::runtime::shared::Shared;
+use crate::settings::Settings;
+use ekiden_linux::host::clock;
+use ekiden_model::units::Time;
+use housekeeping::{enforce_accounts, housekeeping, tick_resources};
+use listener::{Listeners, bind};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Why a relay did not start, or did not take a new configuration.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum StartError {
+    #[error("cannot listen on {address}: {error}{}", hint(error))]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("cannot open the access log: {0}")]
+    AccessLog(io::Error),
+    /// The cache's folder is unusable, or another process holds it.
+    #[error("{0}")]
+    Cache(String),
+    #[error("{0}")]
+    Tunnels(Box<dyn std::error::Error + Send + Sync>),
+    #[error("{0}")]
+    Settings(String),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; another program is there, perhaps another ekiden: choose another port with --listen"
+        }
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need CAP_NET_BIND_SERVICE",
+        io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+        _ => "",
+    }
+}
+
+/// The result of a graceful stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Connections that finished.
+    pub finished: u64,
+    /// Connections that were reset at the limit.
+    pub cut: u64,
+}
+
+/// A running relay. Its drop stops listening; live connections go on until the runtime ends.
+#[derive(Debug)]
+pub struct Server {
+    inner: Arc<Inner>,
+    background_tasks: [JoinHandle<()>; 5],
+}
+
+/// Access to a running relay for its operator.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    config: RwLock<Arc<RuntimeConfig>>,
+    log: Arc<AccessLog>,
+    registry: Arc<Registry>,
+    shared: Arc<Shared>,
+    limit: u64,
+    peak: AtomicU64,
+    listeners: Mutex<Listeners>,
+    no_descriptors: LogThrottle,
+    no_room: LogThrottle,
+    stopping: watch::Sender<bool>,
+    started: Time,
+    reloads: AtomicU64,
+}
+
+impl Server {
+    /// Listens and begins to serve, on the current tokio runtime. The kernel chooses for port 0;
+    /// see [`Status::listen`]. After [`StartError`] nothing is left listening.
+    pub fn start(settings: Arc<Settings>) -> Result<Self, StartError> {
+        Self::start_with(settings, None)
+    }
+
+    /// The same, with accounts from `directory`, which reloads keep.
+    pub fn start_with(
+        settings: Arc<Settings>,
+        directory: Option<Arc<dyn Directory>>,
+    ) -> Result<Self, StartError> {
+        let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
+        let (resources, admitted) = Resources::new(&settings);
+        let cache = Cache::open(&settings.cache).map_err(StartError::Cache)?;
+        let registry = Arc::new(Registry::new(Arc::clone(&resources) as _));
+        let shared = Shared::new(&settings, resources, cache);
+        let (listeners, settings) = bind(settings, &BTreeMap::new())?;
+        let limit = settings.budgets.connections;
+        let config = RuntimeConfig::new(settings, Arc::clone(&shared), directory.clone(), None)
+            .map_err(StartError::Settings)?;
+        let inner = Arc::new(Inner {
+            config: RwLock::new(Arc::new(config)),
+            log: Arc::new(log),
+            registry,
+            shared,
+            limit: limit.into(),
+            peak: AtomicU64::new(0),
+            listeners: Mutex::default(),
+            no_descriptors: LogThrottle::new(),
+            no_room: LogThrottle::new(),
+            stopping: watch::Sender::new(false),
+            started: clock::now(),
+            reloads: AtomicU64::new(0),
+        });
+        inner.start_tunnels().map_err(StartError::Tunnels)?;
+        inner.accept_on(listeners);
+        let background_tasks = [
+            tokio::spawn(housekeeping(Arc::clone(&inner))),
+            tokio::spawn(Arc::clone(&inner.shared.quotas).run()),
+            tokio::spawn(tick_resources(Arc::clone(&inner))),
+            tokio::spawn(enforce_accounts(Arc::clone(&inner), directory)),
+            tokio::spawn(Arc::clone(&inner).begin_waiting(admitted)),
+        ];
+        Ok(Self { inner, background_tasks })
+    }
+
+    /// The current status.
+    pub fn status(&self) -> Status {
+        self.inner.status()
+    }
+
+    /// Access to the relay from elsewhere.
+    pub fn handle(&self) -> Handle {
+        Handle { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.inner.stop_listening();
+        self.inner.shared.resources.stop();
+        self.background_tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Inner {
+    fn config(&self) -> Arc<RuntimeConfig> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,79 @@
+//! Reloading and stopping.
+
+use super::listener::{bind, log_refused_options};
+use super::{Server, StartError, Stopped};
+use crate::observe::access_log::AccessLog;
+use crate::runtime::RuntimeConfig;
+use crate::settings::Settings;
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::outcome::Stage;
+use ekiden_model::units::Span;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+impl Server {
+    /// Takes a new configuration: new connections use it, live ones keep theirs. Accounts' limits,
+    /// buffers, pressure and the pool change at once; pooled connections are not reused. Budgets
+    /// and the cache keep the start's. After [`StartError`] nothing has changed.
+    pub fn reload(&self, settings: Arc<Settings>) -> Result<(), StartError> {
+        let inner = &self.inner;
+        let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
+        let mut running = locked(&inner.listeners);
+        let (listeners, settings) = bind(settings, &running)?;
+        let before = inner.config();
+        let (shared, directory) = (Arc::clone(&inner.shared), before.directory.clone());
+        let config = RuntimeConfig::new(Arc::clone(&settings), shared, directory, Some(&before))
+            .map_err(StartError::Settings)?;
+        let client = settings.legs.get("client").cloned().unwrap_or_default();
+        running.retain(|address, (listener, task)| {
+            let stays = settings.listen.contains(address);
+            if stays {
+                // new connections inherit these; options no longer configured stay, except our own programs
+                let outcomes = client.socket.apply(listener.as_fd(), Stage::Listening);
+                log_refused_options(*address, &outcomes, &client);
+            } else {
+                task.abort();
+            }
+            stays
+        });
+        drop(running);
+        *inner.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        if let Err(error) = inner.start_tunnels() {
+            tracing::error!("{error}; there are no tunnels until the next reload");
+        }
+        inner.log.replace(log);
+        inner.shared.resources.reload(&settings);
+        inner.shared.quotas.configure(&settings.sharing);
+        inner.accept_on(listeners);
+        inner.reloads.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    /// Stops: accepts no new connections, ends idle ones, and lets live ones finish within `limit`.
+    pub async fn stop(self, limit: Span) -> Stopped {
+        let inner = &self.inner;
+        inner.stop_listening();
+        // counted before idle connections hear of it, which then end at once
+        let begun = inner.registry.len() as u64;
+        inner.stopping.send_replace(true);
+        inner.shared.resources.stop();
+        let wait = async {
+            while inner.registry.len() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let cut = match tokio::time::timeout(limit.into(), wait).await {
+            Ok(()) => 0,
+            Err(_) => inner.registry.cut_all() as u64,
+        };
+        if let Some(cache) = &inner.shared.cache {
+            cache.close().await;
+        }
+        if let Some(tunnels) = inner.shared.tunnels() {
+            tunnels.close().await;
+        }
+        Stopped { finished: begun.saturating_sub(cut), cut }
+    }
+}

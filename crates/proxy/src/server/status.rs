@@ -1,0 +1,100 @@
+//! The running relay as its operator sees it.
+
+use super::{Handle, Inner};
+use crate::observe::status::{BudgetStatus, Explanation, Measured, Status, Totals};
+use crate::outbound::tunnel::{Tunnels, measure};
+use crate::policy::quota::Quotas;
+use ekiden_linux::host::clock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Handle {
+    /// The current status.
+    pub fn status(&self) -> Status {
+        self.inner.status()
+    }
+
+    /// Everything about one live connection, by its number; `None` when there is no such connection.
+    pub fn explain(&self, connection: u64) -> Option<Explanation> {
+        let entry = self.inner.registry.find(connection)?;
+        Some(entry.explain(|leg| self.inner.shared.resources.explain(leg)))
+    }
+
+    /// Measures the tunnel to a peer for 1 to 30 seconds in each direction, beside other traffic.
+    pub async fn measure(&self, peer: &str, seconds: u16) -> Measured {
+        let mut measured = Measured { peer: peer.to_owned(), ..Measured::default() };
+        let shared = &self.inner.shared;
+        let Some(tunnels) = shared.tunnels() else {
+            measured.error = Some("this relay has no tunnels".to_owned());
+            return measured;
+        };
+        let seconds = seconds.clamp(1, measure::LONGEST);
+        let resources = &shared.resources;
+        for (up, rate) in [(false, &mut measured.received), (true, &mut measured.sent)] {
+            match tunnels.measure(resources, peer, seconds, up).await {
+                Ok(found) => *rate = Some(found),
+                Err(failure) => measured.error = Some(failure.text),
+            }
+            if measured.error.is_some() {
+                break;
+            }
+        }
+        measured.tunnel = tunnels.status().into_iter().find(|tunnel| tunnel.peer == peer);
+        measured
+    }
+
+    /// The accounts' limits and usage.
+    pub fn accounts(&self) -> Arc<Quotas> {
+        Arc::clone(&self.inner.shared.quotas)
+    }
+
+    /// Resets every live connection, and returns how many there were.
+    pub fn cut(&self) -> u64 {
+        self.inner.registry.cut_all() as u64
+    }
+}
+
+impl Inner {
+    pub(super) fn status(&self) -> Status {
+        let config = self.config();
+        let shared = &self.shared;
+        let totals = &self.registry.totals;
+        let connections = BudgetStatus {
+            name: "connections".into(),
+            used: self.registry.len() as u64,
+            peak: self.peak.load(Relaxed),
+            limit: self.limit,
+        };
+        let [pipes, memory] = shared.transfer.status();
+        let (buffers, idle, pressure) = shared.resources.status();
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: config.settings.name.clone(),
+            pid: std::process::id(),
+            uptime_seconds: clock::now().since(self.started).as_millis() as f64 / 1e3,
+            stopping: *self.stopping.borrow(),
+            listen: config.settings.listen.clone(),
+            reloads: self.reloads.load(Relaxed),
+            totals: Totals {
+                accepted: totals.accepted.load(Relaxed),
+                refused: totals.refused.load(Relaxed),
+                failed: totals.failed.load(Relaxed),
+                requests: totals.requests.load(Relaxed),
+                bytes_up: totals.bytes_up.load(Relaxed),
+                bytes_down: totals.bytes_down.load(Relaxed),
+            },
+            budgets: vec![connections, pipes, memory],
+            buffers,
+            idle,
+            pressure,
+            cache: shared.cache.as_ref().map(|cache| cache.status()),
+            sharing: shared.quotas.status(),
+            accounts: config.directory.as_ref().map(|directory| directory.status()),
+            udp: shared.udp.status(config.settings.udp.associations.into()),
+            upstreams: config.upstream_status(),
+            tunnels: shared.tunnels().map_or_else(Vec::new, Tunnels::status),
+            legs: config.leg_status(),
+            connections: self.registry.status(),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The account of a connection: who the client is, its log-in, and its slot among the account's connections.
+
+use super::{AccountSlot, Session};
+use crate::error::{Failure, FailureKind};
+use crate::observe::log_throttle::LogThrottle;
+use crate::policy::accounts::{KnownAccount, LoginOutcome};
+use crate::policy::quota::{AccountConnection, NotAdmitted};
+use crate::settings::Accounts;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::quota::Direction;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+fn accepts_passwords(accounts: &Accounts, client: IpAddr) -> bool {
+    accounts.cleartext || client.to_canonical().is_loopback()
+}
+
+impl Session {
+    /// The account that the client's address or tunnel belongs to, if any; fails if it may not be
+    /// served now.
+    pub(crate) fn identify(&self) -> Result<Option<Arc<KnownAccount>>, Failure> {
+        let Some(directory) = &self.config.directory else { return Ok(None) };
+        let found = match &self.arrival {
+            Some(arrival) => directory.behind(arrival.peer()),
+            None => directory.at(self.address.ip()),
+        };
+        found.transpose().map_err(|why| Failure::new(FailureKind::Denied, why))
+    }
+
+    /// Whether a client of no known account must log in; invited peers need not.
+    pub(crate) fn must_log_in(&self) -> bool {
+        self.config.directory.is_some()
+            && self.arrival.is_none()
+            && (self.config.settings.accounts.required || self.decider(None).client().is_err())
+    }
+
+    /// Whether this connection may carry passwords: within TLS or this machine, or where cleartext
+    /// is permitted. The failure is for the client.
+    pub(crate) fn check_password_path(&self) -> Result<(), Failure> {
+        if self.over_tls || accepts_passwords(&self.config.settings.accounts, self.address.ip()) {
+            return Ok(());
+        }
+        static LOGGED: LogThrottle = LogThrottle::new();
+        if LOGGED.is_due() {
+            tracing::warn!(
+                client = %self.address,
+                "log-in refused: its password would cross the network in cleartext; configure [tls], or set `cleartext = true` in [accounts]"
+            );
+        }
+        let text = "passwords are not accepted over this connection, where others could read them; \
+                    speak TLS to this proxy (https://), or ask its operator";
+        Err(Failure::new(FailureKind::Denied, text))
+    }
+
+    pub(crate) async fn log_in(
+        &self,
+        user: &str,
+        password: &str,
+    ) -> Result<Arc<KnownAccount>, Failure> {
+        let Some(directory) = &self.config.directory else {
+            return Err(Failure::new(FailureKind::LogIn, "this relay has no accounts"));
+        };
+        self.check_password_path()?;
+        match directory.log_in(user, password, self.address.ip()).await {
+            LoginOutcome::Known(account) => Ok(account),
+            LoginOutcome::Barred(why) => Err(Failure::new(FailureKind::Denied, why)),
+            LoginOutcome::Wrong => {
+                Err(Failure::new(FailureKind::LogIn, "user or password is wrong"))
+            }
+            LoginOutcome::Wait(span) => {
+                let seconds = span.as_nanos().div_ceil(1_000_000_000).max(1);
+                let text = format!("too many wrong passwords; try again in {seconds} s");
+                Err(Failure::new(FailureKind::Malformed(429), text))
+            }
+            LoginOutcome::Busy => {
+                let text = "too many log in at once; try again in a second";
+                Err(Failure::new(FailureKind::Exhausted, text))
+            }
+        }
+    }
+
+    pub(crate) fn set_account(&self, account: Option<Arc<KnownAccount>>) {
+        self.registration.set_account(account);
+    }
+
+    /// Takes a slot in the client's account, or in the one that claims its address, until the
+    /// account changes; it then counts as a new connection of the other.
+    pub(crate) fn join_account(&self) -> Result<(), NotAdmitted> {
+        let (entry, quotas) = (&self.registration.entry, &self.config.shared.quotas);
+        let account = entry.account();
+        let id = account.as_ref().map(|account| account.id);
+        let mut slot = locked(&self.slot);
+        if matches!(&*slot, AccountSlot::Granted { account, .. } if *account == id) {
+            return Ok(());
+        }
+        *slot = AccountSlot::Unrequested;
+        let share = match account {
+            Some(account) => Some(quotas.admit_known(&account.name, Some(entry))?),
+            None => {
+                let peer = self.arrival.as_ref().map(|arrival| arrival.peer());
+                quotas.admit_by_origin(self.address.ip(), peer, Some(entry))?
+            }
+        };
+        entry.set_share(share.as_ref());
+        *slot = AccountSlot::Granted { account: id, share };
+        Ok(())
+    }
+
+    /// The connection's membership in its account; `None` where nothing limits it.
+    pub(crate) fn share(&self) -> Option<Arc<AccountConnection>> {
+        match &*locked(&self.slot) {
+            AccountSlot::Granted { share, .. } => share.clone(),
+            AccountSlot::Unrequested => None,
+        }
+    }
+
+    pub(crate) async fn pass(&self, direction: Direction, bytes: usize) -> io::Result<()> {
+        match self.share() {
+            Some(share) => share.pass(direction, bytes).await,
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_cleartext_passwords_within_the_machine_unless_configured() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let usual = Accounts::default();
+        for inside in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert!(accepts_passwords(&usual, ip(inside)), "{inside}");
+        }
+        let cleartext = Accounts { cleartext: true, ..usual.clone() };
+        for outside in ["192.168.0.9", "100.64.0.1", "2001:db8::1", "fe80::1"] {
+            assert!(!accepts_passwords(&usual, ip(outside)), "{outside}");
+            assert!(accepts_passwords(&cleartext, ip(outside)));
+        }
+    }
+}

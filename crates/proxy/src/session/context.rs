@@ -1,0 +1,185 @@
+//! What the protocol handlers ask of a session: decisions, ways to destinations, answers to the client.
+
+use super::{LogEntry, OpenTunnel, Session};
+use crate::destination::Destination;
+use crate::error::Failure;
+use crate::observe::leg_stats::LegStats;
+use crate::observe::named_leg::{NamedLeg, limits};
+use crate::observe::registry::ConnectionState;
+use crate::outbound::connect::{Purpose, Requester, UpstreamConnection, open};
+use crate::outbound::tunnel::FlowRequest;
+use crate::policy::access::Decider;
+use crate::policy::accounts::KnownAccount;
+use crate::policy::route::Route;
+use crate::resources::{ManagedLeg, Resources};
+use crate::transfer::buffered::{close_gently, write_all};
+use ekiden_linux::sockets::outcome::{Outcomes, Stage};
+use ekiden_linux::sockets::socket;
+use ekiden_model::units::Span;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+pub(crate) struct OpenedRoute {
+    pub(crate) connection: UpstreamConnection,
+    pub(crate) stats: LegStats,
+    pub(crate) managed: ManagedLeg,
+    pub(crate) route: Arc<Route>,
+}
+
+impl Session {
+    /// The access decisions for this client as one of an account, or of none.
+    pub(crate) fn decider<'a>(&'a self, account: Option<&'a KnownAccount>) -> Decider<'a> {
+        let access = &self.config.settings.access;
+        let decider = match &self.arrival {
+            // its connection comes from loopback, but the client behind it does not
+            Some(arrival) => access.decider_for_peer(arrival.peer()),
+            None => access.decider(self.address.ip()),
+        };
+        decider.of(account)
+    }
+
+    /// Whether the rules let this client reach `to` at `address`, or wherever a proxy finds it.
+    pub(crate) fn may_reach(&self, to: &Destination, address: Option<IpAddr>) -> bool {
+        let account = self.registration.entry.account();
+        let decider = self.decider(account.as_deref());
+        match address {
+            None => decider.named(to).is_ok(),
+            Some(address) => decider.unresolved(to).is_ok() && decider.address(to, address).is_ok(),
+        }
+    }
+
+    fn requester<'a>(
+        &'a self,
+        to: &'a Destination,
+        account: Option<&'a KnownAccount>,
+    ) -> Requester<'a> {
+        let client = self.address.ip();
+        // only tunnels use the DSCP
+        let dscp = match self.config.shared.tunnels() {
+            Some(_) if self.arrival.is_none() => socket::received_dscp(self.client.as_fd()),
+            _ => None,
+        };
+        let decider = self.decider(account);
+        Requester { decider, request: FlowRequest { to, client, hops: self.hops, dscp } }
+    }
+
+    /// Opens the way to `to`, and applies the route's profile to the client's leg.
+    pub(crate) async fn open(
+        &self,
+        to: &Destination,
+        purpose: Purpose,
+    ) -> Result<OpenedRoute, Failure> {
+        let route = Arc::clone(self.config.route(to));
+        let account = self.registration.entry.account();
+        let requester = self.requester(to, account.as_deref());
+        let connection = open(&self.config, &route, requester, purpose).await?;
+        let UpstreamConnection { stream, peer, leg, outcomes, through, .. } = &connection;
+        let stats = LegStats::new(stream, peer.ip(), Arc::clone(leg), vec![outcomes.clone()]);
+        let managed = self.resources().manage(stream, &leg.leg, Some(*peer));
+        self.apply_route(&route, through, &stats, &managed);
+        tracing::debug!(
+            connection = self.registration.entry.id,
+            client = %self.address,
+            destination = %to,
+            ?through,
+            leg = %leg.name,
+            "connected"
+        );
+        Ok(OpenedRoute { connection, stats, managed, route })
+    }
+
+    pub(crate) fn apply_route(
+        &self,
+        route: &Route,
+        through: &Arc<[String]>,
+        stats: &LegStats,
+        managed: &ManagedLeg,
+    ) {
+        self.registration.set_upstream_leg(Arc::clone(through), Some(stats.clone()));
+        self.registration.set_route(&route.why);
+        self.registration.entry.legs[1].store(managed.id, Relaxed);
+        // a kept-alive connection may have had another route before
+        if !self.registration.has_client_leg(&route.client_leg) {
+            let leg = Arc::clone(&route.client_leg);
+            let outcomes = leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
+            self.managed.set_profile(&self.client, &leg.leg);
+            self.registration.set_client_leg(self.client_stats(leg, outcomes));
+        }
+        self.resources().pair(self.managed.id, managed.id);
+    }
+
+    pub(super) fn client_stats(&self, leg: Arc<NamedLeg>, outcomes: Outcomes) -> LegStats {
+        // the path of a loopback connection says nothing of the client's
+        let at = if self.over_tls { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
+        LegStats::new(&self.client, at, leg, vec![outcomes])
+    }
+
+    pub(crate) fn resources(&self) -> &Arc<Resources> {
+        &self.config.shared.resources
+    }
+
+    pub(crate) fn tunnel_over(
+        &self,
+        opened: OpenedRoute,
+        early_up: Vec<u8>,
+        mut entry: LogEntry,
+    ) -> OpenTunnel {
+        let OpenedRoute { connection, managed, route, .. } = opened;
+        entry.through = connection.through;
+        OpenTunnel {
+            upstream: connection.stream,
+            managed,
+            early_up,
+            early_down: connection.early,
+            limits: limits(&route.client_leg.leg, &connection.leg.leg),
+            entry,
+            answer: connection.answer,
+        }
+    }
+
+    /// Runs `work` unless the relay is stopping, and then returns `None` at once.
+    pub(crate) async fn unless_stopping<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            biased;
+            result = work => Some(result),
+            _ = stopping.wait_for(|stopping| *stopping) => None,
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.stopping.borrow()
+    }
+
+    /// Sends the relay's own answer. A client that does not read it times out as an idle client does.
+    pub(crate) async fn answer(&self, bytes: &[u8]) -> io::Result<()> {
+        within(self.config.client_leg.leg.idle_timeout, write_all(&self.client, bytes)).await
+    }
+
+    /// Sends the relay's last answer and closes.
+    pub(crate) async fn send_and_close(&self, bytes: &[u8]) {
+        if self.answer(bytes).await.is_ok() {
+            close_gently(&self.client).await;
+        }
+    }
+
+    /// Marks the connection as waiting for its next request.
+    pub(crate) fn set_idle(&self) {
+        self.registration.set_state(ConnectionState::Idle);
+        self.registration.set_upstream_leg(Arc::new([]), None);
+        self.registration.entry.legs[1].store(0, Relaxed);
+    }
+}
+
+/// Runs `work` for at most `limit`, then fails with `TimedOut`.
+pub(crate) async fn within<T>(
+    limit: Span,
+    work: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    let late = |_| Err(io::Error::from(io::ErrorKind::TimedOut));
+    tokio::time::timeout(limit.into(), work).await.unwrap_or_else(late)
+}

@@ -1,0 +1,104 @@
+//! The access-log line of a request in progress.
+
+use super::Session;
+use crate::destination::Destination;
+use crate::error::Failure;
+use crate::observe::access_log::{AccessLog, Record, timestamp};
+use crate::observe::registry::{Protocol, Registration};
+use ekiden_linux::host::clock;
+use ekiden_model::units::Time;
+use std::sync::Arc;
+
+/// What the access log will record of a request in progress.
+#[derive(Clone)]
+pub(crate) struct LogEntry {
+    pub(crate) protocol: Protocol,
+    pub(crate) method: Option<String>,
+    pub(crate) target: Option<String>,
+    pub(crate) through: Arc<[String]>,
+    pub(crate) status: Option<u16>,
+    begun: Time,
+    /// The connection's byte counters at the beginning.
+    before: (u64, u64),
+}
+
+impl LogEntry {
+    pub(crate) fn new(protocol: Protocol, registration: &Registration) -> Self {
+        Self {
+            protocol,
+            method: None,
+            target: None,
+            through: Arc::new([]),
+            status: None,
+            begun: clock::now(),
+            before: registration.bytes(),
+        }
+    }
+
+    pub(super) fn bytes(&self, registration: &Registration) -> (u64, u64) {
+        let (up, down) = registration.bytes();
+        (up - self.before.0, down - self.before.1)
+    }
+
+    pub(crate) fn write(&self, log: &AccessLog, registration: &Registration, result: &str) {
+        let (bytes_up, bytes_down) = self.bytes(registration);
+        let seconds = clock::now().since(self.begun).as_micros() as f64 / 1e6;
+        tracing::debug!(
+            connection = registration.entry.id,
+            protocol = self.protocol.name(),
+            target = self.target.as_deref().unwrap_or("-"),
+            status = self.status,
+            up = bytes_up,
+            down = bytes_down,
+            seconds,
+            "ended: {result}"
+        );
+        if log.is_off() {
+            return;
+        }
+        let account = registration.entry.account();
+        log.write(&Record {
+            time: timestamp(),
+            connection: registration.entry.id,
+            client: registration.entry.client,
+            account: account.as_ref().map(|account| account.name.as_str()),
+            protocol: self.protocol.name(),
+            method: self.method.as_deref(),
+            target: self.target.as_deref(),
+            through: &self.through,
+            status: self.status,
+            bytes_up,
+            bytes_down,
+            seconds,
+            result,
+        });
+    }
+}
+
+impl Session {
+    /// The log entry of a request that begins now.
+    pub(crate) fn begin(
+        &self,
+        protocol: Protocol,
+        destination: &Destination,
+        method: Option<String>,
+        target: String,
+    ) -> LogEntry {
+        self.registration.begin(protocol, destination.to_string());
+        LogEntry { method, target: Some(target), ..self.new_entry(protocol) }
+    }
+
+    pub(crate) fn new_entry(&self, protocol: Protocol) -> LogEntry {
+        self.registration.set_protocol(protocol);
+        LogEntry::new(protocol, &self.registration)
+    }
+
+    pub(crate) fn on_failure(&self, entry: &LogEntry, failure: &Failure) {
+        self.registration.count(failure);
+        self.log(entry, &failure.text);
+    }
+
+    pub(crate) fn log(&self, entry: &LogEntry, result: &str) {
+        entry.write(&self.log, &self.registration, result);
+    }
+}

@@ -1,0 +1,198 @@
+//! One client's connection: admission, the account, the way to a destination, and the tunnel that may follow.
+
+mod auth;
+mod context;
+mod log_entry;
+mod origin;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use context::{OpenedRoute, within};
+pub(crate) use log_entry::LogEntry;
+
+use crate::error::{Failure, LateFailure};
+use crate::observe::access_log::AccessLog;
+use crate::observe::log_throttle::LogThrottle;
+use crate::observe::registry::{ConnectionEntry, Registration};
+use crate::policy::quota::{AccountConnection, NotAdmitted};
+use crate::resources::ManagedLeg;
+use crate::resources::arrival::TunnelArrival;
+use crate::runtime::RuntimeConfig;
+use crate::transfer::rejection::{Rejection, reject};
+use crate::transfer::relay::{RelayEnd, Side, relay};
+use crate::wire::http::reply;
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::outcome::Stage;
+use ekiden_model::resources::idle_timeout::{Expired, Limits};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// A client's connection and all it needs.
+pub(crate) struct Session {
+    pub(crate) config: Arc<RuntimeConfig>,
+    pub(crate) registration: Registration,
+    pub(crate) client: Arc<TcpStream>,
+    pub(crate) managed: ManagedLeg,
+    pub(crate) address: SocketAddr,
+    /// The flow whose outer end this is, where the connection came out of a tunnel.
+    pub(crate) arrival: Option<Arc<TunnelArrival>>,
+    pub(crate) slot: Mutex<AccountSlot>,
+    pub(crate) over_tls: bool,
+    pub(crate) hops: u8,
+    pub(crate) log: Arc<AccessLog>,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) enum AccountSlot {
+    #[default]
+    Unrequested,
+    /// Granted under the account of this number, or of none. Without a connection, nothing limits it.
+    Granted { account: Option<i64>, share: Option<Arc<AccountConnection>> },
+}
+
+/// A tunnel that is open at both ends.
+pub(crate) struct OpenTunnel {
+    pub(crate) upstream: Arc<TcpStream>,
+    pub(crate) managed: ManagedLeg,
+    pub(crate) early_up: Vec<u8>,
+    pub(crate) early_down: Vec<u8>,
+    pub(crate) limits: Limits,
+    pub(crate) entry: LogEntry,
+    /// Why it broke, where a peer knows.
+    pub(crate) answer: Option<Arc<LateFailure>>,
+}
+
+impl Session {
+    /// Identifies the client and takes its slot in its account; refuses the client where either fails.
+    pub(crate) async fn admit(&self) -> bool {
+        let client_leg = Arc::clone(&self.config.client_leg);
+        let outcomes = client_leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
+        self.registration.set_client_leg(self.client_stats(client_leg, outcomes));
+        // with accounts, a client that no rule admits may still log in
+        let identified = match self.identify() {
+            Ok(None) if self.config.directory.is_none() => {
+                self.decider(None).client().map_err(Failure::from)
+            }
+            identified => identified.map(|account| self.set_account(account)),
+        };
+        if let Err(denied) = identified {
+            self.refuse_by_rule(&denied).await;
+            return false;
+        }
+        // a client that may still log in takes a slot when its account is known
+        let known = self.config.directory.is_none() || self.registration.entry.account().is_some();
+        if known && let Err(not) = self.join_account() {
+            self.refuse_by_account(&not).await;
+            return false;
+        }
+        true
+    }
+
+    async fn refuse_by_rule(&self, denied: &Failure) {
+        self.count_and_log_refusal(&denied.text);
+        if let Some(arrival) = &self.arrival {
+            return arrival.deny(&denied.text);
+        }
+        let name = &self.config.settings.name;
+        self.send_and_close(&reply::refusal(403, name, &denied.text, false, false)).await;
+    }
+
+    async fn refuse_by_account(&self, not: &NotAdmitted) {
+        let text = not.to_string();
+        self.count_and_log_refusal(&text);
+        if let Some(arrival) = &self.arrival {
+            return arrival.deny(&text);
+        }
+        let (status, retry_after) = not.status();
+        let rejection = Rejection { status, text, retry_after };
+        reject(&self.client, &self.config.settings.name, &rejection).await;
+    }
+
+    fn count_and_log_refusal(&self, why: &str) {
+        static LOGGED: LogThrottle = LogThrottle::new();
+        self.registration.count_refused();
+        if LOGGED.is_due() {
+            let more = "; the status counts all, and level debug logs all";
+            tracing::warn!(client = %self.address, "refused: {why}{more}");
+        } else {
+            tracing::debug!(client = %self.address, "refused: {why}");
+        }
+    }
+
+    /// The session for the same client's bytes within TLS, out of `stream`. The first inner session
+    /// takes over the account slot; later ones take their own.
+    pub(crate) fn inner(&self, stream: TcpStream) -> Self {
+        let client = Arc::new(stream);
+        let managed = self.resources().manage(&client, &self.config.client_leg.leg, None);
+        let registration = self.registration.inner();
+        registration.entry.legs[0].store(managed.id, Relaxed);
+        let slot = Mutex::new(self.hand_over_slot(&registration.entry));
+        Self {
+            config: Arc::clone(&self.config),
+            registration,
+            client,
+            managed,
+            address: self.address,
+            arrival: None,
+            slot,
+            over_tls: true,
+            hops: 0,
+            log: Arc::clone(&self.log),
+            stopping: self.stopping.clone(),
+        }
+    }
+
+    fn hand_over_slot(&self, inner: &Arc<ConnectionEntry>) -> AccountSlot {
+        let slot = std::mem::take(&mut *locked(&self.slot));
+        if let AccountSlot::Granted { share: Some(share), .. } = &slot {
+            share.set_entry(inner);
+            inner.set_share(Some(share));
+            self.registration.entry.set_share::<AccountConnection>(None);
+        }
+        slot
+    }
+
+    pub(crate) async fn relay(&self, tunnel: OpenTunnel) {
+        // its leg is managed to the end
+        let OpenTunnel { upstream, managed: _managed, early_up, early_down, limits, entry, answer } =
+            tunnel;
+        let client = Arc::clone(&self.client);
+        let budget = &self.config.shared.transfer;
+        let (registration, share) = (&self.registration, self.share());
+        let early = [early_up, early_down];
+        let ended =
+            relay(client, upstream, early, limits, registration, share.as_ref(), budget).await;
+        let result = match &ended {
+            RelayEnd::Closed if registration.entry.evicted.load(Relaxed) => {
+                "silent, and closed to make room".to_owned()
+            }
+            RelayEnd::Closed => "closed".to_owned(),
+            RelayEnd::Reset(_, error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                error.to_string()
+            }
+            RelayEnd::Reset(Side::Client, error) => {
+                format!("the client's connection broke: {error}")
+            }
+            RelayEnd::Reset(Side::Upstream, error) => {
+                // the client was answered before the peer had connected
+                if let Some(refusal) = answer.as_ref().and_then(|answer| answer.refusal()) {
+                    registration.count(&refusal);
+                }
+                let reported = answer.and_then(|answer| answer.failure());
+                let why = reported.map_or_else(|| error.to_string(), |failure| failure.text);
+                format!("the destination's connection broke: {why}")
+            }
+            RelayEnd::Expired(Expired::Idle) => format!("silent for {}", limits.idle),
+            RelayEnd::Expired(Expired::HalfClosed) => {
+                format!("half-closed and silent for {}", limits.half_closed)
+            }
+        };
+        self.log(&entry, &result);
+    }
+}

@@ -1,0 +1,62 @@
+//! Connections to origin servers: a new one, or an idle one that fits the request.
+
+use super::{OpenedRoute, Session};
+use crate::destination::Destination;
+use crate::error::Failure;
+use crate::outbound::connect::Purpose;
+use crate::resources::origin::Origin;
+use crate::resources::{IdleOrigin, PoolKey};
+use crate::transfer::buffered::BufferedStream;
+use std::sync::Arc;
+
+impl Session {
+    /// Connects to the origin server of `to`, or to the last proxy before it.
+    pub(crate) async fn open_origin(&self, to: &Destination) -> Result<Origin, Failure> {
+        let opened = self.open(to, Purpose::Forward).await?;
+        let OpenedRoute { connection, stats, managed, route } = opened;
+        Ok(Origin {
+            incoming: BufferedStream::new(connection.stream, connection.early),
+            stats,
+            managed,
+            destination: connection.asks_proxy.is_none().then(|| to.clone()),
+            asks_proxy: connection.asks_proxy,
+            answer: connection.answer,
+            route,
+            leg: connection.leg,
+            through: connection.through,
+            reused: false,
+            own: false,
+        })
+    }
+
+    /// An idle connection that may serve a request to `to`: same way, permitted to this client, open, silent.
+    pub(crate) fn reuse_origin(&self, to: &Destination) -> Option<IdleOrigin> {
+        let route = self.config.route(to);
+        for chain in route.in_order() {
+            let destination = (!chain.asks_proxy()).then(|| to.clone());
+            let through = chain.names();
+            for client in [Some(self.registration.entry.id), None] {
+                let key = PoolKey::new(route, Arc::clone(&through), destination.clone(), client);
+                while let Some(origin) = self.resources().take_idle(key.clone()) {
+                    if !origin.is_silent() {
+                        continue;
+                    }
+                    if self.may_use(&origin, to) {
+                        return Some(origin);
+                    }
+                    // another client's, at an address that this client may not reach
+                    self.resources().put_idle(origin, key.clone());
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the rules let this client use the connection; a new connection is judged the same way.
+    fn may_use(&self, origin: &Origin, to: &Destination) -> bool {
+        // a closed connection has no address
+        let closed = origin.through.is_empty() && origin.address().is_none();
+        !closed && self.may_reach(to, origin.address())
+    }
+}

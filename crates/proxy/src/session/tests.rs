@@ -1,0 +1,203 @@
+//! A session over a loopback connection, without a server around it.
+
+use super::*;
+use crate::destination::Destination;
+use crate::observe::registry::{Protocol, Registry};
+use crate::observe::status::AccountsStatus;
+use crate::policy::accounts::{Directory, KnownAccount, PendingLogin};
+use crate::resources::Resources;
+use crate::runtime::shared::Shared;
+use crate::settings::{AccessLog as AccessLogSetting, Account, Limits as AccountLimits, Settings};
+use ekiden_linux::host::clock;
+use ekiden_model::units::Span;
+use std::net::IpAddr;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
+
+/// A directory that knows one account at one address.
+#[derive(Debug)]
+struct OneAccount(IpAddr);
+
+fn account(id: i64, name: &str) -> Arc<KnownAccount> {
+    Arc::new(KnownAccount { id, name: name.into(), allow: vec![], deny: vec![] })
+}
+
+impl Directory for OneAccount {
+    fn at(&self, address: IpAddr) -> Option<Result<Arc<KnownAccount>, String>> {
+        (address == self.0).then(|| Ok(account(7, "home")))
+    }
+
+    fn behind(&self, _: &str) -> Option<Result<Arc<KnownAccount>, String>> {
+        None
+    }
+
+    fn log_in<'a>(&'a self, _: &'a str, _: &'a str, _: IpAddr) -> PendingLogin<'a> {
+        Box::pin(async { unreachable!("no test logs in") })
+    }
+
+    fn may_stay(&self, _: i64) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn status(&self) -> AccountsStatus {
+        AccountsStatus::default()
+    }
+}
+
+struct Fixture {
+    session: Session,
+    client: TcpStream,
+    stop: watch::Sender<bool>,
+    registry: Arc<Registry>,
+}
+
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (client.unwrap(), accepted.unwrap().0)
+}
+
+/// A session of a client at `address`.
+async fn fixture(
+    address: &str,
+    directory: Option<Arc<dyn Directory>>,
+    settings: Settings,
+) -> Fixture {
+    let address: SocketAddr = format!("{address}:5000").parse().unwrap();
+    let (resources, _admitted) = Resources::new(&settings);
+    let registry = Arc::new(Registry::new(Arc::clone(&resources) as _));
+    let shared = Shared::new(&settings, resources, None);
+    let config = RuntimeConfig::new(Arc::new(settings), Arc::clone(&shared), directory, None);
+    let config = Arc::new(config.unwrap());
+    let (client, accepted) = pair().await;
+    let accepted = Arc::new(accepted);
+    let managed = shared.resources.manage(&accepted, &config.client_leg.leg, None);
+    let (stop, stopping) = watch::channel(false);
+    let session = Session {
+        config,
+        registration: registry.enter(address),
+        client: accepted,
+        managed,
+        address,
+        arrival: None,
+        slot: Mutex::default(),
+        over_tls: false,
+        hops: 0,
+        log: Arc::new(AccessLog::open(&AccessLogSetting::Off).unwrap()),
+        stopping,
+    };
+    Fixture { session, client, stop, registry }
+}
+
+/// Settings with one account for 192.0.2.0/24 that may have one connection.
+fn one_connection() -> Settings {
+    let mut settings = Settings::default();
+    settings.sharing.list.push(Account {
+        name: "village".into(),
+        addresses: vec!["192.0.2.0/24".parse().unwrap()],
+        peers: vec![],
+        limits: AccountLimits { connections: Some(1), ..AccountLimits::default() },
+    });
+    settings
+}
+
+#[tokio::test]
+async fn admits_loopback_and_refuses_clients_that_no_rule_admits() {
+    let local = fixture("127.0.0.1", None, Settings::default()).await;
+    assert!(local.session.admit().await);
+    let mut remote = fixture("192.0.2.1", None, Settings::default()).await;
+    let mut answer = String::new();
+    let (admitted, read) = tokio::join!(remote.session.admit(), async {
+        let read = remote.client.read_to_string(&mut answer).await;
+        drop(remote.client);
+        read
+    });
+    read.unwrap();
+    assert!(!admitted && answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(answer.contains("no rule admits clients from 192.0.2.1"), "{answer}");
+    assert_eq!(remote.registry.totals.refused.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn an_account_slot_stays_until_the_account_changes() {
+    let Fixture { session, .. } = fixture("192.0.2.1", None, one_connection()).await;
+    assert!(session.share().is_none());
+    session.join_account().unwrap();
+    // the only slot: joining again must not ask for another
+    session.join_account().unwrap();
+    let other = session.config.shared.quotas.admit_by_origin(session.address.ip(), None, None);
+    assert!(other.is_err());
+    // another account's connection leaves the slot to others
+    session.set_account(Some(account(7, "home")));
+    session.join_account().unwrap();
+    let other = session.config.shared.quotas.admit_by_origin(session.address.ip(), None, None);
+    assert!(other.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_first_inner_session_takes_over_the_slot() {
+    let Fixture { session, .. } = fixture("192.0.2.1", None, one_connection()).await;
+    session.join_account().unwrap();
+    let first = session.inner(pair().await.0);
+    assert!(first.over_tls && first.share().is_some() && session.share().is_none());
+    let second = session.inner(pair().await.0);
+    assert!(second.join_account().is_err());
+    drop(first);
+    second.join_account().unwrap();
+}
+
+#[tokio::test]
+async fn asks_for_a_log_in_only_where_accounts_require_it() {
+    let directory = || Some(Arc::new(OneAccount([192, 0, 2, 1].into())) as Arc<dyn Directory>);
+    let open = fixture("127.0.0.1", None, Settings::default()).await;
+    assert!(!open.session.must_log_in() && open.session.identify().unwrap().is_none());
+    let required = fixture("127.0.0.1", directory(), Settings::default()).await;
+    assert!(required.session.must_log_in());
+    let mut settings = Settings::default();
+    settings.accounts.required = false;
+    let optional = fixture("127.0.0.1", directory(), settings.clone()).await;
+    assert!(!optional.session.must_log_in());
+    // no rule admits this client, so only a log-in can
+    let remote = fixture("198.51.100.1", directory(), settings).await;
+    assert!(remote.session.must_log_in());
+    let known = fixture("192.0.2.1", directory(), Settings::default()).await;
+    assert_eq!(known.session.identify().unwrap().unwrap().name, "home");
+}
+
+#[tokio::test]
+async fn reaches_what_the_rules_allow_at_the_resolved_address() {
+    let Fixture { session, .. } = fixture("127.0.0.1", None, Settings::default()).await;
+    let to = Destination::parse("example.org:80", None).unwrap();
+    assert!(session.may_reach(&to, None));
+    assert!(session.may_reach(&to, Some([9, 9, 9, 9].into())));
+    assert!(!session.may_reach(&to, Some([127, 0, 0, 1].into())));
+}
+
+#[tokio::test]
+async fn a_log_entry_begins_with_its_request() {
+    let Fixture { session, .. } = fixture("127.0.0.1", None, Settings::default()).await;
+    session.registration.moved(clock::now(), 10, 20, 0);
+    let to = Destination::parse("example.org:80", None).unwrap();
+    let entry = session.begin(Protocol::Connect, &to, Some("CONNECT".into()), to.to_string());
+    assert_eq!(entry.target.as_deref(), Some("example.org:80"));
+    session.registration.moved(clock::now(), 1, 2, 0);
+    assert_eq!(entry.bytes(&session.registration), (1, 2));
+}
+
+#[tokio::test]
+async fn stops_waiting_when_the_relay_stops() {
+    let Fixture { session, stop, .. } = fixture("127.0.0.1", None, Settings::default()).await;
+    assert_eq!(session.unless_stopping(async { 1 }).await, Some(1));
+    stop.send_replace(true);
+    assert!(session.is_stopping());
+    let never = session.unless_stopping(std::future::pending::<()>());
+    assert_eq!(never.await, None);
+}
+
+#[tokio::test]
+async fn a_limit_turns_silence_into_an_error() {
+    let late = within(Span::from_millis(1), std::future::pending::<io::Result<()>>()).await;
+    assert_eq!(late.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(within(Span::from_secs(60), async { Ok(1) }).await.unwrap(), 1);
+}

@@ -1,0 +1,105 @@
+//! A stream with the bytes that were read but not used yet.
+
+use crate::transfer::scratch::with_scratch;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// A stream read message by message. Between messages it holds no memory.
+#[derive(Debug)]
+pub(crate) struct BufferedStream {
+    pub(crate) stream: Arc<TcpStream>,
+    buffer: Vec<u8>,
+    /// The other side may have ended its direction.
+    pub(crate) ended: bool,
+}
+
+impl BufferedStream {
+    pub(crate) const fn new(stream: Arc<TcpStream>, buffer: Vec<u8>) -> Self {
+        Self { stream, buffer, ended: false }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Waits for more bytes and appends at most `most`; 0 at the end of the stream.
+    pub(crate) async fn fill(&mut self, most: usize) -> io::Result<usize> {
+        loop {
+            self.stream.readable().await?;
+            let read = with_scratch(|scratch| {
+                let most = most.clamp(1, scratch.len());
+                let n = self.stream.try_read(&mut scratch[..most])?;
+                self.buffer.extend_from_slice(&scratch[..n]);
+                Ok::<_, io::Error>(n)
+            });
+            match read {
+                Err(error) if is_transient(&error) => {}
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(0);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    pub(crate) fn consume(&mut self, n: usize) {
+        if n >= self.buffer.len() {
+            self.buffer = Vec::new();
+        } else {
+            self.buffer.drain(..n);
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// Takes the first `n` bytes, or all when there are fewer.
+    pub(crate) fn take_first(&mut self, n: u64) -> Vec<u8> {
+        if n >= self.buffer.len() as u64 {
+            return self.take();
+        }
+        let rest = self.buffer.split_off(n as usize);
+        std::mem::replace(&mut self.buffer, rest)
+    }
+}
+
+pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.try_write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = &bytes[n..],
+            Err(error) if is_transient(&error) => stream.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// After a refusal, reads and discards some of the client's bytes, so that a reset does not destroy
+/// the refusal (RFC 9112 §9.6).
+pub(crate) async fn close_gently(stream: &TcpStream) {
+    const MOST: usize = 256 * 1024;
+    const LONGEST: Duration = Duration::from_secs(2);
+    let _ = socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write);
+    let drain = async {
+        let mut read = 0;
+        while read < MOST && stream.readable().await.is_ok() {
+            match with_scratch(|scratch| stream.try_read(scratch)) {
+                Ok(0) => return,
+                Ok(n) => read += n,
+                Err(error) if is_transient(&error) => {}
+                Err(_) => return,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LONGEST, drain).await;
+}
+
+/// Whether to retry the call, now or when the stream is ready.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

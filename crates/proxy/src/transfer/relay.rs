@@ -1,0 +1,252 @@
+//! Both directions of a connection, independent of each other.
+//!
+//! | event on one leg | effect on the other leg |
+//! |---|---|
+//! | end of stream (FIN) | FIN, after all earlier bytes; the other direction goes on |
+//! | RST, or any other failure | all earlier bytes, then RST |
+//! | the account's limits refuse its bytes | as after RST |
+//! | silence for longer than the leg allows | FIN on both; RST where bytes are undelivered |
+
+use crate::observe::registry::{ConnectionState, Registration};
+use crate::policy::quota::{AccountConnection, Meter};
+use crate::transfer::budget::TransferBudget;
+use crate::transfer::pump::{MovedBytes, Pump, PumpError};
+use ekiden_linux::host::clock;
+use ekiden_linux::sockets::socket;
+use ekiden_model::resources::idle_timeout::{Expired, Lifetime, Limits};
+use ekiden_model::resources::quota;
+use ekiden_model::units::{Span, Time};
+use ekiden_tunnel::driver::{DRAIN_WITHOUT_PROGRESS, wait_until_sent};
+use socket2::SockRef;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Client,
+    Upstream,
+}
+
+impl Side {
+    const fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Upstream,
+            Self::Upstream => Self::Client,
+        }
+    }
+}
+
+/// How a relayed connection ended.
+#[derive(Debug)]
+pub(crate) enum RelayEnd {
+    Closed,
+    /// One leg broke, and the other was reset in turn.
+    Reset(Side, io::Error),
+    Expired(Expired),
+}
+
+/// Relays until both directions have ended, one leg breaks, or silence lasts too long. `early`:
+/// bytes read before, from the client and from upstream.
+pub(crate) async fn relay(
+    client: Arc<TcpStream>,
+    upstream: Arc<TcpStream>,
+    [early_up, early_down]: [Vec<u8>; 2],
+    limits: Limits,
+    registration: &Registration,
+    member: Option<&Arc<AccountConnection>>,
+    budget: &Arc<TransferBudget>,
+) -> RelayEnd {
+    registration.set_state(ConnectionState::Relaying);
+    let pump = |from: &Arc<TcpStream>, to: &Arc<TcpStream>, early, direction| {
+        let meter = Meter::new(member, direction);
+        Pump::new(Arc::clone(from), Arc::clone(to), early, None, meter, Arc::clone(budget))
+    };
+    let up = pump(&client, &upstream, early_up, quota::Direction::Up);
+    let down = pump(&upstream, &client, early_down, quota::Direction::Down);
+    let mut relay = Relay {
+        directions: [up, down].map(|pump| Direction { pump, ended: false }),
+        streams: [client, upstream],
+        life: Lifetime::new(limits, clock::now()),
+        timer: None,
+        watches: [None, None],
+        registration,
+    };
+    let ended = poll_fn(|cx| relay.poll(cx)).await;
+    registration.set_state(ConnectionState::Closing);
+    registration.check_paths();
+    match &ended {
+        RelayEnd::Reset(side, _) => relay.pass_reset(*side).await,
+        // an end of stream would hide that bytes were not delivered
+        RelayEnd::Expired(_) if relay.is_blocked() => relay.abort(),
+        RelayEnd::Expired(_) | RelayEnd::Closed => {}
+    }
+    ended
+}
+
+#[derive(Debug)]
+struct Direction {
+    pump: Pump,
+    ended: bool,
+}
+
+/// Resolves when a socket that is not being read has an error.
+type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+struct Relay<'a> {
+    /// By [`Side`], and the direction from it.
+    streams: [Arc<TcpStream>; 2],
+    directions: [Direction; 2],
+    life: Lifetime,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Detect an RST of either side while it is not read: after its FIN, or while the other side
+    /// blocks.
+    watches: [Option<Watch>; 2],
+    registration: &'a Registration,
+}
+
+impl Relay<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<RelayEnd> {
+        let (mut up, mut down) = (MovedBytes::default(), MovedBytes::default());
+        let broken = self
+            .poll_direction(Side::Client, cx, &mut up)
+            .or_else(|| self.poll_direction(Side::Upstream, cx, &mut down));
+        if up.bytes + down.bytes > 0 {
+            let now = clock::now();
+            self.life.on_moved(now);
+            self.registration.moved(now, up.bytes, down.bytes, up.spliced + down.spliced);
+        }
+        if let Some((side, error)) = broken {
+            return Poll::Ready(RelayEnd::Reset(side, error));
+        }
+        if self.has_ended() {
+            return Poll::Ready(RelayEnd::Closed);
+        }
+        for side in [Side::Client, Side::Upstream] {
+            if self.poll_watch(side, cx).is_ready() {
+                let stream = &self.streams[side as usize];
+                let error = socket::take_error(stream.as_fd()).ok().flatten();
+                let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
+                return Poll::Ready(RelayEnd::Reset(side, error.unwrap_or_else(reset)));
+            }
+        }
+        self.poll_timer(cx).map(RelayEnd::Expired)
+    }
+
+    fn poll_watch(&mut self, side: Side, cx: &mut Context<'_>) -> Poll<()> {
+        let (direction, stream) = (&self.directions[side as usize], &self.streams[side as usize]);
+        if !direction.ended && !direction.pump.is_blocked() {
+            return Poll::Pending;
+        }
+        let watch = self.watches[side as usize].get_or_insert_with(|| {
+            let stream = Arc::clone(stream);
+            Box::pin(async move {
+                let _ = stream.ready(Interest::ERROR).await;
+            })
+        });
+        watch.as_mut().poll(cx)
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.directions.iter().any(|direction| direction.pump.is_blocked())
+    }
+
+    fn has_ended(&self) -> bool {
+        self.directions.iter().all(|direction| direction.ended)
+    }
+
+    fn abort(&self) {
+        for stream in &self.streams {
+            let _ = socket::abort(stream.as_fd());
+        }
+    }
+
+    fn poll_direction(
+        &mut self,
+        side: Side,
+        cx: &mut Context<'_>,
+        moved: &mut MovedBytes,
+    ) -> Option<(Side, io::Error)> {
+        let direction = &mut self.directions[side as usize];
+        if direction.ended {
+            return None;
+        }
+        match direction.pump.poll(cx, moved) {
+            Poll::Pending => None,
+            Poll::Ready(Err(PumpError::Source(error))) => Some((side, error)),
+            Poll::Ready(Err(PumpError::Sink(error))) => Some((side.other(), error)),
+            Poll::Ready(Ok(())) => {
+                direction.ended = true;
+                self.on_ended(side);
+                None
+            }
+        }
+    }
+
+    /// `side` has sent its FIN, and all its bytes are written.
+    fn on_ended(&mut self, side: Side) {
+        let to = &self.streams[side.other() as usize];
+        // fails only when the other side is gone, which the other direction reports
+        let _ = SockRef::from(&**to).shutdown(Shutdown::Write);
+        if !self.has_ended() {
+            self.life.on_half_closed(clock::now());
+            self.timer = None;
+            self.registration.set_state(ConnectionState::HalfClosed);
+        }
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Expired> {
+        loop {
+            let deadline = self.life.deadline();
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+            if timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            if let Some(expired) = self.life.on_deadline(clock::now()) {
+                return Poll::Ready(expired);
+            }
+            // bytes moved since the timer was set
+            self.timer = None;
+        }
+    }
+
+    /// `side` broke: delivers its earlier bytes to the other side, then resets it.
+    async fn pass_reset(&mut self, side: Side) {
+        let direction = &mut self.directions[side as usize];
+        let mut moved = MovedBytes::default();
+        let mut patience = Box::pin(tokio::time::sleep(DRAIN_WITHOUT_PROGRESS));
+        poll_fn(|cx| {
+            let before = moved.bytes;
+            if direction.pump.poll(cx, &mut moved).is_ready() {
+                return Poll::Ready(());
+            }
+            if moved.bytes > before {
+                patience.as_mut().reset(Instant::now() + DRAIN_WITHOUT_PROGRESS);
+            }
+            // the other side may never read again
+            patience.as_mut().poll(cx)
+        })
+        .await;
+        wait_until_sent(&self.streams[side.other() as usize]).await;
+        let (to_upstream, to_client) = match side {
+            Side::Client => (moved.bytes, 0),
+            Side::Upstream => (0, moved.bytes),
+        };
+        self.registration.moved(clock::now(), to_upstream, to_client, moved.spliced);
+        self.abort();
+    }
+}
+
+fn sleep_until(deadline: Time) -> Sleep {
+    // timers cannot represent "never"
+    const LONGEST: Span = Span::from_secs(365 * 86_400);
+    let wait = deadline.since(clock::now()).min(LONGEST);
+    tokio::time::sleep(wait.into())
+}

@@ -1,0 +1,137 @@
+//! Header fields: lookup, and removal of hop-by-hop fields.
+
+use super::head::{Field, Version, is_token};
+use crate::wire::http::BadMessage;
+
+/// Hop-by-hop fields (RFC 9110 §7.6.1), whether `Connection` names them or not.
+const HOP_BY_HOP: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+/// Fields that `Connection` must not remove, because the message would change its meaning.
+const END_TO_END: [&str; 4] = ["host", "content-length", "via", "max-forwards"];
+
+/// Every value of the fields called `name`.
+pub fn values<'a>(fields: &'a [Field], name: &str) -> impl Iterator<Item = &'a [u8]> {
+    fields.iter().filter(move |f| f.name.eq_ignore_ascii_case(name)).map(|f| f.value.as_slice())
+}
+
+/// Every element of a comma-separated list in the fields called `name`, without white space around it.
+pub fn elements<'a>(fields: &'a [Field], name: &str) -> impl Iterator<Item = &'a [u8]> {
+    values(fields, name)
+        .flat_map(|value| value.split(|b| *b == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|element| !element.is_empty())
+}
+
+/// Whether a list field has an element, ignoring case.
+pub fn has(fields: &[Field], name: &str, element: &str) -> bool {
+    elements(fields, name).any(|e| e.eq_ignore_ascii_case(element.as_bytes()))
+}
+
+/// The fields to forward: neither hop-by-hop nor named by `Connection`. Fails where that names no
+/// token, or a field that the message needs.
+pub fn end_to_end(fields: &[Field]) -> Result<Vec<Field>, BadMessage> {
+    let named: Vec<&[u8]> = elements(fields, "connection").collect();
+    for name in &named {
+        if !name.iter().copied().all(is_token) {
+            return Err(BadMessage::bad("Connection names something that is not a field"));
+        }
+        if END_TO_END.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes())) {
+            return Err(BadMessage::bad("Connection names a field that must not be taken away"));
+        }
+    }
+    let ends_here = |field: &Field| {
+        HOP_BY_HOP.iter().any(|name| field.name.eq_ignore_ascii_case(name))
+            || named.iter().any(|name| name.eq_ignore_ascii_case(field.name.as_bytes()))
+    };
+    Ok(fields.iter().filter(|field| !ends_here(field)).cloned().collect())
+}
+
+/// The received-by names in `Via` (RFC 9110 §7.6.3), which detect loops.
+pub fn via(fields: &[Field]) -> impl Iterator<Item = &[u8]> {
+    elements(fields, "via")
+        .filter_map(|hop| hop.split(u8::is_ascii_whitespace).filter(|part| !part.is_empty()).nth(1))
+}
+
+/// Whether the sender keeps the connection open after this message (RFC 9112 §9.3).
+pub fn keeps_alive(version: Version, fields: &[Field]) -> bool {
+    // old clients send Proxy-Connection to proxies instead
+    let says =
+        |option| has(fields, "connection", option) || has(fields, "proxy-connection", option);
+    !says("close") && (version == Version::Http11 || says("keep-alive"))
+}
+
+/// Writes the fields in wire format, each with its CRLF.
+pub fn write(to: &mut Vec<u8>, fields: &[Field]) {
+    for field in fields {
+        write_one(to, &field.name, &field.value);
+    }
+}
+
+/// Writes one field with its CRLF.
+pub fn write_one(to: &mut Vec<u8>, name: &str, value: &[u8]) {
+    to.extend(name.as_bytes());
+    to.extend(b": ");
+    to.extend(value);
+    to.extend(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(list: &[(&str, &str)]) -> Vec<Field> {
+        let field =
+            |(name, value): &(&str, &str)| Field { name: (*name).into(), value: (*value).into() };
+        list.iter().map(field).collect()
+    }
+
+    #[test]
+    fn removes_hop_by_hop_fields() {
+        let all = fields(&[
+            ("Host", "a"),
+            ("Connection", "close, X-Mine"),
+            ("Connection", "Keep-Alive"),
+            ("x-mine", "1"),
+            ("X-Yours", "2"),
+            ("Proxy-Authorization", "Basic c2VjcmV0"),
+            ("Trailer", "Digest"),
+            ("TE", "trailers"),
+        ]);
+        let kept: Vec<_> = end_to_end(&all).unwrap().into_iter().map(|f| f.name).collect();
+        assert_eq!(kept, ["Host", "X-Yours", "Trailer"]);
+    }
+
+    #[test]
+    fn connection_cannot_remove_needed_fields() {
+        for name in ["Host", "content-length", "Via", "b@d"] {
+            assert!(end_to_end(&fields(&[("Connection", name)])).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn via_names_every_hop() {
+        let all = fields(&[
+            ("Via", "1.0 fred, 1.1 p.example.net (squid)"),
+            ("via", "HTTP/1.1  ekiden-1"),
+        ]);
+        let hops: Vec<_> = via(&all).collect();
+        assert_eq!(hops, [&b"fred"[..], b"p.example.net", b"ekiden-1"]);
+    }
+
+    #[test]
+    fn keep_alive_by_version() {
+        assert!(keeps_alive(Version::Http11, &[]));
+        assert!(!keeps_alive(Version::Http10, &[]));
+        assert!(keeps_alive(Version::Http10, &fields(&[("Proxy-Connection", "Keep-Alive")])));
+        assert!(!keeps_alive(Version::Http11, &fields(&[("Connection", "Close")])));
+    }
+}

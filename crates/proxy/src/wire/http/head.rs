@@ -1,0 +1,332 @@
+//! Request and response heads, read strictly.
+
+use crate::wire::http::BadMessage;
+
+/// HTTP/1.0 or HTTP/1.1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+/// One header field: name as written, value without the white space around it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// A token (RFC 9110 §5.6.2).
+    pub name: String,
+    /// Any bytes except control characters.
+    pub value: Vec<u8>,
+}
+
+/// A request's head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // the names say it
+pub struct Request {
+    pub method: String,
+    pub target: String,
+    pub version: Version,
+    pub fields: Vec<Field>,
+}
+
+/// A response's head.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    /// The status, 100…599.
+    pub status: u16,
+    /// The reason phrase, perhaps empty.
+    pub reason: Vec<u8>,
+    /// The sender's version.
+    pub version: Version,
+    /// Its fields, in order.
+    pub fields: Vec<Field>,
+}
+
+/// The limits on a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes, with the empty line.
+    pub bytes: usize,
+    /// Header fields.
+    pub fields: usize,
+}
+
+const TOO_LARGE: BadMessage =
+    BadMessage { status: 431, what: "the head is larger than this relay accepts" };
+const TOO_MANY: BadMessage =
+    BadMessage { status: 431, what: "the head has more fields than this relay accepts" };
+
+/// The length of the head with its empty line; `None` while more bytes are needed. Errors: too
+/// large, a bare CR or LF, a NUL, a folded line, or what else another program might take for its
+/// end.
+fn end_of_head(bytes: &[u8], limits: Limits) -> Result<Option<usize>, BadMessage> {
+    let mut at = 0;
+    let mut line = 0;
+    while let Some(step) = bytes[at..].iter().position(|b| matches!(b, b'\n' | b'\r' | 0)) {
+        at += step;
+        match bytes[at] {
+            0 => return Err(BadMessage::bad("the head contains a NUL byte")),
+            b'\n' => {
+                return Err(BadMessage::bad("a line ends with a bare LF; lines end with CRLF"));
+            }
+            _ => {}
+        }
+        match bytes.get(at + 1) {
+            None => break,
+            Some(b'\n') => {}
+            Some(_) => return Err(BadMessage::bad("the head contains a CR without LF")),
+        }
+        if at == line {
+            return if at + 2 > limits.bytes { Err(TOO_LARGE) } else { Ok(Some(at + 2)) };
+        }
+        at += 2;
+        line = at;
+        if matches!(bytes.get(at), Some(b' ' | b'\t')) {
+            return Err(BadMessage::bad(
+                "a field is folded over two lines, which is obsolete and unsafe",
+            ));
+        }
+    }
+    if bytes.len() >= limits.bytes { Err(TOO_LARGE) } else { Ok(None) }
+}
+
+/// The length of an empty line before a request, which is skipped (RFC 9112 §2.2).
+pub fn leading_empty_line(bytes: &[u8]) -> usize {
+    if bytes.starts_with(b"\r\n") { 2 } else { 0 }
+}
+
+/// Reads a request's head and its length, strictly by RFC 9112; `None` while more bytes are needed.
+pub fn read_request(bytes: &[u8], limits: Limits) -> Result<Option<(Request, usize)>, BadMessage> {
+    // the first half of that empty line
+    if bytes == b"\r" {
+        return Ok(None);
+    }
+    let skip = leading_empty_line(bytes);
+    check_start(&bytes[skip..])?;
+    let Some(end) = end_of_head(&bytes[skip..], limits)? else { return Ok(None) };
+    let head = &bytes[skip..skip + end];
+    let mut storage = vec![httparse::EMPTY_HEADER; limits.fields];
+    let mut parsed = httparse::Request::new(&mut storage);
+    match parsed.parse(head) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => {
+            return Err(BadMessage::bad("the request line is incomplete"));
+        }
+        Err(error) => return Err(explain(error)),
+    }
+    let (Some(method), Some(target), Some(version)) = (parsed.method, parsed.path, parsed.version)
+    else {
+        return Err(BadMessage::bad("the request line is incomplete"));
+    };
+    one_space_each(head, method.len(), target.len())?;
+    let request = Request {
+        method: method.to_owned(),
+        target: target.to_owned(),
+        version: version_of(version),
+        fields: fields_of(parsed.headers)?,
+    };
+    Ok(Some((request, skip + end)))
+}
+
+/// Rejects TLS and binary data by their first byte, before the end of a line.
+fn check_start(bytes: &[u8]) -> Result<(), BadMessage> {
+    match bytes.first() {
+        Some(0x16) => Err(BadMessage::bad(
+            "this looks like TLS, but the relay's port speaks plain HTTP and SOCKS",
+        )),
+        Some(first) if !is_token(*first) => {
+            Err(BadMessage::bad("this is neither an HTTP request nor SOCKS4a nor SOCKS5"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `METHOD SP target SP version`, with exactly one space at each place.
+fn one_space_each(head: &[u8], method: usize, target: usize) -> Result<(), BadMessage> {
+    let version = method + target + 2;
+    let spaced = head.get(method) == Some(&b' ')
+        && head.get(version - 1) == Some(&b' ')
+        && head.get(version..version + 5) == Some(b"HTTP/");
+    if spaced {
+        Ok(())
+    } else {
+        Err(BadMessage::bad("the request line's parts are not separated by one space each"))
+    }
+}
+
+/// Reads a response's head and its length, strictly by RFC 9112; `None` while more bytes are
+/// needed.
+pub fn read_response(
+    bytes: &[u8],
+    limits: Limits,
+) -> Result<Option<(Response, usize)>, BadMessage> {
+    let Some(end) = end_of_head(bytes, limits)? else { return Ok(None) };
+    let mut storage = vec![httparse::EMPTY_HEADER; limits.fields];
+    let mut parsed = httparse::Response::new(&mut storage);
+    match parsed.parse(&bytes[..end]) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) => {
+            return Err(BadMessage::bad("the status line is incomplete"));
+        }
+        Err(error) => return Err(explain(error)),
+    }
+    let (Some(status), Some(version)) = (parsed.code, parsed.version) else {
+        return Err(BadMessage::bad("the status line is incomplete"));
+    };
+    if !(100..=599).contains(&status) {
+        return Err(BadMessage::bad("the status is not from 100 to 599"));
+    }
+    let response = Response {
+        status,
+        reason: parsed.reason.unwrap_or_default().into(),
+        version: version_of(version),
+        fields: fields_of(parsed.headers)?,
+    };
+    Ok(Some((response, end)))
+}
+
+fn version_of(minor: u8) -> Version {
+    if minor == 0 { Version::Http10 } else { Version::Http11 }
+}
+
+fn fields_of(headers: &[httparse::Header<'_>]) -> Result<Vec<Field>, BadMessage> {
+    headers
+        .iter()
+        .map(|header| {
+            if header.value.iter().any(|b| (*b < 0x20 && *b != b'\t') || *b == 0x7f) {
+                return Err(BadMessage::bad("a field's value contains a control character"));
+            }
+            Ok(Field { name: header.name.to_owned(), value: header.value.trim_ascii().to_vec() })
+        })
+        .collect()
+}
+
+fn explain(error: httparse::Error) -> BadMessage {
+    use httparse::Error;
+    match error {
+        Error::HeaderName => {
+            BadMessage::bad("a field's name is not a token, or there is space before its colon")
+        }
+        Error::HeaderValue => {
+            BadMessage::bad("a field's value contains a byte that is not allowed")
+        }
+        Error::NewLine => BadMessage::bad("a line does not end with CRLF"),
+        Error::Status => BadMessage::bad("the status is not three digits"),
+        Error::Token => BadMessage::bad("the method or target contains a byte that is not allowed"),
+        Error::TooManyHeaders => TOO_MANY,
+        Error::Version => {
+            BadMessage { status: 505, what: "the version is neither HTTP/1.0 nor HTTP/1.1" }
+        }
+    }
+}
+
+/// Whether a byte is allowed in a token (RFC 9110 §5.6.2).
+pub const fn is_token(b: u8) -> bool {
+    b.is_ascii_alphanumeric()
+        || matches!(b, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
+}
+
+impl Version {
+    /// The version in `Via`: `1.0` or `1.1`.
+    pub const fn number(self) -> &'static str {
+        match self {
+            Self::Http10 => "1.0",
+            Self::Http11 => "1.1",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits { bytes: 1000, fields: 10 };
+
+    fn refused(text: &str) -> &'static str {
+        read_request(text.as_bytes(), LIMITS).map(|r| r.map(|(r, _)| r.target)).unwrap_err().what
+    }
+
+    #[test]
+    fn reads_a_request_byte_by_byte() {
+        let text = b"GET http://example.org/ HTTP/1.1\r\nHost: example.org\r\nX-Empty:\r\n\r\n";
+        for cut in 0..text.len() {
+            assert_eq!(read_request(&text[..cut], LIMITS), Ok(None), "cut at {cut}");
+        }
+        let (request, used) = read_request(text, LIMITS).unwrap().unwrap();
+        assert_eq!(
+            (request.method.as_str(), request.target.as_str(), used),
+            ("GET", "http://example.org/", text.len())
+        );
+        assert_eq!(request.fields[0], Field { name: "Host".into(), value: b"example.org".into() });
+        assert_eq!(request.fields[1].value, b"");
+        let with_empty_line = [b"\r\n", &text[..], b"body"].concat();
+        assert_eq!(read_request(&with_empty_line, LIMITS).unwrap().unwrap().1, text.len() + 2);
+        for cut in 0..text.len() {
+            assert_eq!(read_request(&with_empty_line[..cut], LIMITS), Ok(None), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_others_read_differently() {
+        for (text, why) in [
+            ("GET / HTTP/1.1\nHost: a\n\n", "bare LF"),
+            ("GET / HTTP/1.1\r\nHost: a\n\r\n", "bare LF"),
+            ("GET / HTTP/1.1\r\nHost: a\rb\r\n\r\n", "CR without LF"),
+            ("GET / HTTP/1.1\r\nHost: a\r\n b\r\n\r\n", "folded"),
+            ("GET / HTTP/1.1\r\n Host: a\r\n\r\n", "folded"),
+            ("GET / HTTP/1.1\r\nHost : a\r\n\r\n", "before its colon"),
+            ("GET / HTTP/1.1\r\nHost: a\0b\r\n\r\n", "NUL"),
+            ("GET / HTTP/1.1\r\nHost: a\x01b\r\n\r\n", "not allowed"),
+            ("GET / HTTP/1.1\r\n: a\r\n\r\n", "not a token"),
+            ("GET  / HTTP/1.1\r\n\r\n", ""),
+            ("GET /  HTTP/1.1\r\n\r\n", ""),
+            ("GET /\r\n\r\n", ""),
+            ("GET / HTTP/2.0\r\n\r\n", "neither HTTP/1.0"),
+            ("GET / HTTP/1.1 \r\n\r\n", ""),
+            ("\x16\x03\x01", "TLS"),
+            ("\u{7f}", "neither an HTTP request"),
+        ] {
+            let what = refused(text);
+            assert!(what.contains(why), "{text:?}: {what}");
+        }
+    }
+
+    #[test]
+    fn large_heads_get_431() {
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(11));
+        assert_eq!(read_request(many.as_bytes(), LIMITS).unwrap_err().status, 431);
+        let long = format!("GET / HTTP/1.1\r\nA: {}", "b".repeat(1000));
+        assert_eq!(read_request(long.as_bytes(), LIMITS).unwrap_err().status, 431);
+    }
+
+    #[test]
+    fn reads_responses() {
+        let (response, _) =
+            read_response(b"HTTP/1.1 404 Not Found\r\nA: b\r\n\r\n", LIMITS).unwrap().unwrap();
+        assert_eq!((response.status, &response.reason[..]), (404, &b"Not Found"[..]));
+        let (response, _) = read_response(b"HTTP/1.0 200\r\n\r\n", LIMITS).unwrap().unwrap();
+        assert_eq!((response.status, response.version), (200, Version::Http10));
+        assert!(read_response(b"HTTP/1.1 099 x\r\n\r\n", LIMITS).is_err());
+        assert!(read_response(b"ICY 200 OK\r\n\r\n", LIMITS).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic_and_lengths_hold(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let request = [b"GET / HTTP/1.1\r\n", &bytes[..]].concat();
+            if let Ok(Some((_, used))) = read_request(&request, LIMITS) { prop_assert!(used <= request.len()); }
+            let response = [b"HTTP/1.1 200 OK\r\n", &bytes[..]].concat();
+            if let Ok(Some((_, used))) = read_response(&response, LIMITS) { prop_assert!(used <= response.len()); }
+        }
+
+        #[test]
+        fn a_head_reads_the_same_however_it_arrives(value in "[ -~]{0,30}", cut in 0_usize..60) {
+            let text = format!("GET http://a/ HTTP/1.1\r\nHost: a\r\nX: {value}\r\n\r\nrest");
+            let whole = read_request(text.as_bytes(), LIMITS);
+            let part = read_request(&text.as_bytes()[..cut.min(text.len())], LIMITS);
+            prop_assert!(part == Ok(None) || part == whole);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The relay in this process, between clients and servers as plain sockets.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that cannot go on panics
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod accounts;
+mod accounts_limits;
+mod http;
+mod pressure;
+mod resources;
+mod soak;
+mod tls;

@@ -1,0 +1,42 @@
+//! Axes that this study declares.
+
+use ekiden_lab::cell::axis::{Axis, ValueKind, axis};
+
+pub(crate) static AXES: &[Axis] = &[
+    axis(
+        "way",
+        "way",
+        ValueKind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "hold", "dedicated", "simulated-held"]),
+        "path over the long link: plain TCP with this congestion control; `ekiden`: a pair of relays with a tunnel; `hysteria2`: sing-box's; `simulated`: today's TCP in the simulator; `hold`: one far relay whose kernel holds the rate; `dedicated`: a tunnel on a link of its own; `simulated-held`: a simulated relay that holds the rate",
+    ).shown(way),
+    axis(
+        "load",
+        "load",
+        ValueKind::Word(&["download", "upload", "echo", "pace", "file", "first byte", "page", "stream", "screens"]),
+        "load on the long link; `echo` is a download with echoes beside it, `pace` a download whose packet gaps are measured, `screens` are a hundred thin clients",
+    ),
+    axis("streams", "streams", ValueKind::Whole, "bulk connections at once").within(("1", "200")),
+    axis("told-down", "configured, down", ValueKind::Rate, "downstream rate that the tunnel is configured with").within(("64 kbit/s", "")),
+    axis("told-up", "configured, up", ValueKind::Rate, "upstream rate that the tunnel is configured with").within(("64 kbit/s", "")),
+    axis("burst", "burst", ValueKind::Whole, "mean number of packets lost in a row; 1: independent losses").within(("1", "1000")),
+    axis(
+        "rival",
+        "beside",
+        ValueKind::Word(&["none", "cubic", "bbr"]),
+        "a competing TCP with this congestion control over the same link",
+    ),
+    axis(
+        "changes",
+        "changes",
+        ValueKind::Word(&["none", "drawn"]),
+        "whether rate, delay and loss of the downlink change, at random times and to random values",
+    ),
+    axis("tunnel", "tunnel", ValueKind::Word(&["warm", "cold"]), "whether the tunnel is up before the measurement, or starts with it"),
+    axis("settle", "settle", ValueKind::Span, "start-up time that is not counted"),
+    axis("video", "stream", ValueKind::Rate, "payload rate of a stream that is played").within(("20 kbit/s", "")),
+];
+
+fn way(value: &str) -> String {
+    // a figure has no room for its digit beside a line
+    if value == "hysteria2" { "hysteria".to_owned() } else { value.to_owned() }
+}

@@ -1,0 +1,5 @@
+//! The study's figures.
+
+pub(crate) mod delays;
+pub(crate) mod distribution;
+pub(crate) mod time_line;

@@ -1,0 +1,408 @@
+//! Thousands of connections through a proxy in one thread: client side, server side, one epoll.
+//!
+//! ```no_run
+//! # use ekiden_testbed::load::{generator::{Generator, Load, Servers}, handshake::Method};
+//! # use std::time::Duration;
+//! # let proxy = ([127, 0, 0, 1], 3128).into();
+//! let servers = Servers::new(Load::Bulk)?;
+//! let mut generator = Generator::new(servers, proxy, Method::Connect)?;
+//! generator.open(100, Duration::from_secs(10))?;      // 100 tunnels stand
+//! generator.run(Duration::from_secs(5))?;             // and move bytes
+//! println!("{} bytes", generator.counts().bytes);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! To be fair and cheap, clients come from 64 addresses in 127.0.2.0/24 and servers stand on eight in
+//! 127.0.1.0/24, so that nobody runs out of ports; clients close with RST, which leaves no TIME_WAIT; receivers
+//! do not copy bytes (`MSG_TRUNC`), senders write from one buffer of 256 KiB.
+
+use super::handshake::{Destination, Handshake, Method, Next};
+use super::sockets;
+use crate::peers::ports;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use socket2::Socket;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+const CHUNK: usize = 256 * 1024;
+const SERVERS: u8 = 8;
+/// Of the connects workload: a small request and its response.
+const MESSAGE: usize = 64;
+/// Tunnels opened at once, in `open`.
+const OPENING: usize = 64;
+/// So many failures without one success in between end a run: the proxy is broken, not busy.
+const FAILURES: u64 = 1000;
+
+/// What connections do once they stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// The server sends without end.
+    Bulk,
+    /// One small request, one small response, closed by the client, and again.
+    Connects,
+    /// Nothing.
+    Idle,
+}
+
+/// What happened so far.
+#[derive(Debug, Clone, Default)]
+pub struct Counts {
+    /// Bytes received by clients through established tunnels.
+    pub bytes: u64,
+    /// Requests answered: connections opened, used and closed.
+    pub completed: u64,
+    /// Connections that ended too early.
+    pub failures: u64,
+    /// The error of the first of them.
+    pub first_failure: Option<String>,
+}
+
+/// The server side: listening before the proxy starts, since forwarders are configured with their targets.
+#[derive(Debug)]
+pub struct Servers {
+    load: Load,
+    listeners: Vec<Socket>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Servers {
+    /// Listens on eight loopback addresses.
+    pub fn new(load: Load) -> io::Result<Self> {
+        let address = |n| ports::free_on(Ipv4Addr::new(127, 0, 1, n));
+        let addresses = (1..=SERVERS).map(address).collect::<io::Result<Vec<_>>>()?;
+        let listeners = addresses.iter().map(|a| sockets::listen(*a)).collect::<io::Result<_>>()?;
+        Ok(Self { load, listeners, addresses })
+    }
+
+    /// Where they listen.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    Connecting,
+    Handshaking,
+    Open { answered: usize },
+}
+
+#[derive(Debug)]
+struct Client {
+    socket: Socket,
+    phase: Phase,
+    handshake: Handshake,
+}
+
+/// Entries in slots, each with a generation that tells a late event of a closed connection from the next one's.
+#[derive(Debug)]
+struct Table<T> {
+    slots: Vec<(u32, Option<T>)>,
+    vacant: Vec<usize>,
+}
+
+impl<T> Table<T> {
+    const fn new() -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new() }
+    }
+
+    /// The slot's place and generation.
+    fn put(&mut self, entry: T) -> (usize, u32) {
+        let at = self.vacant.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            self.slots.len() - 1
+        });
+        let generation = (self.slots[at].0 + 1) & 0x3fff_ffff;
+        self.slots[at] = (generation, Some(entry));
+        (at, generation)
+    }
+
+    fn get(&mut self, (at, generation): (usize, u32)) -> Option<&mut T> {
+        let (own, entry) = self.slots.get_mut(at)?;
+        entry.as_mut().filter(|_| *own == generation)
+    }
+
+    fn remove(&mut self, at: usize) -> Option<T> {
+        let entry = self.slots.get_mut(at)?.1.take()?;
+        self.vacant.push(at);
+        Some(entry)
+    }
+
+    fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+}
+
+/// Clients, servers and the loop that drives both. Connections are reset when it is dropped.
+pub struct Generator {
+    servers: Servers,
+    proxy: SocketAddr,
+    method: Method,
+    epoll: OwnedFd,
+    clients: Table<Client>,
+    accepted: Table<Socket>,
+    open: usize,
+    started: usize,
+    counts: Counts,
+    failures_in_a_row: u64,
+    source: Vec<u8>,
+    sink: Vec<u8>,
+    events: Vec<Event>,
+}
+
+const LISTENER: u64 = 0;
+const CLIENT: u64 = 1;
+const SERVER: u64 = 2;
+
+fn token(kind: u64, (index, generation): (usize, u32)) -> EventData {
+    EventData::new_u64(kind << 62 | u64::from(generation) << 32 | index as u64)
+}
+
+impl Generator {
+    /// No connection yet.
+    pub fn new(servers: Servers, proxy: SocketAddr, method: Method) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        for (n, listener) in servers.listeners.iter().enumerate() {
+            epoll::add(&epoll, listener, token(LISTENER, (n, 0)), EventFlags::IN)?;
+        }
+        Ok(Self {
+            servers,
+            proxy,
+            method,
+            epoll,
+            clients: Table::new(),
+            accepted: Table::new(),
+            open: 0,
+            started: 0,
+            counts: Counts::default(),
+            failures_in_a_row: 0,
+            source: vec![0x5a; CHUNK],
+            sink: vec![0; 4 * CHUNK],
+            events: Vec::with_capacity(1024),
+        })
+    }
+
+    /// What happened since the beginning.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Tunnels that stand now.
+    pub fn standing(&self) -> usize {
+        self.open
+    }
+
+    /// Takes the server side back, all connections reset: the next generator may use it.
+    pub fn into_servers(self) -> Servers {
+        self.servers
+    }
+
+    /// Opens `number` connections; for [`Load::Bulk`] and [`Load::Idle`], returns when all stand. Errors: when
+    /// they do not within `patience`, or too many fail; the message has the first failure.
+    pub fn open(&mut self, number: usize, patience: Duration) -> io::Result<()> {
+        let end = Instant::now() + patience;
+        if self.servers.load == Load::Connects {
+            return (0..number).try_for_each(|_| self.start_client());
+        }
+        while self.open < number {
+            for _ in self.clients.len() - self.open..OPENING.min(number - self.open) {
+                self.start_client()?;
+            }
+            if Instant::now() > end {
+                let (open, first) = (self.open, &self.counts.first_failure);
+                let why = format!(
+                    "{open} of {number} connections are open after {patience:?}; first failure: {first:?}"
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            self.turn(Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Lets it go on for `time`. Errors: when too many connections fail in a row; the message has the first
+    /// failure.
+    pub fn run(&mut self, time: Duration) -> io::Result<()> {
+        let end = Instant::now() + time;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            self.turn(left.min(Duration::from_millis(100)))?;
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, timeout: Duration) -> io::Result<()> {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        for event in &events {
+            let data = event.data.u64();
+            let slot = (data as u32 as usize, (data >> 32) as u32 & 0x3fff_ffff);
+            match data >> 62 {
+                LISTENER => self.accept(slot.0)?,
+                CLIENT => {
+                    if let Err(e) = self.client(slot) {
+                        self.failed(slot.0, &e)?;
+                    }
+                }
+                _ => self.serve(slot),
+            }
+        }
+        self.events = events;
+        Ok(())
+    }
+
+    fn start_client(&mut self) -> io::Result<()> {
+        let addresses = &self.servers.addresses;
+        let to = addresses[self.started % addresses.len()];
+        let socket = sockets::connect(self.started, self.proxy)?;
+        self.started += 1;
+        let handshake = Handshake::new(self.method, Destination::Address(to));
+        let slot = self.clients.put(Client { socket, phase: Phase::Connecting, handshake });
+        let Some(client) = self.clients.get(slot) else { return Ok(()) };
+        Ok(epoll::add(&self.epoll, &client.socket, token(CLIENT, slot), EventFlags::OUT)?)
+    }
+
+    /// Something happened on a client's socket.
+    fn client(&mut self, slot: (usize, u32)) -> io::Result<()> {
+        let Some(client) = self.clients.get(slot) else { return Ok(()) };
+        match client.phase {
+            Phase::Connecting => {
+                if let Some(e) = client.socket.take_error()? {
+                    return Err(e);
+                }
+                epoll::modify(&self.epoll, &client.socket, token(CLIENT, slot), EventFlags::IN)?;
+                client.phase = Phase::Handshaking;
+                let next = client.handshake.begin();
+                self.next(slot, next)
+            }
+            Phase::Handshaking => {
+                let mut buffer = [0; 1024];
+                let Some(n) = received(recv(&client.socket, &mut buffer, RecvFlags::empty()))?
+                else {
+                    return Ok(());
+                };
+                let next = client.handshake.receive(&buffer[..n]).map_err(io::Error::other)?;
+                self.next(slot, next)
+            }
+            Phase::Open { answered } => {
+                let answer = recv(&client.socket, &mut self.sink[..], RecvFlags::TRUNC);
+                let Some(n) = received(answer.map(|(_, n)| ((), n)))? else { return Ok(()) };
+                self.counts.bytes += n as u64;
+                if self.servers.load != Load::Connects {
+                    return Ok(());
+                }
+                if answered + n < MESSAGE {
+                    client.phase = Phase::Open { answered: answered + n };
+                    return Ok(());
+                }
+                self.counts.completed += 1;
+                self.failures_in_a_row = 0;
+                self.open -= 1;
+                self.clients.remove(slot.0);
+                self.start_client()
+            }
+        }
+    }
+
+    fn next(&mut self, slot: (usize, u32), next: Next) -> io::Result<()> {
+        let Some(client) = self.clients.get(slot) else { return Ok(()) };
+        match next {
+            Next::Receive => Ok(()),
+            Next::Send(bytes) => send_all(&client.socket, &bytes),
+            Next::Done(early) => {
+                client.phase = Phase::Open { answered: early.len() };
+                self.counts.bytes += early.len() as u64;
+                self.open += 1;
+                self.failures_in_a_row = 0;
+                match self.servers.load {
+                    Load::Connects => send_all(&client.socket, &self.source[..MESSAGE]),
+                    Load::Bulk | Load::Idle => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, index: usize, error: &io::Error) -> io::Result<()> {
+        let phase = self.clients.remove(index).map(|client| client.phase);
+        if matches!(phase, Some(Phase::Open { .. })) {
+            self.open -= 1;
+        }
+        self.counts.failures += 1;
+        self.failures_in_a_row += 1;
+        let first = &mut self.counts.first_failure;
+        let first = first.get_or_insert_with(|| format!("{phase:?}: {error}")).clone();
+        if self.failures_in_a_row > FAILURES {
+            return Err(io::Error::other(format!(
+                "more than {FAILURES} connections failed in a row; the first: {first}"
+            )));
+        }
+        if self.servers.load == Load::Connects { self.start_client() } else { Ok(()) }
+    }
+
+    fn accept(&mut self, listener: usize) -> io::Result<()> {
+        let flags = match self.servers.load {
+            Load::Bulk => EventFlags::OUT,
+            Load::Connects | Load::Idle => EventFlags::IN,
+        };
+        loop {
+            let socket = match self.servers.listeners[listener].accept() {
+                Ok((socket, _)) => socket,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(e) => return Err(e),
+            };
+            socket.set_nonblocking(true)?;
+            socket.set_tcp_nodelay(true)?;
+            let slot = self.accepted.put(socket);
+            if let Some(socket) = self.accepted.get(slot) {
+                epoll::add(&self.epoll, &*socket, token(SERVER, slot), flags)?;
+            }
+        }
+    }
+
+    /// Something happened on an accepted socket.
+    fn serve(&mut self, slot: (usize, u32)) {
+        let Some(socket) = self.accepted.get(slot).map(|socket| &*socket) else { return };
+        let going = match self.servers.load {
+            Load::Bulk => match send(socket, &self.source, SendFlags::NOSIGNAL) {
+                Ok(_) | Err(Errno::AGAIN) => Ok(()),
+                Err(e) => Err(io::Error::from(e)),
+            },
+            Load::Connects | Load::Idle => {
+                let mut buffer = [0; 4 * MESSAGE];
+                received(recv(socket, &mut buffer, RecvFlags::empty()))
+                    .and_then(|n| n.map_or(Ok(()), |n| send_all(socket, &buffer[..n])))
+            }
+        };
+        // The proxy closed: it is the client who has a say in whether that is a failure.
+        if going.is_err() {
+            self.accepted.remove(slot.0);
+        }
+    }
+}
+
+/// How many bytes came; `None` for none yet; the end of the stream is an error here.
+fn received<T>(result: rustix::io::Result<(T, usize)>) -> io::Result<Option<usize>> {
+    match result {
+        Ok((_, 0)) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok((_, n)) => Ok(Some(n)),
+        Err(Errno::AGAIN) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A few bytes into an empty send buffer: anything short is a failure.
+fn send_all(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
+    let sent = send(socket, bytes, SendFlags::NOSIGNAL)?;
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}

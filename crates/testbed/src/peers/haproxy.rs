@@ -1,0 +1,50 @@
+//! HAProxy in TCP mode, with `splice` and without; one thread, because every peer gets one processor.
+
+use super::process::Preparation;
+use super::{Peer, PeerError, Protocol, Start};
+use crate::limits;
+use std::net::SocketAddr;
+
+const PIPES: u64 = 256;
+
+/// Starts HAProxy forwarding to `targets` in turn, with `splice` or by copying. Splicing is asked for in both
+/// directions, because `option splice-auto` alone was seen to copy a saturated loopback connection (strace,
+/// 2.6.12).
+pub fn start(start: &Start, targets: &[SocketAddr], splice: bool) -> Result<Peer, PeerError> {
+    let name = if splice { "haproxy splice" } else { "haproxy copy" };
+    let peer = Preparation::new(start, name, ("haproxy", "haproxy"), "-v")?;
+    let descriptors = limits::descriptors();
+    // Two descriptors a connection and two a pipe, and HAProxy will have all of them beforehand.
+    let connections = (descriptors.saturating_sub(2 * PIPES + 150) / 2).min(40_000);
+    let mut text = format!(
+        "global
+    nbthread 1
+    maxconn {connections}
+    maxpipes {PIPES}
+    ulimit-n {descriptors}
+defaults
+    mode tcp
+    timeout connect 10s
+    timeout client 1h
+    timeout server 1h
+{option}
+listen relay
+    bind {address} backlog 4096
+    maxconn {connections}
+    balance roundrobin
+",
+        option = if splice {
+            "    option splice-auto\n    option splice-request\n    option splice-response"
+        } else {
+            "    no option splice-auto"
+        },
+        address = peer.address,
+    );
+    for (n, target) in targets.iter().enumerate() {
+        text += &format!("    server s{n} {target}\n");
+    }
+    let file = peer.write("haproxy.cfg", text)?;
+    // -db: stay in the foreground.
+    let arguments = ["-db".into(), "-f".into(), file.into_os_string()];
+    peer.start(start, arguments, Protocol::TcpForward(targets.to_vec()))
+}

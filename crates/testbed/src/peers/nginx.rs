@@ -1,0 +1,112 @@
+//! nginx, twice: as a TCP relay (the stream module) and as the web server of the tests. One worker.
+
+use super::process::Preparation;
+use super::{Peer, PeerError, Protocol, Start, find};
+use crate::limits;
+use std::net::SocketAddr;
+use std::path::{Display, Path};
+
+const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
+
+/// Starts nginx forwarding to `targets` in turn.
+pub fn stream(start: &Start, targets: &[SocketAddr]) -> Result<Peer, PeerError> {
+    find("nginx", "nginx")?;
+    if !Path::new(STREAM_MODULE).exists() {
+        let program = "nginx's stream module".to_owned();
+        return Err(PeerError::Missing { program, debian_package: "libnginx-mod-stream" });
+    }
+    let peer = Preparation::new(start, "nginx stream", ("nginx", "nginx"), "-v")?;
+    let mut text =
+        format!("load_module {STREAM_MODULE};\n{}stream {{\nupstream t {{\n", main(&peer));
+    for target in targets {
+        text += &format!("server {target} max_fails=0;\n");
+    }
+    text += &format!(
+        "}}\nserver {{ listen {} backlog=4096; proxy_pass t; proxy_timeout 1h; }}\n}}\n",
+        peer.address
+    );
+    let file = peer.write("nginx.conf", text)?;
+    run(peer, start, &file, Protocol::TcpForward(targets.to_vec()))
+}
+
+/// Starts nginx serving `root`.
+///
+/// - `access.log` in its folder: method, URI, status, bytes, `Via` of each request, separated by tabs.
+/// - `PUT /upload/NAME` stores the body in `root`.
+/// - `POST /post` answers 200 and names the stored body's file in `X-Body-File`.
+pub fn http(start: &Start, root: &Path) -> Result<Peer, PeerError> {
+    serve(start, root, |folder, address| {
+        format!(
+            "types {{ text/html html; image/svg+xml svg; application/octet-stream bin; }}
+log_format tabs '$request_method\\t$request_uri\\t$status\\t$body_bytes_sent\\t$http_via';
+access_log {folder}/access.log tabs;
+client_max_body_size 0;
+keepalive_requests 1000000;
+server {{
+  location /upload/ {{ dav_methods PUT; create_full_put_path on; }}
+  location = /post {{
+    client_body_in_file_only on;
+    add_header X-Body-File $request_body_file;
+    proxy_pass http://{address}/posted;
+  }}
+  location = /posted {{ return 200 \"posted\\n\"; }}"
+        )
+    })
+}
+
+/// Starts nginx serving the files in `root` and nothing else: by sendfile, without a log.
+pub fn files(start: &Start, root: &Path) -> Result<Peer, PeerError> {
+    serve(start, root, |_, _| "access_log off;\nsendfile on;\nserver {".to_owned())
+}
+
+/// A web server by `settings`, which end within its `server`.
+fn serve(
+    start: &Start,
+    root: &Path,
+    settings: impl FnOnce(&Display<'_>, SocketAddr) -> String,
+) -> Result<Peer, PeerError> {
+    let peer = Preparation::new(start, "nginx", ("nginx", "nginx"), "-v")?;
+    let folder = peer.folder.path().display();
+    let text = format!(
+        "{main}http {{
+client_body_temp_path {folder}/bodies; proxy_temp_path {folder}/proxy;
+fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+{settings}
+  listen {address} backlog=4096;
+  root {root};
+}}
+}}
+",
+        settings = settings(&folder, peer.address),
+        main = main(&peer),
+        address = peer.address,
+        root = root.display(),
+    );
+    let file = peer.write("nginx.conf", text)?;
+    run(peer, start, &file, Protocol::HttpServer)
+}
+
+fn main(peer: &Preparation) -> String {
+    let folder = peer.folder.path().display();
+    let descriptors = limits::descriptors();
+    // Workers of a root nginx would be www-data, who may not read a temporary folder of ours.
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    format!(
+        "daemon off; worker_processes 1; {user}
+worker_rlimit_nofile {descriptors}; pid {folder}/nginx.pid; error_log {folder}/nginx.log warn;
+events {{ worker_connections {descriptors}; }}
+"
+    )
+}
+
+fn run(
+    peer: Preparation,
+    start: &Start,
+    file: &Path,
+    protocol: Protocol,
+) -> Result<Peer, PeerError> {
+    // -e: or it complains that /var/log/nginx is not there.
+    let log = peer.path("nginx.log").into_os_string();
+    let arguments = ["-e".into(), log, "-c".into(), file.as_os_str().to_owned()];
+    peer.start(start, arguments, protocol)
+}

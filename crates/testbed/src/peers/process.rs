@@ -1,0 +1,207 @@
+//! A child process with a folder of its own: started, waited for until it listens, ended by its id.
+
+use super::{Peer, PeerError, Protocol, Start, find, ports, usage};
+use crate::limits;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::ffi::OsString;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long a program may take until it listens; Chromium-busy machines need most of it.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOG_SHOWN: usize = 4096;
+
+/// A peer to be: its folder and port are there, the program does not run yet.
+pub(crate) struct Preparation {
+    pub(crate) name: String,
+    pub(crate) program: PathBuf,
+    pub(crate) folder: TempDir,
+    pub(crate) address: SocketAddr,
+    pub(crate) version: String,
+}
+
+impl Preparation {
+    /// Looks for the program, whose version `flag` prints; makes the folder, chooses the port.
+    pub(crate) fn new(
+        start: &Start,
+        name: &str,
+        (program, package): (&str, &'static str),
+        flag: &str,
+    ) -> Result<Self, PeerError> {
+        let program = find(program, package)?;
+        let version = version(&program, flag);
+        Self::of_file(start, name, program, version)
+    }
+
+    pub(crate) fn of_file(
+        start: &Start,
+        name: &str,
+        program: PathBuf,
+        version: String,
+    ) -> Result<Self, PeerError> {
+        let made = || {
+            let folder = tempfile::Builder::new().prefix("ekiden-peer-").tempdir()?;
+            // Daemons give up root and must still write their logs here.
+            fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
+            let address = match &start.place {
+                Some(place) => ports::elsewhere(place.address),
+                None => ports::free()?,
+            };
+            Ok((folder, address))
+        };
+        let (folder, address) = made().map_err(|error| io_error(name, error))?;
+        Ok(Self { name: name.to_owned(), program, folder, address, version })
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    pub(crate) fn write(&self, file: &str, text: impl AsRef<[u8]>) -> Result<PathBuf, PeerError> {
+        let path = self.path(file);
+        fs::write(&path, text).map_err(|error| io_error(&self.name, error))?;
+        Ok(path)
+    }
+
+    /// Starts it and waits until it accepts.
+    pub(crate) fn start(
+        self,
+        start: &Start,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+        protocol: Protocol,
+    ) -> Result<Peer, PeerError> {
+        let Self { name, program, folder, address, version } = self;
+        let spawned = || {
+            let output = File::create(folder.path().join("output.log"))?;
+            let mut command = Command::new(&program);
+            command
+                .args(arguments.into_iter().map(Into::into))
+                .current_dir(folder.path())
+                .process_group(0)
+                .stdin(Stdio::null())
+                .stdout(output.try_clone()?)
+                .stderr(output);
+            if let Some(place) = &start.place {
+                (place.prepare)(&mut command);
+            }
+            limits::pinned(start.cpu, || command.spawn())?
+        };
+        let child = spawned().map_err(|error| io_error(&name, error))?;
+        let mut process = Process { child, folder };
+        let accepts = |address: SocketAddr| match &start.place {
+            Some(place) => (place.accepts)(address),
+            None => TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok(),
+        };
+        process.wait_for(&name, address, &accepts)?;
+        Ok(Peer { name, version, address, protocol, process })
+    }
+}
+
+/// The first line that a program prints with `flag`.
+pub(crate) fn version(program: &Path, flag: &str) -> String {
+    let Ok(output) = Command::new(program).arg(flag).output() else { return String::new() };
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()
+}
+
+pub(crate) fn io_error(name: &str, error: io::Error) -> PeerError {
+    PeerError::Io { name: name.to_owned(), error }
+}
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Process {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    pub(crate) fn log(&self) -> String {
+        let Ok(folder) = fs::read_dir(self.folder.path()) else { return String::new() };
+        let mut logs: Vec<PathBuf> = folder
+            .flatten()
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|e| e == "log"))
+            .collect();
+        logs.sort();
+        let texts = logs.iter().filter_map(|path| fs::read(path).ok());
+        texts
+            .map(|text| {
+                let end = &text[text.len().saturating_sub(LOG_SHOWN)..];
+                String::from_utf8_lossy(end).into_owned()
+            })
+            .collect()
+    }
+
+    fn wait_for(
+        &mut self,
+        name: &str,
+        address: SocketAddr,
+        accepts: &dyn Fn(SocketAddr) -> bool,
+    ) -> Result<(), PeerError> {
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait().map_err(|error| io_error(name, error))? {
+                let log = self.log();
+                let what = format!("ended with {status} instead of listening on {address}:\n{log}");
+                return Err(PeerError::NotListening(format!("{name} {what}")));
+            }
+            if accepts(address) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let what = format!("did not listen on {address} within {PATIENCE:?}:\n{}", self.log());
+        Err(PeerError::NotListening(format!("{name} {what}")))
+    }
+
+    pub(crate) fn stop(&mut self, patience: Duration) -> bool {
+        if let Some(id) = Pid::from_raw(self.child.id() as i32) {
+            let _gone = kill_process(id, Signal::TERM);
+        }
+        let begin = Instant::now();
+        while self.is_alive() {
+            if begin.elapsed() > patience {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // An ended and waited-for child's id may already be somebody else's.
+        if !self.is_alive() {
+            return;
+        }
+        // children that left the group (sshd's sessions) are descendants only while the parent lives
+        let descendants = usage::tree(self.child.id());
+        if let Some(group) = Pid::from_raw(self.child.id() as i32) {
+            let _gone = kill_process_group(group, Signal::KILL);
+        }
+        for id in descendants.into_iter().skip(1).filter_map(|id| Pid::from_raw(id as i32)) {
+            let _gone = kill_process(id, Signal::KILL);
+        }
+        let _status = self.child.wait();
+    }
+}

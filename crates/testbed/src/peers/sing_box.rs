@@ -1,0 +1,125 @@
+//! sing-box with hysteria2: QUIC at a fixed rate in whole Mbit/s. `scripts/peers.sh --sing-box` builds it,
+//! because Debian has no package.
+
+use super::process::{Preparation, io_error, version};
+use super::{Peer, PeerError, Protocol, Start};
+use ekiden_model::units::Rate;
+use serde_json::{Value, json};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+const PROGRAM: &str = "sing-box";
+/// What certificate and client call the server; its address stands elsewhere.
+const NAME: &str = "ekiden.test";
+/// Within namespaces that nobody else is in.
+const PASSWORD: &str = "between two namespaces";
+
+/// The rates of both ends, as the client sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hysteria2Rates {
+    /// From the server to the client.
+    pub down: Rate,
+    /// From the client to the server.
+    pub up: Rate,
+}
+
+/// Where it is: in `PATH`, or where `go install` puts programs.
+pub fn find() -> Result<PathBuf, PeerError> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let go = variable("GOPATH").or_else(|| variable("HOME").map(|home| home.join("go")));
+    let places = [variable("GOBIN"), go.map(|go| go.join("bin"))];
+    super::find(PROGRAM, "(none: scripts/peers.sh --sing-box)").or_else(|missing| {
+        let there = places.into_iter().flatten().map(|folder| folder.join(PROGRAM));
+        there.into_iter().find(|file| file.is_file()).ok_or(missing)
+    })
+}
+
+/// The end that is connected to by UDP on the peer's address; it goes straight to destinations.
+pub fn server(start: &Start, configured: Hysteria2Rates) -> Result<Peer, PeerError> {
+    run(start, "hysteria2 server", |peer| {
+        let (key, certificate) = pair(peer)?;
+        let key = peer.write("key.pem", key)?;
+        let certificate = peer.write("certificate.pem", certificate)?;
+        Ok(json!({
+            "inbounds": [
+                {
+                    "type": "hysteria2", "listen": peer.address.ip(), "listen_port": peer.address.port(),
+                    "up_mbps": mbps(configured.down), "down_mbps": mbps(configured.up),
+                    "users": [{ "password": PASSWORD }],
+                    "tls": { "enabled": true, "server_name": NAME, "key_path": key,
+                             "certificate_path": certificate },
+                },
+                // of TCP, so that it can be seen that it runs
+                door(peer.address),
+            ],
+            "outbounds": [{ "type": "direct" }],
+        }))
+    })
+}
+
+/// The end that is asked by SOCKS5 and HTTP, and goes through `server` to everything.
+pub fn client(
+    start: &Start,
+    server: SocketAddr,
+    configured: Hysteria2Rates,
+) -> Result<Peer, PeerError> {
+    run(start, "hysteria2", |peer| {
+        Ok(json!({
+            "inbounds": [door(peer.address)],
+            "outbounds": [{
+                "type": "hysteria2", "server": server.ip(), "server_port": server.port(),
+                "up_mbps": mbps(configured.up), "down_mbps": mbps(configured.down), "password": PASSWORD,
+                "tls": { "enabled": true, "server_name": NAME, "insecure": true },
+            }],
+        }))
+    })
+}
+
+fn run(
+    start: &Start,
+    name: &str,
+    configuration: impl FnOnce(&Preparation) -> Result<Value, PeerError>,
+) -> Result<Peer, PeerError> {
+    let program = find()?;
+    let version = version(&program, "version");
+    let peer = Preparation::of_file(start, name, program, version)?;
+    let mut configured = configuration(&peer)?;
+    configured["log"] = json!({ "level": "error" });
+    let file = peer.write("sing-box.json", configured.to_string())?;
+    let arguments = ["run".into(), "-c".into(), file.into_os_string()];
+    peer.start(start, arguments, Protocol::AnyProxy)
+}
+
+fn door(address: SocketAddr) -> Value {
+    json!({ "type": "mixed", "listen": address.ip(), "listen_port": address.port() })
+}
+
+/// It takes whole numbers alone: the nearest, and one at least.
+fn mbps(rate: Rate) -> u64 {
+    ((rate.as_bits_per_second() + 500_000) / 1_000_000).max(1)
+}
+
+/// A key and its certificate, which it makes itself.
+fn pair(peer: &Preparation) -> Result<(String, String), PeerError> {
+    let failed = |error: io::Error| io_error(&peer.name, error);
+    let asked = Command::new(&peer.program).args(["generate", "tls-keypair", NAME]).output();
+    let text = String::from_utf8_lossy(&asked.map_err(failed)?.stdout).into_owned();
+    let at = text.find("-----BEGIN CERTIFICATE").ok_or_else(|| {
+        failed(io::Error::other("`sing-box generate tls-keypair` made no certificate"))
+    })?;
+    let (key, certificate) = text.split_at(at);
+    Ok((key.trim().to_owned() + "\n", certificate.trim().to_owned() + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_whole_and_never_nothing() {
+        let configured = |bits| mbps(Rate::from_bits_per_second(bits));
+        assert_eq!([configured(20_000_000), configured(800_000), configured(100_000)], [20, 1, 1]);
+    }
+}

@@ -1,0 +1,58 @@
+//! Squid with one worker, no cache and everything allowed; CONNECT may go to any port, loopback included.
+
+use super::process::Preparation;
+use super::{Peer, PeerError, Protocol, Start};
+use crate::limits;
+use ekiden_model::units::Span;
+
+/// Starts squid, going straight to destinations, or through an upstream that is an HTTP proxy.
+pub fn start(start: &Start) -> Result<Peer, PeerError> {
+    let parent = start.upstream.map_or(String::new(), |parent| {
+        let (ip, port) = (parent.ip(), parent.port());
+        format!(
+            "cache_peer {ip} parent {port} 0 no-query no-digest no-netdb-exchange default\nnever_direct allow all\n"
+        )
+    });
+    run(start, limits::descriptors(), &parent)
+}
+
+/// Starts squid, straight to destinations, with so few descriptors; idle connections are kept for `persist`.
+pub fn start_limited(start: &Start, descriptors: u64, persist: Span) -> Result<Peer, PeerError> {
+    let seconds = persist.as_secs().max(1);
+    let more = format!(
+        "client_idle_pconn_timeout {seconds} seconds\nserver_idle_pconn_timeout {seconds} seconds\n"
+    );
+    run(start, descriptors, &more)
+}
+
+fn run(start: &Start, descriptors: u64, more: &str) -> Result<Peer, PeerError> {
+    let peer = Preparation::new(start, "squid", ("squid", "squid"), "-v")?;
+    let folder = peer.folder.path().display();
+    let file = peer.write(
+        "squid.conf",
+        format!(
+            "http_port {address}
+visible_hostname squid{port}.lab
+workers 1
+max_filedescriptors {descriptors}
+http_access allow all
+cache deny all
+cache_mem 8 MB
+access_log none
+read_ahead_gap 4 MB
+cache_log {folder}/squid.log
+pid_filename {folder}/squid.pid
+coredump_dir {folder}
+netdb_filename none
+pinger_enable off
+shutdown_lifetime 0 seconds
+{more}",
+            address = peer.address,
+            port = peer.address.port(), // two squids of one name take each other for a loop
+        ),
+    )?;
+    // -N: no daemon and no supervisor process, -n: so that two of them do not share memory segments.
+    let name = format!("lab{}", peer.address.port());
+    let arguments = ["-N".into(), "-n".into(), name.into(), "-f".into(), file.into_os_string()];
+    peer.start(start, arguments, Protocol::HttpProxy)
+}

@@ -1,0 +1,90 @@
+//! Events of an endpoint's QUIC connections and tunnels.
+
+use super::*;
+
+impl Endpoint {
+    /// The next event, in order.
+    pub fn event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(super) fn lane(&mut self, handle: ConnectionHandle) -> Option<&mut Lane> {
+        match self.lanes.get(&handle.0) {
+            Some((id, nth)) => self.tunnels.get_mut(id)?.lanes[*nth].as_mut(),
+            None => self.pending.get_mut(&handle.0).map(|stranger| &mut stranger.lane),
+        }
+    }
+
+    pub(super) fn settle(&mut self, now: Time, handle: ConnectionHandle) {
+        while let Some(event) = self.lane(handle).and_then(|lane| lane.quinn.poll_endpoint_events())
+        {
+            let drained = event.is_drained();
+            let answer = self.quinn.handle_event(handle, event);
+            let Some(lane) = self.lane(handle) else { break };
+            lane.drained |= drained;
+            if let Some(answer) = answer {
+                lane.quinn.handle_event(answer);
+                lane.busy = true;
+            }
+        }
+        let Some(lane) = self.lane(handle) else { return };
+        lane.poll_events();
+        match self.lanes.get(&handle.0).copied() {
+            Some((id, _)) => self.attend(now, id),
+            None => self.poll_pending(now, handle),
+        }
+    }
+
+    pub(super) fn attend(&mut self, now: Time, id: TunnelId) {
+        let clock = self.instant(now);
+        let Some(tunnel) = self.tunnels.get_mut(&id) else { return };
+        let lost = tunnel.lanes.iter().flatten().find_map(|lane| lane.lost.clone());
+        if lost.is_none() {
+            tunnel.listen(now, clock);
+        }
+        self.events.append(&mut tunnel.events);
+        if let Some(lost) = lost {
+            self.end(now, id, code::OTHER_LANE, words(&lost));
+        } else if let Some(broken) = tunnel.broken.take() {
+            self.end(now, id, code::PROTOCOL, broken);
+        }
+    }
+
+    pub(super) fn end(&mut self, now: Time, id: TunnelId, code: u32, reason: String) {
+        let clock = self.instant(now);
+        let Some(mut tunnel) = self.tunnels.remove(&id) else { return };
+        self.events.append(&mut tunnel.events);
+        let breaker = tunnel.hold.breaker();
+        if breaker.snapshot().trips > 0 {
+            self.breakers.insert(tunnel.peer, breaker.clone());
+        }
+        let flows: Vec<FlowId> = tunnel.flows().collect();
+        for mut lane in tunnel.lanes.into_iter().flatten() {
+            let handle = lane.handle;
+            self.lanes.remove(&handle.0);
+            if lane.lost.is_none() {
+                lane.close(clock, code, &reason);
+            }
+            if !lane.drained {
+                lane.busy = true;
+                lane.forget();
+                let stranger =
+                    PendingConnection { lane, early: Vec::new(), closing: true, since: now };
+                self.pending.insert(handle.0, stranger);
+            }
+        }
+        self.events.push_back(Event::Down { tunnel: id, peer: tunnel.peer, reason });
+        self.events.extend(flows.into_iter().map(Event::Flow));
+    }
+
+    /// A snapshot for the status.
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        self.tunnels.values().map(Tunnel::snapshot).collect()
+    }
+
+    /// Nothing is held for flows that are no more.
+    #[cfg(test)]
+    pub(super) fn assert_balanced(&self) {
+        self.tunnels.values().for_each(Tunnel::assert_balanced);
+    }
+}

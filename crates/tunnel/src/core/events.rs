@@ -1,0 +1,114 @@
+//! Output of a core: events, datagrams, bytes and the state of tunnels.
+
+use super::{End, FlowId, TunnelId};
+use crate::frame::Opening;
+use crate::trust::Fingerprint;
+use bytes::Bytes;
+use ekiden_model::control::rate_hold::breaker::Trip;
+use ekiden_model::units::{Rate, Span, Time};
+use std::net::SocketAddr;
+
+/// An event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // the names say it
+pub enum Event {
+    /// A tunnel is ready for flows.
+    Up { tunnel: TunnelId, peer: Fingerprint },
+    /// A tunnel is no more, and its flows neither.
+    Down { tunnel: TunnelId, peer: Fingerprint, reason: String },
+    /// An invited relay connected; it is a peer from now on.
+    Joined {
+        peer: Fingerprint,
+        /// Of the invitation's secret.
+        invitation: [u8; 32],
+    },
+    /// The peer opened a flow: to be answered with [`accept`](super::Endpoint::accept) or
+    /// [`refuse`](super::Endpoint::refuse).
+    Incoming { flow: FlowId, peer: Fingerprint, opening: Opening },
+    /// The circuit breaker for the tunnel's sending opened, with its reason and end, or closed.
+    Breaker {
+        tunnel: TunnelId,
+        peer: Fingerprint,
+        /// `None`: all of the rate may be sent again.
+        open: Option<(Trip, Time)>,
+    },
+    /// Something about a flow changed: its answer, bytes to take, room to write, its end.
+    Flow(FlowId),
+}
+
+/// A datagram to send; its bytes are in the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutgoingDatagram {
+    /// Where to.
+    pub to: SocketAddr,
+    /// Whose DSCP it goes with: 0 interactive, 1 bulk.
+    pub lane: u8,
+    /// Bytes.
+    pub size: usize,
+    /// Whose it is, where it is one's.
+    pub tunnel: Option<TunnelId>,
+}
+
+/// The result of reading a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read {
+    /// The next bytes.
+    Bytes(Bytes),
+    /// Nothing now.
+    Blocked,
+    /// It ended so; there is nothing more.
+    End(End),
+    /// There is no such flow: it ended, or its tunnel was lost.
+    Gone,
+}
+
+/// A tunnel as it is seen.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)] // the names say it
+pub struct Snapshot {
+    pub tunnel: TunnelId,
+    pub peer: Fingerprint,
+    pub address: Option<SocketAddr>,
+    pub up: bool,
+    pub opened_here: bool,
+    /// The agreed send rate.
+    pub allotted: Rate,
+    /// The rate this end wants to receive.
+    pub receive: Rate,
+    pub rate: Rate,
+    /// The estimated capacity, where it is less.
+    pub line: Option<Rate>,
+    pub rtt: Span,
+    /// The path's own.
+    pub base_rtt: Span,
+    /// Waiting on the way, by the last look.
+    pub queue_delay: Span,
+    /// Losses held to be the path's own, 0 to 1.
+    pub path_loss: f64,
+    /// Competing packets stand in the same queue.
+    pub contended: bool,
+    /// Why no more than a tenth is sent for now (the circuit breaker).
+    pub breaker: Option<Trip>,
+    pub packets: u64,
+    pub lost: u64,
+    /// Bytes sent, with IP and UDP.
+    pub wire_bytes: u64,
+    /// Bytes in flight by this count.
+    pub in_flight: u64,
+    /// Bytes of flows that wait to be sent.
+    pub waiting: u64,
+    /// Bytes of flows sent, without copies and repetitions.
+    pub sent: u64,
+    /// Bytes of flows received and taken.
+    pub received: u64,
+    /// Bytes received and not taken yet.
+    pub held: u64,
+    pub copies: u64,
+    /// Bytes of those.
+    pub copied_bytes: u64,
+    /// Bytes that came though they had come before.
+    pub twice_bytes: u64,
+    pub flows: usize,
+    /// The largest IP packet sent.
+    pub mtu: u16,
+}

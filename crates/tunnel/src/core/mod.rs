@@ -1,0 +1,391 @@
+//! The protocol without socket or clock: given received datagrams and the time, it returns the
+//! datagrams to send.
+//!
+//! ```text
+//! connect(now, to, …)             a tunnel to a relay that invited this one
+//! receive(now, from, datagram)    a datagram arrived
+//! transmit(now, buf)              the next datagram that is due; call until there is none
+//! left(now, tunnel)               the datagrams were sent, perhaps later than their `now`
+//! deadline(now)                   when to call on_deadline and transmit again
+//! on_deadline(now)
+//! event()                         the next event: call after each of the above
+//! open, accept, refuse, room, write, end, read, answer, abort      flows
+//! ```
+//! `now` never decreases. A tunnel is two QUIC connections, its *lanes*, for interactive data and
+//! for bulk. Each has its own DSCP, and a loss on one never delays the other. quinn-proto
+//! retransmits, but never decides when a packet leaves. At each slot of
+//! [`ekiden_model::control::pacing`] the interactive lane's own frames and retransmissions go
+//! first, then an interactive flow's bytes, then the bulk lane's own, then a bulk flow's bytes. One
+//! packet's worth is written and one datagram taken out, so nothing waits inside the library.
+//! [`ekiden_model::control::rate_hold`] sets the rate and the bytes in flight.
+//!
+//! **Copies.** The first bytes of an interactive burst, and frames that open, answer and end a
+//! flow, are sent again a little later as a datagram. Offsets let the receiver drop duplicates. A
+//! lost keystroke is late by a sixteenth of a round trip, not by a whole one.
+//!
+//! **Memory.** Each flow has a credit, and so have all flows together; reading grants more. A flow
+//! whose bytes nobody reads holds at most its window, and is abandoned when others need the memory.
+
+mod ack_tap;
+mod config;
+mod connections;
+mod events;
+mod flow;
+mod lane;
+mod packet_queue;
+mod pending_connections;
+mod reassembly;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+pub use crate::core::events::{Event, OutgoingDatagram, Read, Snapshot};
+pub use crate::trust::Fingerprint;
+pub(crate) use config::text as rate_text;
+pub use config::{AdmittedPeer, Invited, Limits, Terms};
+pub use flow::End;
+
+use crate::core::ack_tap::AckTap;
+use crate::core::pending_connections::PendingConnection;
+use crate::trust::Credentials;
+use bytes::{Bytes, BytesMut};
+use config::{quic_window, transport};
+use ekiden_model::control::rate_hold::Breaker;
+use ekiden_model::units::Time;
+use lane::Lane;
+use quinn_proto::{
+    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, EndpointConfig,
+    HashedConnectionIdGenerator, ServerConfig,
+};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tunnel::Tunnel;
+
+/// A tunnel at this end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TunnelId(u64);
+
+/// A flow of a tunnel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FlowId {
+    /// Its tunnel.
+    pub tunnel: TunnelId,
+    /// Its number there.
+    pub flow: u64,
+}
+
+/// Why a tunnel could not be begun.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CannotConnect(String);
+
+/// One UDP socket's worth of tunnels.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// The instant of [`Time::ZERO`]: quinn-proto counts in instants.
+    origin: Instant,
+    quinn: quinn_proto::Endpoint,
+    credentials: Credentials,
+    limits: Limits,
+    listens: bool,
+    tunnels: BTreeMap<TunnelId, Tunnel>,
+    next_tunnel: u64,
+    /// Connections of no tunnel: not identified yet, or being closed.
+    pending: BTreeMap<usize, PendingConnection>,
+    /// The tunnel and lane of a connection.
+    lanes: HashMap<usize, (TunnelId, usize)>,
+    peers: BTreeMap<Fingerprint, Terms>,
+    invited: BTreeMap<[u8; 32], Terms>,
+    /// Of restrained paths: a tunnel's successor is restrained, too.
+    breakers: BTreeMap<Fingerprint, Breaker>,
+    replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    events: VecDeque<Event>,
+    /// The tunnel that is asked first for a datagram.
+    turn: TunnelId,
+}
+
+/// Error codes in CONNECTION_CLOSE (`docs/book/src/design/protocol.md`).
+mod code {
+    pub(super) const PROTOCOL: u32 = 1;
+    pub(super) const NOT_KNOWN: u32 = 2;
+    pub(super) const OTHER_LANE: u32 = 3;
+    pub(super) const CLOSED: u32 = 4;
+    pub(super) const REVOKED: u32 = 5;
+}
+
+impl Endpoint {
+    /// Without peers. With `listens` they may open tunnels here. `origin` is the instant of
+    /// [`Time::ZERO`]; `seed` makes identifiers repeatable, for tests alone.
+    pub fn new(
+        credentials: Credentials,
+        limits: Limits,
+        listens: bool,
+        origin: Instant,
+        seed: Option<[u8; 32]>,
+    ) -> Self {
+        let mut config = EndpointConfig::new(credentials.reset_key());
+        // identifiers that a restarted relay knows for its own: only then does it answer with a reset
+        let key = credentials.identifier_key();
+        config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(key)));
+        // cannot fail: it is above 1,200 (RFC 9000 §18.2)
+        let _ = config.max_udp_payload_size(limits.datagram.max(1_472));
+        let server = listens.then(|| Arc::new(ServerConfig::with_crypto(credentials.server())));
+        let quinn = quinn_proto::Endpoint::new(Arc::new(config), server, true, seed);
+        Self {
+            origin,
+            quinn,
+            credentials,
+            limits,
+            listens,
+            tunnels: BTreeMap::new(),
+            next_tunnel: 0,
+            pending: BTreeMap::new(),
+            lanes: HashMap::new(),
+            peers: BTreeMap::new(),
+            invited: BTreeMap::new(),
+            breakers: BTreeMap::new(),
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+            turn: TunnelId(0),
+        }
+    }
+
+    fn instant(&self, now: Time) -> Instant {
+        self.origin + Duration::from_nanos(now.as_nanos())
+    }
+
+    /// Sets the peers that may open tunnels here. Tunnels of others end.
+    pub fn admit(&mut self, now: Time, peers: &[AdmittedPeer], invited: &[Invited]) {
+        self.peers = peers.iter().map(|peer| (peer.fingerprint, peer.terms)).collect();
+        self.invited = invited.iter().map(|invited| (invited.secret, invited.terms)).collect();
+        self.breakers.retain(|peer, _| !self.listens || self.peers.contains_key(peer));
+        let mut revoked = Vec::new();
+        for tunnel in self.tunnels.values_mut().filter(|tunnel| !tunnel.opener) {
+            match self.peers.get(&tunnel.peer) {
+                Some(terms) => tunnel.set_terms(now, *terms),
+                None => revoked.push(tunnel.id),
+            }
+        }
+        for id in revoked {
+            self.end(now, id, code::REVOKED, "the invitation was revoked".to_owned());
+        }
+    }
+
+    /// Starts a tunnel to the relay at `to` with this certificate; `secret` is the invitation's.
+    /// [`Event::Up`] or [`Event::Down`] follows. A `hasty` tunnel is up before it is known whether
+    /// the relay accepts this one, which saves a round trip. Fails where the address cannot be
+    /// used.
+    pub fn connect(
+        &mut self,
+        now: Time,
+        to: SocketAddr,
+        peer: Fingerprint,
+        secret: Bytes,
+        terms: Terms,
+        (session, hasty): (u64, bool),
+    ) -> Result<TunnelId, CannotConnect> {
+        let id = self.new_id();
+        let session = session & crate::frame::MOST;
+        let mut tunnel = self.new_tunnel(now, (id, peer, session, true), terms);
+        tunnel.secret = secret;
+        tunnel.hasty = hasty;
+        let clock = self.instant(now);
+        let mut handles = Vec::new();
+        for nth in 0..2 {
+            let ear = AckTap::default();
+            let tls = self.credentials.client(peer);
+            let tls = tls.map_err(|error| CannotConnect(error.to_string()))?;
+            let mut config = ClientConfig::new(tls);
+            let window = quic_window(&self.limits).into_inner();
+            config.transport_config(Arc::new(transport(&self.limits, &ear, window)));
+            // the name is not checked, the fingerprint is
+            let (handle, connection) =
+                self.quinn.connect(clock, config, to, "relay.ekiden").map_err(|error| {
+                    CannotConnect(format!("cannot begin a tunnel to {to}: {error}"))
+                })?;
+            let mut lane = Lane::new(handle, connection, ear);
+            lane.known = true;
+            tunnel.lanes[nth] = Some(lane);
+            handles.push(handle);
+        }
+        for (nth, handle) in handles.into_iter().enumerate() {
+            self.lanes.insert(handle.0, (id, nth));
+        }
+        self.tunnels.insert(id, tunnel);
+        Ok(id)
+    }
+
+    fn new_tunnel(
+        &self,
+        now: Time,
+        key: (TunnelId, Fingerprint, u64, bool),
+        terms: Terms,
+    ) -> Tunnel {
+        let mut tunnel = Tunnel::new(now, key, terms, self.limits);
+        if let Some(breaker) = self.breakers.get(&key.1) {
+            *tunnel.hold.breaker() = breaker.clone();
+        }
+        tunnel
+    }
+
+    /// The circuit breaker of the path to a peer, if it ever opened: for the endpoint that connects
+    /// next.
+    pub fn breaker(&self, peer: Fingerprint) -> Option<&Breaker> {
+        self.breakers.get(&peer)
+    }
+
+    /// Takes over another endpoint's knowledge of the path to a peer; before [`Endpoint::connect`].
+    pub fn set_breaker(&mut self, peer: Fingerprint, breaker: Breaker) {
+        self.breakers.insert(peer, breaker);
+    }
+
+    fn new_id(&mut self) -> TunnelId {
+        self.next_tunnel += 1;
+        TunnelId(self.next_tunnel)
+    }
+
+    /// Ends a tunnel.
+    pub fn close(&mut self, now: Time, tunnel: TunnelId, reason: &str) {
+        self.end(now, tunnel, code::CLOSED, reason.to_owned());
+    }
+
+    /// Whether a tunnel that is up goes to this address.
+    pub fn has_tunnel_at(&self, at: SocketAddr) -> bool {
+        let lanes = |tunnel: &Tunnel| {
+            tunnel.lanes.iter().flatten().any(|lane| lane.quinn.remote_address() == at)
+        };
+        self.tunnels.values().any(|tunnel| tunnel.up && lanes(tunnel))
+    }
+
+    /// A datagram came.
+    pub fn receive(&mut self, now: Time, from: SocketAddr, datagram: BytesMut) {
+        let clock = self.instant(now);
+        let mut reply = Vec::new();
+        match self.quinn.handle(clock, from, None, None, datagram, &mut reply) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(lane) = self.lane(handle) {
+                    lane.quinn.handle_event(event);
+                    lane.busy = true;
+                }
+                self.settle(now, handle);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.meet(now, incoming, from),
+            Some(DatagramEvent::Response(transmit)) => {
+                reply.truncate(transmit.size);
+                self.replies.push_back((transmit.destination, reply));
+            }
+            None => {}
+        }
+    }
+
+    /// The next datagram that is due, into `buf`.
+    pub fn transmit(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<OutgoingDatagram> {
+        if let Some((to, bytes)) = self.replies.pop_front() {
+            buf.clear();
+            buf.extend_from_slice(&bytes);
+            return Some(OutgoingDatagram { to, lane: 0, size: bytes.len(), tunnel: None });
+        }
+        let clock = self.instant(now);
+        for stranger in self.pending.values_mut().filter(|stranger| stranger.lane.busy) {
+            if let Some(polled) = stranger.lane.poll_transmit(clock, buf) {
+                return Some(OutgoingDatagram {
+                    to: polled.to,
+                    lane: 0,
+                    size: polled.size,
+                    tunnel: None,
+                });
+            }
+        }
+        // each tunnel has its own schedule; the first one asked rotates
+        let first = self.turn;
+        let ids = self.tunnels.range(first..).chain(self.tunnels.range(..first));
+        let ids: Vec<TunnelId> = ids.map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(tunnel) = self.tunnels.get_mut(&id) else { continue };
+            let out = tunnel.transmit(now, clock, buf);
+            self.events.append(&mut tunnel.events);
+            if let Some(broken) = tunnel.broken.take() {
+                self.end(now, id, code::PROTOCOL, broken);
+            }
+            if out.is_some() {
+                self.turn = TunnelId(id.0 + 1);
+                return out;
+            }
+        }
+        None
+    }
+
+    /// A tunnel's datagrams from [`Endpoint::transmit`] were sent now; its schedule continues from
+    /// here.
+    pub fn left(&mut self, now: Time, tunnel: TunnelId) {
+        if let Some(tunnel) = self.tunnels.get_mut(&tunnel) {
+            tunnel.left(now);
+        }
+    }
+
+    /// When something is due: [`Endpoint::on_deadline`] and [`Endpoint::transmit`] are to be called then.
+    pub fn deadline(&mut self, now: Time) -> Time {
+        if !self.replies.is_empty() || self.pending.values().any(|stranger| stranger.lane.busy) {
+            return now;
+        }
+        let mut earliest = Time::NEVER;
+        for tunnel in self.tunnels.values_mut() {
+            earliest = earliest.min(tunnel.deadline(now));
+        }
+        let hellos = self.pending.values().map(PendingConnection::deadline);
+        earliest = hellos.fold(earliest, Time::min);
+        let origin = self.origin;
+        let pending = self.pending.values_mut().map(|stranger| &mut stranger.lane);
+        let lanes = self.tunnels.values_mut().flat_map(|tunnel| tunnel.lanes.iter_mut().flatten());
+        for lane in lanes.chain(pending) {
+            if let Some(at) = lane.quinn.poll_timeout() {
+                let nanos = at.saturating_duration_since(origin).as_nanos();
+                earliest = earliest.min(Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+            }
+        }
+        earliest.max(now)
+    }
+
+    /// Whether [`Endpoint::event`] has something, now or after the next [`Endpoint::transmit`].
+    pub fn has_happened(&self) -> bool {
+        !self.events.is_empty() || self.tunnels.values().any(|tunnel| !tunnel.events.is_empty())
+    }
+
+    /// The time has come, or more.
+    pub fn on_deadline(&mut self, now: Time) {
+        let clock = self.instant(now);
+        let pending = self.pending.values_mut().map(|stranger| &mut stranger.lane);
+        let lanes = self.tunnels.values_mut().flat_map(|tunnel| tunnel.lanes.iter_mut().flatten());
+        let mut due = Vec::new();
+        for lane in lanes.chain(pending) {
+            if lane.quinn.poll_timeout().is_some_and(|at| at <= clock) {
+                lane.quinn.handle_timeout(clock);
+                lane.busy = true;
+                due.push(lane.handle);
+            }
+        }
+        due.into_iter().for_each(|handle| self.settle(now, handle));
+        self.close_silent(now);
+    }
+}
+
+fn words(error: &ConnectionError) -> String {
+    match error {
+        ConnectionError::TimedOut => {
+            "nothing was heard for 7 s: the peer is not there, or UDP does not pass".to_owned()
+        }
+        ConnectionError::Reset => "the peer was restarted".to_owned(),
+        ConnectionError::ApplicationClosed(close) => {
+            let reason = String::from_utf8_lossy(&close.reason);
+            let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
+            format!("the peer ended it: {reason}")
+        }
+        ConnectionError::TransportError(error) if error.reason.contains("OtherCertificate") => {
+            "the relay shows another certificate than the one in the invitation".to_owned()
+        }
+        ConnectionError::LocallyClosed => "it was ended here".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,140 @@
+//! A flow's bytes put in order: pieces come on either lane, in any order, and some come twice.
+
+use bytes::{Buf, Bytes};
+use std::collections::{BTreeMap, VecDeque};
+
+/// One direction of a flow at its receiver.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    /// Up to here everything has come.
+    complete: u64,
+    /// Pieces beyond, by offset; they do not overlap.
+    parts: BTreeMap<u64, Bytes>,
+    /// In order, not yet taken.
+    ready: VecDeque<Bytes>,
+    ready_bytes: u64,
+    /// Bytes in `parts`.
+    apart: u64,
+    /// Bytes that had come before.
+    pub(super) twice: u64,
+}
+
+impl Assembly {
+    /// Adds a piece, without the bytes that are there already.
+    pub(super) fn insert(&mut self, mut offset: u64, mut bytes: Bytes) {
+        let length = bytes.len() as u64;
+        let before = self.came();
+        if offset < self.complete {
+            let known = (self.complete - offset).min(length);
+            bytes.advance(known as usize);
+            offset += known;
+        }
+        // the piece before it may reach into it
+        if let Some((at, part)) = self.parts.range(..=offset).next_back() {
+            let known = (at + part.len() as u64).saturating_sub(offset).min(bytes.len() as u64);
+            bytes.advance(known as usize);
+            offset += known;
+        }
+        // and it into those behind it
+        while !bytes.is_empty() {
+            let next = self.parts.range(offset..).next().map(|(at, part)| (*at, part.len() as u64));
+            let gap = next.map_or(u64::MAX, |(at, _)| at - offset);
+            let new = bytes.split_to(gap.min(bytes.len() as u64) as usize);
+            let length = new.len() as u64;
+            if length > 0 {
+                self.apart += length;
+                self.parts.insert(offset, new);
+                offset += length;
+            }
+            if let Some((_, known)) = next.filter(|_| !bytes.is_empty()) {
+                let known = known.min(bytes.len() as u64);
+                bytes.advance(known as usize);
+                offset += known;
+            }
+        }
+        self.twice += length - (self.came() - before);
+        while let Some(entry) = self.parts.first_entry()
+            && *entry.key() == self.complete
+        {
+            let part = entry.remove();
+            let length = part.len() as u64;
+            self.complete += length;
+            self.apart -= length;
+            self.ready_bytes += length;
+            self.ready.push_back(part);
+        }
+    }
+
+    /// The next bytes in order.
+    pub(super) fn take(&mut self) -> Option<Bytes> {
+        let bytes = self.ready.pop_front()?;
+        self.ready_bytes -= bytes.len() as u64;
+        Some(bytes)
+    }
+
+    pub(super) const fn taken(&self) -> u64 {
+        self.complete - self.ready_bytes
+    }
+
+    pub(super) const fn complete(&self) -> u64 {
+        self.complete
+    }
+
+    /// Bytes that have come, each counted once.
+    pub(super) const fn came(&self) -> u64 {
+        self.complete + self.apart
+    }
+
+    /// Beyond the last byte that has come.
+    pub(super) fn reaches(&self) -> u64 {
+        let last = self.parts.last_key_value();
+        last.map_or(self.complete, |(at, part)| at + part.len() as u64)
+    }
+
+    pub(super) const fn held(&self) -> u64 {
+        self.ready_bytes + self.apart
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn byte(at: u64) -> u8 {
+        (at * 7 + at / 251) as u8
+    }
+
+    fn piece(from: u64, to: u64) -> Bytes {
+        (from..to).map(byte).collect()
+    }
+
+    proptest! {
+        /// Pieces in any order, overlapping as they like: each byte comes out once and in order.
+        #[test]
+        fn each_byte_once_and_in_order(
+            pieces in prop::collection::vec((0_u64..500, 1_u64..80), 0..60),
+            length in 1_u64..500,
+        ) {
+            let mut assembly = Assembly::default();
+            let (mut out, mut came) = (Vec::new(), 0);
+            let whole = (0..length).step_by(37).map(|at| (at, 37));
+            for (at, long) in pieces.into_iter().chain(whole) {
+                let to = (at + long).min(length);
+                if at >= to {
+                    continue;
+                }
+                came += to - at;
+                assembly.insert(at, piece(at, to));
+                prop_assert_eq!(assembly.came() + assembly.twice, came);
+                prop_assert!(assembly.reaches() >= to && assembly.reaches() <= length);
+                while let Some(bytes) = assembly.take() {
+                    out.extend_from_slice(&bytes);
+                    prop_assert_eq!(assembly.taken() as usize, out.len());
+                }
+            }
+            prop_assert_eq!(out, (0..length).map(byte).collect::<Vec<_>>());
+            prop_assert_eq!(assembly.held(), 0);
+        }
+    }
+}

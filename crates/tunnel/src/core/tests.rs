@@ -1,9 +1,0 @@
-//! Two cores with the model's link between them, on virtual time.
-
-mod flows;
-mod hostile;
-mod measures;
-mod packets;
-mod strangers;
-mod trust;
-mod world;

@@ -1,0 +1,9 @@
+//! Two cores with the model's link between them, on virtual time.
+
+mod flows;
+mod hostile;
+mod measures;
+mod network;
+mod packets;
+mod pending;
+mod trust;

@@ -1,0 +1,116 @@
+//! Who comes and does not say who it is: little memory, for little time.
+
+use super::network::{FAR, NEAR, Network, Path};
+use crate::core::*;
+use crate::frame::Frame;
+use ekiden_model::units::Span;
+use quinn_proto::{StreamId, VarInt};
+
+/// Both lanes are there, and nobody has said hello.
+fn silent() -> Network {
+    let mut network = Network::new(&Path::default());
+    let control = StreamId::from(VarInt::from_u32(2));
+    // as if it had
+    network.tunnel(NEAR).lanes.iter_mut().flatten().for_each(|lane| lane.control = Some(control));
+    network.run_for(Span::from_millis(500));
+    assert_eq!(network.ends[FAR].pending.len(), 2);
+    network
+}
+
+#[test]
+fn connections_without_hello_are_closed() {
+    let mut network = silent();
+    network.run_for(Span::from_secs(9));
+    assert_eq!(network.down(NEAR), None);
+    network.run_for(Span::from_secs(2));
+    assert_eq!(network.down(NEAR), Some("the peer ended it: no hello came in time"));
+    network.run_for(Span::from_secs(2));
+    assert!(network.ends[FAR].pending.is_empty());
+}
+
+#[test]
+fn streams_without_end_are_not_kept() {
+    let mut network = silent();
+    for _ in 0..20 {
+        if network.down(NEAR).is_some() {
+            break;
+        }
+        for lane in network.tunnel(NEAR).lanes.iter_mut().flatten() {
+            for _ in 0..100 {
+                let stream = lane.open().unwrap();
+                lane.write(stream, Frame::Attach(2).to_bytes());
+                lane.finish(stream);
+            }
+        }
+        network.run_for(Span::from_millis(100));
+    }
+    assert_eq!(network.down(NEAR), Some("the peer ended it: a hello comes first"));
+}
+
+#[test]
+fn bytes_without_end_are_not_kept() {
+    let mut network = silent();
+    for _ in 0..30 {
+        if network.down(NEAR).is_some() {
+            break;
+        }
+        for lane in network.tunnel(NEAR).lanes.iter_mut().flatten() {
+            let stream = lane.open().unwrap();
+            let packet = Bytes::from(vec![0; 16_000]);
+            (0..2).for_each(|_| lane.write(stream, Frame::Packet(packet.clone()).to_bytes()));
+        }
+        network.run_for(Span::from_millis(100));
+    }
+    assert_eq!(network.down(NEAR), Some("the peer ended it: a hello comes first"));
+}
+
+#[test]
+fn many_pending_connections_require_address_validation() {
+    let mut network = Network::new(&Path::default());
+    network.ends[FAR].limits.tunnels = 1;
+    let mut buf = Vec::new();
+    for ms in 0..20 {
+        let now = network.now + Span::from_millis(ms);
+        while let Some(out) = network.ends[NEAR].transmit(now, &mut buf) {
+            let claimed = "100.64.0.7:7".parse().unwrap();
+            network.ends[FAR].receive(now, claimed, BytesMut::from(&buf[..out.size]));
+        }
+    }
+    assert_eq!(network.ends[FAR].pending.len(), 1);
+    assert_eq!(network.ends[FAR].replies.len(), 1, "a retry");
+    // one that is there shows it
+    let mut network = Network::new(&Path::default());
+    network.ends[FAR].limits.tunnels = 1;
+    network.set_up();
+    network.run_for(Span::from_secs(1));
+    assert!(network.tunnel(FAR).lanes.iter().all(Option::is_some));
+}
+
+#[test]
+fn one_relay_does_not_take_all_places() {
+    let mut network = Network::up(&Path::default());
+    network.ends[FAR].limits.tunnels = 8;
+    let far = network.ends[FAR].credentials.fingerprint();
+    let terms = Terms::new(super::network::mbit(1.0), super::network::mbit(1.0));
+    for session in 1..=2 {
+        let (now, to) = (network.now, network.addresses[FAR]);
+        let key = (session, false);
+        network.ends[NEAR].connect(now, to, far, Bytes::new(), terms, key).unwrap();
+        network.run_for(Span::from_secs(1));
+    }
+    assert_eq!(network.down(NEAR), Some("the peer ended it: too many tunnels of yours"));
+    let up = network.ends[FAR].snapshots();
+    assert_eq!(up.iter().filter(|seen| seen.up).count(), 2, "and those that are there stay");
+}
+
+#[test]
+fn a_peer_without_datagrams_is_sent_away() {
+    let mut network = Network::odd(&Path::default(), |transport| {
+        transport.datagram_receive_buffer_size(None);
+    });
+    network.run_for(Span::from_secs(1));
+    assert_eq!(
+        network.down(NEAR),
+        Some("the peer ended it: QUIC's DATAGRAM frames must be enabled (RFC 9221)")
+    );
+}

@@ -1,0 +1,83 @@
+//! Calls on flows, routed to their tunnels.
+
+use super::Tunnel;
+use crate::core::{End, Endpoint, FlowId, Read, TunnelId};
+use crate::frame::Opening;
+use crate::frame::reason::Reason;
+use bytes::Bytes;
+use ekiden_model::units::Time;
+
+impl Endpoint {
+    fn with(&mut self, flow: FlowId, act: impl FnOnce(&mut Tunnel)) {
+        if let Some(tunnel) = self.tunnels.get_mut(&flow.tunnel) {
+            act(tunnel);
+        }
+    }
+
+    /// Opens a flow. Written bytes follow at once, without waiting for an answer. Errors: the
+    /// tunnel is not up, or has too many flows.
+    pub fn open(
+        &mut self,
+        now: Time,
+        tunnel: TunnelId,
+        opening: Opening,
+    ) -> Result<FlowId, Reason> {
+        self.tunnels.get_mut(&tunnel).ok_or(Reason::TunnelLost)?.open(now, opening)
+    }
+
+    /// Answers that the destination of an incoming flow was reached.
+    pub fn accept(&mut self, now: Time, flow: FlowId) {
+        self.with(flow, |tunnel| tunnel.accept(now, flow.flow));
+    }
+
+    /// Answers that it was not; the flow is over.
+    pub fn refuse(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
+        self.with(flow, |tunnel| tunnel.refuse(now, flow.flow, reason, words));
+    }
+
+    /// How many bytes to write now; an [`Event::Flow`](crate::core::Event::Flow) comes when there is room again.
+    pub fn room(&self, flow: FlowId) -> usize {
+        let room = self.tunnels.get(&flow.tunnel).map_or(0, |tunnel| tunnel.room(flow.flow));
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// Takes bytes to be sent, all of them, also beyond the room.
+    pub fn write(&mut self, now: Time, flow: FlowId, bytes: Bytes) {
+        self.with(flow, |tunnel| tunnel.write(now, flow.flow, bytes));
+    }
+
+    /// Nothing more is written; [`End::Reset`] also ends the other direction once all before it is sent.
+    pub fn finish(&mut self, now: Time, flow: FlowId, end: End) {
+        self.with(flow, |tunnel| tunnel.end(now, flow.flow, end));
+    }
+
+    /// Sends a packet of a flow that carries them. `false`: it was dropped, because too many wait
+    /// or it exceeds 16,376 bytes.
+    pub fn send_packet(&mut self, now: Time, flow: FlowId, packet: Bytes) -> bool {
+        let tunnel = self.tunnels.get_mut(&flow.tunnel);
+        tunnel.is_some_and(|tunnel| tunnel.send_packet(now, flow.flow, packet))
+    }
+
+    /// Takes the next packet that has come.
+    pub fn packet(&mut self, flow: FlowId) -> Option<Bytes> {
+        self.tunnels.get_mut(&flow.tunnel)?.packet(flow.flow)
+    }
+
+    /// Takes received bytes.
+    pub fn read(&mut self, now: Time, flow: FlowId) -> Read {
+        self.tunnels.get_mut(&flow.tunnel).map_or(Read::Gone, |tunnel| tunnel.read(now, flow.flow))
+    }
+
+    /// The answer to a flow that was opened here, once there is one: it was accepted, or why not.
+    pub fn answer(&self, flow: FlowId) -> Option<Result<(), (Reason, String)>> {
+        match self.tunnels.get(&flow.tunnel) {
+            Some(tunnel) => tunnel.answer(flow.flow),
+            None => Some(Err((Reason::TunnelLost, "the tunnel was lost".to_owned()))),
+        }
+    }
+
+    /// Abandons a flow at once: bytes that wait are discarded, and the peer gets the reason.
+    pub fn abort(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
+        self.with(flow, |tunnel| tunnel.abort(now, flow.flow, reason, words));
+    }
+}

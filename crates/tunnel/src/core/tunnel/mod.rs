@@ -1,0 +1,298 @@
+//! A tunnel: two lanes, one rate, and the flows in it.
+
+mod copies;
+mod credit;
+pub(crate) mod flow_api;
+mod flows;
+mod packets;
+mod receive;
+mod send;
+mod transmit;
+
+use super::config::{Limits, Terms};
+use super::flow::Flow;
+use super::lane::Lane;
+use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
+use crate::frame::{self, Carries, Frame, Hello};
+use bytes::Bytes;
+use ekiden_model::control::pacing::Pacer;
+use ekiden_model::control::rate_hold::RateHold;
+use ekiden_model::control::scheduler::{self, Account, Scheduler};
+use ekiden_model::units::{self, Rate, Span, Time};
+use quinn_proto::StreamId;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+/// A flow's bytes before the peer's HELLO, and an eighth of the total; nobody grants less.
+const EARLY: u64 = 64 * 1024;
+
+#[derive(Debug, Clone, Copy)]
+struct GivenUp {
+    /// Bytes that were taken, and that had come.
+    taken: u64,
+    came: u64,
+    /// The peer may have sent so many.
+    granted: u64,
+    carries: Carries,
+}
+
+/// A copy that waits for its time.
+#[derive(Debug)]
+struct ScheduledCopy {
+    due: Time,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+pub(super) struct Tunnel {
+    pub(super) id: TunnelId,
+    pub(super) peer: Fingerprint,
+    pub(super) session: u64,
+    /// This end opened it, and opens flows of even numbers.
+    pub(super) opener: bool,
+    pub(super) lanes: [Option<Lane>; 2],
+    /// The secret of the invitation, while the peer may not know us yet.
+    pub(super) secret: Bytes,
+    /// Flows may begin before the peer's HELLO.
+    pub(super) hasty: bool,
+    terms: Terms,
+    limits: Limits,
+    pub(super) hold: RateHold,
+    /// The rate that it holds, and whether its breaker was open at the last event.
+    hold_allotted: Rate,
+    restrained: bool,
+    pacer: Pacer,
+    scheduler: Scheduler,
+    accounts: BTreeMap<Bytes, Account>,
+    flows: BTreeMap<u64, Flow>,
+    turns: HashMap<scheduler::Flow, u64>,
+    /// Flows given up here of which it is not known yet how much the peer sent.
+    given_up: BTreeMap<u64, GivenUp>,
+    next_flow: u64,
+    /// Beyond the peer's last flow that was seen, and those below it that were not.
+    peer_next: u64,
+    missing: BTreeSet<u64>,
+    /// First and second copies, each in order.
+    copies: [VecDeque<ScheduledCopy>; 2],
+    /// The window for new flows in our last HELLO.
+    promised: u64,
+    /// The peer's HELLO, once it arrived.
+    greeting: Option<Hello>,
+    /// New bytes sent, and the most that may be.
+    total_sent: u64,
+    total_limit: u64,
+    /// New bytes that the peer sent, and those of flows that wait to be taken.
+    came: u64,
+    held: u64,
+    released: u64,
+    total_granted: u64,
+    /// The last check for flows whose bytes nobody reads.
+    looked: Time,
+    in_flight: u64,
+    /// When a packet of the bulk lane was last acknowledged.
+    bulk_heard: Time,
+    /// The share of packets lost, over the last few hundred.
+    lately: f64,
+    pub(super) events: VecDeque<Event>,
+    /// Flows that the peer opened before its HELLO.
+    before_up: VecDeque<Event>,
+    pub(super) broken: Option<String>,
+    pub(super) up: bool,
+    counts: Counts,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    packets: u64,
+    lost: u64,
+    wire: u64,
+    taken: u64,
+    copies: u64,
+    copied: u64,
+    twice: u64,
+}
+
+impl Tunnel {
+    pub(super) fn new(
+        now: Time,
+        (id, peer, session, opener): (TunnelId, Fingerprint, u64, bool),
+        terms: Terms,
+        limits: Limits,
+    ) -> Self {
+        let config = limits.hold(&terms);
+        Self {
+            id,
+            peer,
+            session,
+            opener,
+            lanes: [None, None],
+            secret: Bytes::new(),
+            hasty: false,
+            terms,
+            limits,
+            hold: RateHold::new(config, now),
+            hold_allotted: terms.send,
+            restrained: false,
+            pacer: Pacer::new(terms.send, Pacer::slack(terms.send, units::Bytes::new(1_500)), now),
+            scheduler: Scheduler::new(scheduler::Config::default()),
+            accounts: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            turns: HashMap::new(),
+            given_up: BTreeMap::new(),
+            next_flow: if opener { 2 } else { 1 },
+            peer_next: if opener { 1 } else { 2 },
+            missing: BTreeSet::new(),
+            copies: [VecDeque::new(), VecDeque::new()],
+            promised: 0,
+            greeting: None,
+            total_sent: 0,
+            total_limit: 8 * EARLY,
+            came: 0,
+            held: 0,
+            released: 0,
+            total_granted: limits.memory.as_u64(),
+            looked: now,
+            in_flight: 0,
+            bulk_heard: Time::ZERO,
+            // some, until it is known better
+            lately: 4.0 * copies::COPY_AGAIN,
+            events: VecDeque::new(),
+            before_up: VecDeque::new(),
+            broken: None,
+            up: false,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn set_terms(&mut self, now: Time, terms: Terms) {
+        let receives = self.terms.receive != terms.receive;
+        if self.terms.dedicated != terms.dedicated {
+            self.hold.set_mode(now, self.limits.hold(&terms).mode);
+        }
+        self.terms = terms;
+        self.agree(now);
+        if receives {
+            let hellos = [self.hello(0), self.hello(1)];
+            for (lane, hello) in self.lanes.iter_mut().flatten().zip(hellos) {
+                if let Some(control) = lane.control {
+                    self.promised = self.promised.max(hello.window);
+                    lane.write(control, Frame::Hello(hello).to_bytes());
+                }
+            }
+        }
+    }
+
+    /// The rate is the smaller of our send limit and the peer's receive limit.
+    fn agree(&mut self, now: Time) {
+        let receive = self.greeting.as_ref().map_or(self.terms.send, |hello| hello.receive);
+        let allotted = self.terms.send.min(receive);
+        if self.hold_allotted != allotted {
+            self.hold.set_allotted(now, allotted);
+            self.hold_allotted = allotted;
+        }
+    }
+
+    fn hello(&self, nth: usize) -> Hello {
+        Hello {
+            version: frame::VERSION,
+            lane: nth as u8,
+            session: self.session,
+            receive: self.terms.receive,
+            window: self.window(),
+            total: self.limits.memory.as_u64(),
+            secret: self.secret.clone(),
+        }
+    }
+
+    fn rtt(&self) -> Option<Span> {
+        let lane = self.lanes.iter().flatten().find(|lane| lane.connected)?;
+        Some(Span::from_nanos(u64::try_from(lane.quinn.rtt().as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    fn changed(&mut self, flow: u64) {
+        self.events.push_back(Event::Flow(FlowId { tunnel: self.id, flow }));
+    }
+
+    fn fail(&mut self, why: String) {
+        self.broken.get_or_insert(why);
+    }
+
+    fn control(&mut self) -> Option<(&mut Lane, StreamId)> {
+        self.lanes.iter_mut().flatten().find_map(|lane| {
+            let control = lane.control?;
+            Some((lane, control))
+        })
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let lane = self.lanes.iter().flatten().find(|lane| lane.connected);
+        let hold = self.hold.snapshot();
+        let scheduler = self.scheduler.snapshot();
+        Snapshot {
+            tunnel: self.id,
+            peer: self.peer,
+            address: lane.map(|lane| lane.quinn.remote_address()),
+            up: self.up,
+            opened_here: self.opener,
+            allotted: self.allotted(),
+            receive: self.terms.receive,
+            rate: Rate::from_bits_per_second(hold.rate),
+            line: hold.line.map(Rate::from_bits_per_second),
+            rtt: self.rtt().unwrap_or_default(),
+            base_rtt: hold.base,
+            queue_delay: hold.queue,
+            path_loss: hold.loss,
+            contended: hold.contended,
+            breaker: hold.breaker.open.map(|(trip, _)| trip),
+            packets: self.counts.packets,
+            lost: self.counts.lost,
+            wire_bytes: self.counts.wire,
+            in_flight: self.in_flight,
+            waiting: self.flows.values().map(|flow| flow.sending.queued).sum(),
+            sent: scheduler.sent.iter().sum(),
+            received: self.counts.taken,
+            held: self.held,
+            copies: self.counts.copies,
+            copied_bytes: self.counts.copied,
+            twice_bytes: self.counts.twice,
+            flows: self.flows.len(),
+            mtu: u16::try_from(self.mtu()).unwrap_or(u16::MAX),
+        }
+    }
+
+    fn allotted(&self) -> Rate {
+        let receive = self.greeting.as_ref().map_or(self.terms.send, |hello| hello.receive);
+        self.terms.send.min(receive)
+    }
+
+    /// New bytes sent, and the peer's bytes that take no room here any more.
+    #[cfg(test)]
+    pub(super) const fn counted(&self) -> (u64, u64) {
+        (self.total_sent, self.released)
+    }
+
+    /// Sends each flow up to its limit, as no implementation should.
+    #[cfg(test)]
+    pub(super) fn forget_total(&mut self) {
+        self.total_limit = u64::MAX;
+    }
+
+    /// Sends as much as the peer has room for, as no implementation should.
+    #[cfg(test)]
+    pub(super) fn forget_credit(&mut self) {
+        self.total_limit = u64::MAX;
+        self.flows.values_mut().for_each(|flow| flow.sending.limit = u64::MAX);
+    }
+
+    #[cfg(test)]
+    pub(super) fn assert_balanced(&self) {
+        assert!(self.given_up.is_empty(), "{:?}", self.given_up);
+        assert_eq!(self.held, 0);
+        assert!(self.flows.is_empty() && self.turns.is_empty(), "{:?}", self.flows);
+        let snapshot = self.scheduler.snapshot();
+        assert_eq!((snapshot.flows, snapshot.accounts, snapshot.waiting), (0, 0, [0, 0]));
+    }
+
+    pub(super) fn flows(&self) -> impl Iterator<Item = FlowId> {
+        self.flows.keys().map(|flow| FlowId { tunnel: self.id, flow: *flow })
+    }
+}

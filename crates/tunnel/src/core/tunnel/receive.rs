@@ -1,0 +1,340 @@
+//! Frames from the peer, and outcomes of our packets.
+
+use super::super::flow::{End, Flow};
+use super::super::lane::{Lane, LaneEvent, NO_DATAGRAMS, StreamOwner};
+use super::super::{Event, FlowId};
+use super::{EARLY, Tunnel};
+use crate::core::ack_tap::PacketOutcome;
+use crate::frame::reason::Reason;
+use crate::frame::{Carries, Frame, Hello, Open, Opening};
+use bytes::Bytes;
+use ekiden_model::control::scheduler;
+use ekiden_model::units::{Span, Time};
+use quinn_proto::StreamId;
+use std::time::Instant;
+
+/// Packets over which losses are averaged; rate holding does not average where little is sent.
+const LATELY: f64 = 400.0;
+/// While bulk is acknowledged, its round trips count: the interactive lane's few packets are
+/// acknowledged late, and would look queued.
+const BULK_SILENT: Span = Span::from_secs(1);
+/// Flows that a peer opened and that were not seen yet, below the last that was.
+const MISSING: usize = 8_192;
+
+impl Tunnel {
+    /// Says hello on lanes that have just come up, and listens to all.
+    pub(in crate::core) fn listen(&mut self, now: Time, clock: Instant) {
+        for nth in 0..2 {
+            self.send_hello(nth);
+            let Some(lane) = &mut self.lanes[nth] else { continue };
+            let fates = lane.outcomes(clock);
+            match lane.poll_frames() {
+                Ok(heard) => {
+                    heard.into_iter().for_each(|heard| self.on_lane_event(now, nth, heard))
+                }
+                Err(bad) => self.fail(format!("the peer sent {bad}")),
+            }
+            self.on_outcomes(now, clock, nth, &fates);
+        }
+        // also where no bytes come any more, because there is no memory for them
+        self.relieve(now);
+    }
+
+    fn send_hello(&mut self, nth: usize) {
+        let new = |lane: &Lane| lane.connected && lane.control.is_none();
+        if !self.lanes[nth].as_ref().is_some_and(new) {
+            return;
+        }
+        let hello = self.hello(nth);
+        let Some(lane) = &mut self.lanes[nth] else { return };
+        if lane.lacks_datagrams() {
+            return self.fail(NO_DATAGRAMS.to_owned());
+        }
+        if let Some(control) = lane.open() {
+            lane.control = Some(control);
+            self.promised = self.promised.max(hello.window);
+            lane.write(control, Frame::Hello(hello).to_bytes());
+            // flows may follow at once, which saves a round trip for those that wait for the tunnel
+            if self.hasty {
+                self.set_up();
+            }
+        }
+    }
+
+    fn set_up(&mut self) {
+        if !std::mem::replace(&mut self.up, true) {
+            self.events.push_back(Event::Up { tunnel: self.id, peer: self.peer });
+            self.events.append(&mut self.before_up);
+        }
+    }
+
+    fn on_outcomes(&mut self, now: Time, clock: Instant, nth: usize, fates: &[PacketOutcome]) {
+        for fate in fates {
+            let (PacketOutcome::Arrived(told, _) | PacketOutcome::Lost(told)) = fate;
+            self.in_flight = self.in_flight.saturating_sub(told.bytes.as_u64());
+            let lost = matches!(fate, PacketOutcome::Lost(_));
+            self.counts.lost += u64::from(lost);
+            self.lately += (f64::from(u8::from(lost)) - self.lately) / LATELY;
+            match fate {
+                PacketOutcome::Arrived(_, sent) => {
+                    let rtt = sent.map(|sent| clock.saturating_duration_since(sent).as_nanos());
+                    let rtt =
+                        rtt.map(|nanos| Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));
+                    if nth == 1 {
+                        self.bulk_heard = now;
+                    }
+                    let is_told = nth == 1 || now.since(self.bulk_heard) > BULK_SILENT;
+                    self.hold.on_acked(now, *told, rtt.filter(|_| is_told));
+                }
+                PacketOutcome::Lost(_) => self.hold.on_lost(now, *told),
+            }
+        }
+    }
+
+    pub(in crate::core) fn on_lane_event(&mut self, now: Time, nth: usize, heard: LaneEvent) {
+        match heard {
+            LaneEvent::Datagram(frames) => {
+                let mut about = StreamOwner::Unknown;
+                for frame in frames {
+                    about = self.on_frame(now, nth, about, frame, None);
+                }
+            }
+            LaneEvent::Frame(id, frame) => {
+                let lane = self.lanes[nth].as_mut();
+                let about = lane
+                    .and_then(|lane| lane.about(id))
+                    .map_or(StreamOwner::Unknown, |about| *about);
+                let after = self.on_frame(now, nth, about, frame, Some(id));
+                if let Some(about) = self.lanes[nth].as_mut().and_then(|lane| lane.about(id)) {
+                    *about = after;
+                }
+            }
+        }
+    }
+
+    fn on_frame(
+        &mut self,
+        now: Time,
+        nth: usize,
+        about: StreamOwner,
+        frame: Frame,
+        stream: Option<StreamId>,
+    ) -> StreamOwner {
+        match (about, frame) {
+            (_, Frame::Unknown(_)) => return about,
+            (StreamOwner::Unknown | StreamOwner::Control, Frame::Hello(hello))
+                if stream.is_some() =>
+            {
+                self.on_hello(now, nth, hello);
+                return StreamOwner::Control;
+            }
+            (StreamOwner::Unknown, Frame::Open(open)) => {
+                let flow = open.flow;
+                self.on_open(now, open);
+                return StreamOwner::Flow(flow);
+            }
+            (StreamOwner::Unknown, Frame::Attach(flow)) => return StreamOwner::Flow(flow),
+            (StreamOwner::Control, Frame::Credit { flow, limit }) => self.on_credit(flow, limit),
+            (StreamOwner::Control, Frame::Total(limit)) => {
+                self.total_limit = self.total_limit.max(limit)
+            }
+            (StreamOwner::Flow(flow), Frame::Data { offset, bytes }) => {
+                self.on_data(now, flow, offset, bytes);
+            }
+            (StreamOwner::Flow(flow), Frame::Fin(offset)) => {
+                self.on_end(now, flow, offset, End::Fin)
+            }
+            (StreamOwner::Flow(flow), Frame::Reset { offset, reason, words }) => {
+                self.on_end(now, flow, offset, End::Reset(reason, words));
+            }
+            (StreamOwner::Flow(flow), Frame::Packet(packet)) => self.on_packet(now, flow, packet),
+            (StreamOwner::Flow(flow), Frame::Opened) => self.on_answer(now, flow, Ok(())),
+            (StreamOwner::Flow(flow), Frame::Refused { reason, words }) => {
+                self.on_answer(now, flow, Err((reason, words)));
+            }
+            (_, frame) => {
+                self.fail(format!("the peer said {} where it has no meaning", name(&frame)))
+            }
+        }
+        about
+    }
+
+    fn on_hello(&mut self, now: Time, nth: usize, hello: Hello) {
+        if hello.session != self.session || usize::from(hello.lane) != nth {
+            return self.fail("the peer takes this lane for another".to_owned());
+        }
+        self.total_limit = self.total_limit.max(hello.total);
+        for flow in self.flows.values_mut() {
+            flow.sending.limit = flow.sending.limit.max(hello.window);
+        }
+        let again = self.greeting.as_ref().is_some_and(|before| before.receive == hello.receive);
+        self.greeting = Some(hello);
+        if !again {
+            self.agree(now);
+        }
+        let flows: Vec<u64> = self.flows.keys().copied().collect();
+        flows.into_iter().for_each(|id| self.offer(id));
+        self.secret = Bytes::new();
+        self.set_up();
+    }
+
+    fn on_open(&mut self, now: Time, open: Open) {
+        let Open { flow: id, opening } = open;
+        if (id % 2 == 0) == self.opener {
+            return self.fail("the peer opened a flow with one of our numbers".to_owned());
+        }
+        if id >= self.peer_next {
+            let between = (id - self.peer_next) / 2;
+            if between as usize + self.missing.len() > MISSING {
+                return self.fail("the peer left out too many flows".to_owned());
+            }
+            self.missing.extend((self.peer_next..id).step_by(2));
+            self.peer_next = id + 2;
+        } else if !self.missing.remove(&id) {
+            // a copy
+            return;
+        }
+        if self.flows.len() >= self.limits.flows {
+            let reason = Reason::Exhausted;
+            let words = format!("the relay has {} flows of this tunnel already", self.flows.len());
+            self.enter(now, id, false, opening);
+            return self.refuse(now, id, reason, words);
+        }
+        self.enter(now, id, false, opening.clone());
+        let flow = FlowId { tunnel: self.id, flow: id };
+        // an OPEN may overtake HELLO; its sender is identified after Up
+        let events = if self.up { &mut self.events } else { &mut self.before_up };
+        events.push_back(Event::Incoming { flow, peer: self.peer, opening });
+    }
+
+    pub(super) fn enter(&mut self, now: Time, id: u64, ours: bool, opening: Opening) {
+        let account =
+            *self.accounts.entry(opening.account.clone()).or_insert_with(|| self.scheduler.join(1));
+        let Some(turns) = self.scheduler.open(account, scheduler::Lane::Interactive) else {
+            return self.fail("an account is gone whose flow begins".to_owned());
+        };
+        let limit = self.greeting.as_ref().map_or(EARLY, |hello| hello.window);
+        let window = self.window();
+        let limits = (limit, window.max(self.promised));
+        let flow = Flow::new(now, ours, opening, (account, turns), limits);
+        self.turns.insert(turns, id);
+        self.flows.insert(id, flow);
+        // the window promised in HELLO may be less than what the path turned out to need
+        if window > self.promised
+            && let Some((lane, control)) = self.control()
+        {
+            lane.write(control, Frame::Credit { flow: id, limit: window }.to_bytes());
+        }
+    }
+
+    fn on_data(&mut self, now: Time, id: u64, offset: u64, bytes: Bytes) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.opening.carries == Carries::Packets {
+            return self.fail("the peer sent bytes in a flow of packets".to_owned());
+        }
+        let length = bytes.len() as u64;
+        let end = offset + length;
+        let receiving = &mut flow.receiving;
+        let beyond_end = receiving.end.as_ref().is_some_and(|(last, _)| end > *last);
+        if end > receiving.granted.max(self.promised) || beyond_end {
+            let of = if beyond_end { "its end" } else { "its credit" };
+            return self.fail(format!("the peer sent bytes of a flow beyond {of}"));
+        }
+        if receiving.assembly.held() == 0 {
+            receiving.taken_at = now;
+        }
+        let assembly = &mut receiving.assembly;
+        let (twice, came) = (assembly.twice, assembly.came());
+        assembly.insert(offset, bytes);
+        self.counts.twice += assembly.twice - twice;
+        let new = assembly.came() - came;
+        self.held += new;
+        let lane = flow.on_moved(now, length);
+        self.scheduler.set_lane(flow.turns, lane);
+        if flow.ours && flow.answer.is_none() {
+            flow.answer = Some(Ok(()));
+        }
+        self.changed(id);
+        self.on_came(new);
+    }
+
+    fn on_end(&mut self, now: Time, id: u64, offset: u64, end: End) {
+        if let Some(given_up) = self.given_up.remove(&id) {
+            if offset > self.most(given_up.granted, given_up.carries) {
+                return self.fail("the peer ended a flow beyond its credit".to_owned());
+            }
+            return self.count_rest(given_up, offset);
+        }
+        let Some(flow) = self.flows.get(&id) else { return };
+        let receiving = &flow.receiving;
+        let most = self.most(receiving.granted, flow.opening.carries);
+        match &receiving.end {
+            // a copy, or a break after the end
+            Some((known, _)) if *known == offset => {}
+            None if offset > most => {
+                return self.fail("the peer ended a flow beyond its credit".to_owned());
+            }
+            None if offset >= receiving.assembly.reaches() => {}
+            _ => return self.fail("the peer ended a flow in two places".to_owned()),
+        }
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let receiving = &mut flow.receiving;
+        let reset = matches!(end, End::Reset(..));
+        if receiving.end.is_none() || reset {
+            // reported also to a reader that saw a half-close
+            receiving.ended = receiving.ended && !reset;
+            receiving.end = Some((offset, end));
+        }
+        if reset && !flow.sending.ended {
+            // nobody reads it any more; its size is still sent, so that both sides count the same
+            let words = String::new();
+            let last = Frame::Reset { offset: flow.sending.sent, reason: Reason::Closed, words };
+            self.write_last(now, id, &last);
+        }
+        self.changed(id);
+    }
+
+    fn on_answer(&mut self, now: Time, id: u64, answer: Result<(), (Reason, String)>) {
+        if self.given_up.contains_key(&id) && answer.is_err() {
+            // it has sent nothing
+            self.given_up.remove(&id);
+        }
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if !flow.ours {
+            return self.fail("the peer answered its own flow".to_owned());
+        }
+        if flow.answer.is_some() {
+            return;
+        }
+        flow.answer = Some(answer.clone());
+        if let Err((reason, words)) = answer {
+            flow.receiving.end = Some((0, End::Reset(reason, words)));
+            let last = Frame::Reset {
+                offset: flow.sending.sent,
+                reason: Reason::Closed,
+                words: String::new(),
+            };
+            if !flow.sending.ended {
+                self.write_last(now, id, &last);
+            }
+        }
+        self.changed(id);
+    }
+}
+
+const fn name(frame: &Frame) -> &'static str {
+    match frame {
+        Frame::Hello(_) => "HELLO",
+        Frame::Open(_) => "OPEN",
+        Frame::Attach(_) => "ATTACH",
+        Frame::Data { .. } => "DATA",
+        Frame::Fin(_) => "FIN",
+        Frame::Reset { .. } => "RESET",
+        Frame::Opened => "OPENED",
+        Frame::Refused { .. } => "REFUSED",
+        Frame::Credit { .. } => "CREDIT",
+        Frame::Total(_) => "TOTAL",
+        Frame::Packet(_) => "PACKET",
+        Frame::Unknown(_) => "a frame",
+    }
+}

@@ -1,0 +1,152 @@
+//! A core on a UDP socket: a thread keeps the schedule, tokio tasks move the bytes of flows.
+//!
+//! The thread sleeps until just before the next slot and spins for the rest, within its budget.
+//! Datagrams wake it. Tasks lock the core for a moment, and wake the thread when data is to be
+//! sent.
+
+mod bridge;
+mod drain;
+mod pacing;
+mod peers;
+mod send_batch;
+pub(crate) mod tcp_framing;
+mod thread;
+
+pub use crate::driver::bridge::{Ended, Flow};
+pub use crate::driver::drain::{DRAIN_WITHOUT_PROGRESS, wait_until_sent};
+pub use crate::driver::peers::{
+    Incoming, OpenError, Peers, Settings, StartError, TransportMode, TunnelStatus,
+};
+pub use pacing::PacingError;
+
+use crate::core::{Endpoint, Event, FlowId, TunnelId};
+use crate::frame::reason::Reason;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::units::Time;
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::{Notify, mpsc};
+
+#[derive(Debug)]
+struct Shared {
+    core: Mutex<Endpoint>,
+    /// Tasks that wait for events of a flow.
+    waiting: Mutex<BTreeMap<FlowId, Arc<Notify>>>,
+    /// Rung when the thread sleeps and something changed.
+    bell: OwnedFd,
+    asleep: AtomicBool,
+    /// Until then, in nanoseconds; written with the core locked.
+    until: AtomicU64,
+    stop: AtomicBool,
+    /// Events that concern no flow.
+    events: mpsc::UnboundedSender<Event>,
+    /// How late slots were kept.
+    late: Mutex<PacingError>,
+}
+
+#[derive(Debug)]
+struct Driver {
+    shared: Arc<Shared>,
+}
+
+impl Driver {
+    /// Begins to drive `core` on `socket`, with a DSCP for each lane.
+    fn start(
+        core: Endpoint,
+        socket: UdpSocket,
+        dscp: [u8; 2],
+    ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            waiting: Mutex::default(),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            asleep: AtomicBool::new(false),
+            until: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            events,
+            late: Mutex::default(),
+        });
+        let for_thread = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("tunnel".to_owned())
+            .spawn(move || thread::run(&for_thread, &socket, dscp))?;
+        Ok((Self { shared }, receiver))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Endpoint) -> T) -> T {
+        self.shared.with(work)
+    }
+
+    fn flow(&self, id: FlowId) -> Flow {
+        let news = Arc::new(Notify::new());
+        locked(&self.shared.waiting).insert(id, Arc::clone(&news));
+        // earlier events come first
+        news.notify_one();
+        Flow::new(Arc::clone(&self.shared), id, news)
+    }
+
+    fn close(&self, tunnel: TunnelId, reason: &str) {
+        let now = clock::now();
+        self.with(|core| core.close(now, tunnel, reason));
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.ring();
+    }
+}
+
+impl Shared {
+    fn with<T>(&self, work: impl FnOnce(&mut Endpoint) -> T) -> T {
+        let mut core = locked(&self.core);
+        let result = work(&mut core);
+        // where it is awake it looks before it sleeps; where it wakes in time, being rung costs both more than the rest
+        let until = Time::from_nanos(self.until.load(Ordering::Acquire));
+        let rings = self.asleep.load(Ordering::Acquire)
+            && (core.has_happened() || core.deadline(clock::now()) < until);
+        drop(core);
+        if rings {
+            self.ring();
+        }
+        result
+    }
+
+    fn ring(&self) {
+        if self.asleep.swap(false, Ordering::AcqRel) {
+            // the counter cannot be full: it is read before each sleep
+            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn tell(&self, events: Vec<Event>) {
+        for event in events {
+            match event {
+                Event::Flow(flow) => {
+                    if let Some(news) = locked(&self.waiting).get(&flow) {
+                        news.notify_one();
+                    }
+                }
+                // nobody receives while the driver is being dropped
+                other => drop(self.events.send(other)),
+            }
+        }
+    }
+
+    fn forget(&self, flow: FlowId, give_up: bool) {
+        locked(&self.waiting).remove(&flow);
+        if give_up {
+            let now = clock::now();
+            let words = "given up".to_owned();
+            self.with(|core| core.abort(now, flow, Reason::Closed, words));
+        }
+    }
+}

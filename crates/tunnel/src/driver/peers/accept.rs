@@ -1,0 +1,149 @@
+//! Handles the sockets' events: tunnels up and lost, peers joined, flows opened.
+
+use super::{Incoming, Inner};
+use crate::core::{Event, Fingerprint, FlowId, TunnelId};
+use crate::driver::peers::peer::{PeerState, Ready};
+use crate::driver::{Driver, locked};
+use crate::frame::Opening;
+use crate::frame::reason::Reason;
+use crate::trust::{self, Peer, PeerKind};
+use ekiden_linux::host::clock;
+use ekiden_model::control::rate_hold::breaker::Trip;
+use ekiden_model::units::Time;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+impl Inner {
+    /// Handles one socket's events until it closes. With `own`, the peer of an outgoing tunnel, it
+    /// ends with the tunnel.
+    pub(crate) async fn attend(
+        &self,
+        driver: &Arc<Driver>,
+        mut events: mpsc::UnboundedReceiver<Event>,
+        own: Option<&str>,
+    ) -> Option<String> {
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Up { tunnel, peer } => self.on_up(driver, tunnel, peer, own),
+                Event::Down { tunnel, peer, reason } => {
+                    self.on_down(tunnel, peer, &reason, own);
+                    if own.is_some() {
+                        return Some(reason);
+                    }
+                }
+                Event::Joined { peer, invitation } => self.on_joined(peer, invitation),
+                Event::Incoming { flow, peer, opening } => {
+                    self.on_incoming(driver, flow, opening, (peer, own));
+                }
+                Event::Breaker { peer, open, .. } => self.on_breaker(peer, open, own),
+                Event::Flow(_) => {}
+            }
+        }
+        None
+    }
+
+    /// The relay with this certificate, or of this name.
+    fn find<T>(
+        &self,
+        peer: Fingerprint,
+        own: Option<&str>,
+        then: impl FnOnce(&PeerState) -> T,
+    ) -> Option<T> {
+        let known = locked(&self.known);
+        let found = match own {
+            Some(name) => known.get(name),
+            None => known.values().find(|known| {
+                known.fingerprint() == Some(peer)
+                    && matches!(known.peer.kind, PeerKind::Peer { .. })
+            }),
+        };
+        found.map(then)
+    }
+
+    pub(crate) fn on_up(
+        &self,
+        driver: &Arc<Driver>,
+        tunnel: TunnelId,
+        peer: Fingerprint,
+        own: Option<&str>,
+    ) {
+        let ready = Ready { driver: Arc::clone(driver), tunnel };
+        self.find(peer, own, |known| {
+            tracing::info!(peer = %known.peer.name, "the tunnel is up");
+            known.ready.send_replace(Some(ready));
+        });
+    }
+
+    fn on_down(&self, tunnel: TunnelId, peer: Fingerprint, reason: &str, own: Option<&str>) {
+        self.find(peer, own, |known| {
+            *locked(&known.last_error) = Some(reason.to_owned());
+            let was_up = known.ready.send_if_modified(|ready| {
+                // another may have come up meanwhile
+                let it = ready.as_ref().is_some_and(|ready| ready.tunnel == tunnel);
+                if it {
+                    *ready = None;
+                }
+                it
+            });
+            if was_up {
+                tracing::warn!(peer = %known.peer.name, reason, "the tunnel is lost");
+            }
+        });
+    }
+
+    fn on_breaker(&self, peer: Fingerprint, open: Option<(Trip, Time)>, own: Option<&str>) {
+        self.find(peer, own, |known| {
+            let peer = &known.peer.name;
+            match open {
+                Some((why, until)) => {
+                    let seconds = until.since(clock::now()).as_millis() / 1_000;
+                    tracing::warn!(%peer, %why, seconds, "no more than a tenth of the rate is sent for so long");
+                }
+                None => tracing::info!(%peer, "all of the rate may be sent again"),
+            }
+        });
+    }
+
+    fn on_joined(&self, peer: Fingerprint, invitation: [u8; 32]) {
+        if let Err(error) = self.settings.store.joined(invitation, peer) {
+            tracing::error!(%error, "a relay that was invited has come, and that could not be written down: it will not be known after a restart");
+        }
+        // the other sockets and the names, before its tunnel is up
+        let mut known = locked(&self.known);
+        for known in known.values_mut() {
+            let invited = matches!(&known.peer.kind, PeerKind::Invited { invitation: hash } if *hash == invitation.into());
+            if invited {
+                tracing::info!(peer = %known.peer.name, fingerprint = %peer, "peer joined");
+                known.peer.kind = PeerKind::Peer { fingerprint: peer };
+            }
+        }
+        let peers: Vec<Peer> = known.values().map(|known| known.peer.clone()).collect();
+        drop(known);
+        let (peers, invited) = trust::admitted(&peers);
+        let now = clock::now();
+        for driver in &self.listening {
+            driver.with(|core| core.admit(now, &peers, &invited));
+        }
+    }
+
+    fn on_incoming(
+        &self,
+        driver: &Driver,
+        id: FlowId,
+        opening: Opening,
+        (peer, own): (Fingerprint, Option<&str>),
+    ) {
+        let flow = driver.flow(id);
+        // by its certificate: a relay may have several tunnels
+        let Some(peer) = self.find(peer, own, |known| known.peer.name.clone()) else {
+            return flow.refuse(Reason::Denied, "your relay is not known here any more".to_owned());
+        };
+        if let Err(error) = self.incoming.try_send(Incoming { flow, opening, peer }) {
+            let incoming = match error {
+                mpsc::error::TrySendError::Full(incoming)
+                | mpsc::error::TrySendError::Closed(incoming) => incoming,
+            };
+            incoming.flow.refuse(Reason::Exhausted, "the relay is busy".to_owned());
+        }
+    }
+}

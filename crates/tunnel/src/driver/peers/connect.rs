@@ -1,0 +1,259 @@
+//! Connecting to relays that invited us, and again when a tunnel is lost.
+
+use super::{Inner, limits_for_path};
+use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelId};
+use crate::driver::peers::tcp_fallback::{self, Outgoing, TransportMode};
+use crate::driver::{Driver, locked};
+use crate::trust;
+use bytes::Bytes;
+use ekiden_linux::host::clock;
+use ekiden_linux::sockets::datagram;
+use ekiden_model::control::rate_hold::Breaker;
+use ekiden_model::units::Time;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// First pause before connecting again; it doubles up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A tunnel that was up for this long was no failure: the next attempt follows at once.
+const LASTING: Duration = Duration::from_secs(10);
+/// Addresses of a relay that are tried, and how long after each other.
+const MOST_ADDRESSES: usize = 4;
+const APART: Duration = Duration::from_millis(250);
+/// UDP is tried alone for this long: a handshake over a satellite, with a loss.
+const UDP_FIRST: Duration = Duration::from_secs(3);
+/// A tunnel over TCP without flows for this long makes way for UDP; doubled each time.
+pub(crate) const ON_TCP: Duration = Duration::from_secs(60);
+const LONGEST_ON_TCP: Duration = Duration::from_secs(3_600);
+
+#[derive(Debug)]
+struct Attempt {
+    driver: Arc<Driver>,
+    events: mpsc::UnboundedReceiver<Event>,
+    tunnel: TunnelId,
+    peer: Fingerprint,
+    carrier: Option<Outgoing>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Underlay {
+    Udp,
+    Tcp,
+}
+
+impl fmt::Display for Underlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+        })
+    }
+}
+
+/// A relay that invited us.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    pub(crate) name: String,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) address: String,
+    pub(crate) secret: String,
+    pub(crate) terms: Terms,
+    /// Of the path, from the tunnel before.
+    pub(crate) breaker: Mutex<Option<Breaker>>,
+    /// How long a tunnel over TCP must be without flows before UDP is tried again.
+    pub(crate) on_tcp: Mutex<Duration>,
+}
+
+impl Inner {
+    /// Keeps a tunnel to a relay that invited us.
+    pub(crate) async fn connect(self: Arc<Self>, joined: Joined) {
+        let joined = Arc::new(joined);
+        let mut pause = PAUSE;
+        // a peer that rejected this relay once is not trusted to know it
+        let mut hasty = true;
+        loop {
+            let begun = Instant::now();
+            let why = match self.connect_once(&joined, hasty).await {
+                Ok(reason) => reason,
+                Err(why) => why,
+            };
+            if let Some(known) = locked(&self.known).get(&joined.name) {
+                *locked(&known.last_error) = Some(why.clone());
+            }
+            hasty = begun.elapsed() > LASTING;
+            if hasty {
+                pause = PAUSE;
+            }
+            tracing::debug!(peer = %joined.name, why, ?pause, "connecting again after a pause");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn connect_once(
+        self: &Arc<Self>,
+        joined: &Arc<Joined>,
+        hasty: bool,
+    ) -> Result<String, String> {
+        let resolved = tokio::net::lookup_host(&joined.address).await;
+        let addresses: Vec<_> = resolved
+            .map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?
+            .take(MOST_ADDRESSES)
+            .collect();
+        // a little after one another, as RFC 8305 does for TCP; the first that answers is kept
+        let mut attempts = JoinSet::new();
+        let start = |attempts: &mut JoinSet<_>, over: Underlay| {
+            for (nth, to) in (0..).zip(addresses.iter().copied()) {
+                let (inner, joined) = (Arc::clone(self), Arc::clone(joined));
+                attempts.spawn(async move {
+                    tokio::time::sleep(APART * nth).await;
+                    inner.attempt(&joined, (to, over), hasty).await
+                });
+            }
+        };
+        let carrier = self.settings.carrier;
+        let mut other = match carrier {
+            TransportMode::Auto => {
+                start(&mut attempts, Underlay::Udp);
+                Some(Box::pin(tokio::time::sleep(UDP_FIRST)))
+            }
+            TransportMode::Udp => {
+                start(&mut attempts, Underlay::Udp);
+                None
+            }
+            TransportMode::Tcp => {
+                start(&mut attempts, Underlay::Tcp);
+                None
+            }
+        };
+        let mut why = Vec::new();
+        loop {
+            let attempt = match &mut other {
+                // too long, or all have failed: TCP as well
+                Some(late) => tokio::select! {
+                    attempt = attempts.join_next() => attempt,
+                    () = late => None,
+                },
+                None => attempts.join_next().await,
+            };
+            match attempt {
+                Some(Ok(Ok(up))) => {
+                    attempts.shutdown().await;
+                    return Ok(self.keep(joined, up).await);
+                }
+                Some(Ok(Err(reason))) => why.push(reason),
+                Some(Err(error)) => why.push(format!("the attempt ended: {error}")),
+                None if other.take().is_some() => start(&mut attempts, Underlay::Tcp),
+                None if why.is_empty() => return Err(format!("{} has no address", joined.address)),
+                None => return Err(why.join("; ")),
+            }
+        }
+    }
+
+    /// A tunnel that is up, until its end; why it ended.
+    async fn keep(&self, joined: &Joined, up: Attempt) -> String {
+        let Attempt { driver, events, tunnel, peer, carrier } = up;
+        self.on_up(&driver, tunnel, peer, Some(&joined.name));
+        let second_best = carrier.is_some() && self.settings.carrier == TransportMode::Auto;
+        let attending = self.attend(&driver, events, Some(&joined.name));
+        let mut attending = std::pin::pin!(attending);
+        let reason = if second_best {
+            tracing::warn!(
+                peer = %joined.name,
+                "nothing comes back over UDP: the tunnel goes over TLS on TCP, which cannot hold its rate across losses; UDP is tried again when nobody uses it"
+            );
+            let pause = *locked(&joined.on_tcp);
+            tokio::select! {
+                reason = &mut attending => reason,
+                () = unused(&driver, tunnel, pause) => {
+                    *locked(&joined.on_tcp) = (pause * 2).min(LONGEST_ON_TCP);
+                    driver.close(tunnel, "UDP is tried again");
+                    attending.await
+                }
+            }
+        } else {
+            *locked(&joined.on_tcp) = ON_TCP;
+            attending.await
+        };
+        *locked(&joined.breaker) = driver.with(|core| core.breaker(peer).cloned());
+        reason.unwrap_or_else(|| "its thread ended".to_owned())
+    }
+
+    async fn attempt(
+        &self,
+        joined: &Joined,
+        (to, over): (SocketAddr, Underlay),
+        hasty: bool,
+    ) -> Result<Attempt, String> {
+        let any: SocketAddr = match (over, to.is_ipv6()) {
+            (Underlay::Tcp, _) => (Ipv4Addr::LOCALHOST, 0).into(),
+            (Underlay::Udp, true) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            (Underlay::Udp, false) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        };
+        let no_socket = |error: io::Error| format!("no UDP socket: {error}");
+        let socket = datagram::open(any).map_err(no_socket)?;
+        let carrier = match over {
+            Underlay::Udp => None,
+            Underlay::Tcp => {
+                let inside = socket.local_addr().map_err(no_socket)?;
+                let carried = Arc::clone(&self.carried);
+                let made = tcp_fallback::connect(
+                    &self.credentials,
+                    joined.fingerprint,
+                    to,
+                    inside,
+                    carried,
+                );
+                Some(made.await.map_err(|error| format!("TCP {to}: {error}"))?)
+            }
+        };
+        let limits = limits_for_path(self.settings.limits, Some(to));
+        let core = Endpoint::new(self.credentials.clone(), limits, false, self.origin, None);
+        let (driver, mut events) = Driver::start(core, socket, self.settings.dscp)
+            .map_err(|error| format!("no thread for the tunnel: {error}"))?;
+        let session = trust::random::<8>().map_err(|error| error.to_string())?;
+        let secret = trust::decode(&joined.secret).map_err(|error| error.to_string())?;
+        let now: Time = clock::now();
+        let breaker = locked(&joined.breaker).clone();
+        let at = carrier.as_ref().map_or(to, |carrier| carrier.end);
+        let begun = driver.with(|core| {
+            if let Some(breaker) = breaker {
+                core.set_breaker(joined.fingerprint, breaker);
+            }
+            let secret = Bytes::copy_from_slice(&secret);
+            let session = u64::from_be_bytes(session);
+            core.connect(now, at, joined.fingerprint, secret, joined.terms, (session, hasty))
+        });
+        begun.map_err(|error| error.to_string())?;
+        while let Some(event) = events.recv().await {
+            match event {
+                Event::Up { tunnel, peer } => {
+                    return Ok(Attempt { driver: Arc::new(driver), events, tunnel, peer, carrier });
+                }
+                Event::Down { reason, .. } => return Err(format!("{over} {to}: {reason}")),
+                Event::Joined { .. }
+                | Event::Incoming { .. }
+                | Event::Breaker { .. }
+                | Event::Flow(_) => {}
+            }
+        }
+        Err("its thread ended".to_owned())
+    }
+}
+
+async fn unused(driver: &Driver, tunnel: TunnelId, pause: Duration) {
+    let mut since = Instant::now();
+    while since.elapsed() < pause {
+        tokio::time::sleep(pause.min(Duration::from_secs(1))).await;
+        let all = locked(&driver.shared.core).snapshots();
+        if all.iter().any(|seen| seen.tunnel == tunnel && seen.flows > 0) {
+            since = Instant::now();
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Known peers and their tunnels: connects, again and again, to those that invited this relay, and
+//! listens for those it invited.
+
+use super::{Driver, Flow, PacingError, locked};
+use crate::core::{Endpoint, Limits, Snapshot};
+use crate::driver::peers::connect::{Joined, ON_TCP};
+use crate::driver::peers::peer::{PeerState, Ready, same_but_terms};
+use crate::frame::Opening;
+use crate::frame::reason::Reason;
+use crate::trust::{self, Credentials, PeerKind, Store, StoreError};
+use ekiden_linux::host::clock;
+use ekiden_linux::sockets::datagram;
+use ekiden_model::units::Span;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+pub use tcp_fallback::TransportMode;
+use tcp_fallback::{Carried, FallbackTarget};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+/// Settings of a relay's tunnels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where its certificate and the relays it knows are kept.
+    pub store: Store,
+    /// Where it listens for those it invited; nowhere is possible.
+    pub listen: Vec<SocketAddr>,
+    /// Whether tunnels may go over TLS on TCP.
+    pub carrier: TransportMode,
+    /// DSCP of interactive data and of bulk.
+    pub dscp: [u8; 2],
+    /// How much a tunnel may take.
+    pub limits: Limits,
+}
+
+/// A flow that a peer opened: to be answered and carried.
+#[derive(Debug)]
+pub struct Incoming {
+    /// It.
+    pub flow: Flow,
+    /// Its destination and account.
+    pub opening: Opening,
+    /// The local name of the peer that opened it.
+    pub peer: String,
+}
+
+/// Why tunnels could not be begun.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum StartError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("cannot listen for tunnels on UDP {address}: {error}")]
+    Listen { address: SocketAddr, error: io::Error },
+}
+
+/// Why a flow was not opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{words}")]
+pub struct OpenError {
+    /// As sent to a peer.
+    pub reason: Reason,
+    /// For people.
+    pub words: String,
+}
+
+/// A relay that is known, as it is seen.
+#[derive(Debug, Clone)]
+pub struct TunnelStatus {
+    /// Its local name.
+    pub name: String,
+    /// Whether we connect to it, and not it to us.
+    pub joined: bool,
+    /// The tunnel, while there is one.
+    pub tunnel: Option<Snapshot>,
+    /// Where it goes over TLS on TCP: the other end of that.
+    pub over_tcp: Option<SocketAddr>,
+    /// Why there is none, or was none before.
+    pub last_error: Option<String>,
+    /// How late its datagrams left; of all tunnels on one socket together.
+    pub pacing: PacingError,
+}
+
+/// How long the final frames may take.
+const GOODBYE: Duration = Duration::from_millis(50);
+/// Ports that are tried until one is free for UDP and TCP.
+const TRIES: usize = 16;
+/// How often the store is checked for changes.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// All tunnels of a relay.
+#[derive(Debug)]
+pub struct Peers {
+    inner: Arc<Inner>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    settings: Settings,
+    credentials: Credentials,
+    incoming: mpsc::Sender<Incoming>,
+    listening: Vec<Arc<Driver>>,
+    addresses: Vec<SocketAddr>,
+    known: Mutex<BTreeMap<String, PeerState>>,
+    carried: Carried,
+    origin: Instant,
+}
+
+impl Drop for Peers {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        locked(&self.inner.known).clear();
+    }
+}
+
+impl Peers {
+    /// Listens and connects. Flows that peers open come out of `incoming`.
+    pub fn start(settings: Settings, incoming: mpsc::Sender<Incoming>) -> Result<Self, StartError> {
+        let credentials = settings.store.credentials()?;
+        // the core counts from the same moment as the clock
+        let origin = Instant::now() - Duration::from_nanos(clock::now().as_nanos());
+        let mut listening = Vec::new();
+        let mut receivers = Vec::new();
+        let mut carriers = Vec::new();
+        let mut addresses = Vec::new();
+        for &address in &settings.listen {
+            let limits = limits_for_path(settings.limits, None);
+            let core = Endpoint::new(credentials.clone(), limits, true, origin, None);
+            let started = both(address, settings.carrier).and_then(|(socket, listener)| {
+                let at = socket.local_addr()?;
+                Ok((at, listener, Driver::start(core, socket, settings.dscp)?))
+            });
+            let (at, listener, (driver, events)) =
+                started.map_err(|error| StartError::Listen { address, error })?;
+            let driver = Arc::new(driver);
+            carriers.extend(listener.map(|listener| (listener, at, Arc::clone(&driver))));
+            addresses.push(at);
+            listening.push(driver);
+            receivers.push(events);
+        }
+        let inner = Arc::new(Inner {
+            settings,
+            credentials,
+            incoming,
+            listening,
+            addresses,
+            known: Mutex::default(),
+            carried: Carried::default(),
+            origin,
+        });
+        // before it is read: a change meanwhile is noticed later
+        let watch = Watch { seen: inner.settings.store.changed(), said: None };
+        Inner::look(&inner)?;
+        let mut tasks: Vec<_> = inner
+            .listening
+            .iter()
+            .zip(receivers)
+            .map(|(driver, events)| {
+                let (inner, driver) = (Arc::clone(&inner), Arc::clone(driver));
+                tokio::spawn(async move { drop(inner.attend(&driver, events, None).await) })
+            })
+            .collect();
+        for (listener, at, driver) in carriers {
+            let inside = FallbackTarget { at, driver, carried: Arc::clone(&inner.carried) };
+            let (credentials, limits) = (inner.credentials.clone(), inner.settings.limits);
+            tasks.push(tokio::spawn(tcp_fallback::listen(listener, credentials, inside, limits)));
+        }
+        tasks.push(tokio::spawn(watch.run(Arc::clone(&inner))));
+        Ok(Self { inner, tasks })
+    }
+
+    /// Where it listens, with the ports that the kernel chose where any was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.inner.addresses
+    }
+
+    /// Opens a flow through the tunnel of a peer, which is waited for as long as `patience`. Fails
+    /// where there is no such peer, no tunnel, or it has too many flows.
+    pub async fn open(
+        &self,
+        name: &str,
+        opening: Opening,
+        patience: Span,
+    ) -> Result<Flow, OpenError> {
+        let error = |reason, words| OpenError { reason, words };
+        let mut ready = match locked(&self.inner.known).get(name) {
+            Some(known) => known.ready.subscribe(),
+            None => {
+                let words = format!("no relay `{name}` is known; see `ekiden peer list`");
+                return Err(error(Reason::TunnelLost, words));
+            }
+        };
+        let up = tokio::time::timeout(patience.into(), ready.wait_for(Option::is_some)).await;
+        let up = up.ok().and_then(Result::ok).and_then(|ready| ready.clone());
+        let Some(Ready { driver, tunnel }) = up else {
+            let why = locked(&self.inner.known).get(name).and_then(PeerState::last_error);
+            let why = why.map_or_else(|| "it has not come yet".to_owned(), |why| why.clone());
+            let words = format!("there is no tunnel to relay `{name}`: {why}");
+            return Err(error(Reason::TunnelLost, words));
+        };
+        let now = clock::now();
+        let opened = driver.with(|core| core.open(now, tunnel, opening));
+        let id = opened.map_err(|reason| error(reason, format!("tunnel `{name}`: {reason}")))?;
+        Ok(driver.flow(id))
+    }
+
+    /// Informs all peers that this relay stops. Nothing comes up again afterwards.
+    pub async fn close(&self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        let known = std::mem::take(&mut *locked(&self.inner.known));
+        let drivers = known.values().filter_map(|known| known.ready.borrow().clone());
+        let drivers: Vec<_> = drivers.map(|ready| ready.driver).collect();
+        drop(known);
+        for driver in drivers.iter().chain(&self.inner.listening) {
+            driver.shared.stop.store(true, std::sync::atomic::Ordering::Release);
+            driver.shared.ring();
+        }
+        // each thread sends its final frames as soon as it runs
+        tokio::time::sleep(GOODBYE).await;
+    }
+
+    /// Every relay that is known.
+    pub fn status(&self) -> Vec<TunnelStatus> {
+        let known: Vec<_> = locked(&self.inner.known).values().map(PeerState::status).collect();
+        let carried = locked(&self.inner.carried);
+        let over_tcp = |status: TunnelStatus| {
+            let address = status.tunnel.as_ref().and_then(|tunnel| tunnel.address);
+            TunnelStatus { over_tcp: address.and_then(|at| carried.get(&at).copied()), ..status }
+        };
+        known.into_iter().map(over_tcp).collect()
+    }
+}
+
+/// A UDP socket and the same port of TCP; UDP alone where that is taken. For port 0, one that is
+/// free for both.
+fn both(
+    address: SocketAddr,
+    carrier: TransportMode,
+) -> io::Result<(UdpSocket, Option<TcpListener>)> {
+    let mut tries = TRIES;
+    loop {
+        let socket = datagram::open(address)?;
+        if carrier == TransportMode::Udp {
+            return Ok((socket, None));
+        }
+        let at = socket.local_addr()?;
+        tries -= 1;
+        match tcp_fallback::listener(at) {
+            Ok(listener) => return Ok((socket, Some(listener))),
+            Err(error) if address.port() == 0 && tries > 0 => {
+                tracing::debug!(%at, %error, "free for UDP and not for TCP: another port");
+            }
+            Err(error) => {
+                tracing::warn!(%at, %error, "tunnels can come over UDP alone: cannot listen on the same port of TCP");
+                return Ok((socket, None));
+            }
+        }
+    }
+}
+
+struct Watch {
+    /// The store's state that was applied.
+    seen: Option<SystemTime>,
+    said: Option<String>,
+}
+
+impl Watch {
+    async fn run(mut self, inner: Arc<Inner>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            self.look(&inner);
+        }
+    }
+
+    /// Applies changes. An unreadable store is read again: a peer may have been revoked in it.
+    fn look(&mut self, inner: &Arc<Inner>) {
+        let changed = inner.settings.store.changed();
+        if changed == self.seen {
+            return;
+        }
+        match inner.look() {
+            Ok(()) => (self.seen, self.said) = (changed, None),
+            Err(error) => {
+                let text = Some(error.to_string());
+                if self.said != text {
+                    tracing::error!(%error, "the relays that are known stay as they were");
+                    self.said = text;
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn look(self: &Arc<Self>) -> Result<(), StoreError> {
+        let stored = self.settings.store.peers()?;
+        let (peers, invited) = trust::admitted(&stored);
+        let now = clock::now();
+        for driver in &self.listening {
+            driver.with(|core| core.admit(now, &peers, &invited));
+        }
+        let mut known = locked(&self.known);
+        known.retain(|name, old| {
+            stored.iter().any(|peer| {
+                peer.name == *name && (peer == &old.peer || same_but_terms(peer, &old.peer))
+            })
+        });
+        for peer in stored {
+            if let Some(old) = known.get_mut(&peer.name) {
+                old.peer = peer;
+                continue;
+            }
+            let connecting = match &peer.kind {
+                PeerKind::Joined { fingerprint, address, secret } => {
+                    let joined = Joined {
+                        name: peer.name.clone(),
+                        fingerprint: *fingerprint,
+                        address: address.clone(),
+                        secret: secret.clone(),
+                        terms: peer.terms,
+                        breaker: Mutex::default(),
+                        on_tcp: Mutex::new(ON_TCP),
+                    };
+                    Some(tokio::spawn(Arc::clone(self).connect(joined)))
+                }
+                PeerKind::Invited { .. } | PeerKind::Peer { .. } => None,
+            };
+            let name = peer.name.clone();
+            let ready = watch::Sender::new(None);
+            known.insert(name, PeerState { peer, ready, last_error: Mutex::default(), connecting });
+        }
+        Ok(())
+    }
+}
+
+/// At most the MTU of the way out, so that few MTU probes fail.
+fn limits_for_path(limits: Limits, to: Option<SocketAddr>) -> Limits {
+    // for any peer: a common device's
+    let mtu = to.map_or(1_500, |to| datagram::route_mtu(to).unwrap_or(1_500));
+    let headers = if to.is_some_and(|to| to.is_ipv6()) { 48 } else { 28 };
+    let most = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
+    Limits { datagram: limits.datagram.min(most).max(1_200), ..limits }
+}
+
+mod accept;
+mod connect;
+mod peer;
+mod tcp_fallback;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Tunnels over TLS on TCP: connections accepted beside UDP, and opened where UDP is blocked.
+
+use crate::core::{Fingerprint, Limits};
+use crate::driver::tcp_framing;
+use crate::driver::{Driver, locked};
+use crate::trust::{Credentials, tls};
+use ekiden_linux::sockets::options::SocketOptions;
+use ekiden_linux::sockets::outcome::Stage;
+use ekiden_model::units::Bytes;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsStream;
+
+/// How long connecting, and the handshake of TLS, may each take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a carrier may be there without a tunnel, from the handshakes on.
+const CLAIM: Duration = Duration::from_secs(15);
+/// Carriers that wait to be taken in.
+const BACKLOG: i32 = 128;
+/// Between two connections of one carrier.
+const PAUSE: Duration = Duration::from_millis(300);
+/// Unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`): more would delay keystrokes.
+const UNSENT: Bytes = Bytes::kib(32);
+
+/// Which carriers are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TransportMode {
+    /// UDP, and TLS on TCP where that does not get through.
+    #[default]
+    Auto,
+    /// UDP alone.
+    Udp,
+    /// Connects over TLS on TCP alone.
+    Tcp,
+}
+
+/// Addresses on loopback that are carriers' ends, and where the connection really leads.
+pub(crate) type Carried = Arc<Mutex<BTreeMap<SocketAddr, SocketAddr>>>;
+
+/// A carrier to a relay; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    task: JoinHandle<()>,
+    carried: Carried,
+    /// Where the relay is, for the tunnel's own socket.
+    pub(crate) end: SocketAddr,
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.task.abort();
+        locked(&self.carried).remove(&self.end);
+    }
+}
+
+/// Socket options of each connection: BBR where available, because the path loses packets.
+fn options() -> SocketOptions {
+    SocketOptions {
+        congestion: vec!["bbr".to_owned(), "cubic".to_owned()],
+        notsent_lowat: Some(UNSENT),
+        no_delay: Some(true),
+        ..SocketOptions::default()
+    }
+}
+
+fn late(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{what} took longer than {PATIENCE:?}"))
+}
+
+/// Connects to the relay with this certificate, for the tunnel's socket at `inside`; again when the
+/// connection breaks, which QUIC takes for a change of address. Fails where the first is not made.
+pub(crate) async fn connect(
+    credentials: &Credentials,
+    peer: Fingerprint,
+    to: SocketAddr,
+    inside: SocketAddr,
+    carried: Carried,
+) -> io::Result<Outgoing> {
+    let tls = credentials.carrier_client(peer).map_err(io::Error::other)?;
+    let connector = tokio_rustls::TlsConnector::from(tls);
+    let first = dial(&connector, to).await?;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    // only from the peer
+    socket.connect(inside).await?;
+    let end = socket.local_addr()?;
+    locked(&carried).insert(end, to);
+    let task = tokio::spawn(async move {
+        let mut connection = Some(first);
+        loop {
+            if let Some(stream) = connection.take() {
+                let ended = tcp_framing::carry(stream, &socket, tcp_framing::SILENCE).await;
+                tracing::debug!(%to, %ended, "the carrier's connection is over");
+            }
+            tokio::time::sleep(PAUSE).await;
+            match dial(&connector, to).await {
+                Ok(stream) => connection = Some(stream),
+                Err(error) => tracing::debug!(%to, %error, "the carrier cannot connect"),
+            }
+        }
+    });
+    Ok(Outgoing { task, carried, end })
+}
+
+async fn dial(
+    connector: &tokio_rustls::TlsConnector,
+    to: SocketAddr,
+) -> io::Result<TlsStream<TcpStream>> {
+    let connecting = tokio::time::timeout(PATIENCE, TcpStream::connect(to));
+    let stream = connecting.await.map_err(|_| late("connecting"))??;
+    let _outcomes = options().apply(stream.as_fd(), Stage::Accepted);
+    // names are not looked at
+    let name = to.ip().into();
+    let shaking = tokio::time::timeout(PATIENCE, connector.connect(name, stream));
+    let shaken = shaking.await.map_err(|_| late("the handshake of TLS"))?;
+    Ok(shaken.map_err(tls::describe)?.into())
+}
+
+pub(crate) fn listener(at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+    if at.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // a restart is not to wait for connections of before
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct FallbackTarget {
+    pub(crate) at: SocketAddr,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) carried: Carried,
+}
+
+/// Takes carriers in; for ever.
+pub(crate) async fn listen(
+    listener: TcpListener,
+    credentials: Credentials,
+    inside: FallbackTarget,
+    limits: Limits,
+) {
+    let acceptor = match credentials.carrier_server() {
+        Ok(tls) => tokio_rustls::TlsAcceptor::from(tls),
+        Err(error) => return tracing::error!(%error, "no carriers are listened for"),
+    };
+    // each tunnel has one, and one more while it is made anew
+    let room = Arc::new(Semaphore::new(2 * limits.tunnels));
+    let inside = FallbackTarget { at: local_address(inside.at), ..inside };
+    loop {
+        // connections beyond the limit wait in the kernel
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "a carrier was not taken in");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let (acceptor, inside) = (acceptor.clone(), inside.clone());
+        tokio::spawn(async move {
+            let ended = incoming(&acceptor, stream, from, &inside, CLAIM).await;
+            tracing::debug!(%from, ended = %ended.unwrap_or_else(|error| error), "a carrier is over");
+            drop(permit);
+        });
+    }
+}
+
+/// One that was taken in, until it is over; why it is.
+pub(crate) async fn incoming(
+    acceptor: &tokio_rustls::TlsAcceptor,
+    stream: TcpStream,
+    from: SocketAddr,
+    inside: &FallbackTarget,
+    claim: Duration,
+) -> io::Result<io::Error> {
+    let _outcomes = options().apply(stream.as_fd(), Stage::Accepted);
+    let shaking = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
+    let stream = shaking.await.map_err(|_| late("the handshake of TLS"))??;
+    let socket = UdpSocket::bind((inside.at.ip(), 0)).await?;
+    socket.connect(inside.at).await?;
+    let end = socket.local_addr()?;
+    locked(&inside.carried).insert(end, from);
+    // also when the task is given up
+    let _registered = Registered { carried: &inside.carried, end };
+    Ok(tokio::select! {
+        ended = tcp_framing::carry(stream, &socket, tcp_framing::SILENCE) => ended,
+        () = unclaimed(&inside.driver, end, claim) => {
+            io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it")
+        }
+    })
+}
+
+/// Waits until no tunnel uses this end: anybody can connect, and bytes are not inspected here.
+async fn unclaimed(driver: &Driver, end: SocketAddr, claim: Duration) {
+    loop {
+        tokio::time::sleep(claim).await;
+        if !driver.with(|core| core.has_tunnel_at(end)) {
+            return;
+        }
+    }
+}
+
+struct Registered<'a> {
+    carried: &'a Carried,
+    end: SocketAddr,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        locked(self.carried).remove(&self.end);
+    }
+}
+
+fn local_address(at: SocketAddr) -> SocketAddr {
+    let ip = match at.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, at.port())
+}

@@ -1,0 +1,328 @@
+//! Two relays on loopback.
+
+use super::*;
+use crate::core::Terms;
+use crate::driver::Ended;
+use crate::frame::Carries;
+use crate::trust::{Peer, Token, hash};
+use ekiden_model::units::Rate;
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn mbit(n: u64) -> Rate {
+    Rate::from_bits_per_second(n * 1_000_000)
+}
+
+struct Pair {
+    _folder: tempfile::TempDir,
+    near: Peers,
+    far: Peers,
+    incoming: mpsc::Receiver<Incoming>,
+    stores: [Store; 2],
+}
+
+/// `far` invites, `near` joins.
+fn pair(rate: Rate) -> Pair {
+    pair_through(rate, |at| at)
+}
+
+/// The same, where `near` is told another address of `far`.
+fn pair_through(rate: Rate, told: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
+    let folder = tempfile::tempdir().unwrap();
+    let stores = ["near", "far"].map(|name| Store::new(folder.path().join(name)));
+    let secret = trust::random().unwrap();
+    let terms = Terms::new(rate, rate);
+    let kind = PeerKind::Invited { invitation: hash(&secret).into() };
+    stores[1].add(Peer { name: "near".to_owned(), kind, terms }).unwrap();
+    let fingerprint = stores[1].credentials().unwrap().fingerprint();
+    let settings = |nth: usize, listen| Settings {
+        store: stores[nth].clone(),
+        listen,
+        carrier: TransportMode::Auto,
+        dscp: [34, 0],
+        limits: Limits::default(),
+    };
+    let (sender, incoming) = mpsc::channel(100);
+    let any = "127.0.0.1:0".parse().unwrap();
+    let far = Peers::start(settings(1, vec![any]), sender).unwrap();
+    let address = told(far.addresses()[0]).to_string();
+    let token = Token { address, fingerprint, secret, send: rate, receive: rate };
+    stores[0].add(token.peer("far".to_owned())).unwrap();
+    let (sender, _) = mpsc::channel(100);
+    let near = Peers::start(settings(0, vec![]), sender).unwrap();
+    Pair { _folder: folder, near, far, incoming, stores }
+}
+
+fn opening(port: u16) -> Opening {
+    Opening::named("example.org", port)
+}
+
+async fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
+    (one.unwrap(), other.unwrap().0)
+}
+
+const PATIENCE: Span = Span::from_secs(10);
+
+async fn flow(pair: &mut Pair) -> (TcpStream, TcpStream, JoinHandle<Ended>, JoinHandle<Ended>) {
+    let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
+    let incoming = pair.incoming.recv().await.unwrap();
+    assert_eq!((&incoming.opening, incoming.peer.as_str()), (&opening(80), "near"));
+    incoming.flow.accept();
+    flow.answered().await.unwrap();
+    let (client, near) = connection().await;
+    let (far, server) = connection().await;
+    (
+        client,
+        server,
+        tokio::spawn(flow.carry(near, |_, _, _| ())),
+        tokio::spawn(incoming.flow.carry(far, |_, _, _| ())),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_go_through_and_each_direction_ends_by_itself() {
+    let mut pair = pair(mbit(400));
+    let (mut client, mut server, near, far) = flow(&mut pair).await;
+    let upload: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 + n / 301) as u8).collect();
+    let (sent, length) = (Sha256::digest(&upload), upload.len());
+    let sender = tokio::spawn(async move {
+        client.write_all(&upload).await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        answer
+    });
+    let mut received = Vec::new();
+    server.read_to_end(&mut received).await.unwrap();
+    assert_eq!((received.len(), Sha256::digest(&received)), (length, sent));
+    // after the other direction has ended
+    server.write_all(&received[..1_000_000]).await.unwrap();
+    drop(server);
+    assert_eq!(sender.await.unwrap(), received[..1_000_000]);
+    assert_eq!(near.await.unwrap(), Ended::Closed);
+    assert_eq!(far.await.unwrap(), Ended::Closed);
+    let seen = pair.near.status();
+    let tunnel = seen[0].tunnel.as_ref().unwrap();
+    assert_eq!((tunnel.flows, tunnel.sent), (0, 3_000_000));
+    assert!(pair.far.status()[0].tunnel.is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reset_passes_after_earlier_bytes() {
+    let mut pair = pair(mbit(100));
+    let (mut client, mut server, near, far) = flow(&mut pair).await;
+    client.write_all(&[7; 200_000]).await.unwrap();
+    // all of it is taken before the reset, which would throw away what waits in the sender
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    ekiden_linux::sockets::socket::abort(std::os::fd::AsFd::as_fd(&client)).unwrap();
+    drop(client);
+    let mut received = Vec::new();
+    let error = server.read_to_end(&mut received).await.unwrap_err();
+    assert_eq!((received.len(), error.kind()), (200_000, io::ErrorKind::ConnectionReset));
+    assert!(matches!(near.await.unwrap(), Ended::Here(_)));
+    assert!(matches!(far.await.unwrap(), Ended::There(Reason::Closed, _)));
+}
+
+/// Who closes after writing leaves the rest to the relay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queued_bytes_arrive_after_a_close() {
+    let mut pair = pair(mbit(10));
+    let (mut client, mut server, _near, far) = flow(&mut pair).await;
+    client.shutdown().await.unwrap();
+    server.read_to_end(&mut Vec::new()).await.unwrap();
+    server.write_all(&[7; 200_000]).await.unwrap();
+    drop(server);
+    assert_eq!(far.await.unwrap(), Ended::Closed);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.len(), 200_000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_told() {
+    let mut pair = pair(mbit(100));
+    let flow = pair.near.open("far", opening(81), PATIENCE).await.unwrap();
+    let incoming = pair.incoming.recv().await.unwrap();
+    incoming.flow.refuse(Reason::NoName, "example.org has no address".to_owned());
+    let refused = flow.answered().await.unwrap_err();
+    assert_eq!(refused, (Reason::NoName, "example.org has no address".to_owned()));
+    let unknown = pair.near.open("moon", opening(1), PATIENCE).await.unwrap_err();
+    assert!(unknown.words.contains("`moon`"), "{unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
+    let mut pair = pair(mbit(100));
+    let (mut client, _server, near, _far) = flow(&mut pair).await;
+    assert!(matches!(pair.stores[1].peers().unwrap()[0].kind, PeerKind::Peer { .. }));
+    // the far relay is restarted
+    let listen = pair.far.addresses().to_vec();
+    let settings = Settings { listen, ..pair.far.inner.settings.clone() };
+    let (sender, incoming) = mpsc::channel(100);
+    drop(std::mem::replace(&mut pair.incoming, incoming));
+    let (old, _) = (pair.far, ());
+    drop(old);
+    let ended = tokio::time::timeout(Duration::from_secs(10), near).await.unwrap().unwrap();
+    assert!(matches!(ended, Ended::There(Reason::TunnelLost, _)), "{ended:?}");
+    assert!(client.read(&mut [0; 9]).await.is_err(), "the connection here was reset");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let far = Peers::start(settings, sender).unwrap();
+    let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
+    pair.incoming.recv().await.unwrap().flow.accept();
+    flow.answered().await.unwrap();
+    // and now it is revoked
+    pair.stores[1].remove("near").unwrap();
+    let gone = async {
+        while pair.near.status()[0].tunnel.is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), gone).await.unwrap();
+    let error = pair.near.open("far", opening(80), Span::from_secs(2)).await.unwrap_err();
+    assert!(
+        error.words.contains("revoked") || error.words.contains("does not know yours"),
+        "{error}"
+    );
+    drop(far);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unreadable_store_is_read_again() {
+    let mut pair = pair(mbit(100));
+    // it looks when it is told to, and not by itself
+    for task in pair.far.tasks.drain(..) {
+        task.abort();
+        let _ = task.await;
+    }
+    let (inner, store) = (&pair.far.inner, &pair.stores[1]);
+    let mut watch = Watch { seen: store.changed(), said: None };
+    store.remove("near").unwrap();
+    let path = store.directory().join("relays.json");
+    let revoked = std::fs::read(&path).unwrap();
+    let changed = SystemTime::now() + Duration::from_secs(10);
+    // as where there is no descriptor to read it with: its time is known, what is in it is not
+    std::fs::write(&path, "{").unwrap();
+    let file = std::fs::File::options().append(true).open(&path).unwrap();
+    file.set_modified(changed).unwrap();
+    watch.look(inner);
+    assert!(watch.said.is_some() && locked(&inner.known).contains_key("near"));
+    std::fs::write(&path, revoked).unwrap();
+    file.set_modified(changed).unwrap();
+    watch.look(inner);
+    assert!(watch.said.is_none() && locked(&inner.known).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_flow_ends_is_told_also_after_it_was_answered() {
+    let mut pair = pair(mbit(100));
+    for answered in [false, true] {
+        let opening = Opening { carries: Carries::Packets, ..opening(80) };
+        let flow = pair.near.open("far", opening, PATIENCE).await.unwrap();
+        let incoming = pair.incoming.recv().await.unwrap();
+        if answered {
+            incoming.flow.accept();
+            flow.answered().await.unwrap();
+        }
+        incoming.flow.abort(Reason::Denied, "not any more".to_owned());
+        drop(incoming);
+        let ended = flow.packet().await.unwrap_err();
+        assert_eq!(ended, Ended::There(Reason::Denied, "not any more".to_owned()), "{answered}");
+    }
+}
+
+/// A port at which TCP leads on to the relay, and UDP to nobody.
+fn tcp_alone(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let (cut, stops) = watch::channel(false);
+    tokio::spawn(async move {
+        let listener = TcpListener::from_std(listener).unwrap();
+        while let Ok((mut one, _)) = listener.accept().await {
+            let mut stops = stops.clone();
+            stops.mark_unchanged();
+            tokio::spawn(async move {
+                let mut other = TcpStream::connect(to).await.unwrap();
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut one, &mut other) => {}
+                    _ = stops.changed() => {}
+                }
+            });
+        }
+    });
+    (at, cut)
+}
+
+/// UDP goes nowhere; and the connection of TCP breaks in the middle, which flows outlive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn falls_back_to_tcp_when_udp_is_blocked() {
+    let mut cut = None;
+    let mut pair = pair_through(mbit(40), |far| {
+        let (at, stop) = tcp_alone(far);
+        cut = Some(stop);
+        at
+    });
+    let (mut client, mut server, near, _far) = flow(&mut pair).await;
+    let over = |relays: &Peers| relays.status()[0].over_tcp;
+    assert!(over(&pair.near).is_some() && over(&pair.far).is_some());
+    let end = pair.far.status()[0].tunnel.as_ref().and_then(|tunnel| tunnel.address).unwrap();
+    assert!(pair.far.inner.listening[0].with(|core| core.has_tunnel_at(end)));
+    let upload: Vec<u8> = (0..4_000_000_u32).map(|n| (n * 7 + n / 301) as u8).collect();
+    let (sent, length) = (Sha256::digest(&upload), upload.len());
+    tokio::spawn(async move {
+        client.write_all(&upload).await.unwrap();
+        client.shutdown().await.unwrap();
+        // its own direction stays open until the other end closes
+        let _ = client.read_to_end(&mut Vec::new()).await;
+    });
+    let mut received = vec![0; 1_000_000];
+    server.read_exact(&mut received).await.unwrap();
+    // dropped it would cut for ever
+    let cut = cut.unwrap();
+    cut.send_replace(true);
+    let read = server.read_to_end(&mut received).await;
+    assert!(read.is_ok(), "{read:?} {:?} {:?}", near.await, pair.near.status());
+    assert_eq!((received.len(), Sha256::digest(&received)), (length, sent));
+    drop(server);
+    assert_eq!(near.await.unwrap(), Ended::Closed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_carrier_is_for_the_relay_with_the_right_certificate() {
+    let pair = pair(mbit(40));
+    let to = pair.far.addresses()[0];
+    let stranger = pair.near.inner.credentials.fingerprint();
+    let inside = "127.0.0.1:9".parse().unwrap();
+    let credentials = &pair.near.inner.credentials;
+    let refused =
+        tcp_fallback::connect(credentials, stranger, to, inside, Carried::default()).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("another certificate"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_carrier_over_which_no_tunnel_goes_is_closed() {
+    let pair = pair(mbit(40));
+    let Peers { inner: far, .. } = &pair.far;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let (nobody, fingerprint) = ("127.0.0.1:9".parse().unwrap(), far.credentials.fingerprint());
+    let near = &pair.near.inner.credentials;
+    let connecting = tcp_fallback::connect(near, fingerprint, to, nobody, Carried::default());
+    let taking = async {
+        let (stream, from) = listener.accept().await.unwrap();
+        let acceptor = far.credentials.carrier_server().unwrap().into();
+        let driver = Arc::clone(&far.listening[0]);
+        let inside =
+            FallbackTarget { at: far.addresses[0], driver, carried: Arc::clone(&far.carried) };
+        tcp_fallback::incoming(&acceptor, stream, from, &inside, Duration::from_millis(50)).await
+    };
+    let (connected, ended) = tokio::join!(connecting, taking);
+    assert!(connected.is_ok());
+    assert_eq!(ended.unwrap().to_string(), "no tunnel goes over it");
+    assert!(locked(&far.carried).is_empty());
+}
