@@ -167,7 +167,8 @@ pub(crate) fn marks_instead_of_drops() {
     let topology = Topology::build(&plan).unwrap();
     let (a, b) = (topology.host("a").unwrap(), topology.host("b").unwrap());
     assert_eq!(transfer(a, b, b.address().into(), 3_000_000), 3_000_000);
-    let read = |host: &Host, path: &str| host.run(|| std::fs::read_to_string(path)).unwrap().unwrap();
+    let read =
+        |host: &Host, path: &str| host.run(|| std::fs::read_to_string(path)).unwrap().unwrap();
     let counters = read(b, "/proc/thread-self/net/netstat");
     let retransmitted = counter(&read(a, "/proc/thread-self/net/snmp"), "RetransSegs");
     let there = topology.finish().unwrap()[0].directions[0].packets;
