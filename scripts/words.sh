@@ -1,6 +1,7 @@
 #!/bin/sh
-# Spelling (typos, from PyPI) and sentence length (textlint, from npm) of the book, README and generated help. Installs
-# both below target/ at the versions pinned in scripts/words/, and says so. Needs python3 with venv, node and npm.
+# Spelling (typos, from PyPI) and sentence length (textlint, from npm) of the book, README, generated help, errors and
+# logs. Installs both below target/ at the versions pinned in scripts/words/, and says so. Needs python3 with venv, node
+# and npm.
 set -eu
 cd "$(dirname "$0")/.."
 tools=target/words
@@ -36,7 +37,10 @@ pages=$(git ls-files 'docs/*.md' README.md CONTRIBUTING.md ARCHITECTURE.md SECUR
 rm -rf $tools/pages
 # shellcheck disable=SC2086 # a list of files
 python3 scripts/words/unwrap.py $tools/pages $pages
+# errors, logs and help, from the code that prints them
+git ls-files 'crates/*/src/*.rs' | grep -v '/tests/\|/tests\.rs$\|/testing\.rs$\|/laws\.rs$' |
+    xargs python3 scripts/words/strings.py $tools/pages
 $tools/python/bin/typos --config scripts/words/typos.toml
 find $tools/pages -name '*.md' -print0 |
     xargs -0 $tools/node_modules/.bin/textlint --config scripts/words/textlint.json --format unix
-echo "words: $(echo "$pages" | wc -l) pages, no sentence above 30 words"
+echo "words: $(echo "$pages" | wc -l) pages and the texts of $(find $tools/pages/crates -name "*.rs.md" | wc -l) source files, no sentence above 30 words"

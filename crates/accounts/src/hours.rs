@@ -22,7 +22,7 @@ struct Window {
 /// Why hours were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "\"{text}\" is no hours of the week: {why}; write them like \"mon-fri 06:00-22:00; sat,sun 08:00-24:00\""
+    "\"{text}\" is not a list of weekly hours: {why}; write them like \"mon-fri 06:00-22:00; sat,sun 08:00-24:00\""
 )]
 pub struct BadHours {
     text: String,

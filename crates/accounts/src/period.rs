@@ -34,13 +34,13 @@ pub struct Quota {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum BadPeriod {
-    #[error("\"{0}\" is no period: day, week, month or never")]
+    #[error("\"{0}\" is not a period: use day, week, month or never")]
     Word(String),
     #[error("{0}")]
     Size(String),
-    #[error("\"{0}\" is no time zone that is known here; write it like Asia/Tokyo or UTC")]
+    #[error("\"{0}\" is not a known time zone; write it like Asia/Tokyo or UTC")]
     Zone(String),
-    #[error("day {0} is none: 1 (Monday) to 7 for a week, 1 to 31 for a month")]
+    #[error("day {0} is out of range: use 1 (Monday) to 7 for a week, 1 to 31 for a month")]
     Day(u8),
 }
 

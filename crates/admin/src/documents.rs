@@ -22,7 +22,7 @@ pub struct AccountDocument {
     pub id: i64,
     /// Its name.
     pub name: String,
-    /// By what it is known.
+    /// How the relay recognises its connections.
     pub devices: Vec<DeviceDocument>,
     /// The most towards it.
     pub down: Option<u64>,

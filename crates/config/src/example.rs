@@ -112,7 +112,7 @@ pub fn example() -> String {
     out.head("TLS", "With a certificate, clients may use TLS on the same port; browsers and curl call that an HTTPS proxy. Passwords are then encrypted.");
     out.line("#[tls]");
     out.keys(TLS, &draft.tls);
-    out.head("Tunnels", "Tunnels to another ekiden over UDP. They hold their rate despite loss, and send interactive data first. One relay invites (`ekiden peer invite`), the other joins (`ekiden peer join TOKEN`). An upstream with url = \"tunnel://NAME\" then uses the tunnel. Changes here need a restart; invitations do not.");
+    out.head("Tunnels", "Tunnels to another ekiden over UDP. They hold their rate despite loss, and send interactive data first. One relay invites (`ekiden peer invite`), the other joins (`ekiden peer join TOKEN`). An upstream with url = \"tunnel://NAME\" then uses the tunnel. Changes here need a restart, except for `answer` and invitations.");
     out.line("#[tunnel]");
     out.keys(TUNNEL, &draft.tunnel);
     out.head("Datagrams", "UDP ASSOCIATE of SOCKS5: datagrams of one client to destinations that its rules allow, directly or through tunnels. Upstream proxies do not carry them.");

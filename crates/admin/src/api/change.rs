@@ -202,11 +202,12 @@ impl RequestBody for NewAccount {
 
 pub(super) fn of_new(mut change: Value) -> Value {
     change["description"] = json!(
-        "A new account. What is absent or null has its default, which for a limit is none. Rates are in bits per second, sizes in bytes."
+        "A new account. An absent or null field has its default; for a limit that is none. Rates are in bits per second, sizes in bytes."
     );
     change["required"] = json!(["name", "devices"]);
     change["properties"]["devices"]["minItems"] = json!(1);
-    change["properties"]["devices"]["description"] = json!("By what it is known.");
+    change["properties"]["devices"]["description"] =
+        json!("How the relay recognises its connections.");
     if let Some(properties) = change["properties"].as_object_mut() {
         properties.remove("forget");
     }
@@ -378,7 +379,7 @@ mod tests {
     #[test]
     fn refuses_contradictions_as_the_command_does() {
         for (change, part) in [
-            (json!({ "zone": "Atlantis" }), "no time zone"),
+            (json!({ "zone": "Atlantis" }), "time zone"),
             (json!({ "period": "day" }), "needs a `quota`"),
             (json!({ "quota": 1, "period": "week", "reset_day": 8 }), "day 8 is none"),
             (json!({ "expires": "2026-02-30" }), "`expires`"),

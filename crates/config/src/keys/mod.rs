@@ -85,10 +85,10 @@ pub(super) static TOP: &[Key<Top>] = keys! { Top;
 /// `[upstream.NAME]`.
 pub(super) static UPSTREAM: &[Key<UpstreamDraft>] = keys! { UpstreamDraft;
     url = url: Kind::Text("a URL such as \"http://user@host:3128\", \"socks5://host:1080\" or \"tunnel://name\"", |_| Ok(())), Some(""),
-        "The upstream proxy: `http://` or `socks5://`, user and password if it asks, host, port; or `tunnel://` and the name of a relay of `ekiden peer list`, which can only be the first of a chain. Needed.",
-        "A password here is read by whoever reads the file; see password_file.", "-";
+        "The upstream proxy: `http://` or `socks5://`, user and password if it asks, host, port. Or `tunnel://` and the name of a peer of `ekiden peer list`, which can only be the first of a chain. Needed.",
+        "Anyone who can read the file can read a password here; see password_file.", "-";
     leg = leg: Kind::Text("the name of a leg", name), None,
-        "The leg profile of connections to it.", "None.", "Whoever tunes the way to it.";
+        "The leg profile of connections to it.", "None.", "Operators who tune the path to it.";
     password_file = password_file: Kind::Text("an absolute path", absolute_path), Some(""),
         "A file whose first line is the password, as an alternative to a password in `url`.",
         "None.", "To share the configuration, or keep it under version control.";

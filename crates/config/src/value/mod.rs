@@ -266,7 +266,7 @@ pub(super) fn movement(text: &str) -> Result<CopyMode, String> {
             .map(CopyMode::Random)
             .ok_or_else(|| {
                 let text = pattern::shorten(text);
-                format!("\"{text}\" is none of `auto`, `splice`, `copy` (or `random:7`, for tests)")
+                format!("\"{text}\" must be `auto`, `splice` or `copy` (or `random:7`, for tests)")
             }),
     }
 }
@@ -289,7 +289,7 @@ pub(super) fn access_log(text: &str) -> Result<AccessLog, String> {
         path => {
             kind::absolute_path(path).map(|()| AccessLog::File(PathBuf::from(path))).map_err(|_| {
                 let path = pattern::shorten(path);
-                format!("\"{path}\" is none of `off`, `stderr` and an absolute path")
+                format!("\"{path}\" must be `off`, `stderr` or an absolute path")
             })
         }
     }

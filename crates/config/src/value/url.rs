@@ -30,7 +30,7 @@ pub(crate) fn read(text: &str) -> Result<UpstreamUrl, String> {
             return Err("TLS to an upstream proxy is not there yet; use `http://`".to_owned());
         }
         "socks4" | "socks4a" | "socks" => {
-            return Err("of SOCKS, upstreams speak version 5: `socks5://`".to_owned());
+            return Err("upstreams speak SOCKS version 5 only: `socks5://`".to_owned());
         }
         "tunnel" => {
             let host = rest.strip_suffix('/').unwrap_or(rest);

@@ -21,8 +21,8 @@ pub const HELP: &str = "Examples:\n  \
     \"down\" towards it. By default the queue holds what the rate sends in 100 ms.\n\n\
     As root, the far end is this machine (named \"far\", $EKIDEN_FAR) and what it reaches.\n\
     An ordinary user gets an empty machine there: --far COMMAND runs something on it.\n\n\
-    Exit code: the command's (127 and 126 when it could not be run, 128 + n when signal n ended it);\n\
-    1 when the link could not be made, or with --strict was not clean; 2 for invalid arguments.";
+    Exit code: the command's (127 and 126 when it could not be run, 128 + n when signal n ended it).\n\
+    1 when the link could not be made, or with --strict was not clean. 2 for invalid arguments.";
 
 /// `ekiden link`.
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub enum PeerCommand {
     /// Create an invitation for a peer and write it to standard output
     #[command(
-        after_help = "Example:\n  ekiden peer invite --name ship --address relay.example:4433 --send '4 Mbit/s' --receive '800 kbit/s'\n\nAn invitation works once, for whoever has it. A running daemon accepts it within a second. The daemon must\nlisten for tunnels: [tunnel] listen = [\"0.0.0.0:4433\"]."
+        after_help = "Example:\n  ekiden peer invite --name ship --address relay.example:4433 --send '4 Mbit/s' --receive '800 kbit/s'\n\nAn invitation works once, for anyone who has it. A running daemon accepts it within a second. The daemon must\nlisten for tunnels: [tunnel] listen = [\"0.0.0.0:4433\"]."
     )]
     Invite {
         /// The peer's name on this relay

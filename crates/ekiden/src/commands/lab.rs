@@ -119,7 +119,7 @@ fn alone() -> Result<(), String> {
                  other; wait until it has ended"
                 .to_owned())
         }
-        Err(error) => Err(format!("whether another one measures cannot be found out: {error}")),
+        Err(error) => Err(format!("cannot find out whether another run is measuring: {error}")),
     }
 }
 

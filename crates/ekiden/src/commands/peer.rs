@@ -65,7 +65,7 @@ fn invite(name: String, address: String, terms: Terms, args: &PeerConfig) -> Don
         );
     }
     warn(&format!(
-        "peer \"{name}\" is invited; the next line works once, for whoever has it:  ekiden peer join …\n"
+        "peer \"{name}\" is invited; the next line works once, for anyone who has it:  ekiden peer join …\n"
     ));
     Ok(out(&format!("{token}\n")))
 }

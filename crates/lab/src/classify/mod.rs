@@ -107,7 +107,7 @@ pub enum ClassifyError {
 fn nothing(found: &Found) -> String {
     let Found { packets, tcp, undecided, others, not_counted, .. } = found;
     let hint = if *undecided > 0 {
-        "which side is the server cannot be told"
+        "cannot tell which side is the server"
     } else if *others > 0 {
         "no connection has the address of --server"
     } else if *tcp > 0 {

@@ -148,8 +148,8 @@ impl Document {
         }
         let internet = ThinClient::internet();
         text += &format!(
-            "\npublished: means of {seconds} s of an intranet connection (Ogawa, Hasegawa, Murata, Table 1);\n\
-             of Internet connections only how often the next flow is of the same kind: {:.2} and {:.2}\n",
+            "\npublished: means of {seconds} s of an intranet connection (Ogawa, Hasegawa, Murata, Table 1).\n\
+             Of Internet connections, only how often the next flow is of the same kind: {:.2} and {:.2}\n",
             internet.alpha, internet.beta
         );
         for note in self.notes() {

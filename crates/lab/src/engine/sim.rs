@@ -46,8 +46,8 @@ impl Engine for Simulated {
             (
                 "super-packets",
                 "where super-packets are lost, senders hand over at most 44 segments or a third of the \
-                 window at once, and a link drops or delivers them together; where nothing is lost, at \
-                 most the data of one millisecond",
+                 window at once, and a link drops or delivers them together. Without loss, they hand over \
+                 at most the data of one millisecond",
             ),
         ];
         let all = common.into_iter().chain(self.0.facts(NAME));

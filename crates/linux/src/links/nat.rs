@@ -24,10 +24,10 @@ pub struct Nat {
 #[allow(missing_docs)] // the messages say it
 pub enum NatError {
     #[error(
-        "the far end is this machine alone, and not what it reaches: that takes nft (apt-get install nftables)"
+        "the far end reaches this machine only; to reach further it needs nft (apt-get install nftables)"
     )]
     Missing,
-    #[error("the far end is this machine alone, and not what it reaches: {}", .0.trim())]
+    #[error("the far end reaches this machine only: {}", .0.trim())]
     Refused(String),
 }
 

@@ -141,7 +141,7 @@ fn error(errno: Errno, key: Key, asked: &str) -> String {
             if Control::named(asked).is_some() || Control::is_ours(asked) =>
         {
             format!(
-                "`{asked}` is a program of Ekiden's, and not loaded; `ekiden doctor` says what is missing"
+                "`{asked}` is one of Ekiden's BPF programs and is not loaded; `ekiden doctor` names the reason"
             )
         }
         (Key::Congestion, libc::ENOENT) => {

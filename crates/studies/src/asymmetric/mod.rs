@@ -65,8 +65,8 @@ impl Study for Asymmetric {
         if engine != crate::kernel::NAME {
             return Vec::new();
         }
-        let thin = "single packets: sent, carried and received one by one where offload is off; cut and joined \
-                    in batches by the kernel where it is on; the links beside a relay carry super-packets";
+        let thin = "single packets: sent, carried and received one by one where offload is off. Where it is on, \
+                    the kernel cuts and joins them in batches. The links beside a relay carry super-packets";
         vec![("thin links", thin), crate::download::METHOD]
     }
 

@@ -13,8 +13,8 @@ pub(crate) mod transfer;
 /// How the kernel's downloads are made, for the report.
 pub(crate) const METHOD: (&str, &str) = (
     "method",
-    "curl uses squid and ekiden by GET with the whole URL, dante by SOCKS5 CONNECT; goodput is the file's bytes \
-     over the time from before connecting to the last byte; every run starts cold: its relays have no connection \
+    "curl uses squid and ekiden by GET with the whole URL, dante by SOCKS5 CONNECT. Goodput is the file's bytes \
+     over the time from before connecting to the last byte. Every run starts cold: its relays have no connection \
      to each other",
 );
 
@@ -22,8 +22,8 @@ pub(crate) fn facts(engine: &str) -> Vec<(&'static str, &'static str)> {
     if engine != crate::kernel::NAME {
         return Vec::new();
     }
-    let links = "super-packets of the kernel's own choice where nothing is lost; super-packets of at least 44 \
-                 segments or a third of the window where super-packets are lost; single packets where single \
+    let links = "super-packets of the kernel's own choice where nothing is lost. Super-packets of at least 44 \
+                 segments or a third of the window where super-packets are lost. Single packets where single \
                  packets are lost";
     vec![("links", links), METHOD]
 }

@@ -60,9 +60,9 @@ pub(crate) use over_long_link;
 
 pub(crate) fn facts(engine: &str) -> Vec<(&'static str, &'static str)> {
     if engine == crate::kernel::NAME {
-        let text = "clients and one relay on the near machine, servers and the other relay on the far one; relays \
-                    are used by SOCKS5, for documents by HTTP; hysteria2 is sing-box's and takes rates in whole \
-                    Mbit/s; several runs at once where links are slow, each with machines of its own";
+        let text = "clients and one relay on the near machine, servers and the other relay on the far one. Relays \
+                    are used by SOCKS5, for documents by HTTP. hysteria2 is sing-box's and takes rates in whole \
+                    Mbit/s. Several runs at once where links are slow, each with machines of its own";
         return vec![("long links with loss", text)];
     }
     let text = "the tunnel's own core at both ends, whose work takes no time; keys are drawn anew, and no \

@@ -47,12 +47,12 @@ impl Study for ProxyPressure {
 
     fn facts(&self, engine: &str) -> Vec<(&'static str, &'static str)> {
         let text = if engine == crate::kernel::NAME {
-            "hosts have Linux's own tcp_rmem and tcp_wmem, whatever this machine's are; 200 slots are 200 \
-             clients with the connections that their requests open, for squid 400 descriptors and those it \
-             has at rest; nothing is cached"
+            "hosts have Linux's own tcp_rmem and tcp_wmem, not this machine's values. 200 slots are 200 \
+             clients with the connections that their requests open. For squid they are 400 descriptors and \
+             those it has at rest. Nothing is cached"
         } else {
-            "TCP as in ns-2.1b9 (NewReno, minimum RTO 1 s), a persistent connection keeps its window; ends \
-             other than the proxy's have 4 MiB; links hold 1,000 packets and lose by chance alone; FINs are \
+            "TCP as in ns-2.1b9 (NewReno, minimum RTO 1 s), a persistent connection keeps its window. Ends \
+             other than the proxy's have 4 MiB. Links hold 1,000 packets and lose by chance alone. FINs are \
              not sent: the other end learns of a close half a round trip later"
         };
         vec![("the proxy under pressure", text)]

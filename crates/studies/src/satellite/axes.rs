@@ -7,7 +7,7 @@ pub(crate) static AXES: &[Axis] = &[
         "way",
         "way",
         ValueKind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "hold", "dedicated", "simulated-held"]),
-        "path over the long link: plain TCP with this congestion control; `ekiden`: a pair of relays with a tunnel; `hysteria2`: sing-box's; `simulated`: today's TCP in the simulator; `hold`: one far relay whose kernel holds the rate; `dedicated`: a tunnel on a link of its own; `simulated-held`: a simulated relay that holds the rate",
+        "path over the long link: plain TCP with this congestion control. `ekiden`: a pair of relays with a tunnel. `hysteria2`: sing-box's. `simulated`: today's TCP in the simulator. `hold`: one far relay whose kernel holds the rate. `dedicated`: a tunnel on a link of its own. `simulated-held`: a simulated relay that holds the rate",
     ).shown(way),
     axis(
         "load",

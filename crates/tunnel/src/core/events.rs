@@ -29,7 +29,7 @@ pub enum Event {
     Breaker {
         tunnel: TunnelId,
         peer: Fingerprint,
-        /// `None`: all of the rate may be sent again.
+        /// `None`: circuit breaker closed: sending at the full rate.
         open: Option<(Trip, Time)>,
     },
     /// Something about a flow changed: its answer, bytes to take, room to write, its end.

@@ -374,7 +374,7 @@ impl Endpoint {
 fn words(error: &ConnectionError) -> String {
     match error {
         ConnectionError::TimedOut => {
-            "nothing was heard for 7 s: the peer is not there, or UDP does not pass".to_owned()
+            "no packet arrived for 7 s: the peer is unreachable, or UDP is blocked".to_owned()
         }
         ConnectionError::Reset => "the peer was restarted".to_owned(),
         ConnectionError::ApplicationClosed(close) => {

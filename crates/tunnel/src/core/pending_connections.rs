@@ -110,7 +110,7 @@ impl Endpoint {
         if !self.peers.contains_key(&peer) {
             let invitation: [u8; 32] = Sha256::digest(&hello.secret).into();
             let Some(terms) = self.invited.remove(&invitation) else {
-                let words = "this relay does not know yours; its operator can invite it";
+                let words = "your relay is not a peer of this one; its operator can invite it";
                 return self.reject(now, handle, code::NOT_KNOWN, words);
             };
             self.peers.insert(peer, terms);

@@ -32,7 +32,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     clock::finest_timers();
     // a slot is short and work between two slots little; where nothing is to be sent it sleeps
     let urgency = clock::urgent();
-    tracing::debug!(?urgency, "the thread that keeps the schedule begins");
+    tracing::debug!(?urgency, "pacing thread started");
     let mut outbox = SendBatch::new(dscp);
     let mut received = vec![0; LARGEST];
     let (mut saved, mut looked) = (SAVED.as_nanos(), clock::now());

@@ -65,7 +65,7 @@ pub enum StoreError {
     Content { path: PathBuf, why: String },
     #[error("a relay `{0}` is known already; choose another with --name, or revoke that one")]
     Taken(String),
-    #[error("no relay `{0}` is known; see `ekiden peer list`")]
+    #[error("unknown peer `{0}`; see `ekiden peer list`")]
     NotKnown(String),
     /// No certificate could be made or used.
     #[error(transparent)]

@@ -96,8 +96,8 @@ fn changes(report: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {
     if changed.iter().any(|change| !apply::is_setting(change) && change.refused.is_none()) {
         writeln!(
             out,
-            "\nA route is as it was after the next start, or when its network is set up anew; whoever sets it up \
-             can say rto_min, too."
+            "\nA route returns to its old setting at the next start, or when its network is set up again. The \
+             program that sets it up can set rto_min, too."
         )?;
     }
     if let Some(file) = kept.first() {

@@ -135,7 +135,7 @@ fn reach_beyond(
     notes: &mut Vec<String>,
 ) -> Option<Nat> {
     if let Some(Err(error)) = forwarding {
-        notes.push(format!("the far end is this machine alone, and not what it reaches: {error}"));
+        notes.push(format!("the far end reaches this machine only: {error}"));
         return None;
     }
     match Nat::start(&sandbox.outer, pair.near().address(), pair.near().address_v6()) {

@@ -62,7 +62,7 @@ impl Source<'_> {
                 None => Ok(Asserted::On(engines)),
                 Some(wrong) => {
                     let what = format!(
-                        "asserted on `{wrong}`, which is none of this plan's engines: {}",
+                        "asserted on `{wrong}`, which is not one of this plan's engines: {}",
                         known.join(", ")
                     );
                     Err(self.error(place, what))

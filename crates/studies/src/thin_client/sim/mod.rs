@@ -185,7 +185,8 @@ fn workload(cell: &Cell) -> Result<ThinClient, EngineError> {
         "2" => (2.0, -3.2837),
         "2.4" => (2.4, -4.0186),
         other => {
-            let what = format!("`{other}` is none of 1.5, 2 and 2.4, whose means are known");
+            let what =
+                format!("`{other}` is not supported: use 1.5, 2 or 2.4, whose means are published");
             return Err(cell.error("burstiness", &what).into());
         }
     };

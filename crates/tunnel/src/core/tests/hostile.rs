@@ -79,7 +79,7 @@ fn flows_that_were_given_up_are_not_kept_for_ever() {
         network.ends[FAR].abort(network.now, flow, Reason::Closed, String::new());
     }
     let why = network.tunnel(FAR).broken.clone().unwrap();
-    assert_eq!(why, "the peer does not say how much it sent of flows that were ended");
+    assert_eq!(why, "the peer did not report the bytes sent on reset flows");
 }
 
 /// Each flow within its window, all of them beyond the memory.
@@ -100,7 +100,7 @@ fn all_flows_together_keep_to_the_total() {
         }
         network.run_for(Span::from_millis(20));
     }
-    assert_eq!(network.down(FAR), Some("the peer sent more bytes than all flows together may"));
+    assert_eq!(network.down(FAR), Some("the peer exceeded the credit of all flows together"));
 }
 
 /// What fills the memory is given up where nothing comes any more that would ask for it; what only waits is not.
@@ -172,7 +172,7 @@ fn bounds_data_waiting_for_quic() {
         (0..200_000).for_each(|_| lane.write(control, Frame::Total(1).to_bytes()));
     }
     network.run_for(Span::from_millis(10));
-    assert_eq!(network.down(FAR), Some("the peer's QUIC takes nothing of what is said to it"));
+    assert_eq!(network.down(FAR), Some("the peer's QUIC accepts no data on the control stream"));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn unsendable_frames_end_the_tunnel() {
     }
     network.settle(300);
     network.run_for(Span::from_millis(300));
-    assert_eq!(network.down(FAR), Some("the peer permits no stream for what is to be said"));
+    assert_eq!(network.down(FAR), Some("the peer permits no control stream"));
 }
 
 #[test]

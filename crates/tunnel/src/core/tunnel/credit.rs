@@ -56,7 +56,7 @@ impl Tunnel {
     pub(super) fn on_came(&mut self, bytes: u64) {
         self.came += bytes;
         if self.came > self.total_granted.max(8 * EARLY) {
-            self.fail("the peer sent more bytes than all flows together may".to_owned());
+            self.fail("the peer exceeded the credit of all flows together".to_owned());
         }
     }
 
@@ -90,7 +90,7 @@ impl Tunnel {
         while !self.has_memory()
             && let Some((_, id)) = stalled.pop()
         {
-            let words = "its bytes were not taken and others wait".to_owned();
+            let words = "the flow was not read, and other flows need its buffer".to_owned();
             self.abort(now, id, Reason::Stalled, words);
             self.changed(id);
         }

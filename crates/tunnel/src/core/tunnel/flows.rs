@@ -148,7 +148,7 @@ impl Tunnel {
             }
         }
         if self.given_up.len() > MOST_GIVEN_UP {
-            self.fail("the peer does not say how much it sent of flows that were ended".to_owned());
+            self.fail("the peer did not report the bytes sent on reset flows".to_owned());
         }
         self.remove(id);
     }

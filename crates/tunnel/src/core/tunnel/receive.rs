@@ -152,16 +152,15 @@ impl Tunnel {
             (StreamOwner::Flow(flow), Frame::Refused { reason, words }) => {
                 self.on_answer(now, flow, Err((reason, words)));
             }
-            (_, frame) => {
-                self.fail(format!("the peer said {} where it has no meaning", name(&frame)))
-            }
+            (_, frame) => self
+                .fail(format!("the peer sent {} on a stream that does not carry it", name(&frame))),
         }
         about
     }
 
     fn on_hello(&mut self, now: Time, nth: usize, hello: Hello) {
         if hello.session != self.session || usize::from(hello.lane) != nth {
-            return self.fail("the peer takes this lane for another".to_owned());
+            return self.fail("the peer opened this stream for a different lane".to_owned());
         }
         self.total_limit = self.total_limit.max(hello.total);
         for flow in self.flows.values_mut() {
@@ -181,12 +180,12 @@ impl Tunnel {
     fn on_open(&mut self, now: Time, open: Open) {
         let Open { flow: id, opening } = open;
         if (id % 2 == 0) == self.opener {
-            return self.fail("the peer opened a flow with one of our numbers".to_owned());
+            return self.fail("the peer opened a flow with a flow number of this end".to_owned());
         }
         if id >= self.peer_next {
             let between = (id - self.peer_next) / 2;
             if between as usize + self.missing.len() > MISSING {
-                return self.fail("the peer left out too many flows".to_owned());
+                return self.fail("the peer skipped too many flow numbers".to_owned());
             }
             self.missing.extend((self.peer_next..id).step_by(2));
             self.peer_next = id + 2;
@@ -196,7 +195,7 @@ impl Tunnel {
         }
         if self.flows.len() >= self.limits.flows {
             let reason = Reason::Exhausted;
-            let words = format!("the relay has {} flows of this tunnel already", self.flows.len());
+            let words = format!("the relay already has {} flows of this tunnel", self.flows.len());
             self.enter(now, id, false, opening);
             return self.refuse(now, id, reason, words);
         }
@@ -211,7 +210,7 @@ impl Tunnel {
         let account =
             *self.accounts.entry(opening.account.clone()).or_insert_with(|| self.scheduler.join(1));
         let Some(turns) = self.scheduler.open(account, scheduler::Lane::Interactive) else {
-            return self.fail("an account is gone whose flow begins".to_owned());
+            return self.fail("internal error: a new flow has no account".to_owned());
         };
         let limit = self.greeting.as_ref().map_or(EARLY, |hello| hello.window);
         let window = self.window();

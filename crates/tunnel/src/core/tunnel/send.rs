@@ -18,7 +18,7 @@ const OF_THEIR_OWN: usize = STREAMS as usize / 2;
 impl Tunnel {
     pub(super) fn tell(&mut self, now: Time, id: u64, nth: usize, frames: &[Frame], copy: bool) {
         if self.flows.contains_key(&id) && !self.say(now, id, nth, frames, copy) {
-            self.fail("the peer permits no stream for what is to be said".to_owned());
+            self.fail("the peer permits no control stream".to_owned());
         }
     }
 

@@ -49,7 +49,7 @@ impl Tunnel {
     fn inspect_queues(&mut self) {
         let waiting: usize = self.lanes.iter().flatten().map(|lane| lane.waiting).sum();
         if waiting > MOST_WAITING {
-            self.fail("the peer's QUIC takes nothing of what is said to it".to_owned());
+            self.fail("the peer's QUIC accepts no data on the control stream".to_owned());
         }
     }
 

@@ -97,16 +97,16 @@ impl Inner {
             match open {
                 Some((why, until)) => {
                     let seconds = until.since(clock::now()).as_millis() / 1_000;
-                    tracing::warn!(%peer, %why, seconds, "no more than a tenth of the rate is sent for so long");
+                    tracing::warn!(%peer, %why, seconds, "circuit breaker opened: sending at most a tenth of the rate");
                 }
-                None => tracing::info!(%peer, "all of the rate may be sent again"),
+                None => tracing::info!(%peer, "circuit breaker closed: sending at the full rate"),
             }
         });
     }
 
     fn on_joined(&self, peer: Fingerprint, invitation: [u8; 32]) {
         if let Err(error) = self.settings.store.joined(invitation, peer) {
-            tracing::error!(%error, "a relay that was invited has come, and that could not be written down: it will not be known after a restart");
+            tracing::error!(%error, "cannot save the peer that joined; it will be unknown after a restart");
         }
         // the other sockets and the names, before its tunnel is up
         let mut known = locked(&self.known);
@@ -136,7 +136,10 @@ impl Inner {
         let flow = driver.flow(id);
         // by its certificate: a relay may have several tunnels
         let Some(peer) = self.find(peer, own, |known| known.peer.name.clone()) else {
-            return flow.refuse(Reason::Denied, "your relay is not known here any more".to_owned());
+            return flow.refuse(
+                Reason::Denied,
+                "your relay was removed from the peers of this one".to_owned(),
+            );
         };
         if let Err(error) = self.incoming.try_send(Incoming { flow, opening, peer }) {
             let incoming = match error {

@@ -166,7 +166,7 @@ impl Inner {
         let reason = if second_best {
             tracing::warn!(
                 peer = %joined.name,
-                "nothing comes back over UDP: the tunnel goes over TLS on TCP, which cannot hold its rate across losses; UDP is tried again when nobody uses it"
+                "no answer over UDP: using TLS on TCP, which cannot hold the rate across losses; retrying UDP when the tunnel is unused"
             );
             let pause = *locked(&joined.on_tcp);
             tokio::select! {

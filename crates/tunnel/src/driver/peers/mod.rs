@@ -191,7 +191,7 @@ impl Peers {
         let mut ready = match locked(&self.inner.known).get(name) {
             Some(known) => known.ready.subscribe(),
             None => {
-                let words = format!("no relay `{name}` is known; see `ekiden peer list`");
+                let words = format!("unknown peer `{name}`; see `ekiden peer list`");
                 return Err(error(Reason::TunnelLost, words));
             }
         };
@@ -200,7 +200,7 @@ impl Peers {
         let Some(Ready { driver, tunnel }) = up else {
             let why = locked(&self.inner.known).get(name).and_then(PeerState::last_error);
             let why = why.map_or_else(|| "it has not come yet".to_owned(), |why| why.clone());
-            let words = format!("there is no tunnel to relay `{name}`: {why}");
+            let words = format!("no tunnel to peer `{name}`: {why}");
             return Err(error(Reason::TunnelLost, words));
         };
         let now = clock::now();
@@ -253,10 +253,10 @@ fn both(
         match tcp_fallback::listener(at) {
             Ok(listener) => return Ok((socket, Some(listener))),
             Err(error) if address.port() == 0 && tries > 0 => {
-                tracing::debug!(%at, %error, "free for UDP and not for TCP: another port");
+                tracing::debug!(%at, %error, "the port is free for UDP but not for TCP; trying another");
             }
             Err(error) => {
-                tracing::warn!(%at, %error, "tunnels can come over UDP alone: cannot listen on the same port of TCP");
+                tracing::warn!(%at, %error, "cannot listen on the same TCP port; accepting tunnels over UDP only");
                 return Ok((socket, None));
             }
         }
@@ -288,7 +288,7 @@ impl Watch {
             Err(error) => {
                 let text = Some(error.to_string());
                 if self.said != text {
-                    tracing::error!(%error, "the relays that are known stay as they were");
+                    tracing::error!(%error, "cannot read the peers; keeping those already known");
                     self.said = text;
                 }
             }

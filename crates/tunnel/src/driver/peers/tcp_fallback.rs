@@ -163,7 +163,7 @@ pub(crate) async fn listen(
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::debug!(%error, "a carrier was not taken in");
+                tracing::debug!(%error, "rejected a TCP fallback connection");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -171,7 +171,7 @@ pub(crate) async fn listen(
         let (acceptor, inside) = (acceptor.clone(), inside.clone());
         tokio::spawn(async move {
             let ended = incoming(&acceptor, stream, from, &inside, CLAIM).await;
-            tracing::debug!(%from, ended = %ended.unwrap_or_else(|error| error), "a carrier is over");
+            tracing::debug!(%from, ended = %ended.unwrap_or_else(|error| error), "TCP fallback connection ended");
             drop(permit);
         });
     }
