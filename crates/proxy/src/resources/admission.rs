@@ -32,7 +32,7 @@ pub(crate) struct AdmissionPermit {
 
 impl AdmissionPermit {
     /// A permit that was counted before.
-    pub(super) fn always_reserve(resources: &Arc<Resources>) -> Self {
+    pub(super) fn counted(resources: &Arc<Resources>) -> Self {
         Self { resources: Arc::clone(resources), entry: OnceLock::new() }
     }
 
@@ -73,7 +73,7 @@ impl Resources {
         let room = self.make_room()?;
         locked(&self.state).clients += 1;
         drop(room);
-        Some(AdmissionPermit::always_reserve(self))
+        Some(AdmissionPermit::counted(self))
     }
 
     /// Admits a client at once and returns its permit; otherwise the client waits or is rejected.
@@ -96,7 +96,7 @@ impl Resources {
         });
         match verdict {
             AdmissionVerdict::Proceed | AdmissionVerdict::Evict(_) => {
-                Some(AdmissionPermit::always_reserve(self))
+                Some(AdmissionPermit::counted(self))
             }
             AdmissionVerdict::Wait(_) => None,
             AdmissionVerdict::Refuse { retry_after } => {

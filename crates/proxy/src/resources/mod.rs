@@ -305,7 +305,7 @@ impl Deferred {
         self.watchers.iter().for_each(AbortHandle::abort);
         drop(self.dropped);
         for client in self.admitted {
-            let place = AdmissionPermit::always_reserve(resources);
+            let place = AdmissionPermit::counted(resources);
             // fails when the server is gone; the client is closed then
             let _ = resources.admitted.send((client, place));
         }

@@ -155,7 +155,6 @@ impl Inner {
         permit.assign_to(&entry);
         let session = Session {
             config,
-            registration,
             client: stream,
             managed,
             address,
@@ -165,11 +164,10 @@ impl Inner {
             over_tls: false,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
+            _permit: permit,
+            registration,
         };
-        let task = tokio::spawn(async move {
-            serve(session).await;
-            drop(permit);
-        });
+        let task = tokio::spawn(serve(session));
         entry.set_task(task.abort_handle());
     }
 

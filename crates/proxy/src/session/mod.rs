@@ -15,8 +15,8 @@ use crate::observe::access_log::AccessLog;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionEntry, Registration};
 use crate::policy::quota::{AccountConnection, NotAdmitted};
-use crate::resources::ManagedLeg;
 use crate::resources::arrival::TunnelArrival;
+use crate::resources::{AdmissionPermit, ManagedLeg};
 use crate::runtime::RuntimeConfig;
 use crate::transfer::rejection::{Rejection, reject};
 use crate::transfer::relay::{RelayEnd, Side, relay};
@@ -35,7 +35,6 @@ use tokio::sync::watch;
 /// A client's connection and all it needs.
 pub(crate) struct Session {
     pub(crate) config: Arc<RuntimeConfig>,
-    pub(crate) registration: Registration,
     pub(crate) client: Arc<TcpStream>,
     pub(crate) managed: ManagedLeg,
     pub(crate) address: SocketAddr,
@@ -46,6 +45,10 @@ pub(crate) struct Session {
     pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
     pub(crate) stopping: watch::Receiver<bool>,
+    /// Dropped after all that the connection holds, so that the next one finds it free.
+    pub(crate) _permit: AdmissionPermit,
+    /// Dropped last: a connection that holds something is in the status.
+    pub(crate) registration: Registration,
 }
 
 #[derive(Debug, Default)]
@@ -127,15 +130,15 @@ impl Session {
 
     /// The session for the same client's bytes within TLS, out of `stream`. The first inner session
     /// takes over the account slot; later ones take their own.
-    pub(crate) fn inner(&self, stream: TcpStream) -> Self {
+    pub(crate) fn inner(&self, stream: TcpStream, permit: AdmissionPermit) -> Self {
         let client = Arc::new(stream);
         let managed = self.resources().manage(&client, &self.config.client_leg.leg, None);
         let registration = self.registration.inner();
         registration.entry.legs[0].store(managed.id, Relaxed);
+        permit.assign_to(&registration.entry);
         let slot = Mutex::new(self.hand_over_slot(&registration.entry));
         Self {
             config: Arc::clone(&self.config),
-            registration,
             client,
             managed,
             address: self.address,
@@ -145,6 +148,8 @@ impl Session {
             hops: 0,
             log: Arc::clone(&self.log),
             stopping: self.stopping.clone(),
+            _permit: permit,
+            registration,
         }
     }
 

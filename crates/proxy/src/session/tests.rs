@@ -76,7 +76,6 @@ async fn fixture(
     let (stop, stopping) = watch::channel(false);
     let session = Session {
         config,
-        registration: registry.enter(address),
         client: accepted,
         managed,
         address,
@@ -86,6 +85,8 @@ async fn fixture(
         hops: 0,
         log: Arc::new(AccessLog::open(&AccessLogSetting::Off).unwrap()),
         stopping,
+        _permit: shared.resources.inner_permit().unwrap(),
+        registration: registry.enter(address),
     };
     Fixture { session, client, stop, registry }
 }
@@ -139,9 +140,10 @@ async fn an_account_slot_stays_until_the_account_changes() {
 async fn the_first_inner_session_takes_over_the_slot() {
     let Fixture { session, .. } = fixture("192.0.2.1", None, one_connection()).await;
     session.join_account().unwrap();
-    let first = session.inner(pair().await.0);
+    let permit = || session.resources().inner_permit().unwrap();
+    let first = session.inner(pair().await.0, permit());
     assert!(first.over_tls && first.share().is_some() && session.share().is_none());
-    let second = session.inner(pair().await.0);
+    let second = session.inner(pair().await.0, permit());
     assert!(second.join_account().is_err());
     drop(first);
     second.join_account().unwrap();

@@ -119,17 +119,13 @@ fn serve_boxed(session: Session) -> Pin<Box<dyn Future<Output = ()> + Send>> {
 
 /// Begins a session within this one; returns the connection to it, or in words why there is none.
 async fn begin(session: &Session) -> Result<(TcpStream, JoinHandle<()>), String> {
-    let place = session.resources().inner_permit().ok_or("all connections are in use")?;
+    let permit = session.resources().inner_permit().ok_or("all connections are in use")?;
     let failed = |error: io::Error| format!("cannot make a loopback connection: {error}");
     // each with its own listener, so that simultaneous clients do not wait for each other
     let (outside, inside) = LoopbackPairs::new().map_err(failed)?.pair().await.map_err(failed)?;
-    let inner = session.inner(outside);
+    let inner = session.inner(outside, permit);
     let entry = Arc::clone(&inner.registration.entry);
-    place.assign_to(&entry);
-    let task = tokio::spawn(async move {
-        serve_boxed(inner).await;
-        drop(place);
-    });
+    let task = tokio::spawn(serve_boxed(inner));
     // set once, here
     let _ = entry.task.set(task.abort_handle());
     Ok((inside, task))

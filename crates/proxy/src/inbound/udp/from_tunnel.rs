@@ -29,7 +29,6 @@ pub(crate) struct PacketFlow {
     flow: Flow,
     opening: Opening,
     peer: String,
-    registration: Registration,
     log: Arc<AccessLog>,
     entry: LogEntry,
     share: Option<Arc<AccountConnection>>,
@@ -37,6 +36,8 @@ pub(crate) struct PacketFlow {
     tally: UdpTally,
     /// Why it ended; `None` when it was cut.
     end: Option<FlowEnd>,
+    /// Dropped last: a flow that holds something is in the status.
+    registration: Registration,
 }
 
 enum FlowEnd {

@@ -156,11 +156,11 @@ impl<'a> Association<'a> {
     fn receive_from_client(&mut self) -> bool {
         let mut moved = false;
         for _ in 0..IN_A_ROW {
-            let always_reserve = with_scratch(|scratch| {
+            let received = with_scratch(|scratch| {
                 let (n, from) = self.port.try_recv_from(scratch)?;
                 Ok::<_, io::Error>(self.one_from_client(from, scratch.get(..n).unwrap_or_default()))
             });
-            match always_reserve {
+            match received {
                 Ok(ours) => moved |= ours,
                 // an ICMP error about an earlier datagram to the client
                 Err(error) if !is_transient(&error) => {}
