@@ -121,7 +121,7 @@ pub fn example() -> String {
     out.head("Management", "Metrics, health and an API, for programs on this machine. docs/book/src/reference/ describes the API (openapi.json) and the metrics (metrics.md).");
     out.line("#[management]");
     out.keys(MANAGEMENT, &draft.management);
-    out.head("Sharing", "Accounts in this file, and how they share the relay. Rates and quotas count payload of HTTP, CONNECT, SOCKS, tunnels and datagrams, spliced and cached bytes included. A reload changes the limits of live connections. `ekiden status` shows each account's use, `ekiden explain CONNECTION` what one waits for.");
+    out.head("Sharing", "Accounts in this file, and how they share the relay. Rates and quotas count HTTP messages with their heads, and what CONNECT, SOCKS, tunnels and datagrams carry, spliced and cached bytes included. A reload changes the limits of live connections. `ekiden status` shows each account's use, `ekiden explain CONNECTION` what one waits for.");
     out.line("#[sharing]");
     out.keys(SHARING, &draft.shared);
     out.documented(ACCOUNT);

@@ -115,11 +115,23 @@ impl Session {
         }
     }
 
+    /// Waits until the account's limits allow `bytes`, and counts them. Fails with
+    /// [`io::ErrorKind::QuotaExceeded`].
     pub(crate) async fn pass(&self, direction: Direction, bytes: usize) -> io::Result<()> {
         match self.share() {
             Some(share) => share.pass(direction, bytes).await,
             None => Ok(()),
         }
+    }
+
+    /// Like [`Self::pass`], for a head: its client can still get an answer.
+    pub(crate) async fn pass_head(
+        &self,
+        direction: Direction,
+        bytes: usize,
+    ) -> Result<(), Failure> {
+        let passed = self.pass(direction, bytes).await;
+        passed.map_err(|over| Failure::new(FailureKind::Denied, over.to_string()))
     }
 }
 

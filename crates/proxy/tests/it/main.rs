@@ -7,6 +7,7 @@ mod common;
 mod accounts;
 mod accounts_limits;
 mod http;
+mod metered_heads;
 mod pressure;
 mod resources;
 mod soak;

@@ -24,7 +24,8 @@ fn the_api_does_what_its_description_says() {
     let tried = Command::new(program)
         .arg("--config-file")
         .arg(here.join("crates/ekiden/tests/it/management/schemathesis.toml"))
-        .args(["run", "--url", &format!("http://{}", daemon.port)])
+        // a call may hash 64 passwords, which takes a busy machine and a debug build long
+        .args(["run", "--request-timeout", "120", "--url", &format!("http://{}", daemon.port)])
         .args(["--max-time", SECONDS, "--seed", SEED, "--no-color", "--report-dir"])
         .arg(daemon.path().join("report"))
         .arg(here.join("docs/book/src/reference/openapi.json"))

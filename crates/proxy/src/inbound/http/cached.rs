@@ -86,7 +86,7 @@ pub(super) async fn send(
     let parts = std::iter::once((&first_bytes[..], first.len()))
         .chain(rest.chunks(most).map(|part| (part, part.len())));
     for (bytes, payload) in parts {
-        session.pass(Direction::Down, payload).await.map_err(|error| error.to_string())?;
+        session.pass(Direction::Down, bytes.len()).await.map_err(|error| error.to_string())?;
         within(patience, write_all(&session.client, bytes))
             .await
             .map_err(|error| format!("the client's connection broke: {error}"))?;

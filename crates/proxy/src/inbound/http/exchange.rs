@@ -18,6 +18,7 @@ use crate::wire::http::fields;
 use crate::wire::http::head::{Response, Version, read_response};
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::socket;
+use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::{Span, Time};
 use ekiden_tunnel::driver::wait_until_sent;
 use std::io;
@@ -64,6 +65,7 @@ pub(super) async fn exchange(
         entry.through = Arc::clone(&origin.through);
         session.registration.set_state(ConnectionState::Relaying);
         let head = request_head(session, plan, body, origin.asks_proxy.as_deref())?;
+        session.pass_head(Direction::Up, head.len().saturating_sub(plan.head_bytes)).await?;
         // a body can be sent only once, and only idempotent requests may repeat
         let replayable =
             origin.reused && matches!(body, Body::None) && is_idempotent(&plan.request.method);
@@ -152,7 +154,7 @@ async fn both_ways(
         });
         let mut down = std::pin::pin!(download(session, origin, plan, &progress, entry));
         loop {
-            let waiting = if progress.is_answered() { Time::NEVER } else { response_due };
+            let waiting = if progress.has_arrived() { Time::NEVER } else { response_due };
             tokio::select! {
                 biased;
                 sent = &mut up, if sending => {
@@ -212,12 +214,19 @@ async fn both_ways(
 #[derive(Default)]
 struct Progress {
     uploaded: AtomicBool,
+    /// The final response's head has arrived.
+    arrived: AtomicBool,
+    /// It may go to the client: nothing else can be answered.
     answered: AtomicBool,
 }
 
 impl Progress {
     fn is_uploaded(&self) -> bool {
         self.uploaded.load(Relaxed)
+    }
+
+    fn has_arrived(&self) -> bool {
+        self.arrived.load(Relaxed)
     }
 
     fn is_answered(&self) -> bool {
@@ -256,17 +265,21 @@ async fn download(
                 continue;
             }
             Err(bad) => {
+                session.pass_head(Direction::Down, origin.incoming.bytes().len()).await?;
                 let text = format!("the answer of {} is not HTTP: {bad}", plan.destination);
                 return Err(ExchangeError::Failed(Failure::new(FailureKind::BadAnswer, text)));
             }
         };
         origin.incoming.consume(used);
-        if (100..200).contains(&response.status) && response.status != 101 {
+        let is_interim = (100..200).contains(&response.status) && response.status != 101;
+        progress.arrived.store(!is_interim, Relaxed);
+        session.pass_head(Direction::Down, used).await?;
+        if is_interim {
             interim = true;
             // HTTP/1.0 has no interim responses
             if plan.request.version == Version::Http11 {
                 let head = response_head(session, &response, Body::None, Version::Http11, None)?;
-                to_client(session, &head).await?;
+                to_client(session, &head, used).await?;
             }
             continue;
         }
@@ -284,7 +297,7 @@ async fn download(
             }
             let head =
                 response_head(session, &response, Body::None, Version::Http11, Some("upgrade"))?;
-            to_client(session, &head).await?;
+            to_client(session, &head, used).await?;
             return Ok(ExchangeOutcome::Upgraded);
         }
         // its challenge is for this relay; the client could not answer it
@@ -295,7 +308,7 @@ async fn download(
             hop.on_failure(&failure);
             return Err(ExchangeError::Failed(failure));
         }
-        return final_response(session, origin, plan, progress, &response).await;
+        return final_response(session, origin, plan, progress, (&response, used)).await;
     }
 }
 
@@ -313,6 +326,12 @@ async fn more(origin: &mut Origin, plan: &ForwardPlan, begun: bool) -> Result<()
     Err(ExchangeError::Failed(Failure::new(FailureKind::Closed, text)))
 }
 
+impl From<Failure> for ExchangeError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
 impl From<BadMessage> for ExchangeError {
     fn from(bad: BadMessage) -> Self {
         Self::Failed(Failure::new(
@@ -322,8 +341,10 @@ impl From<BadMessage> for ExchangeError {
     }
 }
 
-async fn to_client(session: &Session, bytes: &[u8]) -> Result<(), ExchangeError> {
-    write_all(&session.client, bytes)
+/// Sends a head that was written anew from one of `read` bytes, which the account's limits allowed.
+async fn to_client(session: &Session, head: &[u8], read: usize) -> Result<(), ExchangeError> {
+    session.pass_head(Direction::Down, head.len().saturating_sub(read)).await?;
+    write_all(&session.client, head)
         .await
         .map_err(|error| ExchangeError::Broken(format!("the client's connection broke: {error}")))
 }
@@ -333,7 +354,7 @@ async fn final_response(
     origin: &mut Origin,
     plan: &ForwardPlan,
     progress: &Progress,
-    response: &Response,
+    (response, read): (&Response, usize),
 ) -> Result<ExchangeOutcome, ExchangeError> {
     let body = body::of_response(&plan.request.method, response)?;
     origin.own |= authenticates_connection(&response.fields, "www-authenticate");
@@ -375,7 +396,7 @@ async fn final_response(
     let kept = copy.is_some() && body != Body::Chunked;
     let annotated = cached::passed(session, plan, response, kept);
     let head = response_head(session, &annotated, body, plan.request.version, connection)?;
-    to_client(session, &head).await?;
+    to_client(session, &head, read).await?;
     let from = &mut origin.incoming;
     let moved = match (body, &mut copy) {
         (Body::None, _) => Ok(()),

@@ -19,6 +19,7 @@ use crate::wire::http::fields;
 use crate::wire::http::head::{Request, read_request};
 use crate::wire::http::reply;
 use crate::wire::http::target::{self, Target};
+use ekiden_model::resources::quota::Direction;
 use std::io;
 
 enum NextStep {
@@ -85,8 +86,8 @@ async fn one(session: &Session, incoming: &mut BufferedStream) -> NextStep {
             _ => return NextStep::Close,
         },
     };
-    let request = match read {
-        Ok(request) => request,
+    let (request, size) = match read {
+        Ok(read) => read,
         Err(failure) => return refuse_early(session, &failure, None).await,
     };
     if let Err(failure) = admit(session, &request).await {
@@ -95,7 +96,13 @@ async fn one(session: &Session, incoming: &mut BufferedStream) -> NextStep {
     match target::of_request(&request) {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
-            let plan = ForwardPlan { request, destination, authority, path, visit: None };
+            // a tunnel's request, by CONNECT or SOCKS, carries nothing to its destination
+            if let Err(over) = session.pass_head(Direction::Up, size).await {
+                return refuse_early(session, &over, Some(&request)).await;
+            }
+            let head_bytes = size;
+            let plan =
+                ForwardPlan { request, head_bytes, destination, authority, path, visit: None };
             forward(session, incoming, plan).await
         }
         Err(bad) => refuse_early(session, &bad.into(), Some(&request)).await,
@@ -136,10 +143,11 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
     Ok(session.join_account()?)
 }
 
+/// Reads a request's head; returns its size in bytes, too.
 async fn read_head(
     session: &Session,
     incoming: &mut BufferedStream,
-) -> io::Result<Result<Request, BadMessage>> {
+) -> io::Result<Result<(Request, usize), BadMessage>> {
     let settings = &session.config.settings;
     let limits = head_limits(session);
     let reading = async {
@@ -147,7 +155,7 @@ async fn read_head(
             match read_request(incoming.bytes(), limits) {
                 Ok(Some((request, used))) => {
                     incoming.consume(used);
-                    return Ok(Ok(request));
+                    return Ok(Ok((request, used)));
                 }
                 Err(bad) => return Ok(Err(bad)),
                 Ok(None) => {}

@@ -8,6 +8,8 @@ use crate::wire::http::head::{Limits, Request, Version};
 
 pub(super) struct ForwardPlan {
     pub(super) request: Request,
+    /// The size of its head, in bytes, as it was read.
+    pub(super) head_bytes: usize,
     pub(super) destination: Destination,
     pub(super) authority: String,
     pub(super) path: String,

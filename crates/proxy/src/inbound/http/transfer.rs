@@ -67,7 +67,9 @@ pub(super) async fn upload(
                     chunked.read(client.bytes(), &mut out).map_err(UploadError::Malformed)?;
                 client.consume(used);
                 let payload = chunked.bytes() - before;
-                session.pass(Direction::Up, payload as usize).await.map_err(UploadError::Client)?;
+                // with framing and trailers, as read or as written
+                let bytes = used.max(out.len());
+                session.pass(Direction::Up, bytes).await.map_err(UploadError::Client)?;
                 write_all(to, &out).await.map_err(|_| UploadError::Origin)?;
                 out.clear();
                 session.registration.moved(clock::now(), payload, 0, 0);
@@ -131,7 +133,7 @@ pub(super) async fn copied_down(
         }
         let bytes = origin.take_first(left);
         left -= bytes.len() as u64;
-        down(session, &bytes, bytes.len()).await?;
+        down(session, &bytes, bytes.len(), bytes.len()).await?;
         copy.push(&session.config.shared.transfer, &bytes);
     }
     Ok(())
@@ -145,9 +147,13 @@ async fn more(origin: &mut BufferedStream) -> Result<(), String> {
     }
 }
 
-/// Sends bytes to the client, with `payload` of them counted, when the account's limits allow.
-async fn down(session: &Session, bytes: &[u8], payload: usize) -> Result<(), String> {
-    session.pass(Direction::Down, payload).await.map_err(|error| error.to_string())?;
+/// Sends bytes to the client when the account's limits allow them, or the `read` ones that they were
+/// made of if those are more.
+async fn down(session: &Session, bytes: &[u8], read: usize, payload: usize) -> Result<(), String> {
+    session
+        .pass(Direction::Down, read.max(bytes.len()))
+        .await
+        .map_err(|error| error.to_string())?;
     write_all(&session.client, bytes)
         .await
         .map_err(|error| format!("the client's connection broke: {error}"))?;
@@ -171,16 +177,22 @@ pub(super) async fn chunks_down(
             more(origin).await?;
         }
         let before = chunked.bytes();
-        let used = chunked
-            .read(origin.bytes(), &mut out)
-            .map_err(|bad| format!("the server's response is malformed: {bad}"))?;
+        let used = match chunked.read(origin.bytes(), &mut out) {
+            Ok(used) => used,
+            Err(bad) => {
+                let read = origin.bytes().len();
+                let passed = session.pass(Direction::Down, read).await;
+                passed.map_err(|over| over.to_string())?;
+                return Err(format!("the server's response is malformed: {bad}"));
+            }
+        };
         if let Some(copy) = &mut copy {
             let mut bytes = Vec::new();
             plain.read(&origin.bytes()[..used], &mut bytes).map_err(|bad| bad.to_string())?;
             copy.push(&session.config.shared.transfer, &bytes);
         }
         origin.consume(used);
-        down(session, &out, (chunked.bytes() - before) as usize).await?;
+        down(session, &out, used, (chunked.bytes() - before) as usize).await?;
         out.clear();
     }
     Ok(())

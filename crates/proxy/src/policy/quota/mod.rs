@@ -7,9 +7,11 @@
 //! later
 //! usage()                           bytes of each account since the start
 //! ```
-//! **Payload counts**: bytes of bodies, tunnels and datagrams that the limits let pass, once each,
-//! also from the cache, and even if they are lost later or their receiver broke. HTTP heads,
-//! handshakes, chunk framing, refusals and retransmissions do not count.
+//! **What counts**: HTTP messages with heads, interim responses, chunk framing and trailers, and the
+//! payload of tunnels and datagrams. Each byte counts once, when the limits let it pass, also from the
+//! cache, and even if it is lost later or its receiver broke. What is written anew counts as it was
+//! read or as it was written, whichever is longer. Requests that open a tunnel, TLS and HTTP/2
+//! framing, the relay's own refusals and retransmissions do not count.
 //!
 //! A connection from before there was an account or a relay-wide rate stays unmetered to its end.
 //! One lock guards all state; it is held for about a microsecond, and never across a wait.
