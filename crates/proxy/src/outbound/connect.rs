@@ -11,7 +11,7 @@ use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
 use crate::settings::{Credentials, TunnelAnswer, UpstreamProtocol};
 use crate::transfer::buffered::{BufferedStream, write_all};
-use crate::wire::http::head::{Limits, read_response};
+use crate::wire::http::head::{HeadSearch, Limits};
 use crate::wire::socks::{self, METHOD_NONE, METHOD_PASSWORD};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -268,8 +268,9 @@ async fn ask_http(
     }
     request.push_str("\r\n");
     with_name(hop, write_all(&incoming.stream, request.as_bytes())).await?;
+    let mut search = HeadSearch::default();
     loop {
-        match read_response(incoming.bytes(), limits) {
+        match search.response(incoming.bytes(), limits) {
             // another protocol's greeting may never contain an empty line
             Ok(None) if !incoming.bytes().iter().zip(b"HTTP/1.").all(|(got, want)| got == want) => {
                 return Err(failed(hop, FailureKind::BadAnswer, "does not speak HTTP"));
@@ -284,6 +285,7 @@ async fn ask_http(
                 if (100..200).contains(&response.status) && response.status != 101 =>
             {
                 incoming.consume(used);
+                search = HeadSearch::default();
             }
             Ok(Some((response, _))) => {
                 // without the reason phrase, which may echo the request

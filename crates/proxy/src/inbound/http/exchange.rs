@@ -15,7 +15,7 @@ use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
-use crate::wire::http::head::{Response, Version, read_response};
+use crate::wire::http::head::{HeadSearch, Response, Version};
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::socket;
 use ekiden_model::resources::quota::Direction;
@@ -256,9 +256,9 @@ async fn download(
     entry: &mut LogEntry,
 ) -> Result<ExchangeOutcome, ExchangeError> {
     let limits = head_limits(session);
-    let mut interim = false;
+    let (mut interim, mut search) = (false, HeadSearch::default());
     loop {
-        let (response, used) = match read_response(origin.incoming.bytes(), limits) {
+        let (response, used) = match search.response(origin.incoming.bytes(), limits) {
             Ok(Some(read)) => read,
             Ok(None) => {
                 more(origin, plan, interim).await?;
@@ -271,6 +271,7 @@ async fn download(
             }
         };
         origin.incoming.consume(used);
+        search = HeadSearch::default();
         let is_interim = (100..200).contains(&response.status) && response.status != 101;
         progress.arrived.store(!is_interim, Relaxed);
         session.pass_head(Direction::Down, used).await?;

@@ -16,7 +16,7 @@ use crate::transfer::buffered::{BufferedStream, close_gently};
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
-use crate::wire::http::head::{Request, read_request};
+use crate::wire::http::head::{HeadSearch, Request};
 use crate::wire::http::reply;
 use crate::wire::http::target::{self, Target};
 use ekiden_model::resources::quota::Direction;
@@ -151,8 +151,9 @@ async fn read_head(
     let settings = &session.config.settings;
     let limits = head_limits(session);
     let reading = async {
+        let mut search = HeadSearch::default();
         loop {
-            match read_request(incoming.bytes(), limits) {
+            match search.request(incoming.bytes(), limits) {
                 Ok(Some((request, used))) => {
                     incoming.consume(used);
                     return Ok(Ok((request, used)));

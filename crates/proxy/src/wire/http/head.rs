@@ -57,37 +57,86 @@ const TOO_LARGE: BadMessage =
 const TOO_MANY: BadMessage =
     BadMessage { status: 431, what: "the head has more fields than this relay accepts" };
 
-/// The length of the head with its empty line; `None` while more bytes are needed. Errors: too
-/// large, a bare CR or LF, a NUL, a folded line, or what else another program might take for its
-/// end.
-fn end_of_head(bytes: &[u8], limits: Limits) -> Result<Option<usize>, BadMessage> {
-    let mut at = 0;
-    let mut line = 0;
-    while let Some(step) = bytes[at..].iter().position(|b| matches!(b, b'\n' | b'\r' | 0)) {
-        at += step;
-        match bytes[at] {
-            0 => return Err(BadMessage::bad("the head contains a NUL byte")),
-            b'\n' => {
-                return Err(BadMessage::bad("a line ends with a bare LF; lines end with CRLF"));
+/// How far a growing head has been searched for its end, so that no byte is searched twice: a client
+/// that sends one byte at a time would otherwise cost the square of its head.
+#[derive(Debug, Default)]
+pub struct HeadSearch {
+    at: usize,
+    /// Where the line at `at` begins.
+    line: usize,
+}
+
+impl HeadSearch {
+    /// Like [`read_request`], of a buffer that only grew since the last call.
+    pub fn request(
+        &mut self,
+        bytes: &[u8],
+        limits: Limits,
+    ) -> Result<Option<(Request, usize)>, BadMessage> {
+        // the first half of an empty line
+        if bytes == b"\r" {
+            return Ok(None);
+        }
+        let skip = leading_empty_line(bytes);
+        check_start(&bytes[skip..])?;
+        let Some(end) = self.end(&bytes[skip..], limits)? else { return Ok(None) };
+        Ok(Some((parse_request(&bytes[skip..skip + end], limits)?, skip + end)))
+    }
+
+    /// Like [`read_response`], of a buffer that only grew since the last call.
+    pub fn response(
+        &mut self,
+        bytes: &[u8],
+        limits: Limits,
+    ) -> Result<Option<(Response, usize)>, BadMessage> {
+        let Some(end) = self.end(bytes, limits)? else { return Ok(None) };
+        Ok(Some((parse_response(&bytes[..end], limits)?, end)))
+    }
+
+    /// The length of the head with its empty line; `None` while more bytes are needed. Errors: too
+    /// large, a bare CR or LF, a NUL, a folded line, or what else another program might take for its
+    /// end.
+    fn end(&mut self, bytes: &[u8], limits: Limits) -> Result<Option<usize>, BadMessage> {
+        self.check_folding(bytes)?;
+        while let Some(step) = bytes[self.at..].iter().position(|b| matches!(b, b'\n' | b'\r' | 0))
+        {
+            self.at += step;
+            match bytes[self.at] {
+                0 => return Err(BadMessage::bad("the head contains a NUL byte")),
+                b'\n' => {
+                    return Err(BadMessage::bad("a line ends with a bare LF; lines end with CRLF"));
+                }
+                _ => {}
             }
-            _ => {}
+            match bytes.get(self.at + 1) {
+                None => return more(bytes, limits),
+                Some(b'\n') => {}
+                Some(_) => return Err(BadMessage::bad("the head contains a CR without LF")),
+            }
+            let end = self.at + 2;
+            if self.at == self.line {
+                return if end > limits.bytes { Err(TOO_LARGE) } else { Ok(Some(end)) };
+            }
+            (self.at, self.line) = (end, end);
+            self.check_folding(bytes)?;
         }
-        match bytes.get(at + 1) {
-            None => break,
-            Some(b'\n') => {}
-            Some(_) => return Err(BadMessage::bad("the head contains a CR without LF")),
-        }
-        if at == line {
-            return if at + 2 > limits.bytes { Err(TOO_LARGE) } else { Ok(Some(at + 2)) };
-        }
-        at += 2;
-        line = at;
-        if matches!(bytes.get(at), Some(b' ' | b'\t')) {
+        self.at = bytes.len();
+        more(bytes, limits)
+    }
+
+    fn check_folding(&self, bytes: &[u8]) -> Result<(), BadMessage> {
+        let begins_line = self.at == self.line && self.line > 0;
+        if begins_line && matches!(bytes.get(self.at), Some(b' ' | b'\t')) {
             return Err(BadMessage::bad(
                 "a field is folded over two lines, which is obsolete and unsafe",
             ));
         }
+        Ok(())
     }
+}
+
+/// Whether a head without an end may grow.
+const fn more(bytes: &[u8], limits: Limits) -> Result<Option<usize>, BadMessage> {
     if bytes.len() >= limits.bytes { Err(TOO_LARGE) } else { Ok(None) }
 }
 
@@ -98,14 +147,10 @@ pub fn leading_empty_line(bytes: &[u8]) -> usize {
 
 /// Reads a request's head and its length, strictly by RFC 9112; `None` while more bytes are needed.
 pub fn read_request(bytes: &[u8], limits: Limits) -> Result<Option<(Request, usize)>, BadMessage> {
-    // the first half of that empty line
-    if bytes == b"\r" {
-        return Ok(None);
-    }
-    let skip = leading_empty_line(bytes);
-    check_start(&bytes[skip..])?;
-    let Some(end) = end_of_head(&bytes[skip..], limits)? else { return Ok(None) };
-    let head = &bytes[skip..skip + end];
+    HeadSearch::default().request(bytes, limits)
+}
+
+fn parse_request(head: &[u8], limits: Limits) -> Result<Request, BadMessage> {
     let mut storage = vec![httparse::EMPTY_HEADER; limits.fields];
     let mut parsed = httparse::Request::new(&mut storage);
     match parsed.parse(head) {
@@ -120,13 +165,12 @@ pub fn read_request(bytes: &[u8], limits: Limits) -> Result<Option<(Request, usi
         return Err(BadMessage::bad("the request line is incomplete"));
     };
     one_space_each(head, method.len(), target.len())?;
-    let request = Request {
+    Ok(Request {
         method: method.to_owned(),
         target: target.to_owned(),
         version: version_of(version),
         fields: fields_of(parsed.headers)?,
-    };
-    Ok(Some((request, skip + end)))
+    })
 }
 
 /// Rejects TLS and binary data by their first byte, before the end of a line.
@@ -161,10 +205,13 @@ pub fn read_response(
     bytes: &[u8],
     limits: Limits,
 ) -> Result<Option<(Response, usize)>, BadMessage> {
-    let Some(end) = end_of_head(bytes, limits)? else { return Ok(None) };
+    HeadSearch::default().response(bytes, limits)
+}
+
+fn parse_response(head: &[u8], limits: Limits) -> Result<Response, BadMessage> {
     let mut storage = vec![httparse::EMPTY_HEADER; limits.fields];
     let mut parsed = httparse::Response::new(&mut storage);
-    match parsed.parse(&bytes[..end]) {
+    match parsed.parse(head) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => {
             return Err(BadMessage::bad("the status line is incomplete"));
@@ -177,13 +224,12 @@ pub fn read_response(
     if !(100..=599).contains(&status) {
         return Err(BadMessage::bad("the status is not from 100 to 599"));
     }
-    let response = Response {
+    Ok(Response {
         status,
         reason: parsed.reason.unwrap_or_default().into(),
         version: version_of(version),
         fields: fields_of(parsed.headers)?,
-    };
-    Ok(Some((response, end)))
+    })
 }
 
 fn version_of(minor: u8) -> Version {
@@ -319,6 +365,29 @@ mod tests {
             if let Ok(Some((_, used))) = read_request(&request, LIMITS) { prop_assert!(used <= request.len()); }
             let response = [b"HTTP/1.1 200 OK\r\n", &bytes[..]].concat();
             if let Ok(Some((_, used))) = read_response(&response, LIMITS) { prop_assert!(used <= response.len()); }
+        }
+
+        #[test]
+        fn a_search_that_goes_on_finds_what_a_new_one_finds(
+            text in proptest::collection::vec(
+                prop_oneof![Just(b"a: b".to_vec()), Just(b"\r\n".to_vec()), Just(b"\r".to_vec()), Just(b"\n".to_vec()),
+                    Just(b" ".to_vec()), Just(b"\r\n\r\n".to_vec()), Just(vec![0])],
+                0..12,
+            ),
+            cuts in proptest::collection::vec(0_usize..60, 0..8),
+        ) {
+            let text = [&b"GET http://a/ HTTP/1.1\r\n"[..], &text.concat()].concat();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.sort_unstable();
+            cuts.push(text.len());
+            let mut search = HeadSearch::default();
+            for cut in cuts {
+                let whole = read_request(&text[..cut], LIMITS);
+                prop_assert_eq!(search.request(&text[..cut], LIMITS), whole.clone());
+                if !matches!(whole, Ok(None)) {
+                    break;
+                }
+            }
         }
 
         #[test]
