@@ -49,7 +49,7 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
         }
     };
     let mut entry = session.begin(Protocol::Socks5, &destination, None, destination.to_string());
-    match session.open(&destination, Purpose::Tunnel).await {
+    match session.open(&destination, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {
             let bound = way.connection.stream.local_addr().unwrap_or_else(|_| unspecified());
             let answer = socks::write_reply(Reply::Succeeded, bound);
@@ -153,7 +153,7 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
         return refuse(session, protocol, not, &no).await;
     }
     let mut entry = session.begin(protocol, &destination, None, destination.to_string());
-    match session.open(&destination, Purpose::Tunnel).await {
+    match session.open(&destination, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {
             session.answer(&socks::write_socks4_reply(true)).await.ok()?;
             entry.status = Some(90);

@@ -39,7 +39,7 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
         return None;
     }
     let mut entry = session.begin(Protocol::Tunnel, &to, Some(peer), to.to_string());
-    match session.open(&to, Purpose::Tunnel).await {
+    match session.open(&to, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {
             flow.accept();
             let place = session.config.shared.resources.always_reserve();

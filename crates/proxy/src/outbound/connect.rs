@@ -11,6 +11,7 @@ use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
 use crate::settings::{Credentials, TunnelAnswer, UpstreamProtocol};
 use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::wire::http::fields::write_one;
 use crate::wire::http::head::{HeadSearch, Limits};
 use crate::wire::socks::{self, METHOD_NONE, METHOD_PASSWORD};
 use base64::Engine;
@@ -23,9 +24,10 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// An opaque byte stream: its far end must be the destination itself.
-    Tunnel,
+pub(crate) enum Purpose<'a> {
+    /// An opaque byte stream: its far end must be the destination itself. `via` is the value of `Via`
+    /// that an HTTP proxy gets, so that a ring of proxies notices itself; empty: this relay alone.
+    Tunnel { via: &'a [u8] },
     /// HTTP requests: the far end may be an HTTP proxy, which takes them in absolute form.
     Forward,
 }
@@ -66,7 +68,7 @@ pub(crate) async fn open(
     config: &RuntimeConfig,
     route: &Route,
     requester: Requester<'_>,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
     let mut last = None;
     for chain in route.in_order() {
@@ -91,7 +93,7 @@ async fn open_chain(
     route: &Route,
     chain: &Chain,
     requester: Requester<'_>,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
     let Requester { decider, request: FlowRequest { to, .. } } = requester;
     let Some((first, rest)) = chain.hops.split_first() else {
@@ -124,12 +126,12 @@ async fn finish(
     rest: &[Arc<Hop>],
     dialed: Dialed,
     to: &Destination,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
     let mut incoming = BufferedStream::new(Arc::clone(&dialed.stream), Vec::new());
     let mut hop = first;
     for next in rest {
-        let request = ask(config, hop, &mut incoming, &next.destination()?).await;
+        let request = ask(config, hop, &mut incoming, &next.destination()?, purpose).await;
         request.inspect_err(|failure| {
             if failure.kind == FailureKind::UpstreamRefused {
                 chain.on_failure(next, failure);
@@ -141,7 +143,7 @@ async fn finish(
         && hop.upstream.protocol == UpstreamProtocol::Http)
         .then(|| Arc::clone(hop));
     if asks_proxy.is_none() {
-        ask(config, hop, &mut incoming, to).await?;
+        ask(config, hop, &mut incoming, to, purpose).await?;
     } else {
         hop.on_success();
     }
@@ -157,7 +159,7 @@ async fn open_through_tunnel(
     first: &Arc<Hop>,
     rest: &[Arc<Hop>],
     requester: Requester<'_>,
-    purpose: Purpose,
+    purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
     let peer = &first.upstream.host;
     let tunnels = config.shared.tunnels_to(peer)?;
@@ -168,12 +170,12 @@ async fn open_through_tunnel(
     // at its other end decides whether to wait for that.
     let at_once = match purpose {
         Purpose::Forward => true,
-        Purpose::Tunnel => {
+        Purpose::Tunnel { .. } => {
             config.settings.tunnel.answer == TunnelAnswer::AtOnce && request.hops == 0
         }
     };
     let wait = next.is_some() || !at_once;
-    if purpose == Purpose::Tunnel
+    if purpose != Purpose::Forward
         && !wait
         && let Some(failure) = tunnels.unresolved(peer, request.to)
     {
@@ -219,6 +221,7 @@ async fn ask(
     hop: &Hop,
     incoming: &mut BufferedStream,
     to: &Destination,
+    purpose: Purpose<'_>,
 ) -> Result<(), Failure> {
     let limit = config.settings.timeouts.handshake;
     let limits = Limits {
@@ -227,7 +230,7 @@ async fn ask(
     };
     let request = async {
         match hop.upstream.protocol {
-            UpstreamProtocol::Http => ask_http(config, hop, incoming, to, limits).await,
+            UpstreamProtocol::Http => ask_http(config, hop, incoming, to, (limits, purpose)).await,
             UpstreamProtocol::Socks5 => ask_socks5(hop, incoming, to).await,
             // the configuration check rejects this
             UpstreamProtocol::Tunnel => Err(Failure::new(
@@ -259,15 +262,18 @@ async fn ask_http(
     hop: &Hop,
     incoming: &mut BufferedStream,
     to: &Destination,
-    limits: Limits,
+    (limits, purpose): (Limits, Purpose<'_>),
 ) -> Result<(), Failure> {
-    let mut request =
-        format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\nVia: 1.1 {}\r\n", config.settings.name);
-    if let Some(credentials) = &hop.upstream.credentials {
-        request.push_str(&format!("Proxy-Authorization: {}\r\n", basic(credentials)));
+    let mut request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n").into_bytes();
+    match purpose {
+        Purpose::Tunnel { via } if !via.is_empty() => write_one(&mut request, "Via", via),
+        _ => write_one(&mut request, "Via", format!("1.1 {}", config.settings.name).as_bytes()),
     }
-    request.push_str("\r\n");
-    with_name(hop, write_all(&incoming.stream, request.as_bytes())).await?;
+    if let Some(credentials) = &hop.upstream.credentials {
+        write_one(&mut request, "Proxy-Authorization", basic(credentials).as_bytes());
+    }
+    request.extend(b"\r\n");
+    with_name(hop, write_all(&incoming.stream, &request)).await?;
     let mut search = HeadSearch::default();
     loop {
         match search.response(incoming.bytes(), limits) {

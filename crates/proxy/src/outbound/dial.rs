@@ -62,7 +62,8 @@ pub(crate) fn check(
     allowed: &impl Fn(IpAddr) -> Result<(), Denied>,
 ) -> Result<(), Failure> {
     allowed(address.ip())?;
-    let own = config.settings.listen.iter().chain(&config.settings.closed);
+    let settings = &config.settings;
+    let own = settings.listen.iter().chain(&settings.closed).chain(&settings.tunnel.listen);
     if own.into_iter().any(|listen| reaches(*listen, address)) {
         return Err(Failure::new(FailureKind::Loop, format!("{address} is this relay itself")));
     }

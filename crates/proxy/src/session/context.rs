@@ -71,7 +71,7 @@ impl Session {
     pub(crate) async fn open(
         &self,
         to: &Destination,
-        purpose: Purpose,
+        purpose: Purpose<'_>,
     ) -> Result<OpenedRoute, Failure> {
         let route = Arc::clone(self.config.route(to));
         let account = self.registration.entry.account();

@@ -2,6 +2,7 @@
 use crate::common::wire::{Origin, PATIENCE, Relay, get, ok};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use ekiden_model::units::Span;
 use ekiden_proxy::settings::{Account, Limits, Settings};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -400,4 +401,24 @@ async fn a_stream_that_is_reset_ends_while_nothing_is_answered() {
         relay.settles();
         drop(relay);
     });
+}
+
+/// Neither a client that never sends HTTP/2's preface nor one that never asks holds its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn silent_http_2_clients_are_closed() {
+    let shown = Shown::new();
+    let relay = tokio::task::block_in_place(|| {
+        Relay::with(|settings| {
+            shown.settings(settings);
+            settings.timeouts.request_head = Span::from_millis(300);
+            settings.timeouts.keep_alive = Span::from_millis(300);
+        })
+    });
+    let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2"]));
+    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
+    let silent = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    let (_asks_nothing, driving) = http2(&shown, &relay).await;
+    tokio::task::block_in_place(|| relay.settles());
+    drop((silent, driving));
+    tokio::task::block_in_place(|| drop(relay));
 }

@@ -2,6 +2,7 @@
 
 use crate::harness::*;
 use crate::name_server::{NameServer, addresses};
+use crate::upstream::refusing;
 use ekiden_proxy::settings::Settings;
 
 /// Everything opened, so that only the relay's own listener is in the way.
@@ -71,6 +72,19 @@ fn a_wildcard_listener_is_every_address_of_this_machine() {
         assert!(text.starts_with("HTTP/1.1 508"), "{host}: {text}");
     }
     assert_eq!(relay.status().totals.accepted - accepted, 4);
+}
+
+/// A tunnel's fallback listens on the same port of TCP: no client may speak to it through the relay.
+#[test]
+fn a_tunnel_s_port_is_the_relay_itself() {
+    let server = names();
+    let mut settings = open(&["127.0.0.1:0"], &server);
+    let folder = tempfile::tempdir().unwrap();
+    settings.tunnel.state = Some(folder.path().to_owned());
+    settings.tunnel.listen = vec![refusing()];
+    let relay = Relay::start(settings.clone());
+    let text = refusal(relay.address, settings.tunnel.listen[0]);
+    assert!(text.starts_with("HTTP/1.1 508"), "{text}");
 }
 
 #[test]

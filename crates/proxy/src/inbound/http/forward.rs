@@ -4,6 +4,7 @@
 use super::cached;
 use super::exchange::{ExchangeResult, exchange};
 use super::plan::{ForwardPlan, client_keeps_alive, head_limits};
+use super::rewrite::via;
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
@@ -201,7 +202,8 @@ async fn connect(
     if let Err(failure) = checked {
         return refuse(session, &mut entry, &failure, None).await;
     }
-    match session.open(to, Purpose::Tunnel).await {
+    let via = via(session, request.version, &request.fields);
+    match session.open(to, Purpose::Tunnel { via: &via }).await {
         Ok(way) => {
             if session.answer(reply::connected(request.version)).await.is_err() {
                 return NextStep::Close;

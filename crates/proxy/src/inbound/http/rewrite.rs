@@ -62,7 +62,8 @@ pub(super) fn request_head(
     Ok(head)
 }
 
-fn via(session: &Session, version: Version, all: &[Field]) -> Vec<u8> {
+/// The value of `Via` with this relay as its last hop (RFC 9110 §7.6.3).
+pub(super) fn via(session: &Session, version: Version, all: &[Field]) -> Vec<u8> {
     let mut value = fields::values(all, "via").collect::<Vec<_>>().join(&b", "[..]);
     if !value.is_empty() {
         value.extend(b", ");

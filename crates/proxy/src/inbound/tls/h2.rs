@@ -44,14 +44,17 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let settings = &session.config.settings;
-    let mut connection = Builder::new()
+    let handshake = Builder::new()
         .max_concurrent_streams(STREAMS)
         .initial_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .max_send_buffer_size(UNSENT)
         .max_header_list_size(u32::try_from(settings.budgets.head.as_u64()).unwrap_or(u32::MAX))
-        .handshake::<_, Bytes>(client)
-        .await?;
+        .handshake::<_, Bytes>(client);
+    // the client's preface, which it may send as slowly as a head
+    let limit = settings.timeouts.request_head.into();
+    let Ok(connection) = tokio::time::timeout(limit, handshake).await else { return Ok(()) };
+    let mut connection = connection?;
     let mut streams = JoinSet::new();
     let mut stopping = session.stopping.clone();
     let mut asked_to_end = false;
@@ -60,7 +63,7 @@ where
         let next = tokio::select! {
             accepted = connection.accept() => NextStep::Accepted(accepted),
             Some(_) = streams.join_next() => NextStep::Look,
-            () = idle, if streams.is_empty() && !asked_to_end => NextStep::End,
+            () = idle, if streams.is_empty() => NextStep::End,
             _ = stopping.wait_for(|stopping| *stopping), if !asked_to_end => NextStep::End,
         };
         match next {
@@ -70,6 +73,8 @@ where
                 begin(session, request, respond, &mut streams).await;
             }
             NextStep::Look => {}
+            // it had as long again to end by itself
+            NextStep::End if asked_to_end => return Ok(()),
             NextStep::End => {
                 connection.graceful_shutdown();
                 asked_to_end = true;
