@@ -3,98 +3,68 @@
 //! Relay and generator have one processor each. A relay's cost is the user and system time of its process tree
 //! from `/proc`; work in the sender's softirq is charged to the sender, for every relay alike.
 
+use crate::load::Method;
 use crate::load::generator::{Generator, Load, Servers};
-use crate::load::handshake::Method;
 use crate::peers::{Peer, PeerError, Start, dante, ekiden, haproxy, microsocks, nginx, squid};
 use serde::Serialize;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Who takes part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Contestant {
-    /// Squid by CONNECT.
-    Squid,
-    /// Dante by SOCKS5.
-    Dante,
-    /// HAProxy forwarding, `option splice-auto`.
-    HaproxySplice,
-    /// HAProxy forwarding, copying.
-    HaproxyCopy,
-    /// nginx's stream module, forwarding.
-    NginxStream,
-    /// microsocks by SOCKS5.
-    Microsocks,
-    /// Ekiden by CONNECT.
-    EkidenConnect,
-    /// Ekiden by SOCKS5.
-    EkidenSocks5,
+#[derive(Debug, Clone, Copy)]
+pub struct Contestant {
+    /// As in tables and arguments.
+    pub name: &'static str,
+    /// How its clients ask.
+    method: Method,
+    start: Starter,
+}
+
+/// Forwarders go to the servers, the others wherever they are asked. Ekiden alone needs its binary.
+type Starter = fn(&Start, &Servers, Option<&Path>) -> Result<Peer, PeerError>;
+
+const fn contestant(name: &'static str, method: Method, start: Starter) -> Contestant {
+    Contestant { name, method, start }
 }
 
 impl Contestant {
     /// All of them.
     pub const ALL: [Self; 8] = [
-        Self::Squid,
-        Self::Dante,
-        Self::HaproxySplice,
-        Self::HaproxyCopy,
-        Self::NginxStream,
-        Self::Microsocks,
-        Self::EkidenConnect,
-        Self::EkidenSocks5,
+        contestant("squid", Method::Connect, |start, _, _| squid::start(start)),
+        contestant("dante", Method::Socks5, |start, _, _| dante::start(start)),
+        contestant("haproxy-splice", Method::None, |start, servers, _| {
+            haproxy::start(start, servers.addresses(), true)
+        }),
+        contestant("haproxy-copy", Method::None, |start, servers, _| {
+            haproxy::start(start, servers.addresses(), false)
+        }),
+        contestant("nginx-stream", Method::None, |start, servers, _| {
+            nginx::stream(start, servers.addresses())
+        }),
+        contestant("microsocks", Method::Socks5, |start, _, _| microsocks::start(start)),
+        contestant("ekiden-connect", Method::Connect, start_ekiden),
+        contestant("ekiden-socks5", Method::Socks5, start_ekiden),
     ];
-
-    /// Its name in tables and arguments, and how its clients ask.
-    const fn facts(self) -> (&'static str, Method) {
-        match self {
-            Self::Squid => ("squid", Method::Connect),
-            Self::Dante => ("dante", Method::Socks5),
-            Self::HaproxySplice => ("haproxy-splice", Method::None),
-            Self::HaproxyCopy => ("haproxy-copy", Method::None),
-            Self::NginxStream => ("nginx-stream", Method::None),
-            Self::Microsocks => ("microsocks", Method::Socks5),
-            Self::EkidenConnect => ("ekiden-connect", Method::Connect),
-            Self::EkidenSocks5 => ("ekiden-socks5", Method::Socks5),
-        }
-    }
-
-    /// As in tables and arguments.
-    pub fn name(self) -> &'static str {
-        self.facts().0
-    }
-
-    /// Those whose name is `text` or begins with it: `ekiden` is both of them.
-    pub fn named(text: &str) -> Vec<Self> {
-        Self::ALL.into_iter().filter(|c| c.name().starts_with(text)).collect()
-    }
 
     /// Whether it is ours.
     pub fn is_ekiden(self) -> bool {
-        matches!(self, Self::EkidenConnect | Self::EkidenSocks5)
+        self.name.starts_with("ekiden")
     }
 
-    /// Starts it; forwarders go to `servers`, the others wherever they are asked. Errors: see [`PeerError`];
-    /// without a binary, Ekiden is [`PeerError::Missing`].
+    /// Starts it. Errors: see [`PeerError`]; without a binary, Ekiden is [`PeerError::Missing`].
     pub fn start(
         self,
         start: &Start,
         servers: &Servers,
         binary: Option<&Path>,
     ) -> Result<Peer, PeerError> {
-        match self {
-            Self::Squid => squid::start(start),
-            Self::Dante => dante::start(start),
-            Self::HaproxySplice => haproxy::start(start, servers.addresses(), true),
-            Self::HaproxyCopy => haproxy::start(start, servers.addresses(), false),
-            Self::NginxStream => nginx::stream(start, servers.addresses()),
-            Self::Microsocks => microsocks::start(start),
-            Self::EkidenConnect | Self::EkidenSocks5 => {
-                let binary = binary.map_or_else(|| PathBuf::from("ekiden"), Path::to_owned);
-                ekiden::start(start, &binary, "")
-            }
-        }
+        (self.start)(start, servers, binary)
     }
+}
+
+fn start_ekiden(start: &Start, _: &Servers, binary: Option<&Path>) -> Result<Peer, PeerError> {
+    ekiden::start(start, binary.unwrap_or(Path::new("ekiden")), "")
 }
 
 /// What is measured.
@@ -202,7 +172,7 @@ pub fn measure(
     effort: Effort,
     round: usize,
 ) -> (Option<Servers>, io::Result<Row>) {
-    let mut generator = match Generator::new(servers, peer.address, contestant.facts().1) {
+    let mut generator = match Generator::new(servers, peer.address, contestant.method) {
         Ok(generator) => generator,
         Err(e) => return (None, Err(e)),
     };
@@ -251,7 +221,7 @@ fn window(
     };
     Ok(Row {
         test: test.name(),
-        peer: contestant.name(),
+        peer: contestant.name,
         round,
         value,
         unit: test.unit(),

@@ -19,11 +19,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Runs `command` and waits until the daemon answers.
-    ///
-    /// # Panics
-    ///
-    /// If the daemon ends before it answers; with its log.
+    /// Runs `command` and waits until the daemon answers. Panics with its log if it ends before.
     pub(crate) fn spawn(home: Arc<Home>, mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let address = eventually("the daemon", || {
@@ -35,16 +31,7 @@ impl Daemon {
         Self { home, child, address }
     }
 
-    /// The folder, which outlives the daemon.
-    pub fn home(&self) -> &Arc<Home> {
-        &self.home
-    }
-
-    /// The daemon's status.
-    ///
-    /// # Panics
-    ///
-    /// If the daemon does not answer; with its log.
+    /// The daemon's status. Panics with its log if it does not answer.
     pub fn status(&self) -> serde_json::Value {
         self.home.status().unwrap_or_else(|| panic!("no status: {}", self.log()))
     }

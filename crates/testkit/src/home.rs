@@ -80,11 +80,7 @@ impl Home {
         child.wait_with_output().unwrap()
     }
 
-    /// What a command printed.
-    ///
-    /// # Panics
-    ///
-    /// If the command fails.
+    /// What a command printed. Panics if it fails.
     pub fn printed(&self, args: &[&str]) -> String {
         let output = self.run(args);
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));

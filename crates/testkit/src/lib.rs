@@ -12,11 +12,8 @@ pub use home::Home;
 /// The longest that a test waits for anything: no measurement, a bound on a test that hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks again and again until there is an answer, with pauses of 1 to 20 ms.
-///
-/// # Panics
-///
-/// After [`PATIENCE`] without an answer; with `what` was waited for.
+/// Asks again and again until there is an answer, with pauses of 1 to 20 ms. Panics after [`PATIENCE`] without
+/// one, with `what` was waited for.
 #[track_caller]
 pub fn eventually<T>(what: &str, ask: impl FnMut() -> Option<T>) -> T {
     eventually_or(|| format!("waited {PATIENCE:?} for {what}"), ask)

@@ -9,6 +9,7 @@ use ekiden_lab::command::{self, Answer, Run};
 use ekiden_lab::engine::Engine;
 use ekiden_lab::engine::sim::{self, Simulated};
 use ekiden_lab::plan::Choice;
+use ekiden_lab::runner as batch;
 use ekiden_lab::study::Study;
 use ekiden_linux::namespaces::sandbox;
 use ekiden_studies::kernel::{self, Kernel};
@@ -47,20 +48,23 @@ fn experiment(arguments: LabRun) -> Result<Answer, String> {
     let asked = Run {
         experiment: arguments.name,
         engine: arguments.engine,
-        choice: Choice {
-            quick: arguments.quick,
-            peers: arguments.peers,
-            only: arguments.only,
-            repetitions: arguments.repetitions,
-            engine: None,
+        options: batch::Options {
+            choice: Choice {
+                quick: arguments.quick,
+                peers: arguments.peers,
+                only: arguments.only,
+                repetitions: arguments.repetitions,
+                engine: None,
+            },
+            seed: arguments.seed,
+            keep: arguments.keep,
+            version,
+            command: typed(),
+            ..batch::Options::default()
         },
-        seed: arguments.seed,
-        keep: arguments.keep,
         jobs: arguments.jobs,
         out: arguments.out,
         json: arguments.json,
-        version,
-        command: typed(),
     };
     command::run(&asked, &engine, stop_on_signals()?)
 }

@@ -1,16 +1,18 @@
 //! What a plan may vary: every axis with its kind of value, so that `8MiB` and `8 MiB` are one cell.
 
 use super::common::COMMON;
+use crate::study;
 use ekiden_model::units::{Bytes, Rate, Share, Span};
 use std::fmt::Display;
 use std::str::FromStr;
-use std::sync::OnceLock;
 
 /// A kind of value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ValueKind {
     /// A whole number.
     Whole,
+    /// A whole number of bytes, as of an MTU, shown with its unit.
+    Packet,
     /// One of these numbers.
     Among(&'static [&'static str]),
     /// A length of time, drawn in milliseconds.
@@ -34,7 +36,7 @@ pub type Range = (&'static str, &'static str);
 
 const ANY: Range = ("", "");
 /// A packet of 1,500 bytes takes 12 s at this rate: slower ones bring nothing within a cut of 20 s.
-pub const LEAST_RATE: Range = ("1 kbit/s", "");
+pub(crate) const LEAST_RATE: Range = ("1 kbit/s", "");
 /// As of every emulated link, and as the length field of an IP packet.
 pub const MTU: Range = ("576", "65535");
 
@@ -51,8 +53,8 @@ pub struct Axis {
     pub range: Range,
     /// What it does.
     pub about: &'static str,
-    /// A value as figures and tables show it.
-    pub shown: fn(&str) -> String,
+    /// Values that figures and tables show in other words.
+    words: &'static [(&'static str, &'static str)],
 }
 
 /// An axis without bounds, whose values are shown as they are written.
@@ -62,7 +64,7 @@ pub const fn axis(
     kind: ValueKind,
     about: &'static str,
 ) -> Axis {
-    Axis { name, title, kind, range: ANY, about, shown: str::to_owned }
+    Axis { name, title, kind, range: ANY, about, words: &[] }
 }
 
 impl Axis {
@@ -73,43 +75,29 @@ impl Axis {
         self
     }
 
-    /// The same whose values are shown in figures and tables as `text` writes them.
+    /// The same with other words for some values in figures and tables.
     #[must_use]
-    pub const fn shown(mut self, text: fn(&str) -> String) -> Self {
-        self.shown = text;
+    pub const fn words(mut self, words: &'static [(&'static str, &'static str)]) -> Self {
+        self.words = words;
         self
     }
-}
 
-/// An MTU with its unit.
-pub fn mtu(value: &str) -> String {
-    match value.split_at_checked(value.len().saturating_sub(3)) {
-        Some((thousands, rest)) if !thousands.is_empty() => format!("{thousands},{rest} B"),
-        _ => format!("{value} B"),
+    /// A value as figures and tables show it.
+    pub fn shown(&self, value: &str) -> String {
+        if self.kind == ValueKind::Packet {
+            let thousands = value.len().saturating_sub(3);
+            let (thousands, rest) = value.split_at_checked(thousands).unwrap_or(("", value));
+            let comma = if thousands.is_empty() { "" } else { "," };
+            return format!("{thousands}{comma}{rest} B");
+        }
+        let word = self.words.iter().find(|(own, _)| *own == value);
+        word.map_or(value, |(_, word)| *word).to_owned()
     }
 }
-
-/// Axes of the registered studies.
-static OF_STUDIES: OnceLock<Vec<&'static Axis>> = OnceLock::new();
-
-/// Declares the axes of studies; the first declaration stays.
-pub(crate) fn declare(axes: Vec<&'static Axis>) {
-    let _first_stays = OF_STUDIES.set(axes);
-}
-
-fn of_studies() -> &'static [&'static Axis] {
-    #[cfg(test)]
-    return OF_STUDIES.get_or_init(|| SAMPLE.iter().collect());
-    #[cfg(not(test))]
-    OF_STUDIES.get().map_or(&[], Vec::as_slice)
-}
-
-#[cfg(test)]
-pub(crate) static SAMPLE: &[Axis] = &[axis("jam", "jam", ValueKind::Share, "of the link's rate")];
 
 /// All axes: the common ones, then those of each registered study.
 pub fn all() -> impl Iterator<Item = &'static Axis> {
-    COMMON.iter().chain(of_studies().iter().copied())
+    COMMON.iter().chain(study::registered().iter().flat_map(|study| study.axes()))
 }
 
 /// The axis of this name.
@@ -139,11 +127,6 @@ pub(crate) fn hint<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) ->
     )
 }
 
-/// The axis that may have been meant.
-pub fn similar(name: &str) -> Option<&'static Axis> {
-    similar_name(name, all().map(|axis| axis.name)).and_then(named)
-}
-
 impl Axis {
     /// The one way to write a value. Errors: what is wrong with it, and how to write it.
     pub fn canonical(&self, text: &str) -> Result<String, String> {
@@ -154,7 +137,7 @@ impl Axis {
             text.parse::<T>().map(|v| v.to_string()).map_err(|error| error.to_string())
         }
         let written = match self.kind {
-            ValueKind::Whole => {
+            ValueKind::Whole | ValueKind::Packet => {
                 whole(text).ok_or_else(|| format!("`{text}` is not a whole number"))
             }
             ValueKind::Among(numbers) => {
@@ -190,7 +173,9 @@ impl Axis {
     /// The value as a number to draw, in [`Self::unit`]; `None` of a word.
     pub fn number(&self, text: &str) -> Option<f64> {
         match self.kind {
-            ValueKind::Whole | ValueKind::WholeOr(_) | ValueKind::Among(_) => text.parse().ok(),
+            ValueKind::Whole | ValueKind::Packet | ValueKind::WholeOr(_) | ValueKind::Among(_) => {
+                text.parse().ok()
+            }
             ValueKind::Span => Some(text.parse::<Span>().ok()?.as_nanos() as f64 / 1e6),
             ValueKind::Bytes | ValueKind::BytesOr(_) => {
                 Some(text.parse::<Bytes>().ok()?.as_u64() as f64 / f64::from(1 << 20))
@@ -206,13 +191,11 @@ impl Axis {
     /// The unit of [`Self::number`].
     pub fn unit(&self) -> &'static str {
         match self.kind {
-            ValueKind::Whole | ValueKind::WholeOr(_) | ValueKind::Among(_) | ValueKind::Word(_) => {
-                ""
-            }
             ValueKind::Span => "ms",
             ValueKind::Bytes | ValueKind::BytesOr(_) => "MiB",
             ValueKind::Rate => "Mbit/s",
             ValueKind::Share => "%",
+            _ => "",
         }
     }
 
@@ -243,7 +226,8 @@ mod tests {
 
     #[test]
     fn suggests_the_nearest_axis() {
-        assert_eq!(similar("relay").map(|a| a.name), Some("relays"));
-        assert!(similar("zzzzzz").is_none());
+        let similar = |name| similar_name(name, all().map(|axis| axis.name));
+        assert_eq!(similar("relay"), Some("relays"));
+        assert_eq!(similar("zzzzzz"), None);
     }
 }

@@ -1,11 +1,11 @@
 //! Axes that every plan has.
 
-use super::axis::ValueKind::{Bytes, BytesOr, Rate, Share, Span, Whole, Word};
-use super::axis::{Axis, LEAST_RATE, MTU, axis, mtu};
+use super::axis::ValueKind::{Bytes, BytesOr, Packet, Rate, Share, Span, Whole, Word};
+use super::axis::{Axis, LEAST_RATE, MTU, axis};
 
 pub(super) static COMMON: &[Axis] = &[
     axis("peer", "relay", Word(&["none", "squid", "dante", "ekiden"]), "the program that relays")
-        .shown(peer),
+        .words(&[("none", "un-split")]),
     axis("layout", "layout", Word(&["direct", "row", "ends", "one"]), "where relays stand"),
     axis("relays", "relays in a row", Whole, "number of relays that split the path")
         .within(("0", "100")),
@@ -21,7 +21,11 @@ pub(super) static COMMON: &[Axis] = &[
         Word(&["even", "long-leg", "near-server", "near-client"]),
         "the part of the path that loses packets",
     )
-    .shown(spaced),
+    .words(&[
+        ("long-leg", "long leg"),
+        ("near-server", "near server"),
+        ("near-client", "near client"),
+    ]),
     axis("unit", "loss per", Word(&["packet", "super-packet"]), "the unit that is lost at once"),
     axis(
         "congestion",
@@ -29,7 +33,7 @@ pub(super) static COMMON: &[Axis] = &[
         Word(&["reno", "cubic", "bbr", "westwood"]),
         "of the senders",
     )
-    .shown(congestion),
+    .words(&[("reno", "New Reno"), ("cubic", "CUBIC"), ("bbr", "BBR")]),
     // below one segment nothing is ever sent
     axis("window", "window", BytesOr("defaults"), "effective window of each connection")
         .within(("1460 B", "")),
@@ -49,23 +53,7 @@ pub(super) static COMMON: &[Axis] = &[
         "of the thin link, from the client; left out: the smallest sufficient rate is searched",
     )
     .within(LEAST_RATE),
-    axis("mtu", "MTU", Whole, "largest IP packet on the thin link").within(MTU).shown(mtu),
+    axis("mtu", "MTU", Packet, "largest IP packet on the thin link").within(MTU),
     axis("duration", "duration", Span, "how long a run on the kernel looks")
         .within(("1 s", "600 s")),
 ];
-
-fn peer(value: &str) -> String {
-    if value == "none" { "un-split".to_owned() } else { value.to_owned() }
-}
-
-fn congestion(value: &str) -> String {
-    match value {
-        "reno" => "New Reno".to_owned(),
-        "cubic" | "bbr" => value.to_uppercase(),
-        _ => value.to_owned(),
-    }
-}
-
-fn spaced(value: &str) -> String {
-    value.replace('-', " ")
-}

@@ -21,12 +21,9 @@ pub struct Cell {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("part `{part}`, {axis}: {what}")]
 pub struct CellError {
-    /// Which part.
-    pub part: String,
-    /// Which axis.
-    pub axis: String,
-    /// What is wrong.
-    pub what: String,
+    part: String,
+    axis: String,
+    what: String,
 }
 
 impl Cell {

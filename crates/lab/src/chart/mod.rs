@@ -9,11 +9,9 @@ mod scatter;
 
 use scale::Scale;
 
-/// Width of a panel, in pixels where it is not scaled.
-pub const WIDTH: f64 = 380.0;
-/// Its height.
-pub const HEIGHT: f64 = 270.0;
-
+/// Of a panel, in pixels where it is not scaled.
+const WIDTH: f64 = 380.0;
+const HEIGHT: f64 = 270.0;
 const WIDE_HEIGHT: f64 = 210.0;
 const LEFT: f64 = 46.0;
 const RIGHT_LINES: f64 = 66.0;
@@ -85,7 +83,7 @@ pub struct Panel {
 }
 
 /// The colours stand in a style of their own, so that a figure follows its page's light or dark.
-pub const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
 .ek{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',sans-serif;fill:#1b1f24;--s0:#767b82;--s1:#b3578c;--s2:#c98300;--s3:#0069b4;--s4:#00825e;--s5:#c04a00;--grid:#e3e6ea;--axis:#8b929b;--muted:#57606a}\
 .ek .t{font-weight:600;font-size:13px}.ek .m{fill:var(--muted);font-size:11px}.ek .v{font-size:10px}\
 .ek .g{stroke:var(--grid);stroke-width:1}.ek .a{stroke:var(--axis);stroke-width:1}\
@@ -106,13 +104,13 @@ pub fn share_reach(panels: &mut [Panel]) {
 }
 
 /// Escapes text for SVG and HTML.
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 impl Panel {
     /// The lowest and highest value drawn, intervals too.
-    pub fn range(&self) -> Option<(f64, f64)> {
+    fn range(&self) -> Option<(f64, f64)> {
         let points = self.series.iter().flat_map(|s| &s.points);
         let ends = points.flat_map(|p| {
             let (low, high) = p.interval.unwrap_or((p.y, p.y));
@@ -215,7 +213,7 @@ fn text(attributes: &str, x: f64, y: f64, text: &str) -> String {
 }
 
 /// Several panels as one file: as many side by side as are, in rows of four at most.
-pub fn figure(title: &str, panels: &[Panel]) -> String {
+pub(crate) fn figure(title: &str, panels: &[Panel]) -> String {
     let (wide, high) = panels.first().map_or((WIDTH, HEIGHT), Panel::size);
     let columns = match panels.len() {
         _ if panels.iter().any(|panel| panel.wide) => 1,

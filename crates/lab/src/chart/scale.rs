@@ -1,8 +1,7 @@
 //! From values to places on an axis, and where to put its ticks.
 
-/// An axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Scale {
+pub(super) struct Scale {
     low: f64,
     high: f64,
     step: f64,
@@ -14,7 +13,7 @@ const TICKS: f64 = 5.0;
 
 impl Scale {
     /// An axis over `low` … `high`: from zero in round steps, or over whole decades and their halves.
-    pub fn of(low: f64, high: f64, log: bool) -> Self {
+    pub(super) fn of(low: f64, high: f64, log: bool) -> Self {
         if log {
             let low = low.max(1e-9);
             let (down, up) =
@@ -34,7 +33,7 @@ impl Scale {
     }
 
     /// Where a value stands, 0 at the low end and 1 at the high end; what is outside stands at the end.
-    pub fn share(&self, value: f64) -> f64 {
+    pub(super) fn share(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
         } else {
@@ -44,12 +43,12 @@ impl Scale {
     }
 
     /// Its low and its high end.
-    pub fn ends(&self) -> (f64, f64) {
+    pub(super) fn ends(&self) -> (f64, f64) {
         (self.low, self.high)
     }
 
     /// Where lines across are drawn.
-    pub fn ticks(&self) -> Vec<f64> {
+    pub(super) fn ticks(&self) -> Vec<f64> {
         if !self.log {
             let count = (self.high / self.step).round() as u32;
             return (0..=count).map(|n| f64::from(n) * self.step).collect();

@@ -63,43 +63,28 @@ pub struct Found {
 
 /// Why a capture cannot be classified.
 #[derive(Debug, thiserror::Error)]
-pub enum ClassifyError {
-    /// From the system.
+pub(crate) enum ClassifyError {
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// Not even a head.
     #[error("the file is empty")]
     Empty,
-    /// Another kind of file.
     #[error(
         "this is no capture: it begins with the mark of neither pcap nor pcapng; `tcpdump -w FILE` \
          writes captures, and a compressed one has to be unpacked first"
     )]
     NotACapture,
-    /// It ends too early.
     #[error(
         "the file ends in the middle of a packet, after {packets} whole ones; if it is still being \
          written, stop that first; `tcpdump -r FILE -w WHOLE` keeps the whole packets"
     )]
-    Truncated {
-        /// Whole packets before the end.
-        packets: u64,
-    },
-    /// Its fields contradict each other.
+    Truncated { packets: u64 },
     #[error("the capture is damaged after {packets} packets: {what}")]
-    Damaged {
-        /// Whole packets before that.
-        packets: u64,
-        /// In which way.
-        what: &'static str,
-    },
-    /// Headers that are not known here.
+    Damaged { packets: u64, what: &'static str },
     #[error(
         "packets of link type {0} cannot be read; Ethernet, raw IP and Linux's `any` can: capture with \
          `tcpdump -i any`, or on the server's Ethernet interface"
     )]
     LinkType(u32),
-    /// Nothing to classify.
     #[error("{}", nothing(.0))]
     NoData(Box<Found>),
 }
@@ -129,7 +114,7 @@ fn nothing(found: &Found) -> String {
 
 /// Reads a capture and classifies the data of its servers. Errors: it is no capture, is cut off or damaged, has
 /// headers that are not known here, or has no data.
-pub fn classify(input: impl Read, options: &Options) -> Result<Found, ClassifyError> {
+pub(crate) fn classify(input: impl Read, options: &Options) -> Result<Found, ClassifyError> {
     let mut connections = Connections::new(*options);
     let mut found = Found::default();
     container::read(input, |packet| {

@@ -1,6 +1,7 @@
 //! What was found, as text and as JSON, beside Table 1 of the thin-client study.
 
 use super::{Found, Options};
+use crate::evaluation::tables;
 use ekiden_model::network::workload::flows::{Steps, Totals};
 use ekiden_model::network::workload::thin_client::{TABLE_1, ThinClient};
 use schemars::JsonSchema;
@@ -118,34 +119,19 @@ impl Document {
     /// For a terminal.
     pub fn text(&self) -> String {
         let Published { seconds, interactive, bulk } = &self.published;
+        let titles = ["", "interactive", "published", "bulk", "published"].map(str::to_owned);
         let columns = [
-            (
-                "",
-                ["flows", "packets", "bytes", "packets/flow", "bytes/packet", "same kind next"]
-                    .map(str::to_owned),
-            ),
-            ("interactive", self.interactive.column()),
-            ("published", interactive.column()),
-            ("bulk", self.bulk.column()),
-            ("published", bulk.column()),
+            ["flows", "packets", "bytes", "packets/flow", "bytes/packet", "same kind next"]
+                .map(str::to_owned),
+            self.interactive.column(),
+            interactive.column(),
+            self.bulk.column(),
+            bulk.column(),
         ];
-        let widths = columns.each_ref().map(|(title, cells)| {
-            let cells = cells.iter().map(|cell| cell.chars().count());
-            cells.chain([title.len()]).max().unwrap_or(0)
-        });
-        let mut text = self.origin();
-        let mut line = |cells: [&str; 5]| {
-            let [name, rest @ ..] = cells;
-            text += &format!("{name:<0$}", widths[0]);
-            for (cell, width) in rest.iter().zip(widths[1..].iter().copied()) {
-                text += &format!("  {cell:>width$}");
-            }
-            text.push('\n');
-        };
-        line(columns.each_ref().map(|(title, _)| *title));
-        for row in 0..6 {
-            line(columns.each_ref().map(|(_, cells)| cells[row].as_str()));
-        }
+        let row = |n: usize| columns.each_ref().map(|column| column[n].clone()).to_vec();
+        let lines: Vec<Vec<String>> =
+            [titles.to_vec()].into_iter().chain((0..6).map(row)).collect();
+        let mut text = self.origin() + &tables::columns(&lines, 1);
         let internet = ThinClient::internet();
         text += &format!(
             "\npublished: means of {seconds} s of an intranet connection (Ogawa, Hasegawa, Murata, Table 1).\n\

@@ -226,7 +226,7 @@ fn finds_the_server_by_name_handshake_or_port() {
     let even = ports(700, 700);
     let undecided = pcapng(&[(0, even(1, ACK, 10))]);
     let report = refused(&undecided);
-    assert!(report.contains("cannot tell which side"), "{report}");
+    assert!(report.contains("cannot tell which side is the server"), "{report}");
     assert!(
         report.contains("192.0.2.1:700 sent data") || report.contains("192.0.2.2:700 sent data"),
         "{report}"

@@ -1,9 +1,8 @@
 //! Medians of the plan's first figure, for a plan without published figures: a line a place, a column a series.
 
 use crate::cell::axis;
-use crate::evaluation::{Evaluation, Short};
+use crate::evaluation::{Evaluation, short};
 use crate::plan::Plan;
-use crate::report::figures::shown;
 
 pub(super) fn medians(plan: &Plan, evaluation: &Evaluation) -> String {
     let Some(figure) = plan.figures.first() else { return String::new() };
@@ -33,15 +32,14 @@ pub(super) fn medians(plan: &Plan, evaluation: &Evaluation) -> String {
     let measure = plan.measure_of(&figure.of.part);
     let mut text = format!("{}, {}: medians\n\n{:<12}", measure.name, measure.unit, across.title);
     for name in &names {
-        text += &format!("{:>12}", shown(series, name));
+        text += &format!("{:>12}", series.shown(name));
     }
     text.push('\n');
     for place in places {
-        text += &format!("{:<12}", shown(across, place));
+        text += &format!("{:<12}", across.shown(place));
         for name in &names {
             let value = values.iter().find(|(p, n, _)| *p == place && n == name);
-            let value = value.map_or("–".to_owned(), |(_, _, median)| Short(*median).to_string());
-            text += &format!("{value:>12}");
+            text += &format!("{:>12}", short(value.map(|(.., median)| *median)));
         }
         text.push('\n');
     }

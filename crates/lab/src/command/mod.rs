@@ -4,7 +4,7 @@ mod medians;
 pub mod record;
 
 use crate::engine::Engine;
-use crate::evaluation::{Evaluation, Short};
+use crate::evaluation::{Evaluation, short};
 use crate::plan::{self, Choice, Plan};
 use crate::report::{self, Written};
 use crate::runner::progress::{Screen, words};
@@ -24,22 +24,14 @@ pub struct Run {
     pub experiment: String,
     /// Which engine; `None`: the plan's first.
     pub engine: Option<String>,
-    /// Which cells.
-    pub choice: Choice,
-    /// All randomness follows from it.
-    pub seed: u64,
+    /// How the batch is run; its folder and its end are set here.
+    pub options: Options,
     /// How many runs beside each other; `None`: as many as the engine bears.
     pub jobs: Option<usize>,
-    /// Rows of another version of program or plan are kept.
-    pub keep: bool,
     /// Results go to `OUT/NAME/ENGINE/`; `None`: `results/NAME/ENGINE/`.
     pub out: Option<PathBuf>,
     /// One JSON document instead of text.
     pub json: bool,
-    /// The version that the measured program reports.
-    pub version: String,
-    /// As it was typed.
-    pub command: String,
 }
 
 /// What is to be printed, and whether all that is asserted holds.
@@ -98,7 +90,7 @@ pub fn list(as_json: bool) -> Result<Answer, String> {
 pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<Answer, String> {
     let plan = plan::find(&asked.experiment).map_err(|error| error.to_string())?;
     let engine = engine_of(&plan, asked.engine.as_deref())?;
-    check_choice(&plan, &asked.choice)?;
+    check_choice(&plan, &asked.options.choice)?;
     let first = engines(&engine, plan.study)?;
     let most = first.most_jobs();
     let jobs = asked.jobs.unwrap_or(most).max(1);
@@ -110,15 +102,7 @@ pub fn run(asked: &Run, engines: &Engines<'_>, stop: Arc<AtomicBool>) -> Result<
     }
     let base = asked.out.clone().unwrap_or_else(|| PathBuf::from("results"));
     let folder = base.join(&plan.name).join(&engine);
-    let options = Options {
-        choice: asked.choice.clone(),
-        seed: asked.seed,
-        folder: folder.clone(),
-        version: asked.version.clone(),
-        keep: asked.keep,
-        command: asked.command.clone(),
-        stop,
-    };
+    let options = Options { folder: folder.clone(), stop, ..asked.options.clone() };
     let batch = Batch::open(&plan, options, first.as_ref()).map_err(|error| error.to_string())?;
     let mut made = vec![first];
     for _ in 1..jobs {
@@ -288,11 +272,10 @@ fn published(evaluation: &Evaluation) -> String {
             (None, Some(_)) => "reported",
             (None, None) => "not measured",
         };
-        let figure = |value: Option<f64>| value.map_or("–".to_owned(), |v| Short(v).to_string());
         lines.push([
             judged.row.name.clone(),
             judged.row.published.map_or("–".to_owned(), crate::chart::scale::label),
-            figure(judged.measured),
+            short(judged.measured),
             judged.row.unit.clone(),
             verdict.to_owned(),
         ]);

@@ -57,7 +57,7 @@ fn beside(
             .filter(|(name, _)| others.contains(name))
             .collect();
         let beside = paired::beside(&own.runs, &rivals, seed)?;
-        Some(Compared { cell: own.cell.clone(), ours: ours.to_owned(), beside })
+        Some(Compared { cell: own.cell.clone(), beside })
     })
     .collect()
 }

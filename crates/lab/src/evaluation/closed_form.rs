@@ -6,7 +6,11 @@ use crate::plan::Expectation;
 use crate::study::Study;
 
 /// The figure of an expectation whose cells all have a formula.
-pub fn of(study: &dyn Study, expectation: &Expectation, cells: &[CellResult]) -> Option<f64> {
+pub(crate) fn of(
+    study: &dyn Study,
+    expectation: &Expectation,
+    cells: &[CellResult],
+) -> Option<f64> {
     if expectation.figure.is_some() {
         return None;
     }

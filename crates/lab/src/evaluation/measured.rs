@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 
 /// A figure, and its interval where there is one.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Found {
-    /// The figure.
-    pub value: f64,
+pub(crate) struct Found {
+    pub(super) value: f64,
     /// 95 %.
-    pub interval: Option<Interval>,
+    pub(super) interval: Option<Interval>,
 }
 
 impl Expectation {
@@ -23,7 +22,7 @@ impl Expectation {
 }
 
 /// The figure; `None` when a cell it needs was not run: part of a figure is not the figure.
-pub fn figure(expectation: &Expectation, cells: &[CellResult], seed: u64) -> Option<Found> {
+pub(crate) fn figure(expectation: &Expectation, cells: &[CellResult], seed: u64) -> Option<Found> {
     let chosen: Vec<&CellResult> =
         cells.iter().filter(|result| expectation.of.includes(&result.cell)).collect();
     // every value that the selection names must be there
@@ -64,7 +63,7 @@ pub fn figure(expectation: &Expectation, cells: &[CellResult], seed: u64) -> Opt
 }
 
 /// Why a figure is unknown although cells were run: none of them has it. Names the figures that they have.
-pub fn lack(of: &Selection, figure: Option<&str>, cells: &[CellResult]) -> Option<String> {
+pub(super) fn lack(of: &Selection, figure: Option<&str>, cells: &[CellResult]) -> Option<String> {
     let name = figure?;
     let mut chosen = cells.iter().filter(|result| of.includes(&result.cell)).peekable();
     chosen.peek()?;

@@ -1,107 +1,28 @@
 //! From runs to figures: medians and intervals of cells, measured beside published figures, claims.
 
 mod claims;
-pub mod closed_form;
+pub(crate) mod closed_form;
 mod gain;
+pub(crate) mod measured;
 mod monotone;
 mod order;
-pub mod placement;
+mod placement;
 mod published;
-pub mod result;
-pub mod summary;
-pub mod tables;
+mod result;
+pub(crate) mod summary;
+pub(crate) mod tables;
 
 pub use result::CellResult;
+pub(crate) use result::{Compared, Decided, Evaluation, Judged};
 
 use crate::cell::Cell;
 use crate::engine::Fidelity;
 use crate::plan::{Claim, Plan, Published, Rule, Selection, Table};
 use crate::runner::journal::{Kept, Row};
-use crate::statistics::bootstrap::{self, Interval};
-use crate::statistics::paired::{self, Beside, Runs};
+use crate::statistics::bootstrap;
+use crate::statistics::paired::{self, Runs};
 use crate::statistics::{median, quantile};
 use std::collections::BTreeMap;
-
-/// A published figure beside ours.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
-    /// What was published.
-    pub row: Published,
-    /// What was measured; `None` when its cells were not run.
-    pub measured: Option<f64>,
-    /// Whether it must hold on this engine.
-    pub asserted: bool,
-    /// Whether this engine is asked for it; another one is, otherwise.
-    pub is_asked: bool,
-    /// Whether it is not, since its cells were run too seldom.
-    pub is_too_few: bool,
-    /// Its 95 % interval, where it comes from one cell.
-    pub interval: Option<Interval>,
-    /// Whether it lies in its range; `None` when not asserted or not measured.
-    pub holds: Option<bool>,
-    /// Whether it would, for a row that is reported and not asserted.
-    pub within: Option<bool>,
-    /// Why it can never be measured: no cell has its figure.
-    pub lack: Option<String>,
-}
-
-/// A claim and what became of it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Decided {
-    /// The claim.
-    pub claim: Claim,
-    /// Whether it must hold on this engine.
-    pub asserted: bool,
-    /// Whether this engine is asked for it; another one is, otherwise.
-    pub is_asked: bool,
-    /// `None` when not asserted or not measured.
-    pub holds: Option<bool>,
-    /// In numbers.
-    pub evidence: String,
-}
-
-/// A peer beside the fastest of the others, in one condition.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Compared {
-    /// Its cell.
-    pub cell: Cell,
-    /// Who compares.
-    pub ours: String,
-    /// The figures.
-    pub beside: Beside,
-}
-
-/// Everything found.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Evaluation {
-    /// Each cell with at least one value or failure, in the order of tables.
-    pub cells: Vec<CellResult>,
-    /// Each published figure.
-    pub rows: Vec<Judged>,
-    /// Each claim.
-    pub claims: Vec<Decided>,
-    /// Each condition that a `beside` claim compares.
-    pub compared: Vec<Compared>,
-    /// Each table.
-    pub tables: Vec<tables::Filled>,
-    /// Cells of the whole plan that were not run.
-    pub missing: usize,
-    /// Cells that the engine cannot run, by the reason it gives.
-    pub lacking: BTreeMap<String, usize>,
-    /// Cells of which every attempt failed, with the last reason.
-    pub failed: Vec<(Cell, String)>,
-    /// Where the plan asks for a figure that no run has: whose it is, and which there are.
-    pub unknown: Vec<String>,
-}
-
-impl Evaluation {
-    /// Whether nothing asserted and measured fails, and every figure that the plan asks for exists.
-    pub fn holds(&self) -> bool {
-        let rows = self.rows.iter().map(|row| row.holds);
-        let mut all = rows.chain(self.claims.iter().map(|claim| claim.holds));
-        all.all(|holds| holds != Some(false)) && self.unknown.is_empty()
-    }
-}
 
 /// Evaluates what was kept; only cells that the plan still has for this engine count.
 pub fn evaluate(plan: &Plan, kept: &Kept) -> Evaluation {
@@ -238,7 +159,7 @@ fn not_measured() -> Decision {
 }
 
 /// A figure as [`Short`] prints it, or a dash.
-pub fn short(value: Option<f64>) -> String {
+pub(crate) fn short(value: Option<f64>) -> String {
     value.map_or("–".to_owned(), |value| Short(value).to_string())
 }
 
@@ -260,6 +181,5 @@ impl std::fmt::Display for Short {
     }
 }
 
-pub mod measured;
 #[cfg(test)]
 pub(crate) mod tests;

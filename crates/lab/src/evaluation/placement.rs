@@ -10,7 +10,7 @@ use ekiden_model::network::placement::{Segment, best_position};
 use ekiden_model::units::Share;
 
 /// The best share of the round trip before the relay, to a per mille, by the rule for a cell's losses.
-pub fn best(cell: &Cell) -> Option<f64> {
+fn best(cell: &Cell) -> Option<f64> {
     let at = |per_mille: u32| f64::from(per_mille) / 1000.0;
     let candidates: Vec<(f64, Vec<Segment>)> = (1..1000)
         .filter_map(|per_mille| Some((at(per_mille), legs_at(cell, at(per_mille)).ok()?)))
@@ -26,7 +26,7 @@ fn segment(leg: &Leg) -> Segment {
 }
 
 /// Decides the claim: the measured position nearest the predicted one reaches `within` of the best.
-pub fn decide(of: &Selection, within: f64, cells: &[CellResult]) -> Decision {
+pub(super) fn decide(of: &Selection, within: f64, cells: &[CellResult]) -> Decision {
     let position = |result: &CellResult| {
         axis::named("at")?.number(result.cell.values.get("at")?).map(|percent| percent / 100.0)
     };

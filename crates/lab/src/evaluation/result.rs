@@ -1,8 +1,10 @@
-//! The evaluation of one cell.
+//! What an evaluation finds, of one cell and of the whole.
 
+use super::tables;
 use crate::cell::Cell;
+use crate::plan::{Claim, Published};
 use crate::statistics::bootstrap::Interval;
-use crate::statistics::paired::Runs;
+use crate::statistics::paired::{Beside, Runs};
 use std::collections::BTreeMap;
 
 /// The results of one cell.
@@ -43,5 +45,77 @@ impl CellResult {
     /// The values alone.
     pub fn values_of(&self, figure: Option<&str>) -> Option<Vec<f64>> {
         Some(self.runs_of(figure)?.iter().map(|(_, value)| *value).collect())
+    }
+}
+
+/// A published figure beside ours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    pub row: Published,
+    /// `None` when its cells were not run.
+    pub measured: Option<f64>,
+    /// Whether it must hold on this engine.
+    pub asserted: bool,
+    /// Whether this engine is asked for it; another one is, otherwise.
+    pub is_asked: bool,
+    /// Whether it is not asserted because its cells were run too seldom.
+    pub is_too_few: bool,
+    /// Its 95 % interval, where it comes from one cell.
+    pub interval: Option<Interval>,
+    /// Whether it lies in its range; `None` when not asserted or not measured.
+    pub holds: Option<bool>,
+    /// Whether it would, for a row that is reported and not asserted.
+    pub within: Option<bool>,
+    /// Why it can never be measured: no cell has its figure.
+    pub lack: Option<String>,
+}
+
+/// A claim and what became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decided {
+    pub claim: Claim,
+    /// Whether it must hold on this engine.
+    pub asserted: bool,
+    /// Whether this engine is asked for it; another one is, otherwise.
+    pub is_asked: bool,
+    /// `None` when not asserted or not measured.
+    pub holds: Option<bool>,
+    /// In numbers.
+    pub evidence: String,
+}
+
+/// A peer beside the fastest of the others, in one condition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    pub cell: Cell,
+    pub beside: Beside,
+}
+
+/// Everything found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// Each cell with at least one value or failure, in the order of tables.
+    pub cells: Vec<CellResult>,
+    pub rows: Vec<Judged>,
+    pub claims: Vec<Decided>,
+    /// Each condition that a `beside` claim compares.
+    pub compared: Vec<Compared>,
+    pub tables: Vec<tables::Filled>,
+    /// Cells of the whole plan that were not run.
+    pub missing: usize,
+    /// Cells that the engine cannot run, by the reason it gives.
+    pub lacking: BTreeMap<String, usize>,
+    /// Cells of which every attempt failed, with the last reason.
+    pub failed: Vec<(Cell, String)>,
+    /// Where the plan asks for a figure that no run has: whose it is, and which there are.
+    pub unknown: Vec<String>,
+}
+
+impl Evaluation {
+    /// Whether nothing asserted and measured fails, and every figure that the plan asks for exists.
+    pub fn holds(&self) -> bool {
+        let rows = self.rows.iter().map(|row| row.holds);
+        let mut all = rows.chain(self.claims.iter().map(|claim| claim.holds));
+        all.all(|holds| holds != Some(false)) && self.unknown.is_empty()
     }
 }

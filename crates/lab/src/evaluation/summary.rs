@@ -12,11 +12,8 @@ use std::io;
 /// The document.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// The plan's name.
     pub experiment: String,
-    /// Which engine ran it.
     pub engine: String,
-    /// All randomness follows from it.
     pub seed: u64,
     /// Of the program.
     pub version: String,
@@ -25,11 +22,8 @@ pub struct Summary {
     pub makers: Vec<Maker>,
     /// That all runs took together.
     pub seconds: f64,
-    /// Published figures.
     pub rows: Vec<SummaryRow>,
-    /// Claims.
     pub claims: Vec<SummaryClaim>,
-    /// Tables of several figures, where the plan has any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<tables::Filled>,
     /// Medians by cell, and counts.
@@ -43,14 +37,12 @@ pub struct Maker {
     pub version: String,
     /// The plan's hash.
     pub plan: String,
-    /// How many.
     pub rows: usize,
-    /// Of these parts.
     pub parts: BTreeSet<String>,
 }
 
 /// Who made which rows, where there are several.
-pub fn makers(kept: &Kept) -> Vec<Maker> {
+pub(crate) fn makers(kept: &Kept) -> Vec<Maker> {
     let makers = kept.makers().into_iter().map(|(identity, rows)| Maker {
         version: identity.version.clone(),
         plan: identity.plan.clone(),
@@ -64,28 +56,20 @@ pub fn makers(kept: &Kept) -> Vec<Maker> {
 /// A published figure beside what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SummaryRow {
-    /// What it is.
     pub name: String,
     /// Of all figures here.
     pub unit: String,
-    /// As published.
     pub published: Option<f64>,
-    /// As measured.
     pub measured: Option<f64>,
-    /// Not below.
     pub low: Option<f64>,
-    /// Not above.
     pub high: Option<f64>,
     /// `null` where it is reported and not asserted, or was not measured.
     pub holds: Option<bool>,
-    /// Where it stands.
     pub source: String,
 }
 
-/// A claim.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SummaryClaim {
-    /// In words.
     pub text: String,
     /// `null` where it is reported and not asserted, or was not measured.
     pub holds: Option<bool>,
@@ -94,7 +78,7 @@ pub struct SummaryClaim {
 }
 
 /// Puts an evaluation into the document's form.
-pub fn summary(kept: &Kept, evaluation: &Evaluation) -> Summary {
+pub(crate) fn summary(kept: &Kept, evaluation: &Evaluation) -> Summary {
     let Kept { identity, rows, .. } = kept;
     let judged = evaluation.rows.iter().map(|judged| SummaryRow {
         name: judged.row.name.clone(),
@@ -138,7 +122,7 @@ pub fn summary(kept: &Kept, evaluation: &Evaluation) -> Summary {
 }
 
 /// Every run, one a line, as CSV; `unit` is that of all values, empty where they have several.
-pub fn csv(rows: &[Row], unit: &str, to: impl io::Write) -> io::Result<()> {
+pub(crate) fn csv(rows: &[Row], unit: &str, to: impl io::Write) -> io::Result<()> {
     let axes: Vec<&str> = axis::all()
         .map(|axis| axis.name)
         .filter(|name| rows.iter().any(|row| row.cell.values.contains_key(*name)))

@@ -3,22 +3,17 @@
 use super::{CellResult, short};
 use crate::cell::axis;
 use crate::plan::Table;
-use crate::report::figures::shown;
 use crate::statistics::median;
 use serde::Serialize;
 
 /// A plan's table, filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Filled {
-    /// As in the plan.
     pub name: String,
-    /// Heading.
     pub title: String,
-    /// What to see in it.
     pub caption: String,
     /// Titles of the axes, then the figures.
     pub head: Vec<String>,
-    /// By the axes' values.
     pub lines: Vec<Line>,
     /// Whether any cell was run more than once, so that medians are something else than values.
     #[serde(skip)]
@@ -42,7 +37,7 @@ pub(super) fn fill(table: &Table, cells: &[CellResult], measure: &str) -> Filled
     chosen.sort_by(|a, b| a.cell.compare_by(&b.cell, axes.iter().copied()));
     let line = |result: &&CellResult| {
         let label =
-            |a: &&axis::Axis| result.cell.values.get(a.name).map_or("–".into(), |v| shown(a, v));
+            |a: &&axis::Axis| result.cell.values.get(a.name).map_or("–".into(), |v| a.shown(v));
         let value = |column: &String| {
             let figure = Some(column.as_str()).filter(|name| *name != VALUE);
             median(&result.values_of(figure)?)
@@ -73,7 +68,7 @@ pub(super) const VALUE: &str = "value";
 
 impl Line {
     /// As written: labels, then figures.
-    pub fn words(&self) -> Vec<String> {
+    pub(crate) fn words(&self) -> Vec<String> {
         self.labels.iter().cloned().chain(self.medians.iter().map(|value| short(*value))).collect()
     }
 }
@@ -99,7 +94,7 @@ pub(crate) fn columns(lines: &[Vec<String>], left: usize) -> String {
 
 impl Filled {
     /// For a terminal; nothing where no cell was run.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         if self.lines.is_empty() {
             return String::new();
         }

@@ -62,7 +62,6 @@ impl Asserted {
 /// What one value of an axis gives over another, and where that should be larger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gain {
-    /// Whose cells.
     pub of: Selection,
     /// Axis, the value that gains, and the one that it is compared with.
     pub from: [String; 3],
@@ -73,24 +72,19 @@ pub struct Gain {
 /// A figure computed from cells, and the range it should lie in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Expectation {
-    /// Which cells.
     pub of: Selection,
     /// If given, each of them as a ratio to the cell here that is alike in all axes that neither names.
     pub against: Option<Selection>,
     /// Which of an outcome's further figures; `None`: its value.
     pub figure: Option<String>,
-    /// How the cells become one figure.
     pub take: Take,
-    /// Not below.
     pub low: Option<f64>,
-    /// Not above.
     pub high: Option<f64>,
 }
 
 /// A published figure, and where it stands beside ours.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Published {
-    /// Row name.
     pub name: String,
     /// The figure; `None` where the source has it in words.
     pub published: Option<f64>,
@@ -98,13 +92,11 @@ pub struct Published {
     pub unit: String,
     /// The source's conditions, and how ours differ.
     pub conditions: String,
-    /// Where it stands.
     pub source: String,
     /// Where it must hold and is not only reported.
     pub asserted: Asserted,
     /// It is only reported of fewer runs than this of any of its cells: chance would decide.
     pub repetitions_at_least: u32,
-    /// What is computed.
     pub expectation: Expectation,
 }
 

@@ -40,15 +40,12 @@ pub enum Shape {
 /// A table: a line for each combination of some axes' values, a column for each figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// In the summary.
     pub name: String,
-    /// Heading.
     pub title: String,
-    /// What to see in it, one sentence.
+    /// One sentence.
     pub caption: String,
     /// The engines that have its figures; empty: all.
     pub engines: Vec<String>,
-    /// Which cells.
     pub of: Selection,
     /// The axes that make the lines.
     pub rows: Vec<String>,

@@ -20,13 +20,16 @@
 
 mod check;
 mod draft;
-pub mod expectation;
-pub mod figure;
+mod expectation;
+mod figure;
 
 use crate::cell::Cell;
 use crate::study::{self, Study};
-pub use expectation::{Asserted, Claim, Expectation, Gain, Published, Rule, Selection, Take};
-pub use figure::{Figure, Shape, Table};
+pub use check::parse;
+pub(crate) use expectation::{Asserted, Expectation, Gain, Published, Take};
+pub use expectation::{Claim, Rule, Selection};
+pub(crate) use figure::Table;
+pub use figure::{Figure, Shape};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -168,11 +171,6 @@ pub fn find(name: &str) -> Result<Plan, PlanError> {
         };
         PlanError { place: format!("experiment `{name}`"), what: format!("not found; {hint}") }
     })
-}
-
-/// Reads a plan. Errors: the first mistake, with its line and a hint.
-pub fn parse(file: &str, text: &str) -> Result<Plan, PlanError> {
-    check::plan(file, text)
 }
 
 impl Plan {

@@ -1,6 +1,5 @@
 //! A part's cells as a table: one line a condition, one column a peer.
 
-use super::figures::shown;
 use crate::cell::axis::{self, Axis};
 use crate::chart::escape;
 use crate::evaluation::{CellResult, Compared, Evaluation, Short};
@@ -33,7 +32,7 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
         out += &format!("<th>{}</th>", escape(axis.title));
     }
     for peer in &peers {
-        let name = paired.map_or_else(|| peer.to_string(), |axis| shown(axis, peer));
+        let name = paired.map_or_else(|| peer.to_string(), |axis| axis.shown(peer));
         out += &format!("<th class=\"n\">{}</th>", escape(&name));
     }
     let compared = evaluation.compared.iter().any(|c| c.cell.part == part.name);
@@ -53,8 +52,7 @@ pub(super) fn table(part: &Part, plan: &Plan, evaluation: &Evaluation) -> String
     for line in lines {
         out.push_str("<tr>");
         for axis in &varied {
-            let value =
-                line[0].cell.values.get(axis.name).map_or(String::new(), |v| shown(axis, v));
+            let value = line[0].cell.values.get(axis.name).map_or(String::new(), |v| axis.shown(v));
             out += &format!("<td>{}</td>", escape(&value));
         }
         for peer in &peers {
@@ -79,7 +77,7 @@ fn fixed(cells: &[&CellResult], by: &str) -> String {
             cells.iter().filter_map(|r| r.cell.values.get(axis.name)).collect();
         let everywhere = cells.iter().all(|r| r.cell.values.contains_key(axis.name));
         let only = values.first().filter(|_| values.len() == 1 && everywhere)?;
-        (axis.name != by).then(|| format!("{} {}", axis.title, shown(axis, only)))
+        (axis.name != by).then(|| format!("{} {}", axis.title, axis.shown(only)))
     });
     same.collect::<Vec<_>>().join(" · ")
 }

@@ -1,7 +1,7 @@
 //! One page for all engines of an experiment: published, measured and closed form, and where two engines
 //! differ.
 
-use super::figures::{shown, style};
+use super::figures::style;
 use crate::cell::axis;
 use crate::chart::scale::label;
 use crate::chart::{self, Panel, PanelKind, Point, Series, escape};
@@ -108,7 +108,7 @@ fn scatter(plan: &Plan, (x, one): Ran<'_>, (y, other): Ran<'_>, out: &mut String
         let value = result.cell.values.get(&plan.paired).map_or("", String::as_str);
         let nth = series.keys().position(|known| known == value).unwrap_or(series.len());
         let style = paired.map_or(0, |axis| style(axis, value, nth));
-        let name = paired.map_or_else(|| value.to_owned(), |axis| shown(axis, value));
+        let name = paired.map_or_else(|| value.to_owned(), |axis| axis.shown(value));
         let new = || Series { name, style, points: Vec::new() };
         let point = Point { x: result.median, y: *median, interval: None };
         series.entry(value.to_owned()).or_insert_with(new).points.push(point);

@@ -22,10 +22,7 @@ pub trait Watch: Sync {
 }
 
 /// Tells nobody.
-#[derive(Debug, Clone, Copy)]
-pub struct Silent;
-
-impl Watch for Silent {}
+impl Watch for () {}
 
 /// Tells standard error.
 #[derive(Debug, Default)]

@@ -1,4 +1,3 @@
-use super::progress::Silent;
 use super::*;
 use crate::cell::Cell;
 use crate::engine::{Calibration, Fidelity, Outcome};
@@ -97,7 +96,7 @@ fn options(folder: &std::path::Path, stop: &Arc<AtomicBool>) -> Options {
 
 fn run(folder: &std::path::Path, engine: MadeUp) -> Result<Done, BatchError> {
     let batch = Batch::open(&plan(), options(folder, &engine.stop), &engine)?;
-    batch.run(&mut [Box::new(engine)], &Silent)
+    batch.run(&mut [Box::new(engine)], &())
 }
 
 /// Runs it in a folder of its own.
@@ -239,7 +238,7 @@ fn several_engines_share_the_work() {
     let batch = Batch::open(&plan(), options(folder.path(), &stop), &MadeUp::new()).unwrap();
     let mut engines: Vec<Box<dyn Engine + Send>> =
         (0..3).map(|_| Box::new(MadeUp::new()) as _).collect();
-    let done = batch.run(&mut engines, &Silent).unwrap();
+    let done = batch.run(&mut engines, &()).unwrap();
     assert_eq!((done.made, done.left), (4, 0));
 }
 

@@ -5,19 +5,17 @@ use ekiden_model::rng::Rng;
 use serde::{Deserialize, Serialize};
 
 /// Draws. The ends of a 95 % interval then move by about 1 % of its width from seed to seed.
-pub const DRAWS: usize = 2_000;
+const DRAWS: usize = 2_000;
 
 /// Where a figure lies with 95 % confidence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
 }
 
 /// The 95 % interval of `figure` over groups, each redrawn by itself; `None` when no group has two values.
-pub fn interval(
+pub(crate) fn interval(
     groups: &[Vec<f64>],
     seed: u64,
     figure: impl Fn(&[Vec<f64>]) -> Option<f64>,
@@ -40,7 +38,7 @@ pub fn interval(
 }
 
 /// The same of the median of one group.
-pub fn of_median(values: &[f64], seed: u64) -> Option<Interval> {
+pub(crate) fn of_median(values: &[f64], seed: u64) -> Option<Interval> {
     interval(&[values.to_vec()], seed, |groups| super::median(groups.first()?))
 }
 

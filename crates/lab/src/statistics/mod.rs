@@ -1,7 +1,7 @@
 //! Medians, quartiles and intervals of a handful of repeats; ratios of runs that belong together.
 
-pub mod bootstrap;
-pub mod paired;
+pub(crate) mod bootstrap;
+pub(crate) mod paired;
 
 /// The middle value, the mean of the two middle ones for an even number; `None` of nothing.
 pub fn median(values: &[f64]) -> Option<f64> {

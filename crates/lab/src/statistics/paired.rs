@@ -12,18 +12,18 @@ pub struct Beside {
     /// One ratio a repetition that both have.
     #[serde(skip)]
     pub ratios: Vec<f64>,
-    /// Their geometric mean.
+    /// The geometric mean of `ratios`.
     pub ratio: f64,
     /// Its 95 % interval; `None` of one repetition.
     pub interval: Option<Interval>,
 }
 
 /// Runs of one peer: repetition and value.
-pub type Runs = Vec<(u32, f64)>;
+pub(crate) type Runs = Vec<(u32, f64)>;
 
 /// `ours` over the fastest of `others` by median; `None` without a pair. A choice for each repetition would
 /// compare with a peer that does not exist, always lucky.
-pub fn beside(ours: &Runs, others: &[(String, Runs)], seed: u64) -> Option<Beside> {
+pub(crate) fn beside(ours: &Runs, others: &[(String, Runs)], seed: u64) -> Option<Beside> {
     let middle = |runs: &Runs| median(&runs.iter().map(|(_, value)| *value).collect::<Vec<_>>());
     let (name, theirs) = others
         .iter()
@@ -45,7 +45,7 @@ pub fn beside(ours: &Runs, others: &[(String, Runs)], seed: u64) -> Option<Besid
 }
 
 /// The geometric mean over cells, each counting once, and its interval over the repeats within the cells.
-pub fn over_all(cells: &[Vec<f64>], seed: u64) -> Option<(f64, Option<Interval>)> {
+pub(crate) fn over_all(cells: &[Vec<f64>], seed: u64) -> Option<(f64, Option<Interval>)> {
     let mean = |groups: &[Vec<f64>]| {
         let means: Vec<f64> = groups.iter().filter_map(|group| geometric_mean(group)).collect();
         geometric_mean(&means)

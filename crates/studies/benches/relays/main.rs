@@ -165,18 +165,13 @@ fn contestants(names: &[String]) -> Result<Vec<Contestant>, String> {
     if names.is_empty() {
         return Ok(Contestant::ALL.to_vec());
     }
-    let mut chosen = Vec::new();
-    for name in names {
-        let found = Contestant::named(name);
-        if found.is_empty() {
-            let all = Contestant::ALL.map(Contestant::name).join(", ");
-            return Err(format!("no peer {name}; there are {all}"));
-        }
-        chosen.extend(found);
+    let named = |name: &String, one: &Contestant| one.name.starts_with(name.as_str());
+    if let Some(name) = names.iter().find(|name| !Contestant::ALL.iter().any(|c| named(name, c))) {
+        let all = Contestant::ALL.map(|contestant| contestant.name).join(", ");
+        return Err(format!("no peer {name}; there are {all}"));
     }
-    chosen.sort();
-    chosen.dedup();
-    Ok(chosen)
+    let chosen = |one: &Contestant| names.iter().any(|name| named(name, one));
+    Ok(Contestant::ALL.into_iter().filter(chosen).collect())
 }
 
 /// Two benchmarks at once would measure each other.
@@ -235,14 +230,14 @@ impl Stage<'_> {
         for round in 0..rounds {
             for n in 0..contestants.len() {
                 let contestant = contestants[(n + round) % contestants.len()];
-                bar.set_message(format!("{} {}", test.name(), contestant.name()));
+                bar.set_message(format!("{} {}", test.name(), contestant.name));
                 bar.inc(1);
                 let fresh;
                 let peer = if test == Test::Idle {
                     fresh = self.begin(contestant, &servers);
                     fresh.as_ref()
                 } else {
-                    running.iter().find(|(c, _)| *c == contestant).map(|(_, p)| p)
+                    running.iter().find(|(c, _)| c.name == contestant.name).map(|(_, p)| p)
                 };
                 let Some(peer) = peer else { continue };
                 let effort = self.record.effort;
@@ -266,21 +261,21 @@ impl Stage<'_> {
     fn begin(&mut self, contestant: Contestant, servers: &Servers) -> Option<Peer> {
         match contestant.start(&self.start, servers, self.binary.as_deref()) {
             Ok(peer) => {
-                self.record.versions.insert(contestant.name(), peer.version.clone());
+                self.record.versions.insert(contestant.name, peer.version.clone());
                 Some(peer)
             }
             Err(e) => {
-                if !self.record.skipped.contains_key(contestant.name()) {
-                    eprintln!("relays: SKIPPED {}: {e}", contestant.name());
+                if !self.record.skipped.contains_key(contestant.name) {
+                    eprintln!("relays: SKIPPED {}: {e}", contestant.name);
                 }
-                self.record.skipped.insert(contestant.name(), e.to_string());
+                self.record.skipped.insert(contestant.name, e.to_string());
                 None
             }
         }
     }
 
     fn failed(&mut self, test: Test, contestant: Contestant, error: &std::io::Error) {
-        let (test, name) = (test.name(), contestant.name());
+        let (test, name) = (test.name(), contestant.name);
         eprintln!("relays: FAILED {test} {name}: {error}");
         let before = self.record.skipped.entry(name).or_default();
         if !before.contains(test) {

@@ -25,7 +25,7 @@ pub(crate) fn of(test: Test, rows: &[Row]) -> String {
         lines.reverse();
     }
     let best = lines.iter().find(|l| !l.contestant.is_ekiden()).map(|l| l.value);
-    let squid = lines.iter().find(|l| l.contestant == Contestant::Squid).map(|l| l.value);
+    let squid = lines.iter().find(|l| l.contestant.name == "squid").map(|l| l.value);
     let (scale, unit, second) = match test {
         Test::Bulk1 | Test::Bulk100 => (1e9, "GB/CPU-s", "GB/s"),
         Test::Connects => (1.0, "conn/s", "conn/CPU-s"),
@@ -49,7 +49,7 @@ pub(crate) fn of(test: Test, rows: &[Row]) -> String {
         let _infallible = writeln!(
             text,
             "{:16} {:>10.2} {:>6.0}% {:>8} {:>8} {:>10.2} {:>5.0}% {:>8}",
-            line.contestant.name(),
+            line.contestant.name,
             line.value / scale,
             line.spread * 100.0,
             ratio(best),
@@ -64,7 +64,7 @@ pub(crate) fn of(test: Test, rows: &[Row]) -> String {
 
 fn line(test: Test, contestant: Contestant, rows: &[Row]) -> Option<Line> {
     let mine: Vec<&Row> =
-        rows.iter().filter(|r| r.test == test.name() && r.peer == contestant.name()).collect();
+        rows.iter().filter(|r| r.test == test.name() && r.peer == contestant.name).collect();
     let of = |figure: fn(&Row) -> f64| -> Vec<f64> { mine.iter().map(|r| figure(r)).collect() };
     let second = match test {
         Test::Bulk1 | Test::Bulk100 => of(|r| r.bytes as f64 / r.seconds / 1e9),

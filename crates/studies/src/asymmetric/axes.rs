@@ -1,14 +1,14 @@
 //! Axes that this study declares.
 
-use ekiden_lab::cell::axis::{Axis, MTU, ValueKind, axis, mtu};
+use ekiden_lab::cell::axis::{Axis, MTU, ValueKind, axis};
 
 pub(crate) static AXES: &[Axis] = &[
     axis(
         "lan-mtu",
         "MTU of the ends",
-        ValueKind::Whole,
+        ValueKind::Packet,
         "largest IP packet between a relay and its client or server",
-    ).within(MTU).shown(mtu),
+    ).within(MTU),
     axis(
         "acks",
         "segments per ACK",
@@ -28,7 +28,7 @@ pub(crate) static AXES: &[Axis] = &[
         "uplink's queue",
         ValueKind::Word(&["droptail", "ack-first"]),
         "the order in which it sends packets",
-    ).shown(up_queue),
+    ).words(&[("droptail", "FIFO"), ("ack-first", "ACKs first")]),
     axis(
         "jam",
         "jam",
@@ -51,11 +51,3 @@ pub(crate) static AXES: &[Axis] = &[
         "share of SYNs and of SYN-ACKs that are lost; nothing else is lost",
     ).within(("0 %", "22 %")),
 ];
-
-fn up_queue(value: &str) -> String {
-    match value {
-        "droptail" => "FIFO".to_owned(),
-        "ack-first" => "ACKs first".to_owned(),
-        _ => value.to_owned(),
-    }
-}

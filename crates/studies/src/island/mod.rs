@@ -30,7 +30,7 @@ impl Study for Downloads {
     }
 
     fn sim(&self, run: &SimRun<'_>) -> Result<Outcome, EngineError> {
-        sim::run(run.cell, run.seed)
+        sim::record(run.cell, run.seed, |_| Ok(())).map(|(outcome, ())| outcome)
     }
 
     fn record(&self, run: &SimRun<'_>, open: Open<'_>) -> Result<Recorded, EngineError> {

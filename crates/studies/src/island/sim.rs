@@ -19,11 +19,7 @@ use ekiden_simulator::simulator::Simulator;
 /// Segments in a super-packet: 65,535 bytes of them.
 const SUPER: u32 = 44;
 
-pub(crate) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
-    record(cell, seed, |_| Ok(())).map(|(outcome, ())| outcome)
-}
-
-/// The same beside an observer. Errors: as [`run`], and the observer's.
+/// A cell's run beside an observer. Errors: the cell lacks a value, or the observer's.
 pub(crate) fn record<O: Observer>(
     cell: &Cell,
     seed: u64,

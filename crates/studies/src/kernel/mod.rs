@@ -16,10 +16,9 @@ use ekiden_lab::study::{KernelRun, Packets, Study, Window};
 use ekiden_linux::bpf::{Control, Loaded, Needs};
 use ekiden_linux::host::sysctl;
 use ekiden_model::units::Bytes;
-use ekiden_testbed::peers::find;
+use ekiden_testbed::peers::{find, process};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use tempfile::TempDir;
 
@@ -185,10 +184,7 @@ impl Engine for Kernel {
 /// The first line of a program's version.
 fn version(program: &str, package: &'static str, flag: &str) -> String {
     let Ok(found) = find(program, package) else { return "not installed".to_owned() };
-    let Ok(output) = Command::new(found).arg(flag).output() else { return String::new() };
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().next().unwrap_or_default();
+    let line = process::version(&found, flag);
     // curl goes on with all its libraries
-    line.split(" (").next().unwrap_or(line).trim().to_owned()
+    line.split(" (").next().unwrap_or(&line).trim().to_owned()
 }

@@ -26,7 +26,7 @@ const HEADERS: u32 = 28;
 /// The least that an endless writer writes at once.
 const PIECE: usize = 16 << 10;
 /// A tunnel or byte that has not come within this time does not come.
-pub(crate) const PATIENCE: Span = Span::from_secs(20);
+const PATIENCE: Span = Span::from_secs(20);
 const SECRET: &[u8] = b"the secret of the invitation";
 
 static NOTHING: [u8; 1 << 16] = [0; 1 << 16];
@@ -124,22 +124,26 @@ impl Pair {
         let mut this = Self::new(cell, seed)?;
         this.come_up()?;
         let flow = this.open(Asked::Document(1))?;
-        let end = this.now + PATIENCE;
-        while this.read(NEAR, flow) == 0 {
-            if this.now >= end {
-                return Err(EngineError("nothing goes through the tunnel".to_owned()));
-            }
-            this.step(end)?;
-        }
+        this.wait("nothing goes through the tunnel", |this| this.read(NEAR, flow) > 0)?;
         Ok(this)
     }
 
     /// Until flows may be opened.
     pub(crate) fn come_up(&mut self) -> Result<(), EngineError> {
+        let up = |this: &mut Self| this.ends[NEAR].snapshots().iter().any(|seen| seen.up);
+        self.wait("the tunnel does not come up", up)
+    }
+
+    /// Steps until something is `done`. Errors: it is not within [`PATIENCE`], in these words.
+    pub(crate) fn wait(
+        &mut self,
+        failure: &str,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) -> Result<(), EngineError> {
         let end = self.now + PATIENCE;
-        while !self.ends[NEAR].snapshots().iter().any(|seen| seen.up) {
+        while !done(self) {
             if self.now >= end {
-                return Err(EngineError("the tunnel does not come up".to_owned()));
+                return Err(EngineError(failure.to_owned()));
             }
             self.step(end)?;
         }

@@ -10,7 +10,7 @@ pub(super) static AXES: &[Axis] = &[
             "1", "2", "3", "4", "squid", "fixed 20 KiB", "fixed 64 KiB", "kernel", "E-ATBT", "E2-ATBT", "defaults",
         ]),
         "buffers of the proxy: 1 fixed, 2 E2-ATBT, 3 also closes idle connections, 4 also halves idle buffers; squid; for downloads, the method that sizes them",
-    ).shown(scheme),
+    ).words(&[("1", "(1)"), ("2", "(2)"), ("3", "(3)"), ("4", "(4)")]),
     axis("clients", "clients", ValueKind::Whole, "people at browsers behind the proxy").within(("1", "10000")),
     axis(
         "knowledge",
@@ -32,7 +32,3 @@ pub(super) static AXES: &[Axis] = &[
     axis("period", "period", ValueKind::Span, "between two ticks of the proxy").within(("1 ms", "")),
     axis("web", "workload", ValueKind::Word(&["surge", "clusters"]), "what is asked for"),
 ];
-
-fn scheme(value: &str) -> String {
-    if value.len() == 1 { format!("({value})") } else { value.to_owned() }
-}

@@ -4,7 +4,7 @@ use ekiden_lab::cell::axis;
 use ekiden_lab::chart::{Panel, PanelKind, Point, Series, share_reach};
 use ekiden_lab::evaluation::CellResult;
 use ekiden_lab::plan::Figure;
-use ekiden_lab::report::figures::{AxisValue, shown, with_histogram};
+use ekiden_lab::report::figures::{AxisValue, with_histogram};
 use std::collections::BTreeMap;
 
 /// A mean of fewer documents is not drawn.
@@ -19,9 +19,8 @@ pub(crate) fn panels(figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
     let Some(by) = axis::named(&figure.series) else { return Vec::new() };
     let split = figure.panels.as_deref().and_then(axis::named);
     let panel = |(place, cells): (AxisValue, BTreeMap<AxisValue, &CellResult>)| Panel {
-        title: split.map_or_else(String::new, |axis| {
-            format!("{} {}", shown(axis, &place.text), axis.title)
-        }),
+        title: split
+            .map_or_else(String::new, |axis| format!("{} {}", axis.shown(&place.text), axis.title)),
         x_title: "document size".to_owned(),
         y_title: "mean response time, s".to_owned(),
         kind: PanelKind::Curves,
@@ -30,7 +29,7 @@ pub(crate) fn panels(figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
         series: cells
             .into_iter()
             .map(|(place, cell)| Series {
-                name: shown(by, &place.text),
+                name: by.shown(&place.text),
                 style: (place.rank as usize + 1).min(5),
                 points: points(cell),
             })
@@ -61,24 +60,13 @@ fn points(cell: &CellResult) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::result;
-    use ekiden_lab::plan::{Selection, Shape};
+    use crate::tests::{figure, result};
 
     #[test]
     fn draws_only_sizes_with_enough_documents() {
         crate::register();
         let mut first = result(&[("peer", "squid")]);
-        let figure = Figure {
-            name: "response".into(),
-            title: String::new(),
-            caption: String::new(),
-            shape: Shape::Own("sizes"),
-            x: String::new(),
-            series: "peer".into(),
-            panels: None,
-            of: Selection { part: "row".into(), cells: BTreeMap::new() },
-            log: true,
-        };
+        let figure = figure("sizes", "row", "peer", None);
         first.histograms.insert("documents".into(), [(1_000, 10), (2_000, 9), (5_000, 20)].into());
         first
             .histograms

@@ -20,11 +20,7 @@ const LONG: Span = Span::from_secs(20);
 const SMALL: u64 = 10_000;
 const LARGE: u64 = 100_000;
 
-pub(crate) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
-    record(cell, seed, |_| Ok(())).map(|(outcome, ())| outcome)
-}
-
-/// The same beside an observer. Errors: as [`run`], and the observer's.
+/// A cell's run beside an observer. Errors: the cell lacks a value, or the observer's.
 pub(crate) fn record<O: Observer>(
     cell: &Cell,
     seed: u64,

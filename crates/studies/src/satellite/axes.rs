@@ -8,7 +8,9 @@ pub(crate) static AXES: &[Axis] = &[
         "way",
         ValueKind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "hold", "dedicated", "simulated-held"]),
         "path over the long link: plain TCP with this congestion control. `ekiden`: a pair of relays with a tunnel. `hysteria2`: sing-box's. `simulated`: today's TCP in the simulator. `hold`: one far relay whose kernel holds the rate. `dedicated`: a tunnel on a link of its own. `simulated-held`: a simulated relay that holds the rate",
-    ).shown(way),
+    )
+    // a figure has no room for its digit beside a line
+    .words(&[("hysteria2", "hysteria")]),
     axis(
         "load",
         "load",
@@ -35,8 +37,3 @@ pub(crate) static AXES: &[Axis] = &[
     axis("settle", "settle", ValueKind::Span, "start-up time that is not counted"),
     axis("video", "stream", ValueKind::Rate, "payload rate of a stream that is played").within(("20 kbit/s", "")),
 ];
-
-fn way(value: &str) -> String {
-    // a figure has no room for its digit beside a line
-    if value == "hysteria2" { "hysteria".to_owned() } else { value.to_owned() }
-}

@@ -12,6 +12,13 @@ pub(crate) const PAYLOAD: f64 = 0.965;
 /// Before the end of what is counted, echoes are not: theirs may come behind it.
 pub(crate) const LAST: Duration = Duration::from_secs(1);
 
+/// Jain's index (1984) of what each stream got: 1 where all have the same, 1/n where one has all.
+pub(crate) fn evenness(bytes: &[f64]) -> f64 {
+    let all: f64 = bytes.iter().sum();
+    let squares: f64 = bytes.iter().map(|one| one * one).sum();
+    all * all / squares / bytes.len() as f64
+}
+
 /// How long echoes took that were sent between two times.
 pub(crate) fn tell_echoes(
     echoes: &[Echoed],

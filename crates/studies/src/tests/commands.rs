@@ -19,7 +19,8 @@ fn lists_every_study() {
 fn refuses_impossible_requests() {
     crate::register();
     let asked = |change: fn(&mut Run)| {
-        let mut asked = Run { experiment: "island".into(), seed: 1, ..Run::default() };
+        let mut asked = Run { experiment: "island".into(), ..Run::default() };
+        asked.options.seed = 1;
         change(&mut asked);
         let engines = |name: &str, _: &'static dyn Study| Err(format!("no engine {name} here"));
         run(&asked, &engines, Arc::default()).unwrap_err()
@@ -27,8 +28,8 @@ fn refuses_impossible_requests() {
     let report = [
         asked(|run| run.experiment = "iland".into()),
         asked(|run| run.engine = Some("abacus".into())),
-        asked(|run| run.choice.peers = vec!["squib".into()]),
-        asked(|run| run.choice.only = vec!["rows".into()]),
+        asked(|run| run.options.choice.peers = vec!["squib".into()]),
+        asked(|run| run.options.choice.only = vec!["rows".into()]),
         asked(|_| {}),
     ];
     insta::assert_snapshot!(report.join("\n"));

@@ -4,7 +4,6 @@ use ekiden_lab::command::Answer;
 use ekiden_lab::command::record::{At, Record, record};
 use ekiden_lab::engine::sim::Simulated;
 use ekiden_lab::plan;
-use ekiden_lab::runner::progress::Silent;
 use ekiden_lab::runner::{Batch, Options, journal};
 use std::path::PathBuf;
 
@@ -40,7 +39,7 @@ fn recorded_run_equals_the_kept_one() {
     let plan = plan::find(PLAN).unwrap();
     let options = Options { seed: 3, folder: folder.path().to_owned(), ..Options::default() };
     let batch = Batch::open(&plan, options, &Simulated(plan.study)).unwrap();
-    batch.run(&mut [Box::new(Simulated(plan.study))], &Silent).unwrap();
+    batch.run(&mut [Box::new(Simulated(plan.study))], &()).unwrap();
     let rows = journal::read(folder.path()).unwrap().unwrap().rows;
     let wanted = |row: &&journal::Row| {
         let values = &row.cell.values;

@@ -11,6 +11,23 @@ pub(crate) const AFTER: Duration = Duration::from_secs(20);
 /// A key whose echo takes longer is felt to hang.
 const SLOW: Duration = Duration::from_millis(300);
 
+/// What figures and histograms call the kinds of writes.
+pub(crate) const KINDS: [(FlowKind, &str); 2] =
+    [(FlowKind::Interactive, "interactive"), (FlowKind::Bulk, "bulk")];
+
+/// Delays of a kind over a part of the way: figures in ms, and the histogram.
+pub(crate) fn tell(histogram: &Histogram, kind: &str, part: &str, outcome: &mut Outcome) {
+    if let Some(summary) = histogram.summary() {
+        for (figure, value) in
+            [("mean", summary.mean), ("p999", summary.p999 as f64), ("most", summary.most as f64)]
+        {
+            outcome.figures.insert(format!("{kind}_{part}_ms_{figure}"), value / 1e6);
+        }
+    }
+    let counts = histogram.slots().map(|(floor, count)| [floor, count]).collect();
+    outcome.histograms.insert(format!("{kind} {part}"), counts);
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Delays {
     kinds: [Histogram; 2],
@@ -37,23 +54,15 @@ impl Delays {
     /// Under the names that the simulator's have.
     pub(crate) fn outcome(&self) -> Outcome {
         let mut outcome = Outcome::default();
-        let mut put = |name: String, value: f64| {
-            outcome.figures.insert(name, value);
-        };
-        put("slow_interactive".to_owned(), self.slow as f64 / self.interactive.max(1) as f64);
-        put("never_came".to_owned(), self.never as f64);
-        for (kind, name) in [(FlowKind::Interactive, "interactive"), (FlowKind::Bulk, "bulk")] {
+        outcome.add_figures([
+            ("slow_interactive", self.slow as f64 / self.interactive.max(1) as f64),
+            ("never_came", self.never as f64),
+        ]);
+        for (kind, name) in KINDS {
             let histogram = &self.kinds[kind as usize];
-            let Some(summary) = histogram.summary() else { continue };
-            for (figure, value) in [
-                ("mean", summary.mean),
-                ("p999", summary.p999 as f64),
-                ("most", summary.most as f64),
-            ] {
-                put(format!("{name}_end-to-end_ms_{figure}"), value / 1e6);
+            if histogram.summary().is_some() {
+                tell(histogram, name, "end-to-end", &mut outcome);
             }
-            let counts = histogram.slots().map(|(floor, count)| [floor, count]).collect();
-            outcome.histograms.insert(format!("{name} end-to-end"), counts);
         }
         outcome
     }

@@ -5,7 +5,7 @@ mod study;
 
 use ekiden_lab::command::{Run, run};
 use ekiden_lab::engine::sim::Simulated;
-use ekiden_lab::plan::Choice;
+use ekiden_lab::runner::Options;
 use ekiden_lab::study::Study;
 
 const STUDIES: &[&dyn Study] = &[&study::Window];
@@ -14,17 +14,15 @@ const STUDIES: &[&dyn Study] = &[&study::Window];
 fn the_example_runs_and_its_claims_hold() {
     ekiden_lab::study::register(STUDIES);
     let folder = tempfile::tempdir().unwrap();
+    let command = "ekiden lab run window".into();
+    let options = Options { seed: 1, version: "1".into(), command, ..Options::default() };
     let asked = Run {
         experiment: "window".into(),
         engine: None,
-        choice: Choice::default(),
-        seed: 1,
+        options,
         jobs: Some(1),
-        keep: false,
         out: Some(folder.path().to_owned()),
         json: false,
-        version: "1".into(),
-        command: "ekiden lab run window".into(),
     };
     let engines = |_: &str, study: &'static dyn Study| Ok(Box::new(Simulated(study)) as Box<_>);
     let answer = run(&asked, &engines, std::sync::Arc::default()).unwrap();

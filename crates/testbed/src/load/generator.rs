@@ -1,7 +1,7 @@
 //! Thousands of connections through a proxy in one thread: client side, server side, one epoll.
 //!
 //! ```no_run
-//! # use ekiden_testbed::load::{generator::{Generator, Load, Servers}, handshake::Method};
+//! # use ekiden_testbed::load::{Method, generator::{Generator, Load, Servers}};
 //! # use std::time::Duration;
 //! # let proxy = ([127, 0, 0, 1], 3128).into();
 //! let servers = Servers::new(Load::Bulk)?;

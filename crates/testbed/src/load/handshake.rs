@@ -19,7 +19,6 @@ pub enum Method {
 /// Where the tunnel is to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// An address.
     Address(SocketAddr),
     /// A name for the proxy to resolve, of at most 255 bytes, and a port.
     Name(String, u16),
@@ -33,10 +32,9 @@ impl From<SocketAddr> for Destination {
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub(super) enum Next {
     /// Send this, then receive.
     Send(Vec<u8>),
-    /// Receive more.
     Receive,
     /// The tunnel stands; these bytes came through it already.
     Done(Vec<u8>),
@@ -44,7 +42,7 @@ pub enum Next {
 
 /// Why there is no tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub(super) enum Refused {
     /// The proxy answered CONNECT with another status.
     #[error("the proxy answered {0}")]
     Http(String),
@@ -56,9 +54,8 @@ pub enum Refused {
     Nonsense(Vec<u8>),
 }
 
-/// A handshake in progress.
 #[derive(Debug, Clone)]
-pub struct Handshake {
+pub(super) struct Handshake {
     method: Method,
     destination: Destination,
     greeted: bool,
@@ -66,13 +63,12 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Nothing is sent yet.
-    pub fn new(method: Method, destination: Destination) -> Self {
+    pub(super) fn new(method: Method, destination: Destination) -> Self {
         Self { method, destination, greeted: false, received: Vec::new() }
     }
 
     /// The first thing to do: [`Next::Send`], or [`Next::Done`] where there is nothing to ask.
-    pub fn begin(&self) -> Next {
+    pub(super) fn begin(&self) -> Next {
         match self.method {
             Method::None => Next::Done(Vec::new()),
             Method::Connect => {
@@ -88,7 +84,7 @@ impl Handshake {
     }
 
     /// Takes what came. Errors: [`Refused`], and the connection is of no further use.
-    pub fn receive(&mut self, bytes: &[u8]) -> Result<Next, Refused> {
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<Next, Refused> {
         self.received.extend_from_slice(bytes);
         match self.method {
             Method::None => Ok(Next::Done(std::mem::take(&mut self.received))),

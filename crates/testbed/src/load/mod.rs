@@ -4,7 +4,7 @@
 //! - [`blocking`], [`servers`]: one connection at a time, and servers, for tests.
 //! - [`browsers`]: people by the model's workload; [`documents`]: their servers; [`fetch`]: one request.
 //! - [`far_server`], [`far_client`], [`thin_clients`]: load over a long path, of bytes that can be checked
-//!   ([`pattern`]) and are metered ([`meter`]).
+//!   (`pattern`) and are metered ([`meter`]).
 
 pub mod blocking;
 pub mod browsers;
@@ -13,9 +13,11 @@ pub mod far_client;
 pub mod far_server;
 pub mod fetch;
 pub mod generator;
-pub mod handshake;
+mod handshake;
 pub mod meter;
-pub mod pattern;
+mod pattern;
 pub mod servers;
 mod sockets;
 pub mod thin_clients;
+
+pub use handshake::Method;

@@ -23,13 +23,13 @@ fn block() -> &'static [u8] {
 
 /// A place in the sequence, from its beginning on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     offset: u64,
 }
 
 impl Pattern {
     /// What comes next, at most so many bytes and at least one unless none was asked for; it is passed by.
-    pub fn next(&mut self, most: usize) -> &'static [u8] {
+    pub(crate) fn next(&mut self, most: usize) -> &'static [u8] {
         let block = block();
         let at = (self.offset % PERIOD) as usize;
         let end = block.len().min(at.saturating_add(most));
@@ -39,7 +39,7 @@ impl Pattern {
     }
 
     /// Passes by as many bytes as these are. Errors: the offset of the first that is not what it should be.
-    pub fn check(&mut self, mut bytes: &[u8]) -> Result<(), u64> {
+    pub(crate) fn check(&mut self, mut bytes: &[u8]) -> Result<(), u64> {
         while !bytes.is_empty() {
             let before = self.offset;
             let piece = self.next(bytes.len());

@@ -43,7 +43,7 @@ fn run(
 ) -> Result<Peer, PeerError> {
     if !binary.is_file() {
         let program = binary.display().to_string();
-        return Err(PeerError::Missing { program, debian_package: "(none: make build)" });
+        return Err(PeerError::Missing(program, "(none: make build)"));
     }
     let binary = binary.canonicalize().unwrap_or_else(|_| binary.to_owned());
     let version = version(&binary, "--version");

@@ -5,11 +5,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Makes a command run somewhere else.
-pub type Prepare = Arc<dyn Fn(&mut Command) + Send + Sync>;
-/// Says whether somebody accepts connections there.
-pub type Accepts = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
-
 /// A host that peers are started on.
 #[derive(Clone)]
 pub struct PeerHost {
@@ -17,10 +12,10 @@ pub struct PeerHost {
     pub address: IpAddr,
     /// Whom they serve and where they may go, such as `10.0.0.0/8`: everybody of the topology.
     pub network: String,
-    /// Applied to a command before it is started.
-    pub prepare: Prepare,
-    /// Asked from within the host until it is true.
-    pub accepts: Accepts,
+    /// Makes a command run there; applied before it is started.
+    pub prepare: Arc<dyn Fn(&mut Command) + Send + Sync>,
+    /// Whether somebody accepts connections there; asked from within the host until it is true.
+    pub accepts: Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>,
 }
 
 impl fmt::Debug for PeerHost {

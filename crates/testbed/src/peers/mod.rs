@@ -14,7 +14,7 @@ pub mod control;
 pub mod dante;
 pub mod ekiden;
 pub mod haproxy;
-pub mod host;
+mod host;
 pub mod microsocks;
 pub mod nginx;
 pub mod ports;
@@ -22,14 +22,13 @@ pub mod process;
 pub mod sing_box;
 pub mod squid;
 pub mod sshd;
-pub mod usage;
+mod usage;
 
 pub use crate::peers::host::PeerHost;
-use process::Process;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use usage::Usage;
+use std::path::PathBuf;
+use std::process::Child;
+use tempfile::TempDir;
 
 /// What a peer speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,68 +69,22 @@ pub struct Peer {
     pub address: SocketAddr,
     /// What it speaks there.
     pub protocol: Protocol,
-    process: Process,
-}
-
-impl Peer {
-    /// Ids of the program and all its descendants, now.
-    pub fn processes(&self) -> Vec<u32> {
-        usage::tree(self.process.id())
-    }
-
-    /// What the whole process tree has cost so far.
-    pub fn usage(&self) -> Usage {
-        Usage::of_tree(self.process.id())
-    }
-
-    /// User and system time of all its processes, those that ended and were waited for too.
-    pub fn cpu_time(&self) -> Duration {
-        usage::cpu_time(self.process.id())
-    }
-
-    /// Its temporary folder: configuration, logs, what it serves.
-    pub fn folder(&self) -> &Path {
-        self.process.folder()
-    }
-
-    /// The end of what it logged and printed, for error messages.
-    pub fn log(&self) -> String {
-        self.process.log()
-    }
-
-    /// Whether it still runs.
-    pub fn is_alive(&mut self) -> bool {
-        self.process.is_alive()
-    }
-
-    /// Sends SIGTERM and returns whether it was gone within `patience`; if not, it is killed on drop.
-    pub fn stop(&mut self, patience: Duration) -> bool {
-        self.process.stop(patience)
-    }
+    child: Child,
+    folder: TempDir,
 }
 
 /// Why a peer is not there.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     /// The program is not installed: skip, and say so.
-    #[error("{program} is not installed; on Debian: apt-get install {debian_package}")]
-    Missing {
-        /// The program looked for.
-        program: String,
-        /// Which package has it.
-        debian_package: &'static str,
-    },
+    #[error("{0} is not installed; on Debian: apt-get install {1}")]
+    Missing(String, &'static str),
     /// It ended, or ran and did not listen; with the end of its log.
     #[error("{0}")]
     NotListening(String),
     /// Something on this side: a temporary folder, a fork.
-    #[error("starting {name}: {error}")]
-    Io {
-        /// Which peer.
-        name: String,
-        /// The kernel's error.
-        error: std::io::Error,
-    },
+    #[error("starting {0}: {1}")]
+    Io(String, std::io::Error),
 }
 
 /// Where a program is, looked for in `PATH` and where Debian keeps daemons.
@@ -141,5 +94,5 @@ pub fn find(program: &str, debian_package: &'static str) -> Result<PathBuf, Peer
         .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
-        .ok_or_else(|| PeerError::Missing { program: program.to_owned(), debian_package })
+        .ok_or_else(|| PeerError::Missing(program.to_owned(), debian_package))
 }

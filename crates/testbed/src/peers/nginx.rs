@@ -13,7 +13,7 @@ pub fn stream(start: &Start, targets: &[SocketAddr]) -> Result<Peer, PeerError> 
     find("nginx", "nginx")?;
     if !Path::new(STREAM_MODULE).exists() {
         let program = "nginx's stream module".to_owned();
-        return Err(PeerError::Missing { program, debian_package: "libnginx-mod-stream" });
+        return Err(PeerError::Missing(program, "libnginx-mod-stream"));
     }
     let peer = Preparation::new(start, "nginx stream", ("nginx", "nginx"), "-v")?;
     let mut text =

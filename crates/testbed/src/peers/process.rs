@@ -1,6 +1,7 @@
 //! A child process with a folder of its own: started, waited for until it listens, ended by its id.
 
-use super::{Peer, PeerError, Protocol, Start, find, ports, usage};
+use super::usage::{self, Usage};
+use super::{Peer, PeerError, Protocol, Start, find, ports};
 use crate::limits;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -94,47 +95,55 @@ impl Preparation {
             limits::pinned(start.cpu, || command.spawn())?
         };
         let child = spawned().map_err(|error| io_error(&name, error))?;
-        let mut process = Process { child, folder };
+        let mut peer = Peer { name, version, address, protocol, child, folder };
         let accepts = |address: SocketAddr| match &start.place {
             Some(place) => (place.accepts)(address),
             None => TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok(),
         };
-        process.wait_for(&name, address, &accepts)?;
-        Ok(Peer { name, version, address, protocol, process })
+        peer.wait(accepts)?;
+        Ok(peer)
     }
 }
 
 /// The first line that a program prints with `flag`.
-pub(crate) fn version(program: &Path, flag: &str) -> String {
+pub fn version(program: &Path, flag: &str) -> String {
     let Ok(output) = Command::new(program).arg(flag).output() else { return String::new() };
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()
 }
 
 pub(crate) fn io_error(name: &str, error: io::Error) -> PeerError {
-    PeerError::Io { name: name.to_owned(), error }
+    PeerError::Io(name.to_owned(), error)
 }
 
-#[derive(Debug)]
-pub(crate) struct Process {
-    child: Child,
-    folder: TempDir,
-}
-
-impl Process {
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+impl Peer {
+    /// Ids of the program and all its descendants, now.
+    pub fn processes(&self) -> Vec<u32> {
+        usage::tree(self.child.id())
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// What the whole process tree has cost so far.
+    pub fn usage(&self) -> Usage {
+        Usage::of_tree(self.child.id())
+    }
+
+    /// User and system time of all its processes, those that ended and were waited for too.
+    pub fn cpu_time(&self) -> Duration {
+        usage::cpu_time(self.child.id())
+    }
+
+    /// Its temporary folder: configuration, logs, what it serves.
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn is_alive(&mut self) -> bool {
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    pub(crate) fn log(&self) -> String {
+    /// The end of what it logged and printed, for error messages.
+    pub fn log(&self) -> String {
         let Ok(folder) = fs::read_dir(self.folder.path()) else { return String::new() };
         let mut logs: Vec<PathBuf> = folder
             .flatten()
@@ -151,29 +160,27 @@ impl Process {
             .collect()
     }
 
-    fn wait_for(
-        &mut self,
-        name: &str,
-        address: SocketAddr,
-        accepts: &dyn Fn(SocketAddr) -> bool,
-    ) -> Result<(), PeerError> {
-        let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
-            if let Some(status) = self.child.try_wait().map_err(|error| io_error(name, error))? {
-                let log = self.log();
-                let what = format!("ended with {status} instead of listening on {address}:\n{log}");
-                return Err(PeerError::NotListening(format!("{name} {what}")));
+    /// Waits until it accepts.
+    fn wait(&mut self, accepts: impl Fn(SocketAddr) -> bool) -> Result<(), PeerError> {
+        let (begin, address) = (Instant::now(), self.address);
+        let what = loop {
+            let ended = self.child.try_wait().map_err(|error| io_error(&self.name, error))?;
+            if let Some(status) = ended {
+                break format!("ended with {status} instead of listening on {address}");
             }
             if accepts(address) {
                 return Ok(());
             }
+            if begin.elapsed() >= PATIENCE {
+                break format!("did not listen on {address} within {PATIENCE:?}");
+            }
             std::thread::sleep(Duration::from_millis(20));
-        }
-        let what = format!("did not listen on {address} within {PATIENCE:?}:\n{}", self.log());
-        Err(PeerError::NotListening(format!("{name} {what}")))
+        };
+        Err(PeerError::NotListening(format!("{} {what}:\n{}", self.name, self.log())))
     }
 
-    pub(crate) fn stop(&mut self, patience: Duration) -> bool {
+    /// Sends SIGTERM and returns whether it was gone within `patience`; if not, it is killed on drop.
+    pub fn stop(&mut self, patience: Duration) -> bool {
         if let Some(id) = Pid::from_raw(self.child.id() as i32) {
             let _gone = kill_process(id, Signal::TERM);
         }
@@ -188,7 +195,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for Peer {
     fn drop(&mut self) {
         // An ended and waited-for child's id may already be somebody else's.
         if !self.is_alive() {

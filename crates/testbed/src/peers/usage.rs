@@ -11,15 +11,13 @@ pub struct Usage {
     pub cpu: Duration,
     /// Proportional set size in bytes: a page shared by n processes counts 1/n in each; no kernel memory.
     pub memory: u64,
-    /// Open descriptors.
     pub descriptors: u64,
-    /// Threads.
     pub threads: u64,
 }
 
 impl Usage {
     /// Sums over the tree of `root`; a process that ends meanwhile counts only by its time in its parent.
-    pub fn of_tree(root: u32) -> Self {
+    pub(super) fn of_tree(root: u32) -> Self {
         let mut sum = Self { cpu: cpu_time(root), ..Self::default() };
         for id in tree(root) {
             sum.memory += memory(id);
@@ -31,12 +29,12 @@ impl Usage {
 }
 
 /// `root` and all its descendants.
-pub fn tree(root: u32) -> Vec<u32> {
+pub(super) fn tree(root: u32) -> Vec<u32> {
     below(root, &all()).into_iter().map(|(id, _)| id).collect()
 }
 
 /// User and system time of the tree below `root`.
-pub fn cpu_time(root: u32) -> Duration {
+pub(super) fn cpu_time(root: u32) -> Duration {
     let ticks: u64 = below(root, &all()).into_iter().map(|(_, stat)| stat.ticks).sum();
     Duration::from_millis(ticks * 10) // USER_HZ is 100 on every Linux port but Alpha
 }

@@ -3,8 +3,8 @@
 
 use crate::common::{Site, hash_of, present, succeed, tool};
 use ekiden_model::units::Rate;
+use ekiden_testbed::load::Method;
 use ekiden_testbed::load::blocking::tunnel;
-use ekiden_testbed::load::handshake::Method;
 use ekiden_testbed::load::servers::{digest, pattern, source};
 use ekiden_testbed::peers::{
     Peer, PeerError, Start, dante, haproxy, microsocks, nginx, sing_box, squid,

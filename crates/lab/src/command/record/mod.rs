@@ -155,8 +155,8 @@ fn the_cell(plan: &Plan, asked: &Record) -> Result<Cell, String> {
         let report = |why: &str| format!("--cell {pair}: {why}");
         let (name, text) = pair.split_once('=').ok_or_else(|| report("write it like relays=4"))?;
         let Some(axis) = axis::named(name.trim()) else {
-            let hint =
-                axis::similar(name.trim()).map(|axis| format!("; did you mean `{}`?", axis.name));
+            let similar = axis::similar_name(name.trim(), axis::all().map(|axis| axis.name));
+            let hint = similar.map(|axis| format!("; did you mean `{axis}`?"));
             return Err(report(&format!("there is no such axis{}", hint.unwrap_or_default())));
         };
         let value = axis.canonical(text.trim()).map_err(|why| report(&why))?;

@@ -168,7 +168,8 @@ fn closed_window(values: &Values) -> Option<String> {
     })
 }
 
-pub(super) fn plan(file: &str, text: &str) -> Result<Plan, PlanError> {
+/// Reads a plan. Errors: the first mistake, with its line and a hint.
+pub fn parse(file: &str, text: &str) -> Result<Plan, PlanError> {
     let source = Source { file, text };
     let draft: PlanDraft = toml::from_str(text)
         .map_err(|error| source.error(&error.span().unwrap_or_default(), hint(error.message())))?;

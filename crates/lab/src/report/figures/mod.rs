@@ -25,7 +25,7 @@ pub fn panels(figure: &Figure, plan: &Plan, cells: &[CellResult]) -> Vec<Panel> 
         .into_iter()
         .map(|(place, cells)| {
             let title = match split {
-                Some(axis) => format!("{} {}", axis.title, shown(axis, &place.text)),
+                Some(axis) => format!("{} {}", axis.title, axis.shown(&place.text)),
                 None => String::new(),
             };
             panel(figure, plan, x, series, &title, &cells)
@@ -112,7 +112,7 @@ fn panel(
     }
     let series = series.into_iter().enumerate().map(|(nth, (place, mut points))| {
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Series { name: shown(by, &place.text), style: style(by, &place.text, nth), points }
+        Series { name: by.shown(&place.text), style: style(by, &place.text, nth), points }
     });
     let measure = plan.measure_of(&figure.of.part);
     let unit =
@@ -127,7 +127,7 @@ fn panel(
             .iter()
             .map(|place| {
                 let number = if lines { x.number(&place.text) } else { None };
-                let text = number.map_or_else(|| shown(x, &place.text), |n| n.to_string());
+                let text = number.map_or_else(|| x.shown(&place.text), |n| n.to_string());
                 (x_of(place), text)
             })
             .collect(),
@@ -143,9 +143,4 @@ pub fn style(by: &Axis, value: &str, nth: usize) -> usize {
         axis::ValueKind::Word(_) => (by.rank(value) as usize).min(5),
         _ => NUMBERS[nth % NUMBERS.len()],
     }
-}
-
-/// A value as a person reads it.
-pub fn shown(axis: &Axis, value: &str) -> String {
-    (axis.shown)(value)
 }

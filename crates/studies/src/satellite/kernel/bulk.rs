@@ -5,18 +5,18 @@ use crate::long_link::bottleneck::{Bottleneck, Summary};
 use crate::long_link::duration;
 use crate::long_link::ends::TunnelFigures;
 use crate::long_link::testbed::Testbed;
-use crate::satellite::outcome::{LAST, PAYLOAD, tell_echoes, tell_sides};
+use crate::satellite::outcome::{LAST, PAYLOAD, evenness, tell_echoes, tell_sides};
 use ekiden_lab::engine::{EngineError, Outcome};
 use ekiden_lab::study::KernelRun;
 use ekiden_model::units::Rate;
 use ekiden_testbed::load::far_client::FarClient;
-use ekiden_testbed::load::far_server::FarServer;
 use ekiden_testbed::load::meter::Meter;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(100);
+
 #[derive(Debug, Clone, Copy)]
 struct CounterSnapshot {
     at: Instant,
@@ -78,8 +78,8 @@ pub(crate) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
     let echoes = echoes.map(|thread| scene.ended("the echoes", thread)).transpose()?;
     let rival = rival.map(|thread| scene.ended("the competing flow", thread)).transpose()?;
 
-    let came = Came { down, settle, lasts, meters: &meters, server: &server };
-    let mut outcome = came.outcome()?;
+    let came = if down { meters.iter().map(Arc::as_ref).collect() } else { vec![server.taken()] };
+    let mut outcome = goodput(&came, settle, lasts)?;
     let configured: Rate = cell.value(if down { "told-down" } else { "told-up" })?;
     // what comes at the end was sent before: the link is looked at from the beginning of what is counted
     let ceiling = scene.bottleneck.through(down, configured, (begin + settle, end)) * PAYLOAD;
@@ -108,44 +108,28 @@ pub(crate) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
     Ok(outcome)
 }
 
-struct Came<'a> {
-    down: bool,
-    settle: Duration,
-    lasts: Duration,
-    meters: &'a [Arc<Meter>],
-    server: &'a FarServer,
-}
-
-impl Came<'_> {
-    fn outcome(&self) -> Result<Outcome, EngineError> {
-        let seconds = (self.lasts - self.settle).as_secs_f64();
-        let taken = [self.server.taken()];
-        let meters: Vec<&Meter> =
-            if self.down { self.meters.iter().map(Arc::as_ref).collect() } else { taken.to_vec() };
-        let bytes: Vec<f64> =
-            meters.iter().map(|meter| meter.between(self.settle, self.lasts) as f64).collect();
-        let all: f64 = bytes.iter().sum();
-        if all == 0.0 {
-            return Err(EngineError("nothing came in all the time that is counted".to_owned()));
-        }
-        let mut outcome = Outcome::of(all * 8e-6 / seconds);
-        if bytes.len() > 1 {
-            // Jain's index (1984): 1 where all have the same, 1/n where one has all
-            let squares: f64 = bytes.iter().map(|one| one * one).sum();
-            outcome.add_figures([("evenness", all * all / squares / bytes.len() as f64)]);
-        }
-        let mut sum: Vec<[f64; 2]> = Vec::new();
-        for meter in meters {
-            for (second, [at, rate]) in meter.over_time().into_iter().enumerate() {
-                match sum.get_mut(second) {
-                    Some(there) => there[1] += rate,
-                    None => sum.push([at, rate]),
-                }
+/// Goodput of what was counted from `settle` to `lasts`, and over time.
+fn goodput(meters: &[&Meter], settle: Duration, lasts: Duration) -> Result<Outcome, EngineError> {
+    let bytes: Vec<f64> = meters.iter().map(|m| m.between(settle, lasts) as f64).collect();
+    let all: f64 = bytes.iter().sum();
+    if all == 0.0 {
+        return Err(EngineError("nothing came in all the time that is counted".to_owned()));
+    }
+    let mut outcome = Outcome::of(all * 8e-6 / (lasts - settle).as_secs_f64());
+    if bytes.len() > 1 {
+        outcome.add_figures([("evenness", evenness(&bytes))]);
+    }
+    let mut sum: Vec<[f64; 2]> = Vec::new();
+    for meter in meters {
+        for (second, [at, rate]) in meter.over_time().into_iter().enumerate() {
+            match sum.get_mut(second) {
+                Some(there) => there[1] += rate,
+                None => sum.push([at, rate]),
             }
         }
-        outcome.series.insert("goodput, Mbit/s".to_owned(), sum);
-        Ok(outcome)
     }
+    outcome.series.insert("goodput, Mbit/s".to_owned(), sum);
+    Ok(outcome)
 }
 
 /// What the ends say, and what they cost. `bytes` of payload were moved meanwhile.

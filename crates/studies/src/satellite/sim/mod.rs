@@ -4,8 +4,8 @@
 mod tcp;
 
 use crate::long_link::changes::through;
-use crate::long_link::tunnel_pair::{Asked, FAR, NEAR, PATIENCE, Pair};
-use crate::satellite::outcome::{LAST, PAYLOAD, tell_echoes, tell_sides};
+use crate::long_link::tunnel_pair::{Asked, FAR, NEAR, Pair};
+use crate::satellite::outcome::{LAST, PAYLOAD, evenness, tell_echoes, tell_sides};
 use crate::thin_client;
 use ekiden_lab::cell::Cell;
 use ekiden_lab::engine::{EngineError, Outcome};
@@ -108,10 +108,8 @@ fn bulk(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
         return Err(EngineError("nothing came in all the time that is counted".to_owned()));
     }
     if down && streams > 1 {
-        // Jain's index (1984)
-        let squares: f64 = came.iter().map(|one| (*one as f64).powi(2)).sum();
-        let evenness = (bytes as f64).powi(2) / squares / streams as f64;
-        outcome.add_figures([("evenness", evenness)]);
+        let came: Vec<f64> = came.iter().map(|one| *one as f64).collect();
+        outcome.add_figures([("evenness", evenness(&came))]);
     }
     let configured: Rate = cell.value(if down { "told-down" } else { "told-up" })?;
     let since = |time: Time| time.since(Time::ZERO);
@@ -171,14 +169,8 @@ fn first(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
     let rtt: Span = cell.value("rtt")?;
     let mut pair = Pair::up(cell, seed)?;
     let begin = pair.now;
-    let end = begin + PATIENCE;
     let flow = pair.open(Asked::Document(1))?;
-    while pair.read(NEAR, flow) == 0 {
-        if pair.now >= end {
-            return Err(EngineError("the first byte never came".to_owned()));
-        }
-        pair.step(end)?;
-    }
+    pair.wait("the first byte never came", |pair| pair.read(NEAR, flow) > 0)?;
     let took = pair.now.since(begin).as_secs_f64();
     let mut outcome = Outcome::of(took * 1e3);
     outcome.add_figures([("round_trips", took / rtt.as_secs_f64())]);

@@ -5,7 +5,7 @@ use ekiden_lab::cell::axis;
 use ekiden_lab::chart::{Panel, PanelKind, Series};
 use ekiden_lab::evaluation::CellResult;
 use ekiden_lab::plan::Figure;
-use ekiden_lab::report::figures::{AxisValue, shown, style, with_histogram};
+use ekiden_lab::report::figures::{AxisValue, style, with_histogram};
 use std::collections::BTreeMap;
 
 struct Drawn {
@@ -41,14 +41,13 @@ fn of(drawn: &Drawn, figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
     let Some(by) = axis::named(&figure.series) else { return Vec::new() };
     let split = figure.panels.as_deref().and_then(axis::named);
     let curve = |(nth, (place, cell)): (usize, (AxisValue, &CellResult))| Series {
-        name: shown(by, &place.text),
+        name: by.shown(&place.text),
         style: style(by, &place.text, nth),
         points: cell.histograms.get(drawn.histogram).map_or_else(Vec::new, ccdf),
     };
     let panel = |(place, cells): (AxisValue, BTreeMap<AxisValue, &CellResult>)| Panel {
-        title: split.map_or_else(String::new, |axis| {
-            format!("{} {}", axis.title, shown(axis, &place.text))
-        }),
+        title: split
+            .map_or_else(String::new, |axis| format!("{} {}", axis.title, axis.shown(&place.text))),
         x_title: format!("{}, s", drawn.what),
         y_title: "share above".to_owned(),
         kind: PanelKind::Curves,
@@ -64,8 +63,7 @@ fn of(drawn: &Drawn, figure: &Figure, cells: &[&CellResult]) -> Vec<Panel> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::result;
-    use ekiden_lab::plan::{Selection, Shape};
+    use crate::tests::{figure, result};
 
     #[test]
     fn draws_a_curve_for_each_way_with_echoes() {
@@ -76,17 +74,7 @@ mod tests {
             cell.histograms.insert(ECHO.histogram.to_owned(), counts);
             cell
         });
-        let figure = Figure {
-            name: "echo".to_owned(),
-            title: String::new(),
-            caption: String::new(),
-            shape: Shape::Own("delays"),
-            x: String::new(),
-            series: "way".to_owned(),
-            panels: Some("loss".to_owned()),
-            of: Selection { part: String::new(), cells: BTreeMap::new() },
-            log: true,
-        };
+        let figure = figure("delays", "", "way", Some("loss"));
         let drawn = panels(&figure, &cells.iter().collect::<Vec<_>>());
         let [panel] = drawn.as_slice() else { panic!("{} panels", drawn.len()) };
         assert_eq!(panel.title, "loss 5 %");

@@ -1,5 +1,6 @@
 //! What is watched in a run, and what of it is kept.
 
+use crate::thin_client::delays::{KINDS, tell};
 use ekiden_lab::engine::Outcome;
 use ekiden_model::network::tcp::Sender;
 use ekiden_model::network::workload::flows::{FlowKind, Summary};
@@ -75,47 +76,36 @@ pub(crate) fn outcome(
 ) -> Outcome {
     let each = |count: u64| count as f64 / f64::from(pairs.max(1));
     let both = |counts: [u64; 2]| each(counts.iter().sum());
-    let mut figures = BTreeMap::new();
-    let mut put = |name: &str, value: f64| {
-        if value.is_finite() {
-            figures.insert(name.to_owned(), value);
-        }
-    };
+    let by_packet = |bytes: u64, packets: u64| bytes as f64 / packets.max(1) as f64;
     let [rto_interactive, rto_bulk] = watched.timeouts.map(each);
     let [dup_interactive, dup_bulk] = watched.repairs.map(each);
-    put("rto_interactive", rto_interactive);
-    put("rto_bulk", rto_bulk);
-    put("rto_interactive_over_bulk", rto_interactive / rto_bulk);
-    put("dup", both(watched.repairs));
-    put("dup_interactive", dup_interactive);
-    put("dup_bulk", dup_bulk);
-    put("slow_interactive", watched.slow as f64 / watched.interactive.max(1) as f64);
-    put("flows_interactive", each(summary.interactive.flows));
-    put("flows_bulk", each(summary.bulk.flows));
-    put("packets_bulk", each(summary.bulk.packets));
-    put("bytes_interactive", each(summary.interactive.bytes));
-    put("bytes_bulk", each(summary.bulk.bytes));
-    let by_packet = |bytes: u64, packets: u64| bytes as f64 / packets.max(1) as f64;
     let Summary { interactive, bulk, .. } = summary;
-    put("packet_interactive", by_packet(interactive.bytes, interactive.packets));
-    put("packet_bulk", by_packet(bulk.bytes, bulk.packets));
-    put("alpha", summary.alpha().unwrap_or(f64::NAN));
-    put("beta", summary.beta().unwrap_or(f64::NAN));
-    let mut histograms = BTreeMap::new();
-    for (kind, name) in [(FlowKind::Interactive, "interactive"), (FlowKind::Bulk, "bulk")] {
-        let Some(parts) = watched.delays.kind(kind as u8) else { continue };
-        for (part, histogram) in named(parts) {
-            if let Some(summary) = histogram.summary() {
-                put(&format!("{name}_{part}_ms_mean"), summary.mean / 1e6);
-                put(&format!("{name}_{part}_ms_p999"), summary.p999 as f64 / 1e6);
-                put(&format!("{name}_{part}_ms_most"), summary.most as f64 / 1e6);
-            }
-            let counts = histogram.slots().map(|(floor, count)| [floor, count]).collect();
-            histograms.insert(format!("{name} {part}"), counts);
-        }
+    let figures = [
+        ("rto_interactive", rto_interactive),
+        ("rto_bulk", rto_bulk),
+        ("rto_interactive_over_bulk", rto_interactive / rto_bulk),
+        ("dup", both(watched.repairs)),
+        ("dup_interactive", dup_interactive),
+        ("dup_bulk", dup_bulk),
+        ("slow_interactive", watched.slow as f64 / watched.interactive.max(1) as f64),
+        ("flows_interactive", each(interactive.flows)),
+        ("flows_bulk", each(bulk.flows)),
+        ("packets_bulk", each(bulk.packets)),
+        ("bytes_interactive", each(interactive.bytes)),
+        ("bytes_bulk", each(bulk.bytes)),
+        ("packet_interactive", by_packet(interactive.bytes, interactive.packets)),
+        ("packet_bulk", by_packet(bulk.bytes, bulk.packets)),
+        ("alpha", summary.alpha().unwrap_or(f64::NAN)),
+        ("beta", summary.beta().unwrap_or(f64::NAN)),
+    ];
+    let mut outcome = Outcome::of(both(watched.timeouts));
+    outcome.add_figures(figures.into_iter().filter(|(_, value)| value.is_finite()));
+    for (kind, name) in KINDS {
+        let parts = watched.delays.kind(kind as u8).into_iter().flat_map(named);
+        parts.for_each(|(part, histogram)| tell(histogram, name, part, &mut outcome));
     }
-    let facts = BTreeMap::from([("fingerprint".to_owned(), format!("{fingerprint:016x}"))]);
-    Outcome { value: both(watched.timeouts), figures, facts, histograms, ..Outcome::default() }
+    outcome.add_fact("fingerprint", format!("{fingerprint:016x}"));
+    outcome
 }
 
 fn named(parts: &Parts) -> [(&'static str, &Histogram); 4] {
