@@ -381,7 +381,7 @@ mod tests {
         for (change, part) in [
             (json!({ "zone": "Atlantis" }), "time zone"),
             (json!({ "period": "day" }), "needs a `quota`"),
-            (json!({ "quota": 1, "period": "week", "reset_day": 8 }), "day 8 is none"),
+            (json!({ "quota": 1, "period": "week", "reset_day": 8 }), "day 8 is out of range"),
             (json!({ "expires": "2026-02-30" }), "`expires`"),
             (json!({ "hours": "late" }), "`hours`"),
             (json!({ "deny": ["("] }), "("),
