@@ -21,6 +21,12 @@ pub fn check_rate(rate: Rate) -> Result<Rate, String> {
     }
 }
 
+macro_rules! put {
+    ($from:ident => $to:ident: $($field:ident)+) => {
+        $(if let Some(value) = $from.$field { $to.$field = value; })+
+    };
+}
+
 /// New limits. `None` keeps the present value; `Some(None)` lifts a limit.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs)] // the fields are those of `Attributes`
@@ -45,28 +51,9 @@ pub struct LimitChanges {
 impl LimitChanges {
     /// Applies them. Fails when the result is inconsistent, such as an unknown time zone.
     pub fn apply(self, to: &mut Attributes) -> Result<(), StoreError> {
-        put(&mut to.down, self.down);
-        put(&mut to.up, self.up);
-        put(&mut to.weight, self.weight);
-        put(&mut to.quota, self.quota);
-        put(&mut to.zone, self.zone);
-        put(&mut to.reset_day, self.reset_day);
-        put(&mut to.on_quota_exceeded, self.on_quota_exceeded);
-        put(&mut to.throttle_rate, self.throttle_rate);
-        put(&mut to.connections, self.connections);
-        put(&mut to.connects_per_second, self.connects_per_second);
-        put(&mut to.expires, self.expires);
-        put(&mut to.allow, self.allow);
-        put(&mut to.deny, self.deny);
-        put(&mut to.hours, self.hours);
-        put(&mut to.disabled, self.disabled);
+        put!(self => to: down up weight quota zone reset_day on_quota_exceeded throttle_rate);
+        put!(self => to: connections connects_per_second expires allow deny hours disabled);
         to.calendar().map(|_| ()).map_err(|bad| StoreError::Refused(bad.to_string()))
-    }
-}
-
-fn put<T>(to: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *to = value;
     }
 }
 

@@ -1,7 +1,6 @@
 //! Hours of the week in which an account may come in.
 
 use jiff::civil::{Time, Weekday};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -130,17 +129,7 @@ fn print_days(days: u8) -> String {
     runs.join(",")
 }
 
-impl Serialize for Hours {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hours {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+stored_as_text!(Hours);
 
 #[cfg(test)]
 mod tests {

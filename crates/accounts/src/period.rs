@@ -4,7 +4,6 @@ use ekiden_model::units::Bytes;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -47,13 +46,10 @@ pub enum BadPeriod {
 impl FromStr for Period {
     type Err = BadPeriod;
     fn from_str(text: &str) -> Result<Self, BadPeriod> {
-        match text.trim() {
-            "day" => Ok(Self::Day),
-            "week" => Ok(Self::Week),
-            "month" => Ok(Self::Month),
-            "never" => Ok(Self::Never),
-            other => Err(BadPeriod::Word(other.chars().take(40).collect())),
-        }
+        let text = text.trim();
+        let named = [Self::Day, Self::Week, Self::Month, Self::Never];
+        let named = named.into_iter().find(|period| period.to_string() == text);
+        named.ok_or_else(|| BadPeriod::Word(text.chars().take(40).collect()))
     }
 }
 
@@ -93,17 +89,7 @@ impl fmt::Display for Quota {
     }
 }
 
-impl Serialize for Quota {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Quota {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+stored_as_text!(Quota);
 
 /// When an account's periods begin.
 #[derive(Debug, Clone)]

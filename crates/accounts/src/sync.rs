@@ -7,17 +7,16 @@
 
 use crate::account::AccountId;
 use crate::directory::{Directory, SavedDirectory};
-use crate::journal::{Journal, JournalError};
+use crate::journal::{self, Journal, JournalError};
 use crate::lease::Lease;
 use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
 use crate::store::{FleetRelay, Store, StoreError, make};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
@@ -369,13 +368,8 @@ impl AccountSync {
     /// For a start without the database.
     fn keep(&self, directory: &Directory) -> io::Result<()> {
         let path = self.kept_path();
-        let new = path.with_extension("json.new");
         let text = serde_json::to_vec(&directory.to_keep())?;
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)
+        journal::replace(&path, &path.with_extension("json.new"), &text).map(drop)
     }
 
     fn read_kept(&self) -> Option<Directory> {
@@ -394,7 +388,7 @@ fn own_id(folder: &Path) -> Result<String, SyncError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(error).into()),
     }
-    let id = crate::journal::draw().map_err(failed)?;
+    let id = journal::draw().map_err(failed)?;
     fs::write(&path, format!("{id}\n")).map_err(failed)?;
     Ok(id)
 }

@@ -3,16 +3,10 @@
 //! Lines that begin `# ` are prose, `#key = …` is a key at its default, `#: ` is an example.
 
 use super::draft::{Draft, LegDraft};
-use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
-use crate::keys::accounts::ACCOUNTS;
+use super::keys::{Entries, ROUTE, RULE, TABLES, TOP, UPSTREAM};
 use crate::keys::key::Key;
 use crate::keys::leg::LEG;
-use crate::keys::management::MANAGEMENT;
-use crate::keys::resources::{BUFFERS, CACHE, POOL, PRESSURE};
-use crate::keys::sharing::{ACCOUNT, SHARING};
-use crate::keys::tls::TLS;
-use crate::keys::tunnel::TUNNEL;
-use crate::keys::udp::UDP;
+use crate::keys::sharing::ACCOUNT;
 
 const WIDTH: usize = 100;
 
@@ -25,120 +19,81 @@ pub fn example() -> String {
     out.prose("No key is required: without a file, ekiden listens on 127.0.0.1:3128. To set a key, remove the `#` before it. Text after `# ` explains; lines with `#:` are examples.");
     out.prose("Quantities have their unit: \"40 ms\", \"8 MiB\", \"25 Mbit/s\". `ekiden check FILE` finds every mistake. `ekiden config show` shows each value and its origin. SIGHUP reloads.");
     out.blank();
-    out.keys(TOP, &draft.top);
-
-    out.head("Legs", "A leg is one TCP connection of a path, tuned by a profile. `client` applies to connections from clients, `direct` to connections to destinations. Add profiles under other names for upstreams and routes. \"kernel\" leaves an option to the kernel. `ekiden status --json` shows which options the kernel granted.");
-    out.line("#[leg.client]");
-    out.keys(LEG, &LegDraft::default());
-    out.line("#[leg.direct]");
-    out.prose("The same keys as [leg.client].");
-    out.blank();
-    out.examples(&[
-        "[leg.long]",
-        "inherit = \"direct\"",
-        "congestion = [\"bbr\", \"cubic\"]",
-        "connect_timeout = \"20 s\"",
-        "pace = \"25 Mbit/s\"",
-    ]);
-
-    out.head("Upstream proxies", "Other ekidens, squid, dante: any proxy with HTTP CONNECT or SOCKS5, and peers at the other end of a tunnel. Routes refer to them by name.");
-    out.documented(UPSTREAM);
-    out.examples(&[
-        "[upstream.near]",
-        "url = \"http://relay.example:3128\"",
-        "leg = \"long\"",
-        "[upstream.capital]",
-        "url = \"socks5://192.0.2.7:1080\"",
-        "[upstream.island]",
-        "url = \"tunnel://island\"",
-    ]);
-
-    out.head(
-        "Routes",
-        "The path to each destination. The first matching route decides. Without routes: direct.",
-    );
-    out.documented(ROUTE);
-    out.examples(&[
-        "[[route]]",
-        "to = [\"10.0.0.0/8\", \"*.home.example\"]",
-        "through = [\"direct\"]",
-        "[[route]]",
-        "through = [\"island\", \"near > capital\", \"capital\", \"direct\"]",
-    ]);
-
-    out.head("Access", "Which clients may reach which destinations. The first matching rule decides. Without a match, clients on loopback are allowed and all others rejected. To listen beyond loopback, at least one rule must name its clients.");
-    out.documented(RULE);
-    out.examples(&[
-        "[[rule]]",
-        "from = [\"192.168.0.0/16\", \"2001:db8::/32\"]",
-        "to = [\":25\"]",
-        "action = \"deny\"",
-        "[[rule]]",
-        "from = [\"192.168.0.0/16\", \"2001:db8::/32\"]",
-        "action = \"allow\"",
-        "allow_destinations = [\"192.168.0.0/24\"]",
-    ]);
-    out.line("#[access]");
-    out.keys(ACCESS, &draft.access);
-
-    out.head("Accounts", "Accounts in a database: `ekiden account add` adds one, `ekiden account list` lists them, and a running daemon notices. With accounts, ekiden may listen on a public address without a [[rule]].");
-    out.line("#[accounts]");
-    out.keys(ACCOUNTS, &draft.accounts);
-
-    out.head("Time-outs", "Time limits of each phase; those of a leg are in its profile.");
-    out.line("#[timeouts]");
-    out.keys(TIMEOUTS, &draft.timeouts);
-    out.head("Budgets", "Limits of connections and memory.");
-    out.line("#[budgets]");
-    out.keys(BUDGETS, &draft.budgets);
-    out.head("Names", "Name resolution and the choice among addresses.");
-    out.line("#[dns]");
-    out.keys(DNS, &draft.dns);
-    out.head("Relaying", "How bytes move between two legs.");
-    out.line("#[relay]");
-    out.keys(RELAY, &draft.relay);
-    out.head("Buffers", "Socket buffers of all connections. `ekiden status` shows the memory granted, `ekiden explain CONNECTION` the reasons. A leg's own send_buffer and receive_buffer take precedence.");
-    out.line("#[buffers]");
-    out.keys(BUFFERS, &draft.buffers);
-    out.head("Pressure", "Overload of connections, descriptors, memory or ports. First idle connections are evicted, longest idle first. Then new connections wait in turn. Then they are rejected with Retry-After.");
-    out.line("#[pressure]");
-    out.keys(PRESSURE, &draft.pressure);
-    out.head("Pool", "Idle connections to origins and HTTP proxies, kept for reuse.");
-    out.line("#[pool]");
-    out.keys(POOL, &draft.pool);
-    out.head("Cache", "Responses to plain http:// requests, cached for all clients. Off unless it has memory: most of the web is encrypted and cannot be cached.");
-    out.line("#[cache]");
-    out.keys(CACHE, &draft.cache);
-    out.head("TLS", "With a certificate, clients may use TLS on the same port; browsers and curl call that an HTTPS proxy. Passwords are then encrypted.");
-    out.line("#[tls]");
-    out.keys(TLS, &draft.tls);
-    out.head("Tunnels", "Tunnels to another ekiden over UDP. They hold their rate despite loss, and send interactive data first. One relay invites (`ekiden peer invite`), the other joins (`ekiden peer join TOKEN`). An upstream with url = \"tunnel://NAME\" then uses the tunnel. Changes here need a restart, except for `answer` and invitations.");
-    out.line("#[tunnel]");
-    out.keys(TUNNEL, &draft.tunnel);
-    out.head("Datagrams", "UDP ASSOCIATE of SOCKS5: datagrams of one client to destinations that its rules allow, directly or through tunnels. Upstream proxies do not carry them.");
-    out.line("#[udp]");
-    out.keys(UDP, &draft.udp);
-    out.head("Management", "Metrics, health and an API, for programs on this machine. docs/book/src/reference/ describes the API (openapi.json) and the metrics (metrics.md).");
-    out.line("#[management]");
-    out.keys(MANAGEMENT, &draft.management);
-    out.head("Sharing", "Accounts in this file, and how they share the relay. Rates and quotas count HTTP messages with their heads, and what CONNECT, SOCKS, tunnels and datagrams carry, spliced and cached bytes included. A reload changes the limits of live connections. `ekiden status` shows each account's use, `ekiden explain CONNECTION` what one waits for.");
-    out.line("#[sharing]");
-    out.keys(SHARING, &draft.shared);
-    out.documented(ACCOUNT);
-    out.examples(&[
-        "[[account]]",
-        "name = \"harbour\"",
-        "addresses = [\"100.64.1.0/24\", \"2001:db8:1::/48\"]",
-        "rate_down = \"5 Mbit/s\"",
-        "rate_up = \"1 Mbit/s\"",
-        "connections = 64",
-        "connects_per_second = 20",
-        "quota = \"100 GiB\"",
-        "throttle_rate = \"256 kbit/s\"",
-    ]);
-    out.head("Logs", "To standard error. Logs never contain passwords.");
-    out.line("#[log]");
-    out.keys(LOG, &draft.log);
+    out.keys(TOP, &draft);
+    for table in TABLES {
+        if let Some((title, text)) = table.about {
+            out.head(title, text);
+        }
+        match table.entries {
+            Entries::Once(keys) => {
+                out.line(&format!("#[{}]", table.name));
+                out.keys(keys, &draft);
+            }
+            Entries::Legs => {
+                out.line("#[leg.client]");
+                out.keys(LEG, &LegDraft::default());
+                out.line("#[leg.direct]");
+                out.prose("The same keys as [leg.client].");
+                out.blank();
+                out.examples(&[
+                    "[leg.long]",
+                    "inherit = \"direct\"",
+                    "congestion = [\"bbr\", \"cubic\"]",
+                    "connect_timeout = \"20 s\"",
+                    "pace = \"25 Mbit/s\"",
+                ]);
+            }
+            Entries::Upstreams => {
+                out.documented(UPSTREAM);
+                out.examples(&[
+                    "[upstream.near]",
+                    "url = \"http://relay.example:3128\"",
+                    "leg = \"long\"",
+                    "[upstream.capital]",
+                    "url = \"socks5://192.0.2.7:1080\"",
+                    "[upstream.island]",
+                    "url = \"tunnel://island\"",
+                ]);
+            }
+            Entries::Routes => {
+                out.documented(ROUTE);
+                out.examples(&[
+                    "[[route]]",
+                    "to = [\"10.0.0.0/8\", \"*.home.example\"]",
+                    "through = [\"direct\"]",
+                    "[[route]]",
+                    "through = [\"island\", \"near > capital\", \"capital\", \"direct\"]",
+                ]);
+            }
+            Entries::Rules => {
+                out.documented(RULE);
+                out.examples(&[
+                    "[[rule]]",
+                    "from = [\"192.168.0.0/16\", \"2001:db8::/32\"]",
+                    "to = [\":25\"]",
+                    "action = \"deny\"",
+                    "[[rule]]",
+                    "from = [\"192.168.0.0/16\", \"2001:db8::/32\"]",
+                    "action = \"allow\"",
+                    "allow_destinations = [\"192.168.0.0/24\"]",
+                ]);
+            }
+            Entries::Accounts => {
+                out.documented(ACCOUNT);
+                out.examples(&[
+                    "[[account]]",
+                    "name = \"harbour\"",
+                    "addresses = [\"100.64.1.0/24\", \"2001:db8:1::/48\"]",
+                    "rate_down = \"5 Mbit/s\"",
+                    "rate_up = \"1 Mbit/s\"",
+                    "connections = 64",
+                    "connects_per_second = 20",
+                    "quota = \"100 GiB\"",
+                    "throttle_rate = \"256 kbit/s\"",
+                ]);
+            }
+        }
+    }
     out.0.truncate(out.0.trim_end().len());
     out.0.push('\n');
     out.0

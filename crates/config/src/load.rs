@@ -49,61 +49,56 @@ pub fn load(named: Option<&Path>, overrides: &Overrides) -> Loaded {
                 io::ErrorKind::PermissionDenied => "it must be readable by the user ekiden runs as",
                 _ => "",
             };
-            reading.problems = vec![Problem {
-                file: Some(name),
-                ..Problem::general(
-                    Severity::Error,
-                    format!("the configuration cannot be read: {error}"),
-                    hint,
-                )
-            }];
+            let why = format!("the configuration cannot be read: {error}");
+            reading.problems = vec![problem(&name, Severity::Error, why, hint)];
             return Loaded { file: Some(file), text: String::new(), reading };
         }
     };
     let mut reading = read_with(&text, &name, overrides);
     if text.trim().is_empty() {
-        reading.problems.push(Problem {
-            file: Some(name.clone()),
-            ..Problem::general(
-                Severity::Error,
-                "the configuration is empty, as after an interrupted save",
-                "write at least a comment into it to mean the defaults, or remove the file",
-            )
-        });
+        reading.problems.push(problem(
+            &name,
+            Severity::Error,
+            "the configuration is empty, as after an interrupted save",
+            "write at least a comment into it to mean the defaults, or remove the file",
+        ));
     }
     if reading.holds_password && readable {
-        reading.problems.push(Problem {
-            file: Some(name.clone()),
-            ..Problem::general(
-                Severity::Warning,
-                "a password stands in this file, and every user of this machine can read it",
-                format!("chmod 600 {name}, or move the password into a password_file"),
-            )
-        });
+        reading.problems.push(problem(
+            &name,
+            Severity::Warning,
+            "a password stands in this file, and every user of this machine can read it",
+            format!("chmod 600 {name}, or move the password into a password_file"),
+        ));
     }
     read_passwords(&mut reading, &name);
     Loaded { file: Some(file), text, reading }
 }
 
+/// A problem of a whole file.
+fn problem(
+    file: &str,
+    severity: Severity,
+    message: impl Into<String>,
+    hint: impl Into<String>,
+) -> Problem {
+    Problem { file: Some(file.to_owned()), ..Problem::general(severity, message, hint) }
+}
+
 fn read_passwords(reading: &mut Reading, name: &str) {
     for entry in std::mem::take(&mut reading.password_files) {
         let path = entry.path.display().to_string();
-        let problem = |severity, message: String, hint: String| Problem {
-            file: Some(name.to_owned()),
+        let problem = |severity, message: String, hint: &str| Problem {
             place: entry.place.clone(),
-            ..Problem::general(severity, message, hint)
+            ..problem(name, severity, message, hint)
         };
         let (text, readable) = match read_limited(&entry.path) {
             Ok(read) => read,
             Err(error) => {
-                reading.problems.push(problem(
-                    Severity::Error,
-                    format!(
-                        "the password of upstream `{}` cannot be read: {error}",
-                        entry.upstream
-                    ),
-                    "a file with one line, readable by the user ekiden runs as".to_owned(),
-                ));
+                let upstream = &entry.upstream;
+                let why = format!("the password of upstream `{upstream}` cannot be read: {error}");
+                let hint = "a file with one line, readable by the user ekiden runs as";
+                reading.problems.push(problem(Severity::Error, why, hint));
                 continue;
             }
         };
@@ -111,7 +106,7 @@ fn read_passwords(reading: &mut Reading, name: &str) {
             reading.problems.push(problem(
                 Severity::Warning,
                 format!("every user of this machine can read {path}"),
-                format!("chmod 600 {path}"),
+                &format!("chmod 600 {path}"),
             ));
         }
         let password = text.lines().next().unwrap_or("").to_owned();
@@ -119,7 +114,7 @@ fn read_passwords(reading: &mut Reading, name: &str) {
             reading.problems.push(problem(
                 Severity::Error,
                 format!("the first line of {path} is no password"),
-                "1 to 255 bytes without control characters".to_owned(),
+                "1 to 255 bytes without control characters",
             ));
         } else if let Some(upstream) = reading.settings.upstreams.get_mut(&entry.upstream)
             && let Some(credentials) = &mut upstream.credentials

@@ -1,18 +1,12 @@
 //! Reads tables by the registry of keys, and remembers where everything stood.
 
 use super::draft::Draft;
-use super::keys::{self, ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys::{self, Entries, ROUTE, RULE, TABLES, TOP, UPSTREAM};
 use super::problem::{Problems, Severity};
 use super::value::Value;
-use crate::keys::accounts::ACCOUNTS;
 use crate::keys::key::Key;
 use crate::keys::leg::LEG;
-use crate::keys::management::MANAGEMENT;
-use crate::keys::resources::{BUFFERS, CACHE, POOL, PRESSURE};
-use crate::keys::sharing::{ACCOUNT, SHARING};
-use crate::keys::tls::TLS;
-use crate::keys::tunnel::TUNNEL;
-use crate::keys::udp::UDP;
+use crate::keys::sharing::ACCOUNT;
 use crate::problem::place::Source;
 use crate::problem::similar;
 use crate::value::pattern::shorten;
@@ -23,31 +17,6 @@ use toml_edit::{Item, TableLike};
 /// What a table may hold many of; beyond it something generated the file by mistake.
 const MOST_ENTRIES: usize = 10_000;
 const MOST_LEGS: usize = 256;
-
-/// The names of tables, at the top.
-pub(super) const TABLES: &[&str] = &[
-    "leg",
-    "upstream",
-    "route",
-    "rule",
-    "access",
-    "accounts",
-    "timeouts",
-    "budgets",
-    "dns",
-    "relay",
-    "buffers",
-    "pressure",
-    "pool",
-    "cache",
-    "tls",
-    "tunnel",
-    "udp",
-    "management",
-    "sharing",
-    "account",
-    "log",
-];
 
 /// A key that was set, and to what.
 pub(super) type Set<T> = (&'static Key<T>, Value);
@@ -100,6 +69,10 @@ impl<'a> Reader<'a> {
         self.problems.at(severity, &self.source, span, message, hint);
     }
 
+    pub(super) fn warn(&mut self, path: &str, message: impl Into<String>, hint: impl Into<String>) {
+        self.report(Severity::Warning, path, message, hint);
+    }
+
     fn error_at(
         &mut self,
         span: Option<&Range<usize>>,
@@ -111,48 +84,46 @@ impl<'a> Reader<'a> {
 
     /// The whole file.
     pub(super) fn document(&mut self, root: &dyn TableLike, draft: &mut Draft) {
-        let set = self.keys(root, "", TOP, TABLES);
-        apply(set, &mut draft.top);
-        self.named(root, "leg", MOST_LEGS, |reader, table, path, name| {
-            let set = reader.keys(table, path, LEG, &[]);
-            reader.legs.insert(name.to_owned(), set);
-        });
-        self.named(root, "upstream", MOST_ENTRIES, |reader, table, path, name| {
-            let mut upstream = super::draft::UpstreamDraft::default();
-            apply(reader.keys(table, path, UPSTREAM, &[]), &mut upstream);
-            draft.upstreams.insert(name.to_owned(), upstream);
-        });
-        self.listed(root, "route", |reader, table, path| {
-            let mut route = keys::default_route();
-            apply(reader.keys(table, path, ROUTE, &[]), &mut route);
-            draft.routes.push(route);
-        });
-        self.listed(root, "rule", |reader, table, path| {
-            let mut rule = super::draft::RuleDraft::default();
-            apply(reader.keys(table, path, RULE, &[]), &mut rule);
-            draft.rules.push(rule);
-        });
-        self.single(root, "access", ACCESS, &mut draft.access);
-        self.single(root, "accounts", ACCOUNTS, &mut draft.accounts);
-        self.single(root, "timeouts", TIMEOUTS, &mut draft.timeouts);
-        self.single(root, "budgets", BUDGETS, &mut draft.budgets);
-        self.single(root, "dns", DNS, &mut draft.dns);
-        self.single(root, "relay", RELAY, &mut draft.relay);
-        self.single(root, "buffers", BUFFERS, &mut draft.buffers);
-        self.single(root, "pressure", PRESSURE, &mut draft.pressure);
-        self.single(root, "pool", POOL, &mut draft.pool);
-        self.single(root, "cache", CACHE, &mut draft.cache);
-        self.single(root, "tls", TLS, &mut draft.tls);
-        self.single(root, "tunnel", TUNNEL, &mut draft.tunnel);
-        self.single(root, "udp", UDP, &mut draft.udp);
-        self.single(root, "management", MANAGEMENT, &mut draft.management);
-        self.single(root, "sharing", SHARING, &mut draft.shared);
-        self.listed(root, "account", |reader, table, path| {
-            let mut account = super::draft::AccountDraft::default();
-            apply(reader.keys(table, path, ACCOUNT, &[]), &mut account);
-            draft.account.push(account);
-        });
-        self.single(root, "log", LOG, &mut draft.log);
+        let names: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
+        let set = self.keys(root, "", TOP, &names);
+        apply(set, draft);
+        for table in TABLES {
+            let name = table.name;
+            match table.entries {
+                Entries::Once(keys) => self.single(root, name, keys, draft),
+                Entries::Legs => self.named(root, name, MOST_LEGS, |reader, table, path, name| {
+                    let set = reader.keys(table, path, LEG, &[]);
+                    reader.legs.insert(name.to_owned(), set);
+                }),
+                Entries::Upstreams => {
+                    self.named(root, name, MOST_ENTRIES, |reader, table, path, name| {
+                        let upstream = reader.entry(table, path, UPSTREAM, Default::default());
+                        draft.upstreams.insert(name.to_owned(), upstream);
+                    });
+                }
+                Entries::Routes => self.listed(root, name, |reader, table, path| {
+                    draft.routes.push(reader.entry(table, path, ROUTE, keys::default_route()));
+                }),
+                Entries::Rules => self.listed(root, name, |reader, table, path| {
+                    draft.rules.push(reader.entry(table, path, RULE, Default::default()));
+                }),
+                Entries::Accounts => self.listed(root, name, |reader, table, path| {
+                    draft.account.push(reader.entry(table, path, ACCOUNT, Default::default()));
+                }),
+            }
+        }
+    }
+
+    /// Reads one of several tables over its defaults.
+    fn entry<T>(
+        &mut self,
+        table: &dyn TableLike,
+        path: &str,
+        keys: &'static [Key<T>],
+        mut into: T,
+    ) -> T {
+        apply(self.keys(table, path, keys, &[]), &mut into);
+        into
     }
 
     /// Reads the keys of one table; `tables` are further names that are valid in it.
@@ -352,25 +323,32 @@ pub(super) fn apply<T>(set: Vec<Set<T>>, into: &mut T) {
 
 /// The table in which a key of this name is valid, other than the one it was found in.
 fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
-    fn has<T>(keys: &[Key<T>], name: &str) -> bool {
-        keys.iter().any(|key| key.name == name)
-    }
-    let tables = [
-        ("timeouts", has(TIMEOUTS, name)),
-        ("budgets", has(BUDGETS, name)),
-        ("dns", has(DNS, name)),
-        ("relay", has(RELAY, name)),
-        ("buffers", has(BUFFERS, name)),
-        ("pressure", has(PRESSURE, name)),
-        ("pool", has(POOL, name)),
-        ("cache", has(CACHE, name)),
-        ("udp", has(UDP, name)),
-        ("management", has(MANAGEMENT, name)),
-        ("tls", has(TLS, name)),
-        ("accounts", has(ACCOUNTS, name)),
-        ("sharing", has(SHARING, name)),
-        ("log", has(LOG, name)),
-        ("leg.NAME", has(LEG, name)),
-    ];
-    tables.into_iter().find(|(table, there)| *there && *table != path).map(|(table, _)| table)
+    let once = |table: &str| {
+        TABLES.iter().find_map(|one| match one.entries {
+            Entries::Once(keys) if one.name == table => Some(keys),
+            _ => None,
+        })
+    };
+    let has =
+        |table: &&str| once(table).is_some_and(|keys| keys.iter().any(|key| key.name == name));
+    let found = SUGGESTED.into_iter().find(|table| *table != path && has(table));
+    found.or_else(|| LEG.iter().any(|key| key.name == name).then_some("leg.NAME"))
 }
+
+/// The tables that [`elsewhere`] names, in the order in which it prefers them.
+const SUGGESTED: [&str; 14] = [
+    "timeouts",
+    "budgets",
+    "dns",
+    "relay",
+    "buffers",
+    "pressure",
+    "pool",
+    "cache",
+    "udp",
+    "management",
+    "tls",
+    "accounts",
+    "sharing",
+    "log",
+];

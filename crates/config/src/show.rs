@@ -1,18 +1,13 @@
 //! `ekiden config show`: what holds, as TOML that could be used again, and where each value comes from.
 
-use super::keys::{ACCESS, BUDGETS, DNS, LOG, RELAY, ROUTE, RULE, TIMEOUTS, TOP, UPSTREAM};
+use super::keys::{Entries, ROUTE, RULE, TABLES, TOP, UPSTREAM};
 use super::value::Value;
 use super::{Origin, Reading};
-use crate::keys::accounts::ACCOUNTS;
 use crate::keys::key::Key;
 use crate::keys::leg::LEG;
-use crate::keys::management::MANAGEMENT;
-use crate::keys::resources::{BUFFERS, CACHE, POOL, PRESSURE};
-use crate::keys::sharing::{ACCOUNT, SHARING};
-use crate::keys::tls::TLS;
-use crate::keys::tunnel::TUNNEL;
-use crate::keys::udp::UDP;
+use crate::keys::sharing::ACCOUNT;
 use serde_json::{Map, json};
+use std::collections::BTreeMap;
 
 /// A table ready to be printed: its path, its head, its lines.
 struct Table {
@@ -73,51 +68,41 @@ pub fn show_json(reading: &Reading, file: Option<&str>) -> serde_json::Value {
 
 fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
     let draft = &reading.draft;
-    let mut tables = Vec::new();
-    let mut from = Origins { reading, file: file.unwrap_or("the file"), tables: &mut tables };
-    from.table(String::new(), String::new(), TOP, &draft.top);
-    for (name, leg) in &draft.legs {
-        from.table(format!("leg.{name}"), format!("[leg.{name}]"), LEG, leg);
+    let mut from = Origins { reading, file: file.unwrap_or("the file"), tables: Vec::new() };
+    from.table(String::new(), String::new(), TOP, draft);
+    for table in TABLES {
+        let name = table.name;
+        match table.entries {
+            Entries::Once(keys) => from.table(name.to_owned(), format!("[{name}]"), keys, draft),
+            Entries::Legs => from.named(name, LEG, &draft.legs),
+            Entries::Upstreams => from.named(name, UPSTREAM, &draft.upstreams),
+            Entries::Routes => from.listed(name, ROUTE, &draft.routes),
+            Entries::Rules => from.listed(name, RULE, &draft.rules),
+            Entries::Accounts => from.listed(name, ACCOUNT, &draft.account),
+        }
     }
-    for (name, upstream) in &draft.upstreams {
-        from.table(format!("upstream.{name}"), format!("[upstream.{name}]"), UPSTREAM, upstream);
-    }
-    for (index, route) in draft.routes.iter().enumerate() {
-        from.table(format!("route[{index}]"), "[[route]]".to_owned(), ROUTE, route);
-    }
-    for (index, rule) in draft.rules.iter().enumerate() {
-        from.table(format!("rule[{index}]"), "[[rule]]".to_owned(), RULE, rule);
-    }
-    from.table("access".to_owned(), "[access]".to_owned(), ACCESS, &draft.access);
-    from.table("accounts".to_owned(), "[accounts]".to_owned(), ACCOUNTS, &draft.accounts);
-    from.table("timeouts".to_owned(), "[timeouts]".to_owned(), TIMEOUTS, &draft.timeouts);
-    from.table("budgets".to_owned(), "[budgets]".to_owned(), BUDGETS, &draft.budgets);
-    from.table("dns".to_owned(), "[dns]".to_owned(), DNS, &draft.dns);
-    from.table("relay".to_owned(), "[relay]".to_owned(), RELAY, &draft.relay);
-    from.table("buffers".to_owned(), "[buffers]".to_owned(), BUFFERS, &draft.buffers);
-    from.table("pressure".to_owned(), "[pressure]".to_owned(), PRESSURE, &draft.pressure);
-    from.table("pool".to_owned(), "[pool]".to_owned(), POOL, &draft.pool);
-    from.table("cache".to_owned(), "[cache]".to_owned(), CACHE, &draft.cache);
-    from.table("tls".to_owned(), "[tls]".to_owned(), TLS, &draft.tls);
-    from.table("tunnel".to_owned(), "[tunnel]".to_owned(), TUNNEL, &draft.tunnel);
-    from.table("udp".to_owned(), "[udp]".to_owned(), UDP, &draft.udp);
-    from.table("management".to_owned(), "[management]".to_owned(), MANAGEMENT, &draft.management);
-    from.table("sharing".to_owned(), "[sharing]".to_owned(), SHARING, &draft.shared);
-    for (index, account) in draft.account.iter().enumerate() {
-        let path = format!("account[{index}]");
-        from.table(path, "[[account]]".to_owned(), ACCOUNT, account);
-    }
-    from.table("log".to_owned(), "[log]".to_owned(), LOG, &draft.log);
-    tables
+    from.tables
 }
 
 struct Origins<'a> {
     reading: &'a Reading,
     file: &'a str,
-    tables: &'a mut Vec<Table>,
+    tables: Vec<Table>,
 }
 
 impl Origins<'_> {
+    fn named<T>(&mut self, kind: &str, keys: &[Key<T>], entries: &BTreeMap<String, T>) {
+        for (name, of) in entries {
+            self.table(format!("{kind}.{name}"), format!("[{kind}.{name}]"), keys, of);
+        }
+    }
+
+    fn listed<T>(&mut self, name: &str, keys: &[Key<T>], entries: &[T]) {
+        for (index, of) in entries.iter().enumerate() {
+            self.table(format!("{name}[{index}]"), format!("[[{name}]]"), keys, of);
+        }
+    }
+
     fn table<T>(&mut self, path: String, head: String, keys: &[Key<T>], of: &T) {
         let line = |key: &Key<T>| {
             let key_path =

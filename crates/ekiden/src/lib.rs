@@ -2,10 +2,10 @@
 //! never relays a byte.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))] // a test may fail loudly
 
-pub mod cli;
+mod cli;
 mod commands;
 mod daemon;
-pub mod exit;
+mod exit;
 mod print;
 #[cfg(test)]
 mod testing;

@@ -220,16 +220,21 @@ fn write_anew(path: &Path, identity: &str, totals: &Totals) -> io::Result<(File,
     if !totals.is_empty() {
         bytes.extend(batch(identity, totals.iter().map(|(key, used)| (*key, *used))));
     }
-    let new = path.with_extension("journal.new");
-    let mut file = create(&new)?;
-    file.set_len(0)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
+    let file = replace(path, &path.with_extension("journal.new"), &bytes)?;
     Ok((file, bytes.len() as u64))
 }
 
-fn create(path: &Path) -> io::Result<File> {
+/// Writes a file anew by way of `new`: it is the old or the new one, also after a power cut.
+pub(crate) fn replace(path: &Path, new: &Path, bytes: &[u8]) -> io::Result<File> {
+    let mut file = create(new)?;
+    file.set_len(0)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(new, path)?;
+    Ok(file)
+}
+
+pub(crate) fn create(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     // who used how much is nobody else's business
     options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)

@@ -5,16 +5,16 @@ mod rows;
 mod sql;
 
 use crate::account::{Account, AccountId, BadName, Credential};
-use crate::journal::Total;
+use crate::journal::{Total, create};
 use crate::lease::share_out;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
 use sqlx::{Any, AnyPool, ConnectOptions as _, Executor as _, Row as _, Transaction};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr as _;
@@ -103,10 +103,8 @@ impl Store {
     pub async fn in_folder(folder: &Path) -> Result<Self, StoreError> {
         let path = folder.join("accounts.db");
         make(folder).map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
-        let mut options = OpenOptions::new();
         // hashes of passwords are for this user alone
-        options.write(true).create(true).truncate(false).mode(0o600);
-        options.open(&path).map_err(|error| StoreError::Folder { path: path.clone(), error })?;
+        create(&path).map_err(|error| StoreError::Folder { path: path.clone(), error })?;
         Self::open(&format!("sqlite://{}?mode=rwc", encoded(&path)), false).await
     }
 

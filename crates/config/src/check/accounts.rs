@@ -1,7 +1,6 @@
 //! Accounts: each needs a name and claims that no other account makes.
 
 use crate::draft::{Draft, QuotaAction};
-use crate::problem::Severity::Warning;
 use crate::reader::Reader;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,8 +43,7 @@ pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
         }
         for key in ["period", "on_quota_exceeded", "throttle_rate"] {
             if account.quota.is_none() && set(reader, key) {
-                reader.report(
-                    Warning,
+                reader.warn(
                     &format!("{path}.{key}"),
                     format!("`{key}` has no effect without a `quota`"),
                     "quota = \"100 GiB\"",
@@ -56,8 +54,7 @@ pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
             && account.on_quota_exceeded == QuotaAction::Cut
             && set(reader, "throttle_rate")
         {
-            reader.report(
-                Warning,
+            reader.warn(
                 &format!("{path}.throttle_rate"),
                 "`throttle_rate` has no effect where `on_quota_exceeded` is \"cut\"",
                 "",
@@ -68,8 +65,7 @@ pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
             && account.on_quota_exceeded == QuotaAction::Throttle
             && least.is_some_and(|least| account.throttle_rate >= least)
         {
-            reader.report(
-                Warning,
+            reader.warn(
                 &format!("{path}.quota"),
                 format!(
                     "`throttle_rate`, {}, is not slower than this account's own rate",

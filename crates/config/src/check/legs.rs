@@ -1,7 +1,6 @@
 //! Legs: rates, time-outs and options that exclude each other or have no effect.
 
 use crate::draft::{Draft, LegDraft};
-use crate::problem::Severity::Warning;
 use crate::reader::Reader;
 use ekiden_linux::bpf;
 use std::collections::BTreeSet;
@@ -23,14 +22,13 @@ fn held(reader: &mut Reader<'_>, name: &str, leg: &LegDraft) {
             "`hold` holds a rate, and none is set",
             "rate = \"4 Mbit/s\" in the same leg: what its connections together may send",
         ),
-        (false, Some(_), _) => reader.report(
-            Warning,
+        (false, Some(_), _) => reader.warn(
             &path("rate"),
             "`rate` has no effect: the leg's `congestion` does not name `hold`",
             "congestion = [\"hold\", \"bbr\"]: the first, or the next where it cannot be loaded",
         ),
         (_, None, Some(_)) => {
-            reader.report(Warning, &path("line"), "`line` has no effect without `rate`", "");
+            reader.warn(&path("line"), "`line` has no effect without `rate`", "");
         }
         (true, Some(rate), Some(line)) if line < rate => {
             reader.error(&path("line"), "`line` is slower than `rate`", "");
@@ -60,8 +58,7 @@ pub(super) fn legs(reader: &mut Reader<'_>, draft: &Draft) {
         ] {
             let path = format!("leg.{name}.{key}");
             if set && only_accepts && reader.spans.contains_key(&path) {
-                reader.report(
-                    Warning,
+                reader.warn(
                     &path,
                     format!("`{key}` has no effect: leg `{name}` is only for clients' connections"),
                     "set it on `direct`, or on the leg of an upstream",
@@ -69,8 +66,7 @@ pub(super) fn legs(reader: &mut Reader<'_>, draft: &Draft) {
             }
         }
         if !connects.contains(name.as_str()) && !accepts.contains(name.as_str()) {
-            reader.report(
-                Warning,
+            reader.warn(
                 &format!("leg.{name}"),
                 format!("leg `{name}` is used by no upstream, route or other leg"),
                 "",
@@ -79,9 +75,7 @@ pub(super) fn legs(reader: &mut Reader<'_>, draft: &Draft) {
         if leg.leg.establish_timeout.is_some_and(|each| each >= leg.leg.connect_timeout)
             && !only_accepts
         {
-            reader.report(
-                Warning,
-                &format!("leg.{name}.establish_timeout"),
+            reader.warn(&format!("leg.{name}.establish_timeout"),
                 "`establish_timeout`, per address, is not shorter than `connect_timeout`, for all of them, so it \
                  never applies",
                 "it still exempts handshakes from `user_timeout`; set it lower to try the next address sooner",
@@ -111,8 +105,7 @@ pub(super) fn legs(reader: &mut Reader<'_>, draft: &Draft) {
         if socket.keepalive_idle.is_none()
             && (socket.keepalive_interval.is_some() || socket.keepalive_count.is_some())
         {
-            reader.report(
-                Warning,
+            reader.warn(
                 &format!("leg.{name}"),
                 "keep-alive probes are configured but not enabled",
                 "set keepalive_idle",

@@ -1,7 +1,6 @@
 //! Buffers, overload, the pool and the cache: sizes that must fit each other.
 
 use crate::draft::Draft;
-use crate::problem::Severity::Warning;
 use crate::reader::Reader;
 use ekiden_model::resources::buffers::Scheme;
 use ekiden_model::units::Bytes;
@@ -24,8 +23,7 @@ pub(super) fn resources(reader: &mut Reader<'_>, draft: &Draft) {
     }
     // without it `equation` would do nothing at all
     if buffers.scheme == Scheme::Buffers && buffers.budget.is_none() {
-        reader.report(
-            Warning,
+        reader.warn(
             "buffers.scheme",
             "`equation` has no effect without `budget`: the kernel tunes buffers",
             "set `budget`, such as \"64 MiB\"",
@@ -35,8 +33,7 @@ pub(super) fn resources(reader: &mut Reader<'_>, draft: &Draft) {
     if draft.pool.per_destination > draft.pool.connections && draft.pool.connections > 0 {
         let default = ekiden_proxy::settings::Pool::default();
         if draft.pool.per_destination != default.per_destination {
-            reader.report(
-                Warning,
+            reader.warn(
                 "pool.per_destination",
                 "`per_destination` is more than the pool's `connections`",
                 "",
@@ -48,7 +45,7 @@ pub(super) fn resources(reader: &mut Reader<'_>, draft: &Draft) {
 /// `budget` is `budgets.memory`.
 fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
     if cache.memory.is_none() && (cache.disk.is_some() || cache.directory.is_some()) {
-        reader.report(Warning, "cache", "no cache without `memory`", "memory = \"64 MiB\"");
+        reader.warn("cache", "no cache without `memory`", "memory = \"64 MiB\"");
     }
     match (cache.disk, &cache.directory) {
         (Some(_), None) => reader.error(
@@ -56,8 +53,7 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
             "`disk` needs a `directory`",
             "directory = \"/var/cache/ekiden\"",
         ),
-        (None, Some(_)) => reader.report(
-            Warning,
+        (None, Some(_)) => reader.warn(
             "cache.directory",
             "`directory` has no effect without `disk`",
             "disk = \"10 GiB\"",
@@ -86,8 +82,7 @@ fn cache(reader: &mut Reader<'_>, cache: &Cache, budget: Bytes) {
         );
     }
     if cache.largest > budget {
-        reader.report(
-            Warning,
+        reader.warn(
             "cache.largest",
             format!(
                 "{largest} is more than budgets.memory, {budget}: larger bodies are never cached"

@@ -1,7 +1,6 @@
 //! Upstreams, routes and rules: names that must exist, and entries that never match.
 
 use crate::draft::Draft;
-use crate::problem::Severity::Warning;
 use crate::problem::similar;
 use crate::reader::Reader;
 use crate::value::url;
@@ -57,8 +56,7 @@ pub(super) fn upstreams(
                 "",
             );
         } else if !used.contains(name.as_str()) {
-            reader.report(
-                Warning,
+            reader.warn(
                 &path,
                 format!("upstream `{name}` is used by no route"),
                 format!("for all destinations: [[route]] with through = [\"{name}\"]"),
@@ -97,8 +95,7 @@ pub(super) fn upstreams(
                         "`url` already has a password",
                         "remove it there",
                     ),
-                    (Some(false), None) => reader.report(
-                        Warning,
+                    (Some(false), None) => reader.warn(
                         &url_path,
                         "a user without a password: an empty one is sent",
                         "set password_file",
@@ -133,8 +130,7 @@ pub(super) fn routes(reader: &mut Reader<'_>, draft: &Draft) {
     for (index, route) in draft.routes.iter().enumerate() {
         let path = format!("route[{index}]");
         if all_taken {
-            reader.report(
-                Warning,
+            reader.warn(
                 &path,
                 "this route is never reached: the one before it matches everything",
                 "move it up",
@@ -164,7 +160,7 @@ pub(super) fn routes(reader: &mut Reader<'_>, draft: &Draft) {
                 }
             }
             if !seen.insert(chain) {
-                reader.report(Warning, &chain_path, "this chain is in the list twice", "");
+                reader.warn(&chain_path, "this chain is in the list twice", "");
             }
         }
         leg_exists(reader, draft, &format!("{path}.leg"), &route.leg);
@@ -185,8 +181,7 @@ pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
             );
         }
         if all_taken && (!peers_left || rule.peers.is_empty()) {
-            reader.report(
-                Warning,
+            reader.warn(
                 &path,
                 "this rule is never reached: the one before it matches everything",
                 "move it up",
@@ -198,8 +193,7 @@ pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
         peers_left = !everybody;
         all_taken = (everybody || clients) && matches_all(&rule.to);
         if rule.action == "deny" && !rule.allow_destinations.is_empty() {
-            reader.report(
-                Warning,
+            reader.warn(
                 &format!("{path}.allow_destinations"),
                 "`allow_destinations` has no effect in a rule that denies",
                 "",

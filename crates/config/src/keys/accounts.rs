@@ -1,8 +1,8 @@
 //! Keys of accounts: `[accounts]`.
 
 use super::key::{Key, keys};
+use crate::draft::Draft;
 use crate::value::kind::{Kind, absolute_path};
-use ekiden_proxy::settings::Accounts;
 
 /// An address of PostgreSQL.
 fn database(text: &str) -> Result<(), String> {
@@ -25,8 +25,7 @@ pub(crate) fn masked(address: &str) -> (String, bool) {
     (format!("{scheme}://{user}:***@{host}{path}"), true)
 }
 
-/// `[accounts]`.
-pub(crate) static ACCOUNTS: &[Key<Accounts>] = keys! { Accounts;
+pub(super) static ACCOUNTS: &[Key<Draft>] = keys! { Draft, |draft| draft.accounts;
     enabled = enabled: Kind::Switch, None,
         "Whether clients are matched to the accounts of `ekiden account`: by address, by peer, or by user and password (HTTP Basic, SOCKS5).",
         "A first login takes 20 ms of a core; known clients cost nothing.", "To serve several accounts. Needs a restart.";

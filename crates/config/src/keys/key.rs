@@ -31,10 +31,10 @@ impl<T> Key<T> {
     }
 }
 
-/// Declares the keys of a table: `field: kind [or "unset"], what, cost, who;`, the field's last name
-/// being the key's.
+/// Declares the keys of a table: where in a `$type` their fields are, then
+/// `key = field: kind, "unset" or None, what, cost, who;`.
 macro_rules! keys {
-    ($type:ty; $($name:ident = $($field:ident).+: $kind:expr, $unset:expr, $what:literal, $cost:literal, $who:literal;)*) => {
+    ($type:ty, |$of:ident| $place:expr; $($name:ident = $($field:ident).+: $kind:expr, $unset:expr, $what:literal, $cost:literal, $who:literal;)*) => {
         &[$($crate::keys::key::Key::<$type> {
             name: stringify!($name),
             kind: $kind,
@@ -42,8 +42,8 @@ macro_rules! keys {
             what: $what,
             cost: $cost,
             who: $who,
-            get: |of| $crate::value::Field::get(&of.$($field).+),
-            put: |of, value| $crate::value::Field::put(&mut of.$($field).+, value),
+            get: |$of| $crate::value::Field::get(&$place.$($field).+),
+            put: |$of, value| $crate::value::Field::put(&mut $place.$($field).+, value),
         }),*]
     };
 }

@@ -3,9 +3,10 @@
 use super::key::{Key, keys};
 use crate::draft::LegDraft;
 use crate::keys::{HOUR, MS, SECOND, some_name};
-use crate::value::INITIAL_RTOS;
+use crate::value::Word as _;
 use crate::value::kind::{Check, Kind};
 use ekiden_model::units::{Bytes, Rate, Span};
+use ekiden_proxy::settings::InitialRto;
 
 const KERNEL: Option<&str> = Some("kernel");
 const BUFFER: Kind = Kind::Size(Bytes::kib(4), Bytes::mib(1024));
@@ -22,8 +23,7 @@ const KERNEL_NAME: Check = |text| {
     }
 };
 
-/// The keys of `[leg.NAME]`.
-pub(crate) static LEG: &[Key<LegDraft>] = keys! { LegDraft;
+pub(crate) static LEG: &[Key<LegDraft>] = keys! { LegDraft, |leg| leg;
     inherit = inherit: Kind::Text("the name of a leg", some_name), Some(""),
         "Another leg whose keys apply here too, unless set here.",
         "None.", "Several legs that differ little.";
@@ -35,7 +35,7 @@ pub(crate) static LEG: &[Key<LegDraft>] = keys! { LegDraft;
         "Time limit for one address to answer. user_timeout applies only to data and does not shorten it.",
         "If too short, it abandons a lossy path that the next SYN would have opened.",
         "Another address or upstream available: \"5 s\".";
-    initial_rto = leg.initial_rto: Kind::Choice(INITIAL_RTOS), None,
+    initial_rto = leg.initial_rto: Kind::Choice(InitialRto::WORDS), None,
         "Time before a SYN is retransmitted. \"cached\": 200 ms to 1 s, from earlier handshakes with the destination (its /24 or /48). \"kernel\": always 1 s.",
         "A second socket while the first waits. If the round-trip time suddenly doubles, one wasted SYN per second and destination.",
         "\"kernel\" if every SYN counts, for example behind a firewall that limits them.";

@@ -1,7 +1,7 @@
 //! Keys of the management port: `[management]`.
 
 use super::key::{Key, keys};
-use crate::draft::Management;
+use crate::draft::Draft;
 use crate::value::kind::{Kind, absolute_path};
 use crate::value::pattern;
 
@@ -23,8 +23,7 @@ fn host(text: &str) -> Result<(), String> {
     }
 }
 
-/// `[management]`.
-pub(crate) static MANAGEMENT: &[Key<Management>] = keys! { Management;
+pub(super) static MANAGEMENT: &[Key<Draft>] = keys! { Draft, |draft| draft.management;
     listen = listen: Kind::Text("an address and a port, or \"off\"", listen), None,
         "Address of /metrics, /healthz, /readyz and the API below /api/v1, over HTTP. \"off\" disables them. If the default address is in use, the daemon warns and runs without. An address set here must be free.",
         "Programs on this machine can read /metrics, including accounts' names; the API needs a token.",

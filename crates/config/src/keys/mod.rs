@@ -10,13 +10,14 @@ pub(crate) mod sharing;
 pub(crate) mod tls;
 pub(crate) mod tunnel;
 pub(crate) mod udp;
-use super::draft::{Log, RelayDraft, RuleDraft, Top, UpstreamDraft};
-use super::value::{FAMILIES, access_log, movement};
+use super::draft::{Draft, RuleDraft, UpstreamDraft};
+use super::value::{Word as _, access_log, movement};
 use crate::keys::key::{Key, keys};
 use crate::value::kind::{Kind, absolute_path};
 use crate::value::pattern::shorten;
+use Entries::{Accounts, Legs, Once, Routes, Rules, Upstreams};
 use ekiden_model::units::{Bytes, Span};
-use ekiden_proxy::settings::{Access, Budgets, Dns, Route, Timeouts};
+use ekiden_proxy::settings::{Family, Route};
 
 pub(super) const MS: Span = Span::from_millis(1);
 pub(super) const SECOND: Span = Span::from_secs(1);
@@ -68,7 +69,7 @@ fn control(text: &str) -> Result<(), String> {
 }
 
 /// Keys outside any table.
-pub(super) static TOP: &[Key<Top>] = keys! { Top;
+pub(super) static TOP: &[Key<Draft>] = keys! { Draft, |draft| draft.top;
     listen = listen: Kind::Sockets(None), None,
         "Addresses of the port that serves HTTP, CONNECT, SOCKS5 and SOCKS4a.",
         "An address beyond loopback needs a [[rule]] that names the clients, or accounts: open proxies are abused within hours.",
@@ -82,8 +83,7 @@ pub(super) static TOP: &[Key<Top>] = keys! { Top;
         "\"off\": no status, no `top`.", "Several daemons of one user on one machine.";
 };
 
-/// `[upstream.NAME]`.
-pub(super) static UPSTREAM: &[Key<UpstreamDraft>] = keys! { UpstreamDraft;
+pub(super) static UPSTREAM: &[Key<UpstreamDraft>] = keys! { UpstreamDraft, |upstream| upstream;
     url = url: Kind::Text("a URL such as \"http://user@host:3128\", \"socks5://host:1080\" or \"tunnel://name\"", |_| Ok(())), Some(""),
         "The upstream proxy: `http://` or `socks5://`, user and password if it asks, host, port. Or `tunnel://` and the name of a peer of `ekiden peer list`, which can only be the first of a chain. Needed.",
         "Anyone who can read the file can read a password here; see password_file.", "-";
@@ -94,8 +94,7 @@ pub(super) static UPSTREAM: &[Key<UpstreamDraft>] = keys! { UpstreamDraft;
         "None.", "To share the configuration, or keep it under version control.";
 };
 
-/// `[[route]]`.
-pub(super) static ROUTE: &[Key<Route>] = keys! { Route;
+pub(super) static ROUTE: &[Key<Route>] = keys! { Route, |route| route;
     to = to: Kind::Patterns, None,
         "Destinations: names, `*.` names, prefixes, each with `:port` or `:from-to`, or a port alone; empty: all. Names are not resolved.",
         "None.", "-";
@@ -108,8 +107,7 @@ pub(super) static ROUTE: &[Key<Route>] = keys! { Route;
         "The leg profile applied to the client's connection once the route is known.", "None.", "-";
 };
 
-/// `[[rule]]`.
-pub(super) static RULE: &[Key<RuleDraft>] = keys! { RuleDraft;
+pub(super) static RULE: &[Key<RuleDraft>] = keys! { RuleDraft, |rule| rule;
     from = from: Kind::Nets, None,
         "Clients of this rule. With `peers` empty too: all clients.", "None.", "-";
     peers = peers: Kind::Words("names of `ekiden peer list`, or \"*\" for all peers", peer), None,
@@ -125,16 +123,14 @@ pub(super) static RULE: &[Key<RuleDraft>] = keys! { RuleDraft;
         "Clients reach services that trust this machine.", "-";
 };
 
-/// `[access]`.
-pub(super) static ACCESS: &[Key<Access>] = keys! { Access;
+static ACCESS: &[Key<Draft>] = keys! { Draft, |draft| draft.access;
     allow_destinations = allow_destinations: Kind::Nets, None,
         "Loopback, private, link-local and other special prefixes that every admitted client may reach.",
         "Services that trust this machine's address become open to every client.",
         "To proxy into your own network; list as few prefixes as possible.";
 };
 
-/// `[timeouts]`.
-pub(super) static TIMEOUTS: &[Key<Timeouts>] = keys! { Timeouts;
+static TIMEOUTS: &[Key<Draft>] = keys! { Draft, |draft| draft.timeouts;
     first_byte = first_byte: PHASE, None,
         "From accepting a connection to its first byte.",
         "A longer time holds descriptors for silent clients.", "Clients that connect in advance: longer.";
@@ -157,8 +153,7 @@ pub(super) static TIMEOUTS: &[Key<Timeouts>] = keys! { Timeouts;
         "A restart takes up to this long.", "With systemd keep it below TimeoutStopSec (90 s).";
 };
 
-/// `[budgets]`.
-pub(super) static BUDGETS: &[Key<Budgets>] = keys! { Budgets;
+static BUDGETS: &[Key<Draft>] = keys! { Draft, |draft| draft.budgets;
     connections = connections: Kind::Number(1, 10_000_000), None,
         "Simultaneous connections: a client's connection with its outbound one counts once, each pooled connection once. At the limit, the longest idle connection is evicted for a new one. The descriptor limit bounds this too.",
         "Two descriptors and kernel socket memory each.", "Large sites, together with the descriptor limit.";
@@ -178,8 +173,7 @@ pub(super) static BUDGETS: &[Key<Budgets>] = keys! { Budgets;
         "At the limit, bytes wait in the kernel's buffers at the cost of an extra system call.", "Machines with very little or very much memory.";
 };
 
-/// `[dns]`.
-pub(super) static DNS: &[Key<Dns>] = keys! { Dns;
+static DNS: &[Key<Draft>] = keys! { Draft, |draft| draft.dns;
     servers = servers: Kind::Sockets(Some(53)), None,
         "DNS servers; empty: those of /etc/resolv.conf.", "They see every name.", "To use a nearer server.";
     cache = cache: Kind::Number(1, 10_000_000), None,
@@ -193,7 +187,7 @@ pub(super) static DNS: &[Key<Dns>] = keys! { Dns;
         "Maximum time a \"no such name\" answer is cached.", "A new name is not found until then.", "Rarely needed.";
     hosts_file = hosts_file: Kind::Switch, None,
         "Whether /etc/hosts is read.", "None.", "Rarely needed.";
-    prefer = prefer: Kind::Choice(FAMILIES), None,
+    prefer = prefer: Kind::Choice(Family::WORDS), None,
         "The address family to try first (RFC 8305 section 4), or the only one.",
         "If the first family is broken, each connection loses attempt_delay.", "If one of the two families is slow or broken.";
     attempt_delay = attempt_delay: Kind::Span(Span::from_millis(100), Span::from_secs(2)), None,
@@ -204,15 +198,13 @@ pub(super) static DNS: &[Key<Dns>] = keys! { Dns;
         "Delays the first connection to names without IPv6 behind slow servers.", "Rarely needed.";
 };
 
-/// `[relay]`.
-pub(super) static RELAY: &[Key<RelayDraft>] = keys! { RelayDraft;
+static RELAY: &[Key<Draft>] = keys! { Draft, |draft| draft.relay;
     movement = movement: Kind::Text("one of auto, splice, copy", |text| movement(text).map(|_| ())), None,
         "How bytes are relayed. \"auto\" copies at first and splices a direction that moves much at a time. \"splice\" and \"copy\" force one. \"random:SEED\" switches at random, for tests.",
         "splice takes two descriptors per busy direction; copy more CPU.", "Rarely needed.";
 };
 
-/// `[log]`.
-pub(super) static LOG: &[Key<Log>] = keys! { Log;
+static LOG: &[Key<Draft>] = keys! { Draft, |draft| draft.log;
     level = level: Kind::Choice(&["error", "warn", "info", "debug", "trace"]), None,
         "error: action needed. warn: degraded, or rejected by configuration. info: decisions at start, reload and stop. debug: one or two lines per connection. trace: more. EKIDEN_LOG overrides it.",
         "debug and trace cost noticeable time on a busy relay.", "To diagnose a problem.";
@@ -222,6 +214,50 @@ pub(super) static LOG: &[Key<Log>] = keys! { Log;
         "The access log: one JSON object per request or tunnel. Ekiden appends to the file and reopens it on SIGHUP.",
         "It records which client visited what.", "Sites that must account for use.";
 };
+
+/// How often a table may stand, and its keys where they are those of the [`Draft`].
+pub(super) enum Entries {
+    Once(&'static [Key<Draft>]),
+    Legs,
+    Upstreams,
+    Routes,
+    Rules,
+    Accounts,
+}
+
+/// A table of the file.
+pub(super) struct Table {
+    pub name: &'static str,
+    pub entries: Entries,
+    /// Title and introduction in the example file; without them it continues the table before it.
+    pub about: Option<(&'static str, &'static str)>,
+}
+
+/// Every table, in the order of the example file.
+#[rustfmt::skip] // a line each
+pub(super) static TABLES: &[Table] = &[
+    Table { name: "leg", entries: Legs, about: Some(("Legs", "A leg is one TCP connection of a path, tuned by a profile. `client` applies to connections from clients, `direct` to connections to destinations. Add profiles under other names for upstreams and routes. \"kernel\" leaves an option to the kernel. `ekiden status --json` shows which options the kernel granted.")) },
+    Table { name: "upstream", entries: Upstreams, about: Some(("Upstream proxies", "Other ekidens, squid, dante: any proxy with HTTP CONNECT or SOCKS5, and peers at the other end of a tunnel. Routes refer to them by name.")) },
+    Table { name: "route", entries: Routes, about: Some(("Routes", "The path to each destination. The first matching route decides. Without routes: direct.")) },
+    Table { name: "rule", entries: Rules, about: Some(("Access", "Which clients may reach which destinations. The first matching rule decides. Without a match, clients on loopback are allowed and all others rejected. To listen beyond loopback, at least one rule must name its clients.")) },
+    Table { name: "access", entries: Once(ACCESS), about: None },
+    Table { name: "accounts", entries: Once(accounts::ACCOUNTS), about: Some(("Accounts", "Accounts in a database: `ekiden account add` adds one, `ekiden account list` lists them, and a running daemon notices. With accounts, ekiden may listen on a public address without a [[rule]].")) },
+    Table { name: "timeouts", entries: Once(TIMEOUTS), about: Some(("Time-outs", "Time limits of each phase; those of a leg are in its profile.")) },
+    Table { name: "budgets", entries: Once(BUDGETS), about: Some(("Budgets", "Limits of connections and memory.")) },
+    Table { name: "dns", entries: Once(DNS), about: Some(("Names", "Name resolution and the choice among addresses.")) },
+    Table { name: "relay", entries: Once(RELAY), about: Some(("Relaying", "How bytes move between two legs.")) },
+    Table { name: "buffers", entries: Once(resources::BUFFERS), about: Some(("Buffers", "Socket buffers of all connections. `ekiden status` shows the memory granted, `ekiden explain CONNECTION` the reasons. A leg's own send_buffer and receive_buffer take precedence.")) },
+    Table { name: "pressure", entries: Once(resources::PRESSURE), about: Some(("Pressure", "Overload of connections, descriptors, memory or ports. First idle connections are evicted, longest idle first. Then new connections wait in turn. Then they are rejected with Retry-After.")) },
+    Table { name: "pool", entries: Once(resources::POOL), about: Some(("Pool", "Idle connections to origins and HTTP proxies, kept for reuse.")) },
+    Table { name: "cache", entries: Once(resources::CACHE), about: Some(("Cache", "Responses to plain http:// requests, cached for all clients. Off unless it has memory: most of the web is encrypted and cannot be cached.")) },
+    Table { name: "tls", entries: Once(tls::TLS), about: Some(("TLS", "With a certificate, clients may use TLS on the same port; browsers and curl call that an HTTPS proxy. Passwords are then encrypted.")) },
+    Table { name: "tunnel", entries: Once(tunnel::TUNNEL), about: Some(("Tunnels", "Tunnels to another ekiden over UDP. They hold their rate despite loss, and send interactive data first. One relay invites (`ekiden peer invite`), the other joins (`ekiden peer join TOKEN`). An upstream with url = \"tunnel://NAME\" then uses the tunnel. Changes here need a restart, except for `answer` and invitations.")) },
+    Table { name: "udp", entries: Once(udp::UDP), about: Some(("Datagrams", "UDP ASSOCIATE of SOCKS5: datagrams of one client to destinations that its rules allow, directly or through tunnels. Upstream proxies do not carry them.")) },
+    Table { name: "management", entries: Once(management::MANAGEMENT), about: Some(("Management", "Metrics, health and an API, for programs on this machine. docs/book/src/reference/ describes the API (openapi.json) and the metrics (metrics.md).")) },
+    Table { name: "sharing", entries: Once(sharing::SHARING), about: Some(("Sharing", "Accounts in this file, and how they share the relay. Rates and quotas count HTTP messages with their heads, and what CONNECT, SOCKS, tunnels and datagrams carry, spliced and cached bytes included. A reload changes the limits of live connections. `ekiden status` shows each account's use, `ekiden explain CONNECTION` what one waits for.")) },
+    Table { name: "account", entries: Accounts, about: None },
+    Table { name: "log", entries: Once(LOG), about: Some(("Logs", "To standard error. Logs never contain passwords.")) },
+];
 
 /// The default route.
 pub(super) fn default_route() -> Route {

@@ -1,24 +1,24 @@
 //! Keys of what may be taken: `[buffers]`, `[pressure]`, `[pool]`, `[cache]`.
 
 use super::key::{Key, keys};
+use crate::draft::Draft;
 use crate::keys::{HOUR, MS};
+use crate::value::Word as _;
 use crate::value::kind::{Kind, absolute_path};
-use crate::value::{EXCESSES, SCHEMES};
+use ekiden_model::resources::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Share, Span};
-use ekiden_proxy::settings::{Buffers, Cache, Pool, Pressure};
 
 const GIB: u64 = 1 << 10;
 
-/// `[buffers]`.
-pub(crate) static BUFFERS: &[Key<Buffers>] = keys! { Buffers;
+pub(super) static BUFFERS: &[Key<Draft>] = keys! { Draft, |draft| draft.buffers;
     budget = budget: Kind::Size(Bytes::mib(1), Bytes::mib(64 * GIB)), Some("none"),
         "Memory for the socket buffers of all connections, as the kernel counts it (rb and tb of `ss -tm`). \"none\": the kernel tunes each buffer. With a budget that tuning could exceed, each buffer gets what an equation of loss and round-trip time allows.",
         "With a budget, long paths without loss reach less than CUBIC or BBR could.",
         "Machines with thousands of transfers and little memory.";
-    scheme = scheme: Kind::Choice(SCHEMES), None,
+    scheme = scheme: Kind::Choice(Scheme::WORDS), None,
         "The management scheme; each adds to the one before (schemes 1 to 4 of the study). \"fixed\": every buffer is `initial`. \"equation\": buffers by need, out of the budget. \"evict\": the longest idle connection is evicted for a new one. \"shrink\": buffers of idle connections are halved each second.",
         "With \"fixed\" and \"equation\", new connections wait while idle ones are held.", "To compare the schemes.";
-    excess = excess: Kind::Choice(EXCESSES), None,
+    excess = excess: Kind::Choice(Excess::WORDS), None,
         "Division of the rest among large needs after small needs are met: in proportion to need, or equally.",
         "\"proportional\": a need slightly above the fair share may get less than one slightly below.", "Rarely needed.";
     initial = initial: Kind::Size(Bytes::kib(8), Bytes::mib(64)), None,
@@ -34,8 +34,7 @@ pub(crate) static BUFFERS: &[Key<Buffers>] = keys! { Buffers;
         "Interval between divisions of the budget.", "A shorter interval follows the paths closer, with more system calls.", "Rarely needed.";
 };
 
-/// `[pressure]`.
-pub(crate) static PRESSURE: &[Key<Pressure>] = keys! { Pressure;
+pub(super) static PRESSURE: &[Key<Draft>] = keys! { Draft, |draft| draft.pressure;
     high = high: Kind::Share(Share::NONE, Share::ALL), None,
         "Share of descriptors, TCP memory (tcp_mem), control-group memory or local ports above which idle connections are evicted, longest idle first. Connections (budgets.connections) are counted exactly and need no slack.",
         "A lower share evicts connections that could have stayed.", "Rarely needed.";
@@ -52,8 +51,7 @@ pub(crate) static PRESSURE: &[Key<Pressure>] = keys! { Pressure;
         "Idle terminal sessions are cut when the relay is busy.", "Busy sites with mostly browser tunnels: \"2 min\".";
 };
 
-/// `[pool]`.
-pub(crate) static POOL: &[Key<Pool>] = keys! { Pool;
+pub(super) static POOL: &[Key<Draft>] = keys! { Draft, |draft| draft.pool;
     connections = connections: Kind::Number(0, 1_000_000), None,
         "Maximum number of idle connections to origins and HTTP proxies kept for reuse by any permitted client. Each counts against budgets.connections. 0 keeps none.",
         "A descriptor each, here and at the server.", "Large sites.";
@@ -63,8 +61,7 @@ pub(crate) static POOL: &[Key<Pool>] = keys! { Pool;
         "Maximum idle time of a pooled connection.", "If longer than the server's own time-out, requests meet closed connections.", "Servers with longer time-outs.";
 };
 
-/// `[cache]`.
-pub(crate) static CACHE: &[Key<Cache>] = keys! { Cache;
+pub(super) static CACHE: &[Key<Draft>] = keys! { Draft, |draft| draft.cache;
     memory = memory: Kind::Size(Bytes::mib(1), Bytes::mib(64 * GIB)), Some("off"),
         "Memory of the HTTP cache (RFC 9111, shared by all clients). It caches only plain http:// responses, none with Set-Cookie, and none to requests with Authorization, Cookie or Range. Answers carry `Cache-Status`. Reserved at start.",
         "The memory itself. Unencrypted content of clients stays on this machine for a while.",

@@ -1,32 +1,30 @@
 //! Keys of accounts: `[sharing]`, `[[account]]`.
 
 use super::key::{Key, keys};
-use crate::draft::AccountDraft;
+use crate::draft::{AccountDraft, Draft, QuotaAction};
 use crate::keys::name;
+use crate::value::Word as _;
 use crate::value::kind::Kind;
-use crate::value::{ON_QUOTA_EXCEEDED, UNCLAIMED};
 use ekiden_model::units::{Bytes, Rate, Span};
-use ekiden_proxy::settings::Sharing;
+use ekiden_proxy::settings::Unclaimed;
 
 const SLOWEST: Kind = Kind::Rate(Rate::from_bits_per_second(8_000));
 const DAY: Span = Span::from_secs(86_400);
 const TIB: u64 = 1 << 20;
 
-/// `[sharing]`.
-pub(crate) static SHARING: &[Key<Sharing>] = keys! { Sharing;
+pub(super) static SHARING: &[Key<Draft>] = keys! { Draft, |draft| draft.shared;
     uplink = uplink: SLOWEST, Some("none"),
         "Maximum payload rate from all clients together. When it is full, accounts share it by weight, regardless of their number of connections.",
         "A rate above the link's rate shares nothing, because the queue then builds in another router.",
         "To share a thin link: 95 % of its rate.";
     downlink = downlink: SLOWEST, Some("none"),
         "Maximum payload rate towards all clients together.", "As uplink.", "As uplink.";
-    unclaimed = unclaimed: Kind::Choice(UNCLAIMED), None,
+    unclaimed = unclaimed: Kind::Choice(Unclaimed::WORDS), None,
         "How to treat clients that a [[rule]] admits and no account claims. \"allow\" serves them, together as one account of weight 1. \"refuse\" rejects them.",
         "None.", "To serve known accounts only.";
 };
 
-/// `[[account]]`.
-pub(crate) static ACCOUNT: &[Key<AccountDraft>] = keys! { AccountDraft;
+pub(crate) static ACCOUNT: &[Key<AccountDraft>] = keys! { AccountDraft, |account| account;
     name = name: Kind::Text("a name", name), Some(""),
         "The account's name in the status. Required.", "None.", "-";
     addresses = addresses: Kind::Nets, None,
@@ -52,7 +50,7 @@ pub(crate) static ACCOUNT: &[Key<AccountDraft>] = keys! { AccountDraft;
         "Bytes per period, both directions together. The count begins when ekiden starts.", "None.", "-";
     period = period: Kind::Span(Span::from_secs(1), DAY.saturating_mul(366)), None,
         "Length of a quota period. The first one begins when ekiden starts.", "None.", "-";
-    on_quota_exceeded = on_quota_exceeded: Kind::Choice(ON_QUOTA_EXCEEDED), None,
+    on_quota_exceeded = on_quota_exceeded: Kind::Choice(QuotaAction::WORDS), None,
         "Action when the quota is used up, until the period ends. \"throttle\" continues at `throttle_rate`. \"cut\" ends connections and rejects new ones.", "None.", "-";
     throttle_rate = throttle_rate: SLOWEST, None,
         "Rate in each direction after the quota is used up.", "None.", "-";

@@ -1,21 +1,21 @@
 //! Keys of tunnels to peers: `[tunnel]`.
 
 use super::key::{Key, keys};
+use crate::draft::Draft;
+use crate::value::Word as _;
 use crate::value::kind::{Kind, absolute_path};
-use crate::value::{ANSWERS, CARRIERS};
 use ekiden_model::units::Bytes;
-use ekiden_proxy::settings::Tunnel;
+use ekiden_proxy::settings::{TransportMode, TunnelAnswer};
 
-/// `[tunnel]`.
-pub(crate) static TUNNEL: &[Key<Tunnel>] = keys! { Tunnel;
+pub(super) static TUNNEL: &[Key<Draft>] = keys! { Draft, |draft| draft.tunnel;
     listen = listen: Kind::Sockets(Some(4433)), None,
         "UDP addresses for peers that were invited (`ekiden peer invite`). Empty: no peer can connect.",
         "Unknown peers are rejected after the handshake.", "On the relay that the other one can reach.";
-    carrier = carrier: Kind::Choice(CARRIERS), None,
+    carrier = carrier: Kind::Choice(TransportMode::WORDS), None,
         "The transport of tunnels. \"auto\": UDP, then TLS on TCP if UDP gets no answer within 3 s; `listen` applies to both. \"udp\": only UDP. \"tcp\": only TLS on TCP.",
         "TCP holds no rate across losses, and a lost packet delays everything behind it.",
         "\"udp\" if the TCP port is used otherwise; \"tcp\" if a network drops UDP.";
-    answer = answer: Kind::Choice(ANSWERS), None,
+    answer = answer: Kind::Choice(TunnelAnswer::WORDS), None,
         "When CONNECT and SOCKS through a tunnel are answered. \"at-once\": when the tunnel is up, so that a client's first bytes travel with its request. \"connected\": when the destination is connected, a round trip later.",
         "\"at-once\": a destination that refuses breaks the connection instead of giving an answer, and other chains of a route are tried only while the tunnel is down.",
         "\"connected\" for clients that act on the answer.";

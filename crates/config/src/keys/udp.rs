@@ -1,13 +1,12 @@
 //! Keys of UDP ASSOCIATE: `[udp]`.
 
 use super::key::{Key, keys};
+use crate::draft::Draft;
 use crate::keys::HOUR;
 use crate::value::kind::Kind;
 use ekiden_model::units::Span;
-use ekiden_proxy::settings::Udp;
 
-/// `[udp]`.
-pub(crate) static UDP: &[Key<Udp>] = keys! { Udp;
+pub(super) static UDP: &[Key<Draft>] = keys! { Draft, |draft| draft.udp;
     associations = associations: Kind::Number(0, 1_000_000), None,
         "Maximum number of associations. 0: none; clients get the error \"command not supported\".",
         "Each takes four descriptors, counts as two connections (budgets.connections), and opens a UDP port for that client only.",

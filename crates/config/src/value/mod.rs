@@ -161,14 +161,14 @@ fields! {
     Vec<Pattern>: Patterns(Some, Vec::clone);
     Vec<IpNet>: Nets(Some, Vec::clone);
     Vec<SocketAddr>: Sockets(Some, Vec::clone);
-    Family: Text(|text: String| family(&text), |v: &Family| print_family(*v).to_owned());
-    InitialRto: Text(|text: String| initial_rto(&text), |v: &InitialRto| print_initial_rto(*v).to_owned());
-    TransportMode: Text(|text: String| one_of(CARRIERS, &CARRIER, &text), |v: &TransportMode| word_of(CARRIERS, &CARRIER, v));
-    TunnelAnswer: Text(|text: String| one_of(ANSWERS, &ANSWER, &text), |v: &TunnelAnswer| word_of(ANSWERS, &ANSWER, v));
-    Scheme: Text(|text: String| one_of(SCHEMES, &Scheme::ALL, &text), |v: &Scheme| word_of(SCHEMES, &Scheme::ALL, v));
-    Excess: Text(|text: String| one_of(EXCESSES, &EXCESS, &text), |v: &Excess| word_of(EXCESSES, &EXCESS, v));
-    Unclaimed: Text(|text: String| one_of(UNCLAIMED, &UNCLAIMED_VALUES, &text), |v: &Unclaimed| word_of(UNCLAIMED, &UNCLAIMED_VALUES, v));
-    QuotaAction: Text(|text: String| one_of(ON_QUOTA_EXCEEDED, &QUOTA_ACTIONS, &text), |v: &QuotaAction| word_of(ON_QUOTA_EXCEEDED, &QUOTA_ACTIONS, v));
+    Family: Text(Family::of, Family::word);
+    InitialRto: Text(InitialRto::of, InitialRto::word);
+    TransportMode: Text(TransportMode::of, TransportMode::word);
+    TunnelAnswer: Text(TunnelAnswer::of, TunnelAnswer::word);
+    Scheme: Text(Scheme::of, Scheme::word);
+    Excess: Text(Excess::of, Excess::word);
+    Unclaimed: Text(Unclaimed::of, Unclaimed::word);
+    QuotaAction: Text(QuotaAction::of, QuotaAction::word);
     CopyMode: Text(|text: String| movement(&text).ok(), |v: &CopyMode| print_movement(*v));
     AccessLog: Text(|text: String| access_log(&text).ok(), print_access_log);
 }
@@ -187,70 +187,42 @@ impl Field for Vec<String> {
     }
 }
 
-/// The words for [`Family`].
-pub(super) const FAMILIES: &[&str] = &["ipv6", "ipv4", "ipv6-only", "ipv4-only"];
+/// A value that the file writes as a word.
+pub(super) trait Word: Copy + PartialEq + 'static {
+    const WORDS: &'static [&'static str];
+    /// In the order of the words.
+    const VALUES: &'static [Self];
 
-fn family(text: &str) -> Option<Family> {
-    let index = FAMILIES.iter().position(|word| *word == text)?;
-    [Family::Ipv6, Family::Ipv4, Family::Ipv6Only, Family::Ipv4Only].get(index).copied()
-}
+    fn of(text: String) -> Option<Self> {
+        let index = Self::WORDS.iter().position(|word| *word == text)?;
+        Self::VALUES.get(index).copied()
+    }
 
-fn print_family(family: Family) -> &'static str {
-    match family {
-        Family::Ipv6 => "ipv6",
-        Family::Ipv4 => "ipv4",
-        Family::Ipv6Only => "ipv6-only",
-        Family::Ipv4Only => "ipv4-only",
+    fn word(&self) -> String {
+        let index = Self::VALUES.iter().position(|one| one == self);
+        index.and_then(|index| Self::WORDS.get(index)).map_or_else(String::new, ToString::to_string)
     }
 }
 
-/// The words for [`InitialRto`].
-pub(super) const INITIAL_RTOS: &[&str] = &["cached", "kernel"];
-
-fn initial_rto(text: &str) -> Option<InitialRto> {
-    let index = INITIAL_RTOS.iter().position(|word| *word == text)?;
-    [InitialRto::Cached, InitialRto::Kernel].get(index).copied()
+macro_rules! words {
+    ($($type:ident: $($word:literal = $value:ident),+;)*) => {$(
+        impl Word for $type {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+            const VALUES: &'static [Self] = &[$(Self::$value),+];
+        }
+    )*};
 }
 
-fn print_initial_rto(rto: InitialRto) -> &'static str {
-    match rto {
-        InitialRto::Cached => "cached",
-        InitialRto::Kernel => "kernel",
-    }
-}
-
-/// The words for [`Scheme`], the study's 1 to 4.
-pub(super) const SCHEMES: &[&str] = &["fixed", "equation", "evict", "shrink"];
-
-/// The words for [`TransportMode`].
-pub(super) const CARRIERS: &[&str] = &["auto", "udp", "tcp"];
-const CARRIER: [TransportMode; 3] = [TransportMode::Auto, TransportMode::Udp, TransportMode::Tcp];
-
-/// The words for [`TunnelAnswer`].
-pub(super) const ANSWERS: &[&str] = &["at-once", "connected"];
-const ANSWER: [TunnelAnswer; 2] = [TunnelAnswer::AtOnce, TunnelAnswer::Connected];
-
-/// The words for [`Unclaimed`].
-pub(super) const UNCLAIMED: &[&str] = &["allow", "refuse"];
-const UNCLAIMED_VALUES: [Unclaimed; 2] = [Unclaimed::Allow, Unclaimed::Refuse];
-
-/// The words for [`QuotaAction`].
-pub(super) const ON_QUOTA_EXCEEDED: &[&str] = &["throttle", "cut"];
-const QUOTA_ACTIONS: [QuotaAction; 2] = [QuotaAction::Throttle, QuotaAction::Cut];
-
-/// The words for [`Excess`].
-pub(super) const EXCESSES: &[&str] = &["proportional", "equal"];
-const EXCESS: [Excess; 2] = [Excess::Proportional, Excess::Equal];
-
-/// The value that a word stands for.
-fn one_of<T: Copy>(words: &[&str], values: &[T], text: &str) -> Option<T> {
-    let index = words.iter().position(|word| *word == text)?;
-    values.get(index).copied()
-}
-
-fn word_of<T: PartialEq>(words: &[&str], values: &[T], value: &T) -> String {
-    let index = values.iter().position(|one| one == value);
-    index.and_then(|index| words.get(index)).map_or_else(String::new, ToString::to_string)
+words! {
+    Family: "ipv6" = Ipv6, "ipv4" = Ipv4, "ipv6-only" = Ipv6Only, "ipv4-only" = Ipv4Only;
+    InitialRto: "cached" = Cached, "kernel" = Kernel;
+    // the study's 1 to 4
+    Scheme: "fixed" = Conventional, "equation" = Buffers, "evict" = Connections, "shrink" = Shrinking;
+    TransportMode: "auto" = Auto, "udp" = Udp, "tcp" = Tcp;
+    TunnelAnswer: "at-once" = AtOnce, "connected" = Connected;
+    Unclaimed: "allow" = Allow, "refuse" = Refuse;
+    QuotaAction: "throttle" = Throttle, "cut" = Cut;
+    Excess: "proportional" = Proportional, "equal" = Equal;
 }
 
 /// Reads `auto`, `splice`, `copy` or `random:SEED`.

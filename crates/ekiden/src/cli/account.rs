@@ -10,21 +10,17 @@ use jiff::civil::Date;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// `ekiden account …`.
 #[derive(Debug, Subcommand)]
-pub enum AccountCommand {
+pub(crate) enum AccountCommand {
     /// Add an account
     #[command(after_help = ADD_HELP)]
     Add {
         /// The account's name
         name: String,
-        /// Its devices.
         #[command(flatten)]
         devices: Devices,
-        /// Its limits.
         #[command(flatten)]
         limits: Box<Limits>,
-        /// Which configuration.
         #[command(flatten)]
         config: AccountConfig,
     },
@@ -36,7 +32,6 @@ pub enum AccountCommand {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
-        /// Which configuration.
         #[command(flatten)]
         config: AccountConfig,
     },
@@ -50,7 +45,6 @@ pub enum AccountCommand {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
-        /// Which configuration.
         #[command(flatten)]
         config: AccountConfig,
     },
@@ -62,16 +56,13 @@ pub enum AccountCommand {
         /// Give the account a new name
         #[arg(long, value_name = "NAME")]
         rename: Option<String>,
-        /// Further devices, and new passwords.
         #[command(flatten)]
         devices: Devices,
         /// Remove this device (repeatable)
         #[arg(long, value_name = "DEVICE")]
         forget: Vec<String>,
-        /// Its limits.
         #[command(flatten)]
         limits: Box<Limits>,
-        /// Which configuration.
         #[command(flatten)]
         config: AccountConfig,
     },
@@ -82,7 +73,6 @@ pub enum AccountCommand {
     Remove {
         /// The account's name
         name: String,
-        /// Which configuration.
         #[command(flatten)]
         config: AccountConfig,
     },
@@ -100,7 +90,6 @@ pub enum AccountCommand {
         /// Print comma-separated values: account, name, begun, down, up (bytes)
         #[arg(long)]
         csv: bool,
-        /// Which configuration.
         #[command(flatten)]
         config: AccountConfig,
     },
@@ -127,15 +116,14 @@ const USAGE_HELP: &str = "Examples:\n  \
 
 /// Which configuration names the accounts' database.
 #[derive(Debug, Args)]
-pub struct AccountConfig {
+pub(crate) struct AccountConfig {
     /// Configuration file that names the accounts' database [default: the file that `serve` uses]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
-/// An account's devices.
 #[derive(Debug, Default, Args)]
-pub struct Devices {
+pub(crate) struct Devices {
     /// A user's name, with --password-stdin
     #[arg(long, value_name = "USER", requires = "password_stdin")]
     pub user: Option<String>,
@@ -158,7 +146,7 @@ pub struct Devices {
 
 impl Devices {
     /// The devices to add; `hash` is that of the user's password.
-    pub fn changes(&self, hash: Option<String>) -> NewDevices {
+    pub(crate) fn changes(&self, hash: Option<String>) -> NewDevices {
         NewDevices {
             user: self.user.clone().zip(hash),
             prefixes: self.address.clone(),
@@ -170,7 +158,7 @@ impl Devices {
 
 /// A limit, or `none`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OrNone<T>(Option<T>);
+pub(crate) struct OrNone<T>(Option<T>);
 
 impl<T: FromStr<Err: std::fmt::Display>> FromStr for OrNone<T> {
     type Err = String;
@@ -207,7 +195,7 @@ fn destination(text: &str) -> Result<String, String> {
 
 /// The words for [`OnQuotaExceeded`].
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub enum QuotaAction {
+pub(crate) enum QuotaAction {
     /// Continue at --throttle-rate
     Throttle,
     /// Drop everything until the next period
@@ -217,7 +205,7 @@ pub enum QuotaAction {
 /// An account's limits; options that are not given keep their values.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Maximum rate towards the account, or none
     #[arg(long, value_name = "RATE", value_parser = rate_or_none)]
     pub down: Option<OrNone<Rate>>,
@@ -276,7 +264,7 @@ pub struct Limits {
 
 impl Limits {
     /// The changes that the options ask for.
-    pub fn changes(&self) -> LimitChanges {
+    pub(crate) fn changes(&self) -> LimitChanges {
         fn or_none<T: Clone>(option: &Option<OrNone<T>>) -> Option<Option<T>> {
             option.clone().map(|OrNone(value)| value)
         }

@@ -6,9 +6,8 @@ use ekiden_model::network::workload::flows::THRESHOLD;
 use ekiden_model::units::Span;
 use std::path::PathBuf;
 
-/// `ekiden lab …`.
 #[derive(Debug, Subcommand)]
-pub enum LabCommand {
+pub(crate) enum LabCommand {
     /// List the experiments
     #[command(after_help = "Example:\n  ekiden lab list")]
     List {
@@ -73,10 +72,9 @@ const RECORD_HELP: &str = "Examples:\n  \
     The run equals that of `ekiden lab run --engine sim` for this case, repetition and seed, with the\n\
     same fingerprint. If several cases match, it lists them.";
 
-/// `ekiden lab record`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("output").args(["packets", "pcap"]).required(true).multiple(true)))]
-pub struct LabRecord {
+pub(crate) struct LabRecord {
     /// An experiment of `ekiden lab list`, or the path of a plan
     #[arg(value_name = "NAME")]
     pub name: String,
@@ -109,9 +107,8 @@ pub struct LabRecord {
     pub json: bool,
 }
 
-/// `ekiden lab run`.
 #[derive(Debug, Args)]
-pub struct LabRun {
+pub(crate) struct LabRun {
     /// An experiment of `ekiden lab list`, or the path of a plan
     #[arg(value_name = "NAME")]
     pub name: String,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Examples and notes for `--help`.
-pub const HELP: &str = "Examples:\n  \
+pub(crate) const HELP: &str = "Examples:\n  \
     ekiden link --delay 25ms --rate 10Mbit/s --loss 0.1% -- curl -O http://example.org/file\n  \
     ekiden link --delay 300ms --down rate=4Mbit/s,loss=1% --up rate=800kbit/s   # a shell on a ship\n  \
     ekiden link --delay 25ms --far 'iperf3 -s' -- iperf3 -c far\n  \
@@ -24,9 +24,8 @@ pub const HELP: &str = "Examples:\n  \
     Exit code: the command's (127 and 126 when it could not be run, 128 + n when signal n ended it).\n\
     1 when the link could not be made, or with --strict was not clean. 2 for invalid arguments.";
 
-/// `ekiden link`.
 #[derive(Debug, Args)]
-pub struct LinkArgs {
+pub(crate) struct LinkArgs {
     /// One-way delay, both directions
     #[arg(long, value_name = "TIME", value_parser = read::<Span>)]
     pub delay: Option<Span>,
@@ -133,7 +132,7 @@ impl LinkArgs {
 
     /// The link asked for.
     /// Errors: settings that do not go together, a trace that cannot be read.
-    pub fn plan(&self) -> Result<LinkPlan, String> {
+    pub(crate) fn plan(&self) -> Result<LinkPlan, String> {
         let config = |own: &Option<Settings>, name: &str, seed| {
             own.clone()
                 .unwrap_or_default()
@@ -153,12 +152,12 @@ impl LinkArgs {
     }
 
     /// Whether this machine is to be at the far end, if it is permitted.
-    pub fn machine_is_far(&self) -> bool {
+    pub(crate) fn machine_is_far(&self) -> bool {
         self.far.is_none() && self.topology.is_none() && Capabilities::of_this_process().net_admin
     }
 
     /// The link in a few characters, for the prompt.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         let parts = [
             self.delay.map(|delay| delay.to_string()),
             self.rate.map(|rate| rate.to_string()),

@@ -1,11 +1,11 @@
 //! The command line. Each command's arguments are plain data; `commands` and `daemon` act on them.
 
-pub mod account;
+pub(crate) mod account;
 #[cfg(feature = "lab")]
-pub mod lab;
+pub(crate) mod lab;
 #[cfg(feature = "lab")]
-pub mod link;
-pub mod peer;
+pub(crate) mod link;
+pub(crate) mod peer;
 
 use account::AccountCommand;
 use clap::{Args, Parser, Subcommand};
@@ -30,15 +30,13 @@ use std::path::PathBuf;
         Exit codes: 0 success, 1 a check failed, 2 usage, 64-78 as in sysexits.h.\n\
         NO_COLOR disables colours; EKIDEN_LOG=debug overrides the log level."
 )]
-pub struct Cli {
-    /// The command.
+pub(crate) struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run the accelerator: HTTP, CONNECT, SOCKS5 and SOCKS4a on one port
     #[command(after_help = SERVE_HELP)]
     Serve(Serve),
@@ -126,9 +124,8 @@ const SERVE_HELP: &str = "Examples:\n  \
     Listening beyond loopback is refused (exit code 78) without accounts or a [[rule]] that names the\n\
     clients.";
 
-/// Which configuration.
 #[derive(Debug, Args)]
-pub struct ConfigArgs {
+pub(crate) struct ConfigArgs {
     /// Configuration file [default: ekiden/config.toml in $XDG_CONFIG_HOME or ~/.config, else
     /// /etc/ekiden/config.toml]
     #[arg(long, value_name = "FILE")]
@@ -146,7 +143,7 @@ pub struct ConfigArgs {
 
 impl ConfigArgs {
     /// What overrides the file.
-    pub fn overrides(&self) -> Overrides {
+    pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             listen: self.listen.clone(),
             allow_destinations: self.allow_destinations.clone(),
@@ -155,17 +152,14 @@ impl ConfigArgs {
     }
 }
 
-/// `ekiden serve`.
 #[derive(Debug, Args)]
-pub struct Serve {
-    /// Which configuration.
+pub(crate) struct Serve {
     #[command(flatten)]
     pub config: ConfigArgs,
 }
 
-/// `ekiden check`.
 #[derive(Debug, Args)]
-pub struct Check {
+pub(crate) struct Check {
     /// Configuration file [default: the file that `serve` uses]
     pub file: Option<PathBuf>,
     /// Print one JSON document
@@ -173,15 +167,13 @@ pub struct Check {
     pub json: bool,
 }
 
-/// `ekiden config …`.
 #[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
+pub(crate) enum ConfigCommand {
     /// Show the effective configuration as TOML, with the origin of each value; passwords as ***
     #[command(
         after_help = "Examples:\n  ekiden config show\n  ekiden config show --defaults\n  ekiden config show --listen 127.0.0.1:8080"
     )]
     Show {
-        /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
         /// Show only the defaults
@@ -196,9 +188,8 @@ pub enum ConfigCommand {
     Example,
 }
 
-/// `ekiden bpf …`.
 #[derive(Debug, Subcommand)]
-pub enum BpfCommand {
+pub(crate) enum BpfCommand {
     /// Load them and pin them below /run/ekiden-bpf; needs root
     #[command(
         after_help = "Example:\n  ekiden bpf load --user ekiden      # ExecStartPre=+ of a service\n\nA leg's `congestion` may then name \"hold\" and \"westwood\" although the daemon has no capability. They stay\nuntil `ekiden bpf unload` or a reboot; run this again after an update. A daemon with CAP_BPF, CAP_PERFMON and\nCAP_NET_ADMIN does not need it."
@@ -212,21 +203,18 @@ pub enum BpfCommand {
     Unload,
 }
 
-/// `ekiden token …`.
 #[derive(Debug, Subcommand)]
-pub enum TokenCommand {
+pub(crate) enum TokenCommand {
     /// Print the token
     #[command(
         after_help = "Example:\n  curl -H \"Authorization: Bearer $(ekiden token show)\" http://127.0.0.1:9128/api/v1/status\n\nAll users of a machine can see a running command line. On a shared machine, give curl the header on standard\ninput (-H @-)."
     )]
     Show {
-        /// Which configuration.
         #[command(flatten)]
         config: TokenArgs,
     },
     /// Create a new token and print it; a running daemon rejects the old one at once
     Rotate {
-        /// Which configuration.
         #[command(flatten)]
         config: TokenArgs,
     },
@@ -234,15 +222,14 @@ pub enum TokenCommand {
 
 /// Which configuration names the token file.
 #[derive(Debug, Args)]
-pub struct TokenArgs {
+pub(crate) struct TokenArgs {
     /// Configuration file that names the token file [default: the file that `serve` uses]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 
-/// `ekiden doctor`.
 #[derive(Debug, Args)]
-pub struct Doctor {
+pub(crate) struct Doctor {
     /// Also test a proxy (HOST:PORT, ten handshakes) or a peer (its name, the tunnel's rates for 10 s)
     #[arg(long, value_name = "HOST:PORT|PEER")]
     pub with: Option<String>,
@@ -260,9 +247,8 @@ pub struct Doctor {
     pub json: bool,
 }
 
-/// `ekiden status`.
 #[derive(Debug, Args)]
-pub struct Status {
+pub(crate) struct Status {
     /// Print the daemon's JSON document
     #[arg(long)]
     pub json: bool,
@@ -271,9 +257,8 @@ pub struct Status {
     pub socket: Option<PathBuf>,
 }
 
-/// `ekiden explain`.
 #[derive(Debug, Args)]
-pub struct Explain {
+pub(crate) struct Explain {
     /// The connection's number, as `ekiden status` shows it
     #[arg(value_name = "CONNECTION")]
     pub connection: u64,
@@ -285,9 +270,8 @@ pub struct Explain {
     pub socket: Option<PathBuf>,
 }
 
-/// `ekiden top`.
 #[derive(Debug, Args)]
-pub struct Top {
+pub(crate) struct Top {
     /// Control socket of the daemon
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -326,15 +310,14 @@ fn renamed(new: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone
 
 /// The arguments of a command that has a new name.
 #[derive(Debug, Args)]
-pub struct Rest {
-    /// All of them.
+pub(crate) struct Rest {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
 }
 
 impl Rest {
     /// The same command under its new name.
-    pub fn renamed(&self, new: &str) -> String {
+    pub(crate) fn renamed(&self, new: &str) -> String {
         let options = |word: &String| match word.as_str() {
             "--relay" => "--peer".to_owned(),
             "--when-spent" => "--on-quota-exceeded".to_owned(),

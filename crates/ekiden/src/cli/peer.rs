@@ -6,9 +6,8 @@ use ekiden_model::units::Rate;
 use ekiden_tunnel::trust::Token;
 use std::path::PathBuf;
 
-/// `ekiden peer …`.
 #[derive(Debug, Subcommand)]
-pub enum PeerCommand {
+pub(crate) enum PeerCommand {
     /// Create an invitation for a peer and write it to standard output
     #[command(
         after_help = "Example:\n  ekiden peer invite --name ship --address relay.example:4433 --send '4 Mbit/s' --receive '800 kbit/s'\n\nAn invitation works once, for anyone who has it. A running daemon accepts it within a second. The daemon must\nlisten for tunnels: [tunnel] listen = [\"0.0.0.0:4433\"]."
@@ -30,7 +29,6 @@ pub enum PeerCommand {
         /// traffic, and sends retransmissions on top of --send up to this rate
         #[arg(long, value_name = "RATE")]
         dedicated: Option<Rate>,
-        /// Which configuration.
         #[command(flatten)]
         config: PeerConfig,
     },
@@ -54,7 +52,6 @@ pub enum PeerCommand {
         /// traffic, and sends retransmissions on top of its rate up to this one
         #[arg(long, value_name = "RATE")]
         dedicated: Option<Rate>,
-        /// Which configuration.
         #[command(flatten)]
         config: PeerConfig,
     },
@@ -63,7 +60,6 @@ pub enum PeerCommand {
         /// Print one JSON document
         #[arg(long)]
         json: bool,
-        /// Which configuration.
         #[command(flatten)]
         config: PeerConfig,
     },
@@ -71,7 +67,6 @@ pub enum PeerCommand {
     Revoke {
         /// The peer's name
         name: String,
-        /// Which configuration.
         #[command(flatten)]
         config: PeerConfig,
     },
@@ -79,7 +74,7 @@ pub enum PeerCommand {
 
 /// Which configuration names the directory with peers.
 #[derive(Debug, Args)]
-pub struct PeerConfig {
+pub(crate) struct PeerConfig {
     /// Configuration file that names the directory with peers [default: the file that `serve` uses]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

@@ -2,7 +2,7 @@
 
 use crate::cli::BpfCommand;
 use crate::exit;
-use crate::print::{out, warn as print};
+use crate::print::out;
 use ekiden_linux::bpf::{self, Control, Missing, PINS};
 use rustix::process::geteuid;
 use std::path::Path;
@@ -14,10 +14,7 @@ pub(crate) fn run(command: &BpfCommand) -> u8 {
         BpfCommand::Load { user } => load(user.as_deref()),
         BpfCommand::Unload => unload(),
     };
-    done.unwrap_or_else(|error| {
-        print(&format!("ekiden bpf: {error}\n"));
-        exit::NOT_FINE
-    })
+    super::finished("bpf", done)
 }
 
 fn load(user: Option<&str>) -> Result<u8, Box<dyn std::error::Error>> {

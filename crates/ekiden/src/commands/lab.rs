@@ -1,8 +1,9 @@
 //! `ekiden lab`: hands the arguments to the laboratory and prints what it answers.
 
+use super::finished;
 use crate::cli::lab::{LabCommand, LabRecord, LabRun};
 use crate::exit;
-use crate::print::{out, warn};
+use crate::print::out;
 use ekiden_lab::classify::{self, Options};
 use ekiden_lab::command::record::{self, At, Record};
 use ekiden_lab::command::{self, Answer, Run};
@@ -34,13 +35,8 @@ pub(crate) fn run(command: LabCommand) -> u8 {
             classify::command(&capture, &Options { server, threshold }, json)
         }
     };
-    match answer {
-        Ok(Answer { text, fine }) => out(&text).max(if fine { exit::FINE } else { exit::NOT_FINE }),
-        Err(why) => {
-            warn(&format!("ekiden lab: {why}\n"));
-            exit::NOT_FINE
-        }
-    }
+    let code = |fine| if fine { exit::FINE } else { exit::NOT_FINE };
+    finished("lab", answer.map(|Answer { text, fine }| out(&text).max(code(fine))))
 }
 
 fn experiment(arguments: LabRun) -> Result<Answer, String> {

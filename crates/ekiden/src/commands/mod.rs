@@ -43,7 +43,12 @@ fn with_runtime<E: Display>(command: &str, run: impl FnOnce(&Runtime) -> Result<
             return exit::SYSTEM;
         }
     };
-    run(&runtime).unwrap_or_else(|error| {
+    finished(command, run(&runtime))
+}
+
+/// The exit code of a command. An error is printed with the command's name.
+fn finished<E: Display>(command: &str, done: Result<u8, E>) -> u8 {
+    done.unwrap_or_else(|error| {
         warn(&format!("ekiden {command}: {error}\n"));
         exit::NOT_FINE
     })

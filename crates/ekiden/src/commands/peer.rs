@@ -1,9 +1,8 @@
 //! `ekiden peer`: invites, joins and removes peers. It changes files; a running daemon notices.
 
-use super::usable;
+use super::{finished, usable};
 use crate::cli::peer::{PeerCommand, PeerConfig};
 use crate::daemon::state;
-use crate::exit;
 use crate::print::{out, warn};
 use ekiden_model::units::Rate;
 use ekiden_tunnel::core::Terms;
@@ -22,10 +21,7 @@ pub(crate) fn run(command: PeerCommand) -> u8 {
         PeerCommand::List { json, config } => list(json, &config),
         PeerCommand::Revoke { name, config } => revoke(&name, &config),
     };
-    done.unwrap_or_else(|error| {
-        warn(&format!("ekiden peer: {error}\n"));
-        exit::NOT_FINE
-    })
+    finished("peer", done)
 }
 
 type Done = Result<u8, Box<dyn Error>>;

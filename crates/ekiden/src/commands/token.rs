@@ -1,10 +1,9 @@
 //! `ekiden token`: the token of the management API. It changes a file that a running daemon reads for each call.
 
-use super::usable;
+use super::{finished, usable};
 use crate::cli::{TokenArgs, TokenCommand};
 use crate::daemon::start::admin_config;
-use crate::exit;
-use crate::print::{out, warn};
+use crate::print::out;
 use ekiden_admin::token::Token;
 use std::error::Error;
 use std::path::PathBuf;
@@ -15,13 +14,7 @@ pub(crate) fn run(command: &TokenCommand) -> u8 {
         TokenCommand::Show { config } => path(config).and_then(|path| Ok(Token::read(&path)?)),
         TokenCommand::Rotate { config } => path(config).and_then(|path| Ok(Token::make(&path)?)),
     };
-    match done {
-        Ok(token) => out(&format!("{}\n", token.reveal())),
-        Err(error) => {
-            warn(&format!("ekiden token: {error}\n"));
-            exit::NOT_FINE
-        }
-    }
+    finished("token", done.map(|token| out(&format!("{}\n", token.reveal()))))
 }
 
 fn path(args: &TokenArgs) -> Result<PathBuf, Box<dyn Error>> {

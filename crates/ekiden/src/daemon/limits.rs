@@ -1,9 +1,9 @@
 //! System limits: descriptors, and the kernel's socket settings.
 
+use ekiden_linux::host::sysctl;
 use ekiden_model::units::Bytes;
 use ekiden_proxy::settings::Settings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::fs;
 use tracing::{info, warn};
 
 /// For listeners, the resolver, logs and the runtime.
@@ -15,7 +15,7 @@ pub(crate) fn descriptors(settings: &mut Settings, asked: bool) {
     let before = getrlimit(Resource::Nofile);
     let most = before.maximum;
     // an unlimited hard limit is still bounded by fs.nr_open
-    let wanted = most.or_else(|| sysctl("fs/nr_open")?.trim().parse().ok());
+    let wanted = most.or_else(|| sysctl::number("fs.nr_open"));
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum: most }) {
         warn!(%error, "cannot raise the descriptor limit");
     }
@@ -61,31 +61,25 @@ fn fit(limit: u64, pipes: u64, wanted: u32) -> (u32, bool) {
 
 /// Logs what the kernel offers.
 pub(crate) fn say_kernel() {
-    let release = sysctl("kernel/osrelease").unwrap_or_default();
-    let congestion = sysctl("net/ipv4/tcp_congestion_control").unwrap_or_default();
-    let available = sysctl("net/ipv4/tcp_available_congestion_control").unwrap_or_default();
+    let text = |name: &str| sysctl::read(name).unwrap_or_default();
     info!(
         "Linux {}: default congestion control {}; available: {}",
-        release.trim(),
-        congestion.trim(),
-        available.trim()
+        text("kernel.osrelease"),
+        text("net.ipv4.tcp_congestion_control"),
+        text("net.ipv4.tcp_available_congestion_control")
     );
     let most = |name: &str| -> String {
-        let text = sysctl(name).unwrap_or_default();
+        let text = text(name);
         let most = text.split_whitespace().last().and_then(|n| n.parse().ok());
         most.map_or_else(|| "?".to_owned(), |n| Bytes::new(n).to_string())
     };
     info!(
         "socket buffers: auto-tuning up to {} (send) and {} (receive); a leg may set up to {} and {}",
-        most("net/ipv4/tcp_wmem"),
-        most("net/ipv4/tcp_rmem"),
-        most("net/core/wmem_max"),
-        most("net/core/rmem_max"),
+        most("net.ipv4.tcp_wmem"),
+        most("net.ipv4.tcp_rmem"),
+        most("net.core.wmem_max"),
+        most("net.core.rmem_max"),
     );
-}
-
-fn sysctl(name: &str) -> Option<String> {
-    fs::read_to_string(format!("/proc/sys/{name}")).ok()
 }
 
 #[cfg(test)]

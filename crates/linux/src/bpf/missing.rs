@@ -1,6 +1,6 @@
 //! Requirements for loading, and which are missing.
 
-use crate::host::facts::Capabilities;
+use crate::host::facts::{Capabilities, version};
 use crate::host::sysctl;
 use std::path::Path;
 
@@ -28,12 +28,10 @@ impl Needs {
 
     pub(super) fn at(types: &Path) -> Self {
         let release = sysctl::read("kernel.osrelease").unwrap_or_default();
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-        let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
         let may = Capabilities::of_this_process();
         Self {
             types: types.exists(),
-            kernel: (next(), next()),
+            kernel: version(&release),
             permitted: may.load_programs(),
             compiled: sysctl::number("net.core.bpf_jit_enable") != Some(0),
         }

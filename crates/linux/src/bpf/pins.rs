@@ -3,6 +3,7 @@
 
 use super::group::Maps;
 use super::{Control, Loaded, Missing, Needs};
+use crate::sockets::sockopt::done;
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -200,10 +201,7 @@ fn is_bpf(path: &Path) -> io::Result<bool> {
     // SAFETY: statfs is plain data, for which zeros are valid.
     let mut found: libc::statfs = unsafe { mem::zeroed() };
     // SAFETY: the path ends in NUL, and the kernel fills in the structure, which is valid for the call.
-    let result = unsafe { libc::statfs(path.as_ptr(), &raw mut found) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    done(unsafe { libc::statfs(path.as_ptr(), &raw mut found) })?;
     Ok(found.f_type == libc::BPF_FS_MAGIC)
 }
 
@@ -212,22 +210,14 @@ fn mount(at: &Path) -> io::Result<()> {
     let (kind, options) = (c"bpf", c"mode=0711");
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     // SAFETY: all texts end in NUL and outlive the call.
-    let result = unsafe {
+    done(unsafe {
         libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast())
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    })
 }
 
 /// It can no longer be found, and ends with its last descriptor.
 fn unmount(at: &Path) -> io::Result<()> {
     let at = text(at)?;
     // SAFETY: the path ends in NUL and outlives the call.
-    let result = unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    done(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) })
 }

@@ -3,9 +3,10 @@
 //! In software, TCP still goes through the stack once for many packets, and the kernel cuts them
 //! right before the device, which sees single packets.
 
+use socket2::{Domain, Socket, Type};
 use std::ffi::{CString, c_char};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 // include/uapi/linux/ethtool.h
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
@@ -20,7 +21,7 @@ const MOST: u32 = 1024;
 /// Makes the kernel segment super-packets of TCP and UDP that `device` sends, in the calling
 /// thread's network namespace. Errors: no such device; `PermissionDenied` without CAP_NET_ADMIN.
 pub fn segment_in_software(device: &str) -> io::Result<()> {
-    let socket = socket()?;
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     // cmd, reserved, mask (64 bits), and the answer: how many strings there are
     let mut info = [ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_FEATURES, 0, 0];
     call(&socket, device, &mut info)?;
@@ -44,18 +45,8 @@ pub fn segment_in_software(device: &str) -> io::Result<()> {
     call(&socket, device, &mut features)
 }
 
-fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: no memory is passed.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
 /// One command to the device; `words` then holds its answer.
-fn call(socket: &OwnedFd, device: &str, words: &mut [u32]) -> io::Result<()> {
+fn call(socket: &Socket, device: &str, words: &mut [u32]) -> io::Result<()> {
     let name = CString::new(device).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: all-zero bytes are a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

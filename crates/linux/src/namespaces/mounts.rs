@@ -1,6 +1,6 @@
 //! Files that one command sees in place of others: its own `/etc/hosts`, its own `/etc/resolv.conf`.
 
-use crate::sockets::sockopt::errno;
+use crate::sockets::sockopt::done;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -52,13 +52,11 @@ impl Mounts {
             return Ok(());
         }
         // SAFETY: a plain integer; called in a process that has one thread.
-        if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-            return Err(io::Error::from_raw_os_error(errno()));
-        }
+        done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
         private()?;
         for (source, target) in &self.pairs {
             // SAFETY: both texts end in NUL and outlive the call; the others may be null for a bind.
-            let result = unsafe {
+            done(unsafe {
                 libc::mount(
                     source.as_ptr(),
                     target.as_ptr(),
@@ -66,10 +64,7 @@ impl Mounts {
                     libc::MS_BIND,
                     ptr::null(),
                 )
-            };
-            if result != 0 {
-                return Err(io::Error::from_raw_os_error(errno()));
-            }
+            })?;
         }
         Ok(())
     }
@@ -79,17 +74,14 @@ impl Mounts {
 pub(crate) fn private() -> io::Result<()> {
     let flags = libc::MS_REC | libc::MS_PRIVATE;
     // SAFETY: the texts are constants that end in NUL; a change of propagation reads nothing else.
-    let result =
-        unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), ptr::null(), flags, ptr::null()) };
-    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno())) }
+    done(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), ptr::null(), flags, ptr::null()) })
 }
 
 pub(crate) fn fresh_proc() -> io::Result<()> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let name = c"proc".as_ptr();
     // SAFETY: the texts are constants that end in NUL; proc takes no options.
-    let result = unsafe { libc::mount(name, c"/proc".as_ptr(), name, flags, ptr::null()) };
-    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno())) }
+    done(unsafe { libc::mount(name, c"/proc".as_ptr(), name, flags, ptr::null()) })
 }
 
 /// A new file system in memory, seen at `at` in the mount namespace of the caller.
@@ -98,9 +90,7 @@ pub(crate) fn memory(at: &Path) -> io::Result<()> {
     let name = c"tmpfs".as_ptr();
     let at = text(at.to_owned())?;
     // SAFETY: all texts end in NUL and outlive the call.
-    let result =
-        unsafe { libc::mount(name, at.as_ptr(), name, flags, c"mode=1777".as_ptr().cast()) };
-    if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno())) }
+    done(unsafe { libc::mount(name, at.as_ptr(), name, flags, c"mode=1777".as_ptr().cast()) })
 }
 
 fn text(path: PathBuf) -> io::Result<CString> {

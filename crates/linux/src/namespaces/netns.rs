@@ -2,6 +2,7 @@
 
 use crate::host::signals;
 use crate::namespaces::mounts::Mounts;
+use crate::sockets::sockopt::done;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,9 +26,7 @@ impl Netns {
     pub fn new() -> io::Result<Self> {
         on_a_thread(|| {
             // SAFETY: a plain integer; the thread made for it alone is moved, and ends.
-            if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
+            done(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
             Self::current()
         })?
     }
@@ -80,10 +79,7 @@ pub fn place_with(command: &mut Command, netns: &Netns, mounts: &Mounts) -> io::
 fn enter(netns: i32) -> io::Result<()> {
     // SAFETY: a descriptor that the caller holds open, and a plain integer; a thread's network
     // namespace is looked at by system calls only.
-    if unsafe { libc::setns(netns, libc::CLONE_NEWNET) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    done(unsafe { libc::setns(netns, libc::CLONE_NEWNET) })
 }
 
 /// Threads are moved for good, so each is made for one errand.

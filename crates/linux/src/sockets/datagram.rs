@@ -4,7 +4,7 @@ use crate::sockets::sockopt::{self, os_error};
 use libc::{IPPROTO_IP, IPPROTO_IPV6, c_int};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Room for datagrams that came while the reader slept: at 1 Gbit/s some 30 ms.
@@ -91,17 +91,13 @@ struct Control([u8; CONTROL]);
 
 /// The largest IP packet towards `to`, by its device's MTU or a router's report. Errors: no route.
 pub fn route_mtu(to: SocketAddr) -> io::Result<u32> {
-    let from: SocketAddr = match to.is_ipv6() {
-        true => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
-        false => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
+    let (from, level, name): (IpAddr, _, _) = match to.is_ipv6() {
+        true => (Ipv6Addr::UNSPECIFIED.into(), IPPROTO_IPV6, libc::IPV6_MTU),
+        false => (Ipv4Addr::UNSPECIFIED.into(), IPPROTO_IP, libc::IP_MTU),
     };
-    let socket = UdpSocket::bind(from)?;
+    let socket = UdpSocket::bind((from, 0))?;
     // nothing is sent by this
     socket.connect(to)?;
-    let (level, name) = match to.is_ipv6() {
-        true => (IPPROTO_IPV6, libc::IPV6_MTU),
-        false => (IPPROTO_IP, libc::IP_MTU),
-    };
     let mtu = sockopt::get_int(socket.as_fd(), level, name).map_err(os_error)?;
     Ok(u32::try_from(mtu).unwrap_or(1_500))
 }

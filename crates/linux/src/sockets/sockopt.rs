@@ -24,6 +24,11 @@ pub(crate) fn errno() -> Errno {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
+/// The error of a call that answers with 0, or with -1 and `errno`. Async-signal-safe.
+pub(crate) fn done(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 pub(crate) fn set_bytes(
     fd: BorrowedFd<'_>,
     level: c_int,

@@ -13,14 +13,12 @@ use std::time::Duration;
 pub struct Terms {
     /// The receive limit, bits per second on the IP wire. The sender obeys the smaller of this and
     /// the peer's own limit.
-    #[serde(with = "text")]
     pub send: Rate,
     /// The send limit.
-    #[serde(with = "text")]
     pub receive: Rate,
     /// The line's own rate where nobody else uses it: others are no reason to give way then, and
     /// losses are made up for as far as it exceeds `send`. `None`: shared.
-    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedicated: Option<Rate>,
 }
 
@@ -32,36 +30,6 @@ impl Terms {
 
     const fn mode(&self) -> Mode {
         if let Some(line) = self.dedicated { Mode::Dedicated { line } } else { Mode::Shared }
-    }
-}
-
-/// Rates as text with their unit.
-pub(crate) mod text {
-    use ekiden_model::units::Rate;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(rate: &Rate, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(rate)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Rate, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-mod optional {
-    use ekiden_model::units::Rate;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(rate: &Option<Rate>, to: S) -> Result<S::Ok, S::Error> {
-        if let Some(rate) = rate { super::text::serialize(rate, to) } else { to.serialize_none() }
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Rate>, D::Error> {
-        let text = Option::<String>::deserialize(from)?;
-        text.map(|text| text.parse().map_err(serde::de::Error::custom)).transpose()
     }
 }
 

@@ -70,7 +70,6 @@ pub struct Snapshot {
     pub peer: Fingerprint,
     pub address: Option<SocketAddr>,
     pub up: bool,
-    pub opened_here: bool,
     /// The agreed send rate.
     pub allotted: Rate,
     /// The rate this end wants to receive.
@@ -79,8 +78,6 @@ pub struct Snapshot {
     /// The estimated capacity, where it is less.
     pub line: Option<Rate>,
     pub rtt: Span,
-    /// The path's own.
-    pub base_rtt: Span,
     /// Waiting on the way, by the last look.
     pub queue_delay: Span,
     /// Losses held to be the path's own, 0 to 1.

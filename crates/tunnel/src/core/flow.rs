@@ -43,7 +43,7 @@ pub(super) struct Flow {
     pub(super) packets: Packets,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sending {
     queue: VecDeque<Bytes>,
     pub(super) queued: u64,
@@ -62,7 +62,7 @@ pub(super) struct Sending {
     copied: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Receiving {
     pub(super) assembly: Assembly,
     /// The limit that the peer was granted.
@@ -91,26 +91,8 @@ impl Flow {
             turns,
             lane: Lane::Interactive,
             bursts: Bursts::hinted(now, hint),
-            sending: Sending {
-                queue: VecDeque::new(),
-                queued: 0,
-                offered: 0,
-                sent: 0,
-                limit,
-                end: None,
-                ended: false,
-                streams: [None; 2],
-                said: [0; 2],
-                last: now,
-                copied: 0,
-            },
-            receiving: Receiving {
-                assembly: Assembly::default(),
-                granted,
-                end: None,
-                ended: false,
-                taken_at: now,
-            },
+            sending: Sending { limit, last: now, ..Sending::default() },
+            receiving: Receiving { granted, taken_at: now, ..Receiving::default() },
             packets: Packets::default(),
         }
     }

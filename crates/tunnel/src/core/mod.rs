@@ -41,7 +41,6 @@ mod tunnel;
 
 pub use crate::core::events::{Event, OutgoingDatagram, Read, Snapshot};
 pub use crate::trust::Fingerprint;
-pub(crate) use config::text as rate_text;
 pub use config::{AdmittedPeer, Invited, Limits, Terms};
 pub use flow::End;
 
@@ -192,7 +191,6 @@ impl Endpoint {
         tunnel.secret = secret;
         tunnel.hasty = hasty;
         let clock = self.instant(now);
-        let mut handles = Vec::new();
         for nth in 0..2 {
             let ear = AckTap::default();
             let tls = self.credentials.client(peer);
@@ -208,11 +206,9 @@ impl Endpoint {
             let mut lane = Lane::new(handle, connection, ear);
             lane.known = true;
             tunnel.lanes[nth] = Some(lane);
-            handles.push(handle);
         }
-        for (nth, handle) in handles.into_iter().enumerate() {
-            self.lanes.insert(handle.0, (id, nth));
-        }
+        let lanes = tunnel.lanes.iter().flatten().enumerate();
+        self.lanes.extend(lanes.map(|(nth, lane)| (lane.handle.0, (id, nth))));
         self.tunnels.insert(id, tunnel);
         Ok(id)
     }

@@ -42,6 +42,12 @@ pub enum Ended {
     There(Reason, String),
 }
 
+impl Ended {
+    fn lost() -> Self {
+        Self::There(Reason::TunnelLost, "the tunnel was lost".to_owned())
+    }
+}
+
 impl Drop for Flow {
     fn drop(&mut self) {
         self.shared.forget(self.id, !self.left);
@@ -86,10 +92,7 @@ impl Flow {
             match end {
                 Read::End(End::Fin) => return Err(Ended::Closed),
                 Read::End(End::Reset(reason, words)) => return Err(Ended::There(reason, words)),
-                Read::Gone => {
-                    let words = "the tunnel was lost".to_owned();
-                    return Err(Ended::There(Reason::TunnelLost, words));
-                }
+                Read::Gone => return Err(Ended::lost()),
                 Read::Blocked | Read::Bytes(_) => self.news.notified().await,
             }
         }
@@ -136,7 +139,7 @@ impl Flow {
             came_all: false,
             went_all: false,
         };
-        let ended = carrier.run().await;
+        let ended = carrier.run().await.err().unwrap_or(Ended::Closed);
         let accepted = carrier.accepted;
         self.left = true;
         if let Ended::There(reason, words) = &ended {
@@ -162,23 +165,14 @@ struct Bridge<'a> {
 }
 
 impl Bridge<'_> {
-    async fn run(&mut self) -> Ended {
+    async fn run(&mut self) -> Result<(), Ended> {
         loop {
-            let mut moved = match self.write_connection() {
-                Ok(moved) => moved,
-                Err(ended) => return ended,
-            };
-            let room = match self.read_connection() {
-                Ok((more, room)) => {
-                    moved |= more;
-                    room
-                }
-                Err(ended) => return ended,
-            };
+            let wrote = self.write_connection()?;
+            let (read, room) = self.read_connection()?;
             if self.came_all && self.went_all {
-                return Ended::Closed;
+                return Ok(());
             }
-            if moved {
+            if wrote || read {
                 // others are served in between
                 tokio::task::yield_now().await;
                 continue;
@@ -193,7 +187,7 @@ impl Bridge<'_> {
                 _ = self.stream.ready(Interest::ERROR), if !reads && !writes => {
                     let error = socket::take_error(self.stream.as_fd()).ok().flatten();
                     let error = error.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-                    return self.broke(&error);
+                    return Err(self.broke(&error));
                 }
             }
         }
@@ -225,10 +219,7 @@ impl Bridge<'_> {
                 let _ = socket2::SockRef::from(self.stream).shutdown(Shutdown::Write);
             }
             Some(Read::End(End::Reset(reason, words))) => return Err(Ended::There(reason, words)),
-            Some(Read::Gone) if !(self.came_all && self.went_all) => {
-                let words = "the tunnel was lost".to_owned();
-                return Err(Ended::There(Reason::TunnelLost, words));
-            }
+            Some(Read::Gone) if !(self.came_all && self.went_all) => return Err(Ended::lost()),
             _ => {}
         }
         Ok(moved)
@@ -281,10 +272,7 @@ impl Bridge<'_> {
                 Ok((true, room - length))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((false, room)),
-            Err(error) => {
-                let broken = self.broke(&error);
-                Err(broken)
-            }
+            Err(error) => Err(self.broke(&error)),
         }
     }
 

@@ -28,10 +28,9 @@ pub const ALPN: &[u8] = b"ekiden/1";
 pub const LONGEST: usize = 16 * 1024;
 /// Limit of an account's name and of the words beside a reason, bytes; longer words are cut.
 pub const WORDS: usize = 512;
-/// Readers skip unknown types from here on; an unknown type below ends the tunnel.
+/// Readers skip unknown types from here on; an unknown type below ends the tunnel. Types up to
+/// 0x2f are kept for repair packets (forward error correction).
 pub const OPTIONAL: u64 = 0x20;
-/// Kept for repair packets (forward error correction), which may be passed over.
-pub const REPAIR: std::ops::RangeInclusive<u64> = 0x20..=0x2f;
 
 mod kind {
     pub(super) const HELLO: u64 = 0x01;

@@ -55,9 +55,7 @@ struct Text {
     a: String,
     f: Fingerprint,
     s: String,
-    #[serde(with = "crate::core::rate_text")]
     u: Rate,
-    #[serde(with = "crate::core::rate_text")]
     d: Rate,
 }
 

@@ -6,7 +6,6 @@ use super::{Credentials, Fingerprint};
 use crate::core::{AdmittedPeer, Invited, Terms};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -185,12 +184,7 @@ impl Store {
         let made = builder.recursive(true).mode(0o700).create(&self.directory);
         made.map_err(|error| StoreError::File { path: self.directory.clone(), error })?;
         let path = self.directory.join("lock");
-        let open =
-            OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let locked = open.and_then(|file| {
-            flock(&file, FlockOperation::LockExclusive)?;
-            Ok(file)
-        });
+        let locked = create(&path).and_then(|file| file.lock().map(|()| file));
         locked.map_err(|error| StoreError::File { path, error })
     }
 
@@ -212,12 +206,8 @@ impl Store {
         let write = || {
             let mut text = serde_json::to_vec_pretty(value)?;
             text.push(b'\n');
-            let mut file = OpenOptions::new()
-                .create(true)
-                .truncate(true)
-                .write(true)
-                .mode(0o600)
-                .open(&new)?;
+            let mut file = create(&new)?;
+            file.set_len(0)?;
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&new, &path)?;
@@ -225,6 +215,10 @@ impl Store {
         };
         write().map_err(|error: io::Error| StoreError::File { path: path.clone(), error })
     }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
 pub(crate) fn admitted(known: &[Peer]) -> (Vec<AdmittedPeer>, Vec<Invited>) {

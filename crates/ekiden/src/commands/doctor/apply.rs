@@ -1,7 +1,7 @@
 //! `--apply`: writes the settings that findings name, and nothing else.
 
-use super::print::plural;
 use super::{Finding, Severity};
+use crate::print::count;
 use ekiden_linux::host::sysctl;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,7 +112,7 @@ pub(super) fn persist(changes: &[Change]) -> Change {
         let new = format!("{KEPT_IN}.new");
         fs::write(&new, &text)?;
         fs::rename(&new, KEPT_IN)?;
-        Ok(plural(text.lines().skip(1).count(), "setting"))
+        Ok(count(text.lines().skip(1).count() as u64, "setting"))
     };
     let done = write();
     Change {

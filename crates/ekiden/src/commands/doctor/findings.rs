@@ -43,8 +43,11 @@ pub(super) fn finding(
 }
 
 impl Finding {
-    /// Mended by writing settings.
+    /// Mended by writing settings, unless nothing is wrong.
     pub(super) fn set(mut self, settings: &[(&str, String)]) -> Self {
+        if self.severity == Severity::Ok {
+            return self;
+        }
         let words: Vec<_> =
             settings.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
         self.mend = Some(format!("sysctl -w {}", words.join(" ")));
@@ -59,6 +62,10 @@ impl Finding {
         self.mend = Some(command.into());
         self
     }
+}
+
+const fn unless(fine: bool, severity: Severity) -> Severity {
+    if fine { Severity::Ok } else { severity }
 }
 
 fn quoted(value: &str) -> String {
@@ -86,10 +93,6 @@ fn buffers(facts: &Facts, found: &mut Vec<Finding>) {
             link::permitted(Bytes::new(tuned / 2), LONG),
             Bytes::new(limit.saturating_mul(2)),
         );
-        if large {
-            found.push(finding(id, Severity::Ok, what, why));
-            continue;
-        }
         let mut settings = Vec::new();
         if limit < BUFFER {
             settings.push((name, BUFFER.to_string()));
@@ -99,7 +102,7 @@ fn buffers(facts: &Facts, found: &mut Vec<Finding>) {
             let default = if direction == "send" { 16_384 } else { 131_072 };
             settings.push((auto, format!("{} {} {TUNED}", low(0, 4096), low(1, default))));
         }
-        found.push(finding(id, Severity::Warning, what, why).set(&settings));
+        found.push(finding(id, unless(large, Severity::Warning), what, why).set(&settings));
     }
 }
 
@@ -229,21 +232,16 @@ fn switches(facts: &Facts, found: &mut Vec<Finding>) {
         let what = format!("{name} is {now}");
         // 2 is as good: probing always, time stamps without random offsets
         let good = now == value || (value == "1" && now == "2");
-        found.push(if good {
-            finding(id, Severity::Ok, what, format!("wanted: {why}"))
-        } else {
-            finding(id, severity, what, why).set(&[(name, value.into())])
-        });
+        let why = if good { format!("wanted: {why}") } else { why.to_owned() };
+        let found_here = finding(id, unless(good, severity), what, why);
+        found.push(found_here.set(&[(name, value.into())]));
     }
     if let Some(now) = facts.number("net.ipv4.tcp_fastopen") {
         let what = format!("net.ipv4.tcp_fastopen is {now} (1: connecting, 2: listening, 3: both)");
         let why = "`fast_open` on a leg saves a round trip when connecting, where networks pass it";
-        found.push(if now & 3 == 3 {
-            finding("fast-open", Severity::Ok, what, why)
-        } else {
-            let both = ("net.ipv4.tcp_fastopen", (now | 3).to_string());
-            finding("fast-open", Severity::Note, what, why).set(&[both])
-        });
+        let both = ("net.ipv4.tcp_fastopen", (now | 3).to_string());
+        let severity = unless(now & 3 == 3, Severity::Note);
+        found.push(finding("fast-open", severity, what, why).set(&[both]));
     }
 }
 
@@ -269,22 +267,16 @@ fn capacity(facts: &Facts, found: &mut Vec<Finding>) {
         let what = format!("{name} is {low} to {high}: {ports} ports");
         let why =
             "the most connections from one address to one destination, such as an upstream proxy";
-        found.push(if ports >= 28_000 * 2 {
-            finding("port-range", Severity::Ok, what, why)
-        } else {
-            finding("port-range", Severity::Note, what, why).set(&[(name, "4096 65535".into())])
-        });
+        let severity = unless(ports >= 28_000 * 2, Severity::Note);
+        found.push(finding("port-range", severity, what, why).set(&[(name, "4096 65535".into())]));
     }
     let name = "net.core.somaxconn";
     if let Some(queue) = facts.number(name) {
         let what = format!("{name} is {queue}");
         let why =
             "the most connections waiting to be accepted; further clients retry after a second";
-        found.push(if queue >= 4096 {
-            finding("accept-queue", Severity::Ok, what, why)
-        } else {
-            finding("accept-queue", Severity::Warning, what, why).set(&[(name, "4096".into())])
-        });
+        let severity = unless(queue >= 4096, Severity::Warning);
+        found.push(finding("accept-queue", severity, what, why).set(&[(name, "4096".into())]));
     }
     if let (Some(max), Some(count)) = (
         facts.number("net.netfilter.nf_conntrack_max"),
@@ -292,12 +284,9 @@ fn capacity(facts: &Facts, found: &mut Vec<Finding>) {
     ) {
         let what = format!("connection tracking holds {count} of at most {max}");
         let why = "a relayed connection takes two entries where the firewall tracks; a full table drops SYNs";
-        found.push(if count < max / 2 {
-            finding("connection-tracking", Severity::Ok, what, why)
-        } else {
-            let double = ("net.netfilter.nf_conntrack_max", (max * 2).to_string());
-            finding("connection-tracking", Severity::Warning, what, why).set(&[double])
-        });
+        let double = ("net.netfilter.nf_conntrack_max", (max * 2).to_string());
+        let severity = unless(count < max / 2, Severity::Warning);
+        found.push(finding("connection-tracking", severity, what, why).set(&[double]));
     }
     if let (Some(size), Some(pages)) =
         (facts.number("fs.pipe-max-size"), facts.number("fs.pipe-user-pages-soft"))

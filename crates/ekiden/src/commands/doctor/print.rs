@@ -3,6 +3,7 @@
 use super::apply::{self, KEPT_IN};
 use super::tunnel;
 use super::{DoctorReport, Finding, ProxyReport, Severity};
+use crate::print::count;
 use std::io::{self, Write};
 
 /// How text is laid out.
@@ -54,14 +55,16 @@ pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> 
 }
 
 fn summary(report: &DoctorReport, others: &[&Finding], out: &mut dyn Write) -> io::Result<()> {
-    let count = |severity| others.iter().filter(|finding| finding.severity == severity).count();
+    let found = |severity, noun| {
+        count(others.iter().filter(|finding| finding.severity == severity).count() as u64, noun)
+    };
     writeln!(
         out,
         "{}: {}, {}, {}; {} checks passed.",
         if report.fine { "Passed" } else { "Failed" },
-        plural(count(Severity::Problem), "problem"),
-        plural(count(Severity::Warning), "warning"),
-        plural(count(Severity::Note), "note"),
+        found(Severity::Problem, "problem"),
+        found(Severity::Warning, "warning"),
+        found(Severity::Note, "note"),
         report.findings.len() - others.len()
     )?;
     let settings: usize = others.iter().map(|finding| finding.settings.len()).sum();
@@ -69,14 +72,10 @@ fn summary(report: &DoctorReport, others: &[&Finding], out: &mut dyn Write) -> i
         writeln!(
             out,
             "`sudo ekiden doctor --apply` writes the {} above.",
-            plural(settings, "setting")
+            count(settings as u64, "setting")
         )?;
     }
     Ok(())
-}
-
-pub(super) fn plural(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 fn changes(report: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {

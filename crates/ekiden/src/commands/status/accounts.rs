@@ -37,11 +37,6 @@ fn row(account: &AccountStatus) -> Vec<String> {
         Some(limit) => format!("{} of {limit}", account.connections),
         None => account.connections.to_string(),
     };
-    let left = match (account.quota_left, account.period_ends_in_seconds) {
-        (None, _) => "-".to_owned(),
-        (Some(left), None) => size(left),
-        (Some(left), Some(ends)) => format!("{} for {}", size(left), seconds(ends)),
-    };
     vec![
         clean(&account.name),
         clean(&account.state),
@@ -51,9 +46,18 @@ fn row(account: &AccountStatus) -> Vec<String> {
         limit(account.limit_up),
         (account.waiting_down + account.waiting_up).to_string(),
         connections,
-        left,
+        quota_left(account),
         account.weight.to_string(),
         size(account.bytes_down),
         size(account.bytes_up),
     ]
+}
+
+/// The rest of a quota, and for how long it has to last.
+pub(crate) fn quota_left(account: &AccountStatus) -> String {
+    match (account.quota_left, account.period_ends_in_seconds) {
+        (None, _) => "-".to_owned(),
+        (Some(left), None) => size(left),
+        (Some(left), Some(ends)) => format!("{} for {}", size(left), seconds(ends)),
+    }
 }

@@ -1,6 +1,6 @@
 //! `ekiden status`: the status of a running daemon.
 
-mod accounts;
+pub(crate) mod accounts;
 
 use super::{client, with_runtime};
 use crate::cli;

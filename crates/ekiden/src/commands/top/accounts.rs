@@ -1,6 +1,7 @@
 //! The busiest accounts on the screen of `ekiden top`, one line each.
 
-use crate::print::{clean, rate, seconds, size};
+use crate::commands::status::accounts::quota_left;
+use crate::print::{clean, rate};
 use ekiden_proxy::observe::status::{AccountStatus, Status};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
@@ -44,16 +45,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, status: &Status, area: Rect) {
 }
 
 fn row(account: &AccountStatus) -> Row<'static> {
-    let left = match (account.quota_left, account.period_ends_in_seconds) {
-        (None, _) => "-".to_owned(),
-        (Some(left), None) => size(left),
-        (Some(left), Some(ends)) => format!("{} for {}", size(left), seconds(ends)),
-    };
     Row::new([
         clean(&account.name),
         rate(account.rate_down),
         rate(account.rate_up),
-        left,
+        quota_left(account),
         account.connections.to_string(),
         clean(&account.state),
     ])

@@ -2,8 +2,8 @@
 
 mod accounts;
 
-use crate::commands::client;
 use crate::commands::status::far_leg;
+use crate::commands::{client, with_runtime};
 use crate::print::{clean, rate, rtt, seconds, size};
 use crate::{cli, exit, print};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -14,6 +14,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
@@ -23,29 +24,13 @@ pub(crate) fn run(args: &cli::Top) -> u8 {
         print::warn("ekiden top: standard output is not a terminal; `ekiden status` prints once\n");
         return exit::USAGE;
     }
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            print::warn(&format!("ekiden top: {error}\n"));
-            return exit::SYSTEM;
-        }
-    };
-    let ask = || runtime.block_on(client::status(args.socket.as_deref())).map(|(status, _)| status);
-    // ask before switching to the screen: an error belongs on the plain terminal
-    let first = match ask() {
-        Ok(status) => status,
-        Err(error) => {
-            print::warn(&format!("ekiden top: {error}\n"));
-            return exit::NOT_FINE;
-        }
-    };
-    match screen(first, ask, args.interval.into()) {
-        Ok(()) => exit::FINE,
-        Err(error) => {
-            print::warn(&format!("ekiden top: {error}\n"));
-            exit::NOT_FINE
-        }
-    }
+    with_runtime("top", |runtime| {
+        let ask =
+            || runtime.block_on(client::status(args.socket.as_deref())).map(|(status, _)| status);
+        // ask before switching to the screen: an error belongs on the plain terminal
+        screen(ask()?, ask, args.interval.into())?;
+        Ok::<_, Box<dyn Error>>(exit::FINE)
+    })
 }
 
 /// Restores the terminal on every exit; after a panic, ratatui's hook does.

@@ -7,7 +7,7 @@ mod qdisc;
 mod support;
 
 pub use machine::Machine;
-pub use privileges::{Capabilities, Descriptors, raise_descriptor_limit};
+pub use privileges::{Capabilities, Descriptors};
 pub use support::{Bpf, SocketSupport, Support};
 
 use crate::host::sysctl;
@@ -108,10 +108,15 @@ impl Facts {
 
     /// Major and minor number of the kernel's release; zeros when it cannot be read.
     pub fn kernel_version(&self) -> (u32, u32) {
-        let mut numbers = self.kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-        let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
-        (next(), next())
+        version(&self.kernel)
     }
+}
+
+/// Major and minor number of a release such as `6.18.0`.
+pub(crate) fn version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    (next(), next())
 }
 
 #[cfg(test)]

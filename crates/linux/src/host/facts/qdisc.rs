@@ -5,9 +5,8 @@ use super::support::{Support, words};
 use crate::sockets::sockopt::errno;
 use libc::{c_int, c_void};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 pub(super) const KINDS: &[&str] = &["fq", "fq_codel", "cake", "netem", "htb", "tbf"];
 
@@ -67,13 +66,7 @@ fn add_message(kind: &str, n: u32) -> Vec<u8> {
 
 /// Sends each message in a namespace of a child process's own; the kernel's `errno` for each.
 fn in_a_child(messages: &[Vec<u8>]) -> io::Result<Vec<c_int>> {
-    let mut fds = [0; 2];
-    // SAFETY: the kernel writes two descriptors into the array on success.
-    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: both descriptors were just made, and nothing else knows them.
-    let (read, write) = unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) };
+    let (mut read, write) = io::pipe()?;
     // SAFETY: the child calls `child` alone, which makes system calls on memory prepared before: no
     // allocation, no lock, no destructor, as a fork of a process with threads demands; then it ends.
     let pid = unsafe { libc::fork() };
@@ -83,7 +76,7 @@ fn in_a_child(messages: &[Vec<u8>]) -> io::Result<Vec<c_int>> {
         _ => drop(write),
     }
     let mut bytes = Vec::new();
-    let result = File::from(read).read_to_end(&mut bytes);
+    let result = read.read_to_end(&mut bytes);
     let mut status = 0;
     // SAFETY: waits for the child made above and nobody else's; the status is valid for the call.
     while unsafe { libc::waitpid(pid, &raw mut status, 0) } == -1 && errno() == libc::EINTR {}

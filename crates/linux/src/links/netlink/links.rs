@@ -38,8 +38,6 @@ pub struct End<'a> {
 pub struct LinkStatistics {
     pub rx_packets: u64,
     pub tx_packets: u64,
-    pub rx_bytes: u64,
-    pub tx_bytes: u64,
     /// Packets received and thrown away for want of room.
     pub rx_dropped: u64,
     /// Packets that could not be sent for want of room.
@@ -230,8 +228,6 @@ fn statistics(attributes: &[LinkAttribute]) -> LinkStatistics {
             LinkAttribute::Stats64(stats) => {
                 read.rx_packets = stats.rx_packets;
                 read.tx_packets = stats.tx_packets;
-                read.rx_bytes = stats.rx_bytes;
-                read.tx_bytes = stats.tx_bytes;
                 read.rx_dropped = stats.rx_dropped;
                 read.tx_dropped = stats.tx_dropped;
             }

@@ -32,18 +32,10 @@ pub struct RouteMetrics {
     pub congestion: Option<String>,
     /// The first congestion window, segments.
     pub initcwnd: Option<u32>,
-    /// The first receive window offered, segments.
-    pub initrwnd: Option<u32>,
     /// Whether every segment is acknowledged immediately.
     pub quickack: Option<bool>,
     /// The shortest retransmission timeout, milliseconds.
     pub rto_min: Option<u32>,
-    /// The largest packet, bytes.
-    pub mtu: Option<u32>,
-    /// The largest segment asked of the peer, bytes.
-    pub advmss: Option<u32>,
-    /// The largest receive window offered, bytes.
-    pub window: Option<u32>,
 }
 
 impl Netlink {
@@ -94,12 +86,8 @@ fn is_to(route: &RouteMessage, to: IpAddr, bits: u8) -> bool {
 impl RouteMetrics {
     fn write(&self) -> Vec<RouteMetric> {
         let metrics = [
-            self.mtu.map(RouteMetric::Mtu),
-            self.window.map(RouteMetric::Window),
-            self.advmss.map(RouteMetric::Advmss),
             self.initcwnd.map(RouteMetric::InitCwnd),
             self.rto_min.map(RouteMetric::RtoMin),
-            self.initrwnd.map(RouteMetric::InitRwnd),
             self.quickack.map(|on| RouteMetric::QuickAck(u32::from(on))),
             // unlocked, TCP ignores it
             self.rto_min.map(|_| RouteMetric::Lock(LOCK_RTO_MIN)),
@@ -116,12 +104,8 @@ impl RouteMetrics {
         });
         for metric in metrics.flatten() {
             match metric {
-                RouteMetric::Mtu(value) => read.mtu = Some(*value),
-                RouteMetric::Window(value) => read.window = Some(*value),
-                RouteMetric::Advmss(value) => read.advmss = Some(*value),
                 RouteMetric::InitCwnd(value) => read.initcwnd = Some(*value),
                 RouteMetric::RtoMin(value) => read.rto_min = Some(*value),
-                RouteMetric::InitRwnd(value) => read.initrwnd = Some(*value),
                 RouteMetric::QuickAck(value) => read.quickack = Some(*value != 0),
                 RouteMetric::CcAlgo(name) => read.congestion = Some(name.clone()),
                 _ => {}

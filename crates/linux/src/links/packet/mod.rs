@@ -10,9 +10,11 @@ mod sender;
 pub use receiver::{Received, Receiver};
 pub use sender::{BATCH, Sender};
 
+use crate::sockets::sockopt::done;
+use socket2::{Domain, Socket, Type};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Length of the offload header in front of each frame.
 pub const OFFLOAD: usize = 10;
@@ -47,20 +49,13 @@ fn index_of(device: &str) -> io::Result<u32> {
 
 /// A packet socket that receives nothing until it is bound to a protocol.
 fn open() -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no memory is passed.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(Socket::new(Domain::PACKET, Type::RAW.nonblocking(), None)?.into())
 }
 
 fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of `value`, which is that long and outlives the call.
-    let result = unsafe {
+    done(unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             libc::SOL_PACKET,
@@ -68,8 +63,7 @@ fn set<T>(socket: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
             std::ptr::from_ref(value).cast(),
             length,
         )
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    })
 }
 
 fn bind(socket: &OwnedFd, device: u32, protocol: u16) -> io::Result<()> {
@@ -80,7 +74,5 @@ fn bind(socket: &OwnedFd, device: u32, protocol: u16) -> io::Result<()> {
     address.sll_ifindex = device.cast_signed();
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes of `address`, which is that long and outlives the call.
-    let result =
-        unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), length) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    done(unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), length) })
 }

@@ -2,6 +2,7 @@
 //! time into shared memory, without a system call, whatever `net.core.rmem_max` says.
 
 use super::{OFFLOAD, bind, index_of, open, set};
+use crate::sockets::sockopt::done;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -150,7 +151,7 @@ impl Receiver {
         let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
         let mut length = size_of::<libc::tpacket_stats>() as libc::socklen_t;
         // SAFETY: the kernel writes at most `length` bytes into `stats`, which is that long.
-        let result = unsafe {
+        done(unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
                 libc::SOL_PACKET,
@@ -158,8 +159,8 @@ impl Receiver {
                 std::ptr::from_mut(&mut stats).cast(),
                 &raw mut length,
             )
-        };
-        if result == 0 { Ok(stats.tp_drops.into()) } else { Err(io::Error::last_os_error()) }
+        })?;
+        Ok(stats.tp_drops.into())
     }
 
     fn frame_at(&self, n: usize) -> NonNull<u8> {

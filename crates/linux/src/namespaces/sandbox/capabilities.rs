@@ -1,5 +1,6 @@
 //! Whether this process has the capabilities that namespaces need, and keeping them across `exec`.
 
+use crate::sockets::sockopt::done;
 use std::fs;
 use std::io;
 
@@ -60,7 +61,7 @@ pub(super) fn keep_over_exec() -> io::Result<()> {
     }
     for cap in kept() {
         // SAFETY: plain integers.
-        let result = unsafe {
+        done(unsafe {
             libc::prctl(
                 libc::PR_CAP_AMBIENT,
                 libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong,
@@ -68,10 +69,7 @@ pub(super) fn keep_over_exec() -> io::Result<()> {
                 0_usize,
                 0_usize,
             )
-        };
-        if result != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        })?;
     }
     Ok(())
 }

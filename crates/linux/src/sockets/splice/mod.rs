@@ -2,13 +2,13 @@
 //!
 //! A [`Pipe`] belongs to one direction of a connection: [`Pipe::fill`] from the readable socket,
 //! then [`Pipe::drain`] into the other. Bytes leave in order, so a direction may change to copying
-//! once the pipe is empty, or after [`Pipe::read_out`].
+//! once the pipe is empty.
 //!
 //! A pipe costs two descriptors and up to its capacity of kernel memory; [`PipePool`] bounds them.
 
 use crate::sockets::sockopt::errno;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -172,26 +172,6 @@ impl Pipe {
         let moved = splice(self.ends().read.as_fd(), to, self.length, more)?;
         self.length -= moved;
         Ok(moved)
-    }
-
-    /// Copies the oldest bytes out of the pipe into `buffer`, for a direction that goes on by
-    /// copying; `Ok(0)` when empty. No errors are expected: a pipe that holds bytes can be read.
-    pub fn read_out(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.length == 0 || buffer.is_empty() {
-            return Ok(0);
-        }
-        // a borrowed descriptor reads as a file; ManuallyDrop, since the pipe keeps owning it
-        let raw = self.ends().read.as_raw_fd();
-        // SAFETY: the descriptor is open while `self` is borrowed, and is not closed by this file.
-        let mut file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(raw) });
-        let read = loop {
-            match file.read(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other?,
-            }
-        };
-        self.length -= read;
-        Ok(read)
     }
 
     /// Bytes in the pipe.

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::hash::{DefaultHasher, Hasher};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 
 fn pair() -> (TcpStream, TcpStream) {
@@ -18,8 +18,6 @@ enum Step {
     Write(usize),
     Fill(usize),
     Drain(bool),
-    /// Go on by copying so many bytes out of the pipe.
-    Copy(usize),
     Read(usize),
 }
 
@@ -29,7 +27,6 @@ fn step() -> impl Strategy<Value = Step> {
         (1..5_usize).prop_map(Step::Write),
         (1..100_000_usize).prop_map(Step::Fill),
         any::<bool>().prop_map(Step::Drain),
-        (1..70_000_usize).prop_map(Step::Copy),
         (1..200_000_usize).prop_map(Step::Read),
     ]
 }
@@ -49,7 +46,6 @@ struct SpliceRelay {
     right: TcpStream,
     sink: TcpStream,
     pipe: Pipe,
-    copied: Vec<u8>,
     next: u64,
     ended: bool,
     sent: (u64, DefaultHasher),
@@ -61,18 +57,7 @@ impl SpliceRelay {
         let ((source, left), (right, sink)) = (pair(), pair());
         let pipe = pool.take().unwrap();
         let (sent, received) = Default::default();
-        Self {
-            source,
-            left,
-            right,
-            sink,
-            pipe,
-            copied: vec![],
-            next: 1,
-            ended: false,
-            sent,
-            received,
-        }
+        Self { source, left, right, sink, pipe, next: 1, ended: false, sent, received }
     }
 
     fn write(&mut self, length: usize) {
@@ -88,27 +73,12 @@ impl SpliceRelay {
     }
 
     fn fill(&mut self, max: usize) {
-        if self.copied.is_empty() {
-            let moved = ready(self.pipe.fill(self.left.as_fd(), max));
-            self.ended |= moved == Some(0);
-        }
+        let moved = ready(self.pipe.fill(self.left.as_fd(), max));
+        self.ended |= moved == Some(0);
     }
 
     fn drain(&mut self, more: bool) {
-        // what was copied out is older than what is still in the pipe
-        if !self.copied.is_empty() {
-            let written = ready(self.right.write(&self.copied)).unwrap_or(0);
-            self.copied.drain(..written);
-        }
-        if self.copied.is_empty() {
-            ready(self.pipe.drain(self.right.as_fd(), more));
-        }
-    }
-
-    fn copy(&mut self, max: usize) {
-        let mut buffer = vec![0; max];
-        let read = self.pipe.read_out(&mut buffer).unwrap();
-        self.copied.extend(&buffer[..read]);
+        ready(self.pipe.drain(self.right.as_fd(), more));
     }
 
     fn read(&mut self, max: usize) -> bool {
@@ -126,7 +96,7 @@ impl SpliceRelay {
         while !self.read(65_536) {
             self.fill(65_536);
             self.drain(false);
-            if self.ended && self.pipe.is_empty() && self.copied.is_empty() && !passed_on {
+            if self.ended && self.pipe.is_empty() && !passed_on {
                 self.right.shutdown(Shutdown::Write).unwrap();
                 passed_on = true;
             }
@@ -147,7 +117,6 @@ proptest! {
                 Step::Write(n) => relay.write(n),
                 Step::Fill(n) => relay.fill(n),
                 Step::Drain(more) => relay.drain(more),
-                Step::Copy(n) => relay.copy(n),
                 Step::Read(n) => { relay.read(n); }
             }
         }

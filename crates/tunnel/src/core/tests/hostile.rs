@@ -1,6 +1,6 @@
 //! Peers that are known and do what they must not: the tunnel ends, and memory stays bounded.
 
-use super::network::{FAR, NEAR, Network, Path, pattern};
+use super::network::{FAR, NEAR, Network, Path, pattern, slow};
 use crate::core::lane::LaneEvent;
 use crate::core::*;
 use crate::frame::reason::Reason;
@@ -228,8 +228,7 @@ fn a_flow_that_comes_before_the_hello_is_told_after_it() {
     let mut network = Network::up(&Path::default());
     let peer = network.ends[NEAR].credentials.fingerprint();
     let (now, far) = (network.now, &mut network.ends[FAR]);
-    let (id, terms) =
-        (far.new_id(), Terms::new(super::network::mbit(1.0), super::network::mbit(1.0)));
+    let (id, terms) = (far.new_id(), slow());
     let mut tunnel = far.new_tunnel(now, (id, peer, 5, false), terms);
     let opening = opening(Carries::Stream);
     let open = Frame::Open(Open { flow: 2, opening: opening.clone() });
@@ -256,10 +255,8 @@ fn a_flow_that_comes_before_the_hello_is_told_after_it() {
 fn a_hello_that_grants_more_is_kept_to() {
     for (receive, good) in [(20.0, false), (200.0, true)] {
         let mut network = Network::up(&Path::default());
-        network.poll_frames(
-            FAR,
-            vec![Frame::Open(Open { flow: 2, opening: opening(Carries::Stream) })],
-        );
+        let open = Frame::Open(Open { flow: 2, opening: opening(Carries::Stream) });
+        network.poll_frames(FAR, vec![open]);
         let fingerprint = network.ends[NEAR].credentials.fingerprint();
         let [send, receive] = [20.0, receive].map(super::network::mbit);
         let peer = AdmittedPeer { fingerprint, terms: Terms::new(send, receive) };

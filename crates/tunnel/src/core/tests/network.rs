@@ -43,6 +43,11 @@ pub(super) fn mbit(n: f64) -> Rate {
     Rate::from_bits_per_second((n * 1e6) as u64)
 }
 
+/// Terms of tunnels whose rate does not matter.
+pub(super) fn slow() -> Terms {
+    Terms::new(mbit(1.0), mbit(1.0))
+}
+
 impl Path {
     fn link(&self, nth: usize) -> Config {
         let bdp = self.rates[nth] * 1e6 / 8.0 * self.rtt.as_nanos() as f64 / 1e9;

@@ -1,6 +1,6 @@
 //! Who comes and does not say who it is: little memory, for little time.
 
-use super::network::{FAR, NEAR, Network, Path};
+use super::network::{FAR, NEAR, Network, Path, slow};
 use crate::core::*;
 use crate::frame::Frame;
 use ekiden_model::units::Span;
@@ -91,11 +91,10 @@ fn one_relay_does_not_take_all_places() {
     let mut network = Network::up(&Path::default());
     network.ends[FAR].limits.tunnels = 8;
     let far = network.ends[FAR].credentials.fingerprint();
-    let terms = Terms::new(super::network::mbit(1.0), super::network::mbit(1.0));
     for session in 1..=2 {
         let (now, to) = (network.now, network.addresses[FAR]);
         let key = (session, false);
-        network.ends[NEAR].connect(now, to, far, Bytes::new(), terms, key).unwrap();
+        network.ends[NEAR].connect(now, to, far, Bytes::new(), slow(), key).unwrap();
         network.run_for(Span::from_secs(1));
     }
     assert_eq!(network.down(NEAR), Some("the peer ended it: too many tunnels of yours"));

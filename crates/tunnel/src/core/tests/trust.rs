@@ -1,6 +1,6 @@
 //! Who is let in, and what becomes of tunnels that end.
 
-use super::network::{FAR, NEAR, Network, Path, SECRET, pattern};
+use super::network::{FAR, NEAR, Network, Path, SECRET, pattern, slow};
 use crate::core::*;
 use ekiden_model::units::Span;
 
@@ -16,26 +16,24 @@ fn an_invitation_is_good_for_one_relay() {
     assert_eq!(invitation, crate::trust::hash(SECRET));
     // another one with the same token
     let far = network.ends[FAR].credentials.fingerprint();
-    let terms = Terms::new(super::network::mbit(1.0), super::network::mbit(1.0));
     let other = Credentials::generate().unwrap();
     assert_ne!(peer, other.fingerprint());
     network.ends[NEAR] =
         Endpoint::new(other, Limits::default(), false, network.ends[NEAR].origin, None);
     let to = network.addresses[FAR];
     let secret = Bytes::from_static(SECRET);
-    network.ends[NEAR].connect(network.now, to, far, secret, terms, (5, false)).unwrap();
+    network.ends[NEAR].connect(network.now, to, far, secret, slow(), (5, false)).unwrap();
     network.run_for(Span::from_secs(2));
     let reason = network.down(NEAR).unwrap();
-    assert!(reason.contains("does not know yours"), "{reason}");
+    assert!(reason.contains("is not a peer of this one"), "{reason}");
 }
 
 #[test]
 fn another_certificate_is_not_taken() {
     let mut network = Network::new(&Path::default());
-    let terms = Terms::new(super::network::mbit(1.0), super::network::mbit(1.0));
     let other = Credentials::generate().unwrap().fingerprint();
     let to = network.addresses[FAR];
-    network.ends[NEAR].connect(network.now, to, other, Bytes::new(), terms, (5, false)).unwrap();
+    network.ends[NEAR].connect(network.now, to, other, Bytes::new(), slow(), (5, false)).unwrap();
     network.run_for(Span::from_secs(2));
     let reason = network.down(NEAR).unwrap();
     assert!(reason.contains("another certificate"), "{reason}");
@@ -67,7 +65,7 @@ fn silence_ends_a_tunnel_within_ten_seconds() {
         assert!(network.now < until, "not noticed");
         network.step(until);
     }
-    assert!(network.down(NEAR).unwrap().contains("nothing was heard"));
+    assert!(network.down(NEAR).unwrap().contains("no packet arrived"));
 }
 
 #[test]

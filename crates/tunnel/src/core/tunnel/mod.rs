@@ -181,10 +181,8 @@ impl Tunnel {
         }
     }
 
-    /// The rate is the smaller of our send limit and the peer's receive limit.
     fn agree(&mut self, now: Time) {
-        let receive = self.greeting.as_ref().map_or(self.terms.send, |hello| hello.receive);
-        let allotted = self.terms.send.min(receive);
+        let allotted = self.allotted();
         if self.hold_allotted != allotted {
             self.hold.set_allotted(now, allotted);
             self.hold_allotted = allotted;
@@ -232,13 +230,11 @@ impl Tunnel {
             peer: self.peer,
             address: lane.map(|lane| lane.quinn.remote_address()),
             up: self.up,
-            opened_here: self.opener,
             allotted: self.allotted(),
             receive: self.terms.receive,
             rate: Rate::from_bits_per_second(hold.rate),
             line: hold.line.map(Rate::from_bits_per_second),
             rtt: self.rtt().unwrap_or_default(),
-            base_rtt: hold.base,
             queue_delay: hold.queue,
             path_loss: hold.loss,
             contended: hold.contended,
@@ -259,6 +255,7 @@ impl Tunnel {
         }
     }
 
+    /// The rate is the smaller of our send limit and the peer's receive limit.
     fn allotted(&self) -> Rate {
         let receive = self.greeting.as_ref().map_or(self.terms.send, |hello| hello.receive);
         self.terms.send.min(receive)

@@ -284,11 +284,8 @@ impl Tunnel {
             receiving.ended = receiving.ended && !reset;
             receiving.end = Some((offset, end));
         }
-        if reset && !flow.sending.ended {
-            // nobody reads it any more; its size is still sent, so that both sides count the same
-            let words = String::new();
-            let last = Frame::Reset { offset: flow.sending.sent, reason: Reason::Closed, words };
-            self.write_last(now, id, &last);
+        if reset {
+            self.stop_sending(now, id);
         }
         self.changed(id);
     }
@@ -308,16 +305,17 @@ impl Tunnel {
         flow.answer = Some(answer.clone());
         if let Err((reason, words)) = answer {
             flow.receiving.end = Some((0, End::Reset(reason, words)));
-            let last = Frame::Reset {
-                offset: flow.sending.sent,
-                reason: Reason::Closed,
-                words: String::new(),
-            };
-            if !flow.sending.ended {
-                self.write_last(now, id, &last);
-            }
+            self.stop_sending(now, id);
         }
         self.changed(id);
+    }
+
+    /// Nobody reads our bytes any more; their size is still sent, so that both sides count the same.
+    fn stop_sending(&mut self, now: Time, id: u64) {
+        let open = self.flows.get(&id).filter(|flow| !flow.sending.ended);
+        let Some(offset) = open.map(|flow| flow.sending.sent) else { return };
+        let last = Frame::Reset { offset, reason: Reason::Closed, words: String::new() };
+        self.write_last(now, id, &last);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::driver::peers::peer::{PeerState, Ready};
 use crate::driver::{Driver, locked};
 use crate::frame::Opening;
 use crate::frame::reason::Reason;
-use crate::trust::{self, Peer, PeerKind};
+use crate::trust::{Peer, PeerKind};
 use ekiden_linux::host::clock;
 use ekiden_model::control::rate_hold::breaker::Trip;
 use ekiden_model::units::Time;
@@ -77,15 +77,10 @@ impl Inner {
     fn on_down(&self, tunnel: TunnelId, peer: Fingerprint, reason: &str, own: Option<&str>) {
         self.find(peer, own, |known| {
             *locked(&known.last_error) = Some(reason.to_owned());
-            let was_up = known.ready.send_if_modified(|ready| {
-                // another may have come up meanwhile
-                let it = ready.as_ref().is_some_and(|ready| ready.tunnel == tunnel);
-                if it {
-                    *ready = None;
-                }
-                it
-            });
-            if was_up {
+            // another may have come up meanwhile
+            let lost =
+                |ready: &mut Option<Ready>| ready.take_if(|ready| ready.tunnel == tunnel).is_some();
+            if known.ready.send_if_modified(lost) {
                 tracing::warn!(peer = %known.peer.name, reason, "the tunnel is lost");
             }
         });
@@ -119,11 +114,7 @@ impl Inner {
         }
         let peers: Vec<Peer> = known.values().map(|known| known.peer.clone()).collect();
         drop(known);
-        let (peers, invited) = trust::admitted(&peers);
-        let now = clock::now();
-        for driver in &self.listening {
-            driver.with(|core| core.admit(now, &peers, &invited));
-        }
+        self.admit(&peers);
     }
 
     fn on_incoming(

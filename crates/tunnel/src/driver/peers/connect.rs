@@ -79,10 +79,7 @@ impl Inner {
         let mut hasty = true;
         loop {
             let begun = Instant::now();
-            let why = match self.connect_once(&joined, hasty).await {
-                Ok(reason) => reason,
-                Err(why) => why,
-            };
+            let why = self.connect_once(&joined, hasty).await.unwrap_or_else(|why| why);
             if let Some(known) = locked(&self.known).get(&joined.name) {
                 *locked(&known.last_error) = Some(why.clone());
             }
@@ -117,21 +114,13 @@ impl Inner {
                 });
             }
         };
-        let carrier = self.settings.carrier;
-        let mut other = match carrier {
-            TransportMode::Auto => {
-                start(&mut attempts, Underlay::Udp);
-                Some(Box::pin(tokio::time::sleep(UDP_FIRST)))
-            }
-            TransportMode::Udp => {
-                start(&mut attempts, Underlay::Udp);
-                None
-            }
-            TransportMode::Tcp => {
-                start(&mut attempts, Underlay::Tcp);
-                None
-            }
+        let (first, both) = match self.settings.carrier {
+            TransportMode::Auto => (Underlay::Udp, true),
+            TransportMode::Udp => (Underlay::Udp, false),
+            TransportMode::Tcp => (Underlay::Tcp, false),
         };
+        start(&mut attempts, first);
+        let mut other = both.then(|| Box::pin(tokio::time::sleep(UDP_FIRST)));
         let mut why = Vec::new();
         loop {
             let attempt = match &mut other {

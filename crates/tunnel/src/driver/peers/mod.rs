@@ -7,7 +7,7 @@ use crate::driver::peers::connect::{Joined, ON_TCP};
 use crate::driver::peers::peer::{PeerState, Ready, same_but_terms};
 use crate::frame::Opening;
 use crate::frame::reason::Reason;
-use crate::trust::{self, Credentials, PeerKind, Store, StoreError};
+use crate::trust::{self, Credentials, Peer, PeerKind, Store, StoreError};
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::datagram;
 use ekiden_model::units::Span;
@@ -297,13 +297,18 @@ impl Watch {
 }
 
 impl Inner {
-    fn look(self: &Arc<Self>) -> Result<(), StoreError> {
-        let stored = self.settings.store.peers()?;
-        let (peers, invited) = trust::admitted(&stored);
+    /// Lets these open tunnels here, and nobody else.
+    fn admit(&self, peers: &[Peer]) {
+        let (peers, invited) = trust::admitted(peers);
         let now = clock::now();
         for driver in &self.listening {
             driver.with(|core| core.admit(now, &peers, &invited));
         }
+    }
+
+    fn look(self: &Arc<Self>) -> Result<(), StoreError> {
+        let stored = self.settings.store.peers()?;
+        self.admit(&stored);
         let mut known = locked(&self.known);
         known.retain(|name, old| {
             stored.iter().any(|peer| {
