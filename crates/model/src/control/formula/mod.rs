@@ -22,7 +22,7 @@ pub use acks::AckStream;
 pub use bursts::{gilbert_elliott, handshake_delay};
 pub use response::{aimd_window, cubic_window, reno_loss, reno_window};
 pub use states::{run_length, stationary_ratio};
-pub use throughput::{Equation, Path};
+pub use throughput::Path;
 
 use crate::units::Span;
 
