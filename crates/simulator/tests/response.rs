@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 use ekiden_model::control::congestion::{Algorithm, Counting, CubicConfig, SlowStart};
-use ekiden_model::control::formula::{Equation, Path, cubic_window, reno_window};
+use ekiden_model::control::formula::{Path, cubic_window, reno_window};
 use ekiden_model::network::link::{Config, Loss, LossUnit, Serialiser};
 use ekiden_model::network::tcp::preset::{Era, Flavour};
 use ekiden_model::network::tcp::{Acknowledging, ReceiverConfig};
@@ -121,7 +121,7 @@ impl Row {
         let timeouts = measured.timeouts as f64 / measured.sent as f64;
         let waiting = 1e3 / rtt_ms as f64 * timeouts;
         let seen = 1.0 / (1.0 / reno_window(b, events) + waiting);
-        let pftk = Equation::Padhye.window(&path);
+        let pftk = path.rate() * rtt.as_secs_f64();
         Self { p, rtt_ms, measured, ideal, pftk, seen }
     }
 

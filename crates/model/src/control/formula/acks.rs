@@ -24,20 +24,6 @@ impl AckStream {
         rate(self.per_second(down) * 8.0 * bytes(self.ack))
     }
 
-    /// The downlink that an uplink can keep full: U·b·MTU/L, rounded to the nearest bit/s.
-    pub fn downlink(&self, up: Rate) -> Rate {
-        rate(
-            up.as_bits_per_second() as f64 * self.packets_per_ack * bytes(self.mtu)
-                / bytes(self.ack),
-        )
-    }
-
-    /// RFC 3449 §2: k = (D/U)/(MTU/L). ACKs do not limit as long as k is at most b.
-    pub fn asymmetry(&self, down: Rate, up: Rate) -> f64 {
-        let rates = down.as_bits_per_second() as f64 / up.as_bits_per_second() as f64;
-        rates / (bytes(self.mtu) / bytes(self.ack))
-    }
-
     /// Payload per second where ACKs limit: b·MSS·U/L.
     pub fn goodput(&self, mss: Bytes, up: Rate) -> Rate {
         rate(up.as_bits_per_second() as f64 * self.packets_per_ack * bytes(mss) / bytes(self.ack))
@@ -88,10 +74,9 @@ mod tests {
                 assert_eq!((off * 100.0).round(), error, "{down}, {acks:?}");
             }
         }
-        // and at 1000 down; 13 Mbit/s of ACKs are 591 down
+        // and at 1000 down
         assert_eq!(rounded(NORMAL.uplink(mbit(1_000.0)), 1), 22.0);
         assert_eq!(rounded(JUMBO.uplink(mbit(1_000.0)), 1), 7.3);
-        assert_eq!(rounded(NORMAL.downlink(mbit(13.0)), 0), 591.0);
     }
 
     /// The asymmetric study's table: down, up with 9000 and with 1500, in Mbit/s.
@@ -132,24 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn acks_do_not_limit_while_k_is_at_most_b() {
-        // RFC 3449 §2: 10 Mbit/s down, 100 kbit/s up, 1000-byte packets, 40-byte ACKs: k = 4
-        let rfc = AckStream { mtu: Bytes::new(1_000), ack: Bytes::new(40), packets_per_ack: 1.0 };
-        assert!((rfc.asymmetry(mbit(10.0), mbit(0.1)) - 4.0).abs() < 1e-12);
-        for acks in [NORMAL, JUMBO] {
-            let down = mbit(300.0);
-            let k = acks.asymmetry(down, acks.uplink(down));
-            assert!((k - acks.packets_per_ack).abs() < 1e-9, "{k}");
-        }
-    }
-
-    #[test]
     fn goodput_is_the_downlink_less_its_headers() {
         // 2 · 1448 payload bytes for each ACK of 66
         let goodput = NORMAL.goodput(Bytes::new(1_448), mbit(1.0));
         assert_eq!(goodput, Rate::from_bits_per_second(43_878_788));
+        // the downlink whose ACKs are 1 Mbit/s: 1,500 bytes for each 1,448
         let share = goodput.as_bits_per_second() as f64;
-        let down = NORMAL.downlink(mbit(1.0)).as_bits_per_second() as f64;
-        assert!((share / down - 1_448.0 / 1_500.0).abs() < 1e-7);
+        let down = Rate::from_bits_per_second((share * 1_500.0 / 1_448.0) as u64);
+        assert!((rounded(NORMAL.uplink(down), 3) - 1.0).abs() < 1e-7);
     }
 }

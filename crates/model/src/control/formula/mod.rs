@@ -3,26 +3,23 @@
 //! | file | answers | source |
 //! |---|---|---|
 //! | `throughput` | a sender's rate under loss, and the buffer it needs | Padhye et al. 1998; the proxy-pressure study |
-//! | `response` | the mean windows of Reno, CUBIC and any AIMD under loss | RFC 9438 §5 |
-//! | `states` | how often, and for how long, two states last | the thin-client study |
+//! | `response` | the mean windows of Reno and CUBIC under loss | RFC 9438 §5 |
 //! | `acks` | ACK bandwidth on a narrow uplink | RFC 3449; the asymmetric study |
-//! | `bursts` | Gilbert–Elliott loss from its mean and burst length; handshakes under loss | the asymmetric and satellite studies |
+//! | `handshake` | the delay of a handshake under loss | the asymmetric study |
 //!
-//! Window limits, split paths and the cost of a start are in [`crate::network::placement`]. Each is
+//! The best split of a path and the cost of a start are in [`crate::network::placement`]. Each is
 //! a mean for independent losses, no other traffic, and a fluid instead of packets. Logarithms and
 //! roots are `libm`'s, the same on every machine.
 
 mod acks;
-mod bursts;
+mod handshake;
 mod response;
-mod states;
 mod throughput;
 
 pub use acks::AckStream;
-pub use bursts::{gilbert_elliott, handshake_delay};
-pub use response::{aimd_window, cubic_window, reno_loss, reno_window};
-pub use states::{run_length, stationary_ratio};
-pub use throughput::{Equation, Path};
+pub use handshake::handshake_delay;
+pub use response::{cubic_window, reno_window};
+pub use throughput::Path;
 
 use crate::units::Span;
 

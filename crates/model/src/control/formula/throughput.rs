@@ -1,6 +1,5 @@
 //! A Reno sender's rate under loss (Padhye, Firoiu, Towsley, Kurose 1998), as E-ATBT uses it.
 
-use super::response::reno_window;
 use super::seconds;
 use crate::units::Span;
 
@@ -19,39 +18,22 @@ pub struct Path {
     pub window: f64,
 }
 
-/// Which equation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Equation {
-    /// 1 / (R·√(2bp/3) + T₀·min(1, 3·√(3bp/8))·p·(1 + 32p²)) (Padhye et al. 1998, equation 32).
-    Padhye,
-    /// √(3/(2bp)) / R: without time-outs (Mathis et al. 1997).
-    SquareRoot,
-}
-
-impl Equation {
-    /// The mean rate, segments/s, at most a window per round trip; infinite where nothing limits.
-    pub fn rate(self, path: &Path) -> f64 {
-        let (rtt, p, b) = (seconds(path.rtt), path.loss, path.segments_per_ack);
-        let loss_limit = match self {
-            Self::Padhye => {
-                let timeouts = (3.0 * libm::sqrt(3.0 * b * p / 8.0)).min(1.0);
-                let waiting = seconds(path.timeout) * timeouts * p * (1.0 + 32.0 * p * p);
-                1.0 / (rtt * libm::sqrt(2.0 * b * p / 3.0) + waiting)
-            }
-            Self::SquareRoot => reno_window(b, p) / rtt,
-        };
-        loss_limit.min(path.window / rtt)
-    }
-
-    /// The mean window, in segments: [`Equation::rate`] × RTT.
-    pub fn window(self, path: &Path) -> f64 {
-        self.rate(path) * seconds(path.rtt)
+impl Path {
+    /// The mean rate, segments/s: 1 / (R·√(2bp/3) + T₀·min(1, 3·√(3bp/8))·p·(1 + 32p²)) (Padhye et
+    /// al. 1998, equation 32), at most a window per round trip; infinite where nothing limits.
+    pub fn rate(&self) -> f64 {
+        let (rtt, p, b) = (seconds(self.rtt), self.loss, self.segments_per_ack);
+        let timeouts = (3.0 * libm::sqrt(3.0 * b * p / 8.0)).min(1.0);
+        let waiting = seconds(self.timeout) * timeouts * p * (1.0 + 32.0 * p * p);
+        let loss_limit = 1.0 / (rtt * libm::sqrt(2.0 * b * p / 3.0) + waiting);
+        loss_limit.min(self.window / rtt)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::formula::reno_window;
 
     const MSS: f64 = 1460.0;
 
@@ -77,16 +59,16 @@ mod tests {
             (1e-2, 400, 1.0, 41_001.3, 16_401.0),
         ] {
             let path = path(loss, rtt_ms, b);
-            let told = Equation::Padhye.rate(&path) * MSS;
+            let told = path.rate() * MSS;
             assert_eq!((told * 10.0).round() / 10.0, rate, "{path:?}");
-            let told = Equation::Padhye.window(&path) * MSS;
+            let told = path.rate() * seconds(path.rtt) * MSS;
             // 16,400.506 stands rounded up in the table
             assert!((told - window).abs() <= 0.5, "{path:?}: {told}");
         }
         for (loss, rtt_ms, mbit) in
             [(1e-4, 20, 50.530), (1e-4, 400, 2.527), (1e-3, 100, 3.170), (1e-2, 50, 1.856)]
         {
-            let told = Equation::Padhye.rate(&path(loss, rtt_ms, 2.0)) * MSS * 8.0 / 1e6;
+            let told = path(loss, rtt_ms, 2.0).rate() * MSS * 8.0 / 1e6;
             assert_eq!((told * 1e3).round() / 1e3, mbit);
         }
     }
@@ -94,7 +76,7 @@ mod tests {
     #[test]
     fn at_25_percent_loss_every_loss_times_out() {
         // 3·√(3·2·0.25/8) = 1.3 counts as 1: 1 / (0.1·√(1/3) + 0.4·0.25·3)
-        let told = Equation::Padhye.rate(&path(0.25, 100, 2.0));
+        let told = path(0.25, 100, 2.0).rate();
         assert!((told - 2.795_365_5).abs() < 1e-6, "{told}");
     }
 
@@ -106,18 +88,9 @@ mod tests {
             let told = [0.01, 0.03, 0.05].map(|loss| {
                 let timeout = Span::from_millis(1_200);
                 let path = Path { timeout, ..path(loss, 615, b) };
-                (Equation::Padhye.rate(&path) * MSS * 8.0 / 1e3).round()
+                (path.rate() * MSS * 8.0 / 1e3).round()
             });
             assert_eq!(told, expected, "b = {b}");
-        }
-    }
-
-    #[test]
-    fn square_root_window_depends_on_loss_alone() {
-        // algorithms/buffers A.3: W = √(3/(2bp))
-        for rtt_ms in [1, 50, 600] {
-            let window = Equation::SquareRoot.window(&path(1e-3, rtt_ms, 2.0));
-            assert!((window - 27.386_127_875_258_307).abs() < 1e-9, "{window}");
         }
     }
 
@@ -126,15 +99,12 @@ mod tests {
         // algorithms/satellite E.2: 65,535 bytes over 510 and 615 ms, in kbit/s; 850 kbit/s are 53 KiB
         for (rtt_ms, kbit) in [(510, 1_028.0), (615, 852.0)] {
             let path = Path { window: 65_535.0 / MSS, ..path(5e-6, rtt_ms, 1.0) };
-            for equation in [Equation::Padhye, Equation::SquareRoot] {
-                let told = equation.rate(&path) * MSS * 8.0 / 1e3;
-                assert_eq!(told.round(), kbit, "{equation:?}");
-            }
+            assert_eq!((path.rate() * MSS * 8.0 / 1e3).round(), kbit);
         }
         assert_eq!((850e3_f64 * 0.51 / 8.0 / 1024.0).round(), 53.0);
         let free = Path { loss: 0.0, ..path(0.0, 100, 1.0) };
-        assert_eq!(Equation::Padhye.rate(&free), f64::INFINITY);
-        assert_eq!(Equation::Padhye.rate(&Path { window: 10.0, ..free }), 100.0);
+        assert_eq!(free.rate(), f64::INFINITY);
+        assert_eq!((Path { window: 10.0, ..free }).rate(), 100.0);
     }
 
     proptest::proptest! {
@@ -144,10 +114,8 @@ mod tests {
         ) {
             let less = path(loss, rtt_ms, b);
             let worse = Path { loss: loss * more, ..less };
-            proptest::prop_assert!(Equation::Padhye.rate(&less) <= Equation::SquareRoot.rate(&less));
-            for equation in [Equation::Padhye, Equation::SquareRoot] {
-                proptest::prop_assert!(equation.rate(&worse) <= equation.rate(&less));
-            }
+            proptest::prop_assert!(less.rate() <= reno_window(b, loss) / seconds(less.rtt));
+            proptest::prop_assert!(worse.rate() <= less.rate());
         }
     }
 }

@@ -170,7 +170,6 @@ enum Do {
     Wait(usize, u64),
     Next(u64),
     Switch(usize, bool),
-    Weigh(usize, u32),
     Close(usize),
     Leave(usize),
 }
@@ -182,7 +181,6 @@ fn action() -> impl Strategy<Value = Do> {
         6 => (0_usize..32, 0_u64..10_000).prop_map(|(at, bytes)| Do::Wait(at, bytes)),
         8 => (0_u64..5_000).prop_map(Do::Next),
         1 => (0_usize..32, any::<bool>()).prop_map(|(at, bulk)| Do::Switch(at, bulk)),
-        1 => (0_usize..8, 0_u32..5).prop_map(|(at, weight)| Do::Weigh(at, weight)),
         1 => (0_usize..32).prop_map(Do::Close),
         1 => (0_usize..8).prop_map(Do::Leave),
     ]
@@ -230,11 +228,6 @@ proptest! {
                     if let Some(flow) = flows.get_mut(at) {
                         scheduler.set_lane(flow.0, lane(bulk));
                         flow.2 = lane(bulk);
-                    }
-                }
-                Do::Weigh(at, weight) => {
-                    if let Some(account) = accounts.get(at) {
-                        scheduler.set_weight(*account, weight);
                     }
                 }
                 Do::Close(at) => {

@@ -5,7 +5,7 @@
 //! join(weight), open(account, lane)    accounts and flows; keep the handles
 //! on_waiting(flow, bytes)              more of its bytes wait with the driver
 //! next(room)                           the next flow, and how many bytes; they count as sent
-//! set_lane, set_weight, close, leave
+//! set_lane, close, leave
 //! ```
 //! Call it at each slot of a pacer with the room of one packet; it answers in constant time.
 //!
@@ -162,13 +162,6 @@ impl Scheduler {
     pub fn join(&mut self, weight: u32) -> Account {
         let lanes = [Waiting::new(), Waiting::new()];
         Account(self.accounts.insert(AccountState { weight: weight.max(1), flows: 0, lanes }))
-    }
-
-    /// Another weight, from its next turn on.
-    pub fn set_weight(&mut self, account: Account, weight: u32) {
-        if let Some(member) = self.accounts.get_mut(account.0) {
-            member.weight = weight.max(1);
-        }
     }
 
     /// An account goes. `false` when it still has flows, which then stay as they are.

@@ -65,8 +65,3 @@ pub fn transfer_time(sender: &Sender, rtts: &[Span], line: Rate, bytes: Bytes) -
     let nanos = slow_start.saturating_add(rest).saturating_add(u128::from(whole.as_nanos()) * 2);
     Some(Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
 }
-
-/// The mean rate of such a transfer: its bytes over [`transfer_time`].
-pub fn transfer_rate(sender: &Sender, rtts: &[Span], line: Rate, bytes: Bytes) -> Option<Rate> {
-    Rate::of(bytes, transfer_time(sender, rtts, line, bytes)?)
-}

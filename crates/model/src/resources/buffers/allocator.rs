@@ -5,10 +5,7 @@ use super::connection::{Buffer, Connection};
 use super::demand::{DemandOrigin, Side};
 use super::grant::{Change, Grant, Step, settle};
 use super::snapshot::{Row, Snapshot};
-use super::{
-    Claim, Config, ConnectionFacts, Enough, NewConnection, Policy, Throughput, UNIT, distribute,
-};
-use crate::control::formula::Equation;
+use super::{Claim, Config, ConnectionFacts, Enough, NewConnection, Policy, UNIT, distribute};
 use crate::units::{Bytes, Rate, Span, Time};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,20 +13,11 @@ use alloc::vec::Vec;
 /// Delay of an allocation for new connections, so that many that find the pool used up cause one.
 const HURRY: Span = Span::from_millis(10);
 
-/// The relay's own memory between the two connections, so that neither waits for the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Relay {
-    /// Either it stops reading while more than this is in the sending buffer,
-    pub hold_back_above: Bytes,
-    /// or it has a buffer of its own of this size: twice the larger of the two needs.
-    pub buffer: Bytes,
-}
-
 /// Divides a pool among connections; see [`super`] for the order of calls. Calls for a connection
 /// that is not open are ignored. Connections are kept by number, so nothing depends on a hash.
 #[derive(Debug, Clone)]
-pub struct Allocator<T = Equation> {
-    config: Config<T>,
+pub struct Allocator {
+    config: Config,
     connections: BTreeMap<u64, Connection>,
     /// Buffers of all of them.
     buffers: u64,
@@ -52,9 +40,9 @@ struct Asked {
     mss: u64,
 }
 
-impl<T: Throughput> Allocator<T> {
+impl Allocator {
     /// No connections yet. `config` is to be [checked](Config::check) before.
-    pub fn new(config: Config<T>, now: Time) -> Self {
+    pub fn new(config: Config, now: Time) -> Self {
         let next = now + config.period;
         Self {
             config,
@@ -70,12 +58,12 @@ impl<T: Throughput> Allocator<T> {
     }
 
     /// The settings in force.
-    pub const fn config(&self) -> &Config<T> {
+    pub const fn config(&self) -> &Config {
         &self.config
     }
 
     /// Other settings, which apply at a tick that is due now.
-    pub fn set_config(&mut self, now: Time, config: Config<T>) {
+    pub fn set_config(&mut self, now: Time, config: Config) {
         self.config = config;
         self.next = now;
     }
@@ -211,7 +199,7 @@ impl<T: Throughput> Allocator<T> {
         if now >= self.period_end {
             self.period_end = now + self.config.period;
             for connection in self.connections.values_mut() {
-                connection.on_period(&self.config.throughput);
+                connection.on_period();
             }
         }
         self.next = self.period_end;
@@ -258,18 +246,6 @@ impl<T: Throughput> Allocator<T> {
         };
         let connection = self.connections.get(&id);
         connection.map(|one| one.buffers().map(row).collect()).unwrap_or_default()
-    }
-
-    /// Bytes of `id` to keep on their way to its partner (algorithms/buffers A.5); `None` unless
-    /// both buffers are managed.
-    pub fn relay(&self, id: u64) -> Option<Relay> {
-        let receiving = self.connections.get(&id)?;
-        let sending = self.connections.get(&receiving.partner?)?;
-        let (from, to) = (receiving.receive.as_ref()?.demand, sending.send.as_ref()?.demand);
-        Some(Relay {
-            hold_back_above: Bytes::new(to),
-            buffer: Bytes::new(from.max(to).saturating_mul(2)),
-        })
     }
 
     /// The size of a new connection's buffers.

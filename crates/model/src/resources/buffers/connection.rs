@@ -1,7 +1,7 @@
 //! The allocator's state of one connection.
 
 use super::demand::{DemandOrigin, Limit, Side, demand, rate, share};
-use super::{ConnectionFacts, Estimator, NewConnection, ReceiveUse, SendUse, Throughput};
+use super::{ConnectionFacts, Estimator, NewConnection, ReceiveUse, SendUse};
 use crate::units::{Rate, Span, Time};
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -104,14 +104,13 @@ impl Connection {
         self.known[side as usize] = rate;
     }
 
-    pub(super) fn on_period(&mut self, throughput: &impl Throughput) {
+    pub(super) fn on_period(&mut self) {
         self.estimator.on_period();
         let (busy, limited) = self.estimator.busy();
         self.send_use.on_period(busy, limited);
         self.receive_use.on_period();
         let mss = self.mss();
-        self.sending =
-            self.estimator.path().map(|path| (throughput.bytes_per_second(&path, mss), path.loss));
+        self.sending = self.estimator.path().map(|path| (path.rate() * mss as f64, path.loss));
     }
 
     /// λ of one side in bytes per second, by itself, and what limits it.

@@ -1,7 +1,6 @@
 //! What holds of the allocator after every operation (algorithms/buffers A.6), whatever is told in which order.
 
 use super::*;
-use crate::control::formula::Equation;
 use crate::testing::*;
 
 #[derive(Debug, Clone, Copy)]
@@ -66,10 +65,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn configs() -> impl Strategy<Value = Config> {
     let pool = prop_oneof![1_u64..40, 40_u64..900, Just(100_000)];
-    (pool, any::<[bool; 4]>()).prop_map(|(kib, [automatic, equal, square, by_use])| Config {
+    (pool, any::<[bool; 3]>()).prop_map(|(kib, [automatic, equal, by_use])| Config {
         enough: if automatic { Enough::Automatic } else { Enough::Demand },
         excess: if equal { Excess::Equal } else { Excess::Proportional },
-        throughput: if square { Equation::SquareRoot } else { Equation::Padhye },
         by_use,
         ..Config::new(Bytes::kib(kib))
     })

@@ -1,7 +1,7 @@
 //! Socket buffers by demand: E2-ATBT (the proxy-pressure study; algorithms/buffers A.3 to A.5).
 //!
 //! A connection needs γ · λ · RTT of buffer: its data in flight at the peak. λ comes from an
-//! [equation](Throughput) of loss and round-trip time, or from the relay's other end where that is
+//! [equation](crate::control::formula::Path::rate) of loss and round-trip time, or from the relay's other end where that is
 //! slower. While all demands fit into the pool every connection gets its demand (or the kernel
 //! tunes, [`Enough::Automatic`]); otherwise [`distribute`] divides.
 //!
@@ -36,22 +36,19 @@ mod grant;
 mod laws;
 mod scheme;
 mod snapshot;
-mod throughput;
 mod utilisation;
 mod widen;
 
 pub use allocation::{Claim, Excess, UNIT, allocate, distribute};
-pub use allocator::{Allocator, Relay};
+pub use allocator::Allocator;
 pub use demand::{CUBIC, DemandOrigin, Limit, RENO, Side, demand};
 pub use estimate::{ConnectionFacts, ENOUGH, Estimator, LEAST, PRIOR};
 pub use grant::{Change, Grant};
 pub use scheme::Scheme;
 pub use snapshot::{Row, Snapshot};
-pub use throughput::Throughput;
 pub use utilisation::{ReceiveUse, SendUse};
 pub use widen::{BufferSample, Widen, Widening};
 
-use crate::control::formula::Equation;
 use crate::units::{Bytes, Span};
 
 /// How sizes come about.
@@ -75,7 +72,7 @@ pub enum Enough {
 
 /// Settings of an [`Allocator`].
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Config<T = Equation> {
+pub struct Config {
     /// B: the limit of all send and receive buffers together.
     pub pool: Bytes,
     /// How sizes come about; by default out of the pool.
@@ -84,8 +81,6 @@ pub struct Config<T = Equation> {
     pub enough: Enough,
     /// Division of the rest among demands above their fair share; by default in proportion.
     pub excess: Excess,
-    /// Where λ comes from; by default Padhye's equation.
-    pub throughput: T,
     /// Between two ticks: 1 s.
     pub period: Span,
     /// Before anything is known: 16 KiB, or an equal part of the pool where that is less.
@@ -108,34 +103,12 @@ impl Config {
             policy: Policy::Shared,
             enough: Enough::Automatic,
             excess: Excess::Proportional,
-            throughput: Equation::Padhye,
             period: Span::from_secs(1),
             initial: Bytes::kib(16),
             ceiling: Bytes::mib(4),
             floor_segments: 2,
             idle_least: Bytes::kib(1),
             by_use: true,
-        }
-    }
-}
-
-impl<T> Config<T> {
-    /// The same with another equation.
-    pub fn with_throughput<U>(self, throughput: U) -> Config<U> {
-        let Self { pool, policy, enough, excess, period, .. } = self;
-        let Self { initial, ceiling, floor_segments, idle_least, by_use, .. } = self;
-        Config {
-            pool,
-            policy,
-            enough,
-            excess,
-            throughput,
-            period,
-            initial,
-            ceiling,
-            floor_segments,
-            idle_least,
-            by_use,
         }
     }
 
@@ -191,7 +164,6 @@ mod tests {
     fn refuses_impossible_settings_with_a_hint() {
         let good = Config::new(Bytes::mib(64));
         assert_eq!(good.check(), Ok(()));
-        assert_eq!(good.with_throughput(Equation::SquareRoot).check(), Ok(()));
         for (bad, part) in [
             (Config { pool: Bytes::ZERO, ..good }, "pool"),
             (Config { policy: Policy::Fixed(Bytes::ZERO), ..good }, "16 KiB"),

@@ -8,7 +8,7 @@ use crate::network::topology::{Node, Topology};
 use crate::observer::Observer;
 use crate::random::Substreams;
 use crate::simulator::{BuildError, Simulator};
-use ekiden_model::control::formula::{Equation, Path};
+use ekiden_model::control::formula::Path;
 use ekiden_model::network::link::{Bound, Config, Discipline, Serialiser};
 use ekiden_model::network::tcp::preset::{Era, Flavour};
 use ekiden_model::network::tcp::{Acknowledging, ReceiverConfig};
@@ -190,6 +190,6 @@ fn known_rate(config: &ProxyConfig, flow: &FlowConfig, delay: Span, loss: f64) -
         segments_per_ack: 2.0,
         window: f64::INFINITY,
     };
-    let bits = Equation::Padhye.rate(&path) * f64::from(flow.sender.mss) * 8.0;
+    let bits = path.rate() * f64::from(flow.sender.mss) * 8.0;
     Rate::from_bits_per_second(bits as u64).min(config.rate)
 }

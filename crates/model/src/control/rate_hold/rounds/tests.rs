@@ -10,6 +10,11 @@ fn agreement() -> Agreement {
     Agreement { rate: RATE, ..Agreement::default() }
 }
 
+/// A round whose connections all had more to send, and none of whose packets was late.
+fn busy(now: u64, delivered: u64, lost: u64) -> Round {
+    Round { now, span: RTT, delivered, lost, pressed: delivered, rtt: RTT, ..Round::default() }
+}
+
 /// What a line of `line` bytes a second with losses of its own makes of the rate that is held, round after round.
 struct Path {
     line: u64,
@@ -33,16 +38,7 @@ impl Path {
         let delivered = passed - passed * self.own / MILLION;
         let lost = if queue { passed - delivered } else { sent - delivered };
         let late = if queue && sent > passed { delivered } else { 0 };
-        let told = Round {
-            now: self.now,
-            span: RTT,
-            delivered,
-            lost,
-            late,
-            stood: late,
-            pressed: delivered,
-            rtt: RTT,
-        };
+        let told = Round { late, stood: late, ..busy(self.now, delivered, lost) };
         self.rounds.judge(&self.agreement, &told);
         delivered * MILLION / RTT
     }
@@ -72,17 +68,7 @@ fn chance_losses_cause_no_reaction() {
         let (sent, lost) = (200 * PACKET, lost * PACKET);
         let delivered = sent - lost;
         let now = (nth as u64 + 1) * RTT;
-        let told = Round {
-            now,
-            span: RTT,
-            delivered,
-            lost,
-            late: 0,
-            stood: 0,
-            pressed: delivered,
-            rtt: RTT,
-        };
-        rounds.judge(&agreement(), &told);
+        rounds.judge(&agreement(), &busy(now, delivered, lost));
     }
     assert_eq!((rounds.current, rounds.reactions), (RATE, 0));
 }
@@ -103,17 +89,7 @@ fn bursts_of_losses_are_no_sign() {
                 })
                 .count() as u64;
             let [delivered, lost] = [sent - lost, lost].map(|packets| packets * PACKET);
-            let told = Round {
-                now: nth * RTT,
-                span: RTT,
-                delivered,
-                lost,
-                late: 0,
-                stood: 0,
-                pressed: delivered,
-                rtt: RTT,
-            };
-            rounds.judge(&agreement(), &told);
+            rounds.judge(&agreement(), &busy(nth * RTT, delivered, lost));
             sum += rounds.current;
         }
         assert!(sum / 199 >= RATE / 100 * 95, "{seed}: {} {rounds:?}", sum / 199);
@@ -160,14 +136,7 @@ fn losses_are_made_up_for_where_the_line_is_faster_only() {
 fn little_to_send_is_no_sign_of_anything() {
     let mut rounds = Rounds::default();
     for nth in 1..100 {
-        let told = Round {
-            now: nth * RTT,
-            span: RTT,
-            delivered: 30_000,
-            lost: 15_000,
-            rtt: RTT,
-            ..Round::default()
-        };
+        let told = Round { pressed: 0, ..busy(nth * RTT, 30_000, 15_000) };
         rounds.judge(&agreement(), &told);
     }
     assert_eq!((rounds.current, rounds.reactions), (RATE, 0));

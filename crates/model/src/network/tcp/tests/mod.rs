@@ -33,6 +33,13 @@ fn plain(flavour: Flavour) -> SenderConfig {
     }
 }
 
+/// New Reno as [`plain`], changed.
+fn changed(change: impl FnOnce(&mut SenderConfig)) -> SenderConfig {
+    let mut config = plain(Flavour::NewReno);
+    change(&mut config);
+    config
+}
+
 /// The same, with its repair changed.
 fn selective(change: impl FnOnce(&mut super::Selective)) -> SenderConfig {
     let mut config = plain(Flavour::Sack);

@@ -3,7 +3,7 @@
 use super::super::preset::{Era, Flavour};
 use super::super::{Decrease, Variant};
 use super::script::{run, scripts};
-use super::{counting, plain};
+use super::{changed, counting, plain};
 use crate::testing::*;
 
 scripts! {
@@ -140,15 +140,11 @@ scripts! {
         > 1t
         = spurious 0
     ";
-}
 
-#[test]
-fn reno_leaves_recovery_at_the_first_new_ack() {
-    let config = counting(Flavour::Reno, |c| {
+    reno_leaves_recovery_at_the_first_new_ack: counting(Flavour::Reno, |c| {
         c.limited_transmit = false;
         c.ack_heuristic = false;
-    });
-    let script = "
+    }), "
         full window
         100..102 ack 0
         > 0f
@@ -159,16 +155,11 @@ fn reno_leaves_recovery_at_the_first_new_ack() {
         201..203 ack 3      // what was sent before the loss starts no second one (careful)
         = recoveries 1
     ";
-    run(&config, script);
-}
 
-#[test]
-fn tahoe_starts_slowly_after_a_loss() {
-    let config = counting(Flavour::Reno, |c| {
+    tahoe_starts_slowly_after_a_loss: counting(Flavour::Reno, |c| {
         c.variant = Variant::Tahoe;
         c.limited_transmit = false;
-    });
-    let script = "
+    }), "
         full window
         100..102 ack 0
         > 0t
@@ -177,39 +168,9 @@ fn tahoe_starts_slowly_after_a_loss() {
         > 5t 6t
         = cwnd 2
     ";
-    run(&config, script);
-}
 
-#[test]
-fn small_segments_wait_for_an_answer() {
-    // RFC 896
-    let mut config = plain(Flavour::NewReno);
-    config.nagle = true;
-    let script = "
-        0 write 100b
-        > 0:100
-        1 write 100b
-        2 write 100b
-        50 ack 0.1          // together
-        > 0.1:200
-    ";
-    run(&config, script);
-    config.nagle = false;
-    let script = "
-        0 write 100b
-        > 0:100
-        1 write 100b
-        > 0.1:100
-    ";
-    run(&config, script);
-}
-
-#[test]
-fn queued_data_is_resegmented() {
     // small writes that could not be sent become full segments
-    let mut config = plain(Flavour::NewReno);
-    config.congestion.initial_window = 1.0;
-    let script = "
+    queued_data_is_resegmented: changed(|c| c.congestion.initial_window = 1.0), "
         0 write 400b
         > 0:400
         1 write 400b
@@ -219,7 +180,23 @@ fn queued_data_is_resegmented() {
         50 ack 0.8
         > 0.8 1.8:300
     ";
-    run(&config, script);
+
+    // RFC 896
+    small_segments_wait_for_an_answer: changed(|c| c.nagle = true), "
+        0 write 100b
+        > 0:100
+        1 write 100b
+        2 write 100b
+        50 ack 0.1          // together
+        > 0.1:200
+    ";
+
+    small_segments_go_at_once_without_nagle: changed(|c| c.nagle = false), "
+        0 write 100b
+        > 0:100
+        1 write 100b
+        > 0.1:100
+    ";
 }
 
 #[test]

@@ -113,16 +113,12 @@ scripts! {
         > 10!
         = cwnd 5
     ";
-}
 
-#[test]
-fn reduction_in_proportion() {
     // RFC 6937: no silence of half a round trip
-    let config = selective(|s| {
+    reduction_in_proportion: selective(|s| {
         s.proportional = true;
         s.limited_transmit = false;
-    });
-    let script = "
+    }), "
         full window
         100 ack 0 sack 1
         101 ack 0 sack 1-2
@@ -143,17 +139,12 @@ fn reduction_in_proportion() {
         > 14
         = cwnd 5.2
     ";
-    run(&config, script);
-}
 
-#[test]
-fn a_lost_tail_is_probed() {
     // RFC 8985 §7: after two round trips without an answer, the last segment again
-    let config = selective(|s| {
+    a_lost_tail_is_probed: selective(|s| {
         s.rack = true;
         s.tail_probe = true;
-    });
-    let script = "
+    }), "
         sampled 100
         200 write 4
         > 1-4
@@ -164,7 +155,30 @@ fn a_lost_tail_is_probed() {
         > 1s 2s             // half of four
         = timeouts 0 recoveries 1
     ";
-    run(&config, script);
+
+    // RFC 8985 §7.4.2: acknowledged, and nothing came twice
+    a_probe_that_repaired_the_only_loss_is_a_loss: selective(|s| s.tail_probe = true), "
+        sampled 100
+        200 write 4
+        > 1-4
+        300 ack 4
+        = next 700          // 300 + 2 × 100 + 200 for a lone segment
+        700 timer
+        > 4l
+        800 ack 5
+        = ssthresh 2
+    ";
+
+    a_probe_of_a_late_segment_is_no_loss: selective(|s| s.tail_probe = true), "
+        sampled 100
+        200 write 4
+        > 1-4
+        300 ack 4
+        700 timer
+        > 4l
+        710 ack 5 twice 4   // it was only late
+        = ssthresh inf
+    ";
 }
 
 #[test]
@@ -186,35 +200,6 @@ fn a_probe_goes_in_place_of_a_timeout() {
         800 timer
         > 1t
         = timeouts 1
-    ";
-    run(&config, script);
-}
-
-#[test]
-fn a_probe_that_repaired_the_only_loss_is_a_loss() {
-    // RFC 8985 §7.4.2: acknowledged, and nothing came twice
-    let config = selective(|s| s.tail_probe = true);
-    let script = "
-        sampled 100
-        200 write 4
-        > 1-4
-        300 ack 4
-        = next 700          // 300 + 2 × 100 + 200 for a lone segment
-        700 timer
-        > 4l
-        800 ack 5
-        = ssthresh 2
-    ";
-    run(&config, script);
-    let script = "
-        sampled 100
-        200 write 4
-        > 1-4
-        300 ack 4
-        700 timer
-        > 4l
-        710 ack 5 twice 4   // it was only late
-        = ssthresh inf
     ";
     run(&config, script);
 }

@@ -2,8 +2,8 @@
 
 use super::super::preset::Flavour;
 use super::super::{Acknowledgement, Pacing, Sender};
-use super::plain;
 use super::script::{run, scripts};
+use super::{changed, plain};
 use crate::testing::*;
 
 scripts! {
@@ -17,14 +17,9 @@ scripts! {
         200 ack 3
         = next 0            // 5.2
     ";
-}
 
-#[test]
-fn karn_only_segments_sent_once_are_measured() {
     // RFC 6298 §3: Karn
-    let mut config = plain(Flavour::NewReno);
-    config.rto.minimum = Span::from_millis(1);
-    let script = "
+    karn_only_segments_sent_once_are_measured: changed(|c| c.rto.minimum = Span::from_millis(1)), "
         0 write 1
         > 0
         1000 timer
@@ -36,7 +31,38 @@ fn karn_only_segments_sent_once_are_measured() {
         1300 ack 2
         = rto 300           // 100 + 4 × 50
     ";
-    run(&config, script);
+
+    // the thin-client study, first remedy: the first segment after a pause is protected by the initial time-out
+    idle_resets_the_estimate_and_keeps_the_window: changed(|c| {
+        c.restart_after_idle = false;
+        c.reset_rto_after_idle = true;
+        c.rto.initial = Span::from_secs(3);
+        c.rto.minimum = Span::from_millis(100);
+    }), "
+        0 write 20
+        > 0-9
+        44 ack 10
+        > 10-19
+        = rto 132           // 44 + 4 × 22
+        88 ack 20
+        150 write 1         // not idle for long: nothing happens
+        > 20
+        200 ack 21
+        500 write 3
+        > 21-23
+        = rto 3000 next 3500
+        544 ack 22
+        = rto 132
+    ";
+
+    segments_are_spread_over_the_round_trip: changed(|c| c.pacing = Some(Pacing { starting: 2.0, steady: 1.2 })), "
+        full window
+        100 ack 10          // window 11, slow start: 100 ms / (2 × 11) from one to the next
+        > 10
+        = next 104.545
+        105 write 1
+        > 11
+    ";
 }
 
 #[test]
@@ -64,48 +90,6 @@ fn idle_longer_than_the_time_out_starts_slowly_again() {
     run(&config, &script("> 8-9"));
     config.restart_after_idle = false;
     run(&config, &script("> 8-13\n= rto 1000"));
-}
-
-#[test]
-fn idle_resets_the_estimate_and_keeps_the_window() {
-    // the thin-client study, first remedy: the first segment after a pause is protected by the initial time-out
-    let mut config = plain(Flavour::NewReno);
-    config.restart_after_idle = false;
-    config.reset_rto_after_idle = true;
-    config.rto.initial = Span::from_secs(3);
-    config.rto.minimum = Span::from_millis(100);
-    let script = "
-        0 write 20
-        > 0-9
-        44 ack 10
-        > 10-19
-        = rto 132           // 44 + 4 × 22
-        88 ack 20
-        150 write 1         // not idle for long: nothing happens
-        > 20
-        200 ack 21
-        500 write 3
-        > 21-23
-        = rto 3000 next 3500
-        544 ack 22
-        = rto 132
-    ";
-    run(&config, script);
-}
-
-#[test]
-fn segments_are_spread_over_the_round_trip() {
-    let mut config = plain(Flavour::NewReno);
-    config.pacing = Some(Pacing { starting: 2.0, steady: 1.2 });
-    let script = "
-        full window
-        100 ack 10          // window 11, slow start: 100 ms / (2 × 11) from one to the next
-        > 10
-        = next 104.545
-        105 write 1
-        > 11
-    ";
-    run(&config, script);
 }
 
 #[test]

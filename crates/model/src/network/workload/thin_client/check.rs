@@ -90,7 +90,6 @@ impl ThinClient {
                 "a bulk flow has 1 to 100,000 data units at most",
             ),
             (within(0.0, self.unit_exponent, 20.0), "the exponent of data units is 0 to 20"),
-            (self.headers <= 100, "headers take at most 100 bytes"),
         ];
         match rules.iter().find(|(holds, _)| !holds) {
             None => Ok(()),

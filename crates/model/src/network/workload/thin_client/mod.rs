@@ -47,12 +47,8 @@ const INTERACTIVE_BYTES: f64 = 137.2;
 const BULK_BYTES: f64 = 936.8;
 /// A full segment without TCP time stamps on Ethernet, bytes of payload.
 const MSS: u32 = 1460;
-/// IPv4 and TCP without options, bytes.
-const HEADERS: u32 = 40;
-/// Share of full segments among bulk packets that makes Table 1's mean size, full ones counting `full`.
-const fn full_share(full: f64) -> f64 {
-    (BULK_BYTES - INTERACTIVE_BYTES) / (full - INTERACTIVE_BYTES)
-}
+/// Share of full segments among bulk packets that makes Table 1's mean size.
+const FULL_SHARE: f64 = (BULK_BYTES - INTERACTIVE_BYTES) / (MSS as f64 - INTERACTIVE_BYTES);
 
 /// The parameters. [`ThinClient::intranet`] and [`ThinClient::internet`] are the published ones.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,9 +92,6 @@ pub struct ThinClient {
     pub gap_sigma: f64,
     /// The log-normal time is at most this.
     pub gap_most: Span,
-    /// Header bytes in the sizes: 0, or 40 if Table 1 counts IP packets, which the study does not
-    /// say.
-    pub headers: u32,
 }
 
 impl ThinClient {
@@ -115,33 +108,19 @@ impl ThinClient {
             size_mu: 4.3589,
             size_sigma: 0.9,
             mss: MSS,
-            full: full_share(MSS as f64),
+            full: FULL_SHARE,
             most_units: 60,
             unit_exponent: 1.9853,
             packet_gap: Span::from_micros(300),
             gap_mu: -4.0186,
             gap_sigma: 2.4,
             gap_most: Span::from_secs(20),
-            headers: 0,
         }
     }
 
     /// Connections from the Internet (the thin-client study, §2.1). Nothing but α and β was published of them.
     pub const fn internet() -> Self {
         Self { alpha: 0.94, beta: 0.59, ..Self::intranet() }
-    }
-
-    /// Table 1 read as IP packets with 40 bytes of headers: a full segment counts 1500, so f =
-    /// 0.5867, E\[n\] = 1.4197, E\[m\] = 3.060 (a = 1.9512 with H = 60) for the same 7.40 packets.
-    /// A hundred connections offer 4.00 Mbit/s instead of 4.26.
-    pub const fn counting_headers(self) -> Self {
-        Self {
-            headers: HEADERS,
-            full: full_share((MSS + HEADERS) as f64),
-            most_units: 60,
-            unit_exponent: 1.951_19,
-            ..self
-        }
     }
 
     /// Long-run share of bulk flows: (1 − α) / ((1 − α) + (1 − β)); 0.176 (Table 1: 198 of 1132 =
@@ -249,7 +228,6 @@ fn data_units(config: &ThinClient, m: u32, sizes: &mut Vec<u32>, rng: &mut Rng) 
 /// Payload of a packet that is not full, 1 … `most`.
 fn short(config: &ThinClient, most: u32, rng: &mut Rng) -> u32 {
     let size = 20.0 + log_normal(rng, config.size_mu, config.size_sigma);
-    let payload = libm::round(size) - f64::from(config.headers);
     // a number beyond 32 bits becomes the largest of them
-    (payload as u32).clamp(1, most)
+    (libm::round(size) as u32).clamp(1, most)
 }

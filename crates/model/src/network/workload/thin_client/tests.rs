@@ -20,19 +20,20 @@ fn within(percent: f64, what: &str, found: f64, published: f64) {
     assert!(off.abs() <= percent, "{what}: {found} instead of {published}, {off:.2} % off");
 }
 
-/// B1–B5 of the acceptance table; `headers` are counted in published bytes.
-fn is_table_1(config: &ThinClient) {
-    let traces = traces(config, 100);
+/// B1–B5 of the acceptance table.
+#[test]
+fn hundred_traces_match_table_1() {
+    let config = ThinClient::intranet();
+    let traces = traces(&config, 100);
     let all = sum(&traces);
     let mean = |total: u64| total as f64 / traces.len() as f64;
     for (kind, found, published) in
         [("interactive", all.interactive, TABLE_1.interactive), ("bulk", all.bulk, TABLE_1.bulk)]
     {
-        let bytes = found.bytes + found.packets * u64::from(config.headers);
         within(5.0, kind, mean(found.flows), published.flows as f64);
         within(5.0, kind, mean(found.packets), published.packets as f64);
-        within(5.0, kind, mean(bytes), published.bytes as f64);
-        let size = bytes as f64 / found.packets as f64;
+        within(5.0, kind, mean(found.bytes), published.bytes as f64);
+        let size = found.bytes as f64 / found.packets as f64;
         within(2.0, kind, size, published.bytes_per_packet().unwrap());
     }
     for trace in &traces {
@@ -47,16 +48,6 @@ fn is_table_1(config: &ThinClient) {
 }
 
 #[test]
-fn hundred_traces_match_table_1() {
-    is_table_1(&ThinClient::intranet());
-}
-
-#[test]
-fn hundred_traces_match_table_1_with_headers() {
-    is_table_1(&ThinClient::intranet().counting_headers());
-}
-
-#[test]
 fn the_internet_has_fewer_bulk_flows() {
     let config = ThinClient::internet();
     assert!((config.bulk_share() / (1.0 - config.bulk_share()) - 0.146).abs() < 0.001);
@@ -67,16 +58,12 @@ fn the_internet_has_fewer_bulk_flows() {
 
 #[test]
 fn offered_load_matches_the_calculation() {
-    // 100 connections, 40 bytes of headers a packet: 4.26 Mbit/s, or 4.00 if Table 1 counts them
-    for (config, published) in
-        [(ThinClient::intranet(), 4.26), (ThinClient::intranet().counting_headers(), 4.00)]
-    {
-        let all = sum(&traces(&config, 100));
-        let bytes = all.interactive.bytes + all.bulk.bytes;
-        let packets = all.interactive.packets + all.bulk.packets;
-        let rate = (bytes + 40 * packets) as f64 * 8.0 / 300.0 / 1e6;
-        within(5.0, "Mbit/s", rate, published);
-    }
+    // 100 connections, 40 bytes of headers a packet: 4.26 Mbit/s
+    let all = sum(&traces(&ThinClient::intranet(), 100));
+    let bytes = all.interactive.bytes + all.bulk.bytes;
+    let packets = all.interactive.packets + all.bulk.packets;
+    let rate = (bytes + 40 * packets) as f64 * 8.0 / 300.0 / 1e6;
+    within(5.0, "Mbit/s", rate, 4.26);
 }
 
 #[test]
@@ -151,10 +138,9 @@ proptest! {
         sigma in 0.0..4.0,
         gap in 0_u64..6_000_000,
         units in 1_u32..200,
-        headers in 0_u32..60,
     ) {
         let config = ThinClient {
-            alpha, beta, headers,
+            alpha, beta,
             tolerance: 1.0,
             least_flows: 0,
             gap_sigma: sigma,
