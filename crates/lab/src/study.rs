@@ -2,7 +2,7 @@
 //! known to plans, which name one (`study = "island"`) or are named like one.
 
 use crate::cell::Cell;
-use crate::cell::axis::Axis;
+use crate::cell::axis::{self, Axis};
 use crate::chart::Panel;
 use crate::engine::{EngineError, Outcome, WHOLE};
 use crate::evaluation::CellResult;
@@ -193,6 +193,7 @@ static REGISTERED: OnceLock<Studies> = OnceLock::new();
 /// Makes studies known to plans. The first list stays.
 pub fn register(studies: Studies) {
     let _first_stays = REGISTERED.set(studies);
+    axis::declare(studies.iter().flat_map(|study| study.axes()).collect());
 }
 
 /// The registered studies.
@@ -210,10 +211,7 @@ pub fn named(name: &str) -> Option<&'static dyn Study> {
 
 #[cfg(test)]
 pub(crate) mod sample {
-    use super::{Axis, PlanFile, Study};
-    use crate::cell::axis::{ValueKind, axis};
-
-    static AXES: &[Axis] = &[axis("jam", "jam", ValueKind::Share, "of the link's rate")];
+    use super::{Axis, PlanFile, Study, axis};
 
     /// Stands for a study in the framework's own tests.
     pub(crate) struct Sample;
@@ -228,7 +226,7 @@ pub(crate) mod sample {
         }
 
         fn axes(&self) -> &'static [Axis] {
-            AXES
+            axis::SAMPLE
         }
     }
 }

@@ -317,7 +317,7 @@ fn bulk(a: &Netns, b: &Netns, congestion: &str, mtu: u32, far: &Netlink) {
 
 fn settings(a: &Netns, b: &Netns) {
     let name = "net.ipv4.tcp_slow_start_after_idle";
-    sysctl::write_in(a, name, "0").unwrap();
+    a.run(|| sysctl::write(name, "0")).unwrap().unwrap();
     assert_eq!(sysctl::read_in(a, name).as_deref(), Some("0"));
     assert_eq!(sysctl::read_in(b, name).as_deref(), Some("1"));
     sysctl::write_in(b, "net.ipv4.ping_group_range", "0 65534").ok(); // as the mapping permits

@@ -4,11 +4,9 @@
 //! - [`peers`] starts squid, dante, HAProxy, nginx, microsocks, sshd and `ekiden` and reads their cost from
 //!   `/proc`.
 //! - [`load`] moves bytes through them, opens and closes connections, or holds them idle.
-//! - [`comparison`] puts the same load on each of them, pinned to the same processor.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))] // a test that cannot go on panics
 
-pub mod comparison;
 pub mod limits;
 pub mod load;
 pub mod peers;

@@ -1,10 +1,10 @@
 //! What a plan may vary: every axis with its kind of value, so that `8MiB` and `8 MiB` are one cell.
 
 use super::common::COMMON;
-use crate::study;
 use ekiden_model::units::{Bytes, Rate, Share, Span};
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 /// A kind of value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,9 +95,27 @@ impl Axis {
     }
 }
 
+/// Axes of the registered studies, declared by them: an axis must not import the studies that use it.
+static OF_STUDIES: OnceLock<Vec<&'static Axis>> = OnceLock::new();
+
+/// Declares the axes of studies; the first declaration stays.
+pub(crate) fn declare(axes: Vec<&'static Axis>) {
+    let _first_stays = OF_STUDIES.set(axes);
+}
+
+fn of_studies() -> &'static [&'static Axis] {
+    #[cfg(test)]
+    return OF_STUDIES.get_or_init(|| SAMPLE.iter().collect());
+    #[cfg(not(test))]
+    OF_STUDIES.get().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+pub(crate) static SAMPLE: &[Axis] = &[axis("jam", "jam", ValueKind::Share, "of the link's rate")];
+
 /// All axes: the common ones, then those of each registered study.
 pub fn all() -> impl Iterator<Item = &'static Axis> {
-    COMMON.iter().chain(study::registered().iter().flat_map(|study| study.axes()))
+    COMMON.iter().chain(of_studies().iter().copied())
 }
 
 /// The axis of this name.

@@ -28,11 +28,6 @@ pub fn read_in(netns: &Netns, name: &str) -> Option<String> {
     netns.run(|| read(name)).ok()?
 }
 
-/// As [`write()`], of a namespace's network settings. Errors: also where it may not be entered.
-pub fn write_in(netns: &Netns, name: &str, value: &str) -> io::Result<()> {
-    netns.run(|| write(name, value))?
-}
-
 fn path(name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/sys/{}", name.replace('.', "/")))
 }

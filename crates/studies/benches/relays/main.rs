@@ -5,12 +5,13 @@
 //! Rounds are interleaved and their order rotates, so that a machine that slows down for a minute slows
 //! everybody down. What it prints are medians over rounds, their spread, and ratios.
 
+mod comparison;
 mod namespace;
 mod table;
 
 use clap::Parser;
+use comparison::{CONCURRENT, Contestant, Effort, Row, Test, measure};
 use ekiden_lab::machine::Machine;
-use ekiden_testbed::comparison::{CONCURRENT, Contestant, Effort, Row, Test, measure};
 use ekiden_testbed::limits;
 use ekiden_testbed::load::generator::Servers;
 use ekiden_testbed::peers::{Peer, Start, ekiden};

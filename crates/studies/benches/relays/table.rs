@@ -1,7 +1,7 @@
 //! One test's rows as text: medians, spreads, ratios, best first.
 
+use crate::comparison::{Contestant, Row, Test};
 use ekiden_lab::statistics::{median, spread};
-use ekiden_testbed::comparison::{Contestant, Row, Test};
 use std::fmt::Write;
 
 struct Line {

@@ -3,9 +3,11 @@
 //! Relay and generator have one processor each. A relay's cost is the user and system time of its process tree
 //! from `/proc`; work in the sender's softirq is charged to the sender, for every relay alike.
 
-use crate::load::Method;
-use crate::load::generator::{Generator, Load, Servers};
-use crate::peers::{Peer, PeerError, Start, dante, ekiden, haproxy, microsocks, nginx, squid};
+use ekiden_testbed::load::Method;
+use ekiden_testbed::load::generator::{Generator, Load, Servers};
+use ekiden_testbed::peers::{
+    Peer, PeerError, Start, dante, ekiden, haproxy, microsocks, nginx, squid,
+};
 use serde::Serialize;
 use std::io;
 use std::path::Path;
@@ -13,9 +15,9 @@ use std::time::{Duration, Instant};
 
 /// Who takes part.
 #[derive(Debug, Clone, Copy)]
-pub struct Contestant {
+pub(crate) struct Contestant {
     /// As in tables and arguments.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// How its clients ask.
     method: Method,
     start: Starter,
@@ -30,7 +32,7 @@ const fn contestant(name: &'static str, method: Method, start: Starter) -> Conte
 
 impl Contestant {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         contestant("squid", Method::Connect, |start, _, _| squid::start(start)),
         contestant("dante", Method::Socks5, |start, _, _| dante::start(start)),
         contestant("haproxy-splice", Method::None, |start, servers, _| {
@@ -48,12 +50,12 @@ impl Contestant {
     ];
 
     /// Whether it is ours.
-    pub fn is_ekiden(self) -> bool {
+    pub(crate) fn is_ekiden(self) -> bool {
         self.name.starts_with("ekiden")
     }
 
     /// Starts it. Errors: see [`PeerError`]; without a binary, Ekiden is [`PeerError::Missing`].
-    pub fn start(
+    pub(crate) fn start(
         self,
         start: &Start,
         servers: &Servers,
@@ -69,7 +71,7 @@ fn start_ekiden(start: &Start, _: &Servers, binary: Option<&Path>) -> Result<Pee
 
 /// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Test {
+pub(crate) enum Test {
     /// Bytes per CPU-second on one connection.
     Bulk1,
     /// The same on 100.
@@ -82,7 +84,7 @@ pub enum Test {
 
 impl Test {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Bulk1, Self::Bulk100, Self::Connects, Self::Idle];
+    pub(crate) const ALL: [Self; 4] = [Self::Bulk1, Self::Bulk100, Self::Connects, Self::Idle];
 
     /// Its name in arguments, its unit, and what its servers do.
     const fn facts(self) -> (&'static str, &'static str, Load) {
@@ -95,76 +97,76 @@ impl Test {
     }
 
     /// As in arguments.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         self.facts().0
     }
 
     /// Of [`Row::value`].
-    pub fn unit(self) -> &'static str {
+    pub(crate) fn unit(self) -> &'static str {
         self.facts().1
     }
 
     /// Whether a smaller value is the better one.
-    pub fn less_is_better(self) -> bool {
+    pub(crate) fn less_is_better(self) -> bool {
         self == Self::Idle
     }
 
     /// What its servers do.
-    pub fn load(self) -> Load {
+    pub(crate) fn load(self) -> Load {
         self.facts().2
     }
 }
 
 /// How long and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Effort {
+pub(crate) struct Effort {
     /// Length of the measured window.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// Before it, unmeasured; also how long idle tunnels settle.
-    pub warm_up: f64,
+    pub(crate) warm_up: f64,
     /// Idle tunnels.
-    pub idle: usize,
+    pub(crate) idle: usize,
 }
 
 /// Connections at once in [`Test::Connects`].
-pub const CONCURRENT: usize = 64;
+pub(crate) const CONCURRENT: usize = 64;
 
 /// One measurement.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// [`Test::name`].
-    pub test: &'static str,
+    pub(crate) test: &'static str,
     /// [`Contestant::name`].
-    pub peer: &'static str,
+    pub(crate) peer: &'static str,
     /// Which round, from 0.
-    pub round: usize,
+    pub(crate) round: usize,
     /// The figure that counts, in `unit`.
-    pub value: f64,
+    pub(crate) value: f64,
     /// [`Test::unit`].
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// Length of the window.
-    pub seconds: f64,
+    pub(crate) seconds: f64,
     /// The relay's user and system time in it.
-    pub cpu_seconds: f64,
+    pub(crate) cpu_seconds: f64,
     /// Bytes clients received in it.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Connections standing at its end, or completed in it.
-    pub connections: u64,
+    pub(crate) connections: u64,
     /// Connections that failed in it.
-    pub failures: u64,
+    pub(crate) failures: u64,
     /// The error of the first of them.
-    pub first_failure: Option<String>,
+    pub(crate) first_failure: Option<String>,
     /// The relay's memory at its end, bytes.
-    pub memory: u64,
+    pub(crate) memory: u64,
     /// The relay's descriptors at its end.
-    pub descriptors: u64,
+    pub(crate) descriptors: u64,
     /// The relay's threads at its end.
-    pub threads: u64,
+    pub(crate) threads: u64,
 }
 
 /// Puts `test` on `peer` once, and gives the servers back. Errors: beside the servers: the peer does not do
 /// what is asked, with the first failure as the message.
-pub fn measure(
+pub(crate) fn measure(
     test: Test,
     contestant: Contestant,
     peer: &Peer,
