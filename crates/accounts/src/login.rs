@@ -32,7 +32,7 @@ pub enum LoginVerdict {
     Busy,
 }
 
-/// LoginAttempts that wait to be looked at: at 40 ms each the last of them waits 2.6 s.
+/// Attempts that wait to be looked at: at 40 ms each the last of them waits 2.6 s.
 const QUEUE: usize = 64;
 /// Verdicts kept: a few devices each of some thousands of accounts; 1 MiB.
 const KEPT: usize = 16_384;

@@ -25,7 +25,7 @@ pub(super) struct Entry<'a> {
     address: IpAddr,
     method: &'a str,
     path: String,
-    /// QuotaShare of the hash of the token that was right; null without.
+    /// Part of the hash of the token that was right; null without.
     token: Option<&'a str>,
     status: u16,
     /// `changed`, `failed` or `refused`.

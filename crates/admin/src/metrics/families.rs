@@ -294,7 +294,7 @@ pub(super) static FAMILIES: &[Family] = &[
     }),
     gauge("accounts_database_heard", &[], "Time since the last contact with the database", |s, to| to.maybe(&[], s.accounts.as_ref().and_then(|a| a.heard_seconds_ago))).seconds(),
     gauge("accounts_unsettled", &[], "Usage totals not settled in the database yet", |s, to| to.maybe(&[], s.accounts.as_ref().map(|a| a.unsettled))),
-    counter("log_ins", &["result"], "LoginAttempts to log in by name and password: known, wrong, barred (disabled, ended, not at this hour), waited (too many wrong ones before), busy (too many at once)", |s, to| {
+    counter("log_ins", &["result"], "Attempts to log in by name and password: known, wrong, barred (disabled, ended, not at this hour), waited (too many wrong ones before), busy (too many at once)", |s, to| {
         if let Some(accounts) = &s.accounts {
             let tried = accounts.log_ins;
             to.of(&["known"], tried.known);

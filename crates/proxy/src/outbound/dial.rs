@@ -154,8 +154,8 @@ async fn race(
             attempts.spawn(async move { (address, open(&shared, &leg, address).await) });
         }
         if race.is_exhausted() && attempts.is_empty() {
-            let new_entry = || Failure::new(FailureKind::NoName, format!("{name} has no address"));
-            return Err(failure.map_or_else(new_entry, |(_, failure)| failure));
+            let no_address = || Failure::new(FailureKind::NoName, format!("{name} has no address"));
+            return Err(failure.map_or_else(no_address, |(_, failure)| failure));
         }
         let event = tokio::select! {
             event = &mut v6, if v6_open => { v6_open = false; event }

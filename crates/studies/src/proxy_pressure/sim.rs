@@ -1,4 +1,4 @@
-//! Clients, a proxy with few places, servers: the cells of the proxy-pressure study's study.
+//! Clients, a proxy with few places, servers: the cells of the proxy-pressure study.
 
 use crate::proxy_pressure::downloads::{self, Buffers, DownloadsConfig};
 use ekiden_lab::cell::{Cell, CellError};

@@ -289,8 +289,8 @@ async fn forward(
 /// Answers `only-if-cached` without a cached response (RFC 9111 §5.2.1.7).
 async fn nothing_stored(session: &Session, entry: &mut LogEntry, plan: &ForwardPlan) -> NextStep {
     let text = "the client accepts only a cached response, and this one is not cached";
-    let new_entry = Failure::new(FailureKind::Malformed(504), text);
-    refuse(session, entry, &new_entry, Some(&plan.request)).await
+    let failure = Failure::new(FailureKind::Malformed(504), text);
+    refuse(session, entry, &failure, Some(&plan.request)).await
 }
 
 async fn answer_from_cache(
