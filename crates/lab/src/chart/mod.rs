@@ -1,4 +1,4 @@
-//! Charts as SVG: [`Panel::svg`] draws one panel, [`figure`] several side by side as a file. They read in
+//! Charts as SVG: [`Panel::svg`] draws one panel, `figure` several side by side as a file. They read in
 //! light and dark; series differ in colour (Okabe and Ito's, for the colour-blind) and in their marks.
 
 mod bars;

@@ -9,7 +9,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A tunnel through `proxy` to `destination`, reads and writes limited to 30 s, and bytes that came early.
-/// Errors: the kernel's, or the proxy's refusal as [`super::handshake::Refused`] inside.
+/// Errors: the kernel's, or the proxy's refusal as `handshake::Refused` inside.
 pub fn tunnel(
     proxy: SocketAddr,
     method: Method,

@@ -9,7 +9,7 @@
 //! PLAY 300000                       packets of 1,316 bytes at so many bits per second, each with its number
 //! SCREEN 7                          what the seventh of the server's scripts writes, each at its time
 //! ```
-//! Bytes are those of [`Pattern`]; [`FarServer::wrong`] counts connections with others.
+//! Bytes are those of `Pattern`; [`FarServer::wrong`] counts connections with others.
 
 use super::documents::{STACK, each_accepted};
 use super::fetch::read_head;
