@@ -287,9 +287,7 @@ async fn ask_http(
                 return Ok(());
             }
             // 101 has no meaning for CONNECT
-            Ok(Some((response, used)))
-                if (100..200).contains(&response.status) && response.status != 101 =>
-            {
+            Ok(Some((response, used))) if response.is_interim() => {
                 incoming.consume(used);
                 search = HeadSearch::default();
             }

@@ -272,10 +272,9 @@ async fn download(
         };
         origin.incoming.consume(used);
         search = HeadSearch::default();
-        let is_interim = (100..200).contains(&response.status) && response.status != 101;
-        progress.arrived.store(!is_interim, Relaxed);
+        progress.arrived.store(!response.is_interim(), Relaxed);
         session.pass_head(Direction::Down, used).await?;
-        if is_interim {
+        if response.is_interim() {
             interim = true;
             // HTTP/1.0 has no interim responses
             if plan.request.version == Version::Http11 {

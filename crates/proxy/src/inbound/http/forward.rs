@@ -87,7 +87,7 @@ async fn one(session: &Session, incoming: &mut BufferedStream) -> NextStep {
             _ => return NextStep::Close,
         },
     };
-    let (request, size) = match read {
+    let (request, head_bytes) = match read {
         Ok(read) => read,
         Err(failure) => return refuse_early(session, &failure, None).await,
     };
@@ -98,10 +98,9 @@ async fn one(session: &Session, incoming: &mut BufferedStream) -> NextStep {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
             // a tunnel's request, by CONNECT or SOCKS, carries nothing to its destination
-            if let Err(over) = session.pass_head(Direction::Up, size).await {
+            if let Err(over) = session.pass_head(Direction::Up, head_bytes).await {
                 return refuse_early(session, &over, Some(&request)).await;
             }
-            let head_bytes = size;
             let plan =
                 ForwardPlan { request, head_bytes, destination, authority, path, visit: None };
             forward(session, incoming, plan).await

@@ -43,6 +43,13 @@ pub struct Response {
     pub fields: Vec<Field>,
 }
 
+impl Response {
+    /// Whether another response follows (RFC 9110 §15.2); 101 ends HTTP on the connection.
+    pub fn is_interim(&self) -> bool {
+        (100..200).contains(&self.status) && self.status != 101
+    }
+}
+
 /// The limits on a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
