@@ -1,0 +1,69 @@
+//! Unsafe methods and newer responses remove what is stored (RFC 9111 §4.4).
+
+use super::{answer, get, got, relay, through};
+use crate::common::wire::Origin;
+
+#[test]
+fn unsafe_methods_remove_cached_responses() {
+    for (method, status, gone) in [
+        ("POST", "200 OK", true),
+        ("DELETE", "204 -", true),
+        ("PUT", "303 -", true),
+        ("POST", "500 No", false),
+        ("OPTIONS", "200 OK", false),
+    ] {
+        let (relay, origin) = (relay(), Origin::new());
+        let said = "Cache-Control: max-age=60\r\nVary: Accept\r\n";
+        through(&relay, &origin, "GET", "/a", "Accept: x\r\n", &answer("200 OK", said, "x"));
+        through(&relay, &origin, "GET", "/a", "Accept: y\r\n", &answer("200 OK", said, "y"));
+        let end = "Connection: close\r\n\r\n";
+        let answer_to_it = format!(
+            "HTTP/1.1 {status}\r\n{}{end}",
+            if status.starts_with("204") { "" } else { "Content-Length: 0\r\n" }
+        );
+        let (_, changed) =
+            through(&relay, &origin, method, "/a", "Content-Length: 0\r\n", &answer_to_it);
+        assert!(changed.cache_status().contains("fwd=method"), "{}", changed.head);
+        if !gone {
+            assert!(got(get(&relay, &origin, "/a", "Accept: x\r\n")).is_hit(), "{method} {status}");
+            continue;
+        }
+        through(&relay, &origin, "GET", "/a", "Accept: x\r\n", &answer("200 OK", said, "new x"));
+        // a variant from before is not found again
+        let (_, y) = through(
+            &relay,
+            &origin,
+            "GET",
+            "/a",
+            "Accept: y\r\n",
+            &answer("200 OK", said, "new y"),
+        );
+        assert_eq!(y.body, "new y", "{method} {status}");
+        assert_eq!(got(get(&relay, &origin, "/a", "Accept: x\r\n")).body, "new x");
+    }
+}
+
+#[test]
+fn does_not_cache_responses_requested_before_a_change() {
+    let (relay, origin) = (relay(), Origin::new());
+    let slow = get(&relay, &origin, "/a", "");
+    let mut server = origin.accept();
+    server.head();
+    let posted =
+        through(&relay, &origin, "POST", "/a", "Content-Length: 0\r\n", &answer("200 OK", "", ""));
+    assert_eq!(posted.1.status(), "200");
+    server.send(answer("200 OK", "Cache-Control: max-age=60\r\n", "old"));
+    drop(server);
+    assert_eq!(got(slow).body, "old");
+    through(&relay, &origin, "GET", "/a", "", &answer("200 OK", "", "new"));
+}
+
+#[test]
+fn a_newer_uncacheable_response_removes_the_older() {
+    let (relay, origin) = (relay(), Origin::new());
+    let kept = answer("200 OK", "Cache-Control: max-age=60\r\n", "old");
+    through(&relay, &origin, "GET", "/a", "", &kept);
+    let newer = answer("200 OK", "Cache-Control: no-store\r\n", "new");
+    through(&relay, &origin, "GET", "/a", "Cache-Control: no-cache\r\n", &newer);
+    through(&relay, &origin, "GET", "/a", "", &answer("200 OK", "", "newest"));
+}
