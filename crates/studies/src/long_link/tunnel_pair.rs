@@ -214,8 +214,8 @@ impl Pair {
             while let Some(event) = self.ends[end].event() {
                 match event {
                     Event::Up { tunnel, .. } => self.tunnels[end] = Some(tunnel),
-                    Event::Down { reason, .. } => {
-                        return Err(EngineError(format!("the tunnel is lost: {reason}")));
+                    Event::Down { end, .. } => {
+                        return Err(EngineError(format!("the tunnel is lost: {}", end.reason)));
                     }
                     Event::Incoming { flow, opening, .. } if end == FAR => {
                         self.ends[end].accept(self.now, flow);

@@ -54,6 +54,8 @@ impl Endpoint {
         let clock = self.instant(now);
         let Some(mut tunnel) = self.tunnels.remove(&id) else { return };
         self.events.append(&mut tunnel.events);
+        let lost = |lane: &Lane| matches!(lane.lost, Some(ConnectionError::ApplicationClosed(_)));
+        let by_peer = tunnel.lanes.iter().flatten().any(lost);
         let breaker = tunnel.hold.breaker();
         if breaker.snapshot().trips > 0 {
             self.breakers.insert(tunnel.peer, breaker.clone());
@@ -73,7 +75,11 @@ impl Endpoint {
                 self.pending.insert(handle.0, stranger);
             }
         }
-        self.events.push_back(Event::Down { tunnel: id, peer: tunnel.peer, reason });
+        self.events.push_back(Event::Down {
+            tunnel: id,
+            peer: tunnel.peer,
+            end: TunnelEnd { reason, by_peer },
+        });
         self.events.extend(flows.into_iter().map(Event::Flow));
     }
 

@@ -8,6 +8,21 @@ use ekiden_model::control::rate_hold::breaker::Trip;
 use ekiden_model::units::{Rate, Span, Time};
 use std::net::SocketAddr;
 
+/// How a tunnel ended, or why none came up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunnelEnd {
+    /// In words.
+    pub reason: String,
+    /// Whether the peer said so; otherwise it was lost, or ended here.
+    pub by_peer: bool,
+}
+
+impl From<String> for TunnelEnd {
+    fn from(reason: String) -> Self {
+        Self { reason, by_peer: false }
+    }
+}
+
 /// An event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the names say it
@@ -15,7 +30,7 @@ pub enum Event {
     /// A tunnel is ready for flows.
     Up { tunnel: TunnelId, peer: Fingerprint },
     /// A tunnel is no more, and its flows neither.
-    Down { tunnel: TunnelId, peer: Fingerprint, reason: String },
+    Down { tunnel: TunnelId, peer: Fingerprint, end: TunnelEnd },
     /// An invited relay connected; it is a peer from now on.
     Joined {
         peer: Fingerprint,

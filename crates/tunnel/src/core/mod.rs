@@ -39,7 +39,7 @@ mod reassembly;
 mod tests;
 mod tunnel;
 
-pub use crate::core::events::{Event, OutgoingDatagram, Read, Snapshot};
+pub use crate::core::events::{Event, OutgoingDatagram, Read, Snapshot, TunnelEnd};
 pub use crate::trust::Fingerprint;
 pub use config::{AdmittedPeer, Invited, Limits, Terms};
 pub use flow::End;

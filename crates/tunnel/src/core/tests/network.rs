@@ -162,8 +162,12 @@ impl Network {
     }
 
     pub(super) fn down(&self, end: usize) -> Option<&str> {
+        self.end_of_tunnel(end).map(|end| end.reason.as_str())
+    }
+
+    pub(super) fn end_of_tunnel(&self, end: usize) -> Option<&TunnelEnd> {
         self.events[end].iter().find_map(|event| match event {
-            Event::Down { reason, .. } => Some(reason.as_str()),
+            Event::Down { end, .. } => Some(end),
             _ => None,
         })
     }

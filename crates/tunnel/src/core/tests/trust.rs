@@ -46,8 +46,8 @@ fn revocation_ends_a_tunnel() {
     network.run_for(Span::from_millis(300));
     network.ends[FAR].admit(network.now, &[], &[]);
     network.run_for(Span::from_millis(300));
-    let reason = network.down(NEAR).unwrap();
-    assert!(reason.contains("revoked"), "{reason}");
+    let end = network.end_of_tunnel(NEAR).unwrap();
+    assert!(end.reason.contains("revoked") && end.by_peer, "{end:?}");
     assert_eq!(network.ends[NEAR].read(network.now, flow), Read::Gone);
     assert!(network.ends[NEAR].answer(flow).unwrap().is_err());
 }
@@ -65,7 +65,8 @@ fn silence_ends_a_tunnel_within_ten_seconds() {
         assert!(network.now < until, "not noticed");
         network.step(until);
     }
-    assert!(network.down(NEAR).unwrap().contains("no packet arrived"));
+    let end = network.end_of_tunnel(NEAR).unwrap();
+    assert!(end.reason.contains("no packet arrived") && !end.by_peer, "{end:?}");
 }
 
 #[test]

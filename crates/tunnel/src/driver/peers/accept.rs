@@ -1,7 +1,7 @@
 //! Handles the sockets' events: tunnels up and lost, peers joined, flows opened.
 
 use super::{Incoming, Inner};
-use crate::core::{Event, Fingerprint, FlowId, TunnelId};
+use crate::core::{Event, Fingerprint, FlowId, TunnelEnd, TunnelId};
 use crate::driver::peers::peer::{PeerState, Ready};
 use crate::driver::{Driver, locked};
 use crate::frame::Opening;
@@ -21,14 +21,14 @@ impl Inner {
         driver: &Arc<Driver>,
         mut events: mpsc::UnboundedReceiver<Event>,
         own: Option<&str>,
-    ) -> Option<String> {
+    ) -> Option<TunnelEnd> {
         while let Some(event) = events.recv().await {
             match event {
                 Event::Up { tunnel, peer } => self.on_up(driver, tunnel, peer, own),
-                Event::Down { tunnel, peer, reason } => {
-                    self.on_down(tunnel, peer, &reason, own);
+                Event::Down { tunnel, peer, end } => {
+                    self.on_down(tunnel, peer, &end.reason, own);
                     if own.is_some() {
-                        return Some(reason);
+                        return Some(end);
                     }
                 }
                 Event::Joined { peer, invitation } => self.on_joined(peer, invitation),

@@ -1,7 +1,7 @@
 //! Connecting to relays that invited us, and again when a tunnel is lost.
 
 use super::{Inner, limits_for_path};
-use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelId};
+use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelEnd, TunnelId};
 use crate::driver::peers::tcp_fallback::{self, Outgoing, TransportMode};
 use crate::driver::{Driver, locked};
 use crate::trust;
@@ -75,16 +75,18 @@ impl Inner {
     pub(crate) async fn connect(self: Arc<Self>, joined: Joined) {
         let joined = Arc::new(joined);
         let mut pause = PAUSE;
-        // a peer that rejected this relay once is not trusted to know it
+        // a peer that ended a tunnel itself may not know this relay any more
         let mut hasty = true;
         loop {
             let begun = Instant::now();
-            let why = self.connect_once(&joined, hasty).await.unwrap_or_else(|why| why);
+            let TunnelEnd { reason: why, by_peer } =
+                self.connect_once(&joined, hasty).await.unwrap_or_else(|end| end);
             if let Some(known) = locked(&self.known).get(&joined.name) {
                 *locked(&known.last_error) = Some(why.clone());
             }
-            hasty = begun.elapsed() > LASTING;
-            if hasty {
+            let lasted = begun.elapsed() > LASTING;
+            hasty = lasted && !by_peer;
+            if lasted {
                 pause = PAUSE;
             }
             tracing::debug!(peer = %joined.name, why, ?pause, "connecting again after a pause");
@@ -97,7 +99,7 @@ impl Inner {
         self: &Arc<Self>,
         joined: &Arc<Joined>,
         hasty: bool,
-    ) -> Result<String, String> {
+    ) -> Result<TunnelEnd, TunnelEnd> {
         let resolved = tokio::net::lookup_host(&joined.address).await;
         let addresses: Vec<_> = resolved
             .map_err(|error| format!("{} cannot be resolved: {error}", joined.address))?
@@ -121,7 +123,7 @@ impl Inner {
         };
         start(&mut attempts, first);
         let mut other = both.then(|| Box::pin(tokio::time::sleep(UDP_FIRST)));
-        let mut why = Vec::new();
+        let (mut why, mut by_peer) = (Vec::new(), false);
         loop {
             let attempt = match &mut other {
                 // too long, or all have failed: TCP as well
@@ -136,30 +138,35 @@ impl Inner {
                     attempts.shutdown().await;
                     return Ok(self.keep(joined, up).await);
                 }
-                Some(Ok(Err(reason))) => why.push(reason),
+                Some(Ok(Err(end))) => {
+                    why.push(end.reason);
+                    by_peer |= end.by_peer;
+                }
                 Some(Err(error)) => why.push(format!("the attempt ended: {error}")),
                 None if other.take().is_some() => start(&mut attempts, Underlay::Tcp),
-                None if why.is_empty() => return Err(format!("{} has no address", joined.address)),
-                None => return Err(why.join("; ")),
+                None if why.is_empty() => {
+                    return Err(format!("{} has no address", joined.address).into());
+                }
+                None => return Err(TunnelEnd { reason: why.join("; "), by_peer }),
             }
         }
     }
 
-    /// A tunnel that is up, until its end; why it ended.
-    async fn keep(&self, joined: &Joined, up: Attempt) -> String {
+    /// A tunnel that is up, until its end.
+    async fn keep(&self, joined: &Joined, up: Attempt) -> TunnelEnd {
         let Attempt { driver, events, tunnel, peer, carrier } = up;
         self.on_up(&driver, tunnel, peer, Some(&joined.name));
         let second_best = carrier.is_some() && self.settings.carrier == TransportMode::Auto;
         let attending = self.attend(&driver, events, Some(&joined.name));
         let mut attending = std::pin::pin!(attending);
-        let reason = if second_best {
+        let end = if second_best {
             tracing::warn!(
                 peer = %joined.name,
                 "no answer over UDP: using TLS on TCP, which cannot hold the rate across losses; retrying UDP when the tunnel is unused"
             );
             let pause = *locked(&joined.on_tcp);
             tokio::select! {
-                reason = &mut attending => reason,
+                end = &mut attending => end,
                 () = unused(&driver, tunnel, pause) => {
                     *locked(&joined.on_tcp) = (pause * 2).min(LONGEST_ON_TCP);
                     driver.close(tunnel, "UDP is tried again");
@@ -171,7 +178,7 @@ impl Inner {
             attending.await
         };
         *locked(&joined.breaker) = driver.with(|core| core.breaker(peer).cloned());
-        reason.unwrap_or_else(|| "its thread ended".to_owned())
+        end.unwrap_or_else(|| "its thread ended".to_owned().into())
     }
 
     async fn attempt(
@@ -179,7 +186,7 @@ impl Inner {
         joined: &Joined,
         (to, over): (SocketAddr, Underlay),
         hasty: bool,
-    ) -> Result<Attempt, String> {
+    ) -> Result<Attempt, TunnelEnd> {
         let any: SocketAddr = match (over, to.is_ipv6()) {
             (Underlay::Tcp, _) => (Ipv4Addr::LOCALHOST, 0).into(),
             (Underlay::Udp, true) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -225,14 +232,17 @@ impl Inner {
                 Event::Up { tunnel, peer } => {
                     return Ok(Attempt { driver: Arc::new(driver), events, tunnel, peer, carrier });
                 }
-                Event::Down { reason, .. } => return Err(format!("{over} {to}: {reason}")),
+                Event::Down { end: TunnelEnd { reason, by_peer }, .. } => {
+                    let reason = format!("{over} {to}: {reason}");
+                    return Err(TunnelEnd { reason, by_peer });
+                }
                 Event::Joined { .. }
                 | Event::Incoming { .. }
                 | Event::Breaker { .. }
                 | Event::Flow(_) => {}
             }
         }
-        Err("its thread ended".to_owned())
+        Err("its thread ended".to_owned().into())
     }
 }
 
