@@ -11,7 +11,8 @@ use crate::journal::{self, Journal, JournalError};
 use crate::lease::Lease;
 use crate::locked;
 use crate::login::{LoginAttempts, LoginVerdict};
-use crate::store::{FleetRelay, Store, StoreError, make};
+use crate::store::{FleetRelay, Store, StoreError};
+use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fs;
@@ -98,7 +99,8 @@ impl AccountSync {
     /// Opens a relay's `folder`, and its database: at `address`, or in the same folder. With
     /// PostgreSQL away, the accounts known before are known again.
     pub async fn open(folder: &Path, address: Option<&str>, name: &str) -> Result<Self, SyncError> {
-        make(folder).map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
+        state_files::make_folder(folder)
+            .map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
         let journal = Journal::open(folder)?;
         if let Some(aside) = journal.set_aside() {
             tracing::error!(
@@ -369,7 +371,7 @@ impl AccountSync {
     fn keep(&self, directory: &Directory) -> io::Result<()> {
         let path = self.kept_path();
         let text = serde_json::to_vec(&directory.to_keep())?;
-        journal::replace(&path, &path.with_extension("json.new"), &text).map(drop)
+        state_files::replace(&path, &text).map(drop)
     }
 
     fn read_kept(&self) -> Option<Directory> {
@@ -389,7 +391,7 @@ fn own_id(folder: &Path) -> Result<String, SyncError> {
         Err(error) => return Err(failed(error).into()),
     }
     let id = journal::draw().map_err(failed)?;
-    fs::write(&path, format!("{id}\n")).map_err(failed)?;
+    state_files::replace(&path, format!("{id}\n").as_bytes()).map_err(failed)?;
     Ok(id)
 }
 

@@ -1,12 +1,12 @@
 //! Who changed what by the API, and who was refused: JSON lines in two files of bounded size, so
 //! that refusals cannot push changes out.
 
+use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use serde::Serialize;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -53,7 +53,7 @@ pub(super) struct Audit {
 impl Audit {
     /// In a folder, which is made if missing.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        state_files::make_folder(folder)?;
         Ok(Self {
             changes: Mutex::new(AuditFile::open(folder.join("audit-changes.jsonl"), LARGEST)?),
             refused: Mutex::new(AuditFile::open(folder.join("audit-refused.jsonl"), LARGEST)?),
@@ -95,13 +95,9 @@ struct AuditFile {
     largest: u64,
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
-}
-
 impl AuditFile {
     fn open(path: PathBuf, largest: u64) -> io::Result<Self> {
-        let file = open(&path)?;
+        let file = state_files::append(&path)?;
         let length = file.metadata()?.len();
         Ok(Self { path, file, length, largest })
     }
@@ -116,7 +112,7 @@ impl AuditFile {
                 }
             }
             fs::rename(&self.path, old(1))?;
-            (self.file, self.length) = (open(&self.path)?, 0);
+            (self.file, self.length) = (state_files::append(&self.path)?, 0);
         }
         // one write, so that lines stay whole
         self.file.write_all(line)?;

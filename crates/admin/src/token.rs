@@ -1,13 +1,12 @@
 //! The token of the API: 256 random bits in a file that only its owner may read. Each call reads
 //! it, so that a new one counts at once.
 
+use ekiden_linux::host::state_files;
 use ekiden_tunnel::trust::{NoRandomness, hash, random};
 use std::fmt;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown,
-};
+use std::fs;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use subtle::ConstantTimeEq as _;
 
@@ -73,24 +72,12 @@ impl Token {
         let letters: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let token = Self(format!("{PREFIX}{letters}"));
         let failed = |error| TokenError::System(path.to_owned(), error);
-        if let Some(folder) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-        }
-        // whoever reads it while it is replaced reads the old one or the new one
-        let new = path.with_extension("new");
+        // a running daemon reads the old or the new one, also where root makes it for its user
         let written = || {
-            let _stale = fs::remove_file(&new);
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create_new(true).mode(0o600).open(&new)?;
-            // root may do this for a daemon that runs as another user
-            let owner =
-                fs::metadata(path).or_else(|_| fs::metadata(path.parent().unwrap_or(path)))?;
-            if owner.uid() != rustix::process::geteuid().as_raw() {
-                fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+            if let Some(folder) = path.parent() {
+                state_files::make_folder(folder)?;
             }
-            writeln!(file, "{}", token.0)?;
-            file.sync_all()?;
-            fs::rename(&new, path)
+            state_files::replace(path, format!("{}\n", token.0).as_bytes())
         };
         written().map_err(failed)?;
         Ok(token)

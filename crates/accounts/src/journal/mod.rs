@@ -15,12 +15,12 @@
 //! cut what the kernel had not written. [`Journal::sync`] is for the end.
 
 use crate::account::AccountId;
+use ekiden_linux::host::state_files;
 use ring::digest::{Context, SHA256};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 const FIRST_LINE: &str = "ekiden usage 1\n";
@@ -81,13 +81,13 @@ impl Journal {
     pub fn open(folder: &Path) -> Result<Self, JournalError> {
         let path = folder.join("usage.journal");
         let failed = |error| JournalError::File { path: path.clone(), error };
-        let lock = create(&folder.join("usage.lock")).map_err(failed)?;
+        let lock = state_files::open(&folder.join("usage.lock")).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => JournalError::InUse(path.clone()),
             TryLockError::Error(error) => failed(error),
         })?;
         let mut bytes = Vec::new();
-        let mut file = create(&path).map_err(failed)?;
+        let mut file = state_files::open(&path).map_err(failed)?;
         file.read_to_end(&mut bytes).map_err(failed)?;
         let mut set_aside = None;
         let (identity, totals, size) = match replay(&bytes) {
@@ -220,24 +220,8 @@ fn write_anew(path: &Path, identity: &str, totals: &Totals) -> io::Result<(File,
     if !totals.is_empty() {
         bytes.extend(batch(identity, totals.iter().map(|(key, used)| (*key, *used))));
     }
-    let file = replace(path, &path.with_extension("journal.new"), &bytes)?;
+    let file = state_files::replace(path, &bytes)?;
     Ok((file, bytes.len() as u64))
-}
-
-/// Writes a file anew by way of `new`: it is the old or the new one, also after a power cut.
-pub(crate) fn replace(path: &Path, new: &Path, bytes: &[u8]) -> io::Result<File> {
-    let mut file = create(new)?;
-    file.set_len(0)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(new, path)?;
-    Ok(file)
-}
-
-pub(crate) fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    // who used how much is nobody else's business
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 /// 32 hexadecimal digits that nobody else has.

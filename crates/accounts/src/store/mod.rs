@@ -5,16 +5,15 @@ mod rows;
 mod sql;
 
 use crate::account::{Account, AccountId, BadName, Credential};
-use crate::journal::{Total, create};
+use crate::journal::Total;
 use crate::lease::share_out;
+use ekiden_linux::host::state_files;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
 use sqlx::{Any, AnyPool, ConnectOptions as _, Executor as _, Row as _, Transaction};
-use std::fs;
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::str::FromStr as _;
@@ -102,9 +101,11 @@ impl Store {
     /// SQLite in `accounts.db` of a folder, which is made if missing.
     pub async fn in_folder(folder: &Path) -> Result<Self, StoreError> {
         let path = folder.join("accounts.db");
-        make(folder).map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
+        state_files::make_folder(folder)
+            .map_err(|error| StoreError::Folder { path: folder.to_owned(), error })?;
         // hashes of passwords are for this user alone
-        create(&path).map_err(|error| StoreError::Folder { path: path.clone(), error })?;
+        state_files::open(&path)
+            .map_err(|error| StoreError::Folder { path: path.clone(), error })?;
         Self::open(&format!("sqlite://{}?mode=rwc", encoded(&path)), false).await
     }
 
@@ -306,11 +307,6 @@ impl MigrationSource<'static> for Schema {
         };
         Box::pin(async move { Ok(sql::MIGRATIONS.map(migration).into()) })
     }
-}
-
-/// Makes a folder that is closed to others; one that is there stays as it is.
-pub(crate) fn make(folder: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 fn encoded(path: &Path) -> String {

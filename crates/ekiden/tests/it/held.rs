@@ -1,11 +1,10 @@
 //! A rate that a relay's leg holds in the kernel, over a link that loses packets by chance; and what becomes of a relay that
 //! may not load the program. No timing is asserted tightly.
 
-use crate::daemons::{daemon, home};
+use crate::daemons::{as_nobody, daemon, home};
 use ekiden_linux::bpf::{Control, Loaded, Missing, Needs};
 use ekiden_testkit::{Daemon, wait_for};
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -64,22 +63,14 @@ fn a_relay_loads_what_its_legs_ask_for_and_leaves_nothing() {
 
 #[test]
 fn a_relay_without_privilege_says_so_once_and_serves() {
-    if !rustix::process::geteuid().is_root() {
-        println!("SKIPPED: takes root to become somebody without privilege");
-        return;
-    }
     if Path::new(ekiden_linux::bpf::PINS).exists() {
         println!("SKIPPED: something is pinned at {}", ekiden_linux::bpf::PINS);
         return;
     }
     let home = home(CONFIG);
-    // where every user may run the command and write the state
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let copy = home.path().join("ekiden-copy");
-    fs::copy(env!("CARGO_BIN_EXE_ekiden"), &copy).unwrap();
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(copy);
-    let daemon = home.serve_by(home.command_of(command, &["serve", "--listen", "127.0.0.1:0"]));
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
+    let Some(command) = as_nobody(&home, &serve) else { return };
+    let daemon = home.serve_by(command);
     let said = line(&daemon, "no congestion control hold");
     let missing = Needs { permitted: false, ..Needs::look() }.met().unwrap_err();
     assert!(

@@ -19,6 +19,7 @@ mod live;
 mod log_in;
 mod management;
 mod module_order;
+mod other_user;
 mod repository;
 mod results_pages;
 mod serve;

@@ -4,6 +4,7 @@ pub mod clock;
 pub mod facts;
 pub mod memory;
 pub mod signals;
+pub mod state_files;
 pub mod sync;
 pub mod sysctl;
 pub mod usage;

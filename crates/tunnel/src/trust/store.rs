@@ -6,10 +6,10 @@ use super::{Credentials, Fingerprint};
 use crate::core::{AdmittedPeer, Invited, Terms};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ekiden_linux::host::state_files;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -180,11 +180,10 @@ impl Store {
 
     /// Held by one program at a time, until it is dropped.
     fn lock(&self) -> Result<File, StoreError> {
-        let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(&self.directory);
+        let made = state_files::make_folder(&self.directory);
         made.map_err(|error| StoreError::File { path: self.directory.clone(), error })?;
         let path = self.directory.join("lock");
-        let locked = create(&path).and_then(|file| file.lock().map(|()| file));
+        let locked = state_files::open(&path).and_then(|file| file.lock().map(|()| file));
         locked.map_err(|error| StoreError::File { path, error })
     }
 
@@ -199,26 +198,15 @@ impl Store {
         read.map(Some).map_err(|error| StoreError::Content { path, why: error.to_string() })
     }
 
-    /// Written beside it and renamed: readers see the old or the new file, also after a power cut.
     fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), StoreError> {
         let path = self.directory.join(name);
-        let new = self.directory.join(format!(".{name}.new"));
         let write = || {
             let mut text = serde_json::to_vec_pretty(value)?;
             text.push(b'\n');
-            let mut file = create(&new)?;
-            file.set_len(0)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(&self.directory)?.sync_all()
+            state_files::replace(&path, &text)
         };
-        write().map_err(|error: io::Error| StoreError::File { path: path.clone(), error })
+        write().map(drop).map_err(|error| StoreError::File { path: path.clone(), error })
     }
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
 pub(crate) fn admitted(known: &[Peer]) -> (Vec<AdmittedPeer>, Vec<Invited>) {

@@ -1,8 +1,10 @@
 //! Pairs of daemons with a tunnel between them, joined as their operators do it.
 
 use ekiden_testkit::{Daemon, Home};
+use std::fs;
 use std::net::{TcpListener, UdpSocket};
-use std::process::Output;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Output};
 use std::sync::Arc;
 
 const EKIDEN: &str = env!("CARGO_BIN_EXE_ekiden");
@@ -28,6 +30,29 @@ pub(crate) fn stderr(output: &Output) -> String {
 pub(crate) fn tunnel_is_up(daemon: &Daemon) -> bool {
     let status = daemon.status();
     status["tunnels"].as_array().unwrap().iter().any(|tunnel| tunnel["up"] == true)
+}
+
+/// The user that owns nothing, on every Linux.
+pub(crate) const NOBODY: u32 = 65_534;
+
+/// The command in this folder, run as [`NOBODY`], who may write there. `None`, said aloud, where
+/// the test does not run as root.
+pub(crate) fn as_nobody(home: &Home, args: &[&str]) -> Option<Command> {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "this test needs root");
+        println!("SKIPPED: only root can run a command as another user");
+        return None;
+    }
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    // in a place that everybody can reach
+    let copy = home.path().join("ekiden-copy");
+    if !copy.exists() {
+        fs::copy(EKIDEN, &copy).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    let id = NOBODY.to_string();
+    command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]).arg(copy);
+    Some(home.command_of(command, args))
 }
 
 /// The far daemon's folder and the near one's, joined; `more` is appended to each
