@@ -51,11 +51,18 @@ fn dependencies_point_one_way() {
         ("ekiden-simulator", &["ekiden-model", "ekiden-record"]),
         ("ekiden-tunnel", &["ekiden-model", "ekiden-linux"]),
         // storage and hashing need nothing of the proxy, and the proxy nothing of a database
-        ("ekiden-accounts", &["ekiden-model"]),
+        ("ekiden-accounts", &["ekiden-model", "ekiden-linux"]),
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux", "ekiden-tunnel"]),
         (
             "ekiden-admin",
-            &["ekiden-model", "ekiden-accounts", "ekiden-config", "ekiden-proxy", "ekiden-tunnel"],
+            &[
+                "ekiden-model",
+                "ekiden-linux",
+                "ekiden-accounts",
+                "ekiden-config",
+                "ekiden-proxy",
+                "ekiden-tunnel",
+            ],
         ),
         ("ekiden-config", &["ekiden-model", "ekiden-linux", "ekiden-proxy"]),
         ("ekiden-emulator", &["ekiden-model", "ekiden-linux", "ekiden-record"]),
