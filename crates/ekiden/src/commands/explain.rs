@@ -2,7 +2,7 @@
 
 use super::{client, with_runtime};
 use crate::cli;
-use crate::print::{self, clean, rate, rtt, seconds, size};
+use crate::print::{self, clean, percent, rate, rtt, seconds, size};
 use ekiden_proxy::observe::status::{Explanation, GrantStatus, LegStatus};
 use std::error::Error;
 
@@ -41,11 +41,10 @@ pub(crate) fn render(explanation: &Explanation) -> String {
     }
     out.push_str(&format!("class: {}\n", clean(&explanation.class)));
     out.push_str(&format!("route: {}\n", clean(&explanation.route)));
-    out.push_str(&format!(
-        "limits: {}
-",
-        clean(&explanation.limits)
-    ));
+    out.push_str(&format!("limits: {}\n", clean(&explanation.limits)));
+    let (down, up) = (connection.rate_down, connection.rate_up);
+    out.push_str(&format!("rate: {} down, {} up, over two seconds\n", rate(down), rate(up)));
+    out.push_str(&format!("held back by: {}\n", clean(&explanation.slowest)));
     out.push_str(&format!("eviction: {}\n", clean(&explanation.idle)));
     for leg in &explanation.legs {
         let figures = connection.legs.iter().find(|one| one.side == leg.side);
@@ -63,6 +62,18 @@ pub(crate) fn render(explanation: &Explanation) -> String {
 
 /// The kernel's figures of a leg.
 fn kernel(leg: &LegStatus) -> String {
+    let lost = leg.loss.map_or_else(String::new, |loss| format!(", {} lost", percent(loss)));
+    if let Some(peer) = &leg.tunnel {
+        return format!(
+            " \"{}\" through the tunnel to \"{}\", {}: RTT {}{lost}, sends at {} now, {} wait; all its flows share it",
+            clean(&leg.profile),
+            clean(peer),
+            clean(&leg.state),
+            rtt(leg.rtt_us),
+            rate(leg.delivery_rate),
+            size(leg.unsent.into()),
+        );
+    }
     let peer = leg.peer.map_or_else(|| "-".to_owned(), |peer| peer.to_string());
     // its share of a held rate is its pacing rate
     let held =
@@ -71,7 +82,7 @@ fn kernel(leg: &LegStatus) -> String {
         format!(", may send {} of its leg's {}", rate(part), clean(&held.asked))
     });
     format!(
-        " \"{}\" to {peer}: {}, RTT {}, {} delivered, {} retransmitted{part}",
+        " \"{}\" to {peer}: {}, RTT {}, {} delivered, {} retransmitted{lost}{part}",
         clean(&leg.profile),
         clean(&leg.congestion),
         rtt(leg.rtt_us),
@@ -123,5 +134,19 @@ mod tests {
     #[test]
     fn shows_demand_grant_and_reason() {
         insta::assert_snapshot!(render(&sample()));
+    }
+
+    #[test]
+    fn a_leg_within_a_tunnel_shows_the_tunnel() {
+        let mut explanation = sample();
+        let leg = &mut explanation.connection.legs[1];
+        leg.tunnel = Some("shore".to_owned());
+        leg.state = "up".to_owned();
+        leg.rtt_us = 603_000;
+        let text = render(&explanation);
+        let shown =
+            "upstream leg \"sea\" through the tunnel to \"shore\", up: RTT 603 ms, 0.02 % lost";
+        assert!(text.contains(shown), "{text}");
+        assert!(!text.contains("198.51.100.9"), "{text}");
     }
 }

@@ -31,6 +31,11 @@ pub(crate) fn rtt(micros: u32) -> String {
         .unwrap_or_else(|| Span::from_nanos(nanos).to_string())
 }
 
+/// A share of 0 to 1.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
+}
+
 fn round(value: u64, units: &[(u64, &str)]) -> Option<String> {
     let (scale, unit) = units.iter().find(|(scale, _)| value >= *scale)?;
     let value = value as f64 / *scale as f64;

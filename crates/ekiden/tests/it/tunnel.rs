@@ -92,6 +92,37 @@ fn curl_goes_through_a_tunnel() {
     assert!(stderr(&again).contains("unknown peer `near`"));
 }
 
+/// The status and the explanation of a connection through a tunnel show the tunnel, not the loopback socket at its end.
+#[test]
+fn a_connection_through_a_tunnel_shows_the_tunnel() {
+    let [far, near] = pair(["2 Mbit/s", "100 Mbit/s"], ["", ""]).map(|home| home.serve());
+    let port = server(vec![7; 8_000_000]);
+    let (head, mut client) = near.connect(SocketAddr::from(([127, 0, 0, 1], port)), "");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    client.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+    let mut reader = client.try_clone().unwrap();
+    std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
+    let mut id = 0;
+    wait_for("a download through the tunnel", || {
+        let seen = near.status();
+        let Some(one) = seen["connections"].as_array().unwrap().first() else { return false };
+        id = one["id"].as_u64().unwrap();
+        one["rate_down"].as_u64() > Some(0)
+            && one["legs"][1]["tunnel"] == "far"
+            && one["legs"][1]["state"] == "up"
+            && one["legs"][0]["tunnel"].is_null()
+    });
+    let explained = |daemon: &Daemon, id: u64| stdout(&daemon.run(&["explain", &id.to_string()]));
+    let text = explained(&near, id);
+    assert!(text.contains("through the tunnel to \"far\", up: RTT"), "{text}");
+    assert!(text.contains("held back by: what comes through the tunnel from \"far\""), "{text}");
+    // at the sending end bytes wait for the tunnel
+    let sending = far.status()["connections"][0]["id"].as_u64().unwrap();
+    wait_for("bytes that wait", || {
+        explained(&far, sending).contains("held back by: the tunnel to \"near\", where 1 flow")
+    });
+}
+
 /// A listener whose queue is full, so that the kernel drops further SYNs; and what fills it.
 fn unanswering() -> (Socket, Vec<TcpStream>) {
     let listener = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();

@@ -6,4 +6,5 @@ pub mod copy_mode;
 pub mod formula;
 pub mod pacing;
 pub mod rate_hold;
+pub mod rate_meter;
 pub mod scheduler;

@@ -31,7 +31,7 @@ async fn detect(session: &Session) -> Option<OpenTunnel> {
     match client.bytes().first() {
         Some(5) => Box::pin(socks::socks5(session, client)).await,
         Some(4) => Box::pin(socks::socks4(session, client)).await,
-        Some(&tls::FIRST_BYTE) if session.config.certificate.is_some() && !session.over_tls => {
+        Some(&tls::FIRST_BYTE) if session.config.certificate.is_some() && session.tls.is_none() => {
             Box::pin(tls::serve(session, client)).await;
             None
         }

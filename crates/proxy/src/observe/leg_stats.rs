@@ -2,7 +2,7 @@
 
 use crate::observe::leg_history::verdict_name;
 use crate::observe::named_leg::NamedLeg;
-use crate::observe::status::{LegStatus, OptionStatus};
+use crate::observe::status::{LegStatus, OptionStatus, TunnelStatus};
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes};
 use ekiden_linux::sockets::socket;
 use ekiden_linux::sockets::tcp_info::TcpInfo;
@@ -23,6 +23,18 @@ pub(crate) struct LegStats {
     /// The remote address, which a socket with both ends closed does not report any more.
     peer: IpAddr,
     looked: bool,
+    carrier: Carrier,
+}
+
+/// What carries a leg's bytes over the network.
+#[derive(Debug, Clone)]
+enum Carrier {
+    /// The leg's own socket.
+    Own,
+    /// The client's TLS connection, around the loopback socket that is the leg's.
+    Tls(Weak<TcpStream>),
+    /// The tunnel of this peer.
+    Tunnel(Arc<str>),
 }
 
 impl LegStats {
@@ -33,7 +45,25 @@ impl LegStats {
         outcomes: Vec<Outcomes>,
     ) -> Self {
         let (stream, peer) = (Arc::downgrade(stream), peer.to_canonical());
-        Self { stream, leg, outcomes, path: PathMtu::new(), peer, looked: false }
+        Self {
+            stream,
+            leg,
+            outcomes,
+            path: PathMtu::new(),
+            peer,
+            looked: false,
+            carrier: Carrier::Own,
+        }
+    }
+
+    /// The same leg, whose bytes the tunnel of `peer` carries.
+    pub(crate) fn through_tunnel(self, peer: &str) -> Self {
+        Self { carrier: Carrier::Tunnel(peer.into()), ..self }
+    }
+
+    /// The same leg, whose bytes the client's TLS connection carries.
+    pub(crate) fn within_tls(self, client: &Weak<TcpStream>) -> Self {
+        Self { carrier: Carrier::Tls(Weak::clone(client)), ..self }
     }
 
     /// Checks whether full-sized packets get through, and tells the leg's history.
@@ -74,9 +104,21 @@ impl LegStats {
         }
     }
 
-    /// The kernel's figures; `None` when the socket is closed already.
-    pub(crate) fn status(&self, side: &str) -> Option<LegStatus> {
-        let stream = self.stream.upgrade()?;
+    /// The figures of what carries the leg; `None` when a socket is closed already.
+    pub(crate) fn status(&self, side: &str, tunnels: &[TunnelStatus]) -> Option<LegStatus> {
+        match &self.carrier {
+            Carrier::Own => self.of_socket(side, &self.stream),
+            Carrier::Tls(client) => self.of_socket(side, client),
+            Carrier::Tunnel(peer) => {
+                let socket = self.of_socket(side, &self.stream)?;
+                let tunnel = tunnels.iter().find(|tunnel| tunnel.peer == **peer);
+                Some(of_tunnel(socket, peer, tunnel))
+            }
+        }
+    }
+
+    fn of_socket(&self, side: &str, stream: &Weak<TcpStream>) -> Option<LegStatus> {
+        let stream = stream.upgrade()?;
         let fd = stream.as_fd();
         let info = TcpInfo::read(fd).ok()?;
         let buffers = socket::buffers(fd).ok()?;
@@ -85,6 +127,7 @@ impl LegStats {
         Some(LegStatus {
             side: side.to_owned(),
             profile: self.leg.name.clone(),
+            tunnel: None,
             local: stream.local_addr().ok(),
             peer: stream.peer_addr().ok(),
             state: info.state.to_string(),
@@ -92,6 +135,7 @@ impl LegStats {
             rtt_us: info.rtt,
             rtt_var_us: info.rttvar,
             min_rtt_us: info.min_rtt.unwrap_or_default(),
+            loss: loss(&info),
             retransmits: info.total_retrans,
             bytes_retransmitted: info.bytes_retrans.unwrap_or_default(),
             delivery_rate: info.delivery_rate.unwrap_or_default().saturating_mul(8),
@@ -122,5 +166,42 @@ impl LegStats {
                 refused,
             })
             .collect()
+    }
+}
+
+/// The share of bytes that were sent again; data sent again without need counts, too.
+fn loss(info: &TcpInfo) -> Option<f64> {
+    let (sent, again) = (info.bytes_sent?, info.bytes_retrans?);
+    (sent > 0).then(|| (again as f64 / sent as f64).min(1.0))
+}
+
+/// The tunnel's figures in place of those of the loopback socket that leads to it.
+fn of_tunnel(socket: LegStatus, peer: &str, tunnel: Option<&TunnelStatus>) -> LegStatus {
+    let up = tunnel.filter(|tunnel| tunnel.up);
+    let of = |figure: fn(&TunnelStatus) -> u64| up.map_or(0, figure);
+    let micros = |figure: fn(&TunnelStatus) -> f64| up.map_or(0, |tunnel| figure(tunnel) as u32);
+    LegStatus {
+        tunnel: Some(peer.to_owned()),
+        local: None,
+        peer: up.and_then(|tunnel| tunnel.address.as_ref()?.parse().ok()),
+        state: if up.is_some() { "up" } else { "down" }.to_owned(),
+        congestion: "tunnel".to_owned(),
+        rtt_us: micros(|tunnel| tunnel.rtt_us),
+        rtt_var_us: 0,
+        min_rtt_us: micros(|tunnel| (tunnel.rtt_us - tunnel.queue_us).max(0.0)),
+        loss: up.map(|tunnel| tunnel.path_loss),
+        retransmits: u32::try_from(of(|tunnel| tunnel.packets_lost)).unwrap_or(u32::MAX),
+        bytes_retransmitted: 0,
+        delivery_rate: of(|tunnel| tunnel.rate),
+        pacing_rate: up.map(|tunnel| tunnel.rate),
+        cwnd: 0,
+        mss: 0,
+        path_mtu: u32::try_from(of(|tunnel| tunnel.mtu)).unwrap_or(0),
+        announced_mss: 0,
+        received_mss: 0,
+        path: String::new(),
+        unsent: u32::try_from(of(|tunnel| tunnel.waiting)).unwrap_or(u32::MAX),
+        unacked: 0,
+        ..socket
     }
 }

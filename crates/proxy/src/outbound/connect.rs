@@ -44,6 +44,8 @@ pub(crate) struct UpstreamConnection {
     pub(crate) early: Vec<u8>,
     /// The HTTP proxy at the far end, when requests go to it in absolute form.
     pub(crate) asks_proxy: Option<Arc<Hop>>,
+    /// The peer whose tunnel the connection goes through.
+    pub(crate) tunnel: Option<Arc<str>>,
     /// The peer's later report, where the connection goes through a tunnel.
     pub(crate) answer: Option<Arc<LateFailure>>,
 }
@@ -52,7 +54,17 @@ impl UpstreamConnection {
     fn new(dialed: Dialed, leg: &Arc<NamedLeg>, through: Arc<[String]>) -> Self {
         let Dialed { stream, peer, outcomes } = dialed;
         let (leg, early) = (Arc::clone(leg), Vec::new());
-        Self { stream, peer, leg, outcomes, through, early, asks_proxy: None, answer: None }
+        Self {
+            stream,
+            peer,
+            leg,
+            outcomes,
+            through,
+            early,
+            asks_proxy: None,
+            tunnel: None,
+            answer: None,
+        }
     }
 }
 
@@ -213,7 +225,8 @@ async fn open_through_tunnel(
             UpstreamConnection::new(dialed, &first.leg, chain.names())
         }
     };
-    Ok(UpstreamConnection { leg: Arc::clone(&first.leg), answer: Some(answer), ..opened })
+    let (leg, tunnel) = (Arc::clone(&first.leg), Some(first.upstream.host.as_str().into()));
+    Ok(UpstreamConnection { leg, tunnel, answer: Some(answer), ..opened })
 }
 
 async fn ask(

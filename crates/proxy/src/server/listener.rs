@@ -161,7 +161,7 @@ impl Inner {
             hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
             arrival,
             slot: Mutex::default(),
-            over_tls: false,
+            tls: None,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
             _permit: permit,

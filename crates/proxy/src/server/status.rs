@@ -17,7 +17,8 @@ impl Handle {
     /// Everything about one live connection, by its number; `None` when there is no such connection.
     pub fn explain(&self, connection: u64) -> Option<Explanation> {
         let entry = self.inner.registry.find(connection)?;
-        Some(entry.explain(|leg| self.inner.shared.resources.explain(leg)))
+        let tunnels = self.inner.shared.tunnels().map_or_else(Vec::new, Tunnels::status);
+        Some(entry.explain(&tunnels, |leg| self.inner.shared.resources.explain(leg)))
     }
 
     /// Measures the tunnel to a peer for 1 to 30 seconds in each direction, beside other traffic.
@@ -67,6 +68,8 @@ impl Inner {
         };
         let [pipes, memory] = shared.transfer.status();
         let (buffers, idle, pressure) = shared.resources.status();
+        let tunnels = shared.tunnels().map_or_else(Vec::new, Tunnels::status);
+        let connections_now = self.registry.status(&tunnels);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: config.settings.name.clone(),
@@ -92,9 +95,9 @@ impl Inner {
             accounts: config.directory.as_ref().map(|directory| directory.status()),
             udp: shared.udp.status(config.settings.udp.associations.into()),
             upstreams: config.upstream_status(),
-            tunnels: shared.tunnels().map_or_else(Vec::new, Tunnels::status),
+            tunnels,
             legs: config.leg_status(),
-            connections: self.registry.status(),
+            connections: connections_now,
         }
     }
 }

@@ -38,7 +38,9 @@ impl Session {
     /// Whether this connection may carry passwords: within TLS or this machine, or where cleartext
     /// is permitted. The failure is for the client.
     pub(crate) fn check_password_path(&self) -> Result<(), Failure> {
-        if self.over_tls || accepts_passwords(&self.config.settings.accounts, self.address.ip()) {
+        if self.tls.is_some()
+            || accepts_passwords(&self.config.settings.accounts, self.address.ip())
+        {
             return Ok(());
         }
         static LOGGED: LogThrottle = LogThrottle::new();

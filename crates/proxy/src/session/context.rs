@@ -77,8 +77,11 @@ impl Session {
         let account = self.registration.entry.account();
         let requester = self.requester(to, account.as_deref());
         let connection = open(&self.config, &route, requester, purpose).await?;
-        let UpstreamConnection { stream, peer, leg, outcomes, through, .. } = &connection;
-        let stats = LegStats::new(stream, peer.ip(), Arc::clone(leg), vec![outcomes.clone()]);
+        let UpstreamConnection { stream, peer, leg, outcomes, through, tunnel, .. } = &connection;
+        let mut stats = LegStats::new(stream, peer.ip(), Arc::clone(leg), vec![outcomes.clone()]);
+        if let Some(peer) = tunnel {
+            stats = stats.through_tunnel(peer);
+        }
         let managed = self.resources().manage(stream, &leg.leg, Some(*peer));
         self.apply_route(&route, through, &stats, &managed);
         tracing::debug!(
@@ -114,8 +117,16 @@ impl Session {
 
     pub(super) fn client_stats(&self, leg: Arc<NamedLeg>, outcomes: Outcomes) -> LegStats {
         // the path of a loopback connection says nothing of the client's
-        let at = if self.over_tls { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
-        LegStats::new(&self.client, at, leg, vec![outcomes])
+        let at = match self.tls {
+            Some(_) => Ipv4Addr::LOCALHOST.into(),
+            None => self.address.ip(),
+        };
+        let stats = LegStats::new(&self.client, at, leg, vec![outcomes]);
+        match (&self.tls, &self.arrival) {
+            (Some(outer), _) => stats.within_tls(outer),
+            (None, Some(arrival)) => stats.through_tunnel(arrival.peer()),
+            (None, None) => stats,
+        }
     }
 
     pub(crate) fn resources(&self) -> &Arc<Resources> {

@@ -28,7 +28,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -41,7 +41,8 @@ pub(crate) struct Session {
     /// The flow whose outer end this is, where the connection came out of a tunnel.
     pub(crate) arrival: Option<Arc<TunnelArrival>>,
     pub(crate) slot: Mutex<AccountSlot>,
-    pub(crate) over_tls: bool,
+    /// The client's own connection, where this one is within its TLS.
+    pub(crate) tls: Option<Weak<TcpStream>>,
     pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -144,7 +145,7 @@ impl Session {
             address: self.address,
             arrival: None,
             slot,
-            over_tls: true,
+            tls: Some(Arc::downgrade(&self.client)),
             hops: 0,
             log: Arc::clone(&self.log),
             stopping: self.stopping.clone(),

@@ -81,7 +81,7 @@ async fn fixture(
         address,
         arrival: None,
         slot: Mutex::default(),
-        over_tls: false,
+        tls: None,
         hops: 0,
         log: Arc::new(AccessLog::open(&AccessLogSetting::Off).unwrap()),
         stopping,
@@ -142,7 +142,7 @@ async fn the_first_inner_session_takes_over_the_slot() {
     session.join_account().unwrap();
     let permit = || session.resources().inner_permit().unwrap();
     let first = session.inner(pair().await.0, permit());
-    assert!(first.over_tls && first.share().is_some() && session.share().is_none());
+    assert!(first.tls.is_some() && first.share().is_some() && session.share().is_none());
     let second = session.inner(pair().await.0, permit());
     assert!(second.join_account().is_err());
     drop(first);

@@ -111,12 +111,12 @@ fn tls_carries_every_protocol_beside_the_plain_ones() {
     assert!(server.head().starts_with("GET /two"));
     server.send(ok("2"));
     client.until("\r\n\r\n2");
-    let protocols: Vec<_> =
-        relay.status().connections.into_iter().map(|one| (one.protocol, one.client)).collect();
-    assert_eq!(protocols.len(), 2);
-    assert_eq!((protocols[0].0.as_str(), protocols[1].0.as_str()), ("tls", "http"));
-    // both are the same client's
-    assert_eq!(protocols[0].1, protocols[1].1);
+    // one row: the requests within TLS, by the client's own connection
+    let shown_once = relay.status().connections;
+    assert_eq!(shown_once.len(), 1);
+    assert_eq!(shown_once[0].protocol, "http");
+    let leg = shown_once[0].legs.iter().find(|leg| leg.side == "client").unwrap();
+    assert_eq!(leg.peer, Some(shown_once[0].client));
     drop((client, server));
 
     let mut client = shown.client(&relay);

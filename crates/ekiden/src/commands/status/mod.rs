@@ -4,7 +4,7 @@ pub(crate) mod accounts;
 
 use super::{client, with_runtime};
 use crate::cli;
-use crate::print::{self, clean, count, cut, dash, rate, rtt, seconds, size, table, wrap};
+use crate::print::{self, clean, count, cut, dash, percent, rate, rtt, seconds, size, table, wrap};
 
 use ekiden_model::units::Rate;
 use ekiden_proxy::observe::status::{
@@ -154,7 +154,7 @@ fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
             (false, None) => "not connected yet".to_owned(),
         };
         let shown = |text: String| if t.up { text } else { "-".to_owned() };
-        let lost = t.packets_lost as f64 * 100.0 / t.packets.max(1) as f64;
+        let lost = t.packets_lost as f64 / t.packets.max(1) as f64;
         vec![
             clean(&t.peer),
             state,
@@ -162,7 +162,7 @@ fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
             shown(rate(t.allotted)),
             shown(format!("{:.1} ms", t.rtt_us / 1e3)),
             shown(format!("{:.1} ms", t.queue_us / 1e3)),
-            shown(format!("{lost:.2} %")),
+            shown(percent(lost)),
             shown(size(t.waiting)),
             shown(t.flows.to_string()),
             shown(size(t.bytes_sent)),
@@ -363,14 +363,15 @@ const COLUMNS: &[Column] = &[
     ("CLASS", false, 2, |c| clean(&c.class)),
     ("CLIENT", false, 6, client),
     ("DESTINATION", false, 0, destination),
-    ("RTT", true, 0, |c| far_leg(c).map_or_else(dash, |l| rtt(l.rtt_us))),
-    ("RETR", true, 0, |c| far_leg(c).map_or_else(dash, |l| l.retransmits.to_string())),
-    ("RATE", true, 0, |c| far_leg(c).map_or_else(dash, |l| rate(l.delivery_rate))),
-    ("CWND", true, 3, |c| far_leg(c).map_or_else(dash, |l| l.cwnd.to_string())),
-    ("UP", true, 0, |c| size(c.bytes_up)),
+    ("CLIENT-RTT", true, 3, |c| leg(c, "client").map_or_else(dash, |l| rtt(l.rtt_us))),
+    ("CLIENT-LOSS", true, 7, |c| leg(c, "client").and_then(|l| l.loss).map_or_else(dash, percent)),
+    ("RTT", true, 0, |c| leg(c, "upstream").map_or_else(dash, |l| rtt(l.rtt_us))),
+    ("LOSS", true, 0, |c| leg(c, "upstream").and_then(|l| l.loss).map_or_else(dash, percent)),
+    ("RATE", true, 0, |c| rate(c.rate_up + c.rate_down)),
+    ("UP", true, 8, |c| size(c.bytes_up)),
     ("DOWN", true, 0, |c| size(c.bytes_down)),
     ("IDLE", true, 1, |c| seconds(c.idle_seconds)),
-    ("AGE", true, 0, |c| seconds(c.age_seconds)),
+    ("AGE", true, 9, |c| seconds(c.age_seconds)),
 ];
 
 fn connections(connections: &[ConnectionStatus], width: Option<usize>) -> String {
@@ -392,9 +393,9 @@ fn connections(connections: &[ConnectionStatus], width: Option<usize>) -> String
     }
 }
 
-/// The leg of the figures: the outbound one, else the client's.
-pub(crate) fn far_leg(connection: &ConnectionStatus) -> Option<&LegStatus> {
-    connection.legs.last()
+/// A leg by its side, `client` or `upstream`.
+pub(crate) fn leg<'a>(connection: &'a ConnectionStatus, side: &str) -> Option<&'a LegStatus> {
+    connection.legs.iter().find(|leg| leg.side == side)
 }
 
 /// The client's address and its account.

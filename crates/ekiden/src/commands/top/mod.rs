@@ -2,9 +2,9 @@
 
 mod accounts;
 
-use crate::commands::status::far_leg;
+use crate::commands::status::leg;
 use crate::commands::{client, with_runtime};
-use crate::print::{clean, rate, rtt, seconds, size};
+use crate::print::{clean, percent, rate, rtt, seconds, size};
 use crate::{cli, exit, print};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ekiden_proxy::observe::status::{ConnectionStatus, Status};
@@ -243,17 +243,17 @@ impl View {
     }
 
     fn row(&self, c: &ConnectionStatus) -> [String; COLUMNS.len()] {
-        let leg = far_leg(c);
+        let leg = |side| leg(c, side);
         let figure = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         [
             c.id.to_string(),
             clean(&c.protocol),
             clean(&c.class),
             figure(c.destination.as_deref().map(clean)),
-            figure(leg.map(|leg| rtt(leg.rtt_us))),
-            figure(leg.map(|leg| leg.retransmits.to_string())),
+            figure(leg("client").map(|leg| rtt(leg.rtt_us))),
+            figure(leg("upstream").map(|leg| rtt(leg.rtt_us))),
+            figure(leg("upstream").and_then(|leg| leg.loss).map(percent)),
             rate(self.rate(c)),
-            figure(leg.map(|leg| leg.cwnd.to_string())),
             size(bytes(c)),
             seconds(c.idle_seconds),
             seconds(c.age_seconds),
@@ -267,10 +267,10 @@ const COLUMNS: [(&str, u16, u8); 11] = [
     ("PROTOCOL", 8, 3),
     ("CLASS", 11, 4),
     ("DESTINATION", 16, 0),
+    ("CLIENT-RTT", 10, 6),
     ("RTT", 8, 0),
-    ("RETR", 6, 5),
+    ("LOSS", 7, 5),
     ("RATE", 12, 0),
-    ("CWND", 5, 6),
     ("BYTES", 9, 0),
     ("IDLE", 10, 1),
     ("AGE", 10, 7),

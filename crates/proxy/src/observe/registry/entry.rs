@@ -7,6 +7,7 @@ use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::socket;
 use ekiden_model::control::classifier::{Bursts, Class};
+use ekiden_model::control::rate_meter::RateMeter;
 use ekiden_model::control::scheduler::Lane;
 use ekiden_model::units::Time;
 use std::net::SocketAddr;
@@ -29,6 +30,8 @@ pub(crate) struct ConnectionEntry {
     pub(super) bytes_down: AtomicU64,
     pub(super) bytes_spliced: AtomicU64,
     pub(super) detail: Mutex<Detail>,
+    /// Live connections within this one, which stand for it in the status.
+    pub(super) inner: AtomicU64,
     /// Numbers of the client's and the upstream leg in the buffer management; 0 for none.
     pub(crate) legs: [AtomicU64; 2],
     /// Closed to make room for another connection.
@@ -44,6 +47,8 @@ pub(crate) struct ConnectionEntry {
 #[derive(Debug)]
 pub(super) struct Detail {
     pub(super) bursts: Bursts,
+    /// From the client and to it.
+    pub(super) rates: [RateMeter; 2],
     /// The lane of its legs within a rate that the kernel holds.
     pub(super) lane: Lane,
     pub(super) last: Time,
@@ -93,8 +98,10 @@ impl ConnectionEntry {
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             bytes_spliced: AtomicU64::new(0),
+            inner: AtomicU64::new(0),
             detail: Mutex::new(Detail {
                 bursts: Bursts::new(now),
+                rates: [RateMeter::new(now), RateMeter::new(now)],
                 lane: Lane::Interactive,
                 last: now,
                 destination: None,

@@ -3,11 +3,12 @@
 mod entry;
 mod registration;
 mod report;
+mod slowest;
 
 pub(crate) use entry::ConnectionEntry;
 pub(crate) use registration::Registration;
 
-use crate::observe::status::ConnectionStatus;
+use crate::observe::status::{ConnectionStatus, TunnelStatus};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Span;
@@ -101,14 +102,25 @@ impl Registry {
     }
 
     pub(crate) fn enter(self: &Arc<Self>, client: SocketAddr) -> Registration {
+        self.totals.accepted.fetch_add(1, Relaxed);
+        self.register(client, None)
+    }
+
+    fn register(
+        self: &Arc<Self>,
+        client: SocketAddr,
+        outer: Option<Arc<ConnectionEntry>>,
+    ) -> Registration {
         let id = self.next.fetch_add(1, Relaxed) + 1;
         let entry = Arc::new(ConnectionEntry::new(id, client));
-        self.totals.accepted.fetch_add(1, Relaxed);
         let mut live = locked(&self.live);
         live.insert(entry.id, Arc::clone(&entry));
         self.most.fetch_max(live.len(), Relaxed);
         drop(live);
-        Registration { entry, registry: Arc::clone(self) }
+        if let Some(outer) = &outer {
+            outer.inner.fetch_add(1, Relaxed);
+        }
+        Registration { entry, outer, registry: Arc::clone(self) }
     }
 
     /// The most connections at once since the last query.
@@ -175,9 +187,11 @@ impl Registry {
         locked(&self.live).get(&id).cloned()
     }
 
-    pub(crate) fn status(&self) -> Vec<ConnectionStatus> {
+    /// Every live connection, but those that others within them stand for.
+    pub(crate) fn status(&self, tunnels: &[TunnelStatus]) -> Vec<ConnectionStatus> {
         // the lock covers only the copy of pointers; the kernel is queried afterwards
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
-        live.iter().map(|entry| entry.status()).collect()
+        let shown = live.iter().filter(|entry| entry.inner.load(Relaxed) == 0);
+        shown.map(|entry| entry.status(tunnels)).collect()
     }
 }

@@ -15,6 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) entry: Arc<ConnectionEntry>,
+    /// The connection that this one is within.
+    pub(super) outer: Option<Arc<ConnectionEntry>>,
     pub(super) registry: Arc<Registry>,
 }
 
@@ -24,13 +26,16 @@ const TELLING: u64 = 64 * 1024;
 impl Drop for Registration {
     fn drop(&mut self) {
         locked(&self.registry.live).remove(&self.entry.id);
+        if let Some(outer) = &self.outer {
+            outer.inner.fetch_sub(1, Relaxed);
+        }
     }
 }
 
 impl Registration {
     /// Registers a connection within this one.
     pub(crate) fn inner(&self) -> Self {
-        self.registry.enter(self.entry.client)
+        self.registry.register(self.entry.client, Some(Arc::clone(&self.entry)))
     }
 
     /// Counts bytes that moved, on this connection and in the totals.
@@ -51,6 +56,9 @@ impl Registration {
             let mut detail = locked(&entry.detail);
             detail.last = now;
             detail.bursts.on_moved(now, up + down);
+            for (meter, bytes) in detail.rates.iter_mut().zip([up, down]) {
+                meter.on_moved(now, bytes);
+            }
             detail.update_lane();
         }
         if entry.silent.load(Relaxed) {

@@ -1,7 +1,10 @@
 //! The status of one connection.
 
+use super::slowest::slowest;
 use super::{ConnectionEntry, ConnectionState, PROTOCOLS, STATES};
-use crate::observe::status::{ConnectionStatus, Explanation, GrantStatus, LegExplanation};
+use crate::observe::status::{
+    ConnectionStatus, Explanation, GrantStatus, LegExplanation, LegStatus, TunnelStatus,
+};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::control::classifier::Class;
@@ -10,8 +13,12 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 impl ConnectionEntry {
-    pub(crate) fn explain(&self, buffers: impl Fn(u64) -> Vec<GrantStatus>) -> Explanation {
-        let connection = self.status();
+    pub(crate) fn explain(
+        &self,
+        tunnels: &[TunnelStatus],
+        buffers: impl Fn(u64) -> Vec<GrantStatus>,
+    ) -> Explanation {
+        let connection = self.status(tunnels);
         let class = match connection.class.as_str() {
             "interactive" => "interactive: its bursts are at most 64 KiB",
             "bulk" => "bulk: its last burst exceeded 64 KiB",
@@ -44,10 +51,13 @@ impl ConnectionEntry {
         });
         let legs = legs.collect();
         let (class, idle) = (class.to_owned(), idle.to_owned());
-        Explanation { connection, class, route, idle, limits, legs }
+        let tunnel =
+            |leg: &LegStatus| tunnels.iter().find(|t| leg.tunnel.as_ref() == Some(&t.peer));
+        let slowest = slowest(&connection, connection.legs.iter().filter_map(tunnel).next());
+        Explanation { connection, class, route, idle, limits, slowest, legs }
     }
 
-    pub(crate) fn status(&self) -> ConnectionStatus {
+    pub(crate) fn status(&self, tunnels: &[TunnelStatus]) -> ConnectionStatus {
         let now = clock::now();
         let name = |names: &[&str], index: &AtomicU8| {
             names
@@ -58,6 +68,8 @@ impl ConnectionEntry {
         let share = locked(&self.share).as_ref().and_then(Weak::upgrade);
         let mut detail = locked(&self.detail);
         detail.check();
+        let [rate_up, rate_down] =
+            detail.rates.each_ref().map(|meter| meter.rate(now).as_bits_per_second());
         let legs = [("client", &detail.client), ("upstream", &detail.upstream)];
         ConnectionStatus {
             id: self.id,
@@ -84,9 +96,11 @@ impl ConnectionEntry {
             bytes_up: self.bytes_up.load(Relaxed),
             bytes_down: self.bytes_down.load(Relaxed),
             bytes_spliced: self.bytes_spliced.load(Relaxed),
+            rate_up,
+            rate_down,
             legs: legs
                 .into_iter()
-                .filter_map(|(side, leg)| leg.as_ref().and_then(|leg| leg.status(side)))
+                .filter_map(|(side, leg)| leg.as_ref().and_then(|leg| leg.status(side, tunnels)))
                 .collect(),
         }
     }

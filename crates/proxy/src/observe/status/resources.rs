@@ -186,6 +186,9 @@ pub struct Explanation {
     /// Whose it is, and for what it waits by that account's limits, in words.
     #[serde(default)]
     pub limits: String,
+    /// What holds its bytes back, as far as this relay sees it, in words.
+    #[serde(default)]
+    pub slowest: String,
     /// The legs' buffers, the client's first.
     pub legs: Vec<LegExplanation>,
 }
