@@ -113,6 +113,11 @@ impl Bursts {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
+    /// Bytes of it have waited until now: its silence was not its own, and ends no burst.
+    pub fn on_waited(&mut self, now: Time) {
+        self.last = self.last.max(now);
+    }
+
     /// The class as of the last movement.
     pub const fn class(&self) -> Class {
         match self.bytes {
@@ -143,6 +148,20 @@ mod tests {
             bursts.on_moved(Time::ZERO + Span::from_millis(1_700_000 + i), 1460);
         }
         assert_eq!(bursts.class(), Class::Bulk);
+    }
+
+    #[test]
+    fn a_download_that_waits_for_a_thin_line_does_not_pause() {
+        let mut bursts = Bursts::new(Time::ZERO);
+        for second in 0..10 {
+            let now = Time::ZERO + Span::from_secs(second);
+            bursts.on_waited(now);
+            bursts.on_moved(now, 16 * 1024);
+        }
+        assert_eq!(bursts.class(), Class::Bulk);
+        let now = Time::ZERO + Span::from_secs(20);
+        bursts.on_moved(now, 16 * 1024);
+        assert_eq!(bursts.class(), Class::Interactive, "nothing waited: it paused");
     }
 
     #[test]

@@ -105,8 +105,12 @@ impl Flow {
         }
     }
 
-    /// Bytes moved, one way or the other; the lane they make it one of.
+    /// Bytes moved, one way or the other; the lane they make it one of. Called before they count as
+    /// queued.
     pub(super) fn on_moved(&mut self, now: Time, bytes: u64) -> Lane {
+        if self.sending.queued > 0 {
+            self.bursts.on_waited(now);
+        }
         self.bursts.on_moved(now, bytes);
         self.lane = match self.bursts.class() {
             Class::Bulk => Lane::Bulk,

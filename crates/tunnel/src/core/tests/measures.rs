@@ -2,6 +2,7 @@
 
 use super::network::{FAR, NEAR, Network, Path, pattern};
 use crate::core::*;
+use crate::frame::Carries;
 use ekiden_model::control::rate_hold::breaker::Trip;
 use ekiden_model::network::link::{Change, Loss, LossUnit};
 use ekiden_model::units::{Share, Span};
@@ -119,4 +120,72 @@ fn late_departures_shift_following_slots() {
     network.ends[NEAR].left(left, id);
     let mut next = |after| network.ends[NEAR].transmit(left + Span::from_micros(after), &mut buf);
     assert!(next(0).is_none() && next(2_000).is_some());
+}
+
+/// At a fraction of a thin rate each, downloads that are written in large pieces look like bursts with
+/// pauses. While their bytes wait they do not pause: they are bulk, and nothing of them is copied.
+#[test]
+fn sixty_downloads_on_a_thin_path_are_bulk() {
+    let rtt = Span::from_millis(600);
+    let mut network = Network::up(&Path { rates: [0.8, 4.0], rtt, loss: 2.0, ..Path::default() });
+    let flows: Vec<FlowId> = (1..=60).map(|port| network.flow(port)).collect();
+    let there: Vec<FlowId> = flows.iter().map(|flow| network.twin(*flow, FAR)).collect();
+    network.settle(1_000);
+    let half = network.now + Span::from_secs(15);
+    let until = half + Span::from_secs(15);
+    let mut came = 0;
+    while network.now < until {
+        let now = network.now;
+        for (here, there) in flows.iter().zip(&there) {
+            let room = network.ends[FAR].room(*there);
+            if room >= 16_384 {
+                network.ends[FAR].write(now, *there, pattern(0, room));
+            }
+            let bytes = network.read(NEAR, *here).0.len();
+            came += if now >= half { bytes } else { 0 };
+        }
+        network.step(now + Span::from_millis(10));
+    }
+    let seen = network.ends[FAR].snapshots()[0].clone();
+    let share = came as f64 * 8.0 / 15e6 / (4.0 * 0.98 * 0.965);
+    println!("{:.1} % of the ceiling; {seen:?}", share * 100.0);
+    assert!(share > 0.9, "{share}");
+}
+
+/// Calls beyond the rate take all of it, but for bulk's floor. The bulk lane's own packets are part of
+/// that: without them its QUIC connection, and so the tunnel, would end in silence.
+#[test]
+fn calls_beyond_the_rate_do_not_silence_the_bulk_lane() {
+    let mut network = Network::up(&Path { rates: [4.0, 4.0], ..Path::default() });
+    network.carries = Carries::Packets;
+    let flows: Vec<FlowId> = (1..=300).map(|n| network.flow(1_000 + n)).collect();
+    network.settle(300);
+    for _ in 0..1_000 {
+        for flow in &flows {
+            network.ends[NEAR].send_packet(network.now, *flow, pattern(0, 40));
+        }
+        network.run_for(Span::from_millis(20));
+        assert_eq!((network.down(NEAR), network.down(FAR)), (None, None), "{:?}", network.now);
+    }
+}
+
+/// Many who type at once: what is sent twice stays a part of the rate.
+#[test]
+fn copies_take_no_more_than_their_share() {
+    let rtt = Span::from_millis(300);
+    let mut network = Network::up(&Path { rates: [1.0, 1.0], rtt, loss: 2.0, ..Path::default() });
+    let flows: Vec<FlowId> = (1..=100).map(|port| network.flow(port)).collect();
+    network.settle(1_000);
+    let before = network.ends[NEAR].snapshots()[0].clone();
+    for _ in 0..100 {
+        for flow in &flows {
+            network.ends[NEAR].write(network.now, *flow, pattern(0, 100));
+        }
+        network.run_for(Span::from_millis(200));
+    }
+    let seen = network.ends[NEAR].snapshots()[0].clone();
+    let copied = (seen.copied_bytes - before.copied_bytes) as f64;
+    let share = copied / (seen.wire_bytes - before.wire_bytes) as f64;
+    println!("{share:.3} of what was sent; {seen:?}");
+    assert!(copied > 0.0 && share < 0.3, "{share}");
 }

@@ -15,6 +15,7 @@ use super::lane::Lane;
 use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
 use crate::frame::{self, Carries, Frame, Hello};
 use bytes::Bytes;
+use copies::CopyBudget;
 use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::RateHold;
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
@@ -73,6 +74,7 @@ pub(super) struct Tunnel {
     missing: BTreeSet<u64>,
     /// First and second copies, each in order.
     copies: [VecDeque<ScheduledCopy>; 2],
+    copy_budget: CopyBudget,
     /// The window for new flows in our last HELLO.
     promised: u64,
     /// The peer's HELLO, once it arrived.
@@ -88,6 +90,8 @@ pub(super) struct Tunnel {
     /// The last check for flows whose bytes nobody reads.
     looked: Time,
     in_flight: u64,
+    /// Packets since the bulk lane last sent, while it has something to send.
+    bulk_passed: u32,
     /// When a packet of the bulk lane was last acknowledged.
     bulk_heard: Time,
     /// The share of packets lost, over the last few hundred.
@@ -142,6 +146,7 @@ impl Tunnel {
             peer_next: if opener { 1 } else { 2 },
             missing: BTreeSet::new(),
             copies: [VecDeque::new(), VecDeque::new()],
+            copy_budget: CopyBudget::new(now),
             promised: 0,
             greeting: None,
             total_sent: 0,
@@ -152,6 +157,7 @@ impl Tunnel {
             total_granted: limits.memory.as_u64(),
             looked: now,
             in_flight: 0,
+            bulk_passed: 0,
             bulk_heard: Time::ZERO,
             // some, until it is known better
             lately: 4.0 * copies::COPY_AGAIN,

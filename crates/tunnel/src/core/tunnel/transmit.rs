@@ -19,6 +19,11 @@ const TOGETHER: Span = Span::from_micros(100);
 /// Bytes of frames that QUIC has not accepted yet: answers, ends and credit, which need no credit.
 const MOST_WAITING: usize = 1 << 20;
 
+/// Packets of the interactive lane in a row, while the bulk lane has something to send, before that goes
+/// once. Its data has the scheduler's floor. Its acknowledgements, keep-alives and retransmissions get
+/// as much here: without them the peer would take it for dead.
+const BULK_PASSED: u32 = 9;
+
 impl Tunnel {
     pub(in crate::core) fn transmit(
         &mut self,
@@ -39,6 +44,11 @@ impl Tunnel {
             return None;
         }
         self.send_due_copies(now);
+        if self.bulk_passed >= BULK_PASSED
+            && let Some(out) = self.poll_lane(now, clock, 1, buf)
+        {
+            return Some(out);
+        }
         self.poll_lane(now, clock, 0, buf)
             .or_else(|| self.turn(now, clock, buf, true))
             .or_else(|| self.poll_lane(now, clock, 1, buf))
@@ -191,6 +201,8 @@ impl Tunnel {
             self.in_flight += wire.as_u64();
             lane.on_sent(polled, SentBytes { epoch, bytes: wire });
         }
+        let bulk_waits = nth == 0 && self.lanes[1].as_ref().is_some_and(|bulk| bulk.busy);
+        self.bulk_passed = if bulk_waits { self.bulk_passed.saturating_add(1) } else { 0 };
         let Polled { to, size, .. } = polled;
         Some(OutgoingDatagram { to, lane: nth as u8, size, tunnel: Some(self.id) })
     }
