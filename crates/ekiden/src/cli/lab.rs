@@ -19,7 +19,8 @@ pub(crate) enum LabCommand {
     #[command(
         after_help = "Examples:\n  ekiden lab run island --quick\n  ekiden lab run island --only row --peers ekiden,squid\n\n\
             Rows are kept run by run in OUT/NAME/ENGINE/rows.jsonl; the same command resumes.\n\
-            Exit codes: 0 every asserted figure and claim holds; 1 one does not, or runs are left."
+            Exit codes: 0 all was measured; 1 runs are left or failed, or with --strict an asserted figure\n\
+            or claim does not hold."
     )]
     Run(Box<LabRun>),
     /// Record one simulated run of an experiment, packet by packet
@@ -34,6 +35,9 @@ pub(crate) enum LabCommand {
         /// The plan of these rows [default: the built-in plan of that name]
         #[arg(long, value_name = "FILE")]
         plan: Option<String>,
+        /// Exit with 1 when an asserted figure or claim does not hold
+        #[arg(long)]
+        strict: bool,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -136,6 +140,9 @@ pub(crate) struct LabRun {
     /// Keep rows of another version of program or plan; the report tells them apart
     #[arg(long)]
     pub keep: bool,
+    /// Exit with 1 when an asserted figure or claim does not hold
+    #[arg(long)]
+    pub strict: bool,
     /// Results go to DIR/NAME/ENGINE [default: results]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -146,5 +146,5 @@ pub fn command(capture: &Path, options: &Options, as_json: bool) -> Result<Answe
     } else {
         document.text()
     };
-    Ok(Answer { text, fine: true })
+    Ok(Answer::of(text))
 }

@@ -34,13 +34,22 @@ pub struct Run {
     pub json: bool,
 }
 
-/// What is to be printed, and whether all that is asserted holds.
+/// What is to be printed, and how it went.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// For standard output.
     pub text: String,
-    /// Nothing asserted fails, and nothing that was to be run is left.
-    pub fine: bool,
+    /// Nothing that was to be run is left, and every figure that the plan asks for exists.
+    pub complete: bool,
+    /// No figure or claim that is asserted fails. A published one that fails is a finding, not a failed run.
+    pub holds: bool,
+}
+
+impl Answer {
+    /// Text that asserts nothing.
+    pub(crate) const fn of(text: String) -> Self {
+        Self { text, complete: true, holds: true }
+    }
 }
 
 /// Makes an engine of this name for a study; several are asked for to run beside each other.
@@ -67,7 +76,7 @@ pub fn list(as_json: bool) -> Result<Answer, String> {
             })
         };
         let document = json!({ "experiments": plans.iter().map(one).collect::<Vec<_>>() });
-        return Ok(Answer { text: format!("{document:#}\n"), fine: true });
+        return Ok(Answer::of(format!("{document:#}\n")));
     }
     let mut text = String::new();
     for plan in &plans {
@@ -83,7 +92,7 @@ pub fn list(as_json: bool) -> Result<Answer, String> {
         }
     }
     text += "\nekiden lab run NAME --quick is the shortest way to a report.\n";
-    Ok(Answer { text, fine: true })
+    Ok(Answer::of(text))
 }
 
 /// `ekiden lab run NAME`.
@@ -168,16 +177,18 @@ fn together(
         .map_err(|e| format!("{e}; give the plan of these rows with --plan FILE"))?;
     let written = report::write_together(&plan, folder, engines);
     let written = written.map_err(|error| error.to_string())?;
-    let fine = written.iter().all(|written| written.evaluation.holds());
+    let complete = written.iter().all(|written| written.evaluation.unknown.is_empty());
+    let holds = written.iter().all(|written| written.evaluation.failing() == 0);
     if as_json {
         let summaries: Vec<_> = written.iter().map(|written| &written.summary).collect();
-        return Ok(Answer { text: format!("{:#}\n", json!({ "engines": summaries })), fine });
+        let text = format!("{:#}\n", json!({ "engines": summaries }));
+        return Ok(Answer { text, complete, holds });
     }
     let names = engines.iter().map(String::as_str);
     let ran: Vec<_> = names.zip(written.iter().map(|w| &w.evaluation)).collect();
     let page = folder.join("report.html");
     let text = format!("{}\nreport: {}\n", report::together::text(&plan, &ran), page.display());
-    Ok(Answer { text, fine })
+    Ok(Answer { text, complete, holds })
 }
 
 /// The running program: its version and its own digest, because a version under development says little.
@@ -228,10 +239,12 @@ fn check_choice(plan: &Plan, choice: &Choice) -> Result<(), String> {
 fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) -> Answer {
     let left = done.map_or(0, |done| done.left);
     let given_up = done.map_or(0, |done| done.given_up);
-    let fine = written.evaluation.holds() && left == 0 && given_up == 0;
+    let failing = written.evaluation.failing();
+    let complete = written.evaluation.unknown.is_empty() && left == 0 && given_up == 0;
+    let holds = failing == 0;
     if as_json {
         let text = serde_json::to_string_pretty(&written.summary).unwrap_or_default() + "\n";
-        return Answer { text, fine };
+        return Answer { text, complete, holds };
     }
     let mut text = if plan.published.is_empty() {
         medians::medians(plan, &written.evaluation)
@@ -246,6 +259,8 @@ fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) ->
     let seconds = words(written.summary.seconds);
     text += &format!("\n{} cells, all runs together {seconds}.\n", written.evaluation.cells.len());
     let notes = [
+        (failing, "asserted figures or claims do not hold"),
+        (written.evaluation.open(), "figures or claims of the plan were not measured; the report lists them"),
         (left, "runs are left; the same command resumes them"),
         (given_up, "runs failed in every attempt; the report has the reasons"),
         (done.map_or(0, |done| done.tainted), "runs are marked tainted: their links were late"),
@@ -256,7 +271,7 @@ fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) ->
         text += &format!("{count} {what}.\n");
     }
     text += &format!("report: {}\n", written.page.display());
-    Answer { text, fine }
+    Answer { text, complete, holds }
 }
 
 const NOT_ASKED: &str = "not asked of this engine";
@@ -264,20 +279,23 @@ const NOT_ASKED: &str = "not asked of this engine";
 fn published(evaluation: &Evaluation) -> String {
     let mut lines = vec![["", "published", "measured", "unit", ""].map(str::to_owned)];
     for judged in &evaluation.rows {
-        let verdict = match (judged.holds, judged.measured) {
-            (Some(true), _) => "holds",
-            (Some(false), _) => "DOES NOT HOLD",
-            (None, Some(_)) if !judged.is_asked => NOT_ASKED,
-            (None, Some(_)) if judged.is_too_few => "reported: too few runs",
-            (None, Some(_)) => "reported",
-            (None, None) => "not measured",
+        let Some(measured) = judged.measured else { continue };
+        let verdict = match judged.holds {
+            Some(true) => "holds".to_owned(),
+            Some(false) => {
+                let miss = judged.row.expectation.miss(measured);
+                format!("DOES NOT HOLD: {}", miss.unwrap_or_default())
+            }
+            None if !judged.is_asked => NOT_ASKED.to_owned(),
+            None if judged.is_too_few => "reported: too few runs".to_owned(),
+            None => "reported".to_owned(),
         };
         lines.push([
             judged.row.name.clone(),
             judged.row.published.map_or("–".to_owned(), crate::chart::scale::label),
             short(judged.measured),
             judged.row.unit.clone(),
-            verdict.to_owned(),
+            verdict,
         ]);
     }
     let wide = |n: usize| lines.iter().map(|line| line[n].chars().count()).max().unwrap_or(0);
@@ -296,7 +314,7 @@ fn published(evaluation: &Evaluation) -> String {
 /// What else was expected, and whether it holds.
 fn claims(evaluation: &Evaluation) -> String {
     let mut text = String::new();
-    for decided in &evaluation.claims {
+    for decided in evaluation.claims.iter().filter(|decided| decided.is_measured) {
         let verdict = match decided.holds {
             Some(true) => "holds",
             Some(false) => "DOES NOT HOLD",
@@ -332,6 +350,6 @@ mod tests {
         let evaluation = evaluate(&plan, &tests::kept(tests::rows()));
         assert!(published(&evaluation).contains("not asked of this engine"));
         assert!(claims(&evaluation).starts_with("\nnot asked of this engine: ekiden"));
-        assert!(evaluation.holds());
+        assert_eq!((evaluation.failing(), evaluation.open()), (0, 0));
     }
 }

@@ -24,7 +24,9 @@ pub(super) fn decide(
                     (None, Some(figure)) => figure,
                     (None, None) => &plan.measure_of(&expectation.of.part).unit,
                 };
-                let evidence = format!("{} {unit}", Short(found.value));
+                let miss = expectation.miss(found.value);
+                let miss = miss.map_or(String::new(), |miss| format!(": {miss}"));
+                let evidence = format!("{} {unit}{miss}", Short(found.value));
                 (Some(expectation.is_met(found.value)), evidence)
             }
             None => {

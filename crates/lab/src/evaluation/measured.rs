@@ -1,6 +1,6 @@
 //! One figure from many cells, by a plan's expectation.
 
-use super::{CellResult, monotone};
+use super::{CellResult, Short, monotone};
 use crate::plan::{Expectation, Selection, Take};
 use crate::statistics::bootstrap::{self, Interval};
 use crate::statistics::{geometric_mean, median};
@@ -18,6 +18,19 @@ impl Expectation {
     /// Whether a figure lies in the range.
     pub fn is_met(&self, value: f64) -> bool {
         self.low.is_none_or(|low| value >= low) && self.high.is_none_or(|high| value <= high)
+    }
+
+    /// How a figure misses the range, with as many digits as show it; `None` where it lies in it.
+    pub fn miss(&self, value: f64) -> Option<String> {
+        let below = self.low.filter(|low| value < *low).map(|low| ("below", low));
+        let above = self.high.filter(|high| value > *high).map(|high| ("above", high));
+        let (side, bound) = below.or(above)?;
+        let usual = Short(value).to_string();
+        let differs = |shown: &String| shown.parse().is_ok_and(|shown: f64| !self.is_met(shown));
+        let longer = (0..=9).map(|digits| format!("{value:.digits$}"));
+        let shown = longer.filter(|shown| shown.len() >= usual.len()).find(differs);
+        let shown = shown.unwrap_or(usual);
+        Some(format!("{shown} is {side} {bound}"))
     }
 }
 
@@ -163,5 +176,18 @@ mod tests {
         assert_eq!(found(&["10 Mbit/s"]), Some(50.0));
         assert!(found(&["50 Mbit/s"]).is_some_and(|at| (at - 200.0 / 3.0).abs() < 1e-9));
         assert_eq!(found(&["10 Mbit/s", "50 Mbit/s"]), None);
+    }
+
+    #[test]
+    fn a_miss_shows_enough_digits() {
+        let of = crate::plan::Selection { part: "row".to_owned(), cells: [].into() };
+        let (low, high) = (Some(0.45), Some(100.0));
+        let range = Expectation { of, against: None, figure: None, take: Take::Mean, low, high };
+        let miss = |value| range.miss(value).unwrap_or_default();
+        assert_eq!(miss(0.4453), "0.445 is below 0.45");
+        assert_eq!(miss(0.4499), "0.4499 is below 0.45");
+        assert_eq!(miss(0.3), "0.30 is below 0.45");
+        assert_eq!(miss(100.2), "100.2 is above 100");
+        assert_eq!(miss(0.45), "");
     }
 }

@@ -58,7 +58,9 @@ pub fn evaluate(plan: &Plan, kept: &Kept) -> Evaluation {
         let asserted = claim.asserted.on(engine);
         let runs = claim.rule.part().is_none_or(|part| plan.runs_on(part, engine));
         let (claim, is_asked) = (claim.clone(), claim.asserted.concerns(engine) && runs);
-        Decided { claim, asserted, is_asked, holds: holds.filter(|_| asserted), evidence }
+        let is_measured = !evidence.starts_with(NOT_MEASURED);
+        let holds = holds.filter(|_| asserted);
+        Decided { claim, asserted, is_asked, is_measured, holds, evidence }
     });
     let claims = claims.collect();
     let fill = |table: &Table| {

@@ -78,6 +78,8 @@ pub struct Decided {
     pub asserted: bool,
     /// Whether this engine is asked for it; another one is, otherwise.
     pub is_asked: bool,
+    /// Whether its cells were run.
+    pub is_measured: bool,
     /// `None` when not asserted or not measured.
     pub holds: Option<bool>,
     /// In numbers.
@@ -112,10 +114,16 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Whether nothing asserted and measured fails, and every figure that the plan asks for exists.
-    pub fn holds(&self) -> bool {
+    /// Asserted figures and claims that were measured and do not hold.
+    pub fn failing(&self) -> usize {
         let rows = self.rows.iter().map(|row| row.holds);
-        let mut all = rows.chain(self.claims.iter().map(|claim| claim.holds));
-        all.all(|holds| holds != Some(false)) && self.unknown.is_empty()
+        let all = rows.chain(self.claims.iter().map(|claim| claim.holds));
+        all.filter(|holds| *holds == Some(false)).count()
+    }
+
+    /// Figures and claims of the plan that nothing was measured of.
+    pub fn open(&self) -> usize {
+        let rows = self.rows.iter().filter(|row| row.measured.is_none()).count();
+        rows + self.claims.iter().filter(|claim| !claim.is_measured).count()
     }
 }

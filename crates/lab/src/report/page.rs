@@ -144,7 +144,7 @@ fn claims(evaluation: &Evaluation) -> String {
         return out;
     }
     out.push_str("<ul class=\"claims\">");
-    for Decided { claim, asserted, is_asked, holds, evidence } in &evaluation.claims {
+    for Decided { claim, asserted, is_asked, holds, evidence, .. } in &evaluation.claims {
         let verdict = match holds {
             Some(true) => "<span class=\"verdict yes\">✓ holds</span>",
             Some(false) => "<span class=\"verdict no\">✗ does not hold</span>",

@@ -26,7 +26,7 @@ fn the_example_runs_and_its_claims_hold() {
     };
     let engines = |_: &str, study: &'static dyn Study| Ok(Box::new(Simulated(study)) as Box<_>);
     let answer = run(&asked, &engines, std::sync::Arc::default()).unwrap();
-    assert!(answer.fine, "{}", answer.text);
+    assert!(answer.complete && answer.holds, "{}", answer.text);
     assert!(folder.path().join("window/sim/windows.svg").is_file());
 }
 

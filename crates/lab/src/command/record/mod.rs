@@ -130,7 +130,7 @@ pub fn record(asked: &Record) -> Result<Answer, String> {
             measure.unit
         )
     };
-    Ok(Answer { text, fine: true })
+    Ok(Answer::of(text))
 }
 
 /// Whether two paths are one regular file, or will be; a device such as `/dev/null` takes both.
