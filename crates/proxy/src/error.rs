@@ -1,8 +1,10 @@
 //! Why a request failed: whose side it was on, and the answer in each client protocol.
 
 use crate::wire::http::BadMessage;
+use crate::wire::http::reply::Refusal;
 use crate::wire::socks::Reply;
 use ekiden_linux::host::sync::locked;
+use ekiden_model::units::Span;
 use std::io;
 use std::sync::Mutex;
 
@@ -10,7 +12,10 @@ use std::sync::Mutex;
 pub(crate) enum FailureKind {
     /// The client sent something malformed; the HTTP status tells which error.
     Malformed(u16),
+    /// The client, its account or its limits.
     Denied,
+    /// Where it wants to go.
+    Prohibited,
     /// The client must log in, or its log-in failed.
     LogIn,
     Loop,
@@ -35,11 +40,27 @@ pub(crate) enum FailureKind {
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     pub(crate) text: String,
+    /// When the client may try again, where that is known.
+    pub(crate) retry_after: Option<Span>,
 }
 
 impl Failure {
     pub(crate) fn new(kind: FailureKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
+        Self { kind, text: text.into(), retry_after: None }
+    }
+
+    pub(crate) fn retry_after(self, span: Span) -> Self {
+        Self { retry_after: Some(span), ..self }
+    }
+
+    /// The answer to an HTTP client.
+    pub(crate) fn response(&self, name: &str, head_only: bool) -> Vec<u8> {
+        let mut refusal = Refusal::new(self.status(), &self.text);
+        if self.kind == FailureKind::Prohibited {
+            refusal.error = "destination_ip_prohibited";
+        }
+        refusal.retry_after = self.retry_after;
+        refusal.response(name, head_only)
     }
 
     /// A system call that failed while doing `what`.
@@ -72,7 +93,7 @@ impl Failure {
     pub(crate) const fn status(&self) -> u16 {
         match self.kind {
             FailureKind::Malformed(status) => status,
-            FailureKind::Denied => 403,
+            FailureKind::Denied | FailureKind::Prohibited => 403,
             FailureKind::LogIn => 407,
             FailureKind::Loop => 508,
             FailureKind::NoName
@@ -95,7 +116,10 @@ impl Failure {
             | FailureKind::Exhausted
             | FailureKind::UpstreamRefused
             | FailureKind::NotAdmitted => Reply::GeneralFailure,
-            FailureKind::Denied | FailureKind::LogIn | FailureKind::Loop => Reply::NotAllowed,
+            FailureKind::Denied
+            | FailureKind::Prohibited
+            | FailureKind::LogIn
+            | FailureKind::Loop => Reply::NotAllowed,
             FailureKind::NoName => Reply::HostUnreachable,
             FailureKind::Refused => Reply::ConnectionRefused,
             FailureKind::Unreachable => Reply::NetworkUnreachable,
@@ -109,6 +133,7 @@ impl Failure {
             self.kind,
             FailureKind::Malformed(_)
                 | FailureKind::Denied
+                | FailureKind::Prohibited
                 | FailureKind::LogIn
                 | FailureKind::Loop
         )

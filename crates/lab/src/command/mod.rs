@@ -260,7 +260,10 @@ fn answer(plan: &Plan, written: &Written, done: Option<&Done>, as_json: bool) ->
     text += &format!("\n{} cells, all runs together {seconds}.\n", written.evaluation.cells.len());
     let notes = [
         (failing, "asserted figures or claims do not hold"),
-        (written.evaluation.open(), "figures or claims of the plan were not measured; the report lists them"),
+        (
+            written.evaluation.open(),
+            "figures or claims of the plan were not measured; the report lists them",
+        ),
         (left, "runs are left; the same command resumes them"),
         (given_up, "runs failed in every attempt; the report has the reasons"),
         (done.map_or(0, |done| done.tainted), "runs are marked tainted: their links were late"),

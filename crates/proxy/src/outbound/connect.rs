@@ -89,7 +89,10 @@ pub(crate) async fn open(
             Err(failure)
                 if matches!(
                     failure.kind,
-                    FailureKind::Denied | FailureKind::Loop | FailureKind::Exhausted
+                    FailureKind::Denied
+                        | FailureKind::Prohibited
+                        | FailureKind::Loop
+                        | FailureKind::Exhausted
                 ) =>
             {
                 return Err(failure);

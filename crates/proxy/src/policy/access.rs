@@ -30,7 +30,13 @@ pub enum Denied {
 
 impl From<Denied> for Failure {
     fn from(denied: Denied) -> Self {
-        Self::new(FailureKind::Denied, denied.to_string())
+        let kind = match denied {
+            Denied::Client(_) => FailureKind::Denied,
+            Denied::Rule(_) | Denied::Account(_) | Denied::Special { .. } => {
+                FailureKind::Prohibited
+            }
+        };
+        Self::new(kind, denied.to_string())
     }
 }
 

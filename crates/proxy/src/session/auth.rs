@@ -8,6 +8,7 @@ use crate::policy::quota::{AccountConnection, NotAdmitted};
 use crate::settings::Accounts;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::quota::Direction;
+use ekiden_model::units::Span;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -71,13 +72,12 @@ impl Session {
                 Err(Failure::new(FailureKind::LogIn, "user or password is wrong"))
             }
             LoginOutcome::Wait(span) => {
-                let seconds = span.as_nanos().div_ceil(1_000_000_000).max(1);
-                let text = format!("too many wrong passwords; try again in {seconds} s");
-                Err(Failure::new(FailureKind::Malformed(429), text))
+                let wait = Failure::new(FailureKind::Malformed(429), "too many wrong passwords");
+                Err(wait.retry_after(span))
             }
             LoginOutcome::Busy => {
-                let text = "too many log in at once; try again in a second";
-                Err(Failure::new(FailureKind::Exhausted, text))
+                let busy = Failure::new(FailureKind::Exhausted, "too many log in at once");
+                Err(busy.retry_after(Span::from_secs(1)))
             }
         }
     }

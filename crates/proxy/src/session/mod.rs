@@ -20,7 +20,6 @@ use crate::resources::{AdmissionPermit, ManagedLeg};
 use crate::runtime::RuntimeConfig;
 use crate::transfer::rejection::{Rejection, reject};
 use crate::transfer::relay::{RelayEnd, Side, relay};
-use crate::wire::http::reply;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::outcome::Stage;
 use ekiden_model::resources::idle_timeout::{Expired, Limits};
@@ -104,7 +103,7 @@ impl Session {
             return arrival.deny(&denied.text);
         }
         let name = &self.config.settings.name;
-        self.send_and_close(&reply::refusal(403, name, &denied.text, false, false)).await;
+        self.send_and_close(&denied.response(name, false)).await;
     }
 
     async fn refuse_by_account(&self, not: &NotAdmitted) {

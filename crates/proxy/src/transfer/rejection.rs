@@ -1,7 +1,7 @@
 //! Rejections in the client's own protocol.
 
 use crate::transfer::buffered::{close_gently, write_all};
-use crate::wire::http::reply;
+use crate::wire::http::reply::Refusal;
 use ekiden_model::units::Span;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -73,12 +73,8 @@ async fn send(stream: &TcpStream, name: &str, rejection: &Rejection) -> io::Resu
             Some(4) => write_all(stream, &[0, 91, 0, 0, 0, 0, 0, 0]).await?,
             Some(_) => {
                 let Rejection { status, text, retry_after } = rejection;
-                let head_only = first == b"HEAD ";
-                let answer = match retry_after {
-                    Some(after) => reply::later(*status, name, text, *after, head_only),
-                    None => reply::refusal(*status, name, text, false, head_only),
-                };
-                write_all(stream, &answer).await?;
+                let refusal = Refusal { retry_after: *retry_after, ..Refusal::new(*status, text) };
+                write_all(stream, &refusal.response(name, first == b"HEAD ")).await?;
             }
         }
         Ok(())

@@ -179,8 +179,7 @@ async fn refuse(
     entry.status = Some(status);
     session.on_failure(entry, failure);
     let head_only = request.is_some_and(|request| request.method == "HEAD");
-    let text =
-        reply::refusal(status, &session.config.settings.name, &failure.text, false, head_only);
+    let text = failure.response(&session.config.settings.name, head_only);
     session.send_and_close(&text).await;
     NextStep::Close
 }

@@ -216,7 +216,7 @@ const REASONS: [(FailureKind, Reason); 9] = [
 
 pub(crate) fn reason(kind: FailureKind) -> Reason {
     match kind {
-        FailureKind::Denied | FailureKind::LogIn => Reason::Denied,
+        FailureKind::Denied | FailureKind::Prohibited | FailureKind::LogIn => Reason::Denied,
         FailureKind::Loop => Reason::Loop,
         FailureKind::NotAdmitted => Reason::NotAdmitted,
         FailureKind::Malformed(_) => Reason::BadAnswer,

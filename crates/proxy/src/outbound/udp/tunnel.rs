@@ -113,9 +113,10 @@ impl FlowTask {
     async fn run(self, mut packets: mpsc::Receiver<Bytes>) {
         if let Err(failure) = self.carry(&mut packets).await {
             let on_error = match failure.kind {
-                FailureKind::Denied | FailureKind::UpstreamRefused | FailureKind::Loop => {
-                    DatagramError::Refused(failure)
-                }
+                FailureKind::Denied
+                | FailureKind::Prohibited
+                | FailureKind::UpstreamRefused
+                | FailureKind::Loop => DatagramError::Refused(failure),
                 _ => DatagramError::Undelivered(failure),
             };
             // fails where the association has ended

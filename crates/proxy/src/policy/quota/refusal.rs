@@ -29,11 +29,12 @@ impl NotAdmitted {
 
 impl From<NotAdmitted> for Failure {
     fn from(not: NotAdmitted) -> Self {
-        let kind = match not.status() {
-            (403, _) => FailureKind::Denied,
-            (status, _) => FailureKind::Malformed(status),
+        let (status, retry_after) = not.status();
+        let kind = match status {
+            403 => FailureKind::Denied,
+            status => FailureKind::Malformed(status),
         };
-        Self::new(kind, not.to_string())
+        Self { retry_after, ..Self::new(kind, not.to_string()) }
     }
 }
 
@@ -51,6 +52,14 @@ impl fmt::Display for NotAdmitted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refused_request_says_when_to_try_again() {
+        let failure = Failure::from(NotAdmitted::Account("home".into(), Refused::Connections(7)));
+        let text = String::from_utf8(failure.response("ekiden-1", false)).unwrap();
+        assert!(text.starts_with("HTTP/1.1 429 ") && text.contains("\r\nRetry-After: 1\r\n"));
+        assert!(text.contains("error=http_request_denied"), "{text}");
+    }
 
     #[test]
     fn names_the_status_and_the_time_to_retry() {

@@ -24,55 +24,71 @@ pub const fn reason(status: u16) -> &'static str {
     }
 }
 
-/// A complete response in plain text, without a body for HEAD. It begins with `name`, the relay's
-/// pseudonym, to show which proxy of a chain answered.
-pub fn refusal(status: u16, name: &str, text: &str, keep_alive: bool, head_only: bool) -> Vec<u8> {
-    let body = format!("{name}: {text}\n");
-    let connection = if keep_alive { "keep-alive" } else { "close" };
-    let more = match status {
-        405 => "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH, CONNECT\r\n".to_owned(),
-        // RFC 9110 §11.7.1, RFC 7617 §2.1; `name` is a token, so it needs no quoting
-        407 => format!("Proxy-Authenticate: Basic realm=\"{name}\", charset=\"UTF-8\"\r\n"),
-        _ => String::new(),
-    };
-    let head = format!(
-        "HTTP/1.1 {status} {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\nProxy-Status: {name}; error={}\r\n{more}Connection: {connection}\r\n\r\n",
-        reason(status),
-        body.len(),
-        proxy_error(status),
-    );
-    let mut bytes = head.into_bytes();
-    if !head_only {
-        bytes.extend(body.as_bytes());
+/// Why a client gets no answer but the relay's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    /// The HTTP status.
+    pub status: u16,
+    /// The error type in `Proxy-Status` (RFC 9209 §2.3).
+    pub error: &'static str,
+    /// What happened, on whose side, and what to try.
+    pub text: &'a str,
+    /// When to try again, in `Retry-After` and in words.
+    pub retry_after: Option<Span>,
+}
+
+impl<'a> Refusal<'a> {
+    /// One whose error type follows from its status.
+    pub const fn new(status: u16, text: &'a str) -> Self {
+        let error = match status {
+            403 | 407 | 429 => "http_request_denied",
+            502 => "destination_unavailable",
+            503 => "connection_limit_reached",
+            504 => "connection_timeout",
+            508 => "proxy_loop_detected",
+            _ => "http_request_error",
+        };
+        Self { status, error, text, retry_after: None }
     }
-    bytes
+
+    /// A complete response in plain text, without a body for HEAD. It begins with `name`, the relay's
+    /// pseudonym, to show which proxy of a chain answered.
+    pub fn response(&self, name: &str, head_only: bool) -> Vec<u8> {
+        let Self { status, error, text, retry_after } = self;
+        let mut body = format!("{name}: {text}");
+        let mut more = match status {
+            405 => "Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS, PATCH, CONNECT\r\n".to_owned(),
+            // RFC 9110 §11.7.1, RFC 7617 §2.1; `name` is a token, so it needs no quoting
+            407 => format!("Proxy-Authenticate: Basic realm=\"{name}\", charset=\"UTF-8\"\r\n"),
+            _ => String::new(),
+        };
+        if let Some(after) = retry_after {
+            // whole seconds, RFC 9110 §10.2.3
+            let seconds = after.as_nanos().div_ceil(1_000_000_000).max(1);
+            body += &format!("; try again in {}", in_words(seconds));
+            more += &format!("Retry-After: {seconds}\r\n");
+        }
+        body.push('\n');
+        let head = format!(
+            "HTTP/1.1 {status} {}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nCache-Control: no-store\r\nProxy-Status: {name}; error={error}\r\n{more}Connection: close\r\n\r\n",
+            reason(*status),
+            body.len(),
+        );
+        let mut bytes = head.into_bytes();
+        if !head_only {
+            bytes.extend(body.as_bytes());
+        }
+        bytes
+    }
 }
 
-/// A refusal with the time after which to try again, in whole seconds (RFC 9110 §10.2.3).
-pub(crate) fn later(
-    status: u16,
-    name: &str,
-    text: &str,
-    retry_after: Span,
-    head_only: bool,
-) -> Vec<u8> {
-    let seconds = retry_after.as_nanos().div_ceil(1_000_000_000).max(1);
-    let text = format!("{text}; try again in {seconds} s");
-    let refusal = refusal(status, name, &text, false, head_only);
-    let field = format!("\r\nRetry-After: {seconds}\r\nConnection:");
-    String::from_utf8_lossy(&refusal).replacen("\r\nConnection:", &field, 1).into_bytes()
-}
-
-/// The error type in `Proxy-Status` (RFC 9209 §2.3).
-const fn proxy_error(status: u16) -> &'static str {
-    match status {
-        403 => "destination_ip_prohibited",
-        407 | 429 => "http_request_denied",
-        502 => "destination_unavailable",
-        503 => "connection_limit_reached",
-        504 => "connection_timeout",
-        508 => "proxy_loop_detected",
-        _ => "http_request_error",
+/// Rounded up, so that nobody comes back too early.
+fn in_words(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} minutes", seconds.div_ceil(60)),
+        7_200..172_800 => format!("{} hours", seconds.div_ceil(3_600)),
+        _ => format!("{} days", seconds.div_ceil(86_400)),
     }
 }
 
@@ -88,25 +104,35 @@ pub const fn connected(version: Version) -> &'static [u8] {
 mod tests {
     use super::*;
 
+    fn response(refusal: &Refusal<'_>) -> String {
+        String::from_utf8(refusal.response("ekiden-1", false)).unwrap()
+    }
+
     #[test]
     fn a_407_names_the_scheme() {
-        let text =
-            String::from_utf8(refusal(407, "ekiden-1", "who are you?", false, false)).unwrap();
+        let text = response(&Refusal::new(407, "who are you?"));
         assert!(text.starts_with("HTTP/1.1 407 Proxy Authentication Required\r\n"));
-        assert!(
-            text.contains(
-                "\r\nProxy-Authenticate: Basic realm=\"ekiden-1\", charset=\"UTF-8\"\r\n"
-            )
-        );
+        let scheme = "\r\nProxy-Authenticate: Basic realm=\"ekiden-1\", charset=\"UTF-8\"\r\n";
+        assert!(text.contains(scheme));
     }
 
     #[test]
     fn a_refusal_names_the_relay_and_the_reason() {
-        let text = refusal(403, "ekiden-1", "10.0.0.1 is a private address", true, false);
-        let text = String::from_utf8(text).unwrap();
+        let text = response(&Refusal::new(403, "10.0.0.1 is a private address"));
         assert!(text.starts_with("HTTP/1.1 403 Forbidden\r\n"));
         assert!(text.ends_with("\r\n\r\nekiden-1: 10.0.0.1 is a private address\n"));
         let body = text.split("\r\n\r\n").nth(1).unwrap();
         assert!(text.contains(&format!("Content-Length: {}\r\n", body.len())));
+        assert!(!text.contains("Retry-After"));
+    }
+
+    #[test]
+    fn says_when_to_try_again_in_whole_seconds() {
+        let retry_after = Some(Span::from_millis(1_200));
+        let text = response(&Refusal { retry_after, ..Refusal::new(429, "too many connections") });
+        assert!(text.contains("\r\nRetry-After: 2\r\n"), "{text}");
+        assert!(text.ends_with("ekiden-1: too many connections; try again in 2 s\n"), "{text}");
+        let words = [119, 121, 7_201, 90_000, 200_000].map(in_words);
+        assert_eq!(words, ["119 s", "3 minutes", "3 hours", "25 hours", "3 days"]);
     }
 }
