@@ -5,7 +5,9 @@ use crate::draft::{At, Control, Draft, RuleDraft};
 use crate::problem::Problem;
 use crate::problem::Severity::{self, Error, Warning};
 use crate::reader::Reader;
+use ipnet::IpNet;
 use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub(super) fn tls(reader: &mut Reader<'_>, draft: &Draft) {
     match (&draft.tls.certificate, &draft.tls.key) {
@@ -24,6 +26,15 @@ pub(super) fn management(reader: &mut Reader<'_>, draft: &Draft) {
             format!("{address} is beyond loopback, and the token would cross the network in the clear"),
             "listen on 127.0.0.1 and use ssh -L or a web server with TLS; or set cleartext = true if the network is your own",
         );
+    }
+}
+
+/// Destinations that are closed by default and opened here.
+pub(super) fn destinations(reader: &mut Reader<'_>, draft: &Draft) {
+    opened(reader, "access.allow_destinations", &draft.access.allow_destinations);
+    for (index, rule) in draft.rules.iter().enumerate() {
+        let path = format!("rule[{index}].allow_destinations");
+        opened(reader, &path, &rule.allow_destinations);
     }
 }
 
@@ -118,6 +129,29 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
             "control",
             "`control` names a directory",
             "name the socket in it, such as /run/ekiden/ekiden.sock",
+        );
+    }
+}
+
+/// Prefixes that hold more than an operator's own network: this machine and a cloud's metadata service.
+fn opened(reader: &mut Reader<'_>, path: &str, nets: &[IpNet]) {
+    let own: [IpAddr; 4] = [
+        Ipv4Addr::LOCALHOST.into(),
+        Ipv6Addr::LOCALHOST.into(),
+        Ipv4Addr::new(169, 254, 169, 254).into(),
+        Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254).into(),
+    ];
+    for (index, net) in nets.iter().enumerate() {
+        // one that is written as exactly that is meant
+        let Some(within) =
+            own.iter().find(|own| net.contains(*own)).filter(|_| net.prefix_len() < 8)
+        else {
+            continue;
+        };
+        reader.warn(
+            &format!("{path}[{index}]"),
+            format!("`{net}` opens every special address to these clients, {within} among them: this machine, private networks, a cloud's metadata"),
+            "name the network that they need, such as 10.1.2.0/24",
         );
     }
 }

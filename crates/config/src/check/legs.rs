@@ -1,13 +1,14 @@
 //! Legs: rates, time-outs and options that exclude each other or have no effect.
 
 use crate::draft::{Draft, LegDraft};
+use crate::problem::similar::closest;
 use crate::reader::Reader;
-use ekiden_linux::bpf;
+use ekiden_linux::bpf::Control;
 use std::collections::BTreeSet;
 
 /// `rate` and the congestion control `hold` need each other.
 fn held(reader: &mut Reader<'_>, name: &str, leg: &LegDraft) {
-    let holds = leg.leg.socket.congestion.iter().any(|word| word == bpf::Control::Hold.word());
+    let holds = leg.leg.socket.congestion.iter().any(|word| word == Control::Hold.word());
     let path = |key: &str| format!("leg.{name}.{key}");
     if holds && leg.leg.socket.mptcp == Some(true) {
         reader.error(
@@ -34,6 +35,47 @@ fn held(reader: &mut Reader<'_>, name: &str, leg: &LegDraft) {
             reader.error(&path("line"), "`line` is slower than `rate`", "");
         }
         _ => {}
+    }
+}
+
+/// Linux's own (`net/ipv4/Kconfig`), those that Google's kernels add, and ours. A kernel may have others.
+const CONGESTION: &[&str] = &[
+    "bbr",
+    "bbr2",
+    "bbr3",
+    "bic",
+    "cdg",
+    "cubic",
+    "dctcp",
+    "highspeed",
+    "hold",
+    "htcp",
+    "hybla",
+    "illinois",
+    "lp",
+    "nv",
+    "reno",
+    "scalable",
+    "vegas",
+    "veno",
+    "westwood",
+    "yeah",
+];
+
+fn congestion(reader: &mut Reader<'_>, name: &str, leg: &LegDraft) {
+    for (index, word) in leg.leg.socket.congestion.iter().enumerate() {
+        if CONGESTION.contains(&word.as_str()) || Control::called(word).is_some() {
+            continue;
+        }
+        let hint = match closest(word, CONGESTION.iter().copied()) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => "`ekiden doctor` lists what this kernel has".to_owned(),
+        };
+        reader.warn(
+            &format!("leg.{name}.congestion[{index}]"),
+            format!("no congestion control of Linux is named `{word}`; the next of the list, or the kernel's default, would serve"),
+            &hint,
+        );
     }
 }
 
@@ -82,6 +124,7 @@ pub(super) fn legs(reader: &mut Reader<'_>, draft: &Draft) {
             );
         }
         held(reader, name, leg);
+        congestion(reader, name, leg);
         let socket = &leg.leg.socket;
         if let (Some(min), Some(max)) = (socket.rto_min, socket.rto_max)
             && min > max

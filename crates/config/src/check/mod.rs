@@ -33,5 +33,30 @@ pub(super) fn check(
     access::tls(reader, draft);
     access::listen(reader, draft, file_listens);
     access::management(reader, draft);
+    access::destinations(reader, draft);
     urls
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{read, render_all};
+
+    fn problems(text: &str) -> String {
+        render_all(&read(text, "test.toml").problems)
+    }
+
+    #[test]
+    fn warns_of_what_the_kernel_has_not_and_of_what_opens_everything() {
+        let found =
+            problems("[leg.direct]\ncongestion = [\"hold\", \"bbbr\"]\nrate = \"4 Mbit/s\"\n");
+        assert!(found.contains("named `bbbr`") && found.contains("did you mean `bbr`?"), "{found}");
+        assert_eq!(problems("[leg.direct]\ncongestion = [\"ekiden_westwood\", \"bbr\"]\n"), "");
+        let opened = |nets| problems(&format!("[access]\nallow_destinations = [{nets}]\n"));
+        for net in ["\"0.0.0.0/0\"", "\"10.0.0.0/8\", \"::/0\""] {
+            assert!(opened(net).contains("opens every special address"), "{net}: {}", opened(net));
+        }
+        for net in ["\"127.0.0.0/8\"", "\"10.0.0.0/8\", \"169.254.169.254/32\""] {
+            assert_eq!(opened(net), "", "{net}");
+        }
+    }
 }
