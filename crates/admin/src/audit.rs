@@ -1,5 +1,5 @@
-//! Who changed what by the API, and who was refused: JSON lines in two files of bounded size, so
-//! that refusals cannot push changes out.
+//! Who changed what by the API or by a command, and who was refused: JSON lines in two files of bounded
+//! size, so that refusals cannot push changes out.
 
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 const LARGEST: u64 = 4 << 20;
 /// Files put aside of each kind: 16 MiB with the one that is written.
 const KEPT: u32 = 3;
+const CHANGES: &str = "audit-changes.jsonl";
 /// Paths are cut here: the sender chooses them.
 const LONGEST: usize = 200;
 
@@ -21,13 +23,19 @@ const LONGEST: usize = 200;
 pub(super) struct Entry<'a> {
     /// When, RFC 3339.
     time: String,
-    /// From where.
-    address: IpAddr,
+    /// From where; null for a command.
+    address: Option<IpAddr>,
+    /// Of a command: who ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
+    /// The HTTP method, or the command.
     method: &'a str,
+    /// The path, or the command's object.
     path: String,
     /// Part of the hash of the token that was right; null without.
     token: Option<&'a str>,
-    status: u16,
+    /// The HTTP status; null for a command.
+    status: Option<u16>,
     /// `changed`, `failed` or `refused`.
     outcome: &'static str,
     /// What was changed, or why not.
@@ -55,7 +63,7 @@ impl Audit {
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         state_files::make_folder(folder)?;
         Ok(Self {
-            changes: Mutex::new(AuditFile::open(folder.join("audit-changes.jsonl"), LARGEST)?),
+            changes: Mutex::new(AuditFile::open(folder.join(CHANGES), LARGEST)?),
             refused: Mutex::new(AuditFile::open(folder.join("audit-refused.jsonl"), LARGEST)?),
         })
     }
@@ -72,16 +80,65 @@ impl Audit {
     }
 }
 
+/// A command that changed something, or failed to.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangeByCommand<'a> {
+    /// Who ran it.
+    pub user: &'a str,
+    /// The command, as `ekiden account add`.
+    pub command: &'a str,
+    /// The account or peer.
+    pub object: &'a str,
+    /// What was changed, or why not. Never a secret.
+    pub result: Result<&'a str, &'a str>,
+}
+
+/// Adds it to the changes in `folder`, where a daemon may write too. Errors: the folder cannot be made,
+/// or the file not be written.
+pub fn record_command(folder: &Path, change: &ChangeByCommand<'_>) -> io::Result<()> {
+    let ChangeByCommand { user, command, object, result } = *change;
+    let (outcome, what) = match result {
+        Ok(what) => ("changed", what),
+        Err(why) => ("failed", why),
+    };
+    let entry = Entry {
+        time: Timestamp::now().to_string(),
+        address: None,
+        user: Some(user),
+        method: command,
+        path: object.chars().take(LONGEST).collect(),
+        token: None,
+        status: None,
+        outcome,
+        what,
+    };
+    state_files::make_folder(folder)?;
+    AuditFile::open(folder.join(CHANGES), LARGEST)?.write(&entry.line()?)
+}
+
+impl Entry<'_> {
+    fn line(&self) -> io::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
 fn write(to: &Mutex<AuditFile>, call: &Call<'_>, outcome: &'static str) {
     let Call { address, method, path, token, status, what } = *call;
-    let path = path.chars().take(LONGEST).collect();
-    let time = Timestamp::now().to_string();
-    let entry = Entry { time, address, method, path, token, status, outcome, what };
-    let written = serde_json::to_vec(&entry).map_err(io::Error::from).and_then(|mut line| {
-        line.push(b'\n');
-        to.lock().unwrap_or_else(PoisonError::into_inner).write(&line)
-    });
-    if let Err(error) = written {
+    let entry = Entry {
+        time: Timestamp::now().to_string(),
+        address: Some(address),
+        user: None,
+        method,
+        path: path.chars().take(LONGEST).collect(),
+        token,
+        status: Some(status),
+        outcome,
+        what,
+    };
+    let mut file = to.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = entry.line().and_then(|line| file.write(&line)) {
         // who cannot write may still have to switch an account off
         tracing::error!(%error, "the audit log cannot be written; on record here: {method} {}, {status}", entry.path);
     }
@@ -91,19 +148,24 @@ fn write(to: &Mutex<AuditFile>, call: &Call<'_>, outcome: &'static str) {
 struct AuditFile {
     path: PathBuf,
     file: File,
-    length: u64,
     largest: u64,
 }
 
 impl AuditFile {
     fn open(path: PathBuf, largest: u64) -> io::Result<Self> {
         let file = state_files::append(&path)?;
-        let length = file.metadata()?.len();
-        Ok(Self { path, file, length, largest })
+        Ok(Self { path, file, largest })
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.length > 0 && self.length + line.len() as u64 > self.largest {
+        let mut seen = self.file.metadata()?;
+        if fs::metadata(&self.path).ok().map(|at| at.ino()) != Some(seen.ino()) {
+            // another process has put it aside
+            self.file = state_files::append(&self.path)?;
+            seen = self.file.metadata()?;
+        }
+        let length = seen.len();
+        if length > 0 && length + line.len() as u64 > self.largest {
             let old = |n: u32| PathBuf::from(format!("{}.{n}", self.path.display()));
             for n in (1..KEPT).rev() {
                 match fs::rename(old(n), old(n + 1)) {
@@ -112,19 +174,16 @@ impl AuditFile {
                 }
             }
             fs::rename(&self.path, old(1))?;
-            (self.file, self.length) = (state_files::append(&self.path)?, 0);
+            self.file = state_files::append(&self.path)?;
         }
         // one write, so that lines stay whole
-        self.file.write_all(line)?;
-        self.length += line.len() as u64;
-        Ok(())
+        self.file.write_all(line)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt as _;
 
     #[test]
     fn lines_say_who_and_what_and_are_private() {
@@ -149,6 +208,30 @@ mod tests {
         let refused = fs::read_to_string(dir.path().join("audit-refused.jsonl")).unwrap();
         assert_eq!(refused.lines().count(), 1);
         assert!(refused.contains("\"outcome\":\"refused\""), "{refused}");
+    }
+
+    #[test]
+    fn commands_are_recorded_beside_calls() {
+        let dir = tempfile::tempdir().unwrap();
+        let (user, command, object) = ("uid 0", "ekiden account remove", "tanaka");
+        let result = Ok("--config a.toml");
+        record_command(dir.path(), &ChangeByCommand { user, command, object, result }).unwrap();
+        let line = fs::read_to_string(dir.path().join(CHANGES)).unwrap();
+        let (_, rest) = line.split_once(",\"address\"").unwrap();
+        insta::assert_snapshot!(rest, @r##":null,"user":"uid 0","method":"ekiden account remove","path":"tanaka","token":null,"status":null,"outcome":"changed","what":"--config a.toml"}"##);
+    }
+
+    #[test]
+    fn two_writers_put_a_file_aside_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let mut both = [(); 2].map(|()| AuditFile::open(path.clone(), 10).unwrap());
+        both[0].write(b"line 0\n").unwrap();
+        both[1].write(b"line 1\n").unwrap();
+        both[0].write(b"2\n").unwrap();
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("a"), "line 1\n2\n");
+        assert_eq!(read("a.1"), "line 0\n");
     }
 
     #[test]

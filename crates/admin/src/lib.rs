@@ -19,6 +19,7 @@ pub mod token;
 pub use status_cache::Running;
 
 use audit::Audit;
+pub use audit::{ChangeByCommand, record_command};
 use ekiden_config::{At, Management};
 use problem::Problem;
 use reload::Reloads;

@@ -27,18 +27,31 @@ type Done = Result<u8, Box<dyn Error>>;
 async fn execute(command: AccountCommand) -> Done {
     match command {
         AccountCommand::Add { name, devices, limits, config } => {
-            add(name, &devices, &limits, &config).await
+            let done = add(name.clone(), &devices, &limits, &config).await;
+            recorded("ekiden account add", &name, &config, done)
         }
         AccountCommand::List { json, config } => list(json, &config).await,
         AccountCommand::Show { name, json, config } => show(&name, json, &config).await,
         AccountCommand::Set { name, rename, devices, forget, limits, config } => {
-            set(&name, rename, &devices, forget, &limits, &config).await
+            let done = set(&name, rename, &devices, forget, &limits, &config).await;
+            recorded("ekiden account set", &name, &config, done)
         }
-        AccountCommand::Remove { name, config } => remove(&name, &config).await,
+        AccountCommand::Remove { name, config } => {
+            let done = remove(&name, &config).await;
+            recorded("ekiden account remove", &name, &config, done)
+        }
         AccountCommand::Usage { name, since, json, csv, config } => {
             usage(name.as_deref(), since, (json, csv), &config).await
         }
     }
+}
+
+/// With a line in the audit log. Passwords come by standard input, so no argument is a secret.
+fn recorded(command: &str, name: &str, config: &AccountConfig, done: Done) -> Done {
+    let arguments: Vec<String> = std::env::args().skip(3).filter(|word| word != name).collect();
+    let what = arguments.join(" ");
+    super::record_change(config.config.as_deref(), (command, name), &done, &what);
+    done
 }
 
 /// The accounts' database, and whether a daemon with this configuration uses it.
@@ -133,6 +146,7 @@ async fn remove(name: &str, config: &AccountConfig) -> Done {
 async fn list(json: bool, config: &AccountConfig) -> Done {
     let (store, _) = store(config).await?;
     let (_, accounts) = store.accounts().await?;
+    let usage = store.usage(0).await?;
     store.close().await;
     if json {
         return document(&AccountList {
@@ -143,12 +157,33 @@ async fn list(json: bool, config: &AccountConfig) -> Done {
         return Ok(out("no accounts; see `ekiden account add --help`\n"));
     }
     let head = ["ACCOUNT", "DEVICES", "DOWN", "UP", "QUOTA", "STATE"].map(str::to_owned).to_vec();
-    let rows = accounts.iter().map(row).collect();
+    let rows = accounts.iter().map(|account| row(account, used(account, &usage))).collect();
     let text = table(head, rows, &[false, true, true, true, true, false], None);
     Ok(out(text.trim_start_matches('\n')))
 }
 
-fn row(account: &Account) -> Vec<String> {
+/// Bytes that an account has used in the quota's current period, as far as they are settled.
+fn used(account: &Account, usage: &[Usage]) -> u64 {
+    let calendar = account.attributes.calendar().ok();
+    let begun = calendar.map(|calendar| calendar.begun(Timestamp::now()).as_second());
+    let current = |one: &&Usage| one.account == account.id && Some(one.begun) == begun;
+    usage.iter().filter(current).map(|one| one.down.saturating_add(one.up)).sum()
+}
+
+/// What became of an account whose quota is used up.
+fn exceeded(attributes: &Attributes, used: u64) -> Option<String> {
+    let quota = attributes.quota.filter(|quota| used >= quota.bytes.as_u64())?;
+    let next = attributes.calendar().ok()?.next(Timestamp::now());
+    let until = next.map_or_else(String::new, |next| format!(" until {next}"));
+    Some(match attributes.on_quota_exceeded {
+        OnQuotaExceeded::Cut => format!("cut{until}: quota of {quota} used up"),
+        OnQuotaExceeded::Throttle => {
+            format!("throttled to {}{until}: quota of {quota} used up", attributes.throttle_rate)
+        }
+    })
+}
+
+fn row(account: &Account, used: u64) -> Vec<String> {
     let attributes = &account.attributes;
     let limit = |rate: Option<Rate>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
     let standing = attributes.may_come_in(Timestamp::now());
@@ -159,7 +194,7 @@ fn row(account: &Account) -> Vec<String> {
         limit(attributes.up),
         attributes.quota.map_or_else(|| "-".to_owned(), |quota| quota.to_string()),
         match standing {
-            Ok(()) => "active".to_owned(),
+            Ok(()) => exceeded(attributes, used).unwrap_or_else(|| "active".to_owned()),
             Err(ekiden_accounts::Barred::Disabled) => "disabled".to_owned(),
             Err(ekiden_accounts::Barred::Expired(day)) => format!("expired on {day}"),
             Err(ekiden_accounts::Barred::Hours(hours)) => format!("outside its hours: {hours}"),
@@ -170,6 +205,7 @@ fn row(account: &Account) -> Vec<String> {
 async fn show(name: &str, json: bool, config: &AccountConfig) -> Done {
     let (store, _) = store(config).await?;
     let account = store.account(name).await?;
+    let used = used(&account, &store.usage(0).await?);
     store.close().await;
     if json {
         return document(&AccountList { accounts: vec![AccountDocument::of(&account)] });
@@ -208,8 +244,13 @@ async fn show(name: &str, json: bool, config: &AccountConfig) -> Done {
     if !a.deny.is_empty() {
         lines.push(("denied", clean(&a.deny.join(", "))));
     }
+    if a.quota.is_some() {
+        lines.push(("used", size(used)));
+    }
     if let Err(barred) = a.may_come_in(Timestamp::now()) {
         lines.push(("now", barred.to_string()));
+    } else if let Some(exceeded) = exceeded(a, used) {
+        lines.push(("now", exceeded));
     }
     let line = |(name, value): &(&str, String)| format!("{name:<16} {value}\n");
     Ok(out(&lines.iter().map(line).collect::<String>()))

@@ -17,8 +17,10 @@ pub(crate) mod token;
 #[cfg(feature = "tui")]
 pub(crate) mod top;
 
+use crate::daemon::start::admin_config;
 use crate::exit;
 use crate::print::warn;
+use ekiden_admin::ChangeByCommand;
 use ekiden_config::{Loaded, Overrides};
 use std::fmt::Display;
 use std::path::Path;
@@ -52,6 +54,31 @@ fn finished<E: Display>(command: &str, done: Result<u8, E>) -> u8 {
         warn(&format!("ekiden {command}: {error}\n"));
         exit::NOT_FINE
     })
+}
+
+/// Puts a change by a command into the audit log, in the state folder of `[accounts]`, where the daemon
+/// puts those by the API. The change stands if that fails; a warning says so.
+fn record_change<T, E: Display>(
+    config: Option<&Path>,
+    (command, object): (&str, &str),
+    result: &Result<T, E>,
+    what: &str,
+) {
+    // a configuration that cannot be used has changed nothing
+    let Ok(loaded) = usable(config) else { return };
+    let Ok(folder) = admin_config(&loaded).folder else { return };
+    let user = rustix::process::getuid().as_raw();
+    let user = match std::env::var("SUDO_USER") {
+        Ok(name) => format!("uid {user}, sudo by {name}"),
+        Err(_) => format!("uid {user}"),
+    };
+    let why = result.as_ref().err().map(ToString::to_string);
+    let result = why.as_deref().map_or(Ok(what), Err);
+    let change = ChangeByCommand { user: &user, command, object, result };
+    if let Err(error) = ekiden_admin::record_command(&folder, &change) {
+        let folder = folder.display();
+        warn(&format!("{command}: not in the audit log in {folder}: {error}\n"));
+    }
 }
 
 #[cfg(test)]

@@ -13,18 +13,31 @@ use std::error::Error;
 pub(crate) fn run(command: PeerCommand) -> u8 {
     let done = match command {
         PeerCommand::Invite { name, address, send, receive, dedicated, config } => {
-            invite(name, address, Terms { send, receive, dedicated }, &config)
+            let what = format!("at {address}, sends {send}, receives {receive}");
+            let done = invite(name.clone(), address, Terms { send, receive, dedicated }, &config);
+            recorded("ekiden peer invite", (&name, &what), &config, done)
         }
         PeerCommand::Join { token, name, send, receive, dedicated, config } => {
-            join(token, name, (send, receive, dedicated), &config)
+            let what = format!("at {}", token.address);
+            let done = join(token, name.clone(), (send, receive, dedicated), &config);
+            recorded("ekiden peer join", (&name, &what), &config, done)
         }
         PeerCommand::List { json, config } => list(json, &config),
-        PeerCommand::Revoke { name, config } => revoke(&name, &config),
+        PeerCommand::Revoke { name, config } => {
+            let done = revoke(&name, &config);
+            recorded("ekiden peer revoke", (&name, ""), &config, done)
+        }
     };
     finished("peer", done)
 }
 
 type Done = Result<u8, Box<dyn Error>>;
+
+/// With a line in the audit log; a token is a secret and is not in it.
+fn recorded(command: &str, (name, what): (&str, &str), args: &PeerConfig, done: Done) -> Done {
+    super::record_change(args.config.as_deref(), (command, name), &done, what);
+    done
+}
 
 /// The store of peers, and whether this relay listens for tunnels.
 fn store(args: &PeerConfig) -> Result<(Store, bool), Box<dyn Error>> {

@@ -12,7 +12,12 @@ use std::path::PathBuf;
 pub(crate) fn run(command: &TokenCommand) -> u8 {
     let done = match command {
         TokenCommand::Show { config } => path(config).and_then(|path| Ok(Token::read(&path)?)),
-        TokenCommand::Rotate { config } => path(config).and_then(|path| Ok(Token::make(&path)?)),
+        TokenCommand::Rotate { config } => {
+            let done = path(config).and_then(|path| Ok(Token::make(&path)?));
+            let command = ("ekiden token rotate", "");
+            super::record_change(config.config.as_deref(), command, &done, "a new token");
+            done
+        }
     };
     finished("token", done.map(|token| out(&format!("{}\n", token.reveal()))))
 }

@@ -88,6 +88,7 @@ fn curl_goes_through_a_tunnel() {
     let revoked = far.run(&["peer", "revoke", "near"]);
     assert!(revoked.status.success());
     wait_for("the end of the tunnel", || !tunnel_is_up(&near));
+    assert!(far.log().contains("peer revoked; its tunnel ends"), "{}", far.log());
     let again = far.run(&["peer", "revoke", "near"]);
     assert!(stderr(&again).contains("unknown peer `near`"));
 }

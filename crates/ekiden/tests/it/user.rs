@@ -32,16 +32,25 @@ fn enforces_the_limits_of_an_account() {
     let mut body = String::new();
     let _ = rest.read_to_string(&mut body);
     assert!(second.starts_with("HTTP/1.1 429 "), "{second}{body}");
+    assert!(second.contains("\r\nRetry-After: 1\r\n"), "{second}");
     one.write_all(b"!").unwrap();
     assert_eq!(until_cut(&mut one), 99_999, "and the one that asked");
     drop(one);
     wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(",99999,1"));
+    let listed = accounts.account(&["list"], "");
+    assert!(listed.contains("cut until 2") && !listed.contains("active"), "{listed}");
     daemon.kill();
     let daemon = accounts.serve();
     let (spent, _) = daemon.connect(to, ANNA);
     assert!(spent.starts_with("HTTP/1.1 403 "), "{spent}");
     // another quota goes on from what was counted, by the same count
     accounts.account(&["set", "home", "--quota", "250000 B/month"], "");
+    let audit = daemon.state("audit-changes.jsonl");
+    let last = audit.lines().last().unwrap_or_default();
+    for part in ["\"ekiden account set\"", "\"home\"", "--quota 250000 B/month", "\"uid "] {
+        assert!(last.contains(part), "{part}: {audit}");
+    }
+    assert!(!audit.contains("right password"), "{audit}");
     let mut again = None;
     wait_for("the larger quota", || {
         let (answer, stream) = daemon.connect(to, ANNA);

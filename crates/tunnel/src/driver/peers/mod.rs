@@ -310,10 +310,16 @@ impl Inner {
         let stored = self.settings.store.peers()?;
         self.admit(&stored);
         let mut known = locked(&self.known);
-        known.retain(|name, old| {
-            stored.iter().any(|peer| {
-                peer.name == *name && (peer == &old.peer || same_but_terms(peer, &old.peer))
-            })
+        known.retain(|name, old| match stored.iter().find(|peer| peer.name == *name) {
+            Some(peer) if peer == &old.peer || same_but_terms(peer, &old.peer) => true,
+            Some(_) => {
+                tracing::info!(peer = %name, "peer replaced by another of its name; a tunnel of the old one ends");
+                false
+            }
+            None => {
+                tracing::info!(peer = %name, "peer revoked; its tunnel ends");
+                false
+            }
         });
         for peer in stored {
             if let Some(old) = known.get_mut(&peer.name) {
