@@ -89,6 +89,10 @@ fn curl_goes_through_a_tunnel() {
     assert!(revoked.status.success());
     wait_for("the end of the tunnel", || !tunnel_is_up(&near));
     assert!(far.log().contains("peer revoked; its tunnel ends"), "{}", far.log());
+    // the upstream is its tunnel
+    let upstream = &near.status()["upstreams"][0];
+    assert_eq!((&upstream["available"], &upstream["failures"]), (&false.into(), &0.into()));
+    assert!(upstream["last_error"].is_string(), "{upstream}");
     let again = far.run(&["peer", "revoke", "near"]);
     assert!(stderr(&again).contains("unknown peer `near`"));
 }

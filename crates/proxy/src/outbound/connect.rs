@@ -83,7 +83,7 @@ pub(crate) async fn open(
     purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
     let mut last = None;
-    for chain in route.in_order() {
+    for chain in route.in_order(|peer| config.shared.tunnel_is_up(peer)) {
         match open_chain(config, route, chain, requester, purpose).await {
             Ok(opened) => return Ok(opened),
             Err(failure)
@@ -205,12 +205,7 @@ async fn open_through_tunnel(
         let text = format!("peer \"{peer}\" did not answer within {limit}");
         Err(Failure::new(FailureKind::TimedOut, text))
     });
-    let TunnelStream { stream, answer } = opened.inspect_err(|failure| match failure.kind {
-        // the tunnel itself failed
-        FailureKind::Unreachable => first.on_failure(failure),
-        _ => first.on_success(),
-    })?;
-    first.on_success();
+    let TunnelStream { stream, answer } = opened?;
     let outcomes = first.leg.leg.socket.apply(stream.as_fd(), Stage::Accepted);
     // the near end of the flow is a loopback connection within this process
     let peer = stream.peer_addr().map_err(|error| {

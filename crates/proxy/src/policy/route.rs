@@ -49,12 +49,12 @@ impl Route {
         self.to.is_empty() || self.to.iter().any(|pattern| pattern.matches(to, None))
     }
 
-    /// The chains in the order to try them; those that back off come last.
-    pub(crate) fn in_order(&self) -> Vec<&Chain> {
+    /// The chains in the order to try them; those that back off, or whose tunnel is not up, come last.
+    pub(crate) fn in_order(&self, tunnel_is_up: impl Fn(&str) -> bool) -> Vec<&Chain> {
         // settled before the first attempt: a chain that fails meanwhile must not be tried again
         let now = clock::now();
         let mut chains: Vec<_> = self.chains.iter().collect();
-        chains.sort_by_cached_key(|chain| chain.backs_off(now));
+        chains.sort_by_cached_key(|chain| chain.backs_off(now, &tunnel_is_up));
         chains
     }
 
@@ -85,10 +85,14 @@ impl Chain {
         self.hops.last().is_some_and(|hop| hop.upstream.protocol == UpstreamProtocol::Http)
     }
 
-    fn backs_off(&self, now: Time) -> bool {
+    fn backs_off(&self, now: Time, tunnel_is_up: impl Fn(&str) -> bool) -> bool {
         let between =
             locked(&self.between).as_ref().is_some_and(|health| !health.is_available(now));
-        between || self.hops.iter().any(|hop| !hop.is_available(now))
+        let is_available = |hop: &Arc<Hop>| match hop.upstream.protocol {
+            UpstreamProtocol::Tunnel => tunnel_is_up(&hop.upstream.host),
+            UpstreamProtocol::Http | UpstreamProtocol::Socks5 => hop.is_available(now),
+        };
+        between || !self.hops.iter().all(is_available)
     }
 
     pub(crate) fn on_success(&self) {

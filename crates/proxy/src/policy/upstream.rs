@@ -3,7 +3,7 @@
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
-use crate::observe::status::UpstreamStatus;
+use crate::observe::status::{TunnelStatus, UpstreamStatus};
 use crate::settings::{Upstream, UpstreamProtocol};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -76,18 +76,35 @@ impl Hop {
         locked(&self.health).1 = Some(failure.to_string());
     }
 
-    pub(crate) fn status(&self) -> UpstreamStatus {
+    /// The health of a tunnel is the tunnel itself.
+    pub(crate) fn status(&self, tunnels: &[TunnelStatus]) -> UpstreamStatus {
+        let (name, protocol) = (self.name.clone(), self.upstream.protocol);
+        let Upstream { host, port, .. } = &self.upstream;
+        if protocol == UpstreamProtocol::Tunnel {
+            let tunnel = tunnels.iter().find(|tunnel| tunnel.peer == *host);
+            let unknown = || format!("unknown peer `{host}`; see `ekiden peer list`");
+            let available = tunnel.is_some_and(|tunnel| tunnel.up);
+            return UpstreamStatus {
+                name,
+                protocol,
+                address: format!("tunnel to {host}"),
+                available,
+                failures: 0,
+                retry_in_seconds: None,
+                last_error: match tunnel {
+                    None => Some(unknown()),
+                    Some(tunnel) => tunnel.last_error.clone().filter(|_| !available),
+                },
+            };
+        }
         let now = clock::now();
         let health = locked(&self.health);
         let available = health.0.is_available(now);
         let retry = health.0.deadline().since(now).as_millis() as f64 / 1e3;
         UpstreamStatus {
-            name: self.name.clone(),
-            protocol: self.upstream.protocol,
-            address: match self.upstream.protocol {
-                UpstreamProtocol::Tunnel => format!("tunnel to {}", self.upstream.host),
-                _ => format!("{}:{}", self.upstream.host, self.upstream.port),
-            },
+            name,
+            protocol,
+            address: format!("{host}:{port}"),
             available,
             failures: health.0.failures(),
             retry_in_seconds: (!available).then_some(retry),

@@ -5,7 +5,7 @@ pub(crate) mod certificate;
 pub(crate) mod shared;
 use crate::destination::Destination;
 use crate::observe::named_leg::NamedLeg;
-use crate::observe::status::{ProfileStatus, UpstreamStatus};
+use crate::observe::status::{ProfileStatus, TunnelStatus, UpstreamStatus};
 use crate::outbound::resolve::Resolver;
 use crate::policy::accounts::Directory;
 use crate::policy::route::{Chain, Route, scope};
@@ -127,7 +127,7 @@ impl RuntimeConfig {
         self.legs.iter().map(|leg| leg.status()).collect()
     }
 
-    pub(crate) fn upstream_status(&self) -> Vec<UpstreamStatus> {
-        self.hops.values().map(|hop| hop.status()).collect()
+    pub(crate) fn upstream_status(&self, tunnels: &[TunnelStatus]) -> Vec<UpstreamStatus> {
+        self.hops.values().map(|hop| hop.status(tunnels)).collect()
     }
 }

@@ -49,6 +49,10 @@ impl Shared {
         self.tunnels.get()
     }
 
+    pub(crate) fn tunnel_is_up(&self, peer: &str) -> bool {
+        self.tunnels().is_some_and(|tunnels| tunnels.is_up(peer))
+    }
+
     pub(crate) fn tunnels_to(&self, peer: &str) -> Result<&Tunnels, Failure> {
         let text = || format!("the tunnel to peer \"{peer}\" has not begun");
         self.tunnels().ok_or_else(|| Failure::new(FailureKind::Unreachable, text()))

@@ -94,7 +94,7 @@ impl Inner {
             sharing: shared.quotas.status(),
             accounts: config.directory.as_ref().map(|directory| directory.status()),
             udp: shared.udp.status(config.settings.udp.associations.into()),
-            upstreams: config.upstream_status(),
+            upstreams: config.upstream_status(&tunnels),
             tunnels,
             legs: config.leg_status(),
             connections: connections_now,

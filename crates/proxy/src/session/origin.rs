@@ -32,7 +32,7 @@ impl Session {
     /// An idle connection that may serve a request to `to`: same way, permitted to this client, open, silent.
     pub(crate) fn reuse_origin(&self, to: &Destination) -> Option<IdleOrigin> {
         let route = self.config.route(to);
-        for chain in route.in_order() {
+        for chain in route.in_order(|peer| self.config.shared.tunnel_is_up(peer)) {
             let destination = (!chain.asks_proxy()).then(|| to.clone());
             let through = chain.names();
             for client in [Some(self.registration.entry.id), None] {

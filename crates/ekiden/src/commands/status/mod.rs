@@ -11,6 +11,7 @@ use ekiden_proxy::observe::status::{
     AccountsStatus, CacheStatus, ConnectionStatus, FleetStatus, HeldStatus, LegStatus,
     ProfileStatus, Status, TunnelStatus, UdpStatus,
 };
+use ekiden_proxy::settings::UpstreamProtocol;
 use std::io::IsTerminal as _;
 
 /// Asks the daemon and prints. Returns the exit code.
@@ -73,6 +74,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         let row = |u: &ekiden_proxy::observe::status::UpstreamStatus| {
             let state = match u.retry_in_seconds {
                 _ if u.available && u.failures == 0 => "available".to_owned(),
+                _ if u.protocol == UpstreamProtocol::Tunnel => "not connected".to_owned(),
                 // the back-off is over, and no connection has succeeded since
                 _ if u.available => format!("retrying, {}", count(u.failures.into(), "failure")),
                 Some(wait) => {

@@ -82,6 +82,10 @@ impl Tunnels {
         ))
     }
 
+    pub(crate) fn is_up(&self, peer: &str) -> bool {
+        self.peers.is_up(peer)
+    }
+
     /// Opens a flow to `to` through the tunnel to `peer`, whose loopback connection has `place`.
     /// With `wait` the destination has answered when this returns; without, a refusal becomes a
     /// reset, and [`LateFailure`] has its text.

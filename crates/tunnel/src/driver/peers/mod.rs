@@ -209,6 +209,11 @@ impl Peers {
         Ok(driver.flow(id))
     }
 
+    /// Whether a peer's tunnel is up.
+    pub fn is_up(&self, name: &str) -> bool {
+        locked(&self.inner.known).get(name).is_some_and(|known| known.ready.borrow().is_some())
+    }
+
     /// Informs all peers that this relay stops. Nothing comes up again afterwards.
     pub async fn close(&self) {
         self.tasks.iter().for_each(JoinHandle::abort);
