@@ -9,4 +9,13 @@ if ! "$tools/bin/mdbook" --version 2>/dev/null | grep -q "v$version"; then
     ${CARGO:-cargo} install mdbook --version "$version" --locked --root "$tools"
 fi
 "$tools/bin/mdbook" build docs/book
+# mdBook calls a folder's README.md index.html, and leaves links to it as they were
+find docs/book/src -name README.md -printf '%P\n' | while read -r page; do
+    cp "target/book/${page%README.md}index.html" "target/book/${page%.md}.html"
+done
+if command -v python3 >/dev/null; then
+    python3 scripts/links.py target/book
+else
+    echo "book: SKIPPED: the links are not followed; that needs python3 (apt-get install python3-minimal)"
+fi
 echo "book: target/book/index.html"
