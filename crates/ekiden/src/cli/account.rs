@@ -357,7 +357,7 @@ mod tests {
     fn refuses_every_address_and_a_quota_of_nothing() {
         let attributes = Attributes::default();
         let mut to = Account { id: AccountId(0), name: "h".into(), devices: vec![], attributes };
-        for all in ["0.0.0.0/0", "::/0", "10.0.0.0/0"] {
+        for all in ["0.0.0.0/0", "::/0"] {
             let args = ["--address", "100.64.1.0/24", "--address", all];
             let why = parse(&args).unwrap().devices.changes(None).apply(&mut to).unwrap_err();
             assert!(why.to_string().contains("give its own addresses"), "{why}");

@@ -99,8 +99,8 @@ fn special_nat64(address: Ipv6Addr) -> Option<Special> {
         let ends = places[3] + 1;
         let fits = octets[8] == 0 && octets[ends..].iter().all(|octet| *octet == 0);
         let [a, b, c, d] = places.map(|place| octets[place]);
-        // 0.0.0.0 is what another length leaves there
-        (fits && [a, b, c, d] != [0; 4]).then(|| Ipv4Addr::new(a, b, c, d))
+        // 0/8 is what another length leaves there, and no destination
+        (fits && a != 0).then(|| Ipv4Addr::new(a, b, c, d))
     };
     let embedded = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]].map(at);
     let mut embedded = embedded.into_iter().flatten().peekable();
