@@ -5,7 +5,7 @@ use crate::account::{Account, Attributes, Credential, Device, OnQuotaExceeded};
 use crate::hours::Hours;
 use crate::period::Quota;
 use crate::store::StoreError;
-use ekiden_model::units::Rate;
+use ekiden_model::units::{Bytes, Rate};
 use ipnet::IpNet;
 use jiff::civil::Date;
 
@@ -49,8 +49,16 @@ pub struct LimitChanges {
 }
 
 impl LimitChanges {
-    /// Applies them. Fails when the result is inconsistent, such as an unknown time zone.
+    /// Applies them. Fails when the result is inconsistent, such as an unknown time zone, and for a quota of nothing.
     pub fn apply(self, to: &mut Attributes) -> Result<(), StoreError> {
+        if let Some(Some(quota)) = &self.quota
+            && quota.bytes == Bytes::ZERO
+        {
+            let why = format!(
+                "a quota of {quota} permits nothing; to stop an account, disable it; to lift its quota, set none"
+            );
+            return Err(StoreError::Refused(why));
+        }
         put!(self => to: down up weight quota zone reset_day on_quota_exceeded throttle_rate);
         put!(self => to: connections connects_per_second expires allow deny hours disabled);
         to.calendar().map(|_| ()).map_err(|bad| StoreError::Refused(bad.to_string()))
@@ -71,8 +79,14 @@ pub struct NewDevices {
 }
 
 impl NewDevices {
-    /// Adds them to an account. Fails when one name is given for several devices.
+    /// Adds them to an account. Fails when one name is given for several devices, and for a prefix of all addresses.
     pub fn apply(self, to: &mut Account) -> Result<(), StoreError> {
+        if let Some(all) = self.prefixes.iter().find(|net| net.prefix_len() == 0) {
+            let why = format!(
+                "{all} is every address, so every client that logs in by no other device would use this account; give its own addresses, as in 100.64.7.0/24, or a user"
+            );
+            return Err(StoreError::Refused(why));
+        }
         let mut credentials = Vec::new();
         if let Some((user, hash)) = self.user {
             let credential = Credential::Password { user: user.clone(), hash };

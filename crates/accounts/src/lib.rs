@@ -29,10 +29,8 @@ macro_rules! stored_as_text {
 }
 
 mod account;
-mod backoff;
 mod change;
 mod directory;
-mod hasher;
 mod hours;
 mod journal;
 mod lease;
@@ -43,12 +41,11 @@ mod store;
 mod sync;
 mod usage;
 
-pub use crate::login::{LoginAttempts, LoginVerdict};
+pub use crate::login::{Backoff, BackoffLimits, LoginAttempts, LoginVerdict};
 pub use crate::sync::{AccountSync, QuotaShare, SyncError, SyncStatus};
 pub use account::{
     Account, AccountId, Attributes, BadName, Barred, Credential, Device, OnQuotaExceeded,
 };
-pub use backoff::{Backoff, BackoffLimits};
 pub use change::{LOWEST_RATE, LimitChanges, NewDevices, check_rate, forget_devices};
 pub use directory::Directory;
 pub use hours::{BadHours, Hours};

@@ -354,6 +354,23 @@ mod tests {
     }
 
     #[test]
+    fn refuses_every_address_and_a_quota_of_nothing() {
+        let attributes = Attributes::default();
+        let mut to = Account { id: AccountId(0), name: "h".into(), devices: vec![], attributes };
+        for all in ["0.0.0.0/0", "::/0"] {
+            let args = ["--address", "100.64.1.0/24", "--address", all];
+            let why = parse(&args).unwrap().devices.changes(None).apply(&mut to).unwrap_err();
+            assert!(why.to_string().contains("give its own addresses"), "{why}");
+        }
+        for nothing in ["0 GB/day", "0 B"] {
+            let limits = parse(&["--quota", nothing]).unwrap().limits;
+            let why = limits.changes().apply(&mut to.attributes).unwrap_err();
+            assert!(why.to_string().contains("disable it"), "{why}");
+        }
+        assert!(to.devices.is_empty() && to.attributes.quota.is_none());
+    }
+
+    #[test]
     fn devices_come_from_the_options() {
         let attributes = Attributes::default();
         let mut to = Account { id: AccountId(0), name: "h".into(), devices: vec![], attributes };

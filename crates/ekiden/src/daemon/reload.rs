@@ -2,17 +2,22 @@
 
 use crate::daemon::start::Fixed;
 use crate::daemon::{limits, state};
-use ekiden_config::{self as config, Draft};
+use ekiden_config::{self as config, Draft, Log};
 use ekiden_proxy::settings::{AccessLog, Accounts, Settings, Tunnel};
 use std::os::unix::fs::OpenOptionsExt as _;
 use tracing::{error, info, warn};
 
-/// Reads the configuration again and logs its problems: the settings, the file's text and the warnings. `Err`: the
-/// errors because of which the old configuration, read from `old_text`, stays.
-pub(crate) fn read(
-    fixed: &Fixed,
-    old_text: &str,
-) -> Result<(Settings, String, Vec<String>), Vec<String>> {
+/// A usable configuration, not in effect yet.
+pub(crate) struct Reread {
+    pub(crate) settings: Settings,
+    pub(crate) text: String,
+    pub(crate) log: Log,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads the configuration again and logs its problems. Nothing is changed: it may still be refused, where an address is
+/// taken. `Err`: the errors because of which the old configuration, read from `old_text`, stays.
+pub(crate) fn read(fixed: &Fixed, old_text: &str) -> Result<Reread, Vec<String>> {
     let loaded = config::load(fixed.file.as_deref(), &fixed.overrides);
     let reading = &loaded.reading;
     let (mut wrong, mut warnings) = (Vec::new(), Vec::new());
@@ -41,7 +46,7 @@ pub(crate) fn read(
         warn!("{line}");
         warnings.push(line);
     }
-    fixed.level.set(&reading.draft.log);
+    let log = reading.draft.log.clone();
     let mut settings = loaded.reading.settings;
     limits::waiting(&mut settings);
     if loaded.reading.draft.top.name.is_none() {
@@ -50,7 +55,7 @@ pub(crate) fn read(
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
     }
-    Ok((settings, loaded.text, warnings))
+    Ok(Reread { settings, text: loaded.text, log, warnings })
 }
 
 /// Why the new text looks like the old one in the middle of being saved: it is the beginning of it, and ends within a

@@ -141,7 +141,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
             Ok(now) => tell_systemd(&[NotifyState::Reloading, now]),
             Err(error) => debug!(%error, "no monotonic clock to notify systemd"),
         }
-        let done = reload::read(&fixed, &text).and_then(|(mut settings, new_text, warnings)| {
+        let done = reload::read(&fixed, &text).and_then(|reread| {
+            let mut settings = reread.settings;
             programs.settle(&mut settings);
             settings.closed.clone_from(&closed);
             let configured = settings.listen.clone();
@@ -152,15 +153,16 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
                 error!("{error}; the old configuration stays in effect");
                 vec![error.to_string()]
             })?;
+            fixed.level.set(&reread.log);
             bpf::agree(&settings);
             limit = stop;
             announce::listening(&mut addresses, handle.status().listen);
             listening.set(&configured, &addresses);
-            text = new_text;
+            text = reread.text;
             info!(
                 "reloaded; live connections keep their configuration, except for accounts' limits"
             );
-            Ok(warnings)
+            Ok(reread.warnings)
         });
         if let Some(answer) = answer {
             answer.give(done);

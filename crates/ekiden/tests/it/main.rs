@@ -20,6 +20,7 @@ mod log_in;
 mod management;
 mod module_order;
 mod other_user;
+mod reloads;
 mod repository;
 mod results_pages;
 mod serve;

@@ -5,5 +5,6 @@ pub mod buffers;
 pub mod heap_trim;
 pub mod idle;
 pub mod idle_timeout;
+pub mod initial_rate;
 pub mod overload;
 pub mod quota;

@@ -1,8 +1,11 @@
 //! Counters of datagrams: of each association or flow for the log, and of all since the start for the status.
 
 use crate::observe::status::UdpStatus;
-use std::sync::Arc;
+use ekiden_linux::host::sync::locked;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DropReason {
@@ -18,10 +21,43 @@ pub(crate) enum DropReason {
     Limited,
 }
 
+/// Whose an association is, for its share of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    /// An account, by its number.
+    Account(i64),
+    /// A client without account; of IPv6 by its /64 (RFC 6177).
+    Address(IpAddr),
+}
+
+impl Holder {
+    /// The holder of an association that a client asks for.
+    pub(crate) fn of(account: Option<i64>, client: IpAddr) -> Self {
+        match (account, client.to_canonical()) {
+            (Some(account), _) => Self::Account(account),
+            (None, IpAddr::V6(v6)) if !v6.is_loopback() => {
+                let [a, b, c, d, ..] = v6.segments();
+                Self::Address(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
+            }
+            (None, client) => Self::Address(client),
+        }
+    }
+}
+
+/// Why there is no association for a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// All are taken.
+    All,
+    /// The client has so many, its share.
+    Share(u64),
+}
+
 /// Totals of all associations, and of all flows from tunnels, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct UdpCounts {
-    now: AtomicU64,
+    /// Associations now.
+    held: Mutex<BTreeMap<Holder, u64>>,
     begun: AtomicU64,
     up: AtomicU64,
     down: AtomicU64,
@@ -32,8 +68,8 @@ pub(crate) struct UdpCounts {
 #[derive(Debug)]
 pub(crate) struct UdpTally {
     all: Arc<UdpCounts>,
-    /// Whether it counts against the limit on associations.
-    association: bool,
+    /// Where it counts against the limit on associations.
+    holder: Option<Holder>,
     up: u64,
     down: u64,
     dropped: u64,
@@ -41,26 +77,38 @@ pub(crate) struct UdpTally {
 }
 
 impl UdpCounts {
-    pub(crate) fn begin(self: &Arc<Self>, most: u64) -> Option<UdpTally> {
-        let one_more = |now| (now < most).then_some(now + 1);
-        self.now.fetch_update(Relaxed, Relaxed, one_more).ok()?;
+    /// Begins an association, one of `most`. A holder takes another only while more are free than it has (dynamic
+    /// thresholds; Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). So one holder has half of them at most, and each
+    /// that comes later half of what it finds free.
+    pub(crate) fn begin(self: &Arc<Self>, most: u64, holder: Holder) -> Result<UdpTally, NoRoom> {
+        let mut held = locked(&self.held);
+        let free = most.saturating_sub(held.values().sum());
+        let own = held.get(&holder).copied().unwrap_or_default();
+        if free == 0 {
+            return Err(NoRoom::All);
+        }
+        if own >= free {
+            return Err(NoRoom::Share(own));
+        }
+        held.insert(holder, own + 1);
+        drop(held);
         self.begun.fetch_add(1, Relaxed);
-        Some(self.tally(true))
+        Ok(self.tally(Some(holder)))
     }
 
     pub(crate) fn flow(self: &Arc<Self>) -> UdpTally {
-        self.tally(false)
+        self.tally(None)
     }
 
-    fn tally(self: &Arc<Self>, association: bool) -> UdpTally {
+    fn tally(self: &Arc<Self>, holder: Option<Holder>) -> UdpTally {
         let all = Arc::clone(self);
-        UdpTally { all, association, up: 0, down: 0, dropped: 0, first_loss: None }
+        UdpTally { all, holder, up: 0, down: 0, dropped: 0, first_loss: None }
     }
 
     pub(crate) fn status(&self, most: u64) -> UdpStatus {
         let dropped = |loss: DropReason| self.dropped[loss as usize].load(Relaxed);
         UdpStatus {
-            associations: self.now.load(Relaxed),
+            associations: locked(&self.held).values().sum(),
             limit: most,
             begun: self.begun.load(Relaxed),
             datagrams_up: self.up.load(Relaxed),
@@ -109,8 +157,11 @@ impl UdpTally {
 
 impl Drop for UdpTally {
     fn drop(&mut self) {
-        if self.association {
-            self.all.now.fetch_sub(1, Relaxed);
+        let Some(holder) = self.holder else { return };
+        let mut held = locked(&self.all.held);
+        match held.get_mut(&holder) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => drop(held.remove(&holder)),
         }
     }
 }
@@ -122,11 +173,12 @@ mod tests {
     #[test]
     fn counts_associations_up_to_the_limit() {
         let all = Arc::new(UdpCounts::default());
-        let first = all.begin(2).unwrap();
-        let second = all.begin(2).unwrap();
-        assert!(all.begin(2).is_none());
+        let [one, two, three] = [1, 2, 3].map(Holder::Account);
+        let first = all.begin(2, one).unwrap();
+        let second = all.begin(2, two).unwrap();
+        assert_eq!(all.begin(2, three).unwrap_err(), NoRoom::All);
         drop(first);
-        assert!(all.begin(2).is_some());
+        assert!(all.begin(2, three).is_ok());
         drop(second);
         // flows do not count as associations
         drop(all.flow());
@@ -135,8 +187,48 @@ mod tests {
     }
 
     #[test]
+    fn one_holder_has_half_of_them() {
+        let all = Arc::new(UdpCounts::default());
+        let take = |holder| std::iter::from_fn(|| all.begin(256, holder).ok()).collect::<Vec<_>>();
+        let at = |text: &str| Holder::of(None, text.parse().unwrap());
+        let first = take(at("2001:db8::1"));
+        assert_eq!(first.len(), 128);
+        assert_eq!(all.begin(256, at("2001:db8::2")).unwrap_err(), NoRoom::Share(128));
+        let others = [at("2001:db8:0:1::1"), at("::ffff:192.0.2.1"), Holder::Account(7)].map(take);
+        assert_eq!(others.each_ref().map(Vec::len), [64, 32, 16]);
+        drop(first);
+        assert_eq!(all.status(256).associations, 112);
+        drop(others);
+        assert!(locked(&all.held).is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_first_of_a_holder_finds_room(
+            most in 1_u64..40,
+            steps in proptest::collection::vec((0_i64..6, proptest::bool::ANY), 1..200),
+        ) {
+            let all = Arc::new(UdpCounts::default());
+            let mut held: Vec<(i64, UdpTally)> = Vec::new();
+            for (who, begins) in steps {
+                let own = held.iter().filter(|(whose, _)| *whose == who).count() as u64;
+                let free = most - held.len() as u64;
+                if !begins {
+                    let last = held.iter().position(|(whose, _)| *whose == who);
+                    last.map(|last| held.swap_remove(last));
+                    continue;
+                }
+                let began = all.begin(most, Holder::Account(who));
+                proptest::prop_assert_eq!(began.is_ok(), own < free);
+                held.extend(began.ok().map(|tally| (who, tally)));
+                proptest::prop_assert_eq!(all.status(most).associations, held.len() as u64);
+            }
+        }
+    }
+
+    #[test]
     fn summarizes_in_words() {
-        let mut one = Arc::new(UdpCounts::default()).begin(1).unwrap();
+        let mut one = Arc::new(UdpCounts::default()).begin(1, Holder::Account(1)).unwrap();
         one.up();
         assert_eq!(one.in_words("closed"), "closed; 1 datagrams up, 0 down");
         one.on_dropped(DropReason::Refused, || "a rule refuses x:1".to_owned());

@@ -16,7 +16,7 @@ pub enum Special {
     Private,
     /// Multicast and broadcast.
     Multicast,
-    /// Not assigned to hosts: 240/4, documentation, benchmarking, discard-only.
+    /// Not assigned to hosts: 240/4, documentation, benchmarking, discard-only, segment identifiers, 6to4's relays.
     Reserved,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Special {
 }
 
 /// The kind of `address`; an IPv4 address within IPv6 (mapped, compatible, NAT64, 6to4) counts as
-/// IPv4.
+/// IPv4. Where several may be meant, the strictest counts.
 pub fn special(address: IpAddr) -> Option<Special> {
     match address {
         IpAddr::V4(address) => special_v4(address),
@@ -50,7 +50,9 @@ fn special_v4(address: Ipv4Addr) -> Option<Special> {
         [100, 100, 100, 200] | [192, 0, 0, 192] | [168, 63, 129, 16] => Special::Metadata,
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Special::Private,
         [255, 255, 255, 255] | [224..=239, ..] => Special::Multicast,
+        // 192.88.99/24: relays of 6to4, withdrawn (RFC 7526)
         [192, 0, 0 | 2, _]
+        | [192, 88, 99, _]
         | [198, 18 | 19, ..]
         | [198, 51, 100, _]
         | [203, 0, 113, _]
@@ -70,7 +72,7 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
         | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
         | [0x2002, high, low, ..] => return embedded(high, low),
-        [0x64, 0xff9b, 1, ..] => Special::Private,
+        [0x64, 0xff9b, 1, ..] => return special_nat64(address),
         // Amazon's instance services, and Google's
         [0xfd00, 0xec2, 0, 0, 0, 0, 0, _] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
             Special::Metadata
@@ -78,14 +80,34 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
         [0xfe80..=0xfebf, ..] => Special::LinkLocal,
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Special::Private,
         [0xff00..=0xffff, ..] => Special::Multicast,
-        // discard-only, Teredo, benchmarking, ORCHID, documentation
+        // discard-only, Teredo, benchmarking, ORCHID, documentation, segment identifiers (RFC 9602)
         [0x100, 0, 0, 0, ..]
         | [0x2001, 0 | 2, ..]
         | [0x2001, 0x10..=0x3f, ..]
         | [0x2001, 0xdb8, ..]
-        | [0x3fff, ..] => Special::Reserved,
+        | [0x3fff | 0x5f00, ..] => Special::Reserved,
         _ => return None,
     })
+}
+
+/// 64:ff9b:1::/48 (RFC 8215): a translator of the local network has a prefix of 48, 56, 64 or 96 bits there. Where the
+/// IPv4 address stands follows from its length (RFC 6052 §2.2), which is not known here. Octet 8 is 0 in all of them, and
+/// so is what follows the address.
+fn special_nat64(address: Ipv6Addr) -> Option<Special> {
+    let octets = address.octets();
+    let at = |places: [usize; 4]| {
+        let ends = places[3] + 1;
+        let fits = octets[8] == 0 && octets[ends..].iter().all(|octet| *octet == 0);
+        let [a, b, c, d] = places.map(|place| octets[place]);
+        // 0/8 is what another length leaves there, and no destination
+        (fits && a != 0).then(|| Ipv4Addr::new(a, b, c, d))
+    };
+    let embedded = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]].map(at);
+    let mut embedded = embedded.into_iter().flatten().peekable();
+    if embedded.peek().is_none() {
+        return Some(Special::Reserved);
+    }
+    embedded.filter_map(special_v4).min_by_key(|kind| *kind as u8)
 }
 
 #[cfg(test)]
@@ -132,6 +154,25 @@ mod tests {
             ("ff02::1", Some(Multicast)),
             ("2001:db8::1", Some(Reserved)),
             ("2606:4700::1111", None),
+            ("5f00::1", Some(Reserved)),
+            ("5eff::1", None),
+            ("5f01::1", None),
+            ("192.88.99.1", Some(Reserved)),
+            ("192.88.98.255", None),
+            ("192.88.100.0", None),
+            // RFC 8215 with prefixes of 96, 48, 56 and 64 bits
+            ("64:ff9b:1::127.0.0.1", Some(Loopback)),
+            ("64:ff9b:1:7f00:0:100::", Some(Loopback)),
+            ("64:ff9b:1:127f:0:1::", Some(Loopback)),
+            ("64:ff9b:1:1234:7f:0:100:0", Some(Loopback)),
+            ("64:ff9b:1:abcd::169.254.169.254", Some(LinkLocal)),
+            ("64:ff9b:1::10.0.0.1", Some(Private)),
+            ("64:ff9b:1:a00:0:100::", Some(Private)),
+            ("64:ff9b:1::8.8.8.8", None),
+            ("64:ff9b:1:808:8:800::", None),
+            ("64:ff9b:1:1:808:808:808:808", Some(Reserved)),
+            ("64:ff9b:1::", Some(Reserved)),
+            ("64:ff9b:2::1", None),
         ] {
             assert_eq!(special(text.parse().unwrap()), kind, "{text}");
         }

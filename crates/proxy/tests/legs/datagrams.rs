@@ -23,7 +23,10 @@ struct Client {
 
 /// The reply's code, and where datagrams are to go.
 fn ask(relay: SocketAddr) -> (u8, SocketAddr, TcpStream) {
-    let mut tcp = TcpStream::connect(relay).unwrap();
+    asked(TcpStream::connect(relay).unwrap())
+}
+
+fn asked(mut tcp: TcpStream) -> (u8, SocketAddr, TcpStream) {
     tcp.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
     let mut head = [0; 6];
@@ -411,6 +414,23 @@ fn limits_associations() {
     assert_eq!(ask(relay.address).0, 1);
     drop(first);
     wait_for("ask(relay.address).0 == 0", || ask(relay.address).0 == 0);
+}
+
+#[test]
+fn one_address_leaves_associations_to_others() {
+    let relay = with(|settings| settings.udp.associations = 8);
+    let greedy: Vec<_> = (0..8).map(|_| ask(relay.address)).collect();
+    assert_eq!(greedy.iter().filter(|(reply, ..)| *reply == 0).count(), 4);
+    let from = |last| {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into()).unwrap();
+        socket.connect(&relay.address.into()).unwrap();
+        asked(socket.into())
+    };
+    let others: Vec<_> = (2..4).map(from).collect();
+    assert!(others.iter().all(|(reply, ..)| *reply == 0));
+    assert_eq!(counts(&relay).associations, 6);
 }
 
 #[test]

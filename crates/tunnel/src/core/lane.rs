@@ -20,6 +20,8 @@ const QUIC_OVERHEAD: usize = 1 + 8 + 4 + 16 + 15;
 const EARLY_BYTES: usize = 640 * 1024;
 const EARLY_STREAMS: usize = 1_024;
 const EARLY_DATAGRAMS: usize = 64 * 1024;
+/// Bytes of incomplete frames on all streams together. Senders put each frame into one packet, so few frames are cut.
+pub(super) const INCOMPLETE: usize = 8 << 20;
 
 /// Sent to a peer whose QUIC lacks datagrams.
 pub(super) const NO_DATAGRAMS: &str = "QUIC's DATAGRAM frames must be enabled (RFC 9221)";
@@ -64,6 +66,8 @@ pub(super) struct Lane {
     early: (usize, usize),
     early_datagrams: usize,
     inbound: BTreeMap<StreamId, Inbound>,
+    /// Bytes of incomplete frames in it.
+    pub(super) incomplete: usize,
     /// Bytes that quinn has not accepted yet, and whether the stream ends with them.
     outbound: BTreeMap<StreamId, (BytesMut, bool)>,
     pub(super) waiting: usize,
@@ -98,6 +102,7 @@ impl Lane {
             early: (0, 0),
             early_datagrams: 0,
             inbound: BTreeMap::new(),
+            incomplete: 0,
             outbound: BTreeMap::new(),
             waiting: 0,
             readable: BTreeSet::new(),
@@ -149,6 +154,7 @@ impl Lane {
         for id in std::mem::take(&mut self.readable) {
             let Some(inbound) = self.inbound.get_mut(&id) else { continue };
             let (mut over, mut came) = (false, 0);
+            self.incomplete -= inbound.held.len();
             {
                 let mut stream = self.quinn.recv_stream(id);
                 let Ok(mut chunks) = stream.read(true) else {
@@ -181,8 +187,12 @@ impl Lane {
             if over || inbound.held.is_empty() {
                 inbound.held = BytesMut::new();
             }
+            self.incomplete += inbound.held.len();
             if over {
                 self.over.push(id);
+            }
+            if self.incomplete > INCOMPLETE {
+                return Err(BadFrame::Incomplete);
             }
         }
         if std::mem::take(&mut self.datagrams) {
@@ -209,7 +219,7 @@ impl Lane {
     pub(super) fn forget(&mut self) {
         (self.inbound, self.outbound) = (BTreeMap::new(), BTreeMap::new());
         (self.readable, self.over) = (BTreeSet::new(), Vec::new());
-        self.waiting = 0;
+        (self.waiting, self.incomplete) = (0, 0);
     }
 
     /// A stream's owner; the handler of its first frame sets it.

@@ -45,11 +45,12 @@ pub use config::{AdmittedPeer, Invited, Limits, Terms};
 pub use flow::End;
 
 use crate::core::ack_tap::AckTap;
-use crate::core::pending_connections::PendingConnection;
+use crate::core::pending_connections::{PendingConnection, is_initial};
 use crate::trust::Credentials;
 use bytes::{Bytes, BytesMut};
 use config::{quic_window, transport};
 use ekiden_model::control::rate_hold::Breaker;
+use ekiden_model::resources::initial_rate::{self, InitialRate};
 use ekiden_model::units::Time;
 use lane::Lane;
 use quinn_proto::{
@@ -93,6 +94,9 @@ pub struct Endpoint {
     next_tunnel: u64,
     /// Connections of no tunnel: not identified yet, or being closed.
     pending: BTreeMap<usize, PendingConnection>,
+    /// Initials of unknown addresses, met one at a time after what established connections sent.
+    strangers: VecDeque<(SocketAddr, BytesMut)>,
+    initials: InitialRate,
     /// The tunnel and lane of a connection.
     lanes: HashMap<usize, (TunnelId, usize)>,
     peers: BTreeMap<Fingerprint, Terms>,
@@ -113,6 +117,9 @@ mod code {
     pub(super) const CLOSED: u32 = 4;
     pub(super) const REVOKED: u32 = 5;
 }
+
+/// Initials that wait to be met; an eighth of a second of them at the rate of all.
+const STRANGERS: usize = 64;
 
 impl Endpoint {
     /// Without peers. With `listens` they may open tunnels here. `origin` is the instant of
@@ -141,6 +148,8 @@ impl Endpoint {
             tunnels: BTreeMap::new(),
             next_tunnel: 0,
             pending: BTreeMap::new(),
+            strangers: VecDeque::new(),
+            initials: InitialRate::new(initial_rate::Config::default(), Time::ZERO),
             lanes: HashMap::new(),
             peers: BTreeMap::new(),
             invited: BTreeMap::new(),
@@ -255,8 +264,24 @@ impl Endpoint {
         self.tunnels.values().any(|tunnel| tunnel.up && lanes(tunnel))
     }
 
-    /// A datagram came.
+    /// A datagram came. An Initial of an unknown address waits until [`Endpoint::on_deadline`], or is dropped where
+    /// there are too many (`docs/book/src/design/protocol.md`).
     pub fn receive(&mut self, now: Time, from: SocketAddr, datagram: BytesMut) {
+        if !self.listens || !is_initial(&datagram) {
+            return self.handle(now, from, datagram);
+        }
+        let known = self.is_known(from);
+        if !self.initials.on_initial(now, from, known) {
+            return;
+        }
+        if known {
+            self.handle(now, from, datagram);
+        } else if self.strangers.len() < STRANGERS {
+            self.strangers.push_back((from, datagram));
+        }
+    }
+
+    fn handle(&mut self, now: Time, from: SocketAddr, datagram: BytesMut) {
         let clock = self.instant(now);
         let mut reply = Vec::new();
         match self.quinn.handle(clock, from, None, None, datagram, &mut reply) {
@@ -323,7 +348,10 @@ impl Endpoint {
 
     /// When something is due: [`Endpoint::on_deadline`] and [`Endpoint::transmit`] are to be called then.
     pub fn deadline(&mut self, now: Time) -> Time {
-        if !self.replies.is_empty() || self.pending.values().any(|stranger| stranger.lane.busy) {
+        if !self.strangers.is_empty() || !self.replies.is_empty() {
+            return now;
+        }
+        if self.pending.values().any(|stranger| stranger.lane.busy) {
             return now;
         }
         let mut earliest = Time::NEVER;
@@ -364,6 +392,10 @@ impl Endpoint {
         }
         due.into_iter().for_each(|handle| self.settle(now, handle));
         self.close_silent(now);
+        // one handshake between two looks at the socket: established connections wait for no more
+        if let Some((from, datagram)) = self.strangers.pop_front() {
+            self.handle(now, from, datagram);
+        }
     }
 }
 

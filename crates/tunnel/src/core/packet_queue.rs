@@ -33,6 +33,11 @@ impl DirectionQueue {
     }
 
     /// Packets without bytes take room, too.
+    /// Bytes of memory.
+    fn held(&self) -> u64 {
+        (self.bytes + self.packets.len() * 64) as u64
+    }
+
     fn has_room(&self, length: usize) -> bool {
         self.bytes + length <= MOST && self.packets.len() < MOST / 64
     }
@@ -64,10 +69,15 @@ impl Packets {
         self.out.pop()
     }
 
-    /// One came; the oldest go where too many wait.
-    pub(super) fn on_come(&mut self, packet: Bytes) {
+    /// One came; the oldest go where too many wait. It is copied: a slice would keep all that came with it.
+    pub(super) fn on_come(&mut self, packet: &[u8]) {
         while !self.come.has_room(packet.len()) && self.come.pop().is_some() {}
-        self.come.push(packet);
+        self.come.push(Bytes::copy_from_slice(packet));
+    }
+
+    /// Memory of those that came and wait to be taken, bytes.
+    pub(super) fn held(&self) -> u64 {
+        self.come.held()
     }
 
     pub(super) fn take(&mut self) -> Option<Bytes> {
@@ -93,7 +103,7 @@ mod tests {
     fn unread_packets_do_not_accumulate() {
         let mut packets = Packets::default();
         for nth in 0..10_000_u32 {
-            packets.on_come(Bytes::copy_from_slice(&nth.to_be_bytes()));
+            packets.on_come(&nth.to_be_bytes());
         }
         let first = packets.take().unwrap();
         assert_eq!(first[..], (10_000 - MOST as u32 / 64).to_be_bytes());

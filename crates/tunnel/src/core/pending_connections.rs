@@ -7,6 +7,7 @@ use super::{Endpoint, Event, code};
 use crate::core::ack_tap::AckTap;
 use crate::frame::{Frame, Hello};
 use crate::trust::{Fingerprint, fingerprint};
+use ekiden_model::resources::initial_rate::Attempt;
 use ekiden_model::units::{Span, Time};
 use quinn_proto::{Connection, ConnectionHandle, Incoming, ServerConfig};
 use rustls::pki_types::CertificateDer;
@@ -44,8 +45,16 @@ impl Endpoint {
             reply.truncate(transmit.size);
             return self.replies.push_back((from, reply));
         }
+        let validated = incoming.remote_address_validated();
         // many are pending: it must validate its address first
-        if self.pending.len() >= self.limits.tunnels && !incoming.remote_address_validated() {
+        let attempt = match self.pending.len() >= self.limits.tunnels && !validated {
+            true => Attempt::Retry,
+            false => self.initials.on_attempt(now, from, validated),
+        };
+        if attempt == Attempt::Drop {
+            return self.quinn.ignore(incoming);
+        }
+        if attempt == Attempt::Retry {
             if let Ok(transmit) = self.quinn.retry(incoming, &mut reply) {
                 reply.truncate(transmit.size);
                 self.replies.push_back((transmit.destination, reply));
@@ -71,6 +80,13 @@ impl Endpoint {
                 }
             }
         }
+    }
+
+    /// Whether a connection goes to this address.
+    pub(super) fn is_known(&self, from: SocketAddr) -> bool {
+        let tunnels = self.tunnels.values().flat_map(|tunnel| tunnel.lanes.iter().flatten());
+        let mut lanes = self.pending.values().map(|pending| &pending.lane).chain(tunnels);
+        lanes.any(|lane| lane.quinn.remote_address() == from)
     }
 
     pub(super) fn poll_pending(&mut self, now: Time, handle: ConnectionHandle) {
@@ -175,6 +191,11 @@ impl Endpoint {
             pending.lane.forget();
         }
     }
+}
+
+/// Whether a datagram begins with an Initial packet of QUIC version 1 (RFC 9000 §17.2.2) or of a draft.
+pub(super) fn is_initial(datagram: &[u8]) -> bool {
+    matches!(datagram, [first, version @ ..] if first & 0xb0 == 0x80 && version.len() >= 4)
 }
 
 /// The fingerprint of the certificate the other side has shown.

@@ -1,7 +1,11 @@
 //! A flow's bytes put in order: pieces come on either lane, in any order, and some come twice.
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
+
+/// Pieces that follow one another are kept together up to so many bytes. They are copied: a slice would keep all that
+/// came with it, and a peer may send one byte of a flow in each packet.
+const CHUNK: usize = 4_096;
 
 /// One direction of a flow at its receiver.
 #[derive(Debug, Default)]
@@ -9,9 +13,9 @@ pub(super) struct Assembly {
     /// Up to here everything has come.
     complete: u64,
     /// Pieces beyond, by offset; they do not overlap.
-    parts: BTreeMap<u64, Bytes>,
+    parts: BTreeMap<u64, BytesMut>,
     /// In order, not yet taken.
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<BytesMut>,
     ready_bytes: u64,
     /// Bytes in `parts`.
     apart: u64,
@@ -43,7 +47,7 @@ impl Assembly {
             let length = new.len() as u64;
             if length > 0 {
                 self.apart += length;
-                self.parts.insert(offset, new);
+                self.keep(offset, &new);
                 offset += length;
             }
             if let Some((_, known)) = next.filter(|_| !bytes.is_empty()) {
@@ -61,15 +65,36 @@ impl Assembly {
             self.complete += length;
             self.apart -= length;
             self.ready_bytes += length;
-            self.ready.push_back(part);
+            match self.ready.back_mut().filter(|last| last.len() + part.len() <= CHUNK) {
+                Some(last) => last.extend_from_slice(&part),
+                None => self.ready.push_back(part),
+            }
         }
+    }
+
+    fn keep(&mut self, offset: u64, piece: &[u8]) {
+        let before = self.parts.range_mut(..offset).next_back();
+        let before = before.filter(|(at, part)| {
+            **at + part.len() as u64 == offset && part.len() + piece.len() <= CHUNK
+        });
+        match before {
+            Some((_, part)) => part.extend_from_slice(piece),
+            None => {
+                self.parts.insert(offset, BytesMut::from(piece));
+            }
+        }
+    }
+
+    /// Pieces that wait for one before them; each takes some 100 bytes beside its own.
+    pub(super) fn pieces(&self) -> usize {
+        self.parts.len()
     }
 
     /// The next bytes in order.
     pub(super) fn take(&mut self) -> Option<Bytes> {
         let bytes = self.ready.pop_front()?;
         self.ready_bytes -= bytes.len() as u64;
-        Some(bytes)
+        Some(bytes.freeze())
     }
 
     pub(super) const fn taken(&self) -> u64 {
@@ -103,6 +128,23 @@ mod tests {
 
     fn byte(at: u64) -> u8 {
         (at * 7 + at / 251) as u8
+    }
+
+    #[test]
+    fn small_pieces_share_memory() {
+        let mut assembly = Assembly::default();
+        (1..5_000).for_each(|at| assembly.insert(at, piece(at, at + 1)));
+        assert_eq!(assembly.pieces(), 2);
+        assembly.insert(0, piece(0, 1));
+        assert_eq!((assembly.pieces(), assembly.ready.len()), (0, 3));
+        (5_000..9_000).for_each(|at| assembly.insert(at, piece(at, at + 1)));
+        assert_eq!(assembly.ready.len(), 4);
+        let room: usize = assembly.ready.iter().map(BytesMut::capacity).sum();
+        assert!(room < 3 * 9_000, "{room}");
+        // a piece of a packet does not keep the packet
+        let packet = piece(9_000, 9_400);
+        assembly.insert(9_000, packet.slice(..1));
+        assert!(packet.is_unique());
     }
 
     fn piece(from: u64, to: u64) -> Bytes {

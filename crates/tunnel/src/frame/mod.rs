@@ -177,6 +177,9 @@ pub enum BadFrame {
     /// Cut, or with bytes left over.
     #[error("a frame of type {0:#x} whose length is not that of its fields")]
     Length(u64),
+    /// More bytes of frames that are not complete than a lane keeps.
+    #[error("too many incomplete frames")]
+    Incomplete,
     /// A field with a value it cannot have.
     #[error("a frame of type {0:#x} with a value out of its range")]
     Value(u64),

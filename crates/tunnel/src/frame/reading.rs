@@ -110,7 +110,8 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
 fn text(body: &mut Bytes, most: usize, cut: BadFrame, bad: BadFrame) -> Result<Bytes, BadFrame> {
     let length = get(body).ok_or(cut)?;
     let length = usize::try_from(length).ok().filter(|length| *length <= most).ok_or(bad)?;
-    if body.len() < length { Err(cut) } else { Ok(body.split_to(length)) }
+    // a copy: it is kept for as long as a flow lasts, and a slice would keep all that came with it
+    if body.len() < length { Err(cut) } else { Ok(Bytes::copy_from_slice(&body.split_to(length))) }
 }
 
 fn reason(body: &mut Bytes, cut: BadFrame, bad: BadFrame) -> Result<(Reason, String), BadFrame> {

@@ -1,5 +1,6 @@
 //! Clients that people have, logging in: curl over HTTP, an HTTPS proxy and SOCKS, and Chromium.
 
+mod crowd;
 mod devtools;
 
 use crate::accounts::Accounts;

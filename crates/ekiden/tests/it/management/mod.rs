@@ -105,6 +105,19 @@ impl Deref for Managed {
 }
 
 #[test]
+fn health_answers_beside_silent_connections() {
+    let daemon = Managed::start(&format!("{CONFIG}[log]\nlevel = \"debug\"\n"));
+    let connect = || TcpStream::connect(daemon.port).unwrap();
+    let mut silent: Vec<_> = (0..64).map(|_| connect()).collect();
+    // some of them within a head
+    silent.iter_mut().step_by(2).for_each(|stream| stream.write_all(b"GET /healthz HT").unwrap());
+    assert_eq!(daemon.get("/healthz").0, 200);
+    // and not because their time was over
+    let why = "a silent connection to the management port was closed for another";
+    wait_for("the reason", || daemon.log().contains(why));
+}
+
+#[test]
 fn refused_callers_get_a_reason_and_an_audit_entry() {
     let daemon = Managed::start(CONFIG);
     let token = daemon.token();

@@ -18,7 +18,7 @@ use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol};
-use crate::observe::udp_counts::{DropReason, UdpTally};
+use crate::observe::udp_counts::{DropReason, Holder, NoRoom, UdpTally};
 use crate::outbound::syn_race::{DESCRIPTOR_WAIT, made_room};
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
@@ -95,8 +95,14 @@ impl<'a> Association<'a> {
                 "no route is direct or a tunnel, and other upstream proxies carry no datagrams";
             return Err(not_supported(text.to_owned()));
         }
-        let tally = shared.udp.begin(settings.associations.into()).ok_or_else(|| {
-            no_room(format!("the limit of {} associations is reached", settings.associations))
+        let (account, client) = (session.registration.entry.account(), session.address.ip());
+        let holder = Holder::of(account.map(|account| account.id), client);
+        let most = settings.associations;
+        let tally = shared.udp.begin(most.into(), holder).map_err(|why| match why {
+            NoRoom::All => no_room(format!("the limit of {most} associations is reached")),
+            NoRoom::Share(own) => no_room(format!(
+                "this client has {own} of {most} associations, its share; end one, or raise `associations` in [udp]"
+            )),
         })?;
         let place = shared.resources.make_room().ok_or_else(|| {
             no_room("the connection limit is reached, and an association counts as two".to_owned())

@@ -2,6 +2,7 @@
 
 mod flows;
 mod hostile;
+mod liar;
 mod measures;
 mod network;
 mod packets;

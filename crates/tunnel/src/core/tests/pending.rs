@@ -74,6 +74,7 @@ fn many_pending_connections_require_address_validation() {
         while let Some(out) = network.ends[NEAR].transmit(now, &mut buf) {
             let claimed = "100.64.0.7:7".parse().unwrap();
             network.ends[FAR].receive(now, claimed, BytesMut::from(&buf[..out.size]));
+            network.ends[FAR].on_deadline(now);
         }
     }
     assert_eq!(network.ends[FAR].pending.len(), 1);
@@ -84,6 +85,95 @@ fn many_pending_connections_require_address_validation() {
     network.set_up();
     network.run_for(Span::from_secs(1));
     assert!(network.tunnel(FAR).lanes.iter().all(Option::is_some));
+}
+
+/// Initials of as many connections, valid all.
+fn initials(network: &Network, count: usize) -> Vec<Vec<u8>> {
+    let far = network.ends[FAR].credentials.fingerprint();
+    let credentials = Credentials::generate().unwrap();
+    let limits = Limits { datagram: 1_472, ..Limits::default() };
+    let mut crowd = Endpoint::new(credentials, limits, false, Instant::now(), None);
+    let mut made = Vec::new();
+    let mut buf = Vec::new();
+    for session in 0.. {
+        let (to, key) = (network.addresses[FAR], (session, false));
+        crowd.connect(Time::ZERO, to, far, Bytes::new(), slow(), key).unwrap();
+        while let Some(out) = crowd.transmit(Time::ZERO, &mut buf) {
+            assert!(is_initial(&buf[..out.size]));
+            made.push(buf[..out.size].to_vec());
+        }
+        crowd.tunnels.clear();
+        if made.len() >= count {
+            break;
+        }
+    }
+    made
+}
+
+#[test]
+fn established_connections_are_served_before_initials() {
+    let mut network = Network::up(&Path::default());
+    network.run_for(Span::from_millis(500));
+    let flow = network.flow(80);
+    network.settle(300);
+    let there = network.twin(flow, FAR);
+    let crowd = initials(&network, 40);
+    let (now, mut buf) = (network.now, Vec::new());
+    let flood = "100.64.0.7:7".parse().unwrap();
+    for initial in &crowd {
+        network.ends[FAR].receive(now, flood, BytesMut::from(&initial[..]));
+    }
+    network.ends[NEAR].write(now, flow, Bytes::from_static(b"a GET"));
+    let out = network.ends[NEAR].transmit(now, &mut buf).unwrap();
+    let near = network.addresses[NEAR];
+    network.ends[FAR].receive(now, near, BytesMut::from(&buf[..out.size]));
+    assert_eq!(network.read(FAR, there).0, b"a GET");
+    let far = &mut network.ends[FAR];
+    assert_eq!(far.pending.len(), 0, "no handshake began before");
+    // one at a time, until the address has used its burst
+    for turn in 1..=40 {
+        assert_eq!(far.deadline(now), now);
+        far.on_deadline(now);
+        assert_eq!(far.pending.len(), turn.min(32));
+        while far.transmit(now, &mut buf).is_some() {}
+    }
+    assert!(far.deadline(now) > now);
+}
+
+#[test]
+fn a_flood_of_initials_does_not_stop_a_flow() {
+    let mut network = Network::up(&Path::default());
+    network.run_for(Span::from_millis(500));
+    let flow = network.flow(80);
+    network.settle(300);
+    let there = network.twin(flow, FAR);
+    let crowd = initials(&network, 2_600);
+    let (mut written, mut read, mut nth) = (0, 0, 0);
+    // 26 each 10 ms, from the same address and from others
+    for round in 0..100 {
+        for initial in crowd.iter().skip(round * 26).take(26) {
+            nth += 1;
+            let from = if nth % 2 == 0 { 7 } else { nth };
+            let from = SocketAddr::from(([100, 65, (from >> 8) as u8, from as u8], 7));
+            let now = network.now;
+            network.ends[FAR].receive(now, from, BytesMut::from(&initial[..]));
+        }
+        written = network.fill(FAR, there, written);
+        network.run_for(Span::from_millis(10));
+        read += network.read(NEAR, flow).0.len() as u64;
+        // places are left for those who show their address
+        assert!(network.ends[FAR].pending.len() <= network.ends[FAR].limits.tunnels);
+        assert!(network.ends[FAR].strangers.len() <= STRANGERS);
+    }
+    assert!(network.down(NEAR).is_none() && network.down(FAR).is_none());
+    // 20 Mbit/s for a second, but for the round trip that it began with
+    assert!(read > 1_500_000, "{read}");
+    // and another relay gets in beside it
+    let far = network.ends[FAR].credentials.fingerprint();
+    let (now, to) = (network.now, network.addresses[FAR]);
+    network.ends[NEAR].connect(now, to, far, Bytes::new(), slow(), (5, false)).unwrap();
+    network.run_for(Span::from_secs(2));
+    assert_eq!(network.ends[FAR].snapshots().iter().filter(|seen| seen.up).count(), 2);
 }
 
 #[test]

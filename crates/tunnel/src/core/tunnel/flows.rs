@@ -156,6 +156,8 @@ impl Tunnel {
     pub(super) fn remove(&mut self, id: u64) {
         let Some(flow) = self.flows.remove(&id) else { return };
         self.held -= flow.receiving.assembly.held();
+        self.pieces -= flow.receiving.assembly.pieces();
+        self.packets -= flow.packets.held();
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);
         if self.scheduler.leave(flow.account) {

@@ -85,6 +85,10 @@ pub(super) struct Tunnel {
     /// New bytes that the peer sent, and those of flows that wait to be taken.
     came: u64,
     held: u64,
+    /// Pieces of flows that wait for one before them.
+    pieces: usize,
+    /// Memory of packets that wait to be taken.
+    packets: u64,
     released: u64,
     total_granted: u64,
     /// The last check for flows whose bytes nobody reads.
@@ -153,6 +157,8 @@ impl Tunnel {
             total_limit: 8 * EARLY,
             came: 0,
             held: 0,
+            pieces: 0,
+            packets: 0,
             released: 0,
             total_granted: limits.memory.as_u64(),
             looked: now,
@@ -286,10 +292,26 @@ impl Tunnel {
         self.flows.values_mut().for_each(|flow| flow.sending.limit = u64::MAX);
     }
 
+    /// Whatever the peer sends, no more than this is held for it.
+    #[cfg(test)]
+    pub(super) fn assert_bounded(&self) {
+        let memory = self.limits.memory.as_u64();
+        // a quarter of a mebibyte beyond the quarter: one packet flow may be filled by the last packet
+        let packets = self.packets.saturating_sub(1 << 18);
+        assert!(self.held <= memory.max(8 * EARLY) && packets <= memory / 4);
+        assert!(self.flows.len() <= self.limits.flows + 1, "{}", self.flows.len());
+        assert!(self.accounts.len() <= self.flows.len() && self.turns.len() == self.flows.len());
+        assert!(self.pieces as u64 <= (memory / 256).max(4_096) + 1, "{}", self.pieces);
+        assert!(self.missing.len() <= 8_192 && self.given_up.len() <= 8_193);
+        let queued: u64 = self.flows.values().map(|flow| flow.sending.queued).sum();
+        assert!(queued <= self.flows.len() as u64 * (1 << 22));
+        assert!(self.lanes.iter().flatten().all(|lane| lane.waiting < 4 << 20));
+    }
+
     #[cfg(test)]
     pub(super) fn assert_balanced(&self) {
         assert!(self.given_up.is_empty(), "{:?}", self.given_up);
-        assert_eq!(self.held, 0);
+        assert_eq!((self.held, self.pieces, self.packets), (0, 0, 0));
         assert!(self.flows.is_empty() && self.turns.is_empty(), "{:?}", self.flows);
         let snapshot = self.scheduler.snapshot();
         assert_eq!((snapshot.flows, snapshot.accounts, snapshot.waiting), (0, 0, [0, 0]));

@@ -29,7 +29,10 @@ impl Tunnel {
     }
 
     pub(in crate::core) fn packet(&mut self, id: u64) -> Option<Bytes> {
-        let packet = self.flows.get_mut(&id)?.packets.take()?;
+        let packets = &mut self.flows.get_mut(&id)?.packets;
+        let before = packets.held();
+        let packet = packets.take()?;
+        self.packets -= before - packets.held();
         self.counts.taken += packet.len() as u64;
         Some(packet)
     }
@@ -40,7 +43,12 @@ impl Tunnel {
             return self.fail("the peer sent a packet in a flow of bytes".to_owned());
         }
         let lane = flow.on_moved(now, worth(&packet));
-        flow.packets.on_come(packet);
+        // those of all flows together take a quarter of the memory; a packet may be lost
+        if self.packets < self.limits.memory.as_u64() / 4 {
+            self.packets -= flow.packets.held();
+            flow.packets.on_come(&packet);
+            self.packets += flow.packets.held();
+        }
         self.scheduler.set_lane(flow.turns, lane);
         if flow.ours && flow.answer.is_none() {
             flow.answer = Some(Ok(()));

@@ -18,6 +18,10 @@ const LATELY: f64 = 400.0;
 /// While bulk is acknowledged, its round trips count: the interactive lane's few packets are
 /// acknowledged late, and would look queued.
 const BULK_SILENT: Span = Span::from_secs(1);
+/// One piece of a flow that waits for one before it, for so many bytes of memory; at least so many pieces. A peer that
+/// sends packets full has a fifth of that with the memory full.
+const PIECE: u64 = 256;
+const PIECES: u64 = 4_096;
 /// Flows that a peer opened and that were not seen yet, below the last that was.
 const MISSING: usize = 8_192;
 
@@ -244,7 +248,9 @@ impl Tunnel {
         }
         let assembly = &mut receiving.assembly;
         let (twice, came) = (assembly.twice, assembly.came());
+        self.pieces -= assembly.pieces();
         assembly.insert(offset, bytes);
+        self.pieces += assembly.pieces();
         self.counts.twice += assembly.twice - twice;
         let new = assembly.came() - came;
         self.held += new;
@@ -255,6 +261,9 @@ impl Tunnel {
         }
         self.changed(id);
         self.on_came(new);
+        if self.pieces as u64 > (self.limits.memory.as_u64() / PIECE).max(PIECES) {
+            self.fail("the peer sent too many pieces of flows out of order".to_owned());
+        }
     }
 
     fn on_end(&mut self, now: Time, id: u64, offset: u64, end: End) {

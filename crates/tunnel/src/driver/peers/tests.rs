@@ -127,6 +127,49 @@ async fn reset_passes_after_earlier_bytes() {
     assert!(matches!(far.await.unwrap(), Ended::There(Reason::Closed, _)));
 }
 
+/// 2,600 Initials a second, all valid, from one port, for as long as requests go through the tunnel and 4 s at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_go_through_beside_a_flood_of_initials() {
+    const EACH_SECOND: usize = 2_600;
+    let mut pair = pair(mbit(100));
+    let (mut client, mut server, _near, _far) = flow(&mut pair).await;
+    let (to, fingerprint) = (pair.far.addresses()[0], pair.far.inner.credentials.fingerprint());
+    let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stop = Arc::clone(&over);
+    let flood = std::thread::spawn(move || {
+        let credentials = Credentials::generate().unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (now, terms) = (ekiden_model::units::Time::ZERO, Terms::new(mbit(1), mbit(1)));
+        let (mut sent, mut buffer, begun) = (0, Vec::new(), Instant::now());
+        while sent < 4 * EACH_SECOND && !stop.load(std::sync::atomic::Ordering::Acquire) {
+            let (own, limits) = (credentials.clone(), Limits::default());
+            let mut crowd = Endpoint::new(own, limits, false, begun, None);
+            let (secret, key) = (bytes::Bytes::new(), (sent as u64, false));
+            crowd.connect(now, to, fingerprint, secret, terms, key).unwrap();
+            while let Some(out) = crowd.transmit(now, &mut buffer) {
+                socket.send_to(&buffer[..out.size], to).unwrap();
+                sent += 1;
+            }
+            let due = Duration::from_secs_f64(sent as f64 / EACH_SECOND as f64);
+            std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        }
+        sent
+    });
+    let mut answer = vec![0; 20_000];
+    for request in 0..40_u8 {
+        client.write_all(&[request; 500]).await.unwrap();
+        let mut asked = [0; 500];
+        server.read_exact(&mut asked).await.unwrap();
+        assert_eq!(asked, [request; 500]);
+        server.write_all(&[request; 20_000]).await.unwrap();
+        client.read_exact(&mut answer).await.unwrap();
+        assert!(answer.iter().all(|byte| *byte == request));
+    }
+    over.store(true, std::sync::atomic::Ordering::Release);
+    assert!(flood.join().unwrap() > 0);
+    assert!(pair.far.status()[0].tunnel.is_some());
+}
+
 /// Who closes after writing leaves the rest to the relay.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queued_bytes_arrive_after_a_close() {

@@ -1,17 +1,21 @@
 //! Connections to the management port: few at a time, none for long, and none waits for a slow client.
 
-use axum::extract::Extension;
+mod places;
+
+use axum::extract::{Extension, Request};
+use axum::middleware::{Next, from_fn};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use places::{Place, Places};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
-/// Connections at once; the next ones wait in the kernel.
+/// Connections at once. For another the one that was silent longest is closed; while all are being answered, it waits in
+/// the kernel.
 const CONNECTIONS: usize = 64;
 /// For a request's head, the first and each further one.
 const HEAD: Duration = Duration::from_secs(10);
@@ -27,15 +31,18 @@ pub(super) struct Peer(pub(super) SocketAddr);
 
 /// Takes connections until the task is ended.
 pub(super) async fn serve(listener: TcpListener, router: axum::Router) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Arc::new(Places::new(CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let router = router.clone();
+                let (router, place) = (router.clone(), Places::take(&places).await);
                 tokio::spawn(async move {
-                    connection(stream, peer, router).await;
-                    drop(place);
+                    tokio::select! {
+                        () = place.lost() => {
+                            tracing::debug!(%peer, "a silent connection to the management port was closed for another");
+                        }
+                        () = connection(stream, peer, router, &place) => {}
+                    }
                 });
             }
             Err(error) => {
@@ -47,13 +54,22 @@ pub(super) async fn serve(listener: TcpListener, router: axum::Router) {
     }
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router) {
-    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+async fn connection(stream: TcpStream, peer: SocketAddr, router: axum::Router, place: &Place) {
+    let state = place.state();
+    let answering = from_fn(move |request: Request, next: Next| {
+        let answering = state.answer();
+        async move {
+            let response = next.run(request).await;
+            drop(answering);
+            response
+        }
+    });
+    let router = router.layer(Extension(Peer(peer))).layer(answering);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
     let ended = match tokio::time::timeout(LIFE, connection.as_mut()).await {
         Ok(ended) => ended,

@@ -43,6 +43,12 @@ impl<K: Ord + Clone> Backoff<K> {
         self.known.get(who).map_or(Span::ZERO, |failures| failures.until.since(now))
     }
 
+    /// Whether a failure of `who` is remembered.
+    pub fn has_failed(&self, now: Time, who: &K) -> bool {
+        let forget = self.patience.forget;
+        self.known.get(who).is_some_and(|failures| now.since(failures.last) < forget)
+    }
+
     /// `who` guessed wrong, for so many times now.
     pub fn on_failure(&mut self, now: Time, who: &K) -> u32 {
         let BackoffLimits { free, first, most, forget, remembered } = self.patience;

@@ -1,0 +1,82 @@
+//! Attempts to log in, from their address to the verdict.
+
+use super::*;
+use crate::account::{Account, Attributes, Device};
+
+fn account(password: &str) -> Directory {
+    let hash = password::hash(password).unwrap();
+    let credential = Credential::Password { user: "anna".into(), hash };
+    let device = Device { name: "phone".into(), credential };
+    Directory::new(
+        1,
+        vec![Account {
+            id: AccountId(7),
+            name: "tanaka".into(),
+            devices: vec![device],
+            attributes: Attributes::default(),
+        }],
+    )
+}
+
+fn from(last: u8) -> IpAddr {
+    IpAddr::from([100, 64, 0, last])
+}
+
+#[tokio::test]
+async fn caches_a_verdict_until_the_password_changes() {
+    let (attempts, before) = (LoginAttempts::new().unwrap(), account("old password"));
+    let known = LoginVerdict::Known(AccountId(7));
+    assert_eq!(attempts.verify_login(&before, "anna", "old password", from(1)).await, known);
+    // with nobody left to work anything out, only what is kept is known
+    attempts.hasher.end();
+    assert_eq!(attempts.verify_login(&before, "anna", "old password", from(1)).await, known);
+    let after = account("new password");
+    let asked = attempts.verify_login(&after, "anna", "old password", from(1)).await;
+    assert_eq!(asked, LoginVerdict::Busy);
+}
+
+#[tokio::test]
+async fn guessing_backs_off_and_known_users_do_not_wait() {
+    let (attempts, directory) = (LoginAttempts::new().unwrap(), account("right password"));
+    let known = attempts.verify_login(&directory, "anna", "right password", from(1)).await;
+    assert_eq!(known, LoginVerdict::Known(AccountId(7)));
+    let mut verdicts = Vec::new();
+    for guess in 0..8 {
+        let guess = format!("guess number {guess}");
+        verdicts.push(attempts.verify_login(&directory, "anna", &guess, from(1)).await);
+    }
+    assert_eq!(verdicts[..6], [LoginVerdict::Wrong; 6]);
+    assert!(matches!(verdicts[6], LoginVerdict::Wait(_)), "{verdicts:?}");
+    // a neighbour behind the same address
+    let other = attempts.verify_login(&directory, "otto", "a wrong password", from(1)).await;
+    assert_eq!(other, LoginVerdict::Wrong);
+    // the same address, the same user
+    let known = attempts.verify_login(&directory, "anna", "right password", from(1)).await;
+    assert_eq!(known, LoginVerdict::Known(AccountId(7)));
+}
+
+#[tokio::test]
+async fn distributed_guessing_backs_off_one_user_only() {
+    let (attempts, directory) = (LoginAttempts::new().unwrap(), account("right password"));
+    let mut last = LoginVerdict::Wrong;
+    for address in 0..=11 {
+        last = attempts.verify_login(&directory, "anna", "a wrong password", from(address)).await;
+    }
+    assert!(matches!(last, LoginVerdict::Wait(_)), "{last:?}");
+    let other = attempts.verify_login(&directory, "otto", "a wrong password", from(99)).await;
+    assert_eq!(other, LoginVerdict::Wrong);
+    // who has to wait does not stand in the way of those who may try
+    attempts.hasher.end();
+    let waits = attempts.verify_login(&directory, "anna", "a wrong password", from(100)).await;
+    assert!(matches!(waits, LoginVerdict::Wait(_)), "{waits:?}");
+}
+
+#[tokio::test]
+async fn unknown_users_and_wrong_passwords_get_the_same_answer() {
+    let (attempts, directory) = (LoginAttempts::new().unwrap(), account("right password"));
+    for (last, user) in [(2, "anna"), (3, "otto"), (4, "")] {
+        let asked =
+            attempts.verify_login(&directory, user, "nobody has this one", from(last)).await;
+        assert_eq!(asked, LoginVerdict::Wrong, "{user}");
+    }
+}
