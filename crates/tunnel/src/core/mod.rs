@@ -363,6 +363,7 @@ impl Endpoint {
             }
         }
         due.into_iter().for_each(|handle| self.settle(now, handle));
+        self.probe_and_close(now);
         self.close_silent(now);
     }
 }

@@ -5,6 +5,7 @@ mod credit;
 pub(crate) mod flow_api;
 mod flows;
 mod packets;
+mod probes;
 mod receive;
 mod send;
 mod transmit;
@@ -20,6 +21,7 @@ use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::RateHold;
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
+use probes::Probes;
 use quinn_proto::StreamId;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -96,6 +98,7 @@ pub(super) struct Tunnel {
     bulk_heard: Time,
     /// The share of packets lost, over the last few hundred.
     lately: f64,
+    probes: Probes,
     pub(super) events: VecDeque<Event>,
     /// Flows that the peer opened before its HELLO.
     before_up: VecDeque<Event>,
@@ -161,6 +164,7 @@ impl Tunnel {
             bulk_heard: Time::ZERO,
             // some, until it is known better
             lately: 4.0 * copies::COPY_AGAIN,
+            probes: Probes::new(now),
             events: VecDeque::new(),
             before_up: VecDeque::new(),
             broken: None,
