@@ -56,6 +56,8 @@ impl Endpoint {
         let mut silent = Vec::new();
         for tunnel in self.tunnels.values_mut() {
             tunnel.probe_if_silent(now);
+            tunnel.watch_restraints(now);
+            self.events.append(&mut tunnel.events);
             if tunnel.is_silent(now) {
                 silent.push(tunnel.id);
             }

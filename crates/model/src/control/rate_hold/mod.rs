@@ -7,6 +7,7 @@
 //! on_acked(now, …) / on_lost(now, …)
 //! deadline() / on_deadline(now)
 //! set_connections(n)        connections inside that have data waiting; updated now and then
+//! restraint()               what holds the rate below the allotment
 //! set_allotted, set_mode    other terms; breaker() is handed to the next tunnel
 //! ```
 //! **Congestion or loss.** Congestion is a growing queue (round trips beyond the path's own by more
@@ -35,6 +36,7 @@ mod epoch;
 mod idle;
 mod judging;
 mod reaction;
+mod restraint;
 mod rivals;
 pub mod rounds;
 mod standing;
@@ -44,6 +46,7 @@ mod trains;
 
 pub use breaker::Breaker;
 pub use config::{Config, Mode, SentBytes, Snapshot};
+pub use restraint::{Restraint, RestraintWatch};
 
 use crate::units::{Bytes, Rate, Span, Time};
 use alloc::collections::VecDeque;

@@ -2,6 +2,7 @@
 
 use super::network::{FAR, NEAR, Network, Path, mbit, pattern};
 use crate::core::*;
+use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::network::link::{Change, Serialiser};
 use ekiden_model::rng::Rng;
 use ekiden_model::units::Span;
@@ -151,4 +152,33 @@ fn goodput_is_held_after_a_fade() {
     let seen = observe(&satellite(), &[(10.0, 0.1), (20.0, 20.0)], 75, false);
     let share = seen.goodput(50.0, 75.0) / CEILING;
     assert!(share >= 0.95, "{share} of the ceiling");
+}
+
+/// One word when it has lasted for 10 s, and one when it is over.
+#[test]
+fn long_restraint_is_reported() {
+    let mut network = Network::up(&satellite());
+    let bulk = network.flow(1);
+    let there = network.twin(bulk, FAR);
+    network.settle(1_000);
+    let mut sent = 0;
+    let mut said = Vec::new();
+    for (rate, seconds) in [(20.0, 5), (2.0, 20), (20.0, 15)] {
+        network.links[FAR].set(network.now, Change::Serialiser(Serialiser::Rate(mbit(rate))));
+        let until = network.now + Span::from_secs(seconds);
+        while network.now < until {
+            let now = network.now;
+            sent = network.fill(FAR, there, sent);
+            network.read(NEAR, bulk);
+            network.step(now + Span::from_millis(1));
+        }
+        said.push(network.ends[FAR].snapshots()[0].restrained);
+    }
+    assert_eq!(said, [None, Some(Restraint::Line), None]);
+    let of = |event: &Event| match event {
+        Event::Restrained { why, .. } => Some(*why),
+        _ => None,
+    };
+    let events: Vec<_> = network.events[FAR].iter().filter_map(of).collect();
+    assert_eq!(events, [Some(Restraint::Line), None]);
 }

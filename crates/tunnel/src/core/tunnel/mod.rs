@@ -18,7 +18,7 @@ use crate::frame::{self, Carries, Frame, Hello};
 use bytes::Bytes;
 use copies::CopyBudget;
 use ekiden_model::control::pacing::Pacer;
-use ekiden_model::control::rate_hold::RateHold;
+use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
 use probes::Probes;
@@ -63,6 +63,8 @@ pub(super) struct Tunnel {
     /// The rate that it holds, and whether its breaker was open at the last event.
     hold_allotted: Rate,
     restrained: bool,
+    /// What has held the rate down for long.
+    restraints: RestraintWatch,
     pacer: Pacer,
     scheduler: Scheduler,
     accounts: BTreeMap<Bytes, Account>,
@@ -139,6 +141,7 @@ impl Tunnel {
             hold: RateHold::new(config, now),
             hold_allotted: terms.send,
             restrained: false,
+            restraints: RestraintWatch::default(),
             pacer: Pacer::new(terms.send, Pacer::slack(terms.send, units::Bytes::new(1_500)), now),
             scheduler: Scheduler::new(scheduler::Config::default()),
             accounts: BTreeMap::new(),
@@ -249,6 +252,10 @@ impl Tunnel {
             path_loss: hold.loss,
             contended: hold.contended,
             breaker: hold.breaker.open.map(|(trip, _)| trip),
+            restrained: hold
+                .breaker
+                .open
+                .map_or(self.restraints.long(), |(trip, _)| Some(Restraint::Breaker(trip))),
             packets: self.counts.packets,
             lost: self.counts.lost,
             wire_bytes: self.counts.wire,

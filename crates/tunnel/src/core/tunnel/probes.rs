@@ -8,8 +8,10 @@
 //! Where nothing is heard of packets in flight the same is sent once in two round trips, as long as
 //! the tunnel lasts.
 
+use super::super::Event;
 use super::super::config::{KEEP_ALIVE, SILENCE};
 use super::Tunnel;
+use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::units::{Span, Time};
 use std::time::{Duration, Instant};
 
@@ -80,6 +82,21 @@ impl Tunnel {
                 if lane.last_in_flight().is_some() {
                     lane.probe(PROBES);
                 }
+            }
+        }
+    }
+
+    /// Reports what holds the rate down for long, when that begins and when it ends.
+    pub(in crate::core) fn watch_restraints(&mut self, now: Time) {
+        let restraint = self.hold.restraint();
+        let before = self.restraints.long();
+        if self.restraints.on_look(now, restraint) {
+            let (tunnel, peer, why) = (self.id, self.peer, self.restraints.long());
+            let rate = self.hold.rate();
+            // the breaker speaks for itself
+            let breaker = |why| matches!(why, Some(Restraint::Breaker(_)));
+            if !breaker(why) && !breaker(before) {
+                self.events.push_back(Event::Restrained { tunnel, peer, why, rate });
             }
         }
     }
