@@ -22,7 +22,8 @@
 //! until the queue of a line that stood still would have drained.
 //!
 //! **Finding more.** Below the allotment a short train at twice the rate is sent from time to time,
-//! and as much less after it. Its acknowledgements measure the line, up to twice the rate.
+//! and as much less after it (`trains`). Its acknowledgements measure the line. While a queue
+//! stands, arrivals measure a line that gets faster (`standing`).
 //!
 //! Everything is counted by *epochs*, spans of sending at one rate, whose packets' outcomes
 //! evaluate that rate whenever they arrive. On paths that change at random every ten seconds (5 to
@@ -165,6 +166,7 @@ impl RateHold {
     pub fn set_mode(&mut self, now: Time, mode: Mode) {
         self.config.mode = mode;
         self.rivals = Rivals::new();
+        self.trains.calm(now, now);
         self.begin(now, EpochPurpose::Hold);
     }
 

@@ -1,7 +1,7 @@
 //! A line that is free is found again, from any state.
 
 use super::{Observation, PROBE, Path, at, drive_on, late, mbit};
-use crate::control::rate_hold::{Config, RateHold};
+use crate::control::rate_hold::{Config, Mode, RateHold};
 use crate::testing::*;
 use proptest::test_runner::RngSeed;
 
@@ -82,6 +82,16 @@ fn low_estimate_does_not_lock_in() {
         let from = loaded as usize + 30;
         assert!(seen.goodput(from, from + 30) > 0.95 * 20.0, "{}", seen.goodput(from, from + 30));
     }
+}
+
+/// Beside others no train is due; their end is forgotten with the mode.
+#[test]
+fn another_mode_does_not_lock_in() {
+    let mut hold = believing(1.0, 20.0, Some(0.6));
+    hold.trains.calm(Time::ZERO, Time::NEVER);
+    hold.set_mode(Time::ZERO, Mode::Shared);
+    let (when, ..) = found(hold, &line(20.0, 0.6, 0.0, 1.0), (0.0, 0.0), 10);
+    assert!(when <= 6.0, "found after {when} s");
 }
 
 /// 20 Mbit/s fell to 100 kbit/s for 10 s. Goodput was a sawtooth of 14 to 18 Mbit/s after that.
