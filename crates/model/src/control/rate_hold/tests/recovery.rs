@@ -100,7 +100,8 @@ fn no_sawtooth_follows_a_fade() {
     for queue in [0.1, 1.0] {
         let fade = vec![(20.0, 0.1, 0.6, 0.0), (30.0, 20.0, 0.6, 0.0)];
         let path = Path { changes: fade, ..line(20.0, 0.6, 0.0, queue) };
-        let (when, seen, hold) = found(believing(20.0, 20.0, None), &path, (0.0, 30.0), 100);
+        let (when, seen, _) = found(believing(20.0, 20.0, None), &path, (0.0, 30.0), 100);
+        assert!(when <= 6.0, "{queue}: found after {when} s");
         assert!(seen.goodput(60, 100) > 0.95 * 20.0, "{queue}: {}", seen.goodput(60, 100));
     }
 }
