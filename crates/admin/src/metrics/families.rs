@@ -234,6 +234,7 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge("tunnel_over_tcp", &["peer"], "1 while it goes over TLS on TCP", |s, to| tunnels(s, |name, t| to.of(&[name], u64::from(t.over_tcp)))),
     gauge("tunnel_allotted", &["peer"], "Agreed sending rate, in IP packets", |s, to| tunnels(s, |name, t| to.of(&[name], t.allotted))).bit_rate(),
     gauge("tunnel_rate", &["peer"], "Current sending rate", |s, to| tunnels(s, |name, t| to.of(&[name], t.rate))).bit_rate(),
+    gauge("tunnel_restrained", &["peer"], "1 while something holds its rate down: the circuit breaker, or anything for more than 10 s", |s, to| tunnels(s, |name, t| to.of(&[name], u64::from(t.restrained.is_some())))),
     gauge("tunnel_rtt", &["peer"], "Smoothed round-trip time", |s, to| tunnels(s, |name, t| to.of(&[name], micros(t.rtt_us)))).seconds(),
     gauge("tunnel_queue", &["peer"], "Queueing delay beyond the path's own delay", |s, to| tunnels(s, |name, t| to.of(&[name], micros(t.queue_us)))).seconds(),
     gauge("tunnel_path_loss", &["peer"], "Loss attributed to the path itself", |s, to| tunnels(s, |name, t| to.of(&[name], t.path_loss))).ratio(),

@@ -98,6 +98,11 @@ impl InFlight {
         self.sent.push_back(SentPacket { at, told, known: false });
     }
 
+    /// When the last packet was sent, unless all outcomes are known.
+    pub(super) fn last_sent(&self) -> Option<Instant> {
+        self.sent.back().map(|sent| sent.at)
+    }
+
     /// Outcomes since the last call. An unacknowledged packet counts as arrived `patience` after
     /// later ones were: quinn-proto reports no acknowledgements while it validates a path.
     pub(super) fn outcomes(&mut self, now: Instant, patience: Duration) -> Vec<PacketOutcome> {

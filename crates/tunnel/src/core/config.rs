@@ -3,7 +3,7 @@
 use crate::core::ack_tap::AckTap;
 use crate::trust::Fingerprint;
 use ekiden_model::control::rate_hold::{self, Mode};
-use ekiden_model::units::{Bytes, Rate};
+use ekiden_model::units::{Bytes, Rate, Span};
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,11 +78,14 @@ pub struct Invited {
     pub terms: Terms,
 }
 
-/// Silence after which the tunnel is lost, counted from the last transmission, up to [`KEEP_ALIVE`]
-/// after the last reception. So a flow ends with a reason within ten seconds.
-const SILENCE: Duration = Duration::from_secs(7);
+/// Silence on both lanes after which a tunnel is lost; where it was up, and [`KEEP_ALIVE`]. So a flow
+/// ends with a reason within ten seconds.
+pub(super) const SILENCE: Span = Span::from_secs(7);
+/// Silence on one lane after which it is lost. While the other lane hears, packets of this one stand
+/// in a queue: after a fade that is a minute long.
+const LANE_SILENCE: Duration = Duration::from_secs(120);
 /// Interval of keep-alives. It also keeps address translators from forgetting the path.
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
+pub(super) const KEEP_ALIVE: Span = Span::from_secs(2);
 /// Packets that are acknowledged together. With 1,500 bytes each an acknowledgement of some 80 takes
 /// 0.5 % of the forward bytes; E.10 asks for less than 4 %.
 const ACK_EVERY: u32 = 10;
@@ -106,8 +109,8 @@ pub(super) fn transport(limits: &Limits, ear: &AckTap, window: u64) -> Transport
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
-        .max_idle_timeout(Some(VarInt::from_u32(SILENCE.as_millis() as u32).into()))
-        .keep_alive_interval(Some(KEEP_ALIVE))
+        .max_idle_timeout(Some(VarInt::from_u32(LANE_SILENCE.as_millis() as u32).into()))
+        .keep_alive_interval(Some(Duration::from_nanos(KEEP_ALIVE.as_nanos())))
         // our own credit bounds what waits; these limits never stop a peer that keeps to it
         .stream_receive_window(quic_window(limits))
         .receive_window(window)

@@ -50,6 +50,23 @@ impl Endpoint {
         }
     }
 
+    /// Probes paths on which nothing is heard of packets in flight, and ends tunnels that hear
+    /// nothing at all.
+    pub(super) fn probe_and_close(&mut self, now: Time) {
+        let mut silent = Vec::new();
+        for tunnel in self.tunnels.values_mut() {
+            tunnel.probe_if_silent(now);
+            tunnel.watch_restraints(now);
+            self.events.append(&mut tunnel.events);
+            if tunnel.is_silent(now) {
+                silent.push(tunnel.id);
+            }
+        }
+        for id in silent {
+            self.end(now, id, code::OTHER_LANE, words(&ConnectionError::TimedOut));
+        }
+    }
+
     pub(super) fn end(&mut self, now: Time, id: TunnelId, code: u32, reason: String) {
         let clock = self.instant(now);
         let Some(mut tunnel) = self.tunnels.remove(&id) else { return };

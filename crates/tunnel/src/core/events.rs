@@ -4,6 +4,7 @@ use super::{End, FlowId, TunnelId};
 use crate::frame::Opening;
 use crate::trust::Fingerprint;
 use bytes::Bytes;
+use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::control::rate_hold::breaker::Trip;
 use ekiden_model::units::{Rate, Span, Time};
 use std::net::SocketAddr;
@@ -46,6 +47,16 @@ pub enum Event {
         peer: Fingerprint,
         /// `None`: circuit breaker closed: sending at the full rate.
         open: Option<(Trip, Time)>,
+    },
+    /// Something has held the tunnel's rate below nine tenths of the agreed one for 10 s, or no
+    /// longer does.
+    Restrained {
+        tunnel: TunnelId,
+        peer: Fingerprint,
+        /// `None`: nothing does any more.
+        why: Option<Restraint>,
+        /// The rate now.
+        rate: Rate,
     },
     /// Something about a flow changed: its answer, bytes to take, room to write, its end.
     Flow(FlowId),
@@ -101,6 +112,8 @@ pub struct Snapshot {
     pub contended: bool,
     /// Why no more than a tenth is sent for now (the circuit breaker).
     pub breaker: Option<Trip>,
+    /// What holds the rate down: the circuit breaker, or anything for more than 10 s.
+    pub restrained: Option<Restraint>,
     pub packets: u64,
     pub lost: u64,
     /// Bytes sent, with IP and UDP.

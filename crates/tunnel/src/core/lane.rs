@@ -53,6 +53,10 @@ pub(super) struct Lane {
     pub(super) quinn: Connection,
     in_flight: InFlight,
     last: Option<Instant>,
+    /// PINGs to send, each in a packet of its own.
+    probes: u8,
+    /// Authenticated frames received, as of the last look.
+    frames: u64,
     /// It may have something to send.
     pub(super) busy: bool,
     pub(super) connected: bool,
@@ -93,6 +97,8 @@ impl Lane {
             quinn,
             in_flight: InFlight::new(ear),
             last: None,
+            probes: 0,
+            frames: 0,
             busy: true,
             connected: false,
             lost: None,
@@ -303,6 +309,10 @@ impl Lane {
         let at = self.last.map_or(now, |last| now.max(last + Duration::from_nanos(1)));
         let (eliciting, probes) = self.counters();
         buf.clear();
+        if self.probes > 0 && self.connected {
+            self.probes -= 1;
+            self.quinn.ping();
+        }
         let Some(transmit) = self.quinn.poll_transmit(at, 1, buf) else {
             self.busy = false;
             return None;
@@ -318,6 +328,24 @@ impl Lane {
     fn counters(&self) -> (u64, u64) {
         let stats = self.quinn.stats();
         (eliciting(&stats.frame_tx), stats.path.sent_plpmtud_probes)
+    }
+
+    /// Sends so many packets that are acknowledged, whatever QUIC's own probe waits for.
+    pub(super) const fn probe(&mut self, probes: u8) {
+        self.probes = probes;
+        self.busy = true;
+    }
+
+    /// When the last packet was sent, where one before it has no outcome yet.
+    pub(super) fn last_in_flight(&self) -> Option<Instant> {
+        self.in_flight.last_sent()
+    }
+
+    /// Whether authenticated frames arrived since the last call.
+    pub(super) fn has_heard(&mut self) -> bool {
+        let seen = self.quinn.stats().frame_rx;
+        let frames = seen.acks + seen.ping + seen.stream + seen.datagram + seen.crypto;
+        std::mem::replace(&mut self.frames, frames) != frames
     }
 
     pub(super) fn on_sent(&mut self, polled: Polled, told: SentBytes) {

@@ -391,6 +391,7 @@ impl Endpoint {
             }
         }
         due.into_iter().for_each(|handle| self.settle(now, handle));
+        self.probe_and_close(now);
         self.close_silent(now);
         // one handshake between two looks at the socket: established connections wait for no more
         if let Some((from, datagram)) = self.strangers.pop_front() {

@@ -147,7 +147,7 @@ fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
             (true, _) => {
                 let over = if t.over_tcp { "up over TCP" } else { "up" };
                 match &t.restrained {
-                    Some(why) => format!("{over}, reduced to a tenth: {}", clean(why)),
+                    Some(why) => format!("{over}, {}", clean(why)),
                     None => over.to_owned(),
                 }
             }

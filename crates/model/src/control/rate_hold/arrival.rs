@@ -10,6 +10,19 @@ const JUMP: Span = Span::from_millis(20);
 const PACKETS: f64 = 2.0;
 /// Arrivals are counted over a sixth of a round trip: over less one late acknowledgement misleads.
 const SHARE: u64 = 6;
+
+/// So many say as much where they take so long: a line in a deep fade gives no more.
+const SLOW: (u64, Span) = (3, Span::from_secs(1));
+
+/// A round trip that grows at once, and again within a few packets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Climb {
+    /// The path's round trip before the first jump, once there was one.
+    from: Option<Span>,
+    /// Packets since the last jump.
+    packets: u64,
+}
+
 /// Packets in a row that waited for longer than is tolerated.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LateArrivals {
@@ -37,10 +50,14 @@ impl RateHold {
         let line = self.line.unwrap_or_else(|| self.allotted()).max(floor).max(1.0);
         let takes = Span::from_nanos((PACKETS * PACKET / line * 1e9) as u64);
         let grown = (apart.saturating_mul(9) + JUMP + takes).as_nanos();
+        self.climb.packets = self.climb.packets.saturating_add(1);
         if jump > grown
             && apart < JUMP.saturating_mul(5)
             && let Some(base) = self.base
         {
+            if self.climbs(base) {
+                return;
+            }
             self.base = Some(base + Span::from_nanos(jump));
             self.late = LateArrivals::default();
             self.jumped = Span::from_nanos(jump);
@@ -49,6 +66,18 @@ impl RateHold {
                 reaction.shows += Span::from_nanos(jump);
             }
         }
+    }
+
+    /// Whether a jump follows another one: a longer path keeps its length, while the queue of a line
+    /// of less than a tenth of the send rate grows by a jump with each packet.
+    fn climbs(&mut self, base: Span) -> bool {
+        let follows = self.climb.from.is_some() && self.climb.packets < FEW;
+        let from = self.climb.from.filter(|_| follows).unwrap_or(base);
+        self.climb = Climb { from: Some(from), packets: 0 };
+        if follows {
+            self.base = Some(from.min(base));
+        }
+        follows
     }
 
     /// Enough queued packets in a row show the line's rate before their epoch ends.
@@ -75,7 +104,8 @@ impl RateHold {
         let rate = self.rate().as_bits_per_second() as f64;
         let pressed = under_way > 0.5 * rate || 2 * self.in_flight > self.in_flight_cap().as_u64();
         let enough = JUMP.max(Span::from_nanos(base.as_nanos() / SHARE));
-        if self.late.packets > FEW && span >= enough && pressed {
+        let many = self.late.packets > FEW || self.late.packets > SLOW.0 && span >= SLOW.1;
+        if many && span >= enough && pressed {
             let bits = self.late.bytes as f64 * 8.0;
             let arrives = bits / seconds(span);
             let sent = bits / seconds(sent.since(self.late.sent)).max(1e-9);

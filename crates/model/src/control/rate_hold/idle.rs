@@ -28,6 +28,11 @@ impl Idle {
         !matches!(self, Self::Busy(_))
     }
 
+    /// A round trip of a burst has passed, so that its first packets are acknowledged.
+    pub(super) fn is_validated(self, now: Time, rtt: Span) -> bool {
+        matches!(self, Self::Resuming(since, _) if now.since(since) >= rtt)
+    }
+
     /// An epoch is over; `full` is whether bytes waited during it.
     pub(super) fn on_epoch(&mut self, now: Time, epoch: &Epoch, full: bool, rtt: Span) {
         let pause = rtt.saturating_mul(2).max(BREATH);

@@ -2,7 +2,7 @@
 
 use super::arrival::tells;
 use super::epoch::{Epoch, EpochPurpose};
-use super::{BURSTS, ENOUGH, FEW, REST, RateHold, TRAIN, seconds};
+use super::{BURSTS, ENOUGH, FEW, RateHold, seconds, trains};
 use crate::units::{Span, Time};
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,7 +19,8 @@ impl RateHold {
         while self.epochs.len() > 1 && self.epochs.front().is_some_and(Epoch::is_known) {
             let Some(epoch) = self.epochs.pop_front() else { return };
             self.first += 1;
-            if epoch.packets() >= FEW {
+            let few = if epoch.purpose == EpochPurpose::Train { trains::FEW } else { FEW };
+            if epoch.packets() >= few {
                 self.on_known(now, &epoch);
             }
         }
@@ -100,27 +101,5 @@ impl RateHold {
         *lately = RecentEpochs::default();
         self.loss += (loss - self.loss) / 4.0;
         None
-    }
-
-    /// A train's arrival rate measures the line.
-    fn on_train(&mut self, now: Time, epoch: &Epoch) {
-        let Some(line) = self.line else { return };
-        let base = self.base.unwrap_or(Span::from_millis(100)).max(Span::from_millis(200));
-        let arrives = epoch.arrival_rate() / (1.0 - self.loss);
-        // an acknowledgement that comes late makes the rest of its train look fast: two in a row are believed
-        let before = self.found.take();
-        let found = before.map_or(arrives, |before| before.min(arrives));
-        if found <= 1.05 * line {
-            self.eager = false;
-        } else if before.is_none() {
-            self.found = Some(arrives);
-            self.eager = true;
-        } else {
-            let found = found.min(line * TRAIN);
-            self.line = (found < self.allotted()).then_some(found);
-            self.eager = found > 1.5 * line;
-        }
-        let rest = if self.eager { Span::ZERO } else { base.saturating_mul(REST) };
-        self.next_train = now + rest;
     }
 }

@@ -7,6 +7,7 @@
 //! on_acked(now, …) / on_lost(now, …)
 //! deadline() / on_deadline(now)
 //! set_connections(n)        connections inside that have data waiting; updated now and then
+//! restraint()               what holds the rate below the allotment
 //! set_allotted, set_mode    other terms; breaker() is handed to the next tunnel
 //! ```
 //! **Congestion or loss.** Congestion is a growing queue (round trips beyond the path's own by more
@@ -21,7 +22,8 @@
 //! until the queue of a line that stood still would have drained.
 //!
 //! **Finding more.** Below the allotment a short train at twice the rate is sent from time to time,
-//! and as much less after it. Its acknowledgements measure the line, up to twice the rate.
+//! and as much less after it (`trains`). Its acknowledgements measure the line. While a queue
+//! stands, arrivals measure a line that gets faster (`standing`).
 //!
 //! Everything is counted by *epochs*, spans of sending at one rate, whose packets' outcomes
 //! evaluate that rate whenever they arrive. On paths that change at random every ten seconds (5 to
@@ -35,22 +37,28 @@ mod epoch;
 mod idle;
 mod judging;
 mod reaction;
+mod restraint;
 mod rivals;
 pub mod rounds;
+mod standing;
 #[cfg(test)]
 mod tests;
+mod trains;
 
 pub use breaker::Breaker;
 pub use config::{Config, Mode, SentBytes, Snapshot};
+pub use restraint::{Restraint, RestraintWatch};
 
 use crate::units::{Bytes, Rate, Span, Time};
 use alloc::collections::VecDeque;
-use arrival::LateArrivals;
+use arrival::{Climb, LateArrivals};
 use epoch::{Epoch, EpochPurpose};
 use idle::Idle;
 use judging::RecentEpochs;
 use reaction::Reaction;
 use rivals::Rivals;
+use standing::StandingQueue;
+use trains::Trains;
 
 /// The controller of one direction of one tunnel.
 #[derive(Debug, Clone)]
@@ -72,16 +80,18 @@ pub struct RateHold {
     recent_bytes: u64,
     lately: RecentEpochs,
     reaction: Option<Reaction>,
-    next_train: Time,
+    trains: Trains,
     /// The last packet that arrived: when it was sent, and its round trip.
     last: Option<(Time, Span)>,
     /// The size of the last sudden growth of the round trip.
     jumped: Span,
+    climb: Climb,
     late: LateArrivals,
-    /// Measured recently by trains: the next one follows at once.
-    eager: bool,
-    /// The last train's result, if above the estimate.
-    found: Option<f64>,
+    standing: StandingQueue,
+    /// Packets of earlier epochs left before the last reaction.
+    reacted: u64,
+    /// Since when packets have arrived that waited longer than is tolerated.
+    waits: Option<Time>,
     idle: Idle,
     rivals: Rivals,
     breaker: Breaker,
@@ -97,10 +107,7 @@ const FEW: u64 = 10;
 /// quarters, and a satellite's round trip has one or none.
 const ENOUGH: u64 = 50;
 const BURSTS: u64 = 8;
-/// How much of a round trip before a train is repeated that found nothing.
-const REST: u64 = 3;
 const PACKET: f64 = 1_500.0 * 8.0;
-const TRAIN: f64 = 2.0;
 /// Share of the measured capacity that is used, so that its queue empties.
 const KEPT: f64 = 0.98;
 /// Silence for this long, or six round trips, is no feedback: four of QUIC's probe time-outs (E.4).
@@ -123,12 +130,14 @@ impl RateHold {
             recent_bytes: 0,
             lately: RecentEpochs::default(),
             reaction: None,
-            next_train: Time::NEVER,
+            trains: Trains::default(),
             last: None,
             jumped: Span::ZERO,
+            climb: Climb::default(),
             late: LateArrivals::default(),
-            eager: false,
-            found: None,
+            standing: StandingQueue::default(),
+            reacted: 0,
+            waits: None,
             idle: Idle::Busy(now),
             rivals: Rivals::new(),
             breaker: Breaker::new(now),
@@ -157,6 +166,7 @@ impl RateHold {
     pub fn set_mode(&mut self, now: Time, mode: Mode) {
         self.config.mode = mode;
         self.rivals = Rivals::new();
+        self.trains.calm(now, now);
         self.begin(now, EpochPurpose::Hold);
     }
 
@@ -172,15 +182,15 @@ impl RateHold {
             None => allotted,
             Some(line) => match purpose {
                 EpochPurpose::Doubt => line / 2.0,
-                EpochPurpose::Train => (line * TRAIN).min(allotted),
-                EpochPurpose::Rest => line * (2.0 - TRAIN).max(0.5),
+                EpochPurpose::Train => self.trains.rate(line).min(allotted),
+                EpochPurpose::Rest => line * trains::REST,
                 EpochPurpose::Hold => line * KEPT,
             },
         };
         if let Some((rate, _)) = self.beside() {
             kept = rate.min(allotted);
         }
-        if self.rests() {
+        if self.rests() && purpose != EpochPurpose::Train {
             kept = kept.min(self.line.unwrap_or(allotted) / 2.0);
         }
         if self.silent || self.breaker.is_open() {
@@ -198,7 +208,7 @@ impl RateHold {
         // lost packets count as in flight until detected, a round trip later; while a lower rate is
         // tested they are not compensated, or a queue of the tolerated size would stay unseen
         let lost = if self.reaction.is_some() { 0.0 } else { 2.0 * self.loss };
-        let bytes = rate / 8.0 * seconds(span) * (1.0 + lost);
+        let bytes = rate / 8.0 * seconds(span) * (1.0 + lost) + self.train_bytes();
         let bytes = match (self.beside(), &self.rivals.contention) {
             (Some((_, window)), _) => window,
             // others' queue is on the way, too
@@ -220,7 +230,7 @@ impl RateHold {
         if let Some(epoch) = self.epochs.back_mut() {
             epoch.on_sent(now, bytes);
         }
-        self.first + self.epochs.len() as u64 - 1
+        self.sending()
     }
 
     /// A packet arrived, `rtt` after it left; `None` where that is not known.
@@ -230,6 +240,7 @@ impl RateHold {
         self.losing = false;
         self.recent.push_back((now, bytes));
         self.recent_bytes += bytes;
+        let counts = self.counts(told.epoch);
         let mut holding = false;
         if let Some(epoch) = self.epoch(told.epoch) {
             epoch.on_acked(now, told.bytes, rtt);
@@ -241,11 +252,21 @@ impl RateHold {
             let base = self.base.map_or(rtt, |base| base.min(rtt));
             self.base = Some(base);
             let queue = Span::from_nanos(rtt.as_nanos() - base.as_nanos());
-            self.breaker.on_told(false, Some(queue));
+            let waits = queue > self.tolerated();
+            self.waits = self.waits.filter(|_| waits).or(waits.then_some(now));
+            // what left before the queue was known of could not be spared
+            let known = self.waits.is_none_or(|since| now.since(since) >= rtt);
+            if counts && known {
+                self.breaker.on_told(false, Some(queue));
+            }
             self.on_late(now, bytes, rtt, holding);
+            self.on_standing(now, bytes, rtt);
+            self.on_drained(now, told.epoch, rtt);
         } else {
             self.on_arrived_beside(now, None);
-            self.breaker.on_told(false, None);
+            if counts {
+                self.breaker.on_told(false, None);
+            }
         }
         self.judge(now);
     }
@@ -253,12 +274,15 @@ impl RateHold {
     /// A packet counts as lost.
     pub fn on_lost(&mut self, now: Time, told: SentBytes) {
         self.hear(now, told.bytes.as_u64());
+        let counts = self.counts(told.epoch);
         let again = core::mem::replace(&mut self.losing, true);
         if let Some(epoch) = self.epoch(told.epoch) {
             epoch.on_lost(told.bytes, again);
         }
         self.on_lost_beside(now);
-        self.breaker.on_told(true, None);
+        if counts {
+            self.breaker.on_told(true, None);
+        }
         self.judge(now);
     }
 
@@ -276,10 +300,12 @@ impl RateHold {
         let Some(current) = self.epochs.back().filter(|epoch| epoch.ends <= now) else { return };
         let full = self.was_pressed(current);
         self.idle.on_epoch(now, current, full, base);
-        let may_try = self.line.is_some() && self.reaction.is_none() && !self.rests();
         let purpose = match current.purpose {
             EpochPurpose::Train => EpochPurpose::Rest,
-            _ if may_try && self.rivals.contention.is_none() && now >= self.next_train => {
+            _ if (full || self.trains.is_half())
+                && self.may_try(now)
+                && now >= self.trains.next =>
+            {
                 EpochPurpose::Train
             }
             _ => EpochPurpose::Hold,
@@ -330,6 +356,23 @@ impl RateHold {
         }
     }
 
+    /// The number of the epoch that is being sent.
+    fn sending(&self) -> u64 {
+        self.first + self.epochs.len() as u64 - 1
+    }
+
+    /// Whether an outcome of an epoch counts for the breaker: packets that left before a reaction
+    /// wait in the queue that it was for, and a sender that keeps to a tenth does what the breaker
+    /// would ask of it.
+    fn counts(&mut self, number: u64) -> bool {
+        let cut = self.allotted() / breaker::CUT;
+        number >= self.reacted
+            && self.epoch(number).is_some_and(|epoch| {
+                let sends = epoch.rate.min(epoch.sent_rate());
+                epoch.purpose != EpochPurpose::Train && sends > cut
+            })
+    }
+
     fn epoch(&mut self, number: u64) -> Option<&mut Epoch> {
         let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.epochs.get_mut(at)
@@ -338,24 +381,33 @@ impl RateHold {
     fn begin(&mut self, now: Time, purpose: EpochPurpose) {
         let base = seconds(self.base.unwrap_or(Span::from_millis(100)));
         let line = self.line.unwrap_or_else(|| self.allotted());
+        let rate = self.rate_for(purpose).as_bits_per_second() as f64;
         let length = match purpose {
-            // as long as the tolerated queue, were the line no faster
             EpochPurpose::Train => {
                 self.count[2] += 1;
-                let length = seconds(self.config.queue) * 0.6 / (TRAIN - 1.0);
-                length.max((FEW + 3) as f64 * PACKET / (line * TRAIN))
+                self.begin_train(now, line, rate)
             }
-            EpochPurpose::Rest => 2.0 * seconds(self.config.queue) * 0.6,
+            EpochPurpose::Rest => self.trains.rest(line, self.config.queue),
             // half the rate for twice as long drains the queue that the jump would have been
             EpochPurpose::Doubt => 2.0 * seconds(self.jumped.min(Span::from_millis(500))),
             EpochPurpose::Hold => {
-                (base / 4.0).clamp(0.05, 0.25).max((FEW + 3) as f64 * PACKET / line)
+                let packets = if self.rests() { 3 } else { FEW + 3 };
+                (base / 4.0).clamp(0.05, 0.25).max(packets as f64 * PACKET / rate)
             }
         };
-        let rate = self.rate_for(purpose).as_bits_per_second() as f64;
-        let length = Span::from_nanos((length * 1e9) as u64);
-        let ends = now + length;
-        self.epochs.push_back(Epoch::new(now, ends, purpose, rate));
+        let mut ends = now + Span::from_nanos((length * 1e9) as u64);
+        if purpose == EpochPurpose::Hold && self.may_try(now) {
+            // on a thin line an epoch is long
+            ends = ends.min(self.trains.next.max(now + Span::from_millis(50)));
+        }
+        if let Some(last) = self.epochs.back_mut() {
+            last.ends = last.ends.min(now);
+        }
+        let mut epoch = Epoch::new(now, ends, purpose, rate);
+        if purpose == EpochPurpose::Train {
+            epoch.excess = (rate - line).max(0.0) * seconds(ends.since(now));
+        }
+        self.epochs.push_back(epoch);
     }
 }
 

@@ -1,8 +1,11 @@
 //! Sending less, and whether it was right.
 
 use super::arrival::LateArrivals;
-use super::{Epoch, EpochPurpose, REST, RateHold, seconds};
+use super::{Epoch, EpochPurpose, FEW, PACKET, RateHold, seconds, trains};
 use crate::units::{Span, Time};
+
+/// The fewest epochs a second of a line that is not thin; on a thin one they take longer.
+const EPOCHS: f64 = 4.0;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reaction {
@@ -33,9 +36,9 @@ impl RateHold {
         let shows = self.drained(now, base, line, doubted);
         self.reaction = Some(Reaction { shows, before, queue: self.queue, loss, doubted });
         self.line = Some(line);
-        self.eager = false;
-        self.found = None;
+        self.trains.calm(now, Time::NEVER);
         self.begin(now, EpochPurpose::Hold);
+        self.reacted = self.sending();
     }
 
     /// When packets sent from then on show a reaction's effect: the excess in flight has drained.
@@ -99,6 +102,21 @@ impl RateHold {
             self.count[1] += 1;
         }
         self.reaction = None;
-        self.next_train = now + base.max(Span::from_millis(200)).saturating_mul(REST);
+        self.trains.calm(now, now + trains::apart(base));
+    }
+
+    /// A packet that left after a reaction to a queue found none. Where the line has become so thin
+    /// that few packets leave in an epoch that is enough: the next one to be judged is seconds away.
+    pub(super) fn on_drained(&mut self, now: Time, epoch: u64, rtt: Span) {
+        let known = (self.reaction, self.line, self.base);
+        let (Some(reaction), Some(line), Some(base)) = known else { return };
+        let tolerated = self.tolerated();
+        let fades = line < EPOCHS * (FEW + 3) as f64 * PACKET;
+        let drained = reaction.queue > tolerated && rtt <= base + tolerated;
+        if fades && drained && epoch >= self.reacted {
+            self.reaction = None;
+            self.trains.calm(now, now);
+            self.begin(now, EpochPurpose::Hold);
+        }
     }
 }

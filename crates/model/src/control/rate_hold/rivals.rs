@@ -144,12 +144,13 @@ impl RateHold {
     /// shortest round trip may be a small packet's.
     pub(super) fn tolerated(&self) -> Span {
         let Config { mode, queue, .. } = self.config;
-        let packets = 4.0 * 8.0 * PACKET / self.allotted().max(1.0);
+        let line = self.line.unwrap_or_else(|| self.allotted());
+        let packets = 4.0 * 8.0 * PACKET / line.max(1.0);
         let packets = Span::from_nanos((packets * 1e9) as u64);
         let before = self.rivals.raised.map(|(before, _)| before);
         let base = before.or(self.base).filter(|_| mode == Mode::Shared);
         let Some(base) = base else { return queue.max(packets) };
-        let half = Span::from_nanos(base.as_nanos() / 2).max(Span::from_millis(15));
+        let half = Span::from_nanos(base.as_nanos() / 2).max(Span::from_millis(25));
         half.min(queue).max(packets)
     }
 
@@ -262,8 +263,7 @@ impl RateHold {
         self.rivals = Rivals { connections: self.rivals.connections, ..Rivals::new() };
         // data sent without a queue is a lower bound of the capacity
         self.line = (rate < self.allotted()).then_some(rate);
-        self.next_train = now;
-        self.eager = true;
+        self.trains.calm(now, now);
         self.begin(now, super::EpochPurpose::Hold);
     }
 

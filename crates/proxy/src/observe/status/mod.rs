@@ -214,7 +214,7 @@ pub struct TunnelStatus {
     pub path_loss: f64,
     /// Whether others' packets stand in the same queue, with which turns are taken.
     pub contended: bool,
-    /// Why no more than a tenth of the rate is sent for now: the path lost or delayed too much for too long.
+    /// What holds the rate down: the circuit breaker, or anything for more than 10 s.
     pub restrained: Option<String>,
     /// Datagrams sent.
     pub packets: u64,

@@ -269,7 +269,7 @@ impl From<driver::TunnelStatus> for TunnelStatus {
             queue_us: seen.as_ref().map_or(0.0, |seen| micros(seen.queue_delay)),
             path_loss: seen.as_ref().map_or(0.0, |seen| seen.path_loss),
             contended: seen.as_ref().is_some_and(|seen| seen.contended),
-            restrained: seen.as_ref().and_then(|seen| seen.breaker).map(|why| why.to_string()),
+            restrained: seen.as_ref().and_then(|seen| seen.restrained).map(|why| why.to_string()),
             packets: number(|seen| seen.packets),
             packets_lost: number(|seen| seen.lost),
             bytes_on_the_wire: number(|seen| seen.wire_bytes),

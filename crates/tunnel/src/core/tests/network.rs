@@ -19,6 +19,8 @@ pub(super) struct Path {
     pub(super) rtt: Span,
     pub(super) loss: f64,
     pub(super) jitter: Span,
+    /// Queues, in round trips of the rate.
+    pub(super) queue: f64,
     pub(super) seed: u64,
     /// What each end says it may be sent, if not what the path gives.
     pub(super) told: Option<[f64; 2]>,
@@ -32,6 +34,7 @@ impl Default for Path {
             rtt: Span::from_millis(100),
             loss: 0.0,
             jitter: Span::ZERO,
+            queue: 1.0,
             seed: 1,
             told: None,
             memory: Limits::default().memory,
@@ -50,7 +53,7 @@ pub(super) fn slow() -> Terms {
 
 impl Path {
     fn link(&self, nth: usize) -> Config {
-        let bdp = self.rates[nth] * 1e6 / 8.0 * self.rtt.as_nanos() as f64 / 1e9;
+        let bdp = self.rates[nth] * 1e6 / 8.0 * self.rtt.as_nanos() as f64 / 1e9 * self.queue;
         let loss = Share::from_parts_per_billion((self.loss * 1e7) as u64).unwrap();
         Config {
             discipline: Discipline::DropTail(Bound::Bytes(units::Bytes::new(

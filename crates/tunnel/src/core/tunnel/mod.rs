@@ -5,6 +5,7 @@ mod credit;
 pub(crate) mod flow_api;
 mod flows;
 mod packets;
+mod probes;
 mod receive;
 mod send;
 mod transmit;
@@ -17,9 +18,10 @@ use crate::frame::{self, Carries, Frame, Hello};
 use bytes::Bytes;
 use copies::CopyBudget;
 use ekiden_model::control::pacing::Pacer;
-use ekiden_model::control::rate_hold::RateHold;
+use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
+use probes::Probes;
 use quinn_proto::StreamId;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -61,6 +63,8 @@ pub(super) struct Tunnel {
     /// The rate that it holds, and whether its breaker was open at the last event.
     hold_allotted: Rate,
     restrained: bool,
+    /// What has held the rate down for long.
+    restraints: RestraintWatch,
     pacer: Pacer,
     scheduler: Scheduler,
     accounts: BTreeMap<Bytes, Account>,
@@ -100,6 +104,7 @@ pub(super) struct Tunnel {
     bulk_heard: Time,
     /// The share of packets lost, over the last few hundred.
     lately: f64,
+    probes: Probes,
     pub(super) events: VecDeque<Event>,
     /// Flows that the peer opened before its HELLO.
     before_up: VecDeque<Event>,
@@ -140,6 +145,7 @@ impl Tunnel {
             hold: RateHold::new(config, now),
             hold_allotted: terms.send,
             restrained: false,
+            restraints: RestraintWatch::default(),
             pacer: Pacer::new(terms.send, Pacer::slack(terms.send, units::Bytes::new(1_500)), now),
             scheduler: Scheduler::new(scheduler::Config::default()),
             accounts: BTreeMap::new(),
@@ -167,6 +173,7 @@ impl Tunnel {
             bulk_heard: Time::ZERO,
             // some, until it is known better
             lately: 4.0 * copies::COPY_AGAIN,
+            probes: Probes::new(now),
             events: VecDeque::new(),
             before_up: VecDeque::new(),
             broken: None,
@@ -251,6 +258,10 @@ impl Tunnel {
             path_loss: hold.loss,
             contended: hold.contended,
             breaker: hold.breaker.open.map(|(trip, _)| trip),
+            restrained: hold
+                .breaker
+                .open
+                .map_or(self.restraints.long(), |(trip, _)| Some(Restraint::Breaker(trip))),
             packets: self.counts.packets,
             lost: self.counts.lost,
             wire_bytes: self.counts.wire,

@@ -40,6 +40,7 @@ impl Tunnel {
             }
             self.on_outcomes(now, clock, nth, &fates);
         }
+        self.probe_after_news(now);
         // also where no bytes come any more, because there is no memory for them
         self.relieve(now);
     }
@@ -81,6 +82,7 @@ impl Tunnel {
             self.lately += (f64::from(u8::from(lost)) - self.lately) / LATELY;
             match fate {
                 PacketOutcome::Arrived(_, sent) => {
+                    self.probes.on_arrived(now, *sent);
                     let rtt = sent.map(|sent| clock.saturating_duration_since(sent).as_nanos());
                     let rtt =
                         rtt.map(|nanos| Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)));

@@ -88,7 +88,7 @@ impl Tunnel {
         };
         let copies = self.copies.iter().filter_map(|queue| queue.front());
         let copy = copies.map(|copy| copy.due).min().unwrap_or(Time::NEVER);
-        slot.min(copy.max(self.pacer.next(now)))
+        slot.min(copy.max(self.pacer.next(now))).min(self.probe_deadline())
     }
 
     /// The datagrams taken out were sent by now. Where they leave together, a driver's delays

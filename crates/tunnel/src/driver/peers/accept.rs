@@ -8,8 +8,9 @@ use crate::frame::Opening;
 use crate::frame::reason::Reason;
 use crate::trust::{Peer, PeerKind};
 use ekiden_linux::host::clock;
+use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::control::rate_hold::breaker::Trip;
-use ekiden_model::units::Time;
+use ekiden_model::units::{Rate, Time};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -36,6 +37,9 @@ impl Inner {
                     self.on_incoming(driver, flow, opening, (peer, own));
                 }
                 Event::Breaker { peer, open, .. } => self.on_breaker(peer, open, own),
+                Event::Restrained { peer, why, rate, .. } => {
+                    self.on_restrained(peer, why, rate, own);
+                }
                 Event::Flow(_) => {}
             }
         }
@@ -82,6 +86,22 @@ impl Inner {
                 |ready: &mut Option<Ready>| ready.take_if(|ready| ready.tunnel == tunnel).is_some();
             if known.ready.send_if_modified(lost) {
                 tracing::warn!(peer = %known.peer.name, reason, "the tunnel is lost");
+            }
+        });
+    }
+
+    fn on_restrained(
+        &self,
+        peer: Fingerprint,
+        why: Option<Restraint>,
+        rate: Rate,
+        own: Option<&str>,
+    ) {
+        self.find(peer, own, |known| {
+            let peer = &known.peer.name;
+            match why {
+                Some(why) => tracing::warn!(%peer, %why, %rate, "rate held down for 10 s"),
+                None => tracing::info!(%peer, %rate, "rate no longer held down"),
             }
         });
     }

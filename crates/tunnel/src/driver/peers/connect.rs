@@ -239,6 +239,7 @@ impl Inner {
                 Event::Joined { .. }
                 | Event::Incoming { .. }
                 | Event::Breaker { .. }
+                | Event::Restrained { .. }
                 | Event::Flow(_) => {}
             }
         }

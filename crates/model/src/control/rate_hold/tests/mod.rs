@@ -2,6 +2,7 @@
 
 mod late;
 mod limits;
+mod recovery;
 mod rounds;
 mod screens;
 mod sharing;
@@ -12,6 +13,8 @@ use crate::network::link::{Bound, Change, Discipline, Link, Loss, Packet, Serial
 use crate::testing::*;
 
 const SIZE: Bytes = Bytes::new(1_500);
+/// Silence after which a packet is sent as a probe.
+const PROBE: Span = Span::from_secs(1);
 
 fn mbit(n: f64) -> Rate {
     Rate::from_bits_per_second((n * 1e6) as u64)
@@ -84,7 +87,19 @@ impl Path {
 /// `informed`: a sender that knows the path as of the last acknowledged packet, the earliest
 /// possible.
 fn drive(config: Config, path: &Path, seconds: u64, informed: bool) -> (Observation, RateHold) {
-    let mut hold = RateHold::new(config, Time::ZERO);
+    let hold = RateHold::new(config, Time::ZERO);
+    drive_on(hold, path, seconds, informed, |_| true, |_, _| ())
+}
+
+/// The same from a state on, with data to send at certain times only; `look` sees each step.
+fn drive_on(
+    mut hold: RateHold,
+    path: &Path,
+    seconds: u64,
+    informed: bool,
+    has_data: impl Fn(Time) -> bool,
+    mut look: impl FnMut(Time, &RateHold),
+) -> (Observation, RateHold) {
     let mut pacer = Pacer::new(hold.rate(), SIZE, Time::ZERO);
     let mut link = Link::new(&path.link(), Time::ZERO);
     let mut seen = Observation::default();
@@ -99,6 +114,7 @@ fn drive(config: Config, path: &Path, seconds: u64, informed: bool) -> (Observat
     let mut half = Span::ZERO;
     let mut number = 0;
     let mut now = Time::ZERO;
+    let mut heard = Time::ZERO;
     let until = Time::ZERO + Span::from_secs(seconds);
     let changes = &path.changes;
     while now < until {
@@ -115,8 +131,13 @@ fn drive(config: Config, path: &Path, seconds: u64, informed: bool) -> (Observat
         if rate != pacer.rate() {
             pacer.set_rate(now, rate, SIZE);
         }
-        let room = hold.snapshot().in_flight + SIZE.as_u64() <= cap;
+        look(now, &hold);
+        let in_flight = hold.snapshot().in_flight;
+        // a probe time-out sends though the path seems full (RFC 9002 6.2)
+        let probe = in_flight > 0 && now.since(heard) > PROBE;
+        let room = (in_flight + SIZE.as_u64() <= cap || probe) && has_data(now);
         if room && pacer.next(now) <= now {
+            heard = if probe { now } else { heard };
             let epoch = hold.on_sent(now, SIZE);
             pacer.on_sent(now, SIZE);
             flight.push_back((number, now, SentBytes { epoch, bytes: SIZE }));
@@ -141,6 +162,7 @@ fn drive(config: Config, path: &Path, seconds: u64, informed: bool) -> (Observat
             receiver.send(now, half, &mut back);
         }
         while let Some((_, id)) = back.pop_front_if(|(due, _)| *due <= now) {
+            heard = now;
             // nothing overtakes: what was sent before and did not come is lost
             while let Some((sent_as, sent, told)) = flight.pop_front_if(|(n, ..)| *n <= id) {
                 if sent_as == id {
@@ -150,9 +172,17 @@ fn drive(config: Config, path: &Path, seconds: u64, informed: bool) -> (Observat
                 }
             }
         }
+        // outcomes may have begun a train
+        if !informed && hold.rate() != pacer.rate() {
+            pacer.set_rate(now, hold.rate(), SIZE);
+        }
+        let in_flight = hold.snapshot().in_flight;
+        let cap = if informed { cap } else { hold.in_flight_cap().as_u64() };
+        let room = (in_flight + SIZE.as_u64() <= cap || probe) && has_data(now);
         let send = if room { pacer.next(now) } else { Time::NEVER };
         let come = back.front().map_or(Time::NEVER, |(due, _)| *due);
         let other = link.next().min(hold.deadline()).min(receiver.deadline());
+        let other = if in_flight > 0 { other.min(heard + PROBE + ms(1)) } else { other };
         now = send.min(come).min(other).max(now + Span::from_nanos(1)).min(until);
     }
     (seen, hold)

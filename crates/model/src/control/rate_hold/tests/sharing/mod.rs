@@ -2,7 +2,7 @@
 
 mod bbr;
 
-use super::{loss, mbit};
+use super::{PROBE, loss, mbit};
 use crate::control::pacing::Pacer;
 use crate::control::rate_hold::{Config, Mode, RateHold, SentBytes};
 use crate::network::link::{Bound, Discipline, Link, Offered, Packet, Serialiser};
@@ -32,6 +32,7 @@ struct Held {
     number: u64,
     flight: VecDeque<(u64, Time, SentBytes)>,
     returning: VecDeque<(Time, u64)>,
+    heard: Time,
 }
 
 impl Held {
@@ -40,12 +41,18 @@ impl Held {
         let pacer = Pacer::new(hold.rate(), SIZE, Time::ZERO);
         let back = Span::from_nanos(rtt.as_nanos() / 2);
         let (flight, returning) = (VecDeque::new(), VecDeque::new());
-        Self { hold, pacer, back, number: 0, flight, returning }
+        Self { hold, pacer, back, number: 0, flight, returning, heard: Time::ZERO }
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&self, now: Time) -> bool {
         let cap = self.hold.in_flight_cap().as_u64();
-        self.hold.snapshot().in_flight + SIZE.as_u64() <= cap
+        let in_flight = self.hold.snapshot().in_flight;
+        in_flight + SIZE.as_u64() <= cap || self.probe(now) <= now
+    }
+
+    /// When a probe time-out sends though the path seems full (RFC 9002 6.2).
+    fn probe(&self, now: Time) -> Time {
+        if self.flight.is_empty() { now } else { self.heard + PROBE }
     }
 }
 
@@ -56,8 +63,11 @@ impl Party for Held {
         if rate != self.pacer.rate() {
             self.pacer.set_rate(now, rate, SIZE);
         }
-        if !self.has_room() || self.pacer.next(now) > now {
+        if !self.has_room(now) || self.pacer.next(now) > now {
             return None;
+        }
+        if self.flight.is_empty() || self.probe(now) <= now {
+            self.heard = now;
         }
         let epoch = self.hold.on_sent(now, SIZE);
         self.pacer.on_sent(now, SIZE);
@@ -72,6 +82,7 @@ impl Party for Held {
 
     fn on_deadline(&mut self, now: Time) {
         while let Some((_, id)) = self.returning.pop_front_if(|(due, _)| *due <= now) {
+            self.heard = now;
             // nothing overtakes: what was sent before and did not come is lost
             while let Some((number, sent, told)) = self.flight.pop_front_if(|(n, ..)| *n <= id) {
                 match number == id {
@@ -84,7 +95,7 @@ impl Party for Held {
     }
 
     fn deadline(&self, now: Time) -> Time {
-        let send = if self.has_room() { self.pacer.next(now) } else { Time::NEVER };
+        let send = if self.has_room(now) { self.pacer.next(now) } else { self.probe(now) };
         let come = self.returning.front().map_or(Time::NEVER, |(due, _)| *due);
         send.min(come).min(self.hold.deadline())
     }
