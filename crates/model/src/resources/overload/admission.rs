@@ -115,7 +115,12 @@ impl<W> Admission<W> {
             }
             return verdict;
         }
-        if ahead >= self.config.most_waiting {
+        self.wait(now, who)
+    }
+
+    /// Somebody has to wait, or to be refused, whatever room there is.
+    pub fn wait(&mut self, now: Time, who: W) -> AdmissionVerdict {
+        if self.waiting.len() >= self.config.most_waiting {
             self.counts.refused += 1;
             let next = self.deadline();
             let soonest = if next == Time::NEVER { self.config.patience } else { next.since(now) };
@@ -129,8 +134,21 @@ impl<W> Admission<W> {
 
     /// The next waiting client that may enter, with `Proceed` or `Evict`.
     pub fn next(&mut self, pressure: &Pressure, idle: usize) -> Option<(W, AdmissionVerdict)> {
-        let first = self.turns.head(&self.waiting)?;
+        self.next_of(pressure, idle, |_| true)
+    }
+
+    /// The same, of those that `may` enter.
+    pub fn next_of(
+        &mut self,
+        pressure: &Pressure,
+        idle: usize,
+        may: impl Fn(&W) -> bool,
+    ) -> Option<(W, AdmissionVerdict)> {
         let verdict = self.room(pressure, idle)?;
+        let mut first = self.turns.head(&self.waiting)?;
+        while !self.waiting.get(first).is_some_and(|waiting| may(&waiting.who)) {
+            first = self.waiting.after(0, first)?;
+        }
         let who = self.take(first)?;
         self.counts.served += 1;
         Some((who, verdict))
