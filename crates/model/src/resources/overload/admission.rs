@@ -154,6 +154,19 @@ impl<W> Admission<W> {
         Some((who, verdict))
     }
 
+    /// The client that has waited longest.
+    pub fn first(&self) -> Option<&W> {
+        let first = self.turns.head(&self.waiting)?;
+        self.waiting.get(first).map(|waiting| &waiting.who)
+    }
+
+    /// Lets that client in, for which another gave its place.
+    pub fn admit_first(&mut self) -> Option<W> {
+        let who = self.turns.head(&self.waiting).and_then(|first| self.take(first));
+        self.counts.served += u64::from(who.is_some());
+        who
+    }
+
     /// One who waited has gone by itself; `None` when it was named or refused before.
     pub fn leave(&mut self, ticket: Ticket) -> Option<W> {
         let who = self.take(ticket.0);

@@ -62,11 +62,12 @@ fn sources_of_a_log_in_are_known_for_a_day_and_the_oldest_is_forgotten() {
         sources.on_log_in(at(u64::from(n)), id);
         sources.on_close(id);
     }
-    let known = |sources: &mut Sources<u32>, now| {
+    let known = |sources: &Sources<u32>, now| {
         (0..5).filter(|n| sources.has_room(now, at_address(*n))).collect::<Vec<_>>()
     };
-    assert_eq!(known(&mut sources, at(9)), [1, 2, 3]);
-    assert_eq!(known(&mut sources, at(2) + DAY), [3]);
+    assert_eq!(known(&sources, at(9)), [1, 2, 3]);
+    assert_eq!(known(&sources, at(2) + DAY), [3]);
+    sources.on_admit(at(2) + DAY, at_address(9), 9);
     assert_eq!(sources.snapshot().known, 1);
 }
 

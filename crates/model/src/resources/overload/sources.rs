@@ -140,14 +140,24 @@ impl<T> Sources<T> {
     }
 
     /// Whether the places kept for accounts leave one for a newcomer of this source.
-    pub fn has_room(&mut self, now: Time, source: Source) -> bool {
+    pub fn has_room(&self, now: Time, source: Source) -> bool {
         self.strangers < self.config.strangers || self.is_known(now, source)
     }
 
+    /// Whether a connection within it finds room beside the places kept for accounts.
+    pub fn has_room_within(&self, id: PlaceId) -> bool {
+        let stranger = self.places.get(id.0).is_some_and(|place| {
+            let known = self.holders.get(&place.source).is_some_and(|holder| holder.known);
+            !place.logged_in && !known
+        });
+        !stranger || self.strangers < self.config.strangers
+    }
+
     /// Whether an account has logged in from this source.
-    pub fn is_known(&mut self, now: Time, source: Source) -> bool {
-        self.forget(now);
-        self.known.contains_key(&source)
+    pub fn is_known(&self, now: Time, source: Source) -> bool {
+        let turn = self.known.get(&source);
+        let last = turn.and_then(|turn| self.log_ins.get(turn));
+        last.is_some_and(|(_, at)| now.since(*at) < self.config.remembered)
     }
 
     /// A connection got a place; it is silent.
