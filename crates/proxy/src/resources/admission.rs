@@ -85,8 +85,7 @@ impl State {
             }
             if !self.has_room(source, now) {
                 let verdict = self.admission.wait(now, client.clone());
-                self.count_verdict(verdict);
-                return Err(verdict);
+                return Err(self.or_displace(verdict, client, now, deferred));
             }
             let idle = self.register.len();
             let verdict = self.admission.ask(now, client.clone(), &self.pressure, idle);
@@ -96,17 +95,29 @@ impl State {
                 AdmissionVerdict::Proceed | AdmissionVerdict::Evict(_) => {
                     return Ok(self.take_place(now, source));
                 }
-                verdict => {
-                    self.count_verdict(verdict);
-                    return Err(verdict);
-                }
+                verdict => return Err(self.or_displace(verdict, client, now, deferred)),
             }
         }
     }
 
-    fn count_verdict(&mut self, verdict: AdmissionVerdict) {
-        if matches!(verdict, AdmissionVerdict::Refuse { .. }) {
-            self.count_refusal();
+    /// Lets a client wait after all where another address waits with more.
+    fn or_displace(
+        &mut self,
+        verdict: AdmissionVerdict,
+        client: &AcceptedClient,
+        now: Time,
+        deferred: &mut Deferred,
+    ) -> AdmissionVerdict {
+        if !matches!(verdict, AdmissionVerdict::Refuse { .. }) {
+            return verdict;
+        }
+        self.count_refusal();
+        match self.admission.displace(&client.source(), AcceptedClient::source) {
+            Some(other) => {
+                deferred.refused.push(other);
+                self.admission.wait(now, client.clone())
+            }
+            None => verdict,
         }
     }
 

@@ -134,6 +134,7 @@ struct ResourceCounts {
 struct Deferred {
     admitted: Vec<(AcceptedClient, Arc<Place>)>,
     ended: Vec<Arc<ConnectionEntry>>,
+    refused: Vec<AcceptedClient>,
     /// Closed by their drop.
     dropped: Vec<IdleOrigin>,
     watchers: Vec<AbortHandle>,
@@ -320,6 +321,7 @@ impl Deferred {
         self.watchers.iter().for_each(AbortHandle::abort);
         drop(self.dropped);
         self.ended.iter().for_each(|entry| entry.end());
+        self.refused.into_iter().for_each(|client| resources.reject_late(client));
         for (client, place) in self.admitted {
             let permit = AdmissionPermit::counted(resources, place, false);
             // fails when the server is gone; the client is closed then

@@ -126,6 +126,42 @@ pub(crate) fn unfinished_head() -> Vec<u8> {
 }
 
 #[test]
+fn one_address_does_not_fill_the_queue() {
+    let (relay, origin) = (
+        Relay::with(|settings| {
+            settings.budgets.connections = 2;
+            settings.pressure.waiting = 3;
+            settings.pressure.patience = Span::from_secs(60);
+        }),
+        Origin::new(),
+    );
+    let connect = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.name);
+    let mut clients: Vec<Wire> = (0..2).map(|_| relay.client()).collect();
+    let mut servers = Vec::new();
+    for client in &mut clients {
+        client.send(&connect);
+        assert!(client.head().starts_with("HTTP/1.1 200 "));
+        servers.push(origin.accept());
+    }
+    let waiting = |n| {
+        let now = || relay.status().pressure.waiting;
+        wait_until(|| now() == n, || format!("{} wait", now()));
+    };
+    for n in 1..=3 {
+        clients.push(relay.client());
+        waiting(n);
+    }
+    let mut other = relay.client_at(OTHER);
+    // the last of the other address leaves the queue
+    clients[4].send(get(&origin, "/", ""));
+    assert!(clients[4].until_end().starts_with("HTTP/1.1 503 "));
+    waiting(3);
+    drop((clients, servers));
+    is_served(&mut other, &origin);
+    relay.settles();
+}
+
+#[test]
 fn a_place_is_kept_for_those_who_have_logged_in() {
     let (book, origin) = (Arc::new(Book::default()), Origin::new());
     let relay = relay_with_accounts(&book, |settings| {

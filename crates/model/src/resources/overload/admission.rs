@@ -3,6 +3,7 @@
 use super::Pressure;
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
+use alloc::collections::BTreeMap;
 
 /// Whether idle connections make room, and how many clients may wait for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +65,8 @@ pub struct AdmissionSnapshot {
     pub timed_out: u64,
     /// Of those, gone by themselves.
     pub left: u64,
+    /// Of those, refused for a newcomer whose source waits with fewer.
+    pub displaced: u64,
     /// Refused since too many waited.
     pub refused: u64,
 }
@@ -152,6 +155,27 @@ impl<W> Admission<W> {
         let who = self.take(first)?;
         self.counts.served += 1;
         Some((who, verdict))
+    }
+
+    /// The client that leaves a full queue to a newcomer: the last of the source that waits with the
+    /// most, where that has two more than the newcomer's.
+    pub fn displace<S: Ord>(&mut self, newcomer: &S, source: impl Fn(&W) -> S) -> Option<W> {
+        if self.waiting.len() < self.config.most_waiting {
+            return None;
+        }
+        let mut sources = BTreeMap::new();
+        let mut next = self.turns.head(&self.waiting);
+        while let Some(handle) = next {
+            next = self.waiting.after(0, handle);
+            let Some(waiting) = self.waiting.get(handle) else { continue };
+            let of = sources.entry(source(&waiting.who)).or_insert((0_usize, handle));
+            *of = (of.0 + 1, handle);
+        }
+        let own = sources.get(newcomer).map_or(0, |(n, _)| *n);
+        let (most, last) = sources.into_values().max_by_key(|(n, _)| *n)?;
+        let who = (most >= own + 2).then(|| self.take(last)).flatten();
+        self.counts.displaced += u64::from(who.is_some());
+        who
     }
 
     /// The client that has waited longest.
@@ -284,6 +308,37 @@ mod tests {
         let config = AdmissionConfig { most_waiting: 0, ..config };
         let verdict = Admission::new(config).ask(at(0), 1, &full_at(9, 9), 0);
         assert_eq!(verdict, Refuse { retry_after: Span::from_secs(10) });
+    }
+
+    proptest! {
+        #[test]
+        fn a_full_queue_refuses_no_source_with_fewer_than_another(
+            come in proptest::collection::vec(0_u8..4, 0..60),
+        ) {
+            let mut admission = Admission::new(CONFIG);
+            let (full, mut waiting) = (full_at(1, 1), Vec::<u8>::new());
+            for who in come {
+                let of = |waiting: &[u8], who| waiting.iter().filter(|one| **one == who).count();
+                let most = |waiting: &[u8]| (0..4).map(|one| of(waiting, one)).max().unwrap();
+                let was_full = waiting.len() == CONFIG.most_waiting;
+                if let Some(out) = admission.displace(&who, |who| *who) {
+                    prop_assert!(was_full && of(&waiting, out) == most(&waiting));
+                    prop_assert!(of(&waiting, out) >= of(&waiting, who) + 2);
+                    let last = waiting.iter().rposition(|one| *one == out).unwrap();
+                    waiting.remove(last);
+                }
+                match admission.ask(Time::ZERO, who, &full, 0) {
+                    Wait(_) => waiting.push(who),
+                    verdict => {
+                        let refused = matches!(verdict, Refuse { .. });
+                        prop_assert!(refused);
+                        prop_assert!(of(&waiting, who) + 1 >= most(&waiting));
+                    }
+                }
+            }
+            let told = admission.snapshot();
+            prop_assert_eq!(told.waited, (told.waiting as u64) + told.displaced);
+        }
     }
 
     #[derive(Debug, Clone, Copy)]
