@@ -69,6 +69,7 @@ pub(crate) struct Resources {
     state: Mutex<State>,
     /// For heads, TLS and HTTP/2.
     memory: Arc<Budget>,
+    memory_turn: tokio::sync::Mutex<()>,
     /// How often it did not suffice.
     memory_refused: AtomicU64,
     next: AtomicU64,
@@ -87,6 +88,8 @@ struct State {
     pressure: Pressure,
     admission: Admission<AcceptedClient>,
     sources: Sources<Arc<Place>>,
+    /// Closed for others, and their tasks still hold memory.
+    ending: Vec<Arc<Place>>,
     memory: Arc<Budget>,
     legs: BTreeMap<u64, Leg>,
     clients: u64,
@@ -160,6 +163,7 @@ impl Resources {
             pressure: setup.pressure(),
             admission: Admission::new(setup.admission()),
             sources: Sources::new(setup.sources()),
+            ending: Vec::new(),
             memory: Arc::clone(&memory),
             legs: BTreeMap::new(),
             clients: 0,
@@ -175,7 +179,8 @@ impl Resources {
         };
         let (state, next) = (Mutex::new(state), AtomicU64::new(0));
         let memory_refused = AtomicU64::new(0);
-        let resources = Self { state, memory, memory_refused, next, admitted };
+        let memory_turn = tokio::sync::Mutex::default();
+        let resources = Self { state, memory, memory_turn, memory_refused, next, admitted };
         (Arc::new(resources), turns)
     }
 

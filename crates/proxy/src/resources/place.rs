@@ -11,6 +11,7 @@ use ekiden_model::units::Time;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Idle clients that turn out to have sent a request, until one is closed all the same.
 const TRIES: usize = 8;
@@ -18,6 +19,10 @@ const TRIES: usize = 8;
 /// A shortage of memory closes connections that hold this part of the budget, so that it is not
 /// looked for at each byte.
 const AT_ONCE: u64 = 64;
+
+/// How often and after what time memory is asked for again: a second in all.
+const RETRIES: u32 = 200;
+const RETRY: Duration = Duration::from_millis(5);
 
 /// One client's connection, with all that is within its TLS.
 #[derive(Debug, Default)]
@@ -116,12 +121,12 @@ impl AdmissionPermit {
         }
     }
 
-    /// Counts `bytes` of memory, or fails where there are none and no unfinished connection gives
-    /// any back.
-    pub(crate) fn hold(&self, bytes: usize) -> Option<HeldMemory> {
+    /// Counts `bytes` of memory, as soon as unfinished connections have given them back; fails where
+    /// none does.
+    pub(crate) async fn hold(&self, bytes: usize) -> Option<HeldMemory> {
         let (resources, place) = (Arc::clone(&self.resources), Arc::clone(&self.place));
         let mut held = HeldMemory { resources, place, bytes: 0 };
-        held.resize(bytes).then_some(held)
+        held.resize(bytes).await.then_some(held)
     }
 
     /// A permit for a session within this connection.
@@ -160,49 +165,69 @@ impl Drop for AdmissionPermit {
 
 impl HeldMemory {
     /// Counts `bytes` in all from now on; `false` where there are no more, and then as many as before.
-    pub(crate) fn resize(&mut self, bytes: usize) -> bool {
+    pub(crate) async fn resize(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
-        let (more, less) = (bytes.saturating_sub(self.bytes), self.bytes.saturating_sub(bytes));
-        if more > 0 && !self.resources.take_memory(&self.place, more) {
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 && !self.resources.take_memory(&self.place, more).await {
             return false;
         }
-        if less > 0 {
-            self.resources.give_memory(&self.place, less);
-        }
+        self.give(self.bytes.saturating_sub(bytes));
         self.bytes = bytes;
         true
+    }
+
+    /// The same for memory that is of use and not needed: nobody is closed for it.
+    pub(crate) fn resize_if_free(&mut self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        let done = self.resources.take_free(&self.place, bytes.saturating_sub(self.bytes));
+        if done {
+            self.bytes = self.bytes.max(bytes);
+        }
+        done
+    }
+
+    fn give(&self, bytes: u64) {
+        self.place.held.fetch_sub(bytes, SeqCst);
+        self.resources.memory.give(bytes);
     }
 }
 
 impl Drop for HeldMemory {
     fn drop(&mut self) {
-        self.resize(0);
+        self.give(self.bytes);
     }
 }
 
 impl Resources {
-    fn take_memory(self: &Arc<Self>, place: &Place, bytes: u64) -> bool {
-        if !self.memory.take(bytes) {
-            self.change(|state, deferred| state.free_memory(bytes, deferred));
-            if !self.memory.take(bytes) {
-                self.memory_refused.fetch_add(1, Relaxed);
-                return false;
-            }
+    fn take_free(&self, place: &Place, bytes: u64) -> bool {
+        let taken = self.memory.take(bytes);
+        if taken {
+            place.held.fetch_add(bytes, SeqCst);
         }
-        place.held.fetch_add(bytes, SeqCst);
-        // evicted meanwhile: what it held was given back, and its task ends
-        if place.evicted.load(SeqCst) {
-            self.memory.give(place.held.swap(0, SeqCst));
-            return false;
-        }
-        true
+        taken
     }
 
-    fn give_memory(&self, place: &Place, bytes: u64) {
-        // after an eviction nothing is left to give
-        let before =
-            place.held.fetch_update(SeqCst, SeqCst, |held| Some(held.saturating_sub(bytes)));
-        self.memory.give(before.unwrap_or_default().min(bytes));
+    async fn take_memory(self: &Arc<Self>, place: &Place, bytes: u64) -> bool {
+        if self.take_free(place, bytes) {
+            return true;
+        }
+        // in turn, or thousands would ask again at once
+        let _turn = self.memory_turn.lock().await;
+        for _ in 0..RETRIES {
+            if place.evicted.load(SeqCst) {
+                return false;
+            }
+            if self.take_free(place, bytes) {
+                return true;
+            }
+            if !self.change(|state, deferred| state.free_memory(bytes, deferred)) {
+                break;
+            }
+            // closed connections give it back as their tasks end
+            tokio::time::sleep(RETRY).await;
+        }
+        self.memory_refused.fetch_add(1, Relaxed);
+        false
     }
 
     /// A place within another connection's, as for a new client of its source that has no other.
@@ -278,24 +303,37 @@ impl State {
         })
     }
 
-    /// Closes the largest unfinished connections of the sources that hold the most memory.
-    fn free_memory(&mut self, wanted: u64, deferred: &mut Deferred) {
-        let wanted = wanted.max(self.memory.limit() / AT_ONCE);
-        for id in self.sources.heaviest(wanted, |place| place.held.load(SeqCst)) {
+    /// Closes the largest unfinished connections of the sources that hold the most memory, unless closed
+    /// ones are about to give back enough; whether `wanted` will be free.
+    fn free_memory(&mut self, wanted: u64, deferred: &mut Deferred) -> bool {
+        self.ending.retain(|place| place.held.load(SeqCst) > 0);
+        let ending: u64 = self.ending.iter().map(|place| place.held.load(SeqCst)).sum();
+        let free = self.memory.limit().saturating_sub(self.memory.used());
+        let missing = wanted.saturating_sub(free.saturating_add(ending));
+        if missing == 0 {
+            return true;
+        }
+        let mut found = 0;
+        let most = missing.max(self.memory.limit() / AT_ONCE);
+        for id in self.sources.heaviest(most, |place| place.held.load(SeqCst)) {
+            found += self.sources.get(id).map_or(0, |place| place.held.load(SeqCst));
             self.counts.unfinished_evicted += 1;
             self.end_place(id, deferred);
         }
+        found >= missing
     }
 
     fn end_place(&mut self, id: PlaceId, deferred: &mut Deferred) {
         let Some(place) = self.sources.on_close(id) else { return };
         place.evicted.store(true, SeqCst);
-        self.memory.give(place.held.swap(0, SeqCst));
         self.clients -= 1;
         if let Some(entry) = place.entry.get() {
             entry.evicted.store(true, Relaxed);
             self.unpark(entry.id);
             deferred.ended.push(Arc::clone(entry));
+        }
+        if place.held.load(SeqCst) > 0 {
+            self.ending.push(place);
         }
     }
 }

@@ -261,7 +261,7 @@ async fn download(
         let text = "no memory is left for the head of the answer";
         ExchangeError::Failed(Failure::new(FailureKind::Exhausted, text))
     };
-    let Some(mut held) = session.permit.hold(origin.incoming.capacity()) else {
+    let Some(mut held) = session.permit.hold(origin.incoming.capacity()).await else {
         return Err(no_memory());
     };
     loop {
@@ -269,7 +269,7 @@ async fn download(
             Ok(Some(read)) => read,
             Ok(None) => {
                 more(origin, plan, interim).await?;
-                if !held.resize(origin.incoming.capacity()) {
+                if !held.resize(origin.incoming.capacity()).await {
                     return Err(no_memory());
                 }
                 continue;

@@ -159,7 +159,7 @@ async fn read_head(
     let limits = head_limits(session);
     let reading = async {
         let mut search = HeadSearch::default();
-        let Some(mut held) = session.permit.hold(incoming.capacity()) else {
+        let Some(mut held) = session.permit.hold(incoming.capacity()).await else {
             return Ok(Err(NO_MEMORY));
         };
         loop {
@@ -175,7 +175,7 @@ async fn read_head(
             if incoming.fill(most).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            if !held.resize(incoming.capacity()) {
+            if !held.resize(incoming.capacity()).await {
                 return Ok(Err(NO_MEMORY));
             }
         }

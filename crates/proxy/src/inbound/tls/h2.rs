@@ -49,7 +49,7 @@ where
     let settings = &session.config.settings;
     // a head that never ends
     let head = settings.budgets.head.as_usize();
-    let Some(mut held) = session.permit.hold(head) else { return Ok(()) };
+    let Some(mut held) = session.permit.hold(head).await else { return Ok(()) };
     let handshake = Builder::new()
         .max_concurrent_streams(STREAMS)
         .initial_window_size(WINDOW)
@@ -76,12 +76,12 @@ where
             NextStep::Accepted(Some(accepted)) => {
                 let (request, mut respond) = accepted?;
                 // from the first stream on, as much as the window may arrive unread
-                if !wide && !held.resize(head + FIRST_WINDOW) {
+                if !wide && !held.resize(head + FIRST_WINDOW).await {
                     refuse(&mut respond, 503);
                     continue;
                 }
                 let sends = !request.body().is_end_stream();
-                if sends && !wide && held.resize(head + WINDOW as usize) {
+                if sends && !wide && held.resize_if_free(head + WINDOW as usize) {
                     connection.set_target_window_size(WINDOW);
                     wide = true;
                 }

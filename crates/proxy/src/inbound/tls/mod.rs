@@ -40,7 +40,7 @@ const SESSION: usize = 64 * 1024;
 pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
     let Some(certificate) = &session.config.certificate else { return };
     session.registration.set_protocol(Protocol::Tls);
-    let Some(_held) = session.permit.hold(SESSION) else {
+    let Some(_held) = session.permit.hold(SESSION).await else {
         return broke(session, "no memory is left for another session");
     };
     let early = incoming.take();
