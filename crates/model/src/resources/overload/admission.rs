@@ -310,37 +310,6 @@ mod tests {
         assert_eq!(verdict, Refuse { retry_after: Span::from_secs(10) });
     }
 
-    proptest! {
-        #[test]
-        fn a_full_queue_refuses_no_source_with_fewer_than_another(
-            come in proptest::collection::vec(0_u8..4, 0..60),
-        ) {
-            let mut admission = Admission::new(CONFIG);
-            let (full, mut waiting) = (full_at(1, 1), Vec::<u8>::new());
-            for who in come {
-                let of = |waiting: &[u8], who| waiting.iter().filter(|one| **one == who).count();
-                let most = |waiting: &[u8]| (0..4).map(|one| of(waiting, one)).max().unwrap();
-                let was_full = waiting.len() == CONFIG.most_waiting;
-                if let Some(out) = admission.displace(&who, |who| *who) {
-                    prop_assert!(was_full && of(&waiting, out) == most(&waiting));
-                    prop_assert!(of(&waiting, out) >= of(&waiting, who) + 2);
-                    let last = waiting.iter().rposition(|one| *one == out).unwrap();
-                    waiting.remove(last);
-                }
-                match admission.ask(Time::ZERO, who, &full, 0) {
-                    Wait(_) => waiting.push(who),
-                    verdict => {
-                        let refused = matches!(verdict, Refuse { .. });
-                        prop_assert!(refused);
-                        prop_assert!(of(&waiting, who) + 1 >= most(&waiting));
-                    }
-                }
-            }
-            let told = admission.snapshot();
-            prop_assert_eq!(told.waited, (told.waiting as u64) + told.displaced);
-        }
-    }
-
     #[derive(Debug, Clone, Copy)]
     enum Step {
         Come { after_ms: u64 },
