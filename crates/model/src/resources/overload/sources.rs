@@ -102,6 +102,9 @@ struct Holder {
 /// Holders with a silent connection: the largest last, of equals the longest silent.
 type Order = BTreeSet<(u64, Reverse<u64>, Source)>;
 
+/// The bytes of a silent connection, its turn, and its entry.
+type Weighed = (u64, Reverse<u64>, Handle);
+
 /// The places of all connections by their sources. Each event takes a time logarithmic in the number of
 /// sources; the memory is proportional to the places held and to `most_known`.
 #[derive(Debug, Clone)]
@@ -274,8 +277,7 @@ impl<T> Sources<T> {
     /// Silent connections that hold `wanted` bytes together, or all that hold any: each time the largest of the
     /// source that holds the most bytes, of equals the longest silent.
     pub fn heaviest(&self, wanted: u64, bytes: impl Fn(&T) -> u64) -> Vec<PlaceId> {
-        let mut sources: BTreeMap<Source, (u64, Vec<(u64, Reverse<u64>, Handle)>)> =
-            BTreeMap::new();
+        let mut sources = BTreeMap::<Source, (u64, Vec<Weighed>)>::new();
         for holder in self.holders.values() {
             let mut next = holder.silent.head(&self.places);
             while let Some(handle) = next {
