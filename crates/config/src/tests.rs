@@ -258,6 +258,10 @@ fn reports_each_mistake() {
         ("listn = []", "unknown key `listn` (did you mean `listen`?)"),
         ("stop = \"3 s\"", "unknown key `stop` (`stop` belongs into [timeouts])"),
         ("listen = []", "`listen` is empty"),
+        (
+            "[budgets]\nsessions = \"3 MiB\"\nhead = \"1 MiB\"",
+            "`sessions`, 3 MiB, is less than four heads of 1 MiB",
+        ),
         ("listen = \"127.0.0.1\"", "\"127.0.0.1\" has no port"),
         ("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]", "listed twice"),
         ("control = \"here\"", "not an absolute path"),

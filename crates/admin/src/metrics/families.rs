@@ -182,7 +182,7 @@ pub(super) static FAMILIES: &[Family] = &[
     counter("leg_held_delivered", &["leg"], "Delivered by them, including headers", |s, to| legs(s, |name, leg| to.maybe(&[name], leg.held.as_ref().map(|held| held.delivered)))).bytes(),
     counter("leg_held_reactions", &["leg"], "Reductions of the rate because of loss or queues", |s, to| legs(s, |name, leg| to.maybe(&[name], leg.held.as_ref().map(|held| u64::from(held.reactions))))),
     // what is spent
-    gauge("budget_used", &["budget"], "Use of a budget: connections, pipes, memory (bytes)", |s, to| s.budgets.iter().for_each(|b| to.of(&[&b.name], b.used))),
+    gauge("budget_used", &["budget"], "Use of a budget: connections, pipes, memory (bytes), sessions (bytes)", |s, to| s.budgets.iter().for_each(|b| to.of(&[&b.name], b.used))),
     gauge("budget_peak", &["budget"], "Maximum use since the start", |s, to| s.budgets.iter().for_each(|b| to.of(&[&b.name], b.peak))),
     gauge("budget_limit", &["budget"], "Limit of a budget", |s, to| s.budgets.iter().for_each(|b| to.of(&[&b.name], b.limit))),
     gauge("buffers_budget", &[], "What all socket buffers together may have; absent without a budget", |s, to| to.maybe(&[], s.buffers.budget)).bytes(),
@@ -205,6 +205,16 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge("newcomers_waiting", &[], "Connections waiting for admission", |s, to| to.one(s.pressure.waiting)),
     counter("newcomers_waited", &[], "Connections that had to wait", |s, to| to.one(s.pressure.waited)),
     counter("newcomers_refused", &[], "Connections refused after waiting, or because too many waited", |s, to| to.one(s.pressure.refused)),
+    gauge("connections_by_log_in", &["state"], "Connections by log-in: strangers (none, of an address without an account), logged_in", |s, to| {
+        to.of(&["strangers"], s.pressure.strangers);
+        to.of(&["logged_in"], s.pressure.logged_in);
+    }),
+    gauge("largest_source", &[], "Most connections without log-in of one address that has a silent one", |s, to| to.one(s.pressure.largest_source)),
+    counter("closed_for_others", &["kind"], "Connections closed for others: silent (for a client of an address with fewer), unfinished (for memory)", |s, to| {
+        to.of(&["silent"], s.pressure.silent_evicted);
+        to.of(&["unfinished"], s.pressure.unfinished_evicted);
+    }),
+    counter("sessions_refused", &[], "Heads, TLS sessions and HTTP/2 connections refused for want of memory", |s, to| to.one(s.pressure.memory_refused)),
     // the cache
     gauge("cache_memory", &[], "In use by the HTTP cache", |s, to| to.maybe(&[], s.cache.map(|c| c.memory))).bytes(),
     gauge("cache_entries", &[], "Entries in memory", |s, to| to.maybe(&[], s.cache.map(|c| c.entries))),

@@ -29,6 +29,14 @@ pub(super) fn resources(reader: &mut Reader<'_>, draft: &Draft) {
             "set `budget`, such as \"64 MiB\"",
         );
     }
+    let (sessions, head) = (draft.budgets.sessions, draft.budgets.head);
+    if sessions.as_u64() < head.as_u64().saturating_mul(4) {
+        reader.error(
+            "budgets.sessions",
+            format!("`sessions`, {sessions}, is less than four heads of {head}"),
+            "raise `sessions` or lower `head`",
+        );
+    }
     cache(reader, &draft.cache, draft.budgets.memory);
     if draft.pool.per_destination > draft.pool.connections && draft.pool.connections > 0 {
         let default = ekiden_proxy::settings::Pool::default();

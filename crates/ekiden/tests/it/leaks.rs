@@ -4,7 +4,7 @@
 //! `EKIDEN_LEAKS_SEQUENTIAL` and `EKIDEN_LEAKS_CONCURRENT` set how many (defaults 4,000 and 1,000).
 
 use crate::daemons::daemon;
-use ekiden_testkit::Daemon;
+use ekiden_testkit::{Daemon, wait_for};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::fs;
 use std::io::{Read, Write};
@@ -160,11 +160,15 @@ const PAGES: u64 = 64 << 10;
 /// after every round. What leaks shows in each round as well.
 const SLACK: u64 = 8 << 20;
 
-fn nothing_grows(kind: &str, n: usize, round: impl Fn(&Watched)) {
-    // this process needs both ends of all of them, and the daemon inherits the limit
+/// This process needs both ends of all connections, and the daemon inherits the limit.
+fn raise_descriptors() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let all = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
+}
+
+fn nothing_grows(kind: &str, n: usize, round: impl Fn(&Watched)) {
+    raise_descriptors();
     let daemon = Watched(daemon("[access]\nallow_destinations = [\"127.0.0.0/8\"]\n"));
     let begun = daemon.held();
     let most = PAGES + n as u64 * PER_CONNECTION;
@@ -193,6 +197,46 @@ fn nothing_grows(kind: &str, n: usize, round: impl Fn(&Watched)) {
     // by chance; what leaks grows in every one.
     let least = anonymous.windows(2).map(|two| two[1].saturating_sub(two[0])).min().unwrap();
     assert!(least <= most, "each round of {n} connections grows by {least} bytes or more");
+}
+
+/// The most that the process has had in memory, bytes.
+fn peak(daemon: &Watched) -> u64 {
+    let status = fs::read_to_string(daemon.0.proc("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Each would take 64 KiB; together they may have the budget, and the process 64 MiB for all else.
+#[test]
+fn unfinished_heads_stay_within_the_budget_and_64_mib() {
+    const BUDGET: u64 = 16 << 20;
+    raise_descriptors();
+    let open = "[access]\nallow_destinations = [\"127.0.0.0/8\"]\n";
+    let daemon = Watched(daemon(&format!("{open}[budgets]\nsessions = \"16 MiB\"\n")));
+    let (begun, to) = (peak(&daemon), echo_server());
+    let head = format!("GET http://a.example/ HTTP/1.1\r\nX: {}", "a".repeat(60_000));
+    let unfinished: Vec<TcpStream> = (0..2_000)
+        .map(|_| {
+            let mut stream = TcpStream::connect(daemon.0.address).unwrap();
+            stream.set_write_timeout(Some(LONG)).unwrap();
+            // reset already where its memory went to another
+            let _ = stream.write_all(head.as_bytes());
+            stream
+        })
+        .collect();
+    let (answer, _) = daemon.0.connect(to, "");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    wait_for("most were closed for others", || {
+        daemon.0.status()["pressure"]["unfinished_evicted"].as_u64() > Some(1_000)
+    });
+    let status = daemon.0.status();
+    let budgets = status["budgets"].as_array().unwrap();
+    let sessions = budgets.iter().find(|budget| budget["name"] == "sessions").unwrap();
+    assert!(sessions["peak"].as_u64().unwrap() <= BUDGET, "{sessions}");
+    let grown = peak(&daemon) - begun;
+    println!("2,000 heads of 60 kB: {grown} bytes");
+    assert!(grown <= BUDGET + (64 << 20), "{grown} bytes");
+    drop(unfinished);
 }
 
 #[test]

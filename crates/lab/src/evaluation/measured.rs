@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_miss_shows_enough_digits() {
-        let of = crate::plan::Selection { part: "row".to_owned(), cells: [].into() };
+        let of = Selection { part: "row".to_owned(), cells: [].into() };
         let (low, high) = (Some(0.45), Some(100.0));
         let range = Expectation { of, against: None, figure: None, take: Take::Mean, low, high };
         let miss = |value| range.miss(value).unwrap_or_default();

@@ -3,7 +3,7 @@
 use crate::inbound::http::forward;
 use crate::inbound::{socks, tls, tunnel};
 use crate::session::{OpenTunnel, Session, within};
-use crate::transfer::buffered::BufferedStream;
+use crate::transfer::buffered::{BufferedStream, FIRST_READ};
 use std::sync::Arc;
 
 /// Serves one client to the end.
@@ -24,7 +24,7 @@ async fn detect(session: &Session) -> Option<OpenTunnel> {
     }
     let mut client = BufferedStream::new(Arc::clone(&session.client), Vec::new());
     let limit = session.config.settings.timeouts.first_byte;
-    match session.unless_stopping(within(limit, client.fill(usize::MAX))).await {
+    match session.unless_stopping(within(limit, client.fill(FIRST_READ))).await {
         Some(Ok(n)) if n > 0 => {}
         _ => return None,
     }

@@ -12,6 +12,9 @@ use crate::wire::socks::{
 use std::io;
 use std::net::SocketAddr;
 
+/// Of user name and password (RFC 1929 §2), the longest message.
+const LONGEST_MESSAGE: usize = 513;
+
 pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
     let limit = session.config.settings.timeouts.request_head;
     let protocol = Protocol::Socks5;
@@ -37,6 +40,7 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
         let answer = socks::write_reply(Reply::NotAllowed, unspecified());
         return refuse(session, protocol, not, &answer).await;
     }
+    session.permit.set_busy();
     let destination = match asked? {
         Ok(Request::Connect(destination)) => destination,
         Ok(Request::Associate) => {
@@ -127,7 +131,7 @@ async fn read<T>(
                 incoming.consume(used);
                 return Ok(Ok(message));
             }
-            Ok(None) if incoming.fill(usize::MAX).await? == 0 => {
+            Ok(None) if incoming.fill(LONGEST_MESSAGE).await? == 0 => {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             Ok(None) => {}
@@ -152,6 +156,7 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
     if let Err(not) = session.join_account() {
         return refuse(session, protocol, not, &no).await;
     }
+    session.permit.set_busy();
     let mut entry = session.begin(protocol, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {

@@ -1,18 +1,17 @@
 //! Admission of clients: at once, after an eviction, or in turn. A waiting client holds only its
 //! socket.
 
-use super::Resources;
-use crate::observe::registry::ConnectionEntry;
+use super::{Deferred, Resources, State};
 use crate::resources::arrival::TunnelArrival;
+use crate::resources::place::{AdmissionPermit, Place};
 use crate::transfer::rejection::{Rejection, can_reject, reject};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::resources::overload::AdmissionVerdict;
-use ekiden_model::units::Span;
+use ekiden_model::resources::overload::{AdmissionVerdict, Source};
+use ekiden_model::units::{Span, Time};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use tokio::net::TcpStream;
 
 #[derive(Debug, Clone)]
@@ -23,42 +22,12 @@ pub(crate) struct AcceptedClient {
     pub(crate) arrival: Option<Arc<TunnelArrival>>,
 }
 
-/// A client's share of the connection limit. Its drop makes room for another client.
-#[derive(Debug)]
-pub(crate) struct AdmissionPermit {
-    resources: Arc<Resources>,
-    entry: OnceLock<Arc<ConnectionEntry>>,
-}
-
-impl AdmissionPermit {
-    /// A permit that was counted before.
-    pub(super) fn counted(resources: &Arc<Resources>) -> Self {
-        Self { resources: Arc::clone(resources), entry: OnceLock::new() }
-    }
-
-    pub(crate) fn assign_to(&self, entry: &Arc<ConnectionEntry>) {
-        // set once, at the beginning
-        let _ = self.entry.set(Arc::clone(entry));
-    }
-}
-
-impl Drop for AdmissionPermit {
-    fn drop(&mut self) {
-        let entry = self.entry.get();
-        self.resources.change(|state, deferred| {
-            if let Some(entry) = entry {
-                state.unpark(entry.id);
-            }
-            // the permit of an evicted connection was passed on at its eviction
-            if !entry.is_some_and(|entry| entry.evicted.load(Relaxed)) {
-                state.clients -= 1;
-            }
-            state.serve(deferred);
-        });
-    }
-}
-
 impl AcceptedClient {
+    /// By what address it shares; `None` out of a tunnel, whose peer was invited.
+    fn source(&self) -> Option<Source> {
+        self.arrival.is_none().then(|| self.address.ip().into())
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         let mut byte = [std::mem::MaybeUninit::uninit()];
         match socket2::SockRef::from(&*self.stream).peek(&mut byte) {
@@ -69,40 +38,16 @@ impl AcceptedClient {
 }
 
 impl Resources {
-    pub(crate) fn inner_permit(self: &Arc<Self>) -> Option<AdmissionPermit> {
-        let room = self.make_room()?;
-        locked(&self.state).clients += 1;
-        drop(room);
-        Some(AdmissionPermit::counted(self))
-    }
-
     /// Admits a client at once and returns its permit; otherwise the client waits or is rejected.
     pub(crate) fn admit(self: &Arc<Self>, client: &AcceptedClient) -> Option<AdmissionPermit> {
-        let verdict = self.change(|state, deferred| {
-            loop {
-                state.level();
-                let idle = state.register.len();
-                let verdict =
-                    state.admission.ask(clock::now(), client.clone(), &state.pressure, idle);
-                match verdict {
-                    // all idle connections became active at this moment: asked again, without them
-                    AdmissionVerdict::Evict(n) if state.evict(n, deferred) == 0 => continue,
-                    AdmissionVerdict::Proceed | AdmissionVerdict::Evict(_) => state.clients += 1,
-                    AdmissionVerdict::Wait(_) => {}
-                    AdmissionVerdict::Refuse { .. } => state.count_refusal(),
-                }
-                return verdict;
-            }
-        });
-        match verdict {
-            AdmissionVerdict::Proceed | AdmissionVerdict::Evict(_) => {
-                Some(AdmissionPermit::counted(self))
-            }
-            AdmissionVerdict::Wait(_) => None,
-            AdmissionVerdict::Refuse { retry_after } => {
+        let admitted = self.change(|state, deferred| state.admit(client, deferred));
+        match admitted {
+            Ok(place) => Some(AdmissionPermit::counted(self, place, false)),
+            Err(AdmissionVerdict::Refuse { retry_after }) => {
                 self.refuse(client.clone(), retry_after);
                 None
             }
+            Err(_) => None,
         }
     }
 
@@ -122,5 +67,117 @@ impl Resources {
         if can_reject() {
             tokio::spawn(async move { reject(&client.stream, &name, &rejection).await });
         }
+    }
+}
+
+impl State {
+    /// The client's place, or the verdict without one.
+    fn admit(
+        &mut self,
+        client: &AcceptedClient,
+        deferred: &mut Deferred,
+    ) -> Result<Arc<Place>, AdmissionVerdict> {
+        let (now, source) = (clock::now(), client.source());
+        loop {
+            self.level();
+            if self.evict_silent_for(source, now, deferred) {
+                return Ok(self.take_place(now, source));
+            }
+            if !self.has_room(source, now) {
+                let verdict = self.admission.wait(now, client.clone());
+                return Err(self.or_displace(verdict, client, now, deferred));
+            }
+            let idle = self.register.len();
+            let verdict = self.admission.ask(now, client.clone(), &self.pressure, idle);
+            match verdict {
+                // all idle connections became active at this moment: asked again, without them
+                AdmissionVerdict::Evict(n) if self.evict(n, deferred) == 0 => continue,
+                AdmissionVerdict::Proceed | AdmissionVerdict::Evict(_) => {
+                    return Ok(self.take_place(now, source));
+                }
+                verdict => return Err(self.or_displace(verdict, client, now, deferred)),
+            }
+        }
+    }
+
+    /// Lets a client wait after all where another address waits with more.
+    fn or_displace(
+        &mut self,
+        verdict: AdmissionVerdict,
+        client: &AcceptedClient,
+        now: Time,
+        deferred: &mut Deferred,
+    ) -> AdmissionVerdict {
+        if !matches!(verdict, AdmissionVerdict::Refuse { .. }) {
+            return verdict;
+        }
+        self.count_refusal();
+        match self.admission.displace(&client.source(), AcceptedClient::source) {
+            Some(other) => {
+                deferred.refused.push(other);
+                self.admission.wait(now, client.clone())
+            }
+            None => verdict,
+        }
+    }
+
+    /// Whether the places kept for accounts leave one for a newcomer.
+    fn has_room(&self, source: Option<Source>, now: Time) -> bool {
+        source.is_none_or(|source| self.sources.has_room(now, source))
+    }
+
+    /// Closes a silent connection of the largest source for a newcomer that finds no place.
+    fn evict_silent_for(
+        &mut self,
+        source: Option<Source>,
+        now: Time,
+        deferred: &mut Deferred,
+    ) -> bool {
+        let room = self.has_room(source, now);
+        let held = source.map_or(0, |source| self.sources.held(source));
+        (!room || self.pressure.low()) && self.evict_silent(held, !room, deferred)
+    }
+
+    /// Admits waiting clients, as far as there is room.
+    pub(super) fn serve(&mut self, deferred: &mut Deferred) {
+        while self.admission.waiting() > 0 {
+            self.level();
+            let now = clock::now();
+            let first = self.admission.first().map(|client| (client.is_gone(), client.source()));
+            if let Some((true, _)) = first {
+                self.admission.admit_first();
+                continue;
+            }
+            if let Some((false, source)) = first
+                && self.evict_silent_for(source, now, deferred)
+            {
+                if let Some(client) = self.admission.admit_first() {
+                    self.admit_later(client, now, deferred);
+                }
+                continue;
+            }
+            let sources = &self.sources;
+            let may = |client: &AcceptedClient| {
+                client.source().is_none_or(|source| sources.has_room(now, source))
+            };
+            let idle = self.register.len();
+            let Some((client, verdict)) = self.admission.next_of(&self.pressure, idle, may) else {
+                return;
+            };
+            if client.is_gone() {
+                continue;
+            }
+            if let AdmissionVerdict::Evict(n) = verdict {
+                // idle connections may just have become active: the client is admitted all the
+                // same, as promised
+                self.evict(n, deferred);
+            }
+            self.admit_later(client, now, deferred);
+        }
+    }
+
+    fn admit_later(&mut self, client: AcceptedClient, now: Time, deferred: &mut Deferred) {
+        let place = self.take_place(now, client.source());
+        deferred.admitted.push((client, place));
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! admit()                a client: admitted at once, after an eviction, or in turn
+//! hold()                 memory for a head, TLS or HTTP/2, counted until the result is dropped
 //! manage()               a leg: its buffers are managed until the result is dropped
 //! park(), resume()       a client between two requests; resume() tells whether it was evicted
 //! put_idle(), take_idle() a connection to an origin, between two requests
@@ -20,13 +21,15 @@ mod admission;
 pub(crate) mod arrival;
 mod leg;
 pub(crate) mod origin;
+mod place;
 mod pool;
 mod report;
 mod reserve;
 mod setup;
 mod sizing;
 
-pub(crate) use crate::resources::admission::{AcceptedClient, AdmissionPermit};
+pub(crate) use crate::resources::admission::AcceptedClient;
+pub(crate) use crate::resources::place::{AdmissionPermit, HeldMemory};
 pub(crate) use crate::resources::pool::{IdleOrigin, PoolKey, watch};
 pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
@@ -37,13 +40,13 @@ use crate::settings::Settings;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::host::{clock, usage};
 use ekiden_linux::sockets::buffers::Limits;
+use ekiden_model::resources::budget::Budget;
 use ekiden_model::resources::buffers::{Allocator, Side};
 use ekiden_model::resources::idle::{Handle, Pool, Register};
-use ekiden_model::resources::overload::{
-    Admission, AdmissionVerdict, Pressure, Resource, Watermarks,
-};
+use ekiden_model::resources::overload::{Admission, Pressure, Resource, Sources, Watermarks};
 use ekiden_model::units::{Span, Time};
 use leg::Leg;
+use place::Place;
 use setup::ResourceSettings;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::RandomState;
@@ -64,6 +67,11 @@ const COUNTED: Span = Span::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Resources {
     state: Mutex<State>,
+    /// For heads, TLS and HTTP/2.
+    memory: Arc<Budget>,
+    memory_turn: tokio::sync::Mutex<()>,
+    /// How often it did not suffice.
+    memory_refused: AtomicU64,
     next: AtomicU64,
     /// Admitted clients that waited, for the server to begin.
     admitted: mpsc::UnboundedSender<(AcceptedClient, AdmissionPermit)>,
@@ -79,6 +87,10 @@ struct State {
     register: Register<Pool<u64, PoolKey>, IdleConnection, RandomState>,
     pressure: Pressure,
     admission: Admission<AcceptedClient>,
+    sources: Sources<Arc<Place>>,
+    /// Closed for others, and their tasks still hold memory.
+    ending: Vec<Arc<Place>>,
+    memory: Arc<Budget>,
     legs: BTreeMap<u64, Leg>,
     clients: u64,
     /// Auxiliary sockets, such as extra SYN attempts and loopback connections.
@@ -111,6 +123,10 @@ struct ResourceCounts {
     turned_away: u64,
     /// Of those, clients rejected while an idle connection existed.
     turned_away_beside_idle: u64,
+    /// Silent connections that were closed for a client of another address.
+    silent_evicted: u64,
+    /// Unfinished connections that were closed for want of memory.
+    unfinished_evicted: u64,
     /// Sizes that the kernel did not grant in full.
     refused: u64,
     last_refused: Option<leg::SizeRefusal>,
@@ -119,7 +135,9 @@ struct ResourceCounts {
 /// Work for after the lock is free.
 #[derive(Debug, Default)]
 struct Deferred {
-    admitted: Vec<AcceptedClient>,
+    admitted: Vec<(AcceptedClient, Arc<Place>)>,
+    ended: Vec<Arc<ConnectionEntry>>,
+    refused: Vec<AcceptedClient>,
     /// Closed by their drop.
     dropped: Vec<IdleOrigin>,
     watchers: Vec<AbortHandle>,
@@ -129,9 +147,11 @@ impl Resources {
     /// The resources, and the receiver of admitted clients that waited.
     pub(crate) fn new(
         settings: &Settings,
+        accounts: bool,
     ) -> (Arc<Self>, mpsc::UnboundedReceiver<(AcceptedClient, AdmissionPermit)>) {
         let (admitted, turns) = mpsc::unbounded_channel();
-        let setup = ResourceSettings::of(settings);
+        let setup = ResourceSettings::of(settings, accounts);
+        let memory = Arc::new(Budget::new(settings.budgets.sessions.as_u64()));
         let limits = Side::ALL.map(Limits::of);
         let now = clock::now();
         let state = State {
@@ -142,6 +162,9 @@ impl Resources {
             register: Register::new(setup.idle(), RandomState::new()),
             pressure: setup.pressure(),
             admission: Admission::new(setup.admission()),
+            sources: Sources::new(setup.sources()),
+            ending: Vec::new(),
+            memory: Arc::clone(&memory),
             legs: BTreeMap::new(),
             clients: 0,
             spares: 0,
@@ -154,7 +177,10 @@ impl Resources {
             counted: Time::ZERO,
             hurried: Time::ZERO,
         };
-        let resources = Self { state: Mutex::new(state), next: AtomicU64::new(0), admitted };
+        let (state, next) = (Mutex::new(state), AtomicU64::new(0));
+        let memory_refused = AtomicU64::new(0);
+        let memory_turn = tokio::sync::Mutex::default();
+        let resources = Self { state, memory, memory_turn, memory_refused, next, admitted };
         (Arc::new(resources), turns)
     }
 
@@ -162,8 +188,8 @@ impl Resources {
         let now = clock::now();
         let state = &mut *locked(&self.state);
         state.name = settings.name.as_str().into();
-        let connections = state.settings.connections;
-        let setup = ResourceSettings { connections, ..ResourceSettings::of(settings) };
+        let ResourceSettings { connections, accounts, .. } = state.settings;
+        let setup = ResourceSettings { connections, ..ResourceSettings::of(settings, accounts) };
         if setup == state.settings {
             return;
         }
@@ -174,6 +200,7 @@ impl Resources {
         }
         state.register.set_config(setup.idle());
         state.admission.set_config(setup.admission());
+        state.sources.set_config(setup.sources());
         let automatic = state.is_automatic(setup.buffers.budget.is_none());
         state.allocator.set_config(now, setup.allocator(automatic));
     }
@@ -235,8 +262,16 @@ impl State {
     /// Reports the number of connections to the overload control, before each question to it.
     fn level(&mut self) {
         // each pooled connection has a watcher
-        let used = self.clients + self.spares + self.watchers.len() as u64;
+        let used = self.connections();
         self.pressure.on_level(Resource::Connections, used, Some(self.settings.connections));
+    }
+
+    fn connections(&self) -> u64 {
+        self.clients + self.spares + self.watchers.len() as u64
+    }
+
+    fn is_full(&self) -> bool {
+        self.connections() >= self.settings.connections
     }
 
     fn count_refusal(&mut self) {
@@ -274,28 +309,14 @@ impl State {
             self.pressure.shortage().filter(|short| short.resource != Resource::Connections);
         if let Some(short) = short.filter(|_| self.settings.evicts()) {
             let open = self.legs.len() as u64;
-            self.evict(short.connections(open), deferred);
-        }
-    }
-
-    /// Admits waiting clients, as far as there is room.
-    fn serve(&mut self, deferred: &mut Deferred) {
-        loop {
-            self.level();
-            let Some((client, verdict)) = self.admission.next(&self.pressure, self.register.len())
-            else {
-                return;
-            };
-            if client.is_gone() {
-                continue;
+            let wanted = short.connections(open);
+            // then silent ones, but none of an address that has one or two
+            let idle = self.evict(wanted, deferred);
+            for _ in idle..wanted {
+                if !self.evict_silent(1, false, deferred) {
+                    break;
+                }
             }
-            if let AdmissionVerdict::Evict(n) = verdict {
-                // idle connections may just have become active: the client is admitted all the
-                // same, as promised
-                self.evict(n, deferred);
-            }
-            self.clients += 1;
-            deferred.admitted.push(client);
         }
     }
 }
@@ -304,10 +325,12 @@ impl Deferred {
     fn run(self, resources: &Arc<Resources>) {
         self.watchers.iter().for_each(AbortHandle::abort);
         drop(self.dropped);
-        for client in self.admitted {
-            let place = AdmissionPermit::counted(resources);
+        self.ended.iter().for_each(|entry| entry.end());
+        self.refused.into_iter().for_each(|client| resources.reject_late(client));
+        for (client, place) in self.admitted {
+            let permit = AdmissionPermit::counted(resources, place, false);
             // fails when the server is gone; the client is closed then
-            let _ = resources.admitted.send((client, place));
+            let _ = resources.admitted.send((client, permit));
         }
     }
 }

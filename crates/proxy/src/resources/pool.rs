@@ -6,6 +6,7 @@ use crate::destination::Destination;
 use crate::observe::registry::{ConnectionEntry, TunnelActivity};
 use crate::policy::route::Route;
 use crate::resources::origin::Origin;
+use crate::resources::place::AdmissionPermit;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::idle::{Handle, Pool};
@@ -82,8 +83,9 @@ impl IdleConnection {
 
 impl Resources {
     /// Parks a client until its next request.
-    pub(crate) fn park(self: &Arc<Self>, entry: &Arc<ConnectionEntry>) {
+    pub(crate) fn park(self: &Arc<Self>, entry: &Arc<ConnectionEntry>, permit: &AdmissionPermit) {
         self.change(|state, deferred| {
+            permit.be_silent(state);
             let leg = entry.legs[0].load(Relaxed);
             let parked = IdleConnection::Client { entry: Arc::clone(entry), leg };
             let handle = state.register.insert(clock::now(), Pool::Client(entry.id), parked);
@@ -94,12 +96,13 @@ impl Resources {
     }
 
     /// Ends the parking of a client; `false` when it was evicted.
-    pub(crate) fn resume(&self, entry: &ConnectionEntry) -> bool {
+    pub(crate) fn resume(&self, entry: &ConnectionEntry, permit: &AdmissionPermit) -> bool {
         let state = &mut *locked(&self.state);
         state.unpark(entry.id);
         if entry.evicted.load(Relaxed) {
             return false;
         }
+        permit.be_silent(state);
         state.rouse(&[entry.legs[0].load(Relaxed)]);
         true
     }
@@ -270,6 +273,7 @@ impl State {
         // set before the shutdown wakes it, so that later bytes are not taken for a request
         entry.evicted.store(true, Relaxed);
         self.clients -= 1;
+        entry.place().and_then(|id| self.sources.on_close(id));
         for stream in &streams {
             // fails only when the client is gone
             let _ = socket2::SockRef::from(&**stream).shutdown(how);

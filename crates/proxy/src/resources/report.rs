@@ -2,7 +2,8 @@
 
 use super::{ResourceSettings, Resources, State, leg};
 use crate::observe::status::{
-    BuffersStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus, PressureStatus,
+    BudgetStatus, BuffersStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus,
+    PressureStatus,
 };
 use crate::resources::pool::IdleConnection;
 use ekiden_linux::host::clock;
@@ -10,12 +11,26 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::buffers::{DemandOrigin, Enough, Limit, Row, Scheme, Side};
 use ekiden_model::resources::overload::Resource;
 use ekiden_model::units::Bytes;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl Resources {
     pub(crate) fn status(&self) -> (BuffersStatus, IdleStatus, PressureStatus) {
         let state = &mut *locked(&self.state);
         state.level();
-        (state.buffers_status(), state.idle_status(), state.pressure_status())
+        let mut pressure = state.pressure_status();
+        pressure.memory_refused = self.memory_refused.load(Relaxed);
+        (state.buffers_status(), state.idle_status(), pressure)
+    }
+
+    /// The budget of heads, TLS and HTTP/2.
+    pub(crate) fn memory_status(&self) -> BudgetStatus {
+        let memory = &self.memory;
+        BudgetStatus {
+            name: "sessions".into(),
+            used: memory.used(),
+            peak: memory.peak(),
+            limit: memory.limit(),
+        }
     }
 
     /// The buffers of a leg: demand, grant, the kernel's answer, and reasons.
@@ -132,7 +147,7 @@ impl State {
             let count = self.counts.evicted[resource as usize];
             (count > 0).then(|| EvictedStatus { resource: resource.to_string(), count })
         });
-        let admission = self.admission.snapshot();
+        let (admission, sources) = (self.admission.snapshot(), self.sources.snapshot());
         PressureStatus {
             levels: self.pressure.snapshot().iter().map(level).collect(),
             evicted: evicted.collect(),
@@ -141,6 +156,12 @@ impl State {
             waited: admission.waited,
             refused: self.counts.turned_away,
             refused_beside_idle: self.counts.turned_away_beside_idle,
+            silent_evicted: self.counts.silent_evicted,
+            unfinished_evicted: self.counts.unfinished_evicted,
+            memory_refused: 0,
+            strangers: sources.strangers,
+            logged_in: sources.logged_in,
+            largest_source: sources.most,
         }
     }
 

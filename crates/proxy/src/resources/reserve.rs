@@ -35,10 +35,11 @@ impl Resources {
             state.level();
             if state.pressure.low() && state.settings.evicts() {
                 state.evict(1, deferred);
-                state.level();
             }
-            let full = state.clients + state.spares + state.watchers.len() as u64
-                >= state.settings.connections;
+            if state.is_full() {
+                state.evict_silent(0, false, deferred);
+            }
+            let full = state.is_full();
             state.spares += u64::from(!full);
             !full
         });

@@ -4,7 +4,9 @@ use super::leg;
 use crate::settings::Settings;
 use ekiden_model::resources::buffers::{Config, Enough, Policy, Scheme};
 use ekiden_model::resources::idle::Config as IdleConfig;
-use ekiden_model::resources::overload::{AdmissionConfig, Pressure, Resource, Watermarks};
+use ekiden_model::resources::overload::{
+    AdmissionConfig, Pressure, Resource, SourcesConfig, Watermarks,
+};
 use ekiden_model::units::{Bytes, Share, Span};
 
 /// The smallest idle buffer, payload: the kernel's least is 4.5 KiB (SOCK_MIN_SNDBUF), 2,304 of it
@@ -28,15 +30,18 @@ pub(super) struct ResourceSettings {
     pub(super) pressure: crate::settings::Pressure,
     pub(super) pool: crate::settings::Pool,
     pub(super) connections: u64,
+    /// Whether there are accounts.
+    pub(super) accounts: bool,
 }
 
 impl ResourceSettings {
-    pub(super) fn of(settings: &Settings) -> Self {
+    pub(super) fn of(settings: &Settings, accounts: bool) -> Self {
         Self {
             buffers: settings.buffers,
             pressure: settings.pressure,
             pool: settings.pool,
             connections: settings.budgets.connections.into(),
+            accounts,
         }
     }
 
@@ -76,6 +81,12 @@ impl ResourceSettings {
             most_waiting: self.pressure.waiting as usize,
             patience: self.pressure.patience,
         }
+    }
+
+    pub(super) fn sources(&self) -> SourcesConfig {
+        let kept = self.pressure.accounts.of(self.connections);
+        let strangers = if self.accounts { self.connections - kept } else { u64::MAX };
+        SourcesConfig { strangers, ..SourcesConfig::default() }
     }
 
     pub(super) fn pressure(&self) -> Pressure {

@@ -164,7 +164,7 @@ impl Inner {
             tls: None,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
-            _permit: permit,
+            permit,
             registration,
         };
         let task = tokio::spawn(serve(session));

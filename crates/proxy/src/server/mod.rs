@@ -106,7 +106,7 @@ impl Server {
         directory: Option<Arc<dyn Directory>>,
     ) -> Result<Self, StartError> {
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
-        let (resources, admitted) = Resources::new(&settings);
+        let (resources, admitted) = Resources::new(&settings, directory.is_some());
         let cache = Cache::open(&settings.cache).map_err(StartError::Cache)?;
         let registry = Arc::new(Registry::new(Arc::clone(&resources) as _));
         let shared = Shared::new(&settings, resources, cache);

@@ -86,7 +86,7 @@ impl Inner {
                 bytes_up: totals.bytes_up.load(Relaxed),
                 bytes_down: totals.bytes_down.load(Relaxed),
             },
-            budgets: vec![connections, pipes, memory],
+            budgets: vec![connections, pipes, memory, shared.resources.memory_status()],
             buffers,
             idle,
             pressure,

@@ -83,6 +83,9 @@ impl Session {
     }
 
     pub(crate) fn set_account(&self, account: Option<Arc<KnownAccount>>) {
+        if account.is_some() {
+            self.permit.set_logged_in();
+        }
         self.registration.set_account(account);
     }
 

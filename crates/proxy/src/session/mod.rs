@@ -46,7 +46,7 @@ pub(crate) struct Session {
     pub(crate) log: Arc<AccessLog>,
     pub(crate) stopping: watch::Receiver<bool>,
     /// Dropped after all that the connection holds, so that the next one finds it free.
-    pub(crate) _permit: AdmissionPermit,
+    pub(crate) permit: AdmissionPermit,
     /// Dropped last: a connection that holds something is in the status.
     pub(crate) registration: Registration,
 }
@@ -148,7 +148,7 @@ impl Session {
             hops: 0,
             log: Arc::clone(&self.log),
             stopping: self.stopping.clone(),
-            _permit: permit,
+            permit,
             registration,
         }
     }

@@ -5,7 +5,7 @@ use crate::destination::Destination;
 use crate::observe::registry::{Protocol, Registry};
 use crate::observe::status::AccountsStatus;
 use crate::policy::accounts::{Directory, KnownAccount, PendingLogin};
-use crate::resources::Resources;
+use crate::resources::{AcceptedClient, Resources};
 use crate::runtime::shared::Shared;
 use crate::settings::{AccessLog as AccessLogSetting, Account, Limits as AccountLimits, Settings};
 use ekiden_linux::host::clock;
@@ -65,7 +65,7 @@ async fn fixture(
     settings: Settings,
 ) -> Fixture {
     let address: SocketAddr = format!("{address}:5000").parse().unwrap();
-    let (resources, _admitted) = Resources::new(&settings);
+    let (resources, _admitted) = Resources::new(&settings, directory.is_some());
     let registry = Arc::new(Registry::new(Arc::clone(&resources) as _));
     let shared = Shared::new(&settings, resources, None);
     let config = RuntimeConfig::new(Arc::new(settings), Arc::clone(&shared), directory, None);
@@ -73,6 +73,8 @@ async fn fixture(
     let (client, accepted) = pair().await;
     let accepted = Arc::new(accepted);
     let managed = shared.resources.manage(&accepted, &config.client_leg.leg, None);
+    let arrived = AcceptedClient { stream: Arc::clone(&accepted), address, arrival: None };
+    let permit = shared.resources.admit(&arrived);
     let (stop, stopping) = watch::channel(false);
     let session = Session {
         config,
@@ -85,7 +87,7 @@ async fn fixture(
         hops: 0,
         log: Arc::new(AccessLog::open(&AccessLogSetting::Off).unwrap()),
         stopping,
-        _permit: shared.resources.inner_permit().unwrap(),
+        permit: permit.unwrap(),
         registration: registry.enter(address),
     };
     Fixture { session, client, stop, registry }
@@ -140,7 +142,7 @@ async fn an_account_slot_stays_until_the_account_changes() {
 async fn the_first_inner_session_takes_over_the_slot() {
     let Fixture { session, .. } = fixture("192.0.2.1", None, one_connection()).await;
     session.join_account().unwrap();
-    let permit = || session.resources().inner_permit().unwrap();
+    let permit = || session.permit.inner().unwrap();
     let first = session.inner(pair().await.0, permit());
     assert!(first.tls.is_some() && first.share().is_some() && session.share().is_none());
     let second = session.inner(pair().await.0, permit());

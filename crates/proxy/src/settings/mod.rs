@@ -257,6 +257,9 @@ pub struct Budgets {
     pub pipe_size: Bytes,
     /// User-space memory for unsent bytes of all connections. Default 64 MiB.
     pub memory: Bytes,
+    /// User-space memory for heads, TLS and HTTP/2 of all connections. Default 192 MiB: with all
+    /// other budgets used up, a relay of 512 MiB is not killed.
+    pub sessions: Bytes,
 }
 
 /// Name resolution.
@@ -351,6 +354,7 @@ impl Default for Budgets {
             pipes: 256,
             pipe_size: Bytes::kib(256),
             memory: Bytes::mib(64),
+            sessions: Bytes::mib(192),
         }
     }
 }

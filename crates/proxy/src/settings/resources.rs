@@ -39,6 +39,9 @@ pub struct Pressure {
     /// A CONNECT or SOCKS tunnel silent for this long may be closed to make room. Default `None`:
     /// never.
     pub silent_tunnel: Option<Span>,
+    /// The share of the connections that is kept for accounts where there are some: for connections
+    /// that have logged in, and newcomers of addresses that did. Default 25 %.
+    pub accounts: Share,
 }
 
 /// Idle connections to origin servers and HTTP proxies, kept for the next request.
@@ -94,6 +97,7 @@ impl Default for Pressure {
             waiting: 1_024,
             patience: Span::from_secs(10),
             silent_tunnel: None,
+            accounts: percent(25),
         }
     }
 }

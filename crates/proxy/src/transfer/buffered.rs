@@ -15,6 +15,10 @@ pub(crate) struct BufferedStream {
     pub(crate) ended: bool,
 }
 
+/// Bytes of the first read of a message: most heads fit, and a client that sends more has its memory
+/// counted first.
+pub(crate) const FIRST_READ: usize = 4 * 1024;
+
 impl BufferedStream {
     pub(crate) const fn new(stream: Arc<TcpStream>, buffer: Vec<u8>) -> Self {
         Self { stream, buffer, ended: false }
@@ -22,6 +26,11 @@ impl BufferedStream {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer
+    }
+
+    /// The memory that the bytes take.
+    pub(crate) const fn capacity(&self) -> usize {
+        self.buffer.capacity()
     }
 
     /// Waits for more bytes and appends at most `most`; 0 at the end of the stream.

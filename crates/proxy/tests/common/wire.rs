@@ -50,6 +50,11 @@ impl Relay {
         Wire::new(TcpStream::connect(self.address).unwrap())
     }
 
+    /// A client on loopback at another address.
+    pub fn client_at(&self, address: [u8; 4]) -> Wire {
+        Wire::new(connect_from(address, self.address))
+    }
+
     pub fn status(&self) -> ekiden_proxy::observe::status::Status {
         self.server.as_ref().unwrap().status()
     }
@@ -69,6 +74,15 @@ impl Relay {
         let empty = || self.status().budgets[0].used == 0;
         wait_until(empty, || format!("a connection is left: {:?}", self.status()));
     }
+}
+
+/// A connection from an address on loopback.
+pub fn connect_from(address: [u8; 4], to: SocketAddr) -> TcpStream {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((address, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.into()
 }
 
 /// A server that does what the test says.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Anna and Otto, each with "right password"; Anna may not go to a.example.
 #[derive(Debug, Default)]
-struct Book {
+pub(crate) struct Book {
     barred: Mutex<BTreeSet<i64>>,
     /// Whom clients on loopback belong to.
     at_loopback: Mutex<Option<i64>>,
@@ -72,7 +72,7 @@ impl Directory for Book {
     }
 }
 
-fn relay(book: &Arc<Book>, edit: impl FnOnce(&mut Settings)) -> Relay {
+pub(crate) fn relay(book: &Arc<Book>, edit: impl FnOnce(&mut Settings)) -> Relay {
     Relay::of(Some(Arc::clone(book) as Arc<dyn Directory>), |settings| {
         settings.accounts.enabled = true;
         edit(settings);
@@ -80,7 +80,7 @@ fn relay(book: &Arc<Book>, edit: impl FnOnce(&mut Settings)) -> Relay {
 }
 
 /// `Proxy-Authorization` of "anna" or "otto" with "right password", as base64 by hand.
-const ANNA_BASIC: &str = "Proxy-Authorization: Basic YW5uYTpyaWdodCBwYXNzd29yZA==\r\n";
+pub(crate) const ANNA_BASIC: &str = "Proxy-Authorization: Basic YW5uYTpyaWdodCBwYXNzd29yZA==\r\n";
 const OTTO_BASIC: &str = "Proxy-Authorization: Basic b3R0bzpyaWdodCBwYXNzd29yZA==\r\n";
 const WRONG_BASIC: &str = "Proxy-Authorization: Basic YW5uYTp3cm9uZyBwYXNzd29yZA==\r\n";
 const LATE_BASIC: &str = "Proxy-Authorization: Basic bGF0ZTp4\r\n";

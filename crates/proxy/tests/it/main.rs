@@ -6,9 +6,11 @@ mod common;
 
 mod accounts;
 mod accounts_limits;
+mod deadlines;
 mod http;
 mod metered_heads;
 mod pressure;
 mod resources;
+mod shares;
 mod soak;
 mod tls;

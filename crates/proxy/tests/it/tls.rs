@@ -14,19 +14,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// A certificate for "localhost" in a folder, and the relay that shows it.
-struct Shown {
+pub(crate) struct Shown {
     folder: tempfile::TempDir,
     certificate: CertificateDer<'static>,
 }
 
 impl Shown {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let certificate = write(folder.path());
         Self { folder, certificate }
     }
 
-    fn settings(&self, settings: &mut Settings) {
+    pub(crate) fn settings(&self, settings: &mut Settings) {
         settings.tls.certificate = Some(self.folder.path().join("c.pem"));
         settings.tls.key = Some(self.folder.path().join("k.pem"));
     }
@@ -36,16 +36,19 @@ impl Shown {
     }
 
     /// A client of HTTP/1.1 that trusts this certificate alone.
-    fn client(&self, relay: &Relay) -> Client {
-        let config = self.config(&[b"http/1.1"]);
-        let name = "localhost".try_into().unwrap();
-        let connection = ClientConnection::new(config, name).unwrap();
-        let stream = TcpStream::connect(relay.address).unwrap();
+    pub(crate) fn client(&self, relay: &Relay) -> Client {
+        self.within(TcpStream::connect(relay.address).unwrap(), b"http/1.1")
+    }
+
+    /// The same over a connection that is there, for another protocol.
+    pub(crate) fn within(&self, stream: TcpStream, protocol: &[u8]) -> Client {
+        let config = self.config(&[protocol]);
+        let connection = ClientConnection::new(config, "localhost".try_into().unwrap()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client(StreamOwned::new(connection, stream))
     }
 
-    fn config(&self, protocols: &[&[u8]]) -> Arc<ClientConfig> {
+    pub(crate) fn config(&self, protocols: &[&[u8]]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -70,15 +73,15 @@ fn write(folder: &Path) -> CertificateDer<'static> {
     made.cert.der().clone()
 }
 
-struct Client(StreamOwned<ClientConnection, TcpStream>);
+pub(crate) struct Client(pub(crate) StreamOwned<ClientConnection, TcpStream>);
 
 impl Client {
-    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).unwrap();
         self.0.flush().unwrap();
     }
 
-    fn until(&mut self, end: &str) -> String {
+    pub(crate) fn until(&mut self, end: &str) -> String {
         let mut bytes = Vec::new();
         while !bytes.ends_with(end.as_bytes()) {
             let mut byte = [0];
@@ -264,7 +267,7 @@ fn ends_broken_tls_and_tls_within_tls() {
 }
 
 /// A client of HTTP/2: what is sent on its streams, and a task that drives it.
-async fn http2(
+pub(crate) async fn http2(
     shown: &Shown,
     relay: &Relay,
 ) -> (h2::client::SendRequest<bytes::Bytes>, tokio::task::JoinHandle<()>) {

@@ -293,6 +293,14 @@ fn resources(status: &Status) -> String {
         pressure.waited,
         pressure.refused
     ));
+    out.push_str(&format!(
+        "shares: {} without log-in, {} logged in; closed for others: {} silent, {} unfinished for memory; {} refused for memory\n",
+        pressure.strangers,
+        pressure.logged_in,
+        pressure.silent_evicted,
+        pressure.unfinished_evicted,
+        pressure.memory_refused
+    ));
     if let Some(cache) = &status.cache {
         out.push_str(&cache_line(cache));
     }

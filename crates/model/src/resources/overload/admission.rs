@@ -3,6 +3,7 @@
 use super::Pressure;
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
+use alloc::collections::BTreeMap;
 
 /// Whether idle connections make room, and how many clients may wait for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +65,8 @@ pub struct AdmissionSnapshot {
     pub timed_out: u64,
     /// Of those, gone by themselves.
     pub left: u64,
+    /// Of those, refused for a newcomer whose source waits with fewer.
+    pub displaced: u64,
     /// Refused since too many waited.
     pub refused: u64,
 }
@@ -115,7 +118,12 @@ impl<W> Admission<W> {
             }
             return verdict;
         }
-        if ahead >= self.config.most_waiting {
+        self.wait(now, who)
+    }
+
+    /// Somebody has to wait, or to be refused, whatever room there is.
+    pub fn wait(&mut self, now: Time, who: W) -> AdmissionVerdict {
+        if self.waiting.len() >= self.config.most_waiting {
             self.counts.refused += 1;
             let next = self.deadline();
             let soonest = if next == Time::NEVER { self.config.patience } else { next.since(now) };
@@ -129,11 +137,58 @@ impl<W> Admission<W> {
 
     /// The next waiting client that may enter, with `Proceed` or `Evict`.
     pub fn next(&mut self, pressure: &Pressure, idle: usize) -> Option<(W, AdmissionVerdict)> {
-        let first = self.turns.head(&self.waiting)?;
+        self.next_of(pressure, idle, |_| true)
+    }
+
+    /// The same, of those that `may` enter.
+    pub fn next_of(
+        &mut self,
+        pressure: &Pressure,
+        idle: usize,
+        may: impl Fn(&W) -> bool,
+    ) -> Option<(W, AdmissionVerdict)> {
         let verdict = self.room(pressure, idle)?;
+        let mut first = self.turns.head(&self.waiting)?;
+        while !self.waiting.get(first).is_some_and(|waiting| may(&waiting.who)) {
+            first = self.waiting.after(0, first)?;
+        }
         let who = self.take(first)?;
         self.counts.served += 1;
         Some((who, verdict))
+    }
+
+    /// The client that leaves a full queue to a newcomer: the last of the source that waits with the
+    /// most, where that has two more than the newcomer's.
+    pub fn displace<S: Ord>(&mut self, newcomer: &S, source: impl Fn(&W) -> S) -> Option<W> {
+        if self.waiting.len() < self.config.most_waiting {
+            return None;
+        }
+        let mut sources = BTreeMap::new();
+        let mut next = self.turns.head(&self.waiting);
+        while let Some(handle) = next {
+            next = self.waiting.after(0, handle);
+            let Some(waiting) = self.waiting.get(handle) else { continue };
+            let of = sources.entry(source(&waiting.who)).or_insert((0_usize, handle));
+            *of = (of.0 + 1, handle);
+        }
+        let own = sources.get(newcomer).map_or(0, |(n, _)| *n);
+        let (most, last) = sources.into_values().max_by_key(|(n, _)| *n)?;
+        let who = (most >= own + 2).then(|| self.take(last)).flatten();
+        self.counts.displaced += u64::from(who.is_some());
+        who
+    }
+
+    /// The client that has waited longest.
+    pub fn first(&self) -> Option<&W> {
+        let first = self.turns.head(&self.waiting)?;
+        self.waiting.get(first).map(|waiting| &waiting.who)
+    }
+
+    /// Lets that client in, for which another gave its place.
+    pub fn admit_first(&mut self) -> Option<W> {
+        let who = self.turns.head(&self.waiting).and_then(|first| self.take(first));
+        self.counts.served += u64::from(who.is_some());
+        who
     }
 
     /// One who waited has gone by itself; `None` when it was named or refused before.

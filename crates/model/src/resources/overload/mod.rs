@@ -2,7 +2,7 @@
 //!
 //! [`Pressure`] says whether any resource passed its threshold (the proxy-pressure study).
 //! [`Admission`] decides whether a new client may proceed, with or without closing idle
-//! connections, or waits.
+//! connections, or waits. [`Sources`] shares places and memory among source addresses.
 //!
 //! A driver's tick, the same as that of [`crate::resources::buffers`]:
 //! ```text
@@ -15,8 +15,12 @@
 mod admission;
 #[cfg(test)]
 mod laws;
+#[cfg(test)]
+mod source_laws;
+mod sources;
 
 pub use admission::{Admission, AdmissionConfig, AdmissionSnapshot, AdmissionVerdict, Ticket};
+pub use sources::{PlaceId, Source, Sources, SourcesConfig, SourcesSnapshot};
 
 use crate::units::Share;
 use core::fmt;

@@ -257,11 +257,21 @@ async fn download(
 ) -> Result<ExchangeOutcome, ExchangeError> {
     let limits = head_limits(session);
     let (mut interim, mut search) = (false, HeadSearch::default());
+    let no_memory = || {
+        let text = "no memory is left for the head of the answer";
+        ExchangeError::Failed(Failure::new(FailureKind::Exhausted, text))
+    };
+    let Some(mut held) = session.permit.hold(origin.incoming.capacity()).await else {
+        return Err(no_memory());
+    };
     loop {
         let (response, used) = match search.response(origin.incoming.bytes(), limits) {
             Ok(Some(read)) => read,
             Ok(None) => {
                 more(origin, plan, interim).await?;
+                if !held.resize(origin.incoming.capacity()).await {
+                    return Err(no_memory());
+                }
                 continue;
             }
             Err(bad) => {
@@ -308,6 +318,7 @@ async fn download(
             hop.on_failure(&failure);
             return Err(ExchangeError::Failed(failure));
         }
+        drop(held);
         return final_response(session, origin, plan, progress, (&response, used)).await;
     }
 }

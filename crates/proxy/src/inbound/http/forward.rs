@@ -11,9 +11,9 @@ use crate::error::{Failure, FailureKind};
 use crate::observe::registry::{ConnectionState, Protocol};
 use crate::outbound::connect::Purpose;
 use crate::policy::accounts::read_basic;
-use crate::resources::watch;
+use crate::resources::{HeldMemory, watch};
 use crate::session::{LogEntry, OpenTunnel, Session, within};
-use crate::transfer::buffered::{BufferedStream, close_gently};
+use crate::transfer::buffered::{BufferedStream, FIRST_READ, close_gently};
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
@@ -22,6 +22,9 @@ use crate::wire::http::reply;
 use crate::wire::http::target::{self, Target};
 use ekiden_model::resources::quota::Direction;
 use std::io;
+
+const NO_MEMORY: BadMessage =
+    BadMessage { status: 503, what: "no memory is left for another request's head" };
 
 enum NextStep {
     Request,
@@ -44,7 +47,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
         }
         if incoming.bytes().is_empty() {
             let limit = session.config.settings.timeouts.keep_alive;
-            session.resources().park(&session.registration.entry);
+            session.resources().park(&session.registration.entry, &session.permit);
             // nothing is read before the connection counts as active, so that evictions see unread bytes
             let spoke = async {
                 watch(&session.client).await;
@@ -53,17 +56,19 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
             let spoke = session.unless_stopping(within(limit, spoke)).await;
             // closed to make room: a request that comes now could not be answered, so it is not
             // carried out
-            if !session.resources().resume(&session.registration.entry) {
+            if !session.resources().resume(&session.registration.entry, &session.permit) {
                 return None;
             }
             match spoke {
                 Some(Ok(())) => {}
                 _ => return None,
             }
-            match incoming.fill(usize::MAX).await {
+            match incoming.fill(FIRST_READ).await {
                 Ok(n) if n > 0 => {}
                 _ => return None,
             }
+        } else {
+            session.permit.set_silent();
         }
         session.registration.set_state(ConnectionState::Reading);
     }
@@ -87,13 +92,15 @@ async fn one(session: &Session, incoming: &mut BufferedStream) -> NextStep {
             _ => return NextStep::Close,
         },
     };
-    let (request, head_bytes) = match read {
+    // the head's memory counts until its request is served
+    let (request, head_bytes, _held) = match read {
         Ok(read) => read,
         Err(failure) => return refuse_early(session, &failure, None).await,
     };
     if let Err(failure) = admit(session, &request).await {
         return refuse_early(session, &failure, Some(&request)).await;
     }
+    session.permit.set_busy();
     match target::of_request(&request) {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
@@ -143,26 +150,33 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
     Ok(session.join_account()?)
 }
 
-/// Reads a request's head; returns its size in bytes, too.
+/// Reads a request's head; returns its size in bytes and the memory that counts for it, too.
 async fn read_head(
     session: &Session,
     incoming: &mut BufferedStream,
-) -> io::Result<Result<(Request, usize), BadMessage>> {
+) -> io::Result<Result<(Request, usize, HeldMemory), BadMessage>> {
     let settings = &session.config.settings;
     let limits = head_limits(session);
     let reading = async {
         let mut search = HeadSearch::default();
+        let Some(mut held) = session.permit.hold(incoming.capacity()).await else {
+            return Ok(Err(NO_MEMORY));
+        };
         loop {
             match search.request(incoming.bytes(), limits) {
                 Ok(Some((request, used))) => {
                     incoming.consume(used);
-                    return Ok(Ok((request, used)));
+                    return Ok(Ok((request, used, held)));
                 }
                 Err(bad) => return Ok(Err(bad)),
                 Ok(None) => {}
             }
-            if incoming.fill(limits.bytes).await? == 0 {
+            let most = limits.bytes.saturating_sub(incoming.bytes().len());
+            if incoming.fill(most).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if !held.resize(incoming.capacity()).await {
+                return Ok(Err(NO_MEMORY));
             }
         }
     };

@@ -26,10 +26,13 @@ use tokio::task::JoinSet;
 
 /// Concurrent streams, each counted as a connection; RFC 9113 §6.5.2 recommends at least 100.
 const STREAMS: u32 = 100;
-/// The flow-control window of a stream, and of the connection: enough for one stream on a long path.
+/// The flow-control window of a stream, and of a connection that sends bodies while there is memory:
+/// enough for one stream on a long path.
 const WINDOW: u32 = 1 << 20;
+/// The window of other connections, the protocol's own (RFC 9113 §6.9.2).
+const FIRST_WINDOW: usize = 65_535;
 /// Limit on unsent bytes of a stream's answer.
-const UNSENT: usize = 256 * 1024;
+const UNSENT: usize = 64 * 1024;
 /// Bytes of an answer read at a time.
 const AT_ONCE: usize = 64 * 1024;
 
@@ -44,10 +47,12 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let settings = &session.config.settings;
+    // a head that never ends
+    let head = settings.budgets.head.as_usize();
+    let Some(mut held) = session.permit.hold(head).await else { return Ok(()) };
     let handshake = Builder::new()
         .max_concurrent_streams(STREAMS)
         .initial_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
         .max_send_buffer_size(UNSENT)
         .max_header_list_size(u32::try_from(settings.budgets.head.as_u64()).unwrap_or(u32::MAX))
         .handshake::<_, Bytes>(client);
@@ -57,7 +62,7 @@ where
     let mut connection = connection?;
     let mut streams = JoinSet::new();
     let mut stopping = session.stopping.clone();
-    let mut asked_to_end = false;
+    let (mut asked_to_end, mut wide) = (false, false);
     loop {
         let idle = tokio::time::sleep(settings.timeouts.keep_alive.into());
         let next = tokio::select! {
@@ -69,7 +74,17 @@ where
         match next {
             NextStep::Accepted(None) => return Ok(()),
             NextStep::Accepted(Some(accepted)) => {
-                let (request, respond) = accepted?;
+                let (request, mut respond) = accepted?;
+                // from the first stream on, as much as the window may arrive unread
+                if !wide && !held.resize(head + FIRST_WINDOW).await {
+                    refuse(&mut respond, 503);
+                    continue;
+                }
+                let sends = !request.body().is_end_stream();
+                if sends && !wide && held.resize_if_free(head + WINDOW as usize) {
+                    connection.set_target_window_size(WINDOW);
+                    wide = true;
+                }
                 begin(session, request, respond, &mut streams).await;
             }
             NextStep::Look => {}

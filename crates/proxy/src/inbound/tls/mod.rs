@@ -32,10 +32,17 @@ pub(crate) const FIRST_BYTE: u8 = 22;
 /// Bytes per read from the client: the content of one TLS record (RFC 8446 §5.1).
 const AT_ONCE: usize = 16 * 1024;
 
+/// The memory that counts for a client's TLS: rustls's state, one record in each direction, and the
+/// buffers of [`carry`].
+const SESSION: usize = 64 * 1024;
+
 /// Serves a client that begins with TLS; its first bytes are in `incoming`.
 pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
     let Some(certificate) = &session.config.certificate else { return };
     session.registration.set_protocol(Protocol::Tls);
+    let Some(_held) = session.permit.hold(SESSION).await else {
+        return broke(session, "no memory is left for another session");
+    };
     let early = incoming.take();
     let client = TlsTransport { stream: Arc::clone(&session.client), early, used: 0 };
     let acceptor = TlsAcceptor::from(Arc::clone(&certificate.config));
@@ -45,6 +52,8 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
         Ok(Err(error)) => return broke(session, &error.to_string()),
         Err(_) => return broke(session, &format!("not within {limit}")),
     };
+    // unsent bytes wait in the session that sends them
+    client.get_mut().1.set_buffer_limit(Some(AT_ONCE));
     if client.get_ref().1.alpn_protocol() == Some(HTTP_2) {
         session.registration.set_state(ConnectionState::Relaying);
         if let Err(error) = Box::pin(h2::serve(session, client)).await {
@@ -119,7 +128,7 @@ fn serve_boxed(session: Session) -> Pin<Box<dyn Future<Output = ()> + Send>> {
 
 /// Begins a session within this one; returns the connection to it, or in words why there is none.
 async fn begin(session: &Session) -> Result<(TcpStream, JoinHandle<()>), String> {
-    let permit = session.resources().inner_permit().ok_or("all connections are in use")?;
+    let permit = session.permit.inner().ok_or("all connections are in use")?;
     let failed = |error: io::Error| format!("cannot make a loopback connection: {error}");
     // each with its own listener, so that simultaneous clients do not wait for each other
     let (outside, inside) = LoopbackPairs::new().map_err(failed)?.pair().await.map_err(failed)?;

@@ -9,6 +9,7 @@ use ekiden_linux::sockets::socket;
 use ekiden_model::control::classifier::{Bursts, Class};
 use ekiden_model::control::rate_meter::RateMeter;
 use ekiden_model::control::scheduler::Lane;
+use ekiden_model::resources::overload::PlaceId;
 use ekiden_model::units::Time;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -39,6 +40,8 @@ pub(crate) struct ConnectionEntry {
     /// A tunnel that counts as idle.
     pub(crate) silent: AtomicBool,
     pub(crate) task: OnceLock<AbortHandle>,
+    /// Its client's place among the sources.
+    place: OnceLock<PlaceId>,
     /// Set when the connection must end, in case its task is not known yet.
     ended: AtomicBool,
     pub(super) share: Mutex<Option<Weak<dyn AccountUse>>>,
@@ -115,6 +118,7 @@ impl ConnectionEntry {
             evicted: AtomicBool::new(false),
             silent: AtomicBool::new(false),
             task: OnceLock::new(),
+            place: OnceLock::new(),
             ended: AtomicBool::new(false),
             share: Mutex::default(),
         }
@@ -149,6 +153,17 @@ impl ConnectionEntry {
 
     pub(crate) fn leg_numbers(&self) -> [u64; 2] {
         [self.legs[0].load(Relaxed), self.legs[1].load(Relaxed)]
+    }
+
+    pub(crate) fn set_place(&self, place: Option<PlaceId>) {
+        // set once, at the beginning
+        if let Some(place) = place {
+            let _ = self.place.set(place);
+        }
+    }
+
+    pub(crate) fn place(&self) -> Option<PlaceId> {
+        self.place.get().copied()
     }
 
     pub(crate) fn set_task(&self, task: AbortHandle) {

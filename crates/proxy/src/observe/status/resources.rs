@@ -68,6 +68,24 @@ pub struct PressureStatus {
     pub refused: u64,
     /// Of those, the ones refused in a moment in which an idle connection was held.
     pub refused_beside_idle: u64,
+    /// Connections without a request that were closed for a client of an address that holds fewer.
+    #[serde(default)]
+    pub silent_evicted: u64,
+    /// Connections with an unfinished head or handshake that were closed for want of memory.
+    #[serde(default)]
+    pub unfinished_evicted: u64,
+    /// Heads, TLS sessions and HTTP/2 connections that were refused for want of memory.
+    #[serde(default)]
+    pub memory_refused: u64,
+    /// Connections that have not logged in, of addresses from which no account has.
+    #[serde(default)]
+    pub strangers: u64,
+    /// Connections that have logged in.
+    #[serde(default)]
+    pub logged_in: u64,
+    /// The most connections without a log-in of one address that has a silent one.
+    #[serde(default)]
+    pub largest_source: u64,
 }
 
 /// How one resource stands.

@@ -1,0 +1,264 @@
+//! What holds of [`Sources`] after any sequence of events.
+
+use super::*;
+use crate::testing::*;
+use core::net::IpAddr;
+
+const DAY: Span = Span::from_secs(86_400);
+
+fn sources(strangers: u64) -> Sources<u32> {
+    Sources::new(SourcesConfig { strangers, remembered: DAY, most_known: 3 })
+}
+
+const fn at_address(n: u32) -> Source {
+    Source::V4(n)
+}
+
+#[test]
+fn an_ipv4_address_and_an_ipv6_64_are_one_source_each() {
+    let source = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
+    assert_eq!(source("192.0.2.1"), source("::ffff:192.0.2.1"));
+    assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
+    assert_eq!(source("2001:db8:0:1::1"), source("2001:db8:0:1:ffff::2"));
+    assert_ne!(source("2001:db8:0:1::1"), source("2001:db8:0:2::1"));
+}
+
+#[test]
+fn the_largest_source_gives_its_longest_silent() {
+    let (mut sources, large, small) = (sources(100), at_address(1), at_address(2));
+    let ids: Vec<PlaceId> = (0..4).map(|n| sources.on_admit(at(0), large, n)).collect();
+    sources.on_admit(at(0), small, 9);
+    let new = at_address(3);
+    assert_eq!(sources.victim(Some(new), false), Some(ids[0]));
+    // it sent a request, and another has a head under way
+    sources.on_busy(ids[0]);
+    sources.on_silent(ids[1], false);
+    assert_eq!(sources.victim(Some(new), false), Some(ids[2]));
+    sources.on_silent(ids[0], true);
+    assert_eq!(sources.on_close(ids[2]), Some(2));
+    assert_eq!(sources.victim(Some(small), false), Some(ids[3]));
+    sources.on_close(ids[3]);
+    assert_eq!(sources.victim(Some(small), false), None, "2 and 1 are as even as can be");
+    assert_eq!(sources.victim(Some(large), false), None);
+    assert_eq!(sources.victim(Some(new), false), Some(ids[1]), "who has none gets one");
+}
+
+#[test]
+fn of_equal_sources_the_longest_silent_gives() {
+    let mut sources = sources(100);
+    let first = sources.on_admit(at(0), at_address(5), 0);
+    sources.on_admit(at(0), at_address(9), 1);
+    let last = sources.on_admit(at(0), at_address(7), 2);
+    assert_eq!(sources.victim(Some(at_address(1)), false), Some(first));
+    sources.on_close(first);
+    assert_ne!(sources.victim(Some(at_address(1)), false), Some(last));
+}
+
+#[test]
+fn sources_of_a_log_in_are_known_for_a_day_and_the_oldest_is_forgotten() {
+    let mut sources = sources(0);
+    for n in 0..4 {
+        let id = sources.on_admit(at(u64::from(n)), at_address(n), n);
+        sources.on_log_in(at(u64::from(n)), id);
+        sources.on_close(id);
+    }
+    let known = |sources: &Sources<u32>, now| {
+        (0..5).filter(|n| sources.has_room(now, at_address(*n))).collect::<Vec<_>>()
+    };
+    assert_eq!(known(&sources, at(9)), [1, 2, 3]);
+    assert_eq!(known(&sources, at(2) + DAY), [3]);
+    sources.on_admit(at(2) + DAY, at_address(9), 9);
+    assert_eq!(sources.snapshot().known, 1);
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Come(u32),
+    Busy(usize),
+    Silent(usize),
+    LogIn(usize),
+    Inner(usize),
+    Close(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        // one source comes far more often
+        6 => Just(Step::Come(1)),
+        3 => (0_u32..6).prop_map(Step::Come),
+        2 => any::<usize>().prop_map(Step::Busy),
+        2 => any::<usize>().prop_map(Step::Silent),
+        1 => any::<usize>().prop_map(Step::LogIn),
+        1 => any::<usize>().prop_map(Step::Inner),
+        1 => any::<usize>().prop_map(Step::Close),
+    ];
+    proptest::collection::vec(step, 0..200)
+}
+
+/// A connection as a plain row, to compare.
+#[derive(Debug, Clone, Copy)]
+struct Row {
+    id: PlaceId,
+    source: Source,
+    places: u64,
+    busy: bool,
+    logged_in: bool,
+    /// When it was admitted from a known source, or logged in.
+    known: bool,
+}
+
+const PLACES: u64 = 12;
+const KEPT: u64 = 4;
+
+#[derive(Default)]
+struct Gate {
+    rows: Vec<Row>,
+}
+
+impl Gate {
+    fn used(&self) -> u64 {
+        self.rows.iter().map(|row| row.places).sum()
+    }
+
+    fn held(&self, source: Source) -> u64 {
+        let of = self.rows.iter().filter(|row| row.source == source && !row.logged_in);
+        of.map(|row| row.places).sum()
+    }
+
+    fn close(&mut self, sources: &mut Sources<u32>, id: PlaceId) -> Row {
+        let at = self.rows.iter().position(|row| row.id == id).unwrap();
+        assert!(sources.on_close(id).is_some() && sources.on_close(id).is_none());
+        self.rows.swap_remove(at)
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_source_below_its_share_is_refused_while_another_is_above(steps in steps()) {
+        let (mut sources, mut gate) = (sources(PLACES - KEPT), Gate::default());
+        for (now, step) in steps.into_iter().enumerate() {
+            let now = at(now as u64);
+            let chosen = |at: usize| (!gate.rows.is_empty()).then(|| at % gate.rows.len());
+            match step {
+                Step::Come(n) => {
+                    let source = at_address(n);
+                    let known = sources.is_known(now, source);
+                    let room = sources.has_room(now, source);
+                    prop_assert!(room || !known, "a known source has room in the kept places");
+                    let full = gate.used() >= PLACES;
+                    if !room || full {
+                        let Some(id) = sources.victim(Some(source), !room) else {
+                            // all others with a silent connection hold as few
+                            let held = gate.held(source);
+                            for row in gate.rows.iter().filter(|row| !row.busy && !row.logged_in) {
+                                let counts = room || !row.known;
+                                prop_assert!(held > 0 || !counts);
+                                prop_assert!(gate.held(row.source) <= held + 1 || !counts);
+                            }
+                            continue;
+                        };
+                        let before = gate.held(source);
+                        let given = gate.close(&mut sources, id);
+                        prop_assert!(!given.busy && !given.logged_in);
+                        prop_assert!(before == 0 || gate.held(given.source) + given.places >= before + 2);
+                    }
+                    let id = sources.on_admit(now, source, n);
+                    gate.rows.push(Row { id, source, places: 1, busy: false, logged_in: false, known });
+                }
+                Step::Busy(at) => if let Some(at) = chosen(at) && !gate.rows[at].busy {
+                    gate.rows[at].busy = true;
+                    sources.on_busy(gate.rows[at].id);
+                },
+                Step::Silent(at) => if let Some(at) = chosen(at) {
+                    let busy = std::mem::take(&mut gate.rows[at].busy);
+                    sources.on_silent(gate.rows[at].id, busy);
+                },
+                Step::LogIn(at) => if let Some(at) = chosen(at) {
+                    let source = gate.rows[at].source;
+                    gate.rows[at].logged_in = true;
+                    sources.on_log_in(now, gate.rows[at].id);
+                    gate.rows.iter_mut().filter(|row| row.source == source).for_each(|row| row.known = true);
+                },
+                Step::Inner(at) => if let Some(at) = chosen(at) {
+                    let row = &mut gate.rows[at];
+                    if row.places > 1 {
+                        row.places -= 1;
+                        sources.on_inner_closed(row.id);
+                    } else if sources.snapshot().strangers < PLACES - KEPT || row.known {
+                        row.places += 1;
+                        sources.on_inner(row.id);
+                    }
+                },
+                Step::Close(at) => if let Some(at) = chosen(at) {
+                    gate.close(&mut sources, gate.rows[at].id);
+                },
+            }
+            let seen = sources.snapshot();
+            // log-ins always find the places kept for them
+            prop_assert!(seen.strangers <= PLACES - KEPT);
+            let held: u64 = (0..6).map(|n| gate.held(at_address(n))).sum();
+            prop_assert_eq!(seen.logged_in + held, gate.used());
+            for n in 0..6 {
+                prop_assert_eq!(sources.held(at_address(n)), gate.held(at_address(n)));
+            }
+            // bounded by the places and the known
+            prop_assert!(seen.sources as u64 <= gate.used() && seen.known <= 3);
+        }
+    }
+
+    #[test]
+    fn memory_comes_from_the_source_that_holds_the_most(
+        held in proptest::collection::vec((0_u32..5, 0_u32..100), 0..40),
+        wanted in 0_u64..3_000,
+    ) {
+        let mut sources = sources(u64::MAX);
+        let mut left = BTreeMap::<Source, u64>::new();
+        for (source, bytes) in &held {
+            sources.on_admit(at(0), at_address(*source), *bytes);
+            *left.entry(at_address(*source)).or_default() += u64::from(*bytes);
+        }
+        let all: u64 = left.values().sum();
+        let mut freed = 0;
+        for id in sources.heaviest(wanted, |bytes| u64::from(*bytes)) {
+            prop_assert!(freed < wanted, "no more than is needed");
+            let (source, bytes) = (sources.source(id).unwrap(), u64::from(*sources.get(id).unwrap()));
+            prop_assert_eq!(left.values().max(), left.get(&source), "the largest first");
+            *left.get_mut(&source).unwrap() -= bytes;
+            freed += bytes;
+        }
+        prop_assert!(freed >= wanted.min(all));
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_full_queue_refuses_no_source_with_fewer_than_another(
+        come in proptest::collection::vec(0_u8..4, 0..60),
+    ) {
+        let config = AdmissionConfig { most_waiting: 5, ..AdmissionConfig::default() };
+        let mut admission = Admission::new(config);
+        let (mut full, mut waiting) = (Pressure::new(Watermarks::default()), Vec::<u8>::new());
+        full.on_level(Resource::Connections, 1, Some(1));
+        for who in come {
+            let of = |waiting: &[u8], who| waiting.iter().filter(|one| **one == who).count();
+            let most = |waiting: &[u8]| (0..4).map(|one| of(waiting, one)).max().unwrap();
+            let was_full = waiting.len() == config.most_waiting;
+            if let Some(out) = admission.displace(&who, |who| *who) {
+                prop_assert!(was_full && of(&waiting, out) == most(&waiting));
+                prop_assert!(of(&waiting, out) >= of(&waiting, who) + 2);
+                let last = waiting.iter().rposition(|one| *one == out).unwrap();
+                waiting.remove(last);
+            }
+            match admission.ask(Time::ZERO, who, &full, 0) {
+                AdmissionVerdict::Wait(_) => waiting.push(who),
+                verdict => {
+                    let refused = matches!(verdict, AdmissionVerdict::Refuse { .. });
+                    prop_assert!(refused);
+                    prop_assert!(of(&waiting, who) + 1 >= most(&waiting));
+                }
+            }
+        }
+        let told = admission.snapshot();
+        prop_assert_eq!(told.waited, (told.waiting as u64) + told.displaced);
+    }
+}

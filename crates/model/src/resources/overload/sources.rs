@@ -1,0 +1,387 @@
+//! Places by source address: who gives one back for whom, and the places kept for accounts.
+//!
+//! A connection without a log-in counts for its source. It is *silent* while no request of it is
+//! served: nothing has arrived, or a handshake or a head is unfinished, or it idles between two
+//! requests. Where all places are taken, a newcomer takes the place of the longest silent
+//! connection of the source that holds the most (longest queue drop: Suter et al., INFOCOM 1998;
+//! RFC 4987 §3.4 for the oldest). With `h` the places of the newcomer's source and `m` those of
+//! the largest with a silent connection, this happens where
+//!
+//! ```text
+//! m ≥ h + 2, or h = 0
+//! ```
+//! so that no swap makes the division less even, and two equal sources take nothing from each
+//! other. Where accounts exist, strangers hold at most [`SourcesConfig::strangers`] places; the
+//! others are for connections that have logged in, and for newcomers of sources from which an
+//! account has logged in.
+
+use crate::slab::{Handle, List, Slab};
+use crate::units::{Span, Time};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::net::IpAddr;
+
+/// Addresses that share as one: an IPv4 address, or an IPv6 /64, of which one host may use any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)] // the names say it
+pub enum Source {
+    V4(u32),
+    V6(u64),
+}
+
+impl From<IpAddr> for Source {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.to_bits()),
+            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
+        }
+    }
+}
+
+/// The limits of [`Sources`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourcesConfig {
+    /// The most places of connections that have not logged in, from sources not known.
+    pub strangers: u64,
+    /// How long a source stays known after a log-in from it.
+    pub remembered: Span,
+    /// The most known sources; beyond, the one is forgotten whose last log-in is the oldest.
+    pub most_known: usize,
+}
+
+impl Default for SourcesConfig {
+    /// No places are kept; a source is known for a day.
+    fn default() -> Self {
+        Self { strangers: u64::MAX, remembered: Span::from_secs(86_400), most_known: 4_096 }
+    }
+}
+
+/// A connection's entry, until it is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PlaceId(Handle);
+
+/// A look at the sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct SourcesSnapshot {
+    /// Places of connections that have not logged in, from sources not known.
+    pub strangers: u64,
+    /// Places of connections that have logged in.
+    pub logged_in: u64,
+    /// Sources that hold a place without a log-in.
+    pub sources: usize,
+    /// Of those with a silent connection, the most places that one holds.
+    pub most: u64,
+    /// Sources from which an account has logged in.
+    pub known: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Place<T> {
+    source: Source,
+    who: T,
+    /// The connection, and those within it.
+    places: u64,
+    /// Requests that are served now.
+    busy: u32,
+    logged_in: bool,
+    /// Its turn among the silent; of two, the lower is silent for longer.
+    since: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    /// Places without a log-in.
+    held: u64,
+    /// Its silent connections, the longest silent first.
+    silent: List,
+    known: bool,
+}
+
+/// Holders with a silent connection: the largest last, of equals the longest silent.
+type Order = BTreeSet<(u64, Reverse<u64>, Source)>;
+
+/// The bytes of a silent connection, its turn, and its entry.
+type Weighed = (u64, Reverse<u64>, Handle);
+
+/// The places of all connections by their sources. Each event takes a time logarithmic in the number of
+/// sources; the memory is proportional to the places held and to `most_known`.
+#[derive(Debug, Clone)]
+pub struct Sources<T> {
+    config: SourcesConfig,
+    places: Slab<Place<T>, 1>,
+    holders: BTreeMap<Source, Holder>,
+    /// Of strangers, and of known sources.
+    orders: [Order; 2],
+    known: BTreeMap<Source, u64>,
+    log_ins: BTreeMap<u64, (Source, Time)>,
+    strangers: u64,
+    logged_in: u64,
+    turns: u64,
+}
+
+impl<T> Sources<T> {
+    /// Nobody holds a place.
+    pub fn new(config: SourcesConfig) -> Self {
+        Self {
+            config,
+            places: Slab::with_capacity(0),
+            holders: BTreeMap::new(),
+            orders: [Order::new(), Order::new()],
+            known: BTreeMap::new(),
+            log_ins: BTreeMap::new(),
+            strangers: 0,
+            logged_in: 0,
+            turns: 0,
+        }
+    }
+
+    /// Sets other limits; strangers beyond a lower one keep their places.
+    pub const fn set_config(&mut self, config: SourcesConfig) {
+        self.config = config;
+    }
+
+    /// Whether the places kept for accounts leave one for a newcomer of this source.
+    pub fn has_room(&self, now: Time, source: Source) -> bool {
+        self.strangers < self.config.strangers || self.is_known(now, source)
+    }
+
+    /// Whether a connection within it finds room beside the places kept for accounts.
+    pub fn has_room_within(&self, id: PlaceId) -> bool {
+        let stranger = self.places.get(id.0).is_some_and(|place| {
+            let known = self.holders.get(&place.source).is_some_and(|holder| holder.known);
+            !place.logged_in && !known
+        });
+        !stranger || self.strangers < self.config.strangers
+    }
+
+    /// Whether an account has logged in from this source.
+    pub fn is_known(&self, now: Time, source: Source) -> bool {
+        let turn = self.known.get(&source);
+        let last = turn.and_then(|turn| self.log_ins.get(turn));
+        last.is_some_and(|(_, at)| now.since(*at) < self.config.remembered)
+    }
+
+    /// A connection got a place; it is silent.
+    pub fn on_admit(&mut self, now: Time, source: Source, who: T) -> PlaceId {
+        self.forget(now);
+        let since = self.turn();
+        let place = Place { source, who, places: 1, busy: 0, logged_in: false, since };
+        let handle = self.places.insert(place);
+        self.change(source, |holder, places| {
+            holder.held += 1;
+            holder.silent.push_back(places, handle);
+        });
+        PlaceId(handle)
+    }
+
+    /// A request of it is served.
+    pub fn on_busy(&mut self, id: PlaceId) {
+        let Some(place) = self.places.get_mut(id.0) else { return };
+        place.busy += 1;
+        let source = place.source;
+        self.change(source, |holder, places| holder.silent.unlink(places, id.0));
+    }
+
+    /// A request of it has ended, or bytes have arrived between two: its silence begins anew.
+    pub fn on_silent(&mut self, id: PlaceId, served: bool) {
+        let since = self.turn();
+        let Some(place) = self.places.get_mut(id.0) else { return };
+        place.busy = place.busy.saturating_sub(u32::from(served));
+        if place.busy > 0 || place.logged_in {
+            return;
+        }
+        let source = place.source;
+        self.change(source, |holder, places| {
+            holder.silent.unlink(places, id.0);
+            places.get_mut(id.0).into_iter().for_each(|place| place.since = since);
+            holder.silent.push_back(places, id.0);
+        });
+    }
+
+    /// A connection within it took a place.
+    pub fn on_inner(&mut self, id: PlaceId) {
+        self.weigh(id, true);
+    }
+
+    /// A connection within it gave its place back.
+    pub fn on_inner_closed(&mut self, id: PlaceId) {
+        self.weigh(id, false);
+    }
+
+    fn weigh(&mut self, id: PlaceId, more: bool) {
+        let add = |n: u64| if more { n + 1 } else { n.saturating_sub(1) };
+        let Some(place) = self.places.get_mut(id.0) else { return };
+        place.places = add(place.places);
+        match place.logged_in {
+            true => self.logged_in = add(self.logged_in),
+            false => {
+                let source = place.source;
+                self.change(source, |holder, _| holder.held = add(holder.held));
+            }
+        }
+    }
+
+    /// It has logged in: it counts as a stranger no longer, and its source is known.
+    pub fn on_log_in(&mut self, now: Time, id: PlaceId) {
+        let Some(place) = self.places.get_mut(id.0) else { return };
+        let (source, weight) = (place.source, place.places);
+        let before = core::mem::replace(&mut place.logged_in, true);
+        self.remember(now, source);
+        if !before {
+            self.logged_in += weight;
+        }
+        self.change(source, |holder, places| {
+            holder.known = true;
+            if !before {
+                holder.silent.unlink(places, id.0);
+                holder.held -= weight;
+            }
+        });
+    }
+
+    /// The connection is gone; `None` when it was removed before.
+    pub fn on_close(&mut self, id: PlaceId) -> Option<T> {
+        let place = self.places.get(id.0)?;
+        let (source, weight) = (place.source, place.places);
+        if place.logged_in {
+            self.logged_in -= weight;
+        } else {
+            self.change(source, |holder, places| {
+                holder.silent.unlink(places, id.0);
+                holder.held -= weight;
+            });
+        }
+        self.places.remove(id.0).map(|place| place.who)
+    }
+
+    /// The silent connection that gives its place to a newcomer of `source`, or to one of none;
+    /// `strangers` asks for one of sources not known.
+    pub fn victim(&self, source: Option<Source>, strangers: bool) -> Option<PlaceId> {
+        let held = source.map_or(0, |source| self.held(source));
+        self.victim_beside(held, strangers)
+    }
+
+    /// The same, for a newcomer whose source holds `held` places.
+    pub fn victim_beside(&self, held: u64, strangers: bool) -> Option<PlaceId> {
+        let orders = &self.orders[..if strangers { 1 } else { 2 }];
+        let (most, _, source) = orders.iter().filter_map(BTreeSet::last).max()?;
+        if *most < held + 2 && held > 0 {
+            return None;
+        }
+        let holder = self.holders.get(source)?;
+        holder.silent.head(&self.places).map(PlaceId)
+    }
+
+    /// Silent connections that hold `wanted` bytes together, or all that hold any: each time the largest of the
+    /// source that holds the most bytes, of equals the longest silent.
+    pub fn heaviest(&self, wanted: u64, bytes: impl Fn(&T) -> u64) -> Vec<PlaceId> {
+        let mut sources = BTreeMap::<Source, (u64, Vec<Weighed>)>::new();
+        for holder in self.holders.values() {
+            let mut next = holder.silent.head(&self.places);
+            while let Some(handle) = next {
+                next = self.places.after(0, handle);
+                let Some(place) = self.places.get(handle) else { continue };
+                let held = bytes(&place.who);
+                if held > 0 {
+                    let (sum, of) = sources.entry(place.source).or_default();
+                    *sum += held;
+                    of.push((held, Reverse(place.since), handle));
+                }
+            }
+        }
+        for (_, of) in sources.values_mut() {
+            of.sort_unstable();
+        }
+        let mut order: BTreeSet<(u64, Source)> =
+            sources.iter().map(|(source, (sum, _))| (*sum, *source)).collect();
+        let (mut chosen, mut freed) = (Vec::new(), 0_u64);
+        while freed < wanted {
+            let Some((sum, source)) = order.pop_last() else { break };
+            let Some((held, _, handle)) = sources.get_mut(&source).and_then(|(_, of)| of.pop())
+            else {
+                continue;
+            };
+            freed = freed.saturating_add(held);
+            chosen.push(PlaceId(handle));
+            order.insert((sum.saturating_sub(held), source));
+        }
+        chosen
+    }
+
+    /// Whose place it is.
+    pub fn get(&self, id: PlaceId) -> Option<&T> {
+        self.places.get(id.0).map(|place| &place.who)
+    }
+
+    /// The source of a place.
+    pub fn source(&self, id: PlaceId) -> Option<Source> {
+        self.places.get(id.0).map(|place| place.source)
+    }
+
+    /// The places of this source without a log-in.
+    pub fn held(&self, source: Source) -> u64 {
+        self.holders.get(&source).map_or(0, |holder| holder.held)
+    }
+
+    /// One look.
+    pub fn snapshot(&self) -> SourcesSnapshot {
+        let most = self.orders.iter().filter_map(BTreeSet::last).map(|(held, ..)| *held).max();
+        SourcesSnapshot {
+            strangers: self.strangers,
+            logged_in: self.logged_in,
+            sources: self.holders.len(),
+            most: most.unwrap_or(0),
+            known: self.known.len(),
+        }
+    }
+
+    const fn turn(&mut self) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+
+    /// Changes a holder, and all that is derived from it.
+    fn change(&mut self, source: Source, work: impl FnOnce(&mut Holder, &mut Slab<Place<T>, 1>)) {
+        let known = self.known.contains_key(&source);
+        let new = Holder { held: 0, silent: List::new(0), known };
+        let holder = self.holders.entry(source).or_insert(new);
+        let place = |holder: &Holder, places: &Slab<Place<T>, 1>| {
+            let first = places.get(holder.silent.head(places)?)?;
+            Some((holder.held, Reverse(first.since), source))
+        };
+        if let Some(key) = place(holder, &self.places) {
+            self.orders[usize::from(holder.known)].remove(&key);
+        }
+        self.strangers -= if holder.known { 0 } else { holder.held };
+        work(holder, &mut self.places);
+        self.strangers += if holder.known { 0 } else { holder.held };
+        if let Some(key) = place(holder, &self.places) {
+            self.orders[usize::from(holder.known)].insert(key);
+        }
+        if holder.held == 0 {
+            self.holders.remove(&source);
+        }
+    }
+
+    fn remember(&mut self, now: Time, source: Source) {
+        let turn = self.turn();
+        if let Some(before) = self.known.insert(source, turn) {
+            self.log_ins.remove(&before);
+        }
+        self.log_ins.insert(turn, (source, now));
+        self.forget(now);
+    }
+
+    fn forget(&mut self, now: Time) {
+        while let Some((_, (source, at))) = self.log_ins.first_key_value() {
+            let old = now.since(*at) >= self.config.remembered;
+            if !old && self.known.len() <= self.config.most_known {
+                return;
+            }
+            self.known.remove(source);
+            self.log_ins.pop_first();
+        }
+    }
+}
