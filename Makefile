@@ -13,10 +13,14 @@ ARGS ?=
 SECONDS ?= 60
 RESULTS := experiments/results
 
-.PHONY: run build test check bench demo lab book fuzz bpf peers toolchain
+.PHONY: run quick build test check bench demo lab book fuzz bpf peers toolchain
 
-run: build
-	exec target/release/ekiden serve $(ARGS)
+run: quick
+	exec target/quick/ekiden serve $(ARGS)
+
+# without the laboratory and PostgreSQL, and without the minutes that a release's optimiser takes
+quick: toolchain
+	$(CARGO) build --profile quick --package ekiden --no-default-features --features bpf,cache,tui
 
 build: toolchain
 	$(CARGO) build --release --package ekiden

@@ -2,7 +2,8 @@
 //!
 //! Each address has a line of its own, and lines take turns (Nagle, RFC 970). Addresses that guessed wrong get
 //! at most every second turn while another waits. When the queue is full, the longest line loses its newest item to a
-//! newcomer whose line is shorter by two or more (longest queue drop; Suter et al., INFOCOM 1998). So with room for
+//! newcomer whose line is shorter by two or more (longest queue drop; Suter et al., INFOCOM 1998). Otherwise an address that
+//! guessed wrong loses one to a newcomer that did not, and that waits with fewer. So with room for
 //! `most` items and `n` addresses, none that holds fewer than `most / n` is refused.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -54,6 +55,13 @@ impl<A: Ord + Clone, T> FairQueue<A, T> {
             let own = self.length(&address);
             let longest = self.lines.iter().max_by_key(|(_, line)| line.items.len());
             let longest = longest.filter(|(_, line)| line.items.len() > own + 1);
+            // else one that guessed wrong gives way to one that did not, if it waits with as many or more
+            let guesser = || {
+                let lines = self.lines.iter().filter(|(_, line)| line.guessed);
+                let most = lines.max_by_key(|(_, line)| line.items.len())?;
+                (!guessed && most.1.items.len() > own).then_some(most)
+            };
+            let longest = longest.or_else(guesser);
             let Some(longest) = longest.map(|(address, _)| address.clone()) else {
                 return Pushed::Full;
             };
@@ -163,6 +171,16 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_guessed_gives_way_in_a_full_queue() {
+        let mut queue = FairQueue::new(2);
+        assert!(matches!(queue.push('a', true, 1), Pushed::Queued(_, None)));
+        assert!(matches!(queue.push('b', false, 2), Pushed::Queued(_, None)));
+        assert_eq!(queue.push('c', true, 3), Pushed::Full);
+        assert!(matches!(queue.push('d', false, 4), Pushed::Queued(_, Some(1))));
+        assert_eq!(queue.push('e', false, 5), Pushed::Full);
+    }
+
+    #[test]
     fn addresses_that_guessed_get_every_second_turn() {
         let mut queue = FairQueue::new(64);
         for item in ["a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3"] {
@@ -188,13 +206,17 @@ mod tests {
                         addresses.sort_unstable();
                         addresses.dedup();
                         let full = held.len() >= most;
+                        let lines = queue.lines.iter().filter(|(_, line)| line.guessed);
+                        let guessers: Vec<u8> = lines.map(|(whose, _)| *whose).collect();
                         match queue.push(from, guessed, (from, queue.count)) {
                             Pushed::Full => prop_assert!(full && own >= most / addresses.len()),
                             Pushed::Queued(ticket, dropped) => {
                                 prop_assert_eq!(dropped.is_some(), full);
                                 if let Some((whose, _)) = dropped {
                                     let theirs = held.iter().filter(|(it, _)| *it == whose).count();
-                                    prop_assert!(theirs > own + 1, "the longest line loses");
+                                    let gives_way = !guessed && guessers.contains(&whose);
+                                    let fewer = own + usize::from(!gives_way);
+                                    prop_assert!(theirs > fewer, "the longest line loses, or a guesser's");
                                     // its newest
                                     let newest = held.iter().rposition(|(it, _)| *it == whose);
                                     held.remove(newest.unwrap());

@@ -48,7 +48,11 @@ async fn execute(command: AccountCommand) -> Done {
 
 /// With a line in the audit log. Passwords come by standard input, so no argument is a secret.
 fn recorded(command: &str, name: &str, config: &AccountConfig, done: Done) -> Done {
-    let arguments: Vec<String> = std::env::args().skip(3).filter(|word| word != name).collect();
+    let words = std::env::args_os().skip(3).map(|word| word.to_string_lossy().into_owned());
+    let mut arguments: Vec<String> = words.collect();
+    if let Some(at) = arguments.iter().position(|word| word == name) {
+        arguments.remove(at);
+    }
     let what = arguments.join(" ");
     super::record_change(config.config.as_deref(), (command, name), &done, &what);
     done

@@ -91,23 +91,25 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
 }
 
 /// 64:ff9b:1::/48 (RFC 8215): a translator of the local network has a prefix of 48, 56, 64 or 96 bits there. Where the
-/// IPv4 address stands follows from its length (RFC 6052 §2.2), which is not known here. Octet 8 is 0 in all of them, and
-/// so is what follows the address.
+/// IPv4 address stands follows from its length (RFC 6052 §2.2), which is not known here, so no place may hold a special one.
+/// Translators ignore octet 8 and what follows the address (§2.3); where these are not 0 in any reading it is nobody's.
 fn special_nat64(address: Ipv6Addr) -> Option<Special> {
     let octets = address.octets();
+    let readings = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
     let at = |places: [usize; 4]| {
-        let ends = places[3] + 1;
-        let fits = octets[8] == 0 && octets[ends..].iter().all(|octet| *octet == 0);
         let [a, b, c, d] = places.map(|place| octets[place]);
         // 0/8 is what another length leaves there, and no destination
-        (fits && a != 0).then(|| Ipv4Addr::new(a, b, c, d))
+        (a != 0).then(|| Ipv4Addr::new(a, b, c, d))
     };
-    let embedded = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]].map(at);
-    let mut embedded = embedded.into_iter().flatten().peekable();
-    if embedded.peek().is_none() {
-        return Some(Special::Reserved);
+    let special = readings.into_iter().filter_map(at).filter_map(special_v4);
+    if let Some(kind) = special.min_by_key(|kind| *kind as u8) {
+        return Some(kind);
     }
-    embedded.filter_map(special_v4).min_by_key(|kind| *kind as u8)
+    let fits = |places: &[usize; 4]| {
+        octets[8] == 0 && octets[places[3] + 1..].iter().all(|octet| *octet == 0)
+    };
+    let any = readings.into_iter().filter(fits).any(|places| at(places).is_some());
+    (!any).then_some(Special::Reserved)
 }
 
 #[cfg(test)]
@@ -168,6 +170,8 @@ mod tests {
             ("64:ff9b:1:abcd::169.254.169.254", Some(LinkLocal)),
             ("64:ff9b:1::10.0.0.1", Some(Private)),
             ("64:ff9b:1:a00:0:100::", Some(Private)),
+            ("64:ff9b:1:a00:0:100:808:808", Some(Private)),
+            ("64:ff9b:1:7f00:0:100:808:808", Some(Loopback)),
             ("64:ff9b:1::8.8.8.8", None),
             ("64:ff9b:1:808:8:800::", None),
             ("64:ff9b:1:1:808:808:808:808", Some(Reserved)),

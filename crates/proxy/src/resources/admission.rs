@@ -28,6 +28,12 @@ impl AcceptedClient {
         self.arrival.is_none().then(|| self.address.ip().into())
     }
 
+    /// By what it shares the queue: its address, or the peer whose tunnel it came out of.
+    fn queued_by(&self) -> (Option<Source>, Option<String>) {
+        let peer = self.arrival.as_ref().map(|arrival| arrival.peer().to_owned());
+        (self.source(), peer)
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         let mut byte = [std::mem::MaybeUninit::uninit()];
         match socket2::SockRef::from(&*self.stream).peek(&mut byte) {
@@ -87,6 +93,14 @@ impl State {
                 let verdict = self.admission.wait(now, client.clone());
                 return Err(self.or_displace(verdict, client, now, deferred));
             }
+            if self.admission.waiting() > 0 && !self.pressure.low() {
+                // who still waits is kept out by the places kept for accounts, which are this client's
+                self.serve(deferred);
+                self.level();
+                if !self.pressure.low() {
+                    return Ok(self.take_place(now, source));
+                }
+            }
             let idle = self.register.len();
             let verdict = self.admission.ask(now, client.clone(), &self.pressure, idle);
             match verdict {
@@ -112,7 +126,7 @@ impl State {
             return verdict;
         }
         self.count_refusal();
-        match self.admission.displace(&client.source(), AcceptedClient::source) {
+        match self.admission.displace(&client.queued_by(), AcceptedClient::queued_by) {
             Some(other) => {
                 deferred.refused.push(other);
                 self.admission.wait(now, client.clone())

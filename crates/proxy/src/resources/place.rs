@@ -73,10 +73,11 @@ impl AdmissionPermit {
     pub(crate) fn assign_to(&self, entry: &Arc<ConnectionEntry>) {
         // set once, at the beginning
         let _ = self.entry.set(Arc::clone(entry));
-        entry.set_place(self.place.id.get().copied());
+        // the place is the outer connection's, and stays when one within it is closed
         if self.inner {
             return;
         }
+        entry.set_place(self.place.id.get().copied());
         let evicted = {
             // an eviction either sees the entry or was before
             let _state = locked(&self.resources.state);
@@ -176,10 +177,13 @@ impl HeldMemory {
         true
     }
 
-    /// The same for memory that is of use and not needed: nobody is closed for it.
+    /// The same for memory that is of use and not needed: nobody is closed for it, and half of the
+    /// budget is left to those who need it.
     pub(crate) fn resize_if_free(&mut self, bytes: usize) -> bool {
-        let bytes = bytes as u64;
-        let done = self.resources.take_free(&self.place, bytes.saturating_sub(self.bytes));
+        let (bytes, memory) = (bytes as u64, &self.resources.memory);
+        let more = bytes.saturating_sub(self.bytes);
+        let ample = memory.used().saturating_add(more) <= memory.limit() / 2;
+        let done = ample && self.resources.take_free(&self.place, more);
         if done {
             self.bytes = self.bytes.max(bytes);
         }
@@ -331,6 +335,10 @@ impl State {
             entry.evicted.store(true, Relaxed);
             self.unpark(entry.id);
             deferred.ended.push(Arc::clone(entry));
+        }
+        // now and then, or those that have ended would be kept until memory is short
+        if self.ending.len().is_power_of_two() {
+            self.ending.retain(|place| place.held.load(SeqCst) > 0);
         }
         if place.held.load(SeqCst) > 0 {
             self.ending.push(place);

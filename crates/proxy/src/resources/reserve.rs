@@ -2,7 +2,7 @@
 
 use super::Resources;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::resources::overload::Resource;
+use ekiden_model::resources::overload::{Resource, Source};
 use std::sync::Arc;
 
 /// A connection's worth of the limit, held for an auxiliary socket. To other clients it counts as a connection.
@@ -29,15 +29,17 @@ impl Resources {
         DescriptorReserve { resources: Arc::clone(self) }
     }
 
-    /// Reserves as for a new client: evicts the longest idle connection if the limit is reached.
-    pub(crate) fn make_room(self: &Arc<Self>) -> Option<DescriptorReserve> {
+    /// Reserves as for a new client of `source`, `None` out of a tunnel: evicts the longest idle
+    /// connection if the limit is reached, or a silent one of an address that holds more.
+    pub(crate) fn make_room(self: &Arc<Self>, source: Option<Source>) -> Option<DescriptorReserve> {
         let made = self.change(|state, deferred| {
+            let held = source.map_or(0, |source| state.sources.held(source));
             state.level();
             if state.pressure.low() && state.settings.evicts() {
                 state.evict(1, deferred);
             }
             if state.is_full() {
-                state.evict_silent(0, false, deferred);
+                state.evict_silent(held, false, deferred);
             }
             let full = state.is_full();
             state.spares += u64::from(!full);

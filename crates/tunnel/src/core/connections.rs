@@ -63,7 +63,7 @@ impl Endpoint {
             }
         }
         for id in silent {
-            self.end(now, id, code::OTHER_LANE, words(&ConnectionError::TimedOut));
+            self.end(now, id, code::OTHER_LANE, UNREACHABLE.to_owned());
         }
     }
 

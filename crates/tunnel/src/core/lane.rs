@@ -186,12 +186,16 @@ impl Lane {
             if !self.known {
                 self.early.0 += came;
             }
+            let mut complete = false;
             while let Some(frame) = frame::read(&mut inbound.held)? {
                 heard.push(LaneEvent::Frame(id, frame));
+                complete = true;
             }
-            // an incomplete frame is useless, and an empty buffer keeps its memory
+            // an incomplete frame is useless, and a rest keeps the memory of all before it
             if over || inbound.held.is_empty() {
                 inbound.held = BytesMut::new();
+            } else if complete {
+                inbound.held = BytesMut::from(&inbound.held[..]);
             }
             self.incomplete += inbound.held.len();
             if over {

@@ -400,10 +400,14 @@ impl Endpoint {
     }
 }
 
+/// Both connections of a tunnel are silent.
+const UNREACHABLE: &str = "no packet arrived for 7 s: the peer is unreachable, or UDP is blocked";
+
 fn words(error: &ConnectionError) -> String {
     match error {
+        // silence of both is noticed long before
         ConnectionError::TimedOut => {
-            "no packet arrived for 7 s: the peer is unreachable, or UDP is blocked".to_owned()
+            "no packet of one of the tunnel's two connections arrived for 120 s, while the other works".to_owned()
         }
         ConnectionError::Reset => "the peer was restarted".to_owned(),
         ConnectionError::ApplicationClosed(close) => {

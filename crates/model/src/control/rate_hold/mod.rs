@@ -103,6 +103,9 @@ pub struct RateHold {
 
 /// Packets that say something about time …
 const FEW: u64 = 10;
+/// Epochs that wait for outcomes; the oldest is given up. Some 25 s of the shortest ones:
+/// a peer that acknowledges nothing, and changes its limit all the time, must not pile them up.
+const MOST_EPOCHS: usize = 512;
 /// Losses for a judgement. So many bursts are more than chance: eight vary by a third, two by three
 /// quarters, and a satellite's round trip has one or none.
 const ENOUGH: u64 = 50;
@@ -197,14 +200,15 @@ impl RateHold {
             kept = kept.min(allotted / breaker::CUT);
         }
         let floor = self.config.floor.as_bits_per_second() as f64;
-        Rate::from_bits_per_second(kept.max(floor) as u64)
+        // an epoch whose acknowledgements came in one batch seems to have arrived at any rate
+        Rate::from_bits_per_second(kept.min(allotted).max(floor) as u64)
     }
 
     /// Bytes that may be in flight: the path's capacity at that rate, and the tolerated queue.
     pub fn in_flight_cap(&self) -> Bytes {
         let Some(base) = self.base else { return self.config.memory };
         let span = base + self.tolerated();
-        let rate = self.line.unwrap_or_else(|| self.allotted());
+        let rate = self.line.unwrap_or(f64::MAX).min(self.allotted());
         // lost packets count as in flight until detected, a round trip later; while a lower rate is
         // tested they are not compensated, or a queue of the tolerated size would stay unseen
         let lost = if self.reaction.is_some() { 0.0 } else { 2.0 * self.loss };
@@ -256,8 +260,8 @@ impl RateHold {
             self.waits = self.waits.filter(|_| waits).or(waits.then_some(now));
             // what left before the queue was known of could not be spared
             let known = self.waits.is_none_or(|since| now.since(since) >= rtt);
-            if counts && known {
-                self.breaker.on_told(false, Some(queue));
+            if counts {
+                self.breaker.on_told(false, known.then_some(queue));
             }
             self.on_late(now, bytes, rtt, holding);
             self.on_standing(now, bytes, rtt);
@@ -402,6 +406,10 @@ impl RateHold {
         }
         if let Some(last) = self.epochs.back_mut() {
             last.ends = last.ends.min(now);
+        }
+        if self.epochs.len() >= MOST_EPOCHS {
+            self.epochs.pop_front();
+            self.first += 1;
         }
         let mut epoch = Epoch::new(now, ends, purpose, rate);
         if purpose == EpochPurpose::Train {

@@ -68,7 +68,7 @@ impl RateHold {
     ) {
         let tolerated = self.tolerated();
         let loss = epoch.loss();
-        let arrives = epoch.arrival_rate() / (1.0 - self.loss);
+        let arrives = (epoch.arrival_rate() / (1.0 - self.loss)).min(self.allotted());
         let is_path = if reaction.queue <= tolerated {
             // less was sent, and as large a share was lost
             let own = loss > reaction.loss * 0.7;

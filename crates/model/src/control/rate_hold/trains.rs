@@ -105,6 +105,7 @@ impl RateHold {
     pub(super) fn may_try(&self, now: Time) -> bool {
         let base = self.base.unwrap_or(Span::from_millis(100));
         self.line.is_some()
+            && !self.silent
             && self.reaction.is_none()
             && (!self.rests() || self.idle.is_validated(now, base))
             && !self.is_contended()

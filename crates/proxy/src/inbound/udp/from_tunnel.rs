@@ -125,7 +125,7 @@ impl PacketFlow {
         self.entry.target = Some(to.to_string());
         // its socket counts as a connection
         let place =
-            config.shared.resources.make_room().ok_or_else(|| {
+            config.shared.resources.make_room(None).ok_or_else(|| {
                 Failure::new(FailureKind::Exhausted, "all connections are in use")
             })?;
         let directory = config.directory.as_ref();

@@ -104,9 +104,12 @@ impl<'a> Association<'a> {
                 "this client has {own} of {most} associations, its share; end one, or raise `associations` in [udp]"
             )),
         })?;
-        let place = shared.resources.make_room().ok_or_else(|| {
-            no_room("the connection limit is reached, and an association counts as two".to_owned())
-        })?;
+        let place =
+            shared.resources.make_room(Some(session.address.ip().into())).ok_or_else(|| {
+                no_room(
+                    "the connection limit is reached, and an association counts as two".to_owned(),
+                )
+            })?;
         let mut at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
         at.set_port(0);
         let until = clock::now() + DESCRIPTOR_WAIT;

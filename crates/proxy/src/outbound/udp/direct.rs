@@ -264,9 +264,15 @@ impl DirectSockets {
             Some(at) => at,
             None => {
                 let shared = &self.config.shared;
+                let source = match &self.client {
+                    DatagramOwner::Client(address, _) => Some((*address).into()),
+                    DatagramOwner::Peer(..) => None,
+                };
                 let place = match self.sockets.len() < IN_PLACES {
                     true => None,
-                    false => Some(shared.resources.make_room().ok_or(io::ErrorKind::OutOfMemory)?),
+                    false => {
+                        Some(shared.resources.make_room(source).ok_or(io::ErrorKind::OutOfMemory)?)
+                    }
                 };
                 let made = leg.leg.socket.new_datagram_socket(ipv6);
                 let (socket, _) = made.inspect_err(|_| shared.resources.evict_for_descriptor())?;

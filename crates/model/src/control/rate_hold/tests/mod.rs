@@ -284,6 +284,21 @@ fn ack_delay_is_no_longer_path() {
     }
 }
 
+/// A peer that acknowledges nothing, and changes what it takes all the time.
+#[test]
+fn limits_that_change_all_the_time_pile_nothing_up() {
+    let mut hold = RateHold::new(Config::new(mbit(20.0)), Time::ZERO);
+    let mut now = Time::ZERO;
+    hold.on_sent(now, SIZE);
+    for n in 0..5_000_u32 {
+        now += Span::from_millis(1);
+        hold.set_allotted(now, mbit(1.0 + f64::from(n % 2)));
+        hold.on_sent(now, SIZE);
+    }
+    assert!(hold.epochs.len() <= MOST_EPOCHS, "{}", hold.epochs.len());
+    assert!(hold.rate() <= mbit(2.0), "{}", hold.rate());
+}
+
 #[test]
 fn an_epoch_is_judged_by_its_own_rate() {
     let mut hold = RateHold::new(Config::new(mbit(20.0)), Time::ZERO);

@@ -3,8 +3,6 @@
 use super::{answer, ask, get, got, relay, relay_of, through};
 use crate::common::wire::Origin;
 use ekiden_model::units::Bytes;
-use std::io::Write as _;
-use std::time::Duration;
 
 #[test]
 fn only_if_cached() {
@@ -39,26 +37,13 @@ fn only_if_cached() {
 #[test]
 fn only_if_cached_without_memory_to_send_it_from() {
     let relay = relay_of(|settings| {
-        settings.budgets.memory = Bytes::kib(64);
-        settings.relay.copy_mode = ekiden_proxy::settings::CopyMode::Copy;
+        // less than the stored answer is long
+        settings.budgets.memory = Bytes::kib(32);
     });
     let origin = Origin::new();
     let said = answer("200 OK", "Cache-Control: max-age=60\r\n", &"x".repeat(60_000));
     through(&relay, &origin, "GET", "/a", "", &said);
     relay.settles();
-    // clients that take nothing of what is sent to them; the rest of a read waits in that memory, and
-    // its size is the kernel's matter
-    let (server, mut held) = (Origin::new(), Vec::new());
-    while relay.status().budgets[2].used < 6_000 {
-        assert!(held.len() < 50, "{:?}", relay.status().budgets[2]);
-        let mut slow = relay.client();
-        slow.send(format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", server.name));
-        let mut flood = server.accept();
-        slow.head();
-        flood.stream.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
-        while flood.stream.write(&[7; 65_536]).is_ok() {}
-        held.push((slow, flood));
-    }
     let stored_or_nothing = "Cache-Control: only-if-cached\r\n";
     assert_eq!(got(get(&relay, &origin, "/a", stored_or_nothing)).status(), "504");
     assert!(origin.came().is_none());
