@@ -65,7 +65,7 @@ async fn distributed_guessing_backs_off_one_user_only() {
     assert!(matches!(last, LoginVerdict::Wait(_)), "{last:?}");
     let other = attempts.verify_login(&directory, "otto", "a wrong password", from(99)).await;
     assert_eq!(other, LoginVerdict::Wrong);
-    // who has to wait does not stand in the way of those who may try
+    // clients that have to wait do not hold up those that may try
     attempts.hasher.end();
     let waits = attempts.verify_login(&directory, "anna", "a wrong password", from(100)).await;
     assert!(matches!(waits, LoginVerdict::Wait(_)), "{waits:?}");

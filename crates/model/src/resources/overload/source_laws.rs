@@ -40,7 +40,11 @@ fn the_largest_source_gives_its_longest_silent() {
     sources.on_close(ids[3]);
     assert_eq!(sources.victim(Some(small), false), None, "2 and 1 are as even as can be");
     assert_eq!(sources.victim(Some(large), false), None);
-    assert_eq!(sources.victim(Some(new), false), Some(ids[1]), "who has none gets one");
+    assert_eq!(
+        sources.victim(Some(new), false),
+        Some(ids[1]),
+        "an address without a place gets one"
+    );
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl Liar {
 }
 
 /// How FAR ends the tunnel, `None` where it goes on.
-fn told(lie: impl FnOnce(&mut Liar)) -> Option<String> {
+fn ended_by(lie: impl FnOnce(&mut Liar)) -> Option<String> {
     let mut liar = Liar::new();
     lie(&mut liar);
     liar.arrives();
@@ -158,7 +158,7 @@ fn unknown_types_end_the_tunnel_or_are_skipped() {
         (0x20, None),
         (MOST, None),
     ] {
-        let end = told(|liar| _ = liar.stream(raw(kind, 3, b"lie")));
+        let end = ended_by(|liar| _ = liar.stream(raw(kind, 3, b"lie")));
         assert_eq!(end.as_deref(), why);
     }
 }
@@ -166,7 +166,7 @@ fn unknown_types_end_the_tunnel_or_are_skipped() {
 #[test]
 fn lengths_beyond_the_longest_end_the_tunnel() {
     for length in [LONGEST as u64 + 1, 1 << 32, MOST] {
-        let end = told(|liar| _ = liar.stream(raw(4, length, b"lie")));
+        let end = ended_by(|liar| _ = liar.stream(raw(4, length, b"lie")));
         let why = format!("the peer sent a frame of {length} bytes, longer than the longest");
         assert_eq!(end, Some(why));
     }
@@ -175,11 +175,11 @@ fn lengths_beyond_the_longest_end_the_tunnel() {
 #[test]
 fn names_of_64_kib_end_the_tunnel() {
     let name = [&[2, 0, 0, 3, 0x80, 1, 0, 0][..], &[b'a'; 65_536], &[0, 80]].concat();
-    let end = told(|liar| _ = liar.stream(raw(2, name.len() as u64, &name)));
+    let end = ended_by(|liar| _ = liar.stream(raw(2, name.len() as u64, &name)));
     assert!(end.unwrap().ends_with("longer than the longest"));
     // within a frame that is not too long
     let name = [&[2, 0, 0, 3, 0x44, 0][..], &[b'a'; 1_024], &[0, 80]].concat();
-    let end = told(|liar| _ = liar.stream(raw(2, name.len() as u64, &name)));
+    let end = ended_by(|liar| _ = liar.stream(raw(2, name.len() as u64, &name)));
     assert_eq!(
         end.as_deref(),
         Some("the peer sent a frame of type 0x2 with a value out of its range")
@@ -189,7 +189,7 @@ fn names_of_64_kib_end_the_tunnel() {
 #[test]
 fn flows_never_opened_are_ignored() {
     let flows = [1, 3, 2_000, 2_001, MOST];
-    let end = told(|liar| {
+    let end = ended_by(|liar| {
         for flow in flows {
             let data = Frame::Data { offset: 9, bytes: pattern(0, 100) };
             for frame in [data, Frame::Fin(7), Frame::Opened, Frame::Packet(pattern(0, 9))] {
@@ -205,7 +205,7 @@ fn flows_never_opened_are_ignored() {
 
 #[test]
 fn flow_numbers_of_this_end_and_far_ahead_end_the_tunnel() {
-    let opened = |flow| told(|liar| _ = liar.stream(frames(&[open(flow, Carries::Stream)])));
+    let opened = |flow| ended_by(|liar| _ = liar.stream(frames(&[open(flow, Carries::Stream)])));
     let why = "the peer opened a flow with a flow number of this end";
     assert_eq!(opened(1).as_deref(), Some(why));
     assert_eq!(opened(MOST).as_deref(), Some(why));
@@ -214,7 +214,7 @@ fn flow_numbers_of_this_end_and_far_ahead_end_the_tunnel() {
 
 #[test]
 fn reused_flow_numbers_and_copies_of_old_frames_are_dropped() {
-    let end = told(|liar| {
+    let end = ended_by(|liar| {
         let old = [open(2, Carries::Stream), Frame::Data { offset: 0, bytes: pattern(0, 100) }];
         for _ in 0..50 {
             liar.stream(frames(&old));
@@ -252,7 +252,7 @@ fn limits_never_fall() {
 #[test]
 fn a_receive_rate_of_nothing_stops_this_tunnel_alone() {
     for receive in [0, 1, MOST] {
-        let end = told(|liar| {
+        let end = ended_by(|liar| {
             liar.stream(frames(&[open(2, Carries::Stream)]));
             liar.arrives();
             let far = FlowId { tunnel: liar.lying[FAR], flow: 2 };
@@ -276,13 +276,13 @@ fn data_after_an_end_ends_the_tunnel() {
         (data(0), None),
     ] {
         let said = frames(&[open(2, Carries::Stream), data(0), Frame::Fin(10), after]);
-        assert_eq!(told(|liar| _ = liar.stream(said)).as_deref(), why);
+        assert_eq!(ended_by(|liar| _ = liar.stream(said)).as_deref(), why);
     }
 }
 
 #[test]
 fn endless_opens_are_refused() {
-    let end = told(|liar| {
+    let end = ended_by(|liar| {
         for flow in (2..).step_by(2).take(1_000) {
             let account = Bytes::from(vec![flow as u8; 500]);
             let opening = Opening { account, ..Opening::named("example.org", 80) };
@@ -300,7 +300,7 @@ fn endless_opens_are_refused() {
 /// Two million pieces of one byte each would take 200 MB.
 #[test]
 fn pieces_of_one_byte_are_not_kept_without_bound() {
-    let end = told(|liar| {
+    let end = ended_by(|liar| {
         let stream = liar.stream(frames(&[open(2, Carries::Stream)])).unwrap();
         let mut offset = 1;
         for _ in 0..200 {
@@ -321,7 +321,7 @@ fn pieces_of_one_byte_are_not_kept_without_bound() {
 
 #[test]
 fn incomplete_frames_are_not_kept_without_bound() {
-    let end = told(|liar| {
+    let end = ended_by(|liar| {
         for nth in 0..1_000 {
             liar.stream(raw(4, LONGEST as u64, &[7; LONGEST - 1]));
             if nth % 20 == 0 {
@@ -337,7 +337,7 @@ fn incomplete_frames_are_not_kept_without_bound() {
 
 #[test]
 fn packets_of_many_flows_take_a_part_of_the_memory() {
-    let end = told(|liar| {
+    let end = ended_by(|liar| {
         for flow in (2..).step_by(2).take(FLOWS) {
             let stream = liar.stream(frames(&[open(flow, Carries::Packets)])).unwrap();
             for _ in 0..20 {
