@@ -2,7 +2,9 @@
 //! refused says what to write instead.
 #![no_main]
 
-use ekiden_model::network::link::{Loss, LossUnit, QueueKind, QueueLength, Scheduled, Serialiser, TextError};
+use ekiden_model::network::link::{
+    Loss, LossUnit, QueueKind, QueueLength, Scheduled, Serialiser, TextError,
+};
 use libfuzzer_sys::fuzz_target;
 use std::fmt::{Debug, Display};
 use std::str::FromStr;

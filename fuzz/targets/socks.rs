@@ -1,7 +1,10 @@
 //! SOCKS5 and SOCKS4a: byte by byte the same as at once, and never more taken than given.
 #![no_main]
 
-use ekiden_proxy::wire::socks::{BadSocks, Request, read_address, read_datagram, read_methods, read_request, read_socks4, write_request};
+use ekiden_proxy::wire::socks::{
+    BadSocks, Request, read_address, read_datagram, read_methods, read_request, read_socks4,
+    write_request,
+};
 use libfuzzer_sys::fuzz_target;
 use std::fmt::Debug;
 
