@@ -1,5 +1,5 @@
 #!/bin/sh
-# The long measurements, three hours or so: the experiments on this machine's kernel, the emulator beside
+# The long measurements, five hours or so: the experiments on this machine's kernel, the emulator beside
 # rattan, opening connections, the comparison with other relays in full, the soak of 4 GiB, the leak check with 20,000
 # connections. Results go to the folder given. Let nothing else run.
 set -eu
@@ -26,8 +26,10 @@ kept() {
 
 target/release/ekiden lab run thin-client --out "$1"
 target/release/ekiden lab run proxy-pressure --out "$1"
-sh scripts/peers.sh --sing-box || echo "SKIPPED: hysteria2 in the satellite experiment"
+sh scripts/peers.sh --sing-box || echo "SKIPPED: hysteria2 in the experiments satellite and pages"
+sh scripts/peers.sh --caddy || echo "SKIPPED: HTTP/3 in the experiment pages"
 target/release/ekiden lab run satellite --out "$1"
+target/release/ekiden lab run pages --out "$1"
 target/release/ekiden lab run island --engine sim --out "$1"
 target/release/ekiden lab run island --out "$1"
 if [ "$(id -u)" = 0 ]; then

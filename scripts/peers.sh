@@ -1,27 +1,37 @@
 #!/bin/sh
 # Installs the programs that tests and benchmarks stand Ekiden beside, and clang to compare the BPF programs with their
-# sources: Debian's, and only those missing; and schemathesis, which tries the management API, from PyPI into target/.
-# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box`
-# installs that one alone, which the satellite experiment stands the tunnel beside: it is in no Debian, and is built
+# sources: Debian's, and only those missing; schemathesis, which tries the management API, from PyPI into target/; and
+# pebble, an authority that issues certificates to tests, from the Go module proxy into target/.
+# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box` and
+# `--caddy` install that one alone, which experiments stand the tunnel beside: it is in no Debian, and is built
 # from the Go module proxy where Go is present, in some minutes, and kept where `go install` puts programs.
 set -eu
 
-if [ "${1-}" = --sing-box ]; then
-    version=v1.14.1
+# a program of the Go module proxy: its name, its version, its package, and flags
+built() {
+    program=$1 version=$2 package=$3
+    shift 3
     if ! command -v go >/dev/null; then
-        echo "peers: no Go here, so no sing-box: the satellite experiment leaves hysteria2 out, and says so" >&2
+        echo "peers: no Go here, so no $program: experiments leave it out, and say so" >&2
         exit 1
     fi
     folder=$(go env GOBIN)
     folder=${folder:-$(go env GOPATH)/bin}
-    if command -v sing-box >/dev/null || [ -x "$folder/sing-box" ]; then
-        echo "peers: sing-box is there"
+    if command -v "$program" >/dev/null || [ -x "$folder/$program" ]; then
+        echo "peers: $program is there"
         exit 0
     fi
-    echo "peers: go install sing-box@$version, in $folder"
-    exec go install -tags with_quic -ldflags "-s -w -X github.com/sagernet/sing-box/constant.Version=${version#v}" \
-        "github.com/sagernet/sing-box/cmd/sing-box@$version"
-fi
+    echo "peers: go install $program@$version, in $folder"
+    exec go install "$@" "$package@$version"
+}
+case ${1-} in
+    --sing-box)
+        version=v1.14.1
+        built sing-box "$version" github.com/sagernet/sing-box/cmd/sing-box -tags with_quic \
+            -ldflags "-s -w -X github.com/sagernet/sing-box/constant.Version=${version#v}"
+        ;;
+    --caddy) built caddy v2.11.9 github.com/caddyserver/caddy/v2/cmd/caddy -ldflags "-s -w" ;;
+esac
 
 # a folder of its own below target/, with the versions of scripts/schemathesis.txt
 wanted="$(dirname "$0")/schemathesis.txt"
@@ -38,9 +48,52 @@ install_tries() {
     cp "$wanted" "$tries/installed.txt"
 }
 
+# pebble wants a newer Go than Debian 12 has. Where no Go is that can fetch one by itself (1.21), the toolchain comes from
+# the module proxy, too, where it is a module like any other.
+pebble=v2.10.1
+pebble_go=go1.24.2
+place="$(cd "$(dirname "$0")/.." && pwd)/target/pebble"
+pebble_is_there() { [ "$(cat "$place/installed.txt" 2>/dev/null)" = "$pebble" ]; }
+fetch_go() {
+    case $(uname -m) in
+        x86_64) arch=amd64 sum=e02960c4d165acfa85817fbdd4eccee35cdd28f6bda666c7f8e495fb9549944f ;;
+        aarch64) arch=arm64 sum=4d31d22f75fed99025f7b082319eabeb74106d11e343fc203b336ba2afdeb3a1 ;;
+        *)
+            echo "peers: no Go here, and none for $(uname -m) in the module proxy; tests with pebble skip, loudly" >&2
+            return 1
+            ;;
+    esac
+    name="v0.0.1-$pebble_go.linux-$arch"
+    echo "peers: fetching $pebble_go from proxy.golang.org (80 MB), for pebble alone"
+    curl -fsSL -o "$place/go.zip" "https://proxy.golang.org/golang.org/toolchain/@v/$name.zip"
+    echo "$sum  $place/go.zip" | sha256sum --check --quiet
+    python3 -m zipfile -e "$place/go.zip" "$place/go"
+    go="$place/go/golang.org/toolchain@$name/bin/go"
+    chmod -R u+x "$place/go/golang.org/toolchain@$name/bin" "$place/go/golang.org/toolchain@$name/pkg/tool"
+}
+install_pebble() {
+    if pebble_is_there; then
+        return 0
+    fi
+    rm -rf "$place"
+    mkdir -p "$place"
+    go=go
+    # go1.26.8 is 26
+    minor=$(go env GOVERSION 2>/dev/null | cut -d. -f2 || true)
+    if [ "${minor:-0}" -lt 21 ]; then
+        fetch_go
+    fi
+    echo "peers: go install pebble@$pebble, in target/pebble"
+    module=github.com/letsencrypt/pebble/v2/cmd
+    GOPATH="$place/path" GOBIN="$place" GOFLAGS=-modcacherw \
+        "$go" install "$module/pebble@$pebble" "$module/pebble-challtestsrv@$pebble"
+    rm -rf "$place/path" "$place/go" "$place/go.zip"
+    echo "$pebble" >"$place/installed.txt"
+}
+
 packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks openssh-server openssh-client
 netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal
-python3-venv clang llvm postgresql'
+python3-venv clang llvm postgresql systemd gpg gpg-agent ca-certificates'
 
 missing=
 for package in $packages; do
@@ -52,8 +105,13 @@ if [ "${1-}" = --check ] && ! tries_is_there; then
     echo "peers: schemathesis is missing: python3 -m venv target/schemathesis, and pip install -r scripts/schemathesis.txt"
     [ -n "$missing" ] || exit 1
 fi
+if [ "${1-}" = --check ] && ! pebble_is_there; then
+    echo "peers: pebble is missing: sh scripts/peers.sh builds it in target/pebble"
+    [ -n "$missing" ] || exit 1
+fi
 if [ -z "$missing" ]; then
     install_tries
+    install_pebble
     echo "peers: all installed"
     exit 0
 fi
@@ -87,3 +145,4 @@ $as_root apt-get update -q
 # shellcheck disable=SC2086 # a list of words
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing
 install_tries
+install_pebble

@@ -77,7 +77,7 @@ def prepare(args):
     invite = [EKIDEN, "peer", "invite", "--config", f"{args.work}/far.toml", "--name", "near"]
     invite += ["--address", "far:4433", "--send", down, "--receive", up]
     token = subprocess.run(invite, check=True, capture_output=True, text=True).stdout.strip()
-    join = [EKIDEN, "peer", "join", "--config", f"{args.work}/near.toml", "--name", "far", token]
+    join = [EKIDEN, "peer", "join", "--config", f"{args.work}/near.toml", "--name", "far", "--offline", token]
     subprocess.run(join, check=True, capture_output=True)
 
 

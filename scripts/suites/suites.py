@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Others' suites against Ekiden, and against squid and nginx in its place where that makes sense.
+
+    make suites                     all of them; ekiden in target/quick or $EKIDEN
+    scripts/suites/suites.py h2spec cache
+
+Programs come from the registries (Go's module proxy, PyPI, npm, Debian) at pinned versions, into target/suites. Each
+suite's result is written to experiments/results/suites/. Everything runs on loopback. Exits with 1 where a suite could
+not run.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import sys
+import time
+
+sys.dont_write_bytecode = True
+import autobahn
+import cache
+import curl
+import doors
+import h2spec
+import tls
+
+SUITES = {"h2spec": h2spec, "autobahn": autobahn, "cache": cache, "curl": curl, "tls": tls}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("suites", nargs="*", help=f"of {', '.join(SUITES)}; all by default")
+    parser.add_argument("--cases", action="append", help="these cases of autobahn or curl alone; nothing is written then")
+    parser.add_argument("--json", action="store_true", help="results as JSON, one line a suite, in place of tables")
+    options = parser.parse_args()
+    unknown = [name for name in options.suites if name not in SUITES]
+    if unknown:
+        parser.error(f"unknown suite {unknown[0]}: it is one of {', '.join(SUITES)}")
+    return options
+
+
+def machine():
+    models = [line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
+    return {"processors": os.cpu_count(), "model": models[0] if models else platform.machine(), "kernel": platform.release()}
+
+
+def versions():
+    return {
+        "ekiden": doors.version(str(doors.EKIDEN), "--version"),
+        "squid": doors.version(doors.find("squid"), "-v"),
+        "nginx": doors.version(doors.find("nginx"), "-v"),
+    }
+
+
+def table(name, result):
+    lines = [f"{name}: {result['suite']}"]
+    for row in result["rows"]:
+        more = [f"{key} {value}" for key, value in row.items() if key not in ("door", "passed", "of", "failed") and not isinstance(value, list)]
+        lines.append(f"  {row['door']:<20}{row['passed']:>6} of {row['of']:<6} {', '.join(more)}".rstrip())
+        lines += [f"      {words[:150]}" for words in row["failed"][:12]]
+        if len(row["failed"]) > 12:
+            lines.append(f"      and {len(row['failed']) - 12} more")
+    return "\n".join(lines)
+
+
+def main():
+    options = arguments()
+    tools = doors.ROOT / "target/suites"
+    tools.mkdir(parents=True, exist_ok=True)
+    kept = doors.ROOT / "experiments/results/suites"
+    broken = False
+    for name in options.suites or SUITES:
+        begun = time.monotonic()
+        try:
+            result = SUITES[name].run(tools, options)
+        except SystemExit as why:
+            print(f"{name}: not run: {why}", file=sys.stderr)
+            broken = True
+            continue
+        result = {**result, "seconds": round(time.monotonic() - begun), "machine": machine(), "versions": versions()}
+        print(json.dumps(result) if options.json else table(name, result), flush=True)
+        if not options.cases:
+            kept.mkdir(parents=True, exist_ok=True)
+            (kept / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    sys.exit(1 if broken else 0)
+
+
+if __name__ == "__main__":
+    main()
