@@ -4,23 +4,31 @@
 # make bench  Ekiden beside squid, dante, HAProxy, nginx and microsocks
 # make demo   a download over an emulated long, lossy link, directly and through the accelerator
 # make lab    the long measurements, kept under experiments/results/
-# make fuzz   every parser, SECONDS each
+# make fuzz   every parser, SECONDS each, and a table of inputs, coverage and crashes; ARGS="--json", ARGS="socks --keep"
+# make fuzz-http  the same HTTP streams to Ekiden, nginx and squid for SECONDS; SEED=2, ARGS="--json"
+# make suites others' suites: h2spec, Autobahn, http-cache-tests, curl's tests, testssl; ARGS="h2spec cache"
+# make soak   HOURS (0.05) of traffic through every door while faults happen, drawn by SEED; root
+# make packages  Debian packages, static programs, container images, in target/packages
+# make repository KEY=…  an apt repository of them, signed by that key of gpg, in target/repository
+# make packages-test  installs, runs and purges them in a fresh Debian 12; root and some minutes
 # make book   the documentation as pages, in target/book
 # make bpf    the programs for the kernel, which are kept as they are built; with Debian 12's clang
 
 CARGO ?= cargo
 ARGS ?=
 SECONDS ?= 60
+HOURS ?= 0.05
+SEED ?= 1
 RESULTS := experiments/results
 
-.PHONY: run quick build test check bench demo lab book fuzz bpf peers toolchain
+.PHONY: run quick build test check bench demo lab soak book fuzz fuzz-http suites bpf peers toolchain packages repository packages-test
 
 run: quick
 	exec target/quick/ekiden serve $(ARGS)
 
-# without the laboratory and PostgreSQL, and without the minutes that a release's optimiser takes
+# without the laboratory, PostgreSQL and [acme], and without the minutes that a release's optimiser takes
 quick: toolchain
-	$(CARGO) build --profile quick --package ekiden --no-default-features --features bpf,cache,tui
+	$(CARGO) build --profile quick --package ekiden --no-default-features --features api,bpf,cache,dashboard,tui,zones
 
 build: toolchain
 	$(CARGO) build --release --package ekiden
@@ -60,11 +68,31 @@ demo: build peers
 lab: build peers
 	@sh scripts/lab.sh $(RESULTS)
 
+# as `make run`, and with PostgreSQL
+soak: toolchain peers
+	$(CARGO) build --profile quick --package ekiden --package ekiden-soak --no-default-features --features ekiden/api,ekiden/bpf,ekiden/cache,ekiden/dashboard,ekiden/postgres,ekiden/tui,ekiden/zones
+	target/quick/ekiden-soak --ekiden target/quick/ekiden --hours $(HOURS) --seed $(SEED) $(ARGS)
+
+packages:
+	@sh scripts/packages/make.sh
+
+repository:
+	@python3 scripts/packages/repository.py "$(KEY)" $(or $(FOLDER),target/repository) $(or $(wildcard target/packages/*.deb),$(error run `make packages` first))
+
+packages-test:
+	@sh scripts/packages/test.sh $(ARGS)
+
 book: toolchain
 	@sh scripts/book.sh
 
 bpf:
 	@sh scripts/bpf.sh
 
-fuzz:
-	@for target in http_request http_response chunked socks config destination link_text capture acknowledgement tunnel_frames; do sh fuzz/run.sh $$target $(SECONDS) || exit 1; done
+fuzz: toolchain
+	@python3 fuzz/run.py --seconds $(SECONDS) $(ARGS)
+
+fuzz-http: toolchain peers
+	$(CARGO) test --package ekiden --test differential -- run --seconds $(SECONDS) --seed $(SEED) $(ARGS)
+
+suites: quick peers
+	@python3 scripts/suites/suites.py $(ARGS)

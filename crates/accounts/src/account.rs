@@ -157,7 +157,7 @@ impl Default for Attributes {
     }
 }
 
-/// Why an account may not connect now; the message goes to its user.
+/// Why an account may not connect now; the message goes to its user. Hours have their time zone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum Barred {
@@ -165,8 +165,8 @@ pub enum Barred {
     Disabled,
     #[error("this account expired on {0}; ask the operator of this relay")]
     Expired(Date),
-    #[error("this account is limited to these hours: {0}")]
-    Hours(Hours),
+    #[error("this account is limited to these hours: {0}, {1}")]
+    Hours(Hours, String),
 }
 
 impl Attributes {
@@ -192,7 +192,7 @@ impl Attributes {
         }
         match &self.hours {
             Some(hours) if !hours.hold(there.weekday(), there.time()) => {
-                Err(Barred::Hours(hours.clone()))
+                Err(Barred::Hours(hours.clone(), self.zone.clone()))
             }
             _ => Ok(()),
         }

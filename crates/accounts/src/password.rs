@@ -1,6 +1,7 @@
 //! Passwords as argon2id hashes.
 
-use argon2::password_hash::{PasswordHash, PasswordHasher as _, PasswordVerifier as _, SaltString};
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{self, PasswordHasher as _, PasswordVerifier as _};
 use argon2::{Algorithm, Argon2, Params, Version};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -47,10 +48,9 @@ pub fn hash(password: &str) -> Result<String, BadPassword> {
     let mut salt = [0; 16];
     let random = SystemRandom::new().fill(&mut salt);
     random.map_err(|_| BadPassword::System("the system gives no random bytes".to_owned()))?;
-    let failed = |error: argon2::password_hash::Error| BadPassword::System(error.to_string());
-    let salt = SaltString::encode_b64(&salt).map_err(failed)?;
-    let hash = argon2()?.hash_password(password.as_bytes(), &salt).map_err(failed)?;
-    Ok(hash.to_string())
+    let hashed: password_hash::Result<PasswordHash> =
+        argon2()?.hash_password_with_salt(password.as_bytes(), &salt);
+    hashed.map(|hash| hash.to_string()).map_err(|error| BadPassword::System(error.to_string()))
 }
 
 /// Whether a password is the one that was hashed. Takes as long as [`hash`], whatever the answer.
@@ -70,6 +70,9 @@ mod tests {
         assert!(matches("correct horse", &stored));
         assert!(!matches("correct horsf", &stored));
         assert!(!matches("correct horse", "no hash"));
+        // of an older version of the library
+        let old = "$argon2id$v=19$m=19456,t=2,p=1$q4I14XWyQRyfGivI/pptkA$499imbK/6oLNazOixExjarlzYR+f+Y00k0wcgiz8fFc";
+        assert!(matches("correct horse", old) && !matches("correct horsf", old));
         // each has its own salt
         assert_ne!(hash("correct horse").unwrap(), stored);
     }

@@ -37,10 +37,20 @@ pub enum BadPeriod {
     Word(String),
     #[error("{0}")]
     Size(String),
-    #[error("\"{0}\" is not a known time zone; write it like Asia/Tokyo or UTC")]
+    #[error("\"{0}\" is not a known time zone; write it like Asia/Tokyo or UTC{hint}", hint = no_zones(jiff::tz::db().is_definitively_empty()))]
     Zone(String),
     #[error("day {0} is out of range: use 1 (Monday) to 7 for a week, 1 to 31 for a month")]
     Day(u8),
+}
+
+/// A program without zones of its own, on a system without any.
+const fn no_zones(none: bool) -> &'static str {
+    match none {
+        true => {
+            "; this system has none in /usr/share/zoneinfo: install tzdata, or zoneinfo-asia and the like on OpenWrt"
+        }
+        false => "",
+    }
 }
 
 impl FromStr for Period {
@@ -132,6 +142,13 @@ impl Calendar {
         self.midnight(next)
     }
 
+    /// The same for people, in its own time zone: `2026-12-01 00:00 Asia/Tokyo`.
+    pub fn next_in_words(&self, now: Timestamp) -> Option<String> {
+        let next = self.next(now)?.to_zoned(self.zone.clone());
+        let zone = self.zone.iana_name().unwrap_or("UTC");
+        Some(format!("{} {zone}", next.strftime("%Y-%m-%d %H:%M")))
+    }
+
     /// The first day of the period that holds `today`.
     fn first_day(&self, today: Date) -> Option<Date> {
         match self.period {
@@ -179,6 +196,16 @@ mod tests {
     }
 
     #[test]
+    fn a_system_without_zones_is_told_apart_from_a_wrong_name() {
+        let error = BadPeriod::Zone("Asia/Tokio".to_owned()).to_string();
+        assert_eq!(
+            error,
+            "\"Asia/Tokio\" is not a known time zone; write it like Asia/Tokyo or UTC"
+        );
+        assert!(no_zones(true).contains("install tzdata"));
+    }
+
+    #[test]
     fn quotas_are_written_as_they_are_sold() {
         for text in ["20 GB/month", "1500 MB/day", "3 TB", "8 MiB/week", "123 B/day"] {
             assert_eq!(text.parse::<Quota>().unwrap().to_string(), text);
@@ -222,6 +249,7 @@ mod tests {
         let now = at("2026-11-22T00:00:00Z"); // a Sunday, 9:00 in Tokyo
         assert_eq!(week.begun(now), at("2026-11-20T15:00:00Z"));
         assert_eq!(week.next(now), Some(at("2026-11-27T15:00:00Z")));
+        assert_eq!(week.next_in_words(now).as_deref(), Some("2026-11-28 00:00 Asia/Tokyo"));
     }
 
     #[test]

@@ -3,9 +3,9 @@
 
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,20 @@ const LARGEST: u64 = 4 << 20;
 /// Files put aside of each kind: 16 MiB with the one that is written.
 const KEPT: u32 = 3;
 const CHANGES: &str = "audit-changes.jsonl";
+const REFUSED: &str = "audit-refused.jsonl";
+/// The most bytes that are read from a file's end, and the most lines of them that are returned.
+const READ: u64 = 256 << 10;
+const NEWEST: usize = 500;
 /// Paths are cut here: the sender chooses them.
 const LONGEST: usize = 200;
+
+/// One of the two files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    Changes,
+    Refused,
+}
 
 #[derive(Debug, Serialize)]
 pub(super) struct Entry<'a> {
@@ -64,8 +76,17 @@ impl Audit {
         state_files::make_folder(folder)?;
         Ok(Self {
             changes: Mutex::new(AuditFile::open(folder.join(CHANGES), LARGEST)?),
-            refused: Mutex::new(AuditFile::open(folder.join("audit-refused.jsonl"), LARGEST)?),
+            refused: Mutex::new(AuditFile::open(folder.join(REFUSED), LARGEST)?),
         })
+    }
+
+    /// Where a file is.
+    pub(super) fn path(&self, kind: Kind) -> PathBuf {
+        let file = match kind {
+            Kind::Changes => &self.changes,
+            Kind::Refused => &self.refused,
+        };
+        file.lock().unwrap_or_else(PoisonError::into_inner).path.clone()
     }
 
     /// A call that meant to change something, whatever came of it.
@@ -78,6 +99,18 @@ impl Audit {
     pub(super) fn refused(&self, call: &Call<'_>) {
         write(&self.refused, call, "refused");
     }
+}
+
+/// The newest lines of a file, the newest first: 500 at most, of the last 256 KiB. Errors: it cannot be read.
+pub(super) fn newest(path: &Path) -> io::Result<Vec<serde_json::Value>> {
+    let mut file = File::open(path)?;
+    let from = file.metadata()?.len().saturating_sub(READ);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(READ).read_to_end(&mut bytes)?;
+    let lines = bytes.rsplit(|byte| *byte == b'\n');
+    // the first may be cut, and is then no JSON
+    Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).take(NEWEST).collect())
 }
 
 /// A command that changed something, or failed to.
@@ -208,6 +241,20 @@ mod tests {
         let refused = fs::read_to_string(dir.path().join("audit-refused.jsonl")).unwrap();
         assert_eq!(refused.lines().count(), 1);
         assert!(refused.contains("\"outcome\":\"refused\""), "{refused}");
+    }
+
+    #[test]
+    fn the_newest_lines_are_read_first_and_are_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.jsonl");
+        let line = |n: usize| format!("{{\"n\":{n},\"pad\":\"{}\"}}\n", "x".repeat(900));
+        fs::write(&path, (0..2_000).map(line).collect::<String>()).unwrap();
+        let lines = newest(&path).unwrap();
+        assert!((280..NEWEST).contains(&lines.len()), "{}", lines.len());
+        assert_eq!((&lines[0]["n"], &lines[1]["n"]), (&1_999.into(), &1_998.into()));
+        fs::write(&path, (0..2_000).map(|n| format!("{{\"n\":{n}}}\n")).collect::<String>())
+            .unwrap();
+        assert_eq!(newest(&path).unwrap().len(), NEWEST);
     }
 
     #[test]

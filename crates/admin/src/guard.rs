@@ -2,8 +2,8 @@
 //!
 //! *Host* must be an address, localhost or a configured name: a page whose name was made to lead
 //! here (DNS rebinding) shows another. *Origin* must be this port: other sites have no business
-//! here, and nothing answers CORS. All below `/api` takes the token, `/metrics` from beyond this
-//! machine, too.
+//! here, and nothing answers CORS. All below `/api` takes the token, or a session that was opened with
+//! it, as does all below `/page`; `/metrics` from beyond this machine, too.
 
 use super::Shared;
 use super::audit::Call;
@@ -25,6 +25,17 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// What a call changed, or tried to, in words for the audit log; put into the answer by whoever did it.
 #[derive(Debug, Clone)]
 pub(super) struct AuditedAction(pub(super) String);
+
+/// With what the audit log says of it, also where it was refused.
+#[cfg(feature = "api")]
+pub(super) fn noted<T: IntoResponse>(what: String, done: Result<T, Problem>) -> Response {
+    let (what, mut response) = match done {
+        Ok(done) => (what, done.into_response()),
+        Err(problem) => (format!("{what}: {}", problem.detail), problem.into_response()),
+    };
+    response.extensions_mut().insert(AuditedAction(what));
+    response
+}
 
 /// Lets a request through, or not, and writes down what has to be.
 pub(super) async fn check(
@@ -74,10 +85,17 @@ async fn in_time(answer: impl Future<Output = Response>) -> Response {
 fn admit(shared: &Shared, address: IpAddr, request: &Request) -> Result<Option<String>, Problem> {
     is_ours(request.headers(), &shared.settings.hosts)?;
     let path = request.uri().path();
+    #[cfg(feature = "dashboard")]
+    if crate::dashboard::is_open(path, request.method() == Method::POST) {
+        return Ok(None);
+    }
+    let below = |folder: &str| {
+        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     let is_open = match path {
         // every user of this machine may count; who is beyond it reads accounts' names along
         "/metrics" => address.is_loopback(),
-        path => !(path == "/api" || path.starts_with("/api/")),
+        _ => !(below("/api") || below("/page")),
     };
     if is_open {
         return Ok(None);
@@ -91,6 +109,10 @@ fn admit(shared: &Shared, address: IpAddr, request: &Request) -> Result<Option<S
         ))
     };
     match bearer(request.headers()) {
+        #[cfg(feature = "dashboard")]
+        None if crate::dashboard::log_in::admits(shared, request.headers(), &token) => {
+            Ok(Some(token.id()))
+        }
         None => refused("this call needs the token"),
         Some(said) if token.is(said) => Ok(Some(token.id())),
         Some(_) => refused("wrong token"),
@@ -169,8 +191,10 @@ fn say_refused(shared: &Shared, address: IpAddr, method: &Method, path: &str, pr
 }
 
 pub(super) async fn not_found() -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, "path", "no such path")
-        .hint("/api/v1/openapi.json describes all calls")
+    Problem::new(StatusCode::NOT_FOUND, "path", "no such path").hint(match cfg!(feature = "api") {
+        true => "/api/v1/openapi.json describes all calls",
+        false => "there are /metrics, /healthz and /readyz; this program was built without the API",
+    })
 }
 
 pub(super) async fn method_not_allowed() -> Problem {

@@ -1,15 +1,22 @@
-//! The management port: metrics, health and the API over HTTP, for programs of this machine.
+//! The management port: metrics, health, the API and the operator's page over HTTP, for programs of this machine.
 //!
 //! It is on no data path. `guard` checks each request before anything else and rejects what is not
 //! explicitly allowed.
+#![cfg_attr(not(feature = "dashboard"), allow(dead_code))] // what the API and the page alone use
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))] // a test may fail loudly
 
+#[cfg(feature = "api")]
 mod api;
 mod audit;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 pub mod documents;
 mod guard;
 mod health;
+#[cfg(feature = "dashboard")]
+mod history;
 mod metrics;
+pub mod peers;
 mod problem;
 pub mod reload;
 mod server;
@@ -43,6 +50,12 @@ pub struct AdminConfig {
     pub listen_is_set: bool,
     /// `token_file` is set explicitly: failing to use it is an error and not a warning.
     pub token_file_is_set: bool,
+    /// The folder of peers; `None` when there is no home directory.
+    pub peers: Option<PathBuf>,
+    /// Whether this relay listens for tunnels.
+    pub listens_for_tunnels: bool,
+    /// The configuration in effect, as `ekiden config show --json` prints it.
+    pub configuration: serde_json::Value,
 }
 
 impl AdminConfig {
@@ -75,6 +88,8 @@ struct Shared {
     kept: Result<ApiFiles, String>,
     status: StatusCache,
     reloads: Reloads,
+    #[cfg(feature = "dashboard")]
+    dashboard: dashboard::Dashboard,
 }
 
 #[derive(Debug)]
@@ -99,6 +114,9 @@ pub struct Admin {
     address: SocketAddr,
     running: Arc<OnceLock<Running>>,
     task: JoinHandle<()>,
+    #[cfg(feature = "dashboard")]
+    recording: Option<history::Recording>,
+    shared: Arc<Shared>,
 }
 
 impl Admin {
@@ -122,6 +140,11 @@ impl Admin {
         };
         let kept = keep(config);
         match &kept {
+            Ok(_) if cfg!(not(feature = "api")) => {
+                info!(
+                    "management at http://{address}: /metrics, /healthz, /readyz; built without the API"
+                );
+            }
             Ok(kept) => info!(
                 "management at http://{address}: /metrics, /healthz, /readyz; the API below /api/v1 with the token in {}",
                 kept.token.display()
@@ -132,9 +155,27 @@ impl Admin {
         let running = Arc::new(OnceLock::new());
         let status = StatusCache::new(Arc::clone(&running));
         let settings = config.settings.clone();
-        let shared = Arc::new(Shared { settings, kept, status, reloads });
+        let shared = Arc::new(Shared {
+            settings,
+            kept,
+            status,
+            reloads,
+            #[cfg(feature = "dashboard")]
+            dashboard: dashboard::Dashboard::new(config),
+        });
         let task = tokio::spawn(server::serve(listener, router(&shared)));
-        Ok(Some(Self { address, running, task }))
+        #[cfg(feature = "dashboard")]
+        let recording = config.folder.as_ref().ok().and_then(|folder| {
+            history::Recording::start(&folder.join("history"), Arc::clone(&shared))
+        });
+        Ok(Some(Self {
+            address,
+            running,
+            task,
+            #[cfg(feature = "dashboard")]
+            recording,
+            shared,
+        }))
     }
 
     /// The address it listens on.
@@ -147,9 +188,23 @@ impl Admin {
         let _once = self.running.set(running);
     }
 
-    /// Stops answering.
+    /// The configuration that is in effect from now on, as `ekiden config show --json` prints it.
+    pub fn shows(&self, configuration: serde_json::Value) {
+        #[cfg(feature = "dashboard")]
+        {
+            *ekiden_linux::host::sync::locked(&self.shared.dashboard.configuration) = configuration;
+        }
+        #[cfg(not(feature = "dashboard"))]
+        let _nobody = (&self.shared, configuration);
+    }
+
+    /// Stops answering, and writes down what was recorded.
     pub fn stop(self) {
         self.task.abort();
+        #[cfg(feature = "dashboard")]
+        if let Some(recording) = self.recording {
+            recording.stop();
+        }
     }
 }
 
@@ -178,10 +233,17 @@ fn router(shared: &Arc<Shared>) -> axum::Router {
         .route("/healthz", axum::routing::get(health::alive))
         .route("/readyz", axum::routing::get(health::ready))
         .route("/metrics", axum::routing::get(metrics::answer));
-    let router = open.merge(api::router()).fallback(guard::not_found);
+    #[cfg(feature = "api")]
+    let open = open.merge(api::router());
+    #[cfg(feature = "dashboard")]
+    let open = open.merge(dashboard::router());
+    let router = open.fallback(guard::not_found);
     let router = router.method_not_allowed_fallback(guard::method_not_allowed);
     let guarded = axum::middleware::from_fn_with_state(Arc::clone(shared), guard::check);
-    router.layer(guarded).with_state(Arc::clone(shared))
+    let router = router.layer(guarded);
+    #[cfg(feature = "dashboard")]
+    let router = router.layer(axum::middleware::from_fn(dashboard::files::protect));
+    router.with_state(Arc::clone(shared))
 }
 
 #[cfg(test)]
@@ -199,6 +261,9 @@ mod tests {
             folder: Ok(folder.to_owned()),
             listen_is_set: true,
             token_file_is_set: false,
+            peers: None,
+            listens_for_tunnels: false,
+            configuration: serde_json::Value::Null,
         }
     }
 

@@ -1,6 +1,8 @@
 //! What is answered when something is not done: RFC 9457, with what went wrong, where, and what to try.
 
 use axum::Json;
+#[cfg(feature = "api")]
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ekiden_accounts::StoreError;
@@ -91,6 +93,13 @@ impl IntoResponse for Problem {
             _ => {}
         }
         response
+    }
+}
+
+#[cfg(feature = "api")]
+impl From<PathRejection> for Problem {
+    fn from(error: PathRejection) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "path", error.body_text())
     }
 }
 

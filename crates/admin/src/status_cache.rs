@@ -61,6 +61,29 @@ impl StatusCache {
         Ok(status)
     }
 
+    /// The status without connections, as of now.
+    #[cfg(feature = "dashboard")]
+    pub(super) async fn overview(&self) -> Result<Status, Problem> {
+        self.ask(|handle| handle.overview()).await
+    }
+
+    /// Asks the relay, not on a thread that relays. Fails while it starts.
+    #[cfg(feature = "dashboard")]
+    pub(super) async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&Handle) -> T + Send + 'static,
+    ) -> Result<T, Problem> {
+        let handle = self.running()?.handle.clone();
+        let answer = tokio::task::spawn_blocking(move || ask(&handle)).await;
+        answer.map_err(|error| Problem::unavailable("status", error.to_string()))
+    }
+
+    /// The accounts in memory; `None` where there are none.
+    #[cfg(feature = "dashboard")]
+    pub(super) fn directory(&self) -> Result<Option<Arc<ekiden_accounts::Directory>>, Problem> {
+        Ok(self.running()?.sync.as_ref().map(|sync| sync.directory()))
+    }
+
     /// What was seen is not true any more.
     pub(super) async fn forget(&self) {
         *self.last.lock().await = None;

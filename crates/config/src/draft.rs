@@ -2,11 +2,13 @@
 
 #![allow(missing_docs)] // the fields are the keys, and the keys are documented in `keys`
 
+use super::value::quota::Quota;
 use super::value::{Field, Value};
-use ekiden_model::units::{Bytes, Rate, Span};
+use ekiden_model::units::Rate;
 use ekiden_proxy::settings::{
-    Access, AccessLog, Accounts, Allowance, Budgets, Buffers, Cache, CopyMode, Dns, ExceededAction,
-    Leg, Limits, Pattern, Pool, Pressure, Route, Sharing, Timeouts, Tls, Tunnel, Udp,
+    Access, AccessLog, Accounts, Acme, Allowance, Budgets, Buffers, Cache, CopyMode, Dns,
+    ExceededAction, ForwardProtocol, Gateway, Leg, Limits, Pac, Pattern, Pool, Pressure, Route,
+    SendProxy, Sharing, Timeouts, Tls, Tunnel, Udp,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -32,8 +34,12 @@ pub struct Draft {
     pub pool: Pool,
     pub cache: Cache,
     pub tls: Tls,
+    pub acme: Acme,
     pub tunnel: Tunnel,
     pub udp: Udp,
+    pub forwards: Vec<ForwardDraft>,
+    pub gateway: Gateway,
+    pub pac: Pac,
     pub management: Management,
     /// Without its list.
     pub shared: Sharing,
@@ -159,6 +165,8 @@ pub struct UpstreamDraft {
     pub url: String,
     pub leg: String,
     pub password_file: Option<PathBuf>,
+    pub ca: Option<PathBuf>,
+    pub fingerprint: Option<String>,
 }
 
 /// `[[rule]]`.
@@ -169,6 +177,22 @@ pub struct RuleDraft {
     pub to: Vec<Pattern>,
     pub action: String,
     pub allow_destinations: Vec<IpNet>,
+}
+
+/// `[[forward]]`.
+#[derive(Debug, Clone)]
+pub struct ForwardDraft {
+    pub listen: Vec<SocketAddr>,
+    pub to: String,
+    pub protocol: ForwardProtocol,
+    pub send_proxy: SendProxy,
+}
+
+impl Default for ForwardDraft {
+    fn default() -> Self {
+        let (protocol, send_proxy) = (ForwardProtocol::Tcp, SendProxy::Off);
+        Self { listen: Vec::new(), to: String::new(), protocol, send_proxy }
+    }
 }
 
 /// `[[account]]`.
@@ -184,8 +208,7 @@ pub struct AccountDraft {
     pub weight: u32,
     pub connections: Option<u32>,
     pub connects_per_second: Option<u32>,
-    pub quota: Option<Bytes>,
-    pub period: Span,
+    pub quota: Option<Quota>,
     pub on_quota_exceeded: QuotaAction,
     pub throttle_rate: Rate,
 }
@@ -198,7 +221,7 @@ pub enum QuotaAction {
 }
 
 impl Default for AccountDraft {
-    /// No limits; with a quota: 30 days, then 256 kbit/s.
+    /// No limits; 256 kbit/s once a quota is used up.
     fn default() -> Self {
         Self {
             name: None,
@@ -212,7 +235,6 @@ impl Default for AccountDraft {
             connections: None,
             connects_per_second: None,
             quota: None,
-            period: Span::from_secs(30 * 86_400),
             on_quota_exceeded: QuotaAction::Throttle,
             throttle_rate: Rate::from_bits_per_second(256_000),
         }
@@ -232,7 +254,11 @@ impl AccountDraft {
             weight: self.weight,
             connections: self.connections,
             connects: self.connects_per_second,
-            quota: self.quota.map(|bytes| Allowance { bytes, period: self.period, on_exceeded }),
+            quota: self.quota.map(|Quota { bytes, period }| Allowance {
+                bytes,
+                period,
+                on_exceeded,
+            }),
         }
     }
 }
@@ -257,7 +283,8 @@ impl Default for Top {
 
 impl Default for UpstreamDraft {
     fn default() -> Self {
-        Self { url: String::new(), leg: "direct".to_owned(), password_file: None }
+        let (url, leg) = (String::new(), "direct".to_owned());
+        Self { url, leg, password_file: None, ca: None, fingerprint: None }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::draft::{Draft, LegDraft};
 use super::keys::{Entries, ROUTE, RULE, TABLES, TOP, UPSTREAM};
+use crate::keys::forward::FORWARD;
 use crate::keys::key::Key;
 use crate::keys::leg::LEG;
 use crate::keys::sharing::ACCOUNT;
@@ -49,6 +50,8 @@ pub fn example() -> String {
                     "[upstream.near]",
                     "url = \"http://relay.example:3128\"",
                     "leg = \"long\"",
+                    "[upstream.harbour]",
+                    "url = \"https://relay.example:443\"",
                     "[upstream.capital]",
                     "url = \"socks5://192.0.2.7:1080\"",
                     "[upstream.island]",
@@ -62,7 +65,7 @@ pub fn example() -> String {
                     "to = [\"10.0.0.0/8\", \"*.home.example\"]",
                     "through = [\"direct\"]",
                     "[[route]]",
-                    "through = [\"island\", \"near > capital\", \"capital\", \"direct\"]",
+                    "through = [\"island\", \"harbour\", \"near > capital\", \"capital\", \"direct\"]",
                 ]);
             }
             Entries::Rules => {
@@ -78,6 +81,15 @@ pub fn example() -> String {
                     "allow_destinations = [\"192.168.0.0/24\"]",
                 ]);
             }
+            Entries::Forwards => {
+                out.documented(FORWARD);
+                out.examples(&[
+                    "[[forward]]",
+                    "listen = [\"192.168.1.1:3389\"]",
+                    "to = \"desktop.example:3389\"",
+                    "protocol = \"both\"",
+                ]);
+            }
             Entries::Accounts => {
                 out.documented(ACCOUNT);
                 out.examples(&[
@@ -88,7 +100,7 @@ pub fn example() -> String {
                     "rate_up = \"1 Mbit/s\"",
                     "connections = 64",
                     "connects_per_second = 20",
-                    "quota = \"100 GiB\"",
+                    "quota = \"100 GB/30 d\"",
                     "throttle_rate = \"256 kbit/s\"",
                 ]);
             }

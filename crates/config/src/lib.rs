@@ -14,6 +14,7 @@ mod reader;
 mod show;
 mod value;
 
+pub use check::includes;
 pub use draft::{At, Control, Draft, Log, Management};
 pub use example::example;
 pub use keys::name;
@@ -24,12 +25,16 @@ pub use problem::{Problem, Severity, render_all};
 pub use show::{show, show_json};
 pub use value::pattern;
 
-use ekiden_proxy::settings::{Account, Leg, Relay, Route, Rule, Settings, Sharing, Upstream};
+use ekiden_proxy::destination::Destination;
+use ekiden_proxy::settings::{
+    Account, Leg, PortForward, Relay, Route, Rule, Settings, Sharing, Upstream, UpstreamTls,
+};
 use ipnet::IpNet;
 use reader::Reader;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The longest configuration that is read, in bytes: 1 MiB.
 pub const LONGEST: usize = 1 << 20;
@@ -217,13 +222,22 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> 
         (name.clone(), leg.leg.clone())
     };
     let upstream = |(name, url): (&String, &value::url::UpstreamUrl)| {
-        let leg = draft.upstreams.get(name)?.leg.clone();
+        let upstream = draft.upstreams.get(name)?;
+        let leg = upstream.leg.clone();
+        let tls = UpstreamTls {
+            authorities: upstream.ca.clone(),
+            fingerprint: upstream
+                .fingerprint
+                .as_deref()
+                .and_then(|f| value::url::fingerprint(f).ok()),
+        };
         let upstream = Upstream {
             protocol: url.protocol,
             host: url.host.clone(),
             port: url.port,
             credentials: url.credentials(None),
             leg,
+            tls,
         };
         Some((name.clone(), upstream))
     };
@@ -259,11 +273,22 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> 
         pool: draft.pool,
         cache: draft.cache.clone(),
         tls: draft.tls.clone(),
+        acme: draft.acme.clone(),
         tunnel: draft.tunnel.clone(),
         udp: draft.udp,
+        forwards: draft.forwards.iter().filter_map(forward).collect(),
+        gateway: draft.gateway.clone(),
+        pac: draft.pac.clone(),
         sharing: sharing(draft),
         access_log: draft.log.access.clone(),
     }
+}
+
+/// A forwarded port; none where a check has refused it.
+fn forward(draft: &draft::ForwardDraft) -> Option<Arc<PortForward>> {
+    let to = Destination::parse(&draft.to, None).ok()?;
+    let (listen, protocol, send_proxy) = (draft.listen.clone(), draft.protocol, draft.send_proxy);
+    Some(Arc::new(PortForward { listen, to, protocol, send_proxy }))
 }
 
 /// Sharing, as they are limited.

@@ -18,16 +18,26 @@ pub struct Loaded {
     pub reading: Reading,
 }
 
-/// The configuration used when none is named: `$XDG_CONFIG_HOME/ekiden/config.toml` (or
-/// `~/.config/…`), else `/etc/ekiden/config.toml`; `None` when neither is there.
+/// The configuration used when none is named, the first that is there of `$XDG_CONFIG_HOME/ekiden/config.toml`,
+/// `~/.config/ekiden/config.toml` (unless that variable is set) and `/etc/ekiden/config.toml`; for root the last
+/// comes before the home's. `None` when there is none.
 pub fn find() -> Option<PathBuf> {
     let absolute =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let home = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")));
-    home.map(|home| home.join("ekiden/config.toml"))
-        .into_iter()
-        .chain([PathBuf::from("/etc/ekiden/config.toml")])
-        .find(|path| path.exists())
+    let root = rustix::process::geteuid().is_root();
+    places(absolute("XDG_CONFIG_HOME"), absolute("HOME"), root).into_iter().find(|p| p.exists())
+}
+
+/// Where [`find`] looks. Root's commands are about the machine's service: `sudo` may keep the home of another user.
+fn places(config: Option<PathBuf>, home: Option<PathBuf>, root: bool) -> Vec<PathBuf> {
+    let system = PathBuf::from("/etc/ekiden/config.toml");
+    let file = |folder: PathBuf| folder.join("ekiden/config.toml");
+    match (config.map(file), home.map(|home| file(home.join(".config")))) {
+        (Some(config), _) => vec![config, system],
+        (None, Some(home)) if root => vec![system, home],
+        (None, Some(home)) => vec![home, system],
+        (None, None) => vec![system],
+    }
 }
 
 /// Reads the named file, or the one [`find`] finds, with the password files it names. Whatever goes
@@ -151,6 +161,23 @@ fn read_limited(path: &Path) -> io::Result<(String, bool)> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn root_reads_the_configuration_of_the_machine_first() {
+        let text = |paths: Vec<PathBuf>| {
+            let text = paths.iter().map(|path| path.display().to_string());
+            text.collect::<Vec<_>>()
+        };
+        let (named, home) = (Some(PathBuf::from("/x")), Some(PathBuf::from("/home/anna")));
+        let (machine, own) = ("/etc/ekiden/config.toml", "/home/anna/.config/ekiden/config.toml");
+        assert_eq!(text(places(None, home.clone(), false)), [own, machine]);
+        assert_eq!(text(places(None, home.clone(), true)), [machine, own]);
+        for root in [false, true] {
+            let places = text(places(named.clone(), home.clone(), root));
+            assert_eq!(places, ["/x/ekiden/config.toml", machine]);
+        }
+        assert_eq!(text(places(None, None, false)), [machine]);
+    }
 
     fn with_mode(path: &Path, text: &str, mode: u32) {
         fs::write(path, text).unwrap();

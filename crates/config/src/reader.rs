@@ -4,6 +4,7 @@ use super::draft::Draft;
 use super::keys::{self, Entries, ROUTE, RULE, TABLES, TOP, UPSTREAM};
 use super::problem::{Problems, Severity};
 use super::value::Value;
+use crate::keys::forward::FORWARD;
 use crate::keys::key::Key;
 use crate::keys::leg::LEG;
 use crate::keys::sharing::ACCOUNT;
@@ -106,6 +107,9 @@ impl<'a> Reader<'a> {
                 }),
                 Entries::Rules => self.listed(root, name, |reader, table, path| {
                     draft.rules.push(reader.entry(table, path, RULE, Default::default()));
+                }),
+                Entries::Forwards => self.listed(root, name, |reader, table, path| {
+                    draft.forwards.push(reader.entry(table, path, FORWARD, Default::default()));
                 }),
                 Entries::Accounts => self.listed(root, name, |reader, table, path| {
                     draft.account.push(reader.entry(table, path, ACCOUNT, Default::default()));
@@ -336,7 +340,7 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
 }
 
 /// The tables that [`elsewhere`] names, in the order in which it prefers them.
-const SUGGESTED: [&str; 14] = [
+const SUGGESTED: [&str; 17] = [
     "timeouts",
     "budgets",
     "dns",
@@ -346,8 +350,11 @@ const SUGGESTED: [&str; 14] = [
     "pool",
     "cache",
     "udp",
+    "gateway",
+    "pac",
     "management",
     "tls",
+    "acme",
     "accounts",
     "sharing",
     "log",

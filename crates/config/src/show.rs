@@ -3,6 +3,7 @@
 use super::keys::{Entries, ROUTE, RULE, TABLES, TOP, UPSTREAM};
 use super::value::Value;
 use super::{Origin, Reading};
+use crate::keys::forward::FORWARD;
 use crate::keys::key::Key;
 use crate::keys::leg::LEG;
 use crate::keys::sharing::ACCOUNT;
@@ -78,6 +79,7 @@ fn tables(reading: &Reading, file: Option<&str>) -> Vec<Table> {
             Entries::Upstreams => from.named(name, UPSTREAM, &draft.upstreams),
             Entries::Routes => from.listed(name, ROUTE, &draft.routes),
             Entries::Rules => from.listed(name, RULE, &draft.rules),
+            Entries::Forwards => from.listed(name, FORWARD, &draft.forwards),
             Entries::Accounts => from.listed(name, ACCOUNT, &draft.account),
         }
     }

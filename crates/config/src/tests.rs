@@ -143,13 +143,12 @@ connection_rate_up = "1 Mbit/s"
 weight = 3
 connections = 64
 connects_per_second = 20
-quota = "100 GiB"
-period = "24 h"
+quota = "100 GiB/day"
 on_quota_exceeded = "cut"
 [[account]]
 name = "school"
 peers = ["island"]
-quota = "1 GiB"
+quota = "1 GiB/30 d"
 "#;
     let reading = read(text, "test.toml");
     assert_eq!(render_all(&reading.problems), "");
@@ -264,6 +263,8 @@ fn reports_each_mistake() {
         ),
         ("listen = \"127.0.0.1\"", "\"127.0.0.1\" has no port"),
         ("listen = [\"127.0.0.1:1\", \"127.0.0.1:1\"]", "listed twice"),
+        ("listen = [\"127.0.0.1:1\", \"0.0.0.0:1\"]", "0.0.0.0:1 has 127.0.0.1:1 in it"),
+        ("[tunnel]\nlisten = [\"[::]:1\", \"[::1]:1\"]", "[::]:1 has [::1]:1 in it"),
         ("control = \"here\"", "not an absolute path"),
         ("name = \"a b\"", "a name in `Via`"),
         ("[timeouts]\nstop = 3", "with its unit, in quotes"),

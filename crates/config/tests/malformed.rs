@@ -101,3 +101,19 @@ fn deep_and_long_files_are_refused() {
         assert!(!render_all(&reading.problems).is_empty());
     }
 }
+
+/// One mistake is one message: what is mistyped is not taken for missing.
+#[test]
+fn a_mistyped_value_causes_no_other_report() {
+    let messages = |text: &str| -> Vec<String> {
+        read(text, "f").problems.iter().map(|problem| problem.message.clone()).collect()
+    };
+    let rules = messages(
+        "[[rule]]\nfrom = [\"10.0.0.1/8\"]\naction = \"allow\"\n[[rule]]\nfrom = [\"10.0.0.0/8\"]\naction = \"deny\"\n",
+    );
+    assert!(rules.len() == 1 && rules[0].contains("10.0.0.0/8 was meant?"), "{rules:?}");
+    // and hides none
+    let tls = messages("[tls]\ncertificate = \"a.pem\"\n");
+    assert!(tls.iter().any(|message| message.contains("not an absolute path")), "{tls:?}");
+    assert!(tls.iter().any(|message| message.contains("`certificate` needs its `key`")), "{tls:?}");
+}

@@ -8,10 +8,7 @@
 mod accounts;
 
 use accounts::Accounts;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use ekiden_testkit::Daemon;
-use std::fs;
+use ekiden_testkit::{Certificate, Daemon};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -53,12 +50,7 @@ fn server(bytes: u64) -> SocketAddr {
 
 /// A certificate for "localhost" and its key.
 fn certificate(folder: &Path) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let pem = |label: &str, bytes: &[u8]| {
-        format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(bytes))
-    };
-    fs::write(folder.join("c.pem"), pem("CERTIFICATE", made.cert.der())).unwrap();
-    fs::write(folder.join("k.pem"), pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
+    Certificate::self_signed(folder, "own", &["localhost"]);
 }
 
 /// GB a second of a core, for one download each of so many curls at once.
@@ -77,7 +69,7 @@ fn carried(
             .args(["--proxy", &format!("{scheme}://localhost:{}", daemon.address.port())])
             .args(["--proxy-user", "anna:right password", "--proxytunnel"])
             .arg("--proxy-cacert")
-            .arg(folder.join("c.pem"))
+            .arg(folder.join("own-certificate.pem"))
             .arg(format!("http://{to}/"))
             .stdin(Stdio::null())
             .spawn()
@@ -96,7 +88,7 @@ fn main() {
     certificate(accounts.path());
     let folder = accounts.path().display();
     accounts.configure(&format!(
-        "[accounts]\nenabled = true\n[tls]\ncertificate = \"{folder}/c.pem\"\nkey = \"{folder}/k.pem\"\n"
+        "[accounts]\nenabled = true\n[tls]\ncertificate = \"{folder}/own-certificate.pem\"\nkey = \"{folder}/own-key.pem\"\n"
     ));
     accounts.account(&["add", "home", "--user", "anna", "--password-stdin"], "right password\n");
     let daemon = accounts.serve();

@@ -7,6 +7,7 @@ mod commands;
 mod daemon;
 mod exit;
 mod print;
+mod setup;
 #[cfg(test)]
 mod testing;
 
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 pub fn run() -> ExitCode {
     let code = match Cli::parse().command {
         Command::Serve(args) => daemon::start::run(&args),
+        Command::Init(args) => commands::init::run(*args),
         Command::Check(args) => commands::config::check(&args),
         Command::Config(ConfigCommand::Show { config, defaults, json }) => {
             commands::config::show(&config, defaults, json)
@@ -32,11 +34,12 @@ pub fn run() -> ExitCode {
         Command::Top(_) => without("top", "tui"),
         Command::Explain(args) => commands::explain::run(&args),
         Command::Peer(command) => commands::peer::run(command),
-        Command::Bpf(command) => commands::bpf::run(&command),
+        Command::Bpf(command) => commands::kernel::bpf::run(&command),
+        Command::Gateway(command) => commands::kernel::gateway::run(&command),
         Command::Account(command) => commands::account::run(command),
         Command::Token(command) => commands::token::run(&command),
         #[cfg(feature = "lab")]
-        Command::Link(args) => commands::link::run(&args),
+        Command::Link(args) => commands::lab::link::run(&args),
         #[cfg(feature = "lab")]
         Command::Lab(command) => commands::lab::run(command),
         #[cfg(not(feature = "lab"))]

@@ -32,7 +32,7 @@ pub(crate) fn schema_holds<T: JsonSchema>(
 
 #[test]
 fn documents_hold_to_their_schemas() {
-    use ekiden_proxy::observe::status::{Explanation, Status};
+    use ekiden_proxy::observe::status::{AccountExplanation, Explanation, Status};
     let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let status = serde_json::from_value::<Status>(read(include_str!("../tests/status.json")));
     let status = serde_json::to_value(status.unwrap()).unwrap();
@@ -41,6 +41,9 @@ fn documents_hold_to_their_schemas() {
         serde_json::from_value(read(include_str!("../tests/explain.json"))).unwrap();
     let explanation = serde_json::to_value(explanation).unwrap();
     schema_holds::<Explanation>("explain.json", explanation, "legs", json!("none"));
+    let account = serde_json::to_value(crate::commands::explain::sample_account()).unwrap();
+    let wrong = json!("none");
+    schema_holds::<AccountExplanation>("explain-account.json", account, "explained", wrong);
 }
 
 #[cfg(feature = "lab")]

@@ -64,6 +64,7 @@ const TESTS: &[(&str, Test)] = &[
     ("sandboxes_nest", sandboxes_nest),
     ("programs_keep_their_user_and_capabilities", programs_keep_their_user_and_capabilities),
     ("a_command_sees_its_own_files", a_command_sees_its_own_files),
+    ("a_file_system_in_memory_fills_and_is_not_seen_outside", |user| drop(user.succeed(&["disk"]))),
     ("a_signal_is_passed_on", a_signal_is_passed_on),
     ("killing_the_outer_process_leaves_nothing", |user| killing_leaves_nothing(user, true)),
     ("killing_the_inner_process_leaves_nothing", |user| killing_leaves_nothing(user, false)),
@@ -208,6 +209,15 @@ fn inside(arguments: &[String]) -> ExitCode {
             assert!(command.status().unwrap().success());
         }
         "files" => files(),
+        "disk" => {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("below"), "").unwrap();
+            sandbox.small_memory(folder.path(), 1 << 20).unwrap();
+            assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+            fs::write(folder.path().join("half"), vec![7; 1 << 19]).unwrap();
+            let full = fs::write(folder.path().join("all"), vec![7; 1 << 20]).unwrap_err();
+            assert_eq!(full.raw_os_error(), Some(libc::ENOSPC));
+        }
         "wait" => {
             let here = Netns::current().unwrap();
             let far = Netns::new().unwrap();

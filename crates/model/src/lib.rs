@@ -16,6 +16,7 @@ extern crate std;
 pub mod connect;
 pub mod control;
 pub mod network;
+pub mod renewal;
 pub mod resources;
 pub mod rng;
 mod slab;

@@ -22,6 +22,8 @@ pub(crate) enum FailureKind {
     NoName,
     Refused,
     Unreachable,
+    /// There is no tunnel to the peer that the route leads through.
+    NoTunnel,
     TimedOut,
     /// An upstream proxy answered that it cannot or will not connect.
     UpstreamRefused,
@@ -58,6 +60,10 @@ impl Failure {
         let mut refusal = Refusal::new(self.status(), &self.text);
         if self.kind == FailureKind::Prohibited {
             refusal.error = "destination_ip_prohibited";
+        }
+        if self.kind == FailureKind::NoTunnel {
+            // RFC 9209 §2.3.4: the next hop is known to be down
+            refusal.error = "destination_unavailable";
         }
         refusal.retry_after = self.retry_after;
         refusal.response(name, head_only)
@@ -104,7 +110,7 @@ impl Failure {
             | FailureKind::BadAnswer
             | FailureKind::Closed => 502,
             FailureKind::TimedOut => 504,
-            FailureKind::Exhausted => 503,
+            FailureKind::Exhausted | FailureKind::NoTunnel => 503,
         }
     }
 
@@ -122,7 +128,7 @@ impl Failure {
             | FailureKind::Loop => Reply::NotAllowed,
             FailureKind::NoName => Reply::HostUnreachable,
             FailureKind::Refused => Reply::ConnectionRefused,
-            FailureKind::Unreachable => Reply::NetworkUnreachable,
+            FailureKind::Unreachable | FailureKind::NoTunnel => Reply::NetworkUnreachable,
             FailureKind::TimedOut => Reply::TtlExpired,
         }
     }

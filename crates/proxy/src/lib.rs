@@ -30,4 +30,6 @@ pub(crate) mod transfer;
 pub mod wire;
 
 pub use crate::observe::log_throttle::LogThrottle;
-pub use server::{Handle, Server, StartError, Stopped};
+pub use runtime::acme::{AcmeReport, AcmeState};
+pub use runtime::certificate::CertificateFiles;
+pub use server::{Handle, SecureStream, Server, StartError, Stopped, divert_plan};

@@ -19,6 +19,7 @@ mod download;
 mod island;
 pub mod kernel;
 mod long_link;
+mod pages;
 mod proxy_pressure;
 mod satellite;
 mod thin_client;
@@ -31,6 +32,7 @@ pub const STUDIES: &[&dyn Study] = &[
     &asymmetric::Asymmetric,
     &island::DEMO,
     &island::ISLAND,
+    &pages::Pages,
     &proxy_pressure::ProxyPressure,
     &satellite::Satellite,
     &thin_client::ThinClient,

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 
 /// A daemon of a [`Home`]; killed when it is dropped.
@@ -62,6 +62,11 @@ impl Daemon {
         self.configure(config);
         self.signal(Signal::HUP);
         eventually("the reload", || (self.status()["reloads"].as_u64() > before).then_some(()));
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// Waits for the daemon's end: its exit code, `None` after a signal.

@@ -62,7 +62,8 @@ impl Home {
         let folder = self.path();
         program.env("XDG_CONFIG_HOME", folder).env("XDG_RUNTIME_DIR", folder);
         // the one that counts for root, too
-        program.env("STATE_DIRECTORY", folder.join("state")).env_remove("EKIDEN_LOG");
+        program.env("STATE_DIRECTORY", folder.join("state"));
+        program.env_remove("RUNTIME_DIRECTORY").env_remove("EKIDEN_LOG");
         program.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         program
     }

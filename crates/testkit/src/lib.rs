@@ -1,13 +1,17 @@
-//! What integration tests of several crates share: waiting for a state, and a daemon in a folder of its own.
+//! What integration tests of several crates share: waiting for a state, a daemon in a folder of its own, certificates, a database.
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
+mod certificate;
 mod daemon;
 mod home;
+mod postgres;
 
 use std::time::{Duration, Instant};
 
+pub use certificate::{Authority, Certificate};
 pub use daemon::Daemon;
 pub use home::Home;
+pub use postgres::Postgres;
 
 /// The longest that a test waits for anything: no measurement, a bound on a test that hangs.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -41,7 +41,8 @@ fn pair(rate: Rate) -> Done<Pair> {
     stores[1].add(Peer { name: "near".to_owned(), kind, terms })?;
     let fingerprint = stores[1].credentials()?.fingerprint();
     let address_text = address.to_string();
-    let token = Token { address: address_text, fingerprint, secret, send: rate, receive: rate };
+    let token =
+        Token { address: address_text, fingerprint, secret, send: rate, receive: rate, made: None };
     stores[0].add(token.peer("far".to_owned()))?;
     let settings = |nth: usize, listen| Settings {
         carrier: ekiden_tunnel::driver::TransportMode::Udp,

@@ -80,6 +80,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_user_guessed_at_from_everywhere_waits_a_minute_at_most() {
+        let (mut guesses, now) = (Guesses::new(), Time::ZERO);
+        let who = |n: u8| GuessKeys {
+            address: IpAddr::from([100, 64, n, 1]),
+            user: [1; 32],
+            both: [n; 32],
+        };
+        for address in 0..40 {
+            guesses.on_wrong(now, &who(address));
+        }
+        assert_eq!(guesses.wait(now, &who(99)), Span::from_secs(60));
+    }
+
+    #[test]
     fn guessing_many_users_backs_off_the_address() {
         let (mut guesses, now) = (Guesses::new(), Time::ZERO);
         let waits = |user: u8| {

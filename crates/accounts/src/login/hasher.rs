@@ -93,6 +93,11 @@ impl PasswordHasher {
         locked(&self.0.state).guesses.wait(self.0.now(), who)
     }
 
+    #[cfg(test)]
+    pub(super) fn on_wrong(&self, who: &GuessKeys) {
+        locked(&self.0.state).guesses.on_wrong(self.0.now(), who);
+    }
+
     /// The verdict: 20 to 40 ms after its turn. [`LoginVerdict::Busy`] where the queue has no room. The password is
     /// forgotten when it was hashed, and before when all who wait for the verdict are gone.
     pub(crate) async fn verdict(&self, attempt: Attempt) -> LoginVerdict {

@@ -63,12 +63,30 @@ async fn distributed_guessing_backs_off_one_user_only() {
         last = attempts.verify_login(&directory, "anna", "a wrong password", from(address)).await;
     }
     assert!(matches!(last, LoginVerdict::Wait(_)), "{last:?}");
+    // for longer than a busy machine takes to hash
+    for address in 20..30 {
+        attempts.hasher.on_wrong(&attempts.who(from(address), "anna"));
+    }
     let other = attempts.verify_login(&directory, "otto", "a wrong password", from(99)).await;
     assert_eq!(other, LoginVerdict::Wrong);
     // clients that have to wait do not hold up those that may try
     attempts.hasher.end();
     let waits = attempts.verify_login(&directory, "anna", "a wrong password", from(100)).await;
     assert!(matches!(waits, LoginVerdict::Wait(_)), "{waits:?}");
+}
+
+/// What takes the time is done for both: a hash with the same parameters.
+#[tokio::test]
+async fn an_unknown_user_costs_a_hash_as_a_wrong_password_does() {
+    let parameters = |hash: &str| hash.split('$').take(4).collect::<Vec<_>>().join("$");
+    assert_eq!(parameters(nobody()), parameters(&password::hash("right password").unwrap()));
+    let (attempts, directory) = (LoginAttempts::new().unwrap(), account("right password"));
+    // nobody is left to hash
+    attempts.hasher.end();
+    for user in ["anna", "otto"] {
+        let asked = attempts.verify_login(&directory, user, "a wrong password", from(1)).await;
+        assert_eq!(asked, LoginVerdict::Busy, "{user}");
+    }
 }
 
 #[tokio::test]

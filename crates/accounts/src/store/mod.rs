@@ -11,7 +11,7 @@ use ekiden_linux::host::state_files;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
-use sqlx::{Any, AnyPool, ConnectOptions as _, Executor as _, Row as _, Transaction};
+use sqlx::{Any, AnyPool, ConnectOptions as _, Executor as _, Row as _, SqlStr, Transaction};
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -303,7 +303,8 @@ type Resolved = Result<Vec<Migration>, BoxDynError>;
 impl MigrationSource<'static> for Schema {
     fn resolve(self) -> Pin<Box<dyn Future<Output = Resolved> + Send + 'static>> {
         let migration = |(number, name, text): (i64, &'static str, &'static str)| {
-            Migration::new(number, name.into(), MigrationType::Simple, text.into(), false)
+            let text = SqlStr::from_static(text);
+            Migration::new(number, name.into(), MigrationType::Simple, text, false)
         };
         Box::pin(async move { Ok(sql::MIGRATIONS.map(migration).into()) })
     }

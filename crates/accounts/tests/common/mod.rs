@@ -1,13 +1,9 @@
-//! What the tests with real databases share: accounts, and a PostgreSQL of their own.
+//! What the tests with real databases share: accounts.
 #![allow(dead_code, unreachable_pub)] // each test program uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
 
 use ekiden_accounts::{Account, AccountId, Attributes, Credential, Device};
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
+pub use ekiden_testkit::Postgres;
 
 /// An account with one device.
 pub fn account(name: &str, credential: Credential) -> Account {
@@ -21,107 +17,4 @@ pub fn account(name: &str, credential: Credential) -> Account {
 
 pub fn prefix(text: &str) -> Credential {
     Credential::Prefix(text.parse().unwrap())
-}
-
-/// A PostgreSQL in a temporary folder, reached through a socket there.
-pub struct Postgres {
-    folder: TempDir,
-    server: Option<Child>,
-    /// Root may not run it.
-    user: Option<u32>,
-}
-
-impl Postgres {
-    /// Begins one; says why not where it is not installed.
-    pub fn begin() -> Option<Self> {
-        let Some(initdb) = program("initdb") else {
-            assert!(std::env::var_os("CI").is_none(), "PostgreSQL is not installed");
-            eprintln!("SKIPPED: PostgreSQL is not installed; scripts/peers.sh installs it");
-            return None;
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let id = Command::new("id").arg("-u").output().unwrap();
-        let root = String::from_utf8_lossy(&id.stdout).trim() == "0";
-        let user = root.then_some(65_534); // nobody
-        if let Some(user) = user {
-            std::os::unix::fs::chown(folder.path(), Some(user), None).unwrap();
-        }
-        let mut postgres = Self { folder, server: None, user };
-        let made = postgres
-            .command(&initdb)
-            .args(["--auth=trust", "--username=ekiden", "--no-sync", "--encoding=UTF8", "-D"])
-            .arg(postgres.data())
-            .output()
-            .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        postgres.start();
-        Some(postgres)
-    }
-
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new(program);
-        command.stdin(Stdio::null()).current_dir(self.folder.path());
-        if let Some(user) = self.user {
-            command.uid(user);
-        }
-        command
-    }
-
-    fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
-    }
-
-    /// Starts it again after [`stop`](Self::stop).
-    pub fn start(&mut self) {
-        let server = self
-            .command(&program("postgres").unwrap())
-            .arg("-D")
-            .arg(self.data())
-            .arg("-k")
-            .arg(self.folder.path())
-            .args(["-c", "listen_addresses=", "-c", "fsync=off"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        self.server = Some(server);
-        let socket = self.folder.path().join(".s.PGSQL.5432");
-        let until = Instant::now() + Duration::from_secs(60);
-        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
-            assert!(Instant::now() < until, "PostgreSQL does not come up");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    /// Ends it at once, as a power cut would.
-    pub fn stop(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            // SIGQUIT: immediate shutdown
-            let ended = Command::new("kill").args(["-QUIT", &server.id().to_string()]).status();
-            assert!(ended.unwrap().success());
-            server.wait().unwrap();
-        }
-    }
-
-    /// Its address.
-    pub fn address(&self) -> String {
-        let host = self.folder.path().display().to_string().replace('/', "%2F");
-        format!("postgres://ekiden@localhost/postgres?host={host}")
-    }
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-/// Debian keeps PostgreSQL's programs out of `PATH`.
-fn program(name: &str) -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut found: Vec<_> = versions.map(|version| version.path().join("bin").join(name)).collect();
-    found.sort();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    found.extend(std::env::split_paths(&path).map(|folder| folder.join(name)));
-    found.into_iter().rfind(|program| program.is_file())
 }

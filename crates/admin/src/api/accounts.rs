@@ -5,33 +5,17 @@ use super::change::{Change, NewAccount};
 use super::{CommonResponses, Problem, WithDocument};
 use crate::Shared;
 use crate::documents::{AccountDocument, AccountList};
-use crate::guard::AuditedAction;
+use crate::guard::noted;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use ekiden_accounts::{Account, AccountId, Attributes, NewDevices};
 use ekiden_config::printable;
 use std::sync::Arc;
 
 type AccountPath = Result<Path<String>, PathRejection>;
-
-fn name(named: AccountPath) -> Result<String, Problem> {
-    let bad =
-        |error: PathRejection| Problem::new(StatusCode::BAD_REQUEST, "path", error.body_text());
-    named.map(|Path(name)| name).map_err(bad)
-}
-
-/// With what the audit log says of it, also where it was refused.
-fn noted<T: IntoResponse>(what: String, done: Result<T, Problem>) -> Response {
-    let (what, mut response) = match done {
-        Ok(done) => (what, done.into_response()),
-        Err(problem) => (format!("{what}: {}", problem.detail), problem.into_response()),
-    };
-    response.extensions_mut().insert(AuditedAction(what));
-    response
-}
 
 /// List all accounts, by number
 #[utoipa::path(get, path = "/api/v1/accounts", tag = "accounts", operation_id = "list_accounts", responses(
@@ -54,7 +38,8 @@ pub(super) async fn show(
     State(shared): State<Arc<Shared>>,
     named: AccountPath,
 ) -> Result<Json<AccountDocument>, Problem> {
-    let account = shared.status.store().await?.account(&name(named)?).await?;
+    let Path(name) = named?;
+    let account = shared.status.store().await?.account(&name).await?;
     Ok(Json(AccountDocument::of(&account)))
 }
 
@@ -116,7 +101,7 @@ pub(super) async fn change(
 ) -> Response {
     let mut what = "change".to_owned();
     let done = async {
-        let name = name(named)?;
+        let Path(name) = named?;
         let Document { value: change, keys } = document?;
         what = format!("change \"{}\": {keys}", printable(&name));
         let store = shared.status.store().await?;
@@ -143,7 +128,7 @@ pub(super) async fn change(
 pub(super) async fn remove(State(shared): State<Arc<Shared>>, named: AccountPath) -> Response {
     let mut what = "remove".to_owned();
     let done = async {
-        let name = name(named)?;
+        let Path(name) = named?;
         what = format!("remove \"{}\"", printable(&name));
         shared.status.store().await?.remove(&name).await?;
         Ok(StatusCode::NO_CONTENT)

@@ -1,28 +1,23 @@
 //! A document that was sent: bounded, JSON, of its schema, and only then a value.
 
-use super::{Problem, SCHEMAS, schemas};
+use super::check::Checker;
+use super::{Problem, schemas};
 use crate::problem::FieldError;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use jsonschema::Validator;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 /// The longest document, bytes: an account with hundreds of destinations has 20 KiB.
 const LONGEST: usize = 64 << 10;
-/// Mistakes that are told at once.
-const MOST: usize = 20;
 
-/// The validator of a schema, once it is made ready.
-pub(super) type Ready = OnceLock<Result<Validator, String>>;
-
-/// A value of which there is a schema: its name in the description, and its validator.
+/// A value of which there is a schema: its name in the description.
 pub(super) trait RequestBody: DeserializeOwned {
-    const SCHEMA: (&'static str, &'static Ready);
+    const SCHEMA: &'static str;
 }
 
 pub(super) struct Document<T> {
@@ -88,19 +83,10 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "document", format!("the document broke off: {error}"))
 }
 
-/// What does not fit the schema; values are not repeated, since there may be a password among them.
+/// What does not fit the schema.
 fn wrong<T: RequestBody>(value: &Value) -> Result<Vec<FieldError>, Problem> {
-    let (name, ready) = T::SCHEMA;
-    let ready = ready.get_or_init(|| {
-        let root = json!({
-            "$ref": format!("#{SCHEMAS}/{name}"), "components": { "schemas": schemas() }
-        });
-        jsonschema::draft202012::new(&root).map_err(|error| error.to_string())
-    });
-    let validator = ready.as_ref().map_err(|why| Problem::unavailable("schema", why.clone()))?;
-    let told = |error: jsonschema::ValidationError<'_>| FieldError {
-        pointer: error.instance_path.to_string(),
-        detail: error.masked_with("the value").to_string(),
-    };
-    Ok(validator.iter_errors(value).take(MOST).map(told).collect())
+    static CHECKER: OnceLock<Result<Checker, String>> = OnceLock::new();
+    let checker = CHECKER.get_or_init(|| Checker::new(schemas()));
+    let checker = checker.as_ref().map_err(|why| Problem::unavailable("schema", why.clone()))?;
+    Ok(checker.errors(T::SCHEMA, value))
 }

@@ -2,7 +2,7 @@
 //! forget. Nonsense is found where `ekiden account` finds it.
 
 use super::Problem;
-use super::body::{Ready, RequestBody};
+use super::body::RequestBody;
 use ekiden_accounts::{
     Account, Attributes, BadPassword, LimitChanges, NewDevices, OnQuotaExceeded, Period, Quota,
     StoreError, check_rate, forget_devices, hash,
@@ -184,11 +184,8 @@ fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Optio
     T::deserialize(from).map(Some)
 }
 
-static CHANGE: Ready = Ready::new();
-static NEW_ACCOUNT: Ready = Ready::new();
-
 impl RequestBody for Change {
-    const SCHEMA: (&'static str, &'static Ready) = ("Change", &CHANGE);
+    const SCHEMA: &'static str = "Change";
 }
 
 /// A new account: a change of one that has nothing yet.
@@ -197,7 +194,7 @@ impl RequestBody for Change {
 pub(super) struct NewAccount(pub(super) Change);
 
 impl RequestBody for NewAccount {
-    const SCHEMA: (&'static str, &'static Ready) = ("NewAccount", &NEW_ACCOUNT);
+    const SCHEMA: &'static str = "NewAccount";
 }
 
 pub(super) fn of_new(mut change: Value) -> Value {

@@ -4,6 +4,7 @@
 mod accounts;
 mod body;
 mod change;
+mod check;
 mod daemon;
 mod usage;
 

@@ -224,7 +224,23 @@ pub(super) static FAMILIES: &[Family] = &[
         to.maybe(&["bypassed"], s.cache.map(|c| c.bypassed));
     }),
     counter("cache_sent", &[], "Bodies sent from it", |s, to| to.maybe(&[], s.cache.map(|c| c.bytes))).bytes(),
+    // certificates
+    gauge("acme_expires", &[], "Time until the ordered certificate ends, negative once it has ended; absent where there is none", |s, to| to.maybe(&[], s.acme.as_ref().and_then(|a| a.expires_in_seconds))).seconds(),
+    gauge("acme_failures", &[], "Failed orders in a row; absent where no certificate is ordered", |s, to| to.maybe(&[], s.acme.as_ref().map(|a| u64::from(a.failures)))),
+    counter("acme_certificates", &[], "Certificates obtained", |s, to| to.maybe(&[], s.acme.as_ref().map(|a| a.obtained))),
     // datagrams
+    gauge("gateway_in_effect", &[], "1 while connections are diverted to the relay; absent without a gateway", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| u64::from(g.in_effect)))),
+    gauge("gateway_live", &[], "Live diverted connections", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.live))),
+    counter("gateway_diverted", &["origin"], "Diverted connections: of devices, and of the machine itself", |s, to| if let Some(g) = &s.gateway {
+        to.of(&["devices"], g.diverted);
+        to.of(&["own"], g.own);
+    }),
+    counter("gateway_named", &["by"], "Diverted connections by where their first bytes named the destination", |s, to| if let Some(g) = &s.gateway {
+        to.of(&["tls"], g.named_tls);
+        to.of(&["http"], g.named_http);
+        to.of(&["none"], g.unnamed);
+    }),
+    counter("gateway_stray", &[], "Connections to the gateway's own port that nobody had diverted, which were reset", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.stray))),
     gauge("udp_associations", &[], "UDP associations of SOCKS5 clients", |s, to| to.one(s.udp.associations)),
     counter("udp_datagrams", &["direction"], "Datagrams passed on; up is from clients, or out of tunnels", |s, to| {
         to.of(&[UP], s.udp.datagrams_up);
@@ -257,6 +273,9 @@ pub(super) static FAMILIES: &[Family] = &[
     })).bytes(),
     counter("tunnel_copies", &["peer"], "Copies of interactive bursts sent", |s, to| tunnels(s, |name, t| to.of(&[name], t.copies))),
     counter("tunnel_copied", &["peer"], "Of that size", |s, to| tunnels(s, |name, t| to.of(&[name], t.bytes_copied))).bytes(),
+    counter("tunnel_repairs", &["peer"], "Repair packets sent", |s, to| tunnels(s, |name, t| to.of(&[name], t.repairs))),
+    counter("tunnel_repair", &["peer"], "Of that size", |s, to| tunnels(s, |name, t| to.of(&[name], t.bytes_repairs))).bytes(),
+    counter("tunnel_repaired", &["peer"], "Payload decoded from the peer's repair packets", |s, to| tunnels(s, |name, t| to.of(&[name], t.bytes_repaired))).bytes(),
     gauge("tunnel_flows", &["peer"], "Connections in it", |s, to| tunnels(s, |name, t| to.of(&[name], t.flows))),
     gauge("tunnel_waiting", &["peer"], "Data queued on this relay", |s, to| tunnels(s, |name, t| to.of(&[name], t.waiting))).bytes(),
     // accounts

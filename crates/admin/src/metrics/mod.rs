@@ -115,8 +115,8 @@ impl MetricValue {
 mod tests {
     use super::*;
     use ekiden_proxy::observe::status::{
-        AccountStatus, AccountsStatus, CacheStatus, EvictedStatus, FleetStatus, HeldStatus,
-        LevelStatus, SharingStatus, TunnelStatus,
+        AccountStatus, AccountsStatus, AcmeStatus, CacheStatus, EvictedStatus, FleetStatus,
+        GatewayStatus, HeldStatus, LevelStatus, SharingStatus, TunnelStatus,
     };
     use std::collections::BTreeSet;
 
@@ -124,6 +124,9 @@ mod tests {
     fn full() -> Status {
         let mut status = crate::sample();
         status.cache = Some(CacheStatus::default());
+        status.gateway = Some(GatewayStatus::default());
+        let expires_in_seconds = Some(5e6);
+        status.acme = Some(AcmeStatus { expires_in_seconds, ..AcmeStatus::default() });
         status.buffers.budget = Some(1 << 20);
         status.idle.oldest_seconds = Some(3.0);
         let evicted = EvictedStatus { resource: "memory".into(), count: 2 };
@@ -132,6 +135,7 @@ mod tests {
         status.pressure.levels.push(level);
         let tunnel = TunnelStatus { peer: "ship".into(), line: Some(1), ..TunnelStatus::default() };
         status.tunnels.push(tunnel);
+        status.acme = Some(AcmeStatus { expires_in_seconds: Some(1.0), ..AcmeStatus::default() });
         for leg in &mut status.legs {
             leg.held = Some(HeldStatus::default());
             leg.path.usual_mtu = Some(1500);
@@ -204,5 +208,27 @@ mod tests {
             .collect();
         assert_eq!(answered, in_page);
         assert_eq!(in_page.len(), FAMILIES.len());
+    }
+
+    #[test]
+    fn alerts_and_the_grafana_dashboard_name_metrics_that_are_answered() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/monitoring");
+        let page = families::page();
+        let mut used = BTreeSet::new();
+        for file in ["alerts.yml", "grafana.json"] {
+            let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
+            for (at, _) in text.match_indices("ekiden_") {
+                let name =
+                    text[at..].split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next();
+                let name = name.unwrap();
+                assert!(page.contains(&format!("| `{name}` |")), "{file}: {name}");
+                used.insert(name.to_owned());
+            }
+            if file.ends_with(".json") {
+                let board: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert!(board["panels"].as_array().unwrap().len() > 10);
+            }
+        }
+        assert!(used.len() > 20, "{used:?}");
     }
 }

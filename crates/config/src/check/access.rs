@@ -7,15 +7,7 @@ use crate::problem::Severity::{self, Error, Warning};
 use crate::reader::Reader;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-pub(super) fn tls(reader: &mut Reader<'_>, draft: &Draft) {
-    match (&draft.tls.certificate, &draft.tls.key) {
-        (Some(_), None) => reader.error("tls.certificate", "`certificate` needs its `key`", ""),
-        (None, Some(_)) => reader.error("tls.key", "`key` needs its `certificate`", ""),
-        _ => {}
-    }
-}
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The token gives access to every account, so it must not cross a network in the clear by accident.
 pub(super) fn management(reader: &mut Reader<'_>, draft: &Draft) {
@@ -66,6 +58,9 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
     for (index, address) in draft.top.listen.iter().enumerate() {
         if !seen.insert(address) && address.port() != 0 {
             report(reader, Error, index, format!("{address} is listed twice"), "");
+        }
+        if let Some(why) = within(*address, &draft.top.listen) {
+            report(reader, Error, index, why, REMOVE);
         }
         if address.ip().to_canonical().is_loopback() {
             continue;
@@ -122,6 +117,11 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
             );
         }
     }
+    for (index, address) in draft.tunnel.listen.iter().enumerate() {
+        if let Some(why) = within(*address, &draft.tunnel.listen) {
+            reader.error(&format!("tunnel.listen[{index}]"), why, REMOVE);
+        }
+    }
     if let Control::At(path) = &draft.top.control
         && path.to_string_lossy().ends_with('/')
     {
@@ -131,6 +131,24 @@ pub(super) fn listen(reader: &mut Reader<'_>, draft: &Draft, file_listens: bool)
             "name the socket in it, such as /run/ekiden/ekiden.sock",
         );
     }
+}
+
+const REMOVE: &str = "remove one of them: the first listens on every address of this machine";
+
+/// Why an address cannot be listened on beside others of its list.
+fn within(address: SocketAddr, all: &[SocketAddr]) -> Option<String> {
+    let every = all.iter().find(|every| includes(**every, address))?;
+    Some(format!("{every} has {address} in it, and both cannot be listened on"))
+}
+
+/// Whether listening on `every` takes another one's place: 0.0.0.0 is all IPv4 addresses, `::` all
+/// of IPv6.
+pub fn includes(every: SocketAddr, other: SocketAddr) -> bool {
+    every.ip().is_unspecified()
+        && !other.ip().is_unspecified()
+        && every.is_ipv4() == other.is_ipv4()
+        && every.port() == other.port()
+        && every.port() != 0
 }
 
 /// Prefixes that hold more than an operator's own network: this machine and a cloud's metadata service.

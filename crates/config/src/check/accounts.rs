@@ -41,12 +41,12 @@ pub(super) fn accounts(reader: &mut Reader<'_>, draft: &Draft) {
                 }
             }
         }
-        for key in ["period", "on_quota_exceeded", "throttle_rate"] {
+        for key in ["on_quota_exceeded", "throttle_rate"] {
             if account.quota.is_none() && set(reader, key) {
                 reader.warn(
                     &format!("{path}.{key}"),
                     format!("`{key}` has no effect without a `quota`"),
-                    "quota = \"100 GiB\"",
+                    "quota = \"100 GB/30 d\"",
                 );
             }
         }

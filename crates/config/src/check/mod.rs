@@ -2,11 +2,16 @@
 
 mod access;
 mod accounts;
+mod certificates;
+mod forward;
+mod gateway;
 mod inherit;
 mod legs;
+mod peers;
 mod resources;
 mod routing;
 
+pub use access::includes;
 pub(crate) use inherit::inherit;
 
 use crate::draft::Draft;
@@ -30,7 +35,10 @@ pub(super) fn check(
     }
     resources::resources(reader, draft);
     accounts::accounts(reader, draft);
-    access::tls(reader, draft);
+    certificates::tls(reader);
+    certificates::acme(reader, draft);
+    forward::forwards(reader, draft);
+    gateway::gateway(reader, draft);
     access::listen(reader, draft, file_listens);
     access::management(reader, draft);
     access::destinations(reader, draft);

@@ -102,6 +102,24 @@ pub(super) fn upstreams(
                     ),
                     _ => {}
                 }
+                for (key, set) in
+                    [("ca", upstream.ca.is_some()), ("fingerprint", upstream.fingerprint.is_some())]
+                {
+                    if set && url.protocol != UpstreamProtocol::Https {
+                        reader.error(
+                            &format!("{path}.{key}"),
+                            format!("`{key}` is for TLS, and this upstream speaks none"),
+                            "url = \"https://host:443\", or remove it",
+                        );
+                    }
+                }
+                if upstream.ca.is_some() && upstream.fingerprint.is_some() {
+                    reader.error(
+                        &format!("{path}.ca"),
+                        "`ca` and `fingerprint` exclude each other",
+                        "a pinned certificate needs no authority: keep one of the two",
+                    );
+                }
                 urls.insert(name.clone(), url);
             }
             Err(why) => reader.error(&url_path, format!("`url`: {why}"), ""),
@@ -188,10 +206,15 @@ pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
             );
             break;
         }
-        let everybody = rule.from.is_empty() && rule.peers.is_empty();
+        // one whose clients are mistyped is not for everybody
+        let names = |key: &str| reader.spans.contains_key(&format!("{path}.{key}"));
+        let mistyped = rule.from.is_empty() && names("from")
+            || rule.peers.is_empty() && names("peers")
+            || rule.to.is_empty() && names("to");
+        let everybody = rule.from.is_empty() && rule.peers.is_empty() && !mistyped;
         let clients = !rule.from.is_empty() && matches_everybody(&rule.from);
         peers_left = !everybody;
-        all_taken = (everybody || clients) && matches_all(&rule.to);
+        all_taken = (everybody || clients) && matches_all(&rule.to) && !mistyped;
         if rule.action == "deny" && !rule.allow_destinations.is_empty() {
             reader.warn(
                 &format!("{path}.allow_destinations"),
@@ -199,5 +222,34 @@ pub(super) fn rules(reader: &mut Reader<'_>, draft: &Draft) {
                 "",
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{read, render_all};
+
+    fn problems(text: &str) -> String {
+        render_all(&read(text, "test.toml").problems)
+    }
+
+    #[test]
+    fn keys_of_tls_to_an_upstream_belong_to_https() {
+        let upstream = |url: &str, more: &str| {
+            problems(&format!(
+                "[upstream.far]\nurl = \"{url}\"\n{more}\n[[route]]\nthrough = [\"far\"]\n"
+            ))
+        };
+        let pin = format!("fingerprint = \"sha256:{}\"", "0a".repeat(32));
+        assert_eq!(upstream("https://relay.example:443", ""), "");
+        assert_eq!(upstream("https://relay.example:443", "ca = \"/ca.pem\""), "");
+        assert_eq!(upstream("https://relay.example:443", &pin), "");
+        assert!(upstream("http://relay.example:80", &pin).contains("speaks none"));
+        let both = upstream("https://relay.example:443", &format!("ca = \"/ca.pem\"\n{pin}"));
+        assert!(both.contains("exclude each other"), "{both}");
+        assert!(
+            upstream("https://a.example:1", "fingerprint = \"sha256:1\"")
+                .contains("64 hexadecimal")
+        );
     }
 }

@@ -1,9 +1,12 @@
 //! The keys of the file. This module has those outside the larger tables; the order is that of the example file.
 
 pub(crate) mod accounts;
+pub(crate) mod forward;
+pub(crate) mod gateway;
 pub(crate) mod key;
 pub(crate) mod leg;
 pub(crate) mod management;
+pub(crate) mod pac;
 pub(crate) mod renamed;
 pub(crate) mod resources;
 pub(crate) mod sharing;
@@ -15,7 +18,8 @@ use super::value::{Word as _, access_log, movement};
 use crate::keys::key::{Key, keys};
 use crate::value::kind::{Kind, absolute_path};
 use crate::value::pattern::shorten;
-use Entries::{Accounts, Legs, Once, Routes, Rules, Upstreams};
+use crate::value::url;
+use Entries::{Accounts, Forwards, Legs, Once, Routes, Rules, Upstreams};
 use ekiden_model::units::{Bytes, Span};
 use ekiden_proxy::settings::{Family, Route};
 
@@ -79,19 +83,25 @@ pub(super) static TOP: &[Key<Draft>] = keys! { Draft, |draft| draft.top;
         "Two relays with the same name reject each other's requests.",
         "To recognize this relay in other logs.";
     control = control: Kind::Text("an absolute path or \"off\"", control), Some("auto"),
-        "The local socket for `ekiden status` and `top`. \"auto\": $XDG_RUNTIME_DIR/ekiden.sock, /run/ekiden/ekiden.sock as root, else a private directory under /tmp.",
+        "The local socket for `ekiden status` and `top`. \"auto\": ekiden.sock in $RUNTIME_DIRECTORY (set by systemd) or $XDG_RUNTIME_DIR, /run/ekiden/ekiden.sock as root, else a private directory under /tmp.",
         "\"off\": no status, no `top`.", "Several daemons of one user on one machine.";
 };
 
 pub(super) static UPSTREAM: &[Key<UpstreamDraft>] = keys! { UpstreamDraft, |upstream| upstream;
-    url = url: Kind::Text("a URL such as \"http://user@host:3128\", \"socks5://host:1080\" or \"tunnel://name\"", |_| Ok(())), Some(""),
-        "The upstream proxy: `http://` or `socks5://`, user and password if it asks, host, port. Or `tunnel://` and the name of a peer of `ekiden peer list`, which can only be the first of a chain. Needed.",
-        "Anyone who can read the file can read a password here; see password_file.", "-";
+    url = url: Kind::Text("a URL such as \"http://user@host:3128\", \"https://host:443\", \"socks5://host:1080\" or \"tunnel://name\"", |_| Ok(())), Some(""),
+        "The upstream proxy: `http://`, `https://` or `socks5://`, user and password if it asks, host, port. `https://` is an HTTP proxy within TLS. Or `tunnel://` and the name of a peer of `ekiden peer list`, which can only be the first of a chain. Needed.",
+        "Anyone who can read the file can read a password here; see password_file. TLS copies and encrypts its bytes, and a connection within it counts as two (budgets.connections).", "-";
     leg = leg: Kind::Text("the name of a leg", name), None,
         "The leg profile of connections to it.", "None.", "Operators who tune the path to it.";
     password_file = password_file: Kind::Text("an absolute path", absolute_path), Some(""),
         "A file whose first line is the password, as an alternative to a password in `url`.",
         "None.", "To share the configuration, or keep it under version control.";
+    ca = ca: Kind::Text("an absolute path", absolute_path), Some(""),
+        "For `https://`: a PEM file with the certificates of the authorities to trust for this upstream. They replace the system's (Debian: ca-certificates).",
+        "Whoever has an authority's key can impersonate the upstream.", "An upstream whose certificate comes from an authority of your own.";
+    fingerprint = fingerprint: Kind::Text("\"sha256:\" and 64 hexadecimal digits", |text| url::fingerprint(text).map(|_| ())), Some(""),
+        "For `https://`: the SHA-256 of the upstream's certificate. That certificate is taken, whatever its name, age and issuer, and no other. `openssl x509 -noout -fingerprint -sha256 -in FILE` prints it.",
+        "A renewed certificate is refused until the fingerprint here is changed.", "An upstream with a self-signed certificate.";
 };
 
 pub(super) static ROUTE: &[Key<Route>] = keys! { Route, |route| route;
@@ -128,6 +138,10 @@ static ACCESS: &[Key<Draft>] = keys! { Draft, |draft| draft.access;
         "Loopback, private, link-local and other special prefixes that every admitted client may reach.",
         "Services that trust this machine's address become open to every client.",
         "To proxy into your own network; list as few prefixes as possible.";
+    proxy_protocol_from = proxy_protocol_from: Kind::Nets, None,
+        "Proxies and balancers before this relay. Their connections must begin with a header of the PROXY protocol, version 1 or 2; the client in it counts for rules, accounts and logs. It applies to `listen` and [[forward]].",
+        "Whoever connects from there may claim to be any client, this machine included.",
+        "Behind HAProxy, nginx or another ekiden (`send_proxy`).";
 };
 
 static TIMEOUTS: &[Key<Draft>] = keys! { Draft, |draft| draft.timeouts;
@@ -198,7 +212,7 @@ static DNS: &[Key<Draft>] = keys! { Draft, |draft| draft.dns;
         "Between two connection attempts (RFC 8305 section 8).",
         "A shorter delay opens connections that are then discarded.", "Satellites, where a round trip takes that long: longer.";
     resolution_delay = resolution_delay: Kind::Span(Span::ZERO, Span::from_secs(2)), None,
-        "How long an IPv4 answer waits for the IPv6 one (RFC 8305 section 3).",
+        "How long an IPv4 answer waits for the IPv6 one (RFC 8305 section 3). After three names without one, one name of sixteen waits.",
         "Delays the first connection to names without IPv6 behind slow servers.", "Rarely needed.";
 };
 
@@ -226,6 +240,7 @@ pub(super) enum Entries {
     Upstreams,
     Routes,
     Rules,
+    Forwards,
     Accounts,
 }
 
@@ -255,8 +270,12 @@ pub(super) static TABLES: &[Table] = &[
     Table { name: "pool", entries: Once(resources::POOL), about: Some(("Pool", "Idle connections to origins and HTTP proxies, kept for reuse.")) },
     Table { name: "cache", entries: Once(resources::CACHE), about: Some(("Cache", "Responses to plain http:// requests, cached for all clients. Off unless it has memory: most of the web is encrypted and cannot be cached.")) },
     Table { name: "tls", entries: Once(tls::TLS), about: Some(("TLS", "With a certificate, clients may use TLS on the same port; browsers and curl call that an HTTPS proxy. Passwords are then encrypted.")) },
+    Table { name: "acme", entries: Once(tls::ACME), about: Some(("Certificates", "In place of [tls]: a certificate from an authority such as Let's Encrypt, ordered and renewed by this relay (RFC 8555). Port 443 of its names must lead here. `ekiden status` shows when it ends and is renewed, and the last failure. SIGHUP repeats a failed order.")) },
     Table { name: "tunnel", entries: Once(tunnel::TUNNEL), about: Some(("Tunnels", "Tunnels to another ekiden over UDP. They hold their rate despite loss, and send interactive data first. One relay invites (`ekiden peer invite`), the other joins (`ekiden peer join TOKEN`). An upstream with url = \"tunnel://NAME\" then uses the tunnel. Changes here need a restart, except for `answer` and invitations.")) },
     Table { name: "udp", entries: Once(udp::UDP), about: Some(("Datagrams", "UDP ASSOCIATE of SOCKS5: datagrams of one client to destinations that its rules allow, directly or through tunnels. Upstream proxies do not carry them.")) },
+    Table { name: "forward", entries: Forwards, about: Some(("Forwarded ports", "For programs that speak no proxy, such as remote desktops: a port here leads to one destination, by its route and through tunnels.")) },
+    Table { name: "gateway", entries: Once(gateway::GATEWAY), about: Some(("Gateway", "Connections of every device behind this machine, with nothing configured there: TCP that arrives on `devices` and is to be forwarded is relayed instead. Rules, routes and accounts apply to it by the client's address. When this relay ends, connections pass by. docs/book/src/guides/gateway.md shows it step by step; `ekiden gateway show` prints the rules of nftables.")) },
+    Table { name: "pac", entries: Once(pac::PAC), about: Some(("Browsers", "A page for users at http://RELAY:3128/, and a script that tells browsers to use this relay, at http://RELAY:3128/proxy.pac and /wpad.dat, wherever clients reach `listen`. A network that hands out the first by DHCP (option 252), or has a relay named `wpad` on port 80, configures its browsers by itself.")) },
     Table { name: "management", entries: Once(management::MANAGEMENT), about: Some(("Management", "Metrics, health and an API, for programs on this machine. docs/book/src/reference/ describes the API (openapi.json) and the metrics (metrics.md).")) },
     Table { name: "sharing", entries: Once(sharing::SHARING), about: Some(("Sharing", "Accounts in this file, and how they share the relay. Rates and quotas count HTTP messages with their heads, and what CONNECT, SOCKS, tunnels and datagrams carry, spliced and cached bytes included. A reload changes the limits of live connections. `ekiden status` shows each account's use, `ekiden explain CONNECTION` what one waits for.")) },
     Table { name: "account", entries: Accounts, about: None },

@@ -8,6 +8,7 @@ const RENAMED: &[(&str, &str, &str)] = &[
     ("account", "relays", "peers"),
     ("account", "when_spent", "on_quota_exceeded"),
     ("account", "slower", "throttle_rate"),
+    ("account", "period", "part of `quota`: quota = \"100 GB/30 d\""),
     ("rule", "relays", "peers"),
     ("leg", "unsent_low_water", "notsent_lowat"),
     ("management", "metrics_households", "metrics_accounts"),
@@ -18,5 +19,6 @@ pub(crate) fn hint(path: &str, name: &str) -> Option<String> {
     let table = path.split(['[', '.']).next().unwrap_or_default();
     let found = RENAMED.iter().find(|(place, old, _)| *place == table && *old == name)?;
     let (_, old, new) = found;
-    Some(format!("`{old}` is now `{new}`"))
+    let new = if new.contains('`') { (*new).to_owned() } else { format!("`{new}`") };
+    Some(format!("`{old}` is now {new}"))
 }

@@ -5,12 +5,11 @@ use crate::draft::{AccountDraft, Draft, QuotaAction};
 use crate::keys::name;
 use crate::value::Word as _;
 use crate::value::kind::Kind;
-use ekiden_model::units::{Bytes, Rate, Span};
+use crate::value::quota;
+use ekiden_model::units::Rate;
 use ekiden_proxy::settings::Unclaimed;
 
 const SLOWEST: Kind = Kind::Rate(Rate::from_bits_per_second(8_000));
-const DAY: Span = Span::from_secs(86_400);
-const TIB: u64 = 1 << 20;
 
 pub(super) static SHARING: &[Key<Draft>] = keys! { Draft, |draft| draft.shared;
     uplink = uplink: SLOWEST, Some("none"),
@@ -46,10 +45,8 @@ pub(crate) static ACCOUNT: &[Key<AccountDraft>] = keys! { AccountDraft, |account
         "Maximum number of connections and UDP associations; more are rejected (429, or a SOCKS error).", "Browsers open dozens.", "-";
     connects_per_second = connects_per_second: Kind::Number(1, 1_000_000), Some("none"),
         "Maximum number of new connections per second, with a burst of 5 s.", "A web page with many hosts opens dozens.", "-";
-    quota = quota: Kind::Size(Bytes::mib(1), Bytes::mib(1024 * TIB)), Some("none"),
-        "Bytes per period, both directions together. The count begins when ekiden starts.", "None.", "-";
-    period = period: Kind::Span(Span::from_secs(1), DAY.saturating_mul(366)), None,
-        "Length of a quota period. The first one begins when ekiden starts.", "None.", "-";
+    quota = quota: Kind::Text("a size from 1 MiB and a period (day, week, never, or a length of time), such as \"20 GB/day\" or \"100 GB/30 d\"", quota::check), Some("none"),
+        "Bytes per period, both directions together, as `ekiden account --quota` takes them. The first period begins when ekiden starts. Without a period it does not begin anew.", "None.", "-";
     on_quota_exceeded = on_quota_exceeded: Kind::Choice(QuotaAction::WORDS), None,
         "Action when the quota is used up, until the period ends. \"throttle\" continues at `throttle_rate`. \"cut\" ends connections and rejects new ones.", "None.", "-";
     throttle_rate = throttle_rate: SLOWEST, None,

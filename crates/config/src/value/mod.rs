@@ -2,14 +2,17 @@
 
 pub(crate) mod kind;
 pub mod pattern;
+pub(crate) mod quota;
 pub(crate) mod url;
 use super::draft::QuotaAction;
 use ekiden_model::resources::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_proxy::settings::{
-    AccessLog, CopyMode, Family, InitialRto, Pattern, TransportMode, TunnelAnswer, Unclaimed,
+    AccessLog, CopyMode, Family, ForwardProtocol, GoTo, InitialRto, Pattern, Quic, SendProxy,
+    TransportMode, TunnelAnswer, Unclaimed,
 };
 use ipnet::IpNet;
+use quota::Quota;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -168,7 +171,12 @@ fields! {
     Scheme: Text(Scheme::of, Scheme::word);
     Excess: Text(Excess::of, Excess::word);
     Unclaimed: Text(Unclaimed::of, Unclaimed::word);
+    GoTo: Text(GoTo::of, GoTo::word);
+    Quic: Text(Quic::of, Quic::word);
+    ForwardProtocol: Text(ForwardProtocol::of, ForwardProtocol::word);
+    SendProxy: Text(SendProxy::of, SendProxy::word);
     QuotaAction: Text(QuotaAction::of, QuotaAction::word);
+    Quota: Text(|text: String| Quota::read(&text).ok(), Quota::print);
     CopyMode: Text(|text: String| movement(&text).ok(), |v: &CopyMode| print_movement(*v));
     AccessLog: Text(|text: String| access_log(&text).ok(), print_access_log);
 }
@@ -221,6 +229,10 @@ words! {
     TransportMode: "auto" = Auto, "udp" = Udp, "tcp" = Tcp;
     TunnelAnswer: "at-once" = AtOnce, "connected" = Connected;
     Unclaimed: "allow" = Allow, "refuse" = Refuse;
+    GoTo: "address" = Address, "name" = Name;
+    Quic: "direct" = Direct, "block" = Block;
+    ForwardProtocol: "tcp" = Tcp, "udp" = Udp, "both" = Both;
+    SendProxy: "off" = Off, "v1" = V1, "v2" = V2;
     QuotaAction: "throttle" = Throttle, "cut" = Cut;
     Excess: "proportional" = Proportional, "equal" = Equal;
 }

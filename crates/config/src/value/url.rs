@@ -4,7 +4,8 @@ use super::pattern;
 use ekiden_proxy::destination::Host;
 use ekiden_proxy::settings::{Credentials, UpstreamProtocol};
 
-const SCHEMES: &str = "an upstream's URL begins with `http://`, `socks5://` or `tunnel://`";
+const SCHEMES: &str =
+    "an upstream's URL begins with `http://`, `https://`, `socks5://` or `tunnel://`";
 
 /// What a URL says of an upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,9 +27,7 @@ pub(crate) fn read(text: &str) -> Result<UpstreamUrl, String> {
     let protocol = match scheme.to_ascii_lowercase().as_str() {
         "http" => UpstreamProtocol::Http,
         "socks5" | "socks5h" => UpstreamProtocol::Socks5,
-        "https" => {
-            return Err("TLS to an upstream proxy is not there yet; use `http://`".to_owned());
-        }
+        "https" => UpstreamProtocol::Https,
         "socks4" | "socks4a" | "socks" => {
             return Err("upstreams speak SOCKS version 5 only: `socks5://`".to_owned());
         }
@@ -86,6 +85,7 @@ impl UpstreamUrl {
     pub(crate) fn masked(&self) -> String {
         let scheme = match self.protocol {
             UpstreamProtocol::Http => "http",
+            UpstreamProtocol::Https => "https",
             UpstreamProtocol::Socks5 => "socks5",
             UpstreamProtocol::Tunnel => return format!("tunnel://{}", self.host),
         };
@@ -98,6 +98,30 @@ impl UpstreamUrl {
             if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         format!("{scheme}://{user}{host}:{}", self.port)
     }
+}
+
+/// Reads `sha256:` and 64 hexadecimal digits, with colons between them or without, or what openssl
+/// prints: `sha256 Fingerprint=AB:CD…`. Errors: in words.
+pub(crate) fn fingerprint(text: &str) -> Result<[u8; 32], String> {
+    let wrong = || {
+        let text = pattern::shorten(text);
+        format!("\"{text}\" is not a fingerprint: `sha256:` and 64 hexadecimal digits are wanted")
+    };
+    let printed = text.split_once('=').map(|(kind, digits)| (kind.split(' ').next(), digits));
+    let (kind, digits) = match printed {
+        Some((Some(kind), digits)) => (kind, digits),
+        _ => text.split_once(':').ok_or_else(wrong)?,
+    };
+    let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
+    if !kind.eq_ignore_ascii_case("sha256") || digits.len() != 64 {
+        return Err(wrong());
+    }
+    let mut sha256 = [0; 32];
+    for (byte, pair) in sha256.iter_mut().zip(digits.chunks(2)) {
+        let digit = |at: usize| char::from(pair[at]).to_digit(16).ok_or_else(wrong);
+        *byte = (digit(0)? * 16 + digit(1)?) as u8;
+    }
+    Ok(sha256)
 }
 
 fn credentials(text: &str) -> Result<(String, Option<String>), String> {
@@ -156,10 +180,28 @@ mod tests {
             Some(("u@x".into(), "p:q".into()))
         );
         assert_eq!(url.masked(), "http://u%40x:***@proxy.example:3128");
+        let secure = read("https://u:p@relay.example:443").unwrap();
+        assert_eq!(secure.masked(), "https://u:***@relay.example:443");
         let tunnel = read("tunnel://Island-2").unwrap();
         assert_eq!(tunnel.masked(), "tunnel://Island-2");
         assert!(read("tunnel://user@island:1").is_err());
         assert_eq!(read("socks5://[::1]:1080").map(|u| u.host), Ok("::1".to_owned()));
+    }
+
+    #[test]
+    fn reads_fingerprints_as_openssl_prints_them() {
+        let bytes: [u8; 32] = std::array::from_fn(|at| at as u8 * 7);
+        let plain: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let printed: Vec<String> = bytes.iter().map(|byte| format!("{byte:02X}")).collect();
+        let openssl = format!("sha256 Fingerprint={}", printed.join(":"));
+        for text in [format!("sha256:{plain}"), format!("SHA256:{}", printed.join(":")), openssl] {
+            assert_eq!(fingerprint(&text), Ok(bytes), "{text}");
+        }
+        let short = format!("sha256:{}", &plain[1..]);
+        for wrong in [plain.as_str(), &short, &short.replace("7e", "zz"), "sha1:00", "", "sha256:"]
+        {
+            assert!(fingerprint(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]
@@ -169,7 +211,7 @@ mod tests {
             "http://user:geheim",
             "http://user:geheim/x@host:1",
             "http://user:geheim@host:geheim",
-            "https://user:geheim@host:1",
+            "https://user:geheim@host",
             "http://user:geheim%zz@host:1",
             "user:geheim@host",
             "http://:geheim@host:1",

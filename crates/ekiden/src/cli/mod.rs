@@ -1,6 +1,7 @@
 //! The command line. Each command's arguments are plain data; `commands` and `daemon` act on them.
 
 pub(crate) mod account;
+pub(crate) mod init;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 #[cfg(feature = "lab")]
@@ -26,6 +27,7 @@ use std::path::PathBuf;
     after_help = "Getting started:\n  \
         ekiden serve                            # a proxy on 127.0.0.1:3128\n  \
         curl -x http://127.0.0.1:3128 http://example.org/\n  \
+        ekiden init                             # set up a relay half-way, a pair with a tunnel, a modem, a gateway\n  \
         ekiden doctor                           # check this machine, and how to improve it\n\n\
         Exit codes: 0 success, 1 a check failed, 2 usage, 64-78 as in sysexits.h.\n\
         NO_COLOR disables colours; EKIDEN_LOG=debug overrides the log level."
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     /// Run the accelerator: HTTP, CONNECT, SOCKS5 and SOCKS4a on one port
     #[command(after_help = SERVE_HELP)]
     Serve(Serve),
+    /// Set up this machine: a relay half-way, an end of a tunnel, a relay beside a modem, a gateway
+    Init(Box<init::Init>),
     /// Check a configuration: every problem with its line and a hint
     #[command(
         after_help = "Examples:\n  ekiden check config.toml\n  ekiden check --json | jq '.problems[].message'\n\nExit codes: 0 usable (perhaps with warnings), 1 not usable."
@@ -63,9 +67,9 @@ pub(crate) enum Command {
         after_help = "Keys: r sorts by rate, b by bytes, a by age, i by idle time; the same key again reverses the order;\nq or Esc quits."
     )]
     Top(Top),
-    /// Explain the class, route and buffers of a connection
+    /// Explain what holds an account, a peer's clients or one connection back
     #[command(
-        after_help = "Example:\n  ekiden explain 17        # `ekiden status` shows the numbers\n\nSchema of the document: docs/book/src/reference/schema/explain.json."
+        after_help = "Examples:\n  ekiden explain tanaka    # an account: why is it slow?\n  ekiden explain ship      # what comes out of a peer's tunnel\n  ekiden explain 17        # one connection; `ekiden status` shows the numbers\n\nSchemas of the documents: docs/book/src/reference/schema/explain.json for a connection, and explain-account.json beside it."
     )]
     Explain(Explain),
     /// Manage accounts: who may use this relay, their limits, their usage
@@ -83,6 +87,9 @@ pub(crate) enum Command {
     /// Renamed to `peer`.
     #[command(hide = true, disable_help_flag = true)]
     Relay(Rest),
+    /// Show the rules that divert connections of devices to this relay
+    #[command(subcommand)]
+    Gateway(GatewayCommand),
     /// Load Ekiden's own congestion controls into the kernel, for a daemon without privileges
     #[command(subcommand)]
     Bpf(BpfCommand),
@@ -127,7 +134,7 @@ const SERVE_HELP: &str = "Examples:\n  \
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
     /// Configuration file [default: ekiden/config.toml in $XDG_CONFIG_HOME or ~/.config, else
-    /// /etc/ekiden/config.toml]
+    /// /etc/ekiden/config.toml, which root prefers to ~/.config]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Listen on this address instead of the configuration's (repeatable)
@@ -189,15 +196,37 @@ pub(crate) enum ConfigCommand {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum GatewayCommand {
+    /// Print what the daemon sets, for nft and for ip; it changes nothing
+    #[command(
+        after_help = "Example:\n  ekiden gateway show\n\nThe daemon sets all of it by itself. The table belongs to it: when the daemon ends, however that comes, the\nkernel removes the table, and connections pass by."
+    )]
+    Show {
+        /// Configuration file [default: the file that `serve` uses]
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// Control socket of the daemon, whose ports are shown, if not the default
+        #[arg(long, value_name = "PATH", value_parser = socket)]
+        socket: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum BpfCommand {
     /// Load them and pin them below /run/ekiden-bpf; needs root
     #[command(
-        after_help = "Example:\n  ekiden bpf load --user ekiden      # ExecStartPre=+ of a service\n\nA leg's `congestion` may then name \"hold\" and \"westwood\" although the daemon has no capability. They stay\nuntil `ekiden bpf unload` or a reboot; run this again after an update. A daemon with CAP_BPF, CAP_PERFMON and\nCAP_NET_ADMIN does not need it."
+        after_help = "Example:\n  ekiden bpf load --user ekiden --if-named      # ExecStartPre=+ of a service\n\nA leg's `congestion` may then name \"hold\" and \"westwood\" although the daemon has no capability. They stay\nuntil `ekiden bpf unload` or a reboot; run this again after an update. A daemon with CAP_BPF, CAP_PERFMON and\nCAP_NET_ADMIN does not need it."
     )]
     Load {
         /// User that the daemon runs as, by name or number [default: root]
         #[arg(long, value_name = "USER")]
         user: Option<String>,
+        /// Load only those that a leg of the configuration names; do nothing if none does
+        #[arg(long)]
+        if_named: bool,
+        /// Configuration file of --if-named [default: the file that `serve` uses]
+        #[arg(long, value_name = "FILE", requires = "if_named")]
+        config: Option<PathBuf>,
     },
     /// Remove them; connections keep them until they end
     Unload,
@@ -259,9 +288,9 @@ pub(crate) struct Status {
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// The connection's number, as `ekiden status` shows it
-    #[arg(value_name = "CONNECTION")]
-    pub connection: u64,
+    /// An account, a peer, or the number of a connection, as `ekiden status` shows it
+    #[arg(value_name = "NAME|CONNECTION")]
+    pub what: String,
     /// Print the daemon's JSON document
     #[arg(long)]
     pub json: bool,

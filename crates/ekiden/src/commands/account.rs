@@ -1,9 +1,9 @@
 //! `ekiden account`: accounts, in the database that a daemon polls.
 
-use super::{usable, with_runtime};
+use super::{own, with_runtime};
 use crate::cli::account::{AccountCommand, AccountConfig, Devices, Limits};
 use crate::daemon::state;
-use crate::print::{clean, out, size, table, warn};
+use crate::print::{clean, out, table, traffic, warn};
 use ekiden_accounts::{
     Account, AccountId, Attributes, OnQuotaExceeded, Quota, Store, Usage, forget_devices, hash,
     usage_since,
@@ -60,7 +60,7 @@ fn recorded(command: &str, name: &str, config: &AccountConfig, done: Done) -> Do
 
 /// The accounts' database, and whether a daemon with this configuration uses it.
 async fn store(config: &AccountConfig) -> Result<(Store, bool), Box<dyn Error>> {
-    let loaded = usable(config.config.as_deref())?;
+    let loaded = own(config.config.as_deref())?;
     let Accounts { enabled, database, state, .. } = &loaded.reading.settings.accounts;
     let store = match database {
         Some(address) => Store::at(address).await?,
@@ -177,13 +177,13 @@ fn used(account: &Account, usage: &[Usage]) -> u64 {
 /// What became of an account whose quota is used up.
 fn exceeded(attributes: &Attributes, used: u64) -> Option<String> {
     let quota = attributes.quota.filter(|quota| used >= quota.bytes.as_u64())?;
-    let next = attributes.calendar().ok()?.next(Timestamp::now());
-    let until = next.map_or_else(String::new, |next| format!(" until {next}"));
-    Some(match attributes.on_quota_exceeded {
-        OnQuotaExceeded::Cut => format!("cut{until}: quota of {quota} used up"),
-        OnQuotaExceeded::Throttle => {
-            format!("throttled to {}{until}: quota of {quota} used up", attributes.throttle_rate)
-        }
+    let then = match attributes.on_quota_exceeded {
+        OnQuotaExceeded::Cut => "cut".to_owned(),
+        OnQuotaExceeded::Throttle => format!("throttled to {}", attributes.throttle_rate),
+    };
+    Some(match attributes.calendar().ok()?.next_in_words(Timestamp::now()) {
+        Some(next) => format!("{then} until {next}: quota of {quota} used up"),
+        None => format!("{then}: quota of {quota} used up; it does not begin anew"),
     })
 }
 
@@ -201,7 +201,9 @@ fn row(account: &Account, used: u64) -> Vec<String> {
             Ok(()) => exceeded(attributes, used).unwrap_or_else(|| "active".to_owned()),
             Err(ekiden_accounts::Barred::Disabled) => "disabled".to_owned(),
             Err(ekiden_accounts::Barred::Expired(day)) => format!("expired on {day}"),
-            Err(ekiden_accounts::Barred::Hours(hours)) => format!("outside its hours: {hours}"),
+            Err(ekiden_accounts::Barred::Hours(hours, zone)) => {
+                format!("outside its hours: {hours}, {zone}")
+            }
         },
     ]
 }
@@ -249,7 +251,7 @@ async fn show(name: &str, json: bool, config: &AccountConfig) -> Done {
         lines.push(("denied", clean(&a.deny.join(", "))));
     }
     if a.quota.is_some() {
-        lines.push(("used", size(used)));
+        lines.push(("used", traffic(used)));
     }
     if let Err(barred) = a.may_come_in(Timestamp::now()) {
         lines.push(("now", barred.to_string()));
@@ -265,9 +267,10 @@ fn quota_line(attributes: &Attributes, quota: Quota) -> String {
         OnQuotaExceeded::Throttle => format!("then {}", attributes.throttle_rate),
         OnQuotaExceeded::Cut => "then cut".to_owned(),
     };
-    let next = attributes.calendar().ok().and_then(|calendar| calendar.next(Timestamp::now()));
-    let next = next.map_or_else(String::new, |next| format!("; resets at {next}"));
-    format!("{quota}, {then}{next}")
+    let calendar = attributes.calendar().ok();
+    let next = calendar.and_then(|calendar| calendar.next_in_words(Timestamp::now()));
+    let next = next.unwrap_or_else(|| "never".to_owned());
+    format!("{quota}, {then}; begins anew {next}")
 }
 
 async fn usage(
@@ -292,7 +295,7 @@ async fn usage(
     let row = |usage: &Usage| {
         let name = usage.name.as_deref().map(clean);
         let name = name.unwrap_or_else(|| format!("{} (removed)", usage.account));
-        vec![name, begun(usage), size(usage.down), size(usage.up)]
+        vec![name, begun(usage), traffic(usage.down), traffic(usage.up)]
     };
     let rows = used.iter().map(row).collect();
     let text = table(head, rows, &[false, false, true, true], None);

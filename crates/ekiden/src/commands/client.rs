@@ -1,10 +1,13 @@
-//! The client of the control socket, for `status`, `top`, `explain` and `doctor`.
+//! The client of the control socket, for `status`, `top`, `explain`, `doctor`, `init` and `peer`.
 
 use crate::daemon::control;
-use ekiden_proxy::observe::status::{Explanation, Measured, Status};
+use ekiden_proxy::observe::status::{AccountExplanation, Explanation, Measured, Status};
 use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::Method;
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,6 +82,17 @@ pub(crate) async fn explain(
     ask(socket, &format!("/v1/connections/{connection}"), PATIENCE).await
 }
 
+/// Asks about an account, or about what comes out of a peer's tunnel; `None` if there is neither. As [`status`].
+/// Errors: as [`status`].
+pub(crate) async fn explain_account(
+    socket: Option<&Path>,
+    name: &str,
+) -> Result<(Option<AccountExplanation>, Bytes), AskError> {
+    // a name may have letters of any language
+    let name: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    ask(socket, &format!("/v1/explain/{name}"), PATIENCE).await
+}
+
 /// Measures the tunnel to a peer, in about 10 s; `None` if the daemon cannot.
 /// Errors: as [`status`].
 pub(crate) async fn measure(
@@ -88,10 +102,34 @@ pub(crate) async fn measure(
     Ok(ask(socket, &format!("/v1/tunnels/{peer}/measure"), MEASURING).await?.0)
 }
 
-/// `None` if the daemon does not know the path.
-async fn ask<T: serde::de::DeserializeOwned>(
+/// The outcome of a reload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reloaded {
+    /// The configuration's file.
+    pub(crate) file: Option<String>,
+    /// Why the old configuration stays.
+    pub(crate) errors: Vec<String>,
+    /// What is to be known of the new one.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Has the daemon read its configuration again; `None` if it cannot be asked to. As [`status`].
+pub(crate) async fn reload(socket: Option<&Path>) -> Result<Option<Reloaded>, AskError> {
+    Ok(send(socket, (Method::POST, "/v1/reload"), PATIENCE).await?.0)
+}
+
+async fn ask<T: DeserializeOwned>(
     socket: Option<&Path>,
     what: &str,
+    patience: Duration,
+) -> Result<(Option<T>, Bytes), AskError> {
+    send(socket, (Method::GET, what), patience).await
+}
+
+/// `None` if the daemon does not know the path.
+async fn send<T: DeserializeOwned>(
+    socket: Option<&Path>,
+    what: (Method, &str),
     patience: Duration,
 ) -> Result<(Option<T>, Bytes), AskError> {
     let places = socket.map_or_else(control::places, |path| vec![path.to_owned()]);
@@ -107,7 +145,7 @@ async fn ask<T: serde::de::DeserializeOwned>(
             }
         };
         let wrong = |why: String| AskError::Answer(path.clone(), why);
-        let body = tokio::time::timeout(patience, get(stream, what))
+        let body = tokio::time::timeout(patience, request(stream, what.clone()))
             .await
             .map_err(|_| wrong(format!("no answer within {} s", patience.as_secs())))?
             .map_err(wrong)?;
@@ -118,12 +156,17 @@ async fn ask<T: serde::de::DeserializeOwned>(
     Err(denied.map_or(AskError::NoDaemon(places), AskError::Denied))
 }
 
-async fn get(stream: UnixStream, what: &str) -> Result<Option<Bytes>, String> {
+async fn request(
+    stream: UnixStream,
+    (method, what): (Method, &str),
+) -> Result<Option<Bytes>, String> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
     let driver = tokio::spawn(connection);
-    let request = hyper::Request::get(what)
+    let request = hyper::Request::builder()
+        .method(method)
+        .uri(what)
         .header("host", "ekiden")
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;

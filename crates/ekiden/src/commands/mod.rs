@@ -1,15 +1,14 @@
 //! The commands: each asks a daemon, changes a file or measures, prints, and returns an exit code.
 
 pub(crate) mod account;
-pub(crate) mod bpf;
 pub(crate) mod client;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod init;
+pub(crate) mod kernel;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
-#[cfg(feature = "lab")]
-pub(crate) mod link;
 pub(crate) mod man;
 pub(crate) mod peer;
 pub(crate) mod status;
@@ -20,6 +19,7 @@ pub(crate) mod top;
 use crate::daemon::start::admin_config;
 use crate::exit;
 use crate::print::warn;
+use crate::setup::place::check_service;
 use ekiden_admin::ChangeByCommand;
 use ekiden_config::{Loaded, Overrides};
 use std::fmt::Display;
@@ -34,6 +34,12 @@ fn usable(file: Option<&Path>) -> Result<Loaded, String> {
     } else {
         Err(ekiden_config::render_all(&loaded.reading.problems))
     }
+}
+
+/// As [`usable`], for a relay whose state this user may change.
+fn own(file: Option<&Path>) -> Result<Loaded, String> {
+    check_service(file)?;
+    usable(file)
 }
 
 /// Runs a command with a runtime. An error is printed with the command's name.
@@ -64,8 +70,8 @@ fn record_change<T, E: Display>(
     result: &Result<T, E>,
     what: &str,
 ) {
-    // a configuration that cannot be used has changed nothing
-    let Ok(loaded) = usable(config) else { return };
+    // where the configuration cannot be used nothing has changed
+    let Ok(loaded) = own(config) else { return };
     let Ok(folder) = admin_config(&loaded).folder else { return };
     let user = rustix::process::getuid().as_raw();
     let user = match std::env::var("SUDO_USER") {

@@ -1,6 +1,6 @@
 //! `ekiden token`: the token of the management API. It changes a file that a running daemon reads for each call.
 
-use super::{finished, usable};
+use super::{finished, own};
 use crate::cli::{TokenArgs, TokenCommand};
 use crate::daemon::start::admin_config;
 use crate::print::out;
@@ -23,5 +23,5 @@ pub(crate) fn run(command: &TokenCommand) -> u8 {
 }
 
 fn path(args: &TokenArgs) -> Result<PathBuf, Box<dyn Error>> {
-    Ok(admin_config(&usable(args.config.as_deref())?).token_path()?)
+    Ok(admin_config(&own(args.config.as_deref())?).token_path()?)
 }

@@ -7,10 +7,13 @@ use ekiden_config::pattern;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::{AccountsStatus, FleetStatus, LogInsStatus};
-use ekiden_proxy::policy::accounts::{self, KnownAccount, LoginOutcome, PendingLogin};
+use ekiden_proxy::policy::accounts::{
+    self, AccountDetails, KnownAccount, LoginOutcome, PendingLogin,
+};
 use ekiden_proxy::policy::quota;
 use ekiden_proxy::settings::{Allowance, ExceededAction, Limits, Pattern};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -245,10 +248,33 @@ impl accounts::Directory for AccountDirectory {
         })
     }
 
+    fn standing(&self, account: &str) -> Option<Result<(), String>> {
+        let directory = self.sync.directory();
+        let found = directory.accounts().find(|found| found.name == account)?;
+        Some(may_come_in(found))
+    }
+
     fn may_stay(&self, id: i64) -> Result<(), String> {
         let directory = self.sync.directory();
         let account = directory.get(AccountId(id)).ok_or("this account was removed")?;
         may_come_in(account)
+    }
+
+    fn details(&self, id: i64) -> Option<AccountDetails> {
+        let directory = self.sync.directory();
+        let account = directory.get(AccountId(id))?;
+        let devices = account.devices.iter();
+        let devices =
+            devices.map(|device| (device.name.clone(), device.credential.identity().1)).collect();
+        let calendar = account.attributes.quota.and_then(|_| account.attributes.calendar().ok());
+        let next = calendar.and_then(|calendar| calendar.next(Timestamp::now()));
+        let zone = &account.attributes.zone;
+        let renews = next.map(|next| {
+            let there = next.to_zoned(TimeZone::get(zone).unwrap_or(TimeZone::UTC));
+            format!("{} {zone}", there.strftime("%Y-%m-%d %H:%M"))
+        });
+        let expires = account.attributes.expires.map(|day| day.to_string());
+        Some(AccountDetails { devices, renews, expires })
     }
 
     fn status(&self) -> AccountsStatus {

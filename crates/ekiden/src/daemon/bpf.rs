@@ -24,10 +24,12 @@ impl Programs {
     /// Loads what legs ask for, and puts the kernel's names for it in place of the configuration's. What cannot be
     /// loaded, or has no place for another leg's rate, stays as it is: the kernel refuses it, each connection says so,
     /// and the next of the list is used. Other rates of legs that have one hold from [`agree`] on.
-    pub(crate) fn settle(&mut self, settings: &mut Settings) {
+    /// Returns what is missing, in words.
+    pub(crate) fn settle(&mut self, settings: &mut Settings) -> Vec<String> {
+        let mut lacks = Vec::new();
         for control in Control::ALL {
             if settings.legs.values().any(|leg| asks(leg, control)) {
-                self.provide(control);
+                lacks.extend(self.provide(control).err());
             }
         }
         for (name, leg) in &mut settings.legs {
@@ -36,11 +38,13 @@ impl Programs {
                     continue;
                 }
                 if loaded.control() == Control::Hold {
-                    leg.socket.rate = group(loaded, name, leg);
+                    let group = group(loaded, name, leg);
                     // with no part of a rate its sockets would send ten packets a round trip
-                    if leg.socket.rate.is_none() {
+                    let Some(group) = group.map_err(|why| lacks.push(why)).ok().flatten() else {
+                        leg.socket.rate = None;
                         continue;
-                    }
+                    };
+                    leg.socket.rate = Some(group);
                 }
                 let words = leg.socket.congestion.iter_mut();
                 for word in words.filter(|word| *word == loaded.control().word()) {
@@ -48,11 +52,12 @@ impl Programs {
                 }
             }
         }
+        lacks
     }
 
-    fn provide(&mut self, control: Control) {
+    fn provide(&mut self, control: Control) -> Result<(), String> {
         match self.loaded.get(&control).map(Loaded::is_current) {
-            Some(true) => return,
+            Some(true) => return Ok(()),
             Some(false) => {
                 info!("congestion control {control}: the pinned program is gone");
                 self.loaded.remove(&control);
@@ -73,11 +78,17 @@ impl Programs {
                 info!("congestion control {control}: {} in the kernel, {how}", loaded.name());
                 self.reported.remove(&control);
                 self.loaded.insert(control, loaded);
+                Ok(())
             }
-            Err(missing) if self.reported.insert(control) => {
-                warn!("no congestion control {control}: {missing}; legs use the next of their list")
+            Err(missing) => {
+                let why = format!(
+                    "no congestion control {control}: {missing}; legs use the next of their list"
+                );
+                if self.reported.insert(control) {
+                    warn!("{why}");
+                }
+                Err(why)
             }
-            Err(_) => {}
         }
     }
 }
@@ -86,14 +97,15 @@ fn asks(leg: &Leg, control: Control) -> bool {
     leg.socket.congestion.iter().any(|word| word == control.word())
 }
 
-fn group(loaded: &Loaded, name: &str, leg: &Leg) -> Option<Group> {
-    let rate = leg.rate?;
+fn group(loaded: &Loaded, name: &str, leg: &Leg) -> Result<Option<Group>, String> {
+    let Some(rate) = leg.rate else { return Ok(None) };
     let terms = Terms { line: leg.line, dedicated: leg.line.is_some(), ..Terms::new(rate) };
-    let group = loaded.group(name, terms);
-    if let Err(error) = &group {
-        warn!("leg {name} cannot hold a rate: {error}; it uses the next control of its list");
-    }
-    group.ok()
+    loaded.group(name, terms).map(Some).map_err(|error| {
+        let why =
+            format!("leg {name} cannot hold a rate: {error}; it uses the next control of its list");
+        warn!("{why}");
+        why
+    })
 }
 
 /// Has the rates of `settings` hold, for live connections, too.
@@ -138,14 +150,15 @@ mod tests {
         let name = hold.name().to_owned();
         let all: Vec<_> = (0..64).map(|nth| hold.group(&nth.to_string(), terms)).collect();
         let mut settings = holding("4 Mbit/s");
-        programs.settle(&mut settings);
+        let lacks = programs.settle(&mut settings);
+        assert!(lacks[0].starts_with("leg client cannot hold a rate: "), "{lacks:?}");
         let socket = &settings.legs["client"].socket;
         assert_eq!(
             (&socket.congestion[..], &socket.rate),
             (&["hold", "reno"].map(String::from)[..], &None)
         );
         drop(all);
-        programs.settle(&mut settings);
+        assert!(programs.settle(&mut settings).is_empty());
         let socket = &settings.legs["client"].socket;
         assert_eq!(socket.congestion, [name, "reno".to_owned()]);
         assert!(socket.rate.is_some());
@@ -156,7 +169,7 @@ mod tests {
         let mut settings = Settings::default();
         let before = settings.clone();
         let mut programs = Programs::new();
-        programs.settle(&mut settings);
+        assert!(programs.settle(&mut settings).is_empty());
         assert_eq!(settings.legs, before.legs);
         assert!(programs.loaded.is_empty() && programs.reported.is_empty());
     }

@@ -1,14 +1,16 @@
 //! The control socket: HTTP/1.1 and JSON over a Unix socket that only its owner may open.
 
+use crate::commands::client::Reloaded;
 use axum::extract::{Path as Part, State};
 use axum::http::StatusCode;
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
-use ekiden_proxy::observe::status::{Explanation, Measured, Status};
+use ekiden_proxy::observe::status::{AccountExplanation, Explanation, Measured, Status};
 use rustix::fs::Mode;
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _,
 };
@@ -26,6 +28,23 @@ pub(crate) type Measure =
 
 /// Explains a connection, by its number.
 pub(crate) type Explain = Arc<dyn Fn(u64) -> Option<Explanation> + Send + Sync>;
+
+/// Explains an account or what comes from a peer, by its name.
+pub(crate) type ExplainAccount = Arc<dyn Fn(&str) -> Option<AccountExplanation> + Send + Sync>;
+
+/// Reads the configuration again.
+pub(crate) type Reload =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Reloaded> + Send>> + Send + Sync>;
+
+/// What the daemon does when it is asked.
+#[derive(Clone)]
+pub(crate) struct Answers {
+    pub(crate) status: Ask,
+    pub(crate) explain: Explain,
+    pub(crate) explain_account: ExplainAccount,
+    pub(crate) measure: Measure,
+    pub(crate) reload: Reload,
+}
 
 /// Why the control socket cannot be created.
 #[derive(Debug)]
@@ -50,8 +69,9 @@ pub(crate) struct Control {
     identity: (u64, u64),
 }
 
-/// The default path of the socket: `$XDG_RUNTIME_DIR/ekiden.sock`, else for root
-/// `/run/ekiden/ekiden.sock`, else `ekiden.sock` in `/tmp/ekiden-UID`, which is made for its owner alone.
+/// The default path of the socket: `ekiden.sock` in the folder that systemd made for the service
+/// (`$RUNTIME_DIRECTORY`), else in `$XDG_RUNTIME_DIR`, else for root in `/run/ekiden`, else in `/tmp/ekiden-UID`,
+/// which is made for its owner alone.
 pub(crate) fn default_path() -> PathBuf {
     let user = rustix::process::geteuid();
     if let Some(runtime) = runtime_dir() {
@@ -65,19 +85,27 @@ pub(crate) fn default_path() -> PathBuf {
 
 /// The default paths for a client: its user's, then the service's.
 pub(crate) fn places() -> Vec<PathBuf> {
-    let mut places = vec![default_path(), PathBuf::from(SERVICE)];
-    // ignore what another user put there
-    if check_private(&private_dir()).is_ok() {
-        places.push(private_dir().join("ekiden.sock"));
+    let service = PathBuf::from(SERVICE);
+    let mut places = vec![default_path()];
+    if places[0] != service {
+        places.push(service);
     }
-    places.dedup();
+    // ignore what another user put there
+    let private = private_dir().join("ekiden.sock");
+    if !places.contains(&private) && check_private(&private_dir()).is_ok() {
+        places.push(private);
+    }
     places
 }
 
 const SERVICE: &str = "/run/ekiden/ekiden.sock";
 
 fn runtime_dir() -> Option<PathBuf> {
-    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())
+    let of = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    // systemd's, and where a service has several, nothing tells which of them is meant
+    let service =
+        of("RUNTIME_DIRECTORY").filter(|path| !path.as_os_str().as_bytes().contains(&b':'));
+    service.or_else(|| of("XDG_RUNTIME_DIR"))
 }
 
 fn private_dir() -> PathBuf {
@@ -162,22 +190,15 @@ impl Control {
     }
 
     /// Answers until the task is ended.
-    pub(crate) fn answer(
-        &mut self,
-        ask: Ask,
-        explain: Explain,
-        measure: Measure,
-    ) -> Option<tokio::task::JoinHandle<()>> {
+    pub(crate) fn answer(&mut self, answers: Answers) -> Option<tokio::task::JoinHandle<()>> {
         let listener = self.listener.take()?;
-        let measuring =
-            Router::new().route("/v1/tunnels/{peer}/measure", get(measured)).with_state(measure);
-        let connection =
-            Router::new().route("/v1/connections/{id}", get(connection)).with_state(explain);
         let router = Router::new()
             .route("/v1/status", get(status))
-            .with_state(ask)
-            .merge(connection)
-            .merge(measuring);
+            .route("/v1/connections/{id}", get(connection))
+            .route("/v1/explain/{name}", get(account))
+            .route("/v1/tunnels/{peer}/measure", get(measured))
+            .route("/v1/reload", post(reloaded))
+            .with_state(answers);
         Some(tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
                 tracing::error!(%error, "control socket server stopped");
@@ -186,24 +207,35 @@ impl Control {
     }
 }
 
-async fn status(State(ask): State<Ask>) -> Json<Status> {
-    Json(ask())
+async fn status(State(answers): State<Answers>) -> Json<Status> {
+    Json((answers.status)())
+}
+
+async fn reloaded(State(answers): State<Answers>) -> Json<Reloaded> {
+    Json((answers.reload)().await)
 }
 
 /// Seconds to measure each direction: over a satellite, the rate is steady after one.
 const SECONDS: u16 = 5;
 
-async fn measured(State(measure): State<Measure>, Part(peer): Part<String>) -> Json<Measured> {
-    Json(measure(peer, SECONDS).await)
+async fn measured(State(answers): State<Answers>, Part(peer): Part<String>) -> Json<Measured> {
+    Json((answers.measure)(peer, SECONDS).await)
 }
 
 /// A malformed number also gets "no such connection".
 async fn connection(
-    State(explain): State<Explain>,
+    State(answers): State<Answers>,
     Part(id): Part<String>,
 ) -> Result<Json<Explanation>, StatusCode> {
-    let found = id.parse().ok().and_then(|id| explain(id));
+    let found = id.parse().ok().and_then(|id| (answers.explain)(id));
     found.map(Json).ok_or(StatusCode::NOT_FOUND)
+}
+
+async fn account(
+    State(answers): State<Answers>,
+    Part(name): Part<String>,
+) -> Result<Json<AccountExplanation>, StatusCode> {
+    (answers.explain_account)(&name).map(Json).ok_or(StatusCode::NOT_FOUND)
 }
 
 impl Drop for Control {
@@ -227,21 +259,35 @@ mod tests {
         let path = dir.path().join("e.sock");
         let mut control = Control::bind(&path).unwrap();
         assert_eq!(fs::symlink_metadata(&path).unwrap().mode() & 0o777, 0o600);
+        let warnings = vec!["a warning".to_owned()];
+        let outcome = Reloaded { file: None, errors: Vec::new(), warnings };
         let task = control
-            .answer(
-                Arc::new(crate::commands::sample),
-                Arc::new(crate::commands::explain::sample_of_seven),
-                Arc::new(|peer, _| {
+            .answer(Answers {
+                status: Arc::new(crate::commands::sample),
+                explain: Arc::new(crate::commands::explain::sample_of_seven),
+                explain_account: Arc::new(|name| {
+                    let name = name.to_owned();
+                    (name == "田中").then(|| AccountExplanation { name, ..Default::default() })
+                }),
+                measure: Arc::new(|peer, _| {
                     let error = Some("no".to_owned());
                     Box::pin(async { Measured { peer, error, ..Measured::default() } })
                 }),
-            )
+                reload: {
+                    let outcome = outcome.clone();
+                    Arc::new(move || Box::pin(std::future::ready(outcome.clone())))
+                },
+            })
             .unwrap();
+        let reloaded = crate::commands::client::reload(Some(&path)).await.unwrap();
+        assert_eq!(reloaded, Some(outcome));
         let measured = crate::commands::client::measure(Some(&path), "far").await.unwrap().unwrap();
         assert_eq!((measured.peer.as_str(), measured.error.as_deref()), ("far", Some("no")));
         let (explanation, _) = crate::commands::client::explain(Some(&path), 7).await.unwrap();
         assert_eq!(explanation.unwrap().connection.id, 7);
         assert!(crate::commands::client::explain(Some(&path), 8).await.unwrap().0.is_none());
+        let account = crate::commands::client::explain_account(Some(&path), "田中").await.unwrap();
+        assert_eq!(account.0.unwrap().name, "田中");
         let status = crate::commands::client::status(Some(&path)).await.unwrap();
         assert_eq!(status.0.name, "ekiden-5d41a0c7");
         // a live one is not replaced

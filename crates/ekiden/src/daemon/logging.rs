@@ -8,6 +8,7 @@
 //! | debug | one or two lines a connection |
 //! | trace | more |
 
+use crate::print::warn;
 use ekiden_config::Log;
 use ekiden_linux::host::sync::locked;
 use ekiden_proxy::LogThrottle;
@@ -16,18 +17,18 @@ use std::io::IsTerminal as _;
 use std::sync::Mutex;
 use tracing::{Event, Level, Metadata};
 use tracing_log::NormalizeEvent as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::reload;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
-use tracing_subscriber::{EnvFilter, Layer};
+use tracing_subscriber::{Layer, reload};
 
 /// Changes the level of a log that runs.
 #[derive(Debug)]
-pub(crate) struct LogLevel(reload::Handle<EnvFilter, tracing_subscriber::Registry>);
+pub(crate) struct LogLevel(reload::Handle<Targets, tracing_subscriber::Registry>);
 
-/// Begins logging. `EKIDEN_LOG` overrides the level, in the form of tracing's filters
+/// Begins logging. `EKIDEN_LOG` overrides the level, for all or by module
 /// (`debug`, `warn,ekiden_proxy=trace`).
 /// Errors: when a log has already begun in this process.
 pub(crate) fn start(log: &Log) -> Result<LogLevel, TryInitError> {
@@ -85,17 +86,31 @@ impl LogLevel {
     }
 }
 
-fn filter(level: &str) -> EnvFilter {
+fn filter(level: &str) -> Targets {
     let asked = std::env::var("EKIDEN_LOG").ok().filter(|text| !text.is_empty());
-    // libraries' own chatter belongs to trace
-    let plain = if level == "trace" {
-        level.to_owned()
-    } else {
-        format!(
-            "{level},hyper=warn,h2=error,hickory=error,foyer=warn,foyer_storage=warn,foyer_memory=warn"
-        )
-    };
-    EnvFilter::new(asked.unwrap_or(plain))
+    let asked = asked.and_then(|text| match text.parse() {
+        Ok(levels) => Some(levels),
+        Err(error) => {
+            warn(&format!(
+                "EKIDEN_LOG has no effect: {error}; write it like debug, or warn,ekiden_proxy=trace\n"
+            ));
+            None
+        }
+    });
+    asked.unwrap_or_else(|| plain(level))
+}
+
+/// Libraries' own chatter belongs to trace.
+fn plain(level: &str) -> Targets {
+    let level = level.parse().unwrap_or(LevelFilter::INFO);
+    let all = Targets::new().with_default(level);
+    if level == LevelFilter::TRACE {
+        return all;
+    }
+    // `foyer` are all of that name
+    let quiet = [("hyper", LevelFilter::WARN), ("foyer", LevelFilter::WARN)];
+    let silent = [("h2", LevelFilter::ERROR), ("hickory", LevelFilter::ERROR)];
+    all.with_targets(quiet).with_targets(silent)
 }
 
 #[cfg(test)]
@@ -116,6 +131,23 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn libraries_speak_at_trace_alone() {
+        let info = plain("info");
+        for (target, level, passes) in [
+            ("ekiden_proxy::session", Level::INFO, true),
+            ("ekiden_proxy::session", Level::DEBUG, false),
+            ("hyper::proto", Level::WARN, true),
+            ("hyper::proto", Level::INFO, false),
+            ("foyer_storage::engine", Level::INFO, false),
+            ("h2::proto", Level::WARN, false),
+            ("hickory_resolver", Level::ERROR, true),
+        ] {
+            assert_eq!(info.would_enable(target, &level), passes, "{target} {level}");
+        }
+        assert!(plain("trace").would_enable("h2::proto", &Level::TRACE));
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) mod control;
 pub(crate) mod limits;
 pub(crate) mod listening;
 pub(crate) mod logging;
+pub(crate) mod orders;
 pub(crate) mod reload;
 pub(crate) mod signals;
 pub(crate) mod start;

@@ -1,11 +1,15 @@
 //! Reloads: reads the configuration again while the daemon runs.
 
-use crate::daemon::start::Fixed;
-use crate::daemon::{limits, state};
+use crate::daemon::start::{Fixed, shown};
+use crate::daemon::{limits, orders, state};
 use ekiden_config::{self as config, Draft, Log};
 use ekiden_proxy::settings::{AccessLog, Accounts, Settings, Tunnel};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use tracing::{error, info, warn};
+
+/// In each line about a change that applies only at start.
+pub(crate) const NEEDS_RESTART: &str = "needs a restart";
 
 /// A usable configuration, not in effect yet.
 pub(crate) struct Reread {
@@ -13,11 +17,27 @@ pub(crate) struct Reread {
     pub(crate) text: String,
     pub(crate) log: Log,
     pub(crate) warnings: Vec<String>,
+    /// As [`tunnels`].
+    pub(crate) tunnels: Option<Tunnel>,
+    /// As [`shown`].
+    pub(crate) shown: serde_json::Value,
+}
+
+/// The keys of `[tunnel]` if the configuration asks for tunnels, which then start with them.
+pub(crate) fn tunnels(draft: &Draft) -> Option<Tunnel> {
+    let through = |upstream: &config::draft::UpstreamDraft| upstream.url.starts_with("tunnel://");
+    let wanted = !draft.tunnel.listen.is_empty() || draft.upstreams.values().any(through);
+    wanted.then(|| draft.tunnel.clone())
 }
 
 /// Reads the configuration again and logs its problems. Nothing is changed: it may still be refused, where an address is
-/// taken. `Err`: the errors because of which the old configuration, read from `old_text`, stays.
-pub(crate) fn read(fixed: &Fixed, old_text: &str) -> Result<Reread, Vec<String>> {
+/// taken. `running`: the keys of the tunnels that run. `Err`: the errors because of which the old configuration, read from
+/// `old_text`, stays.
+pub(crate) fn read(
+    fixed: &Fixed,
+    old_text: &str,
+    running: Option<&Tunnel>,
+) -> Result<Reread, Vec<String>> {
     let loaded = config::load(fixed.file.as_deref(), &fixed.overrides);
     let reading = &loaded.reading;
     let (mut wrong, mut warnings) = (Vec::new(), Vec::new());
@@ -35,19 +55,24 @@ pub(crate) fn read(fixed: &Fixed, old_text: &str) -> Result<Reread, Vec<String>>
     {
         wrong.push(why);
     }
+    if wrong.is_empty() {
+        wrong.extend(without_log_in(&reading.draft, &fixed.draft));
+    }
+    let mut settings = reading.settings.clone();
+    wrong.extend(orders::settle(&mut settings).err());
     warnings.iter().for_each(|line| warn!("{line}"));
     if !wrong.is_empty() {
         wrong.iter().for_each(|line| error!("{line}"));
         error!("new configuration rejected; the old one stays in effect");
         return Err(wrong);
     }
-    for what in needs_restart(&reading.draft, &fixed.draft) {
-        let line = format!("change of {what} needs a restart");
+    for what in needs_restart(&reading.draft, &fixed.draft, running) {
+        let line = format!("change of {what} {NEEDS_RESTART}");
         warn!("{line}");
         warnings.push(line);
     }
     let log = reading.draft.log.clone();
-    let mut settings = loaded.reading.settings;
+    let tunnels = tunnels(&reading.draft);
     limits::waiting(&mut settings);
     if loaded.reading.draft.top.name.is_none() {
         settings.name.clone_from(&fixed.drawn);
@@ -55,7 +80,19 @@ pub(crate) fn read(fixed: &Fixed, old_text: &str) -> Result<Reread, Vec<String>>
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
     }
-    Ok(Reread { settings, text: loaded.text, log, warnings })
+    let shown = shown(&loaded);
+    Ok(Reread { settings, text: loaded.text, log, warnings, tunnels, shown })
+}
+
+/// Why a configuration with accounts cannot be taken over by a daemon that was started without: clients of other machines
+/// would not have to log in.
+fn without_log_in(new: &Draft, started: &Draft) -> Option<String> {
+    let beyond = |at: &&SocketAddr| !at.ip().to_canonical().is_loopback();
+    let begins = new.accounts.enabled && !started.accounts.enabled;
+    let at = new.top.listen.iter().find(beyond).filter(|_| begins)?;
+    Some(format!(
+        "`enabled` of [accounts] {NEEDS_RESTART}: until then clients of other machines would be served on {at} without a log-in"
+    ))
 }
 
 /// Why the new text looks like the old one in the middle of being saved: it is the beginning of it, and ends within a
@@ -72,14 +109,16 @@ fn cut_off(new: &str, old: &str) -> Option<String> {
 }
 
 /// The changed settings that apply only at start.
-fn needs_restart(new: &Draft, old: &Draft) -> Vec<&'static str> {
+fn needs_restart(new: &Draft, old: &Draft, running: Option<&Tunnel>) -> Vec<&'static str> {
     let accounts =
         |settings: &Accounts| (settings.enabled, settings.database.clone(), settings.state.clone());
+    let tunnel =
+        running.is_some_and(|old| Tunnel { answer: old.answer, ..new.tunnel.clone() } != *old);
     let differs = [
         (new.top.control != old.top.control, "`control`"),
         (new.budgets != old.budgets, "[budgets]"),
         (new.cache != old.cache, "[cache]"),
-        (Tunnel { answer: old.tunnel.answer, ..new.tunnel.clone() } != old.tunnel, "[tunnel]"),
+        (tunnel, "[tunnel]"),
         (new.management != old.management, "[management]"),
         (
             accounts(&new.accounts) != accounts(&old.accounts),
@@ -129,14 +168,35 @@ mod tests {
     #[test]
     fn names_the_changes_that_need_a_restart() {
         let old = draft("");
+        let needs_restart = |new, old| needs_restart(new, old, tunnels(old).as_ref());
         assert_eq!(needs_restart(&old, &old), [""; 0]);
         let new =
             draft("control = \"off\"\n[budgets]\npipes = 7\n[management]\nlisten = \"off\"\n");
         assert_eq!(needs_restart(&new, &old), ["`control`", "[budgets]", "[management]"]);
+        // tunnels start with a reload, and then keep their keys
+        let tunnel = draft("[tunnel]\nlisten = [\"127.0.0.1:4433\"]\n");
+        assert_eq!(needs_restart(&tunnel, &old), [""; 0]);
+        assert_eq!(needs_restart(&old, &tunnel), ["[tunnel]"]);
         let live = draft(
             "name = \"other\"\n[timeouts]\nstop = \"1 s\"\n[sharing]\nuplink = \"1 Mbit/s\"\n",
         );
         assert_eq!(needs_restart(&live, &old), [""; 0]);
+    }
+
+    #[test]
+    fn accounts_do_not_begin_with_a_reload_where_others_connect() {
+        let rule = "[[rule]]\nfrom = [\"0.0.0.0/0\"]\naction = \"allow\"\n";
+        let [open, closed] = ["0.0.0.0:3128", "127.0.0.1:3128"].map(|at| {
+            ["", "[accounts]\nenabled = true\n"]
+                .map(|more| draft(&format!("listen = [\"{at}\"]\n{more}{rule}")))
+        });
+        let why = without_log_in(&open[1], &closed[0]).unwrap();
+        assert!(why.contains("needs a restart") && why.contains("0.0.0.0:3128"), "{why}");
+        for (new, started) in
+            [(&open[1], &open[1]), (&open[0], &closed[0]), (&closed[1], &closed[0])]
+        {
+            assert_eq!(without_log_in(new, started), None);
+        }
     }
 
     #[test]

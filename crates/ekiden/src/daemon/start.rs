@@ -3,19 +3,22 @@
 use super::accounts::AccountDirectory;
 use super::announce::{self, tell_systemd};
 use super::bpf::{self, Programs};
-use super::control::{self, Control};
+use super::control::{self, Answers, Control};
 use super::listening::Listening;
 use super::logging::{self, LogLevel};
+use super::orders::{self, Ordering};
 use super::signals::{Request, Signals};
 use super::{limits, reload, state};
+use crate::commands::client::Reloaded;
 use crate::print::warn as print;
+use crate::setup::ports::{self, Transport};
 use crate::{cli, exit};
 use ekiden_accounts::{AccountSync, SyncError};
 use ekiden_admin::reload::Reloads;
 use ekiden_admin::{Admin, AdminConfig, Running};
 use ekiden_config::{self as config, Draft, Loaded, Overrides};
 use ekiden_proxy::policy::accounts::Directory;
-use ekiden_proxy::settings::{Accounts, Settings, Udp};
+use ekiden_proxy::settings::{Accounts, Settings, TransportMode, Udp};
 use ekiden_proxy::{Handle, Server, StartError};
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
@@ -85,13 +88,14 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     info!("ekiden {} starts, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     let mut settings = settle(&loaded, &fixed)?;
     let mut programs = Programs::new();
-    programs.settle(&mut settings);
+    // the log has it
+    let _lacks = programs.settle(&mut settings);
     let mut signals = Signals::new()
         .map_err(|error| failed(format!("cannot handle signals: {error}"), exit::SYSTEM))?;
     let mut control = settings.control.as_deref().map(Control::bind).transpose();
     let control = control.as_mut().map_err(|error| failed(&*error, exit::CANNOT_CREATE))?.as_mut();
     let (reloads, mut asked) = Reloads::new();
-    let admin = Admin::start(&admin_config(&loaded), reloads).await.map_err(|error| {
+    let admin = Admin::start(&admin_config(&loaded), reloads.clone()).await.map_err(|error| {
         let code = match &error {
             ekiden_admin::StartError::Listen(_) => exit::UNAVAILABLE,
             ekiden_admin::StartError::Token(_) => exit::CANNOT_CREATE,
@@ -111,12 +115,14 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     let syncing = sync.clone().map(|sync| tokio::spawn(async move { sync.run().await }));
     let accounts = sync.clone().map(|sync| Arc::new(AccountDirectory::new(sync)));
     let directory = accounts.clone().map(|accounts| -> Arc<dyn Directory> { accounts });
-    let configured = settings.listen.clone();
+    let (configured, acme) = (settings.listen.clone(), settings.acme.clone());
     let server = Server::start_with(Arc::new(settings), directory).map_err(|error| {
         let code = start_code(&error);
-        failed(error, code)
+        failed(format!("{error}{}", held_by(&error)), code)
     })?;
     let handle = server.handle();
+    let mut ordering = Ordering::default();
+    ordering.follow(&acme, &handle);
     let counting = accounts.clone().map(|accounts| {
         accounts.limit(handle.accounts());
         tokio::spawn(count(accounts))
@@ -125,12 +131,13 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     announce::listening(&mut addresses, handle.status().listen);
     listening.set(&configured, &addresses);
     let mut text = loaded.text;
+    let mut tunnels = reload::tunnels(&fixed.draft);
     let answering = control.and_then(|control| {
         info!(
             "control socket {}, for `ekiden status`, `explain` and `top`",
             control.path().display()
         );
-        answer(control, &handle)
+        answer(control, &handle, (reloads.clone(), fixed.file.clone()))
     });
     if let Some(admin) = &admin {
         admin.runs(Running { handle: handle.clone(), sync: sync.clone() });
@@ -141,9 +148,9 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
             Ok(now) => tell_systemd(&[NotifyState::Reloading, now]),
             Err(error) => debug!(%error, "no monotonic clock to notify systemd"),
         }
-        let done = reload::read(&fixed, &text).and_then(|reread| {
+        let done = reload::read(&fixed, &text, tunnels.as_ref()).and_then(|reread| {
             let mut settings = reread.settings;
-            programs.settle(&mut settings);
+            let lacks = programs.settle(&mut settings);
             settings.closed.clone_from(&closed);
             let configured = settings.listen.clone();
             settings.listen = listening.resolve(&configured);
@@ -153,16 +160,22 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
                 error!("{error}; the old configuration stays in effect");
                 vec![error.to_string()]
             })?;
+            // the first tunnels come with a reload, later changes do not
+            tunnels = tunnels.take().or(reread.tunnels);
+            ordering.follow(&settings.acme, &handle);
             fixed.level.set(&reread.log);
             bpf::agree(&settings);
             limit = stop;
             announce::listening(&mut addresses, handle.status().listen);
             listening.set(&configured, &addresses);
             text = reread.text;
+            if let Some(admin) = &admin {
+                admin.shows(reread.shown);
+            }
             info!(
                 "reloaded; live connections keep their configuration, except for accounts' limits"
             );
-            Ok(reread.warnings)
+            Ok([reread.warnings, lacks].concat())
         });
         if let Some(answer) = answer {
             answer.give(done);
@@ -208,6 +221,25 @@ const fn start_code(error: &StartError) -> u8 {
     }
 }
 
+/// Who holds the port that could not be had, where /proc tells.
+fn held_by(error: &StartError) -> String {
+    use ekiden_tunnel::driver::StartError as TunnelError;
+    let (address, error, transport) = match error {
+        StartError::Listen { address, error } => (*address, error, Transport::Tcp),
+        StartError::Tunnels(error) => match error.downcast_ref() {
+            Some(TunnelError::Listen { address, error }) => (*address, error, Transport::Udp),
+            _ => return String::new(),
+        },
+        _ => return String::new(),
+    };
+    match ports::holder(address, transport) {
+        Some(holder) if error.kind() == std::io::ErrorKind::AddrInUse => {
+            format!("; it is taken {}", ports::by(Some(holder)))
+        }
+        _ => String::new(),
+    }
+}
+
 /// Counts usage, and updates limits, until it is aborted.
 async fn count(accounts: Arc<AccountDirectory>) {
     let mut tick = tokio::time::interval(COUNT_INTERVAL);
@@ -221,21 +253,38 @@ async fn count(accounts: Arc<AccountDirectory>) {
 }
 
 /// Answers on the control socket.
-fn answer(control: &mut Control, handle: &Handle) -> Option<JoinHandle<()>> {
+fn answer(
+    control: &mut Control,
+    handle: &Handle,
+    (reloads, file): (Reloads, Option<PathBuf>),
+) -> Option<JoinHandle<()>> {
     let (asking, explaining, measuring) = (handle.clone(), handle.clone(), handle.clone());
-    control.answer(
-        Arc::new(move || asking.status()),
-        Arc::new(move |connection| explaining.explain(connection)),
-        Arc::new(move |peer, seconds| {
+    let for_account = handle.clone();
+    control.answer(Answers {
+        status: Arc::new(move || asking.status()),
+        explain: Arc::new(move |connection| explaining.explain(connection)),
+        explain_account: Arc::new(move |name| for_account.explain_account(name)),
+        measure: Arc::new(move |peer, seconds| {
             let handle = measuring.clone();
             Box::pin(async move { handle.measure(&peer, seconds).await })
         }),
-    )
+        reload: Arc::new(move || {
+            let (reloads, file) = (reloads.clone(), file.clone());
+            Box::pin(async move {
+                let (warnings, errors) = match reloads.ask().await {
+                    Ok(warnings) => (warnings, Vec::new()),
+                    Err(errors) => (Vec::new(), errors),
+                };
+                let file = file.or_else(config::find).map(|file| file.display().to_string());
+                Reloaded { file, errors, warnings }
+            })
+        }),
+    })
 }
 
 /// What the management port needs, from the configuration.
 pub(crate) fn admin_config(loaded: &Loaded) -> AdminConfig {
-    let Loaded { reading, .. } = loaded;
+    let reading = &loaded.reading;
     let is_set = |key: &str| reading.origins.contains_key(&format!("management.{key}"));
     let folder = reading.draft.accounts.state.clone().or_else(state::directory);
     AdminConfig {
@@ -243,7 +292,16 @@ pub(crate) fn admin_config(loaded: &Loaded) -> AdminConfig {
         folder: folder.ok_or_else(|| "no home directory; set `state` in [accounts]".to_owned()),
         listen_is_set: is_set("listen"),
         token_file_is_set: is_set("token_file"),
+        peers: reading.settings.tunnel.state.clone().or_else(state::directory),
+        listens_for_tunnels: !reading.settings.tunnel.listen.is_empty(),
+        configuration: shown(loaded),
     }
+}
+
+/// The configuration as `ekiden config show --json` prints it, without secrets.
+pub(crate) fn shown(loaded: &Loaded) -> serde_json::Value {
+    let file = loaded.file.as_ref().map(|file| file.display().to_string());
+    config::show_json(&loaded.reading, file.as_deref())
 }
 
 /// Opens the accounts, if they are enabled.
@@ -291,11 +349,21 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
     }
-    if let Some(certificate) = &settings.tls.certificate {
-        info!("TLS on the same ports, with the certificate {}", certificate.display());
+    orders::settle(&mut settings).map_err(|why| failed(why, exit::CONFIGURATION))?;
+    match &settings.tls.certificate {
+        Some(_) if settings.acme.is_on() => {
+            let (names, directory) = (settings.acme.names.join(", "), &settings.acme.directory);
+            info!("TLS on the same ports, with a certificate for {names} from {directory}");
+        }
+        Some(file) => info!("TLS on the same ports, with the certificate {}", file.display()),
+        None => {}
     }
     for address in &settings.tunnel.listen {
-        info!("listening for tunnels on UDP {address}");
+        let and_tcp = match settings.tunnel.carrier {
+            TransportMode::Udp => "",
+            TransportMode::Auto | TransportMode::Tcp => " and TCP",
+        };
+        info!("listening for tunnels on UDP{and_tcp} {address}");
     }
     info!("name in Via: {}", settings.name);
     limits::say_kernel();

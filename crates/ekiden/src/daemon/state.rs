@@ -3,8 +3,8 @@
 use std::env;
 use std::path::PathBuf;
 
-/// The default directory: systemd's for the service, /var/lib/ekiden for root, else the
-/// user's own; `None` without a home.
+/// The default directory: systemd's for the service, /var/lib/ekiden for root, so that root's commands
+/// change what the packaged service reads, else the user's own; `None` without a home.
 pub(crate) fn directory() -> Option<PathBuf> {
     let absolute =
         |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -8,10 +8,17 @@ pub(crate) fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// A size to three digits.
+/// A size of memory or disk to three digits.
 pub(crate) fn size(bytes: u64) -> String {
     round(bytes, &[(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")])
         .unwrap_or_else(|| Bytes::new(bytes).to_string())
+}
+
+/// Bytes that were moved, to three digits: decimal, as rates are, and as quotas are sold. Memory is [`size`].
+pub(crate) fn traffic(bytes: u64) -> String {
+    let units =
+        [(1_000_000_000_000, "TB"), (1_000_000_000, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    round(bytes, &units).unwrap_or_else(|| format!("{bytes} B"))
 }
 
 /// A rate to three digits.
@@ -64,6 +71,10 @@ mod tests {
         assert_eq!(
             [size(0), size(1_023), size(1_536), size(10 << 20), size(u64::MAX)].join(", "),
             "0 B, 1023 B, 1.50 KiB, 10.0 MiB, 16777216 TiB"
+        );
+        assert_eq!(
+            [traffic(0), traffic(999), traffic(1_500), traffic(300_000_000_000)].join(", "),
+            "0 B, 999 B, 1.50 kB, 300 GB"
         );
         assert_eq!(
             [rate(999), rate(25_000_000), rate(999_999_999)].join(", "),

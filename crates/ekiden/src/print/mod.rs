@@ -4,7 +4,7 @@ mod figures;
 mod table;
 
 pub(crate) use ekiden_config::printable as clean;
-pub(crate) use figures::{count, percent, rate, rtt, seconds, size};
+pub(crate) use figures::{count, percent, rate, rtt, seconds, size, traffic};
 pub(crate) use table::{cut, dash, table, wrap};
 
 use crate::exit;

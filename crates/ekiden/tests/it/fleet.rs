@@ -4,12 +4,8 @@
 //! `EKIDEN_OUTAGE=60 cargo test -p ekiden --test it fleet:: -- --nocapture` keeps the database away for a minute; 5 s unless
 //! said.
 
-#[path = "../../../accounts/tests/common/mod.rs"]
-mod common;
-
 use crate::accounts::{ANNA, Accounts};
-use common::Postgres;
-use ekiden_testkit::{Daemon, wait_for};
+use ekiden_testkit::{Daemon, Postgres, wait_for};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;

@@ -53,6 +53,8 @@ fn dependencies_point_one_way() {
         // storage and hashing need nothing of the proxy, and the proxy nothing of a database
         ("ekiden-accounts", &["ekiden-model", "ekiden-linux"]),
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux", "ekiden-tunnel"]),
+        // orders certificates: of the proxy it needs the way out and the listener's answers
+        ("ekiden-acme", &["ekiden-model", "ekiden-linux", "ekiden-proxy"]),
         (
             "ekiden-admin",
             &[
@@ -69,6 +71,17 @@ fn dependencies_point_one_way() {
         ("ekiden-testbed", &["ekiden-model", "ekiden-linux"]),
         // for integration tests: knows the command's name and nothing else of it
         ("ekiden-testkit", &[]),
+        // a program of its own, which no other uses: it drives the daemon as the integration tests do
+        (
+            "ekiden-soak",
+            &[
+                "ekiden-model",
+                "ekiden-linux",
+                "ekiden-emulator",
+                "ekiden-testbed",
+                "ekiden-testkit",
+            ],
+        ),
         // the framework knows no study and starts no program
         ("ekiden-lab", &["ekiden-model", "ekiden-record", "ekiden-simulator"]),
         (
@@ -94,6 +107,7 @@ fn dependencies_point_one_way() {
                 "ekiden-proxy",
                 "ekiden-tunnel",
                 "ekiden-accounts",
+                "ekiden-acme",
                 "ekiden-admin",
                 "ekiden-config",
                 "ekiden-emulator",

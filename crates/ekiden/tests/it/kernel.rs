@@ -70,3 +70,31 @@ fn every_load_over_a_long_link() {
         assert!(figure(name), "{name}: {rows}");
     }
 }
+
+/// A browser's page beside a download, and the steps of a connection, over a short link.
+#[test]
+fn page_and_steps_over_a_long_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((results, rows, said)) = run("pages.toml", folder.path()) else { return };
+    let by_http3 = ekiden_testbed::peers::caddy::find().is_ok();
+    if !by_http3 {
+        println!("SKIPPED: a page by HTTP/3: Caddy is not here (scripts/peers.sh --caddy)");
+    }
+    for (load, way, figure) in [
+        ("page", if by_http3 { "http3" } else { "ekiden" }, "first_byte_s"),
+        ("page", "ekiden", "first_paint_s"),
+        ("page", "ekiden", "beside_mbit"),
+        ("steps", "ekiden", "first_byte_trips"),
+        ("steps", "bbr", "10_mib_s"),
+    ] {
+        let has = |row: &str| {
+            let row = serde_json::from_str::<serde_json::Value>(row).unwrap()["row"].take();
+            let values = &row["cell"]["values"];
+            let is_it = values["load"] == load && values["way"] == way;
+            is_it && row["outcome"]["figures"][figure].as_f64().is_some_and(|value| value > 0.0)
+        };
+        assert!(rows.lines().any(has), "{load} by {way}, {figure}: {said}\n{rows}");
+    }
+    let figure = std::fs::read_to_string(results.join("waterfall.svg")).unwrap();
+    assert!(figure.contains("ekiden: last response"), "{figure}");
+}

@@ -3,11 +3,16 @@
 #![allow(dead_code)] // harnesses have more than each feature needs
 
 mod accounts;
+#[cfg(feature = "acme")]
+mod acme;
 mod daemons;
 mod doctor;
+mod explain;
 mod fleet;
+mod forwards;
 mod generated;
 mod held;
+mod init;
 mod invariants;
 #[cfg(feature = "lab")]
 mod kernel;
@@ -18,8 +23,11 @@ mod link;
 mod live;
 mod log_in;
 mod management;
+mod middle;
 mod module_order;
 mod other_user;
+mod own_page;
+mod packages;
 mod reloads;
 mod repository;
 mod results_pages;

@@ -1,9 +1,8 @@
 //! Commands of root beside a daemon of another user, as on a machine with a service.
 
-use crate::daemons::{NOBODY, as_nobody, home, tunnel_is_up};
+use crate::daemons::{NOBODY, as_nobody, free_port, home, tunnel_is_up};
 use ekiden_testkit::wait_for;
 use std::fs;
-use std::net::UdpSocket;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::path::Path;
 
@@ -30,8 +29,7 @@ fn all_belong_to_nobody(folder: &Path) {
 
 #[test]
 fn a_daemon_of_another_user_reads_what_root_changes() {
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
+    let address = format!("127.0.0.1:{}", free_port());
     let far = home(&format!(
         "[accounts]\nenabled = true\n\
          [tunnel]\nlisten = [\"{address}\"]\nstate = \"DIR/state/tunnel\"\n"

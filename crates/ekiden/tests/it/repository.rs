@@ -172,3 +172,72 @@ fn pages_of_the_book_are_whole() {
         assert!(text.lines().count() >= 3, "{path:?} has a heading and nothing else");
     }
 }
+
+/// The tests that the page on security names: `crate module::test`, as `cargo test -p` takes them.
+fn named_tests(page: &str) -> Vec<(String, String)> {
+    let spans = page.split('`').skip(1).step_by(2);
+    let named = spans.filter_map(|span| span.split_once(' '));
+    let named = named.filter(|(package, path)| {
+        package.starts_with("ekiden") && path.contains("::") && !path.contains(' ')
+    });
+    named.map(|(package, path)| (package.to_owned(), path.to_owned())).collect()
+}
+
+/// The functions of a source file that are tests, with the folders, the file and the modules they may stand in.
+fn tests_of(path: &Path, text: &str) -> Vec<(String, BTreeSet<String>)> {
+    let folders = path.with_extension("");
+    let mut within: BTreeSet<String> =
+        folders.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let lines = || text.lines().map(str::trim);
+    let modules = lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(" {"));
+    within.extend(modules.map(str::to_owned));
+    let (mut is_test, mut found) = (false, Vec::new());
+    for line in lines() {
+        if line.starts_with("#[") {
+            is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+            continue;
+        }
+        // programs with a harness of their own list them: ("name", name),
+        let listed = line.strip_prefix("(\"").and_then(|rest| rest.split_once("\", "));
+        if let Some((name, rest)) = listed
+            && rest.strip_suffix("),") == Some(name)
+        {
+            found.push((name.to_owned(), within.clone()));
+        }
+        let function = line.trim_start_matches("async ").strip_prefix("fn ");
+        if let Some((name, _)) = function.filter(|_| is_test).and_then(|name| name.split_once('('))
+        {
+            found.push((name.to_owned(), within.clone()));
+        }
+        is_test = false;
+    }
+    found
+}
+
+#[test]
+fn tests_named_by_the_page_on_security_exist() {
+    let page = "docs/book/src/operate/security.md";
+    let named = named_tests(&fs::read_to_string(root().join(page)).unwrap());
+    assert!(named.len() > 30, "only {} tests were found on {page}", named.len());
+    let sources = files(&["rs"]);
+    let mut missing = Vec::new();
+    for (package, path) in named {
+        let folder = match package.strip_prefix("ekiden-") {
+            Some(name) => Path::new("crates").join(name),
+            None => Path::new("crates").join(&package),
+        };
+        let mut modules: Vec<&str> = path.split("::").collect();
+        let name = modules.pop().unwrap_or_default();
+        let mut tests = sources
+            .iter()
+            .filter(|(source, _)| source.starts_with(&folder))
+            .flat_map(|(source, text)| tests_of(source, text));
+        let is_it = |(test, within): (String, BTreeSet<String>)| {
+            test == name && modules.iter().all(|module| within.contains(*module))
+        };
+        if !tests.any(is_it) {
+            missing.push(format!("{package} {path}"));
+        }
+    }
+    assert!(missing.is_empty(), "{page} names tests that do not exist:\n{}", missing.join("\n"));
+}

@@ -5,12 +5,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const STUDIES: [(&str, &str); 6] = [
+const STUDIES: [(&str, &str); 7] = [
     ("thin-client", "Delays of remote desktops on a path that loses nothing."),
     ("island", "Relays on the way to an island 50 ms away."),
     ("proxy-pressure", "A proxy whose connections and buffers run out."),
     ("asymmetric", "A thin uplink under a wide downlink."),
     ("satellite", "A rate held across loss."),
+    ("pages", "Pages by HTTPS in a browser, over a satellite link."),
     ("agreement", "The simulator beside this machine's kernel."),
 ];
 const ENGINES: [(&str, &str); 2] = [("sim", "Simulator"), ("kernel", "Linux kernel")];

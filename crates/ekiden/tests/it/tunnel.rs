@@ -2,7 +2,7 @@
 
 use crate::daemons::{home, pair, stderr, stdout, tunnel_is_up};
 use ekiden_testkit::{Daemon, eventually, wait_for};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -83,7 +83,11 @@ fn curl_goes_through_a_tunnel() {
         (&"far".into(), &0.into())
     );
     assert!(stdout(&near.run(&["status"])).contains("PEER"));
-    assert!(stdout(&far.run(&["peer", "list"])).contains("near  sends 200 Mbit/s"));
+    let listed = stdout(&far.run(&["peer", "list"]));
+    assert!(
+        listed.contains("near  this relay sends 200 Mbit/s") && listed.ends_with(", up\n"),
+        "{listed}"
+    );
     // and no longer
     let revoked = far.run(&["peer", "revoke", "near"]);
     assert!(revoked.status.success());
@@ -120,12 +124,39 @@ fn a_connection_through_a_tunnel_shows_the_tunnel() {
     let explained = |daemon: &Daemon, id: u64| stdout(&daemon.run(&["explain", &id.to_string()]));
     let text = explained(&near, id);
     assert!(text.contains("through the tunnel to \"far\", up: RTT"), "{text}");
-    assert!(text.contains("held back by: what comes through the tunnel from \"far\""), "{text}");
+    wait_for("the reason at the receiving end", || {
+        explained(&near, id).contains("held back by: the rate agreed with \"far\", 2 Mbit/s: ")
+    });
     // at the sending end bytes wait for the tunnel
     let sending = far.status()["connections"][0]["id"].as_u64().unwrap();
     wait_for("bytes that wait", || {
         explained(&far, sending).contains("held back by: the tunnel to \"near\", where 1 flow")
     });
+}
+
+/// The line is free for others at once, and the destination does not get the rest.
+#[test]
+fn a_cancelled_upload_is_discarded() {
+    // the rate takes four seconds for it, and what a relay keeps for the tunnel alone is more
+    const MOST: u64 = 200_000;
+    let [_far, near] = pair(["20 Mbit/s", "400 kbit/s"], ["", ""]).map(|home| home.serve());
+    wait_for("the tunnel", || tunnel_is_up(&near));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (head, mut client) = near.connect(listener.local_addr().unwrap(), "");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    client.write_all(&[7; 2_000_000]).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let receiving = std::thread::spawn(move || {
+        server.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
+    });
+    let tunnel = |key: &str| near.status()["tunnels"][0][key].as_u64();
+    let before = tunnel("bytes_sent").unwrap();
+    SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(client);
+    wait_for("the end of the flow", || (tunnel("flows"), tunnel("waiting")) == (Some(0), Some(0)));
+    let more = tunnel("bytes_sent").unwrap() - before;
+    assert!(more < MOST, "{more}");
+    assert_eq!(receiving.join().unwrap(), Err(std::io::ErrorKind::ConnectionReset));
 }
 
 /// A listener whose queue is full, so that the kernel drops further SYNs; and what fills it.
@@ -215,6 +246,18 @@ fn reports_what_is_wrong() {
     );
     let checked = wrong.run(&["check", &wrong.config().display().to_string()]);
     assert!(stdout(&checked).contains("can only be the first of a chain"), "{checked:?}");
+    // a peer that is none, beside one of nearly that name
+    let [_, near] = pair(["1 Mbit/s", "1 Mbit/s"], ["", ""]);
+    let check = || stdout(&near.run(&["check", &near.config().display().to_string()]));
+    assert!(check().contains("no problems"), "{}", check());
+    let config = fs::read_to_string(near.config()).unwrap();
+    near.configure(&config.replace("tunnel://far", "tunnel://faar"));
+    let text = check();
+    assert!(
+        text.contains("no peer `faar` is known") && text.contains("did you mean `far`?"),
+        "{text}"
+    );
+    assert!(text.contains("0 errors, 1 warning"), "{text}");
 }
 
 /// UDP ASSOCIATE at the near relay, and a server of datagrams that the far one reaches.

@@ -1,14 +1,14 @@
 //! What befalls a tunnel in the middle of a transfer, and what becomes of the connections in it: each goes on,
 //! every byte right, or ends with a reason that is written down.
 
-use crate::daemons::{pair_through, tunnel_is_up};
+use crate::daemons::{pair, pair_through, stdout, tunnel_is_up};
+use crate::middle::Middle;
 use ekiden_testkit::{Daemon, eventually, wait_for};
-use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,91 +20,6 @@ const RATES: [&str; 2] = ["20 Mbit/s", "20 Mbit/s"];
 
 fn pattern(nth: usize) -> u8 {
     (nth * 31 + nth / 517) as u8
-}
-
-/// What stands between two relays: it carries UDP and TCP until it is told otherwise.
-#[derive(Clone)]
-struct Middle {
-    port: u16,
-    udp: Arc<AtomicBool>,
-    /// Sockets towards the far relay, by where their datagrams come from.
-    towards: Arc<Mutex<HashMap<SocketAddr, Arc<UdpSocket>>>>,
-    /// How many there were.
-    addresses: Arc<AtomicU64>,
-}
-
-impl Middle {
-    fn before(relay: u16) -> Self {
-        let (front, listener) = loop {
-            let front = UdpSocket::bind("127.0.0.1:0").unwrap();
-            if let Ok(listener) = TcpListener::bind(front.local_addr().unwrap()) {
-                break (Arc::new(front), listener);
-            }
-        };
-        let port = front.local_addr().unwrap().port();
-        let middle = Self {
-            port,
-            udp: Arc::new(AtomicBool::new(true)),
-            towards: Arc::default(),
-            addresses: Arc::default(),
-        };
-        let this = middle.clone();
-        thread::spawn(move || this.datagrams(&front, relay));
-        thread::spawn(move || {
-            for near in listener.incoming() {
-                let (near, far) = (near.unwrap(), TcpStream::connect(("127.0.0.1", relay)));
-                let Ok(far) = far else { continue };
-                let (a, b) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-                thread::spawn(move || carry(near, far));
-                thread::spawn(move || carry(b, a));
-            }
-        });
-        middle
-    }
-
-    fn datagrams(&self, front: &Arc<UdpSocket>, relay: u16) {
-        let mut buffer = [0; 65_536];
-        loop {
-            let Ok((length, from)) = front.recv_from(&mut buffer) else { continue };
-            if !self.udp.load(Ordering::Relaxed) {
-                continue;
-            }
-            let mut towards = self.towards.lock().unwrap();
-            let back = towards.entry(from).or_insert_with(|| {
-                self.addresses.fetch_add(1, Ordering::Relaxed);
-                let back = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
-                back.connect(("127.0.0.1", relay)).unwrap();
-                let (this, front, socket) = (self.clone(), Arc::clone(front), Arc::clone(&back));
-                thread::spawn(move || this.answers(&front, &socket, from));
-                back
-            });
-            let _ = back.send(&buffer[..length]);
-        }
-    }
-
-    fn answers(&self, front: &UdpSocket, back: &UdpSocket, to: SocketAddr) {
-        let mut buffer = [0; 65_536];
-        loop {
-            // nobody is there for a moment while a relay starts again
-            let Ok(length) = back.recv(&mut buffer) else {
-                thread::sleep(Duration::from_millis(1));
-                continue;
-            };
-            if self.udp.load(Ordering::Relaxed) {
-                let _ = front.send_to(&buffer[..length], to);
-            }
-        }
-    }
-
-    /// From now on the far relay sees other addresses, as when an address translator has forgotten.
-    fn forget(&self) {
-        self.towards.lock().unwrap().clear();
-    }
-}
-
-fn carry(mut from: TcpStream, mut to: TcpStream) {
-    let _ = io::copy(&mut from, &mut to);
-    let _ = to.shutdown(Shutdown::Write);
 }
 
 /// A server of the pattern; what becomes of its connections is told.
@@ -275,4 +190,37 @@ fn blocked_udp_ends_connections_and_falls_back_to_tcp() {
     let tunnel = stage.near.status()["tunnels"][0].clone();
     assert_eq!(tunnel["over_tcp"], true, "{tunnel}");
     stage.transfer().goes_on();
+}
+
+#[test]
+fn a_relay_that_stops_says_so_and_not_that_it_was_revoked() {
+    let stage = Stage::set();
+    stage.near.stop();
+    let said = || stage.far.status()["tunnels"][0]["last_error"].as_str().map(str::to_owned);
+    let reason = eventually("the end of the tunnel", said);
+    assert!(reason.contains("the relay stops"), "{reason}");
+}
+
+/// Requests do not wait for a tunnel that has been down for a while, and take it again once it is up.
+#[test]
+fn requests_fail_at_once_while_a_tunnel_stays_down() {
+    let [far, near] = pair(RATES, ["", "[leg.direct]\nconnect_timeout = \"1 s\"\n"]);
+    let near = near.serve();
+    wait_for("the end of patience", || near.status()["upstreams"][0]["fails_at_once"] == true);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let (head, mut rest) = near.connect(to, "");
+    let mut body = String::new();
+    rest.read_to_string(&mut body).unwrap();
+    assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("\r\nRetry-After: "), "{head}");
+    assert!(body.contains("no tunnel to peer `far` for ") && body.contains("try again"), "{body}");
+    let text = stdout(&near.run(&["status"]));
+    assert!(text.contains("no tunnel: requests fail at once"), "{text}");
+    assert!(text.contains("connecting for ") || text.contains("down for "), "{text}");
+    near.connect(to, "");
+    let said = "requests through it fail at once until it is up";
+    assert_eq!(near.log().matches(said).count(), 1, "{}", near.log());
+    let _far = far.serve();
+    wait_for("the tunnel", || tunnel_is_up(&near));
+    assert!(near.connect(to, "").0.starts_with("HTTP/1.1 200 "));
 }

@@ -3,6 +3,7 @@
 
 use crate::accounts::{ANNA, Accounts};
 use ekiden_testkit::wait_for;
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -39,10 +40,18 @@ fn enforces_the_limits_of_an_account() {
     wait_for("the journal", || accounts.account(&["usage", "--csv"], "").contains(",99999,1"));
     let listed = accounts.account(&["list"], "");
     assert!(listed.contains("cut until 2") && !listed.contains("active"), "{listed}");
+    // in its own time zone
+    assert!(listed.contains("-01 00:00 UTC: quota of 100000 B/month used up"), "{listed}");
+    let shown = accounts.account(&["show", "home"], "");
+    assert!(shown.contains("then cut; begins anew 2") && shown.contains("100 kB"), "{shown}");
     daemon.kill();
     let daemon = accounts.serve();
-    let (spent, _) = daemon.connect(to, ANNA);
+    let (spent, mut rest) = daemon.connect(to, ANNA);
+    let mut body = String::new();
+    let _ = rest.read_to_string(&mut body);
     assert!(spent.starts_with("HTTP/1.1 403 "), "{spent}");
+    assert!(body.contains("quota is used up; it begins anew at 2"), "{body}");
+    assert!(body.contains("-01T00:00:00Z"), "{body}");
     // another quota goes on from what was counted, by the same count
     accounts.account(&["set", "home", "--quota", "250000 B/month"], "");
     let audit = daemon.state("audit-changes.jsonl");
@@ -97,6 +106,36 @@ fn admits_added_accounts_and_cuts_disabled_ones() {
     wait_for("the list", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 403 "));
     accounts.account(&["remove", "tanaka"], "");
     wait_for("the removal", || daemon.connect(to, ANNA).0.starts_with("HTTP/1.1 407 "));
+}
+
+/// Bytes by account and period, and not what they were for.
+#[test]
+fn no_file_of_the_state_names_a_destination() {
+    let (accounts, server) = (Accounts::new(), TcpListener::bind("127.77.66.55:0").unwrap());
+    let to = server.local_addr().unwrap();
+    accounts.account(&["add", "sato", "--address", "127.0.0.0/8"], "");
+    let daemon = accounts.serve();
+    let mut client = TcpStream::connect(daemon.address).unwrap();
+    write!(client, "GET http://{to}/a-path-of-its-own HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+    let (mut far, _) = server.accept().unwrap();
+    far.read_exact(&mut [0; 10]).unwrap();
+    far.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+    client.read_exact(&mut [0; 10]).unwrap();
+    wait_for("what it used", || {
+        let used = accounts.account(&["usage", "sato", "--json"], "");
+        let used: serde_json::Value = serde_json::from_str(&used).unwrap();
+        used["usage"][0]["up"].as_u64() > Some(0)
+    });
+    let files = fs::read_dir(daemon.path().join("state")).unwrap().flatten();
+    let files: Vec<_> = files.map(|file| file.path()).filter(|path| path.is_file()).collect();
+    assert!(files.len() > 1, "{files:?}");
+    for path in files {
+        let bytes = fs::read(&path).unwrap();
+        for secret in [&b"a-path-of-its-own"[..], b"127.77.66.55", &[127, 77, 66, 55]] {
+            let found = bytes.windows(secret.len()).any(|part| part == secret);
+            assert!(!found, "{secret:?} in {path:?}");
+        }
+    }
 }
 
 #[test]

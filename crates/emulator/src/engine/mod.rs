@@ -80,8 +80,7 @@ impl Engine {
             let names = wires.iter().flat_map(|wire| {
                 wire.directions.iter().map(|direction| format!("{} {direction}", wire.name))
             });
-            let lead = clock::wall().saturating_sub(begun.as_nanos());
-            Recording::start(names.collect(), begun, lead, record.rows, record.capture)
+            Recording::start(names.collect(), begun, clock::lead(), record.rows, record.capture)
         });
         let opened = place.run(|| wires.iter().map(open).collect::<io::Result<Vec<_>>>())??;
         let mut directions = Vec::new();

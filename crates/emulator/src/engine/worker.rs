@@ -43,8 +43,7 @@ pub(crate) fn run(mut directions: Vec<Direction>, stop: &Stop) -> (Urgency, Vec<
     let mut looked = clock::now();
     let mut saved = SAVED.as_nanos();
     while !stop.asked.load(Ordering::Acquire) {
-        let now = clock::now();
-        let offset = clock::wall().saturating_sub(now.as_nanos());
+        let offset = clock::lead();
         let mut moved = 0;
         for direction in &mut directions {
             moved += direction.turn(offset);

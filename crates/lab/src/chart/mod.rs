@@ -6,6 +6,7 @@ mod curves;
 mod lines;
 pub mod scale;
 mod scatter;
+mod spans;
 
 use scale::Scale;
 
@@ -13,6 +14,9 @@ use scale::Scale;
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 270.0;
 const WIDE_HEIGHT: f64 = 210.0;
+/// A row of spans, and the least height of all rows.
+const ROW: f64 = 5.0;
+const LEAST_ROWS: f64 = 100.0;
 const LEFT: f64 = 46.0;
 const RIGHT_LINES: f64 = 66.0;
 const RIGHT_BARS: f64 = 8.0;
@@ -31,6 +35,8 @@ pub enum PanelKind {
     Curves,
     /// Marks alone, over an axis like the other.
     Scatter,
+    /// Intervals along the x axis in rows, whose numbers are the points' `y`, from the top.
+    Spans,
 }
 
 /// One value.
@@ -74,7 +80,7 @@ pub struct Panel {
     pub series: Vec<Series>,
     /// The y axis reaches at least here, so that panels can share it.
     pub reach: Option<(f64, f64)>,
-    /// Places on the x axis where something happened, for curves.
+    /// Places on the x axis where something happened, for curves and spans.
     pub marks: Vec<f64>,
     /// Curves are broken where there is no sample for longer than this along the x axis; `None`: nowhere.
     pub gap: Option<f64>,
@@ -130,7 +136,12 @@ impl Panel {
     }
 
     fn size(&self) -> (f64, f64) {
-        if self.wide { (2.0 * WIDTH, WIDE_HEIGHT) } else { (WIDTH, HEIGHT) }
+        let width = if self.wide { 2.0 * WIDTH } else { WIDTH };
+        match self.kind {
+            PanelKind::Spans => (width, TOP + BOTTOM + (spans::rows(self) * ROW).max(LEAST_ROWS)),
+            _ if self.wide => (width, WIDE_HEIGHT),
+            _ => (width, HEIGHT),
+        }
     }
 
     fn content(&self) -> String {
@@ -138,7 +149,7 @@ impl Panel {
         let (low, high) = self.reach.or_else(|| self.range()).unwrap_or((0.0, 1.0));
         let right = match self.kind {
             PanelKind::Lines => RIGHT_LINES,
-            PanelKind::Scatter | PanelKind::Curves => 2.0 * RIGHT_BARS, // the last tick's half
+            PanelKind::Scatter | PanelKind::Curves | PanelKind::Spans => 2.0 * RIGHT_BARS, // the last tick's half
             PanelKind::Bars => RIGHT_BARS,
         };
         let area = Area {
@@ -150,7 +161,9 @@ impl Panel {
         };
         let mut out = text("class=\"t\"", 4.0, 15.0, &self.title);
         out += &text("class=\"m\"", 4.0, TOP - 9.0, &self.y_title);
-        for tick in area.y.ticks() {
+        // rows have no scale
+        let ticks = if self.kind == PanelKind::Spans { Vec::new() } else { area.y.ticks() };
+        for tick in ticks {
             let y = area.y_of(tick);
             out += &area.across(y, "class=\"g\"");
             let right = "class=\"m\" text-anchor=\"end\"";
@@ -161,6 +174,7 @@ impl Panel {
             PanelKind::Bars => bars::draw(self, &area, &mut out),
             PanelKind::Curves => curves::draw(self, &area, &mut out),
             PanelKind::Scatter => scatter::draw(self, &area, &mut out),
+            PanelKind::Spans => spans::draw(self, &area, &mut out),
         }
         out += &area.across(area.bottom, "class=\"a\"");
         out + &text(CENTRED, f64::midpoint(area.left, area.right), height - 8.0, &self.x_title)
@@ -214,7 +228,12 @@ fn text(attributes: &str, x: f64, y: f64, text: &str) -> String {
 
 /// Several panels as one file: as many side by side as are, in rows of four at most.
 pub(crate) fn figure(title: &str, panels: &[Panel]) -> String {
-    let (wide, high) = panels.first().map_or((WIDTH, HEIGHT), Panel::size);
+    let wider = |(wide, high): (f64, f64), panel: &Panel| {
+        let (own_wide, own_high) = panel.size();
+        (wide.max(own_wide), high.max(own_high))
+    };
+    let (wide, high) = panels.iter().fold((WIDTH, 0.0), wider);
+    let high = if panels.is_empty() { HEIGHT } else { high };
     let columns = match panels.len() {
         _ if panels.iter().any(|panel| panel.wide) => 1,
         0..=4 => panels.len().max(1),

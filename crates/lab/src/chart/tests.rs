@@ -67,3 +67,22 @@ fn draws_a_figure_without_panels() {
     let svg = figure("nothing", &[]);
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
 }
+
+#[test]
+fn spans_have_a_row_each_and_grow_with_their_number() {
+    let spans = |rows: usize| {
+        let point = |n: usize| {
+            let from = n as f64 / rows as f64;
+            Point { x: from, y: n as f64, interval: Some((from, from + 0.5)) }
+        };
+        let points = (0..rows).map(point).collect();
+        let series = vec![Series { name: "receiving".into(), style: 3, points }];
+        Panel { series, marks: vec![0.5, 9.0], ..panel(PanelKind::Spans) }
+    };
+    let svg = spans(3).svg();
+    assert_eq!(svg.matches("v26.7").count(), 3, "{svg}");
+    // the event beyond the axis is left out
+    assert_eq!(svg.matches("stroke-dasharray").count(), 1);
+    let height = |rows| spans(rows).size().1;
+    assert!(height(10) == height(3) && height(80) > height(10));
+}

@@ -21,7 +21,7 @@ pub(super) fn decide(
             Some(found) => {
                 let unit = match (&expectation.against, &expectation.figure) {
                     (Some(_), _) => "×",
-                    (None, Some(figure)) => figure,
+                    (None, Some(figure)) => &figure.replace('_', " "),
                     (None, None) => &plan.measure_of(&expectation.of.part).unit,
                 };
                 let miss = expectation.miss(found.value);

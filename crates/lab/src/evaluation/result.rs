@@ -121,9 +121,16 @@ impl Evaluation {
         all.filter(|holds| *holds == Some(false)).count()
     }
 
-    /// Figures and claims of the plan that nothing was measured of.
+    /// Figures and claims of the plan that this engine should measure, and nothing was measured of.
     pub fn open(&self) -> usize {
-        let rows = self.rows.iter().filter(|row| row.measured.is_none()).count();
-        rows + self.claims.iter().filter(|claim| !claim.is_measured).count()
+        let rows = self.rows.iter().filter(|row| row.is_asked && row.measured.is_none()).count();
+        let lacks = |claim: &&Decided| claim.is_asked && !claim.is_measured;
+        rows + self.claims.iter().filter(lacks).count()
+    }
+
+    /// Figures and claims of the plan that concern other engines alone.
+    pub fn elsewhere(&self) -> usize {
+        let rows = self.rows.iter().filter(|row| !row.is_asked).count();
+        rows + self.claims.iter().filter(|claim| !claim.is_asked).count()
     }
 }

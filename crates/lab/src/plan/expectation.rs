@@ -53,6 +53,15 @@ impl Asserted {
         }
     }
 
+    /// Of one that a list of engines leaves out: where it is asserted instead.
+    pub fn elsewhere(&self) -> String {
+        match self {
+            Self::Everywhere(_) => "not run on this engine".to_owned(),
+            Self::On(engines) if engines.is_empty() => "reported".to_owned(),
+            Self::On(engines) => format!("asserted on {} alone", engines.join(" and ")),
+        }
+    }
+
     /// Whether this engine is asked at all: one that a list of engines leaves out is not.
     pub fn concerns(&self, engine: &str) -> bool {
         matches!(self, Self::Everywhere(_)) || self.on(engine)

@@ -3,9 +3,10 @@
 use super::{cells, figures};
 use crate::chart::scale::label;
 use crate::chart::{self, escape};
+use crate::engine::sim;
 use crate::evaluation::tables::Filled;
 use crate::evaluation::{Decided, Evaluation, Judged, Short, summary};
-use crate::plan::{Figure, Plan, Table};
+use crate::plan::{Asserted, Choice, Figure, Part, Plan, Table};
 use crate::runner::journal::{Begin, Kept};
 use crate::runner::progress::words;
 
@@ -24,7 +25,7 @@ pub fn html(plan: &Plan, kept: &Kept, evaluation: &Evaluation) -> String {
     let mut out = begin(&escape(&plan.title));
     head(plan, kept, evaluation, &mut out);
     published(evaluation, &mut out);
-    parts(plan, evaluation, &mut out);
+    parts(plan, &kept.identity.engine, evaluation, &mut out);
     conditions(plan, kept, evaluation, &mut out);
     out.push_str("</main></body></html>\n");
     out
@@ -37,9 +38,10 @@ fn head(plan: &Plan, kept: &Kept, evaluation: &Evaluation, out: &mut String) {
         format!("{} processors ({}), {memory:.0} GiB, Linux {}", m.cores, m.cpu, m.kernel)
     });
     *out += &format!(
-        "<p class=\"muted\">experiment <b>{}</b> · engine <b>{}</b></p><h1>{}</h1><p class=\"lead\">{}</p>",
+        "<p class=\"muted\">experiment <b>{}</b> · engine <b>{}</b>{}</p><h1>{}</h1><p class=\"lead\">{}</p>",
         escape(&plan.name),
         escape(&kept.identity.engine),
+        if kept.identity.engine == sim::NAME { SIMULATED } else { "" },
         escape(&plan.title),
         escape(&plan.replays)
     );
@@ -121,13 +123,15 @@ fn published(evaluation: &Evaluation, out: &mut String) {
     out.push_str("</tbody></table></div>");
 }
 
-const NOT_ASKED: &str = "<span class=\"verdict none\">not asked of this engine</span>";
+fn elsewhere(asserted: &Asserted) -> String {
+    format!("<span class=\"verdict none\">{}</span>", escape(&asserted.elsewhere()))
+}
 
-fn verdict_of(judged: &Judged) -> &'static str {
-    match (judged.holds, judged.within, judged.measured) {
+fn verdict_of(judged: &Judged) -> String {
+    let verdict = match (judged.holds, judged.within, judged.measured) {
         (Some(true), ..) => "<span class=\"verdict yes\">✓ holds</span>",
         (Some(false), ..) => "<span class=\"verdict no\">✗ does not hold</span>",
-        (None, _, Some(_)) if !judged.is_asked => NOT_ASKED,
+        _ if !judged.is_asked => return elsewhere(&judged.row.asserted),
         (None, _, Some(_)) if judged.is_too_few => {
             "<span class=\"verdict none\">reported; too few runs</span>"
         }
@@ -135,7 +139,8 @@ fn verdict_of(judged: &Judged) -> &'static str {
         (None, Some(true), _) => "<span class=\"verdict none\">reported; would hold</span>",
         (None, Some(false), _) => "<span class=\"verdict none\">reported; would not</span>",
         (None, None, _) => "<span class=\"verdict none\">reported</span>",
-    }
+    };
+    verdict.to_owned()
 }
 
 fn claims(evaluation: &Evaluation) -> String {
@@ -146,11 +151,11 @@ fn claims(evaluation: &Evaluation) -> String {
     out.push_str("<ul class=\"claims\">");
     for Decided { claim, asserted, is_asked, holds, evidence, .. } in &evaluation.claims {
         let verdict = match holds {
-            Some(true) => "<span class=\"verdict yes\">✓ holds</span>",
-            Some(false) => "<span class=\"verdict no\">✗ does not hold</span>",
-            None if !is_asked => NOT_ASKED,
-            None if *asserted => "<span class=\"verdict none\">not measured</span>",
-            None => "<span class=\"verdict none\">reported</span>",
+            Some(true) => "<span class=\"verdict yes\">✓ holds</span>".to_owned(),
+            Some(false) => "<span class=\"verdict no\">✗ does not hold</span>".to_owned(),
+            None if !is_asked => elsewhere(&claim.asserted),
+            None if *asserted => "<span class=\"verdict none\">not measured</span>".to_owned(),
+            None => "<span class=\"verdict none\">reported</span>".to_owned(),
         };
         out += &format!(
             "<li><span>{verdict}</span><span>{}<br><span class=\"muted\">{}</span></span></li>",
@@ -162,18 +167,43 @@ fn claims(evaluation: &Evaluation) -> String {
     out
 }
 
-fn parts(plan: &Plan, evaluation: &Evaluation, out: &mut String) {
+/// Where a plan's words are about programs, and none of them ran.
+const SIMULATED: &str =
+    ", on virtual time: connections, kernels and programs that are named here are its models";
+
+/// Where fewer runs were made than the plan's words speak of.
+fn fewer(plan: &Plan, part: &Part, engine: &str, evaluation: &Evaluation) -> String {
+    let choice = Choice {
+        only: vec![part.name.clone()],
+        engine: Some(engine.to_owned()),
+        ..Choice::default()
+    };
+    let wanted = plan.cells(&choice).iter().map(|(_, wanted)| *wanted as usize).max();
+    let of_part = evaluation.cells.iter().filter(|result| result.cell.part == part.name);
+    match (of_part.map(|result| result.runs.len()).max(), wanted) {
+        (Some(made), Some(wanted)) if made < wanted => {
+            format!(" <b>Here: {made} of the {wanted} repetitions of the plan.</b>")
+        }
+        _ => String::new(),
+    }
+}
+
+fn parts(plan: &Plan, engine: &str, evaluation: &Evaluation, out: &mut String) {
     for part in &plan.parts {
         if !evaluation.cells.iter().any(|result| result.cell.part == part.name) {
             continue;
         }
         *out += &format!(
-            "<h2 id=\"{}\">{}</h2><p>{}</p>",
+            "<h2 id=\"{}\">{}</h2><p>{}{}</p>",
             escape(&part.name),
             escape(&part.title),
-            escape(&part.about)
+            escape(&part.about),
+            fewer(plan, part, engine, evaluation)
         );
-        let of_part = |(_, wanted): &(_, &Table)| wanted.of.part == part.name;
+        // one of another engine has no lines
+        let of_part = |(filled, wanted): &(&Filled, &Table)| {
+            wanted.of.part == part.name && !filled.lines.is_empty()
+        };
         for (table, _) in evaluation.tables.iter().zip(&plan.tables).filter(of_part) {
             tabled(table, out);
         }

@@ -50,10 +50,27 @@ fn a_folder_of_rows_becomes_a_report() {
     let html = fs::read_to_string(&written.page).unwrap();
     insta::assert_snapshot!(outline(&html));
     assert!(html.contains("<b>2 of 2</b> published figures hold here."));
+    assert!(!html.contains("Here:") && !html.contains("virtual time"));
     // self-contained: nothing is fetched
     for outside in ["http://", "https://", "<script", "<link", "src=", "@import", "url("] {
         assert!(!html.contains(outside), "{outside}");
     }
+}
+
+/// The plan's words are of all its repetitions, and of programs.
+#[test]
+fn says_where_less_was_run_than_the_plan_has_and_where_nothing_real_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = include_str!("../runner/sample.toml").replace("made-up\"", "sim\"");
+    let plan = crate::plan::parse("sample.toml", &text).unwrap();
+    let identity = Identity { engine: "sim".into(), plan: plan.hash.clone(), ..identity() };
+    let (mut journal, ..) = Journal::open(folder.path(), &identity, false).unwrap();
+    journal.begin(&begin()).unwrap();
+    let first = rows().into_iter().filter(|row| row.repetition == 0);
+    first.for_each(|row| journal.row(&row).unwrap());
+    let html = fs::read_to_string(write(&plan, folder.path()).unwrap().page).unwrap();
+    assert!(html.contains("<b>Here: 1 of the 3 repetitions of the plan.</b>"), "{html}");
+    assert!(html.contains("engine <b>sim</b>, on virtual time"), "{html}");
 }
 
 #[test]

@@ -202,7 +202,8 @@ fn is_bpf(path: &Path) -> io::Result<bool> {
     let mut found: libc::statfs = unsafe { mem::zeroed() };
     // SAFETY: the path ends in NUL, and the kernel fills in the structure, which is valid for the call.
     done(unsafe { libc::statfs(path.as_ptr(), &raw mut found) })?;
-    Ok(found.f_type == libc::BPF_FS_MAGIC)
+    // musl and glibc differ in the sign of the one and of the other
+    Ok(found.f_type as u64 == libc::BPF_FS_MAGIC as u64)
 }
 
 fn mount(at: &Path) -> io::Result<()> {

@@ -1,7 +1,9 @@
-//! Devices and the way between them: rtnetlink, packet sockets, offloads, NAT, forwarding.
+//! Devices and the way between them: rtnetlink, packet sockets, offloads, NAT, forwarding, diverting.
 
+pub mod divert;
 pub mod forwarding;
 pub mod nat;
 pub mod netlink;
+pub mod nft;
 pub mod offload;
 pub mod packet;

@@ -60,6 +60,7 @@ fn call(socket: &Socket, device: &str, words: &mut [u32]) -> io::Result<()> {
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // SAFETY: the name ends in NUL, as the rest of the request is zero; `words` begins with the command
     // and the lengths that the kernel reads and writes by, and is as long as they say.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    let result =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -84,13 +84,15 @@ pub(crate) fn fresh_proc() -> io::Result<()> {
     done(unsafe { libc::mount(name, c"/proc".as_ptr(), name, flags, ptr::null()) })
 }
 
-/// A new file system in memory, seen at `at` in the mount namespace of the caller.
-pub(crate) fn memory(at: &Path) -> io::Result<()> {
+/// A new file system in memory, of so many bytes at most, seen at `at` in the mount namespace of the caller.
+pub(crate) fn memory(at: &Path, most: Option<u64>) -> io::Result<()> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     let name = c"tmpfs".as_ptr();
     let at = text(at.to_owned())?;
+    let size = most.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+    let options = CString::new(format!("mode=1777{size}"))?;
     // SAFETY: all texts end in NUL and outlive the call.
-    done(unsafe { libc::mount(name, at.as_ptr(), name, flags, c"mode=1777".as_ptr().cast()) })
+    done(unsafe { libc::mount(name, at.as_ptr(), name, flags, options.as_ptr().cast()) })
 }
 
 fn text(path: PathBuf) -> io::Result<CString> {

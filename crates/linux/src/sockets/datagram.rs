@@ -47,47 +47,110 @@ pub fn set_dscp(fd: BorrowedFd<'_>, ipv6: bool, dscp: u8) -> io::Result<()> {
     sockopt::set_int(fd, level, name, value).map_err(os_error)
 }
 
+/// Makes a [`ReceiveBatch`](super::receive_batch::ReceiveBatch) tell the address here that each datagram was sent to. Errors: the kernel refuses it.
+pub fn report_destinations(socket: &UdpSocket) -> io::Result<()> {
+    let (level, name) = match socket.local_addr()?.is_ipv6() {
+        true => (IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
+        false => (IPPROTO_IP, libc::IP_PKTINFO),
+    };
+    sockopt::set_int(socket.as_fd(), level, name, 1).map_err(os_error)
+}
+
+/// Sends a datagram to the second address, from the first where there is one: a socket of all
+/// addresses has several. Errors: nothing was sent; `EINVAL` where the first is no longer there.
+pub fn send(
+    socket: &UdpSocket,
+    (from, to): (Option<IpAddr>, SocketAddr),
+    bytes: &[u8],
+) -> io::Result<()> {
+    match from {
+        None => socket.send_to(bytes, to).map(drop),
+        Some(_) => send_message(socket, (from, to), bytes, None),
+    }
+}
+
 /// Hands datagrams of `size` bytes each, the last perhaps shorter, to the kernel as one
-/// (`UDP_SEGMENT`, Linux 4.18): routed together, sent one by one. Errors: `InvalidInput` for a
-/// `size` of 0 or from 64 KiB on, `EIO` where a device does not support this, `EINVAL` beyond the
-/// path's MTU; nothing was sent then.
+/// (`UDP_SEGMENT`, Linux 4.18): routed together, sent one by one, from and to as [`send`] does. Errors:
+/// `InvalidInput` for a `size` of 0 or from 64 KiB on, `EIO` where a device does not support this, `EINVAL`
+/// beyond the path's MTU; nothing was sent then.
 pub fn send_segments(
     socket: &UdpSocket,
-    to: SocketAddr,
+    ends: (Option<IpAddr>, SocketAddr),
     bytes: &[u8],
     size: usize,
 ) -> io::Result<()> {
     let segment = u16::try_from(size).ok().filter(|size| *size > 0);
-    let segment = segment.ok_or(io::ErrorKind::InvalidInput)?;
+    send_message(socket, ends, bytes, Some(segment.ok_or(io::ErrorKind::InvalidInput)?))
+}
+
+fn send_message(
+    socket: &UdpSocket,
+    (from, to): (Option<IpAddr>, SocketAddr),
+    bytes: &[u8],
+    segment: Option<u16>,
+) -> io::Result<()> {
     let address = socket2::SockAddr::from(to);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut control = Control([0; CONTROL]);
+    let mut control = Outgoing { room: Control([0; CONTROL]), used: 0 };
+    if let Some(size) = segment {
+        control.add((libc::SOL_UDP, libc::UDP_SEGMENT), size);
+    }
+    match from {
+        Some(IpAddr::V4(from)) => {
+            let ipi_spec_dst = libc::in_addr { s_addr: from.to_bits().to_be() };
+            let ipi_addr = libc::in_addr { s_addr: 0 };
+            let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst, ipi_addr };
+            control.add((IPPROTO_IP, libc::IP_PKTINFO), info);
+        }
+        Some(IpAddr::V6(from)) => {
+            let ipi6_addr = libc::in6_addr { s6_addr: from.octets() };
+            let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 };
+            control.add((IPPROTO_IPV6, libc::IPV6_PKTINFO), info);
+        }
+        None => {}
+    }
     // SAFETY: all zeros is a `msghdr` that says nothing.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_name = address.as_ptr().cast_mut().cast();
     message.msg_namelen = address.len();
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: plain arithmetic on a constant.
-    message.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as _;
-    // SAFETY: `control` is aligned for and has room for a header and its two bytes, which are written within it;
-    // `message` points to things that outlive the call, and the kernel only reads them.
-    let sent = unsafe {
-        let head = libc::CMSG_FIRSTHDR(&raw const message);
-        (*head).cmsg_level = libc::SOL_UDP;
-        (*head).cmsg_type = libc::UDP_SEGMENT;
-        (*head).cmsg_len = libc::CMSG_LEN(2) as _;
-        libc::CMSG_DATA(head).cast::<u16>().write_unaligned(segment);
-        libc::sendmsg(socket.as_raw_fd(), &raw const message, 0)
-    };
+    message.msg_control = control.room.0.as_mut_ptr().cast();
+    message.msg_controllen = control.used as _;
+    // SAFETY: `message` points to things that outlive the call, and the kernel only reads them.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Room for one control message of two bytes, with its alignment.
-const CONTROL: usize = 32;
+/// Room for two control messages with their alignment, the larger an `in6_pktinfo`.
+pub(super) const CONTROL: usize = 128;
 #[repr(align(8))]
-struct Control([u8; CONTROL]);
+#[derive(Clone, Copy)]
+pub(super) struct Control(pub(super) [u8; CONTROL]);
+
+struct Outgoing {
+    room: Control,
+    used: usize,
+}
+
+impl Outgoing {
+    /// Appends a control message: the kernel's structure of its level and type.
+    fn add<T: Copy>(&mut self, (level, kind): (c_int, c_int), value: T) {
+        let size = size_of::<T>() as u32;
+        // SAFETY: plain arithmetic.
+        let (space, length) = unsafe { (libc::CMSG_SPACE(size) as usize, libc::CMSG_LEN(size)) };
+        let Some(place) = self.room.0.get_mut(self.used..self.used + space) else { return };
+        let head = place.as_mut_ptr().cast::<libc::cmsghdr>();
+        // SAFETY: `place` has room for the head and the value, and is as aligned as a head: `space` is a multiple of that.
+        unsafe {
+            (*head).cmsg_level = level;
+            (*head).cmsg_type = kind;
+            (*head).cmsg_len = length as _;
+            libc::CMSG_DATA(head).cast::<T>().write_unaligned(value);
+        }
+        self.used += space;
+    }
+}
 
 /// The largest IP packet towards `to`, by its device's MTU or a router's report. Errors: no route.
 pub fn route_mtu(to: SocketAddr) -> io::Result<u32> {
@@ -113,7 +176,7 @@ mod tests {
         to.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
         let bytes: Vec<u8> = (0..2_500_u32).map(|n| n as u8).collect();
         let address = to.local_addr().unwrap();
-        send_segments(&from, address, &bytes, 1_000).unwrap();
+        send_segments(&from, (None, address), &bytes, 1_000).unwrap();
         let (mut came, mut buffer) = (Vec::new(), [0; 4_000]);
         for expected in [1_000, 1_000, 500] {
             let length = to.recv(&mut buffer).unwrap();
@@ -122,7 +185,7 @@ mod tests {
         }
         assert_eq!(came, bytes);
         for size in [0, 70_000] {
-            let error = send_segments(&from, address, &bytes, size).unwrap_err();
+            let error = send_segments(&from, (None, address), &bytes, size).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         }
     }

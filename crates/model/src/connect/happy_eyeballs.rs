@@ -27,6 +27,39 @@ pub struct Config {
 /// Addresses of one family that are tried: of a name with thousands one request would try them all.
 pub const MOST_ADDRESSES: usize = 32;
 
+/// Whether the preferred family's answers come at all. Where no name server answers AAAA, waiting for it would cost
+/// each new name [`Config::resolution_delay`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FamilyAnswers {
+    /// Names in a row whose answer did not come while it was waited for, or was not waited for.
+    missing: u32,
+}
+
+/// Names without an answer after which nothing waits.
+const MISSING: u32 = 3;
+/// One of so many waits all the same, so that answers are noticed when they come again.
+const AGAIN: u32 = 16;
+
+impl FamilyAnswers {
+    /// The resolution delay for the next name.
+    pub const fn delay(&self, configured: Span) -> Span {
+        match self.missing < MISSING || self.missing.is_multiple_of(AGAIN) {
+            true => configured,
+            false => Span::ZERO,
+        }
+    }
+
+    /// The other family's first attempt began without an answer.
+    pub const fn on_missing(&mut self) {
+        self.missing = self.missing.wrapping_add(1);
+    }
+
+    /// An answer came, be it that there is no address.
+    pub const fn on_answer(&mut self) {
+        self.missing = 0;
+    }
+}
+
 /// One race.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HappyEyeballs {
@@ -135,6 +168,20 @@ mod tests {
             now = race.deadline();
         }
         list
+    }
+
+    #[test]
+    fn family_that_never_answers_is_not_waited_for() {
+        let (mut answers, delay) = (FamilyAnswers::default(), ms(50));
+        let mut waited = 0;
+        for _ in 0..160 {
+            waited += u32::from(answers.delay(delay) == delay);
+            answers.on_missing();
+        }
+        // three at first, then one of sixteen
+        assert_eq!(waited, 3 + 9);
+        answers.on_answer();
+        assert_eq!(answers.delay(delay), delay);
     }
 
     #[test]

@@ -7,4 +7,5 @@ pub mod formula;
 pub mod pacing;
 pub mod rate_hold;
 pub mod rate_meter;
+pub mod repair;
 pub mod scheduler;

@@ -1,6 +1,7 @@
 //! Reading and printing "decimal number, unit" without floating point.
 
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// Why a quantity cannot be parsed. The message states the expected form and gives an example.
@@ -38,8 +39,13 @@ pub(super) fn parse(
     let exact = units.iter().find(|(name, _)| *name == unit);
     let any_case = || units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
     let Some(scale) = exact.or_else(any_case).map(|(_, scale)| u128::from(*scale)) else {
+        if text_trimmed.starts_with('-') {
+            return Err(wrong("it is negative"));
+        }
         let why = if unit.is_empty() { "the unit is missing" } else { "the unit is not known" };
-        return Err(wrong(why));
+        let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        return Err(wrong(&alloc::format!("{why}, one of {names}")));
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {

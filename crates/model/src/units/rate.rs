@@ -54,7 +54,14 @@ mod tests {
         assert_eq!("1.5Mbps".parse(), Ok(Rate::from_bits_per_second(1_500_000)));
         assert_eq!(Rate::from_bits_per_second(1_500_000).to_string(), "1.5 Mbit/s");
         assert_eq!(Rate::default().to_string(), "0 bit/s");
-        assert!("25".parse::<Rate>().unwrap_err().to_string().contains("25 Mbit/s"));
+        for (text, why) in [
+            ("25", "the unit is missing, one of Gbit/s, Mbit/s, "),
+            ("25 furlongs", "the unit is not known, one of Gbit/s, Mbit/s, "),
+            ("-25 Mbit/s", "it is negative"),
+        ] {
+            let said = text.parse::<Rate>().unwrap_err().to_string();
+            assert!(said.contains(why) && said.ends_with("write it like `25 Mbit/s`"), "{said}");
+        }
     }
 
     #[test]

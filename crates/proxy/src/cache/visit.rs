@@ -71,8 +71,12 @@ impl Visit {
     }
 
     fn mark(&self) -> &AtomicU64 {
+        self.mark_of(&self.key)
+    }
+
+    fn mark_of(&self, key: &str) -> &AtomicU64 {
         let mut hasher = DefaultHasher::new();
-        self.key.hash(&mut hasher);
+        key.hash(&mut hasher);
         &self.cache.changed[hasher.finish() as usize % CHANGED]
     }
 
@@ -137,15 +141,43 @@ impl Visit {
         asked_by_us.then(|| self.cache.hit(fresh, request, now, Some((self.forward, kept))))
     }
 
-    /// Removes the cached response when an unsafe method has changed the resource (RFC 9111 §4.4).
+    /// Removes the cached response when an unsafe method has changed the resource, and those of the resources that
+    /// the answer names (RFC 9111 §4.4).
     pub(crate) fn on_response(&self, request: &Request, response: &Response) {
         let safe = matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS" | "TRACE");
         if safe || !(200..400).contains(&response.status) {
             return;
         }
-        self.mark().store(nanos(SystemTime::now()), Relaxed);
-        self.cache.remove(&self.key);
+        let named = ["location", "content-location"].into_iter();
+        let named = named.flat_map(|name| values(&response.fields, name));
+        let named: Vec<String> = named.filter_map(|value| self.key_of(value)).collect();
+        for key in named.iter().chain([&self.key]) {
+            self.mark_of(key).store(nanos(SystemTime::now()), Relaxed);
+            self.cache.remove(key);
+        }
     }
+
+    /// The key of a resource of the same origin, from an absolute path or a whole URL without fragment.
+    fn key_of(&self, reference: &[u8]) -> Option<String> {
+        let reference = std::str::from_utf8(reference).ok()?;
+        let (scope, url) = self.key.split_once('\n')?;
+        let origin = origin_of(url)?;
+        let path = match reference.strip_prefix(origin) {
+            Some("") => "/",
+            Some(path) => path,
+            None => reference,
+        };
+        let is_path = path.starts_with('/') && !path.starts_with("//");
+        let path = path.split('#').next().unwrap_or_default();
+        is_path.then(|| format!("{scope}\n{origin}{path}"))
+    }
+}
+
+/// A URL up to its path.
+fn origin_of(url: &str) -> Option<&str> {
+    let authority = url.find("://")? + 3;
+    let path = url[authority..].find('/')?;
+    Some(&url[..authority + path])
 }
 
 fn nanos(time: SystemTime) -> u64 {

@@ -1,13 +1,22 @@
 //! The first bytes of a connection decide which protocol serves it.
 
 use crate::inbound::http::forward;
-use crate::inbound::{socks, tls, tunnel};
+use crate::inbound::{gateway, port_forward, socks, tls, tunnel};
+use crate::resources::arrival::Directed;
 use crate::session::{OpenTunnel, Session, within};
-use crate::transfer::buffered::{BufferedStream, FIRST_READ};
+use crate::transfer::buffered::BufferedStream;
 use std::sync::Arc;
 
 /// Serves one client to the end.
 pub(crate) async fn serve(session: Session) {
+    // while a certificate is ordered, its authority comes as a stranger
+    let outer = session.tls.is_none() && session.arrival.is_none() && session.directed.is_none();
+    if outer
+        && session.config.shared.acme.is_challenged()
+        && Box::pin(tls::challenge::answer(&session)).await
+    {
+        return;
+    }
     if !session.admit().await {
         return;
     }
@@ -22,17 +31,29 @@ async fn detect(session: &Session) -> Option<OpenTunnel> {
     if let Some(arrival) = &session.arrival {
         return Box::pin(tunnel::serve(session, arrival)).await;
     }
-    let mut client = BufferedStream::new(Arc::clone(&session.client), Vec::new());
+    match &session.directed {
+        Some(Directed::Diverted(to)) => return Box::pin(gateway::serve(session, to)).await,
+        Some(Directed::Forward(to)) => return Box::pin(port_forward::serve(session, to)).await,
+        None => {}
+    }
+    // nothing is read before its memory counts
+    let mut first = [0];
     let limit = session.config.settings.timeouts.first_byte;
-    match session.unless_stopping(within(limit, client.fill(FIRST_READ))).await {
-        Some(Ok(n)) if n > 0 => {}
+    match session.unless_stopping(within(limit, session.client.peek(&mut first))).await {
+        Some(Ok(1..)) => {}
         _ => return None,
     }
-    match client.bytes().first() {
+    let client = BufferedStream::new(Arc::clone(&session.client), Vec::new());
+    match first.first() {
         Some(5) => Box::pin(socks::socks5(session, client)).await,
         Some(4) => Box::pin(socks::socks4(session, client)).await,
         Some(&tls::FIRST_BYTE) if session.config.certificate.is_some() && session.tls.is_none() => {
             Box::pin(tls::serve(session, client)).await;
+            None
+        }
+        #[cfg(fuzzing)]
+        Some(b'P') if session.tls.is_none() => {
+            Box::pin(tls::h2_in_the_clear(session, client)).await;
             None
         }
         _ => forward::serve(session, client).await,

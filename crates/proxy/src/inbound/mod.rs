@@ -1,7 +1,10 @@
-//! The client protocols: HTTP, SOCKS, TLS and HTTP/2, flows from tunnels, UDP.
+//! The client protocols: HTTP, SOCKS, TLS and HTTP/2, flows from tunnels, diverted connections, forwarded
+//! ports, UDP.
 
 pub(crate) mod detect;
+pub(crate) mod gateway;
 pub(crate) mod http;
+pub(crate) mod port_forward;
 pub(crate) mod socks;
 pub(crate) mod tls;
 pub(crate) mod tunnel;

@@ -2,12 +2,13 @@
 
 use crate::observe::leg_history::verdict_name;
 use crate::observe::named_leg::NamedLeg;
-use crate::observe::status::{LegStatus, OptionStatus, TunnelStatus};
+use crate::observe::status::{FlowStatus, LegStatus, OptionStatus, TunnelStatus};
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes};
 use ekiden_linux::sockets::socket;
 use ekiden_linux::sockets::tcp_info::TcpInfo;
 use ekiden_model::connect::path_mtu::{PathFacts, PathMtu};
 use ekiden_model::control::scheduler::Lane;
+use ekiden_tunnel::driver::FlowView;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -24,6 +25,8 @@ pub(crate) struct LegStats {
     peer: IpAddr,
     looked: bool,
     carrier: Carrier,
+    /// Version and cipher of an upstream proxy's TLS.
+    tls: Option<Arc<str>>,
 }
 
 /// What carries a leg's bytes over the network.
@@ -31,10 +34,17 @@ pub(crate) struct LegStats {
 enum Carrier {
     /// The leg's own socket.
     Own,
-    /// The client's TLS connection, around the loopback socket that is the leg's.
+    /// A TLS connection, around the loopback socket that is the leg's.
     Tls(Weak<TcpStream>),
-    /// The tunnel of this peer.
-    Tunnel(Arc<str>),
+    /// A flow of a tunnel.
+    Tunnel(TunnelLeg),
+}
+
+/// The flow that carries a leg through a peer's tunnel.
+#[derive(Debug, Clone)]
+pub(crate) struct TunnelLeg {
+    pub(crate) peer: Arc<str>,
+    pub(crate) flow: FlowView,
 }
 
 impl LegStats {
@@ -53,22 +63,33 @@ impl LegStats {
             peer,
             looked: false,
             carrier: Carrier::Own,
+            tls: None,
         }
     }
 
-    /// The same leg, whose bytes the tunnel of `peer` carries.
-    pub(crate) fn through_tunnel(self, peer: &str) -> Self {
-        Self { carrier: Carrier::Tunnel(peer.into()), ..self }
+    /// The same leg, whose bytes a flow of a tunnel carries.
+    pub(crate) fn through_tunnel(self, tunnel: &TunnelLeg) -> Self {
+        Self { carrier: Carrier::Tunnel(tunnel.clone()), ..self }
     }
 
-    /// The same leg, whose bytes the client's TLS connection carries.
-    pub(crate) fn within_tls(self, client: &Weak<TcpStream>) -> Self {
-        Self { carrier: Carrier::Tls(Weak::clone(client)), ..self }
+    /// The same leg, whose bytes the TLS connection on `socket` carries.
+    pub(crate) fn within_tls(self, socket: &Weak<TcpStream>) -> Self {
+        Self { carrier: Carrier::Tls(Weak::clone(socket)), ..self }
+    }
+
+    /// The same leg, to an upstream proxy that speaks TLS: its version and cipher.
+    pub(crate) fn with_tls(self, words: &Arc<str>) -> Self {
+        Self { tls: Some(Arc::clone(words)), ..self }
     }
 
     /// Checks whether full-sized packets get through, and tells the leg's history.
     pub(crate) fn check(&mut self) {
-        let Some(stream) = self.stream.upgrade() else { return };
+        // loopback has no path
+        let stream = match &self.carrier {
+            Carrier::Tls(socket) if self.tls.is_some() => socket,
+            _ => &self.stream,
+        };
+        let Some(stream) = stream.upgrade() else { return };
         let Ok(info) = TcpInfo::read(stream.as_fd()) else { return };
         if !std::mem::replace(&mut self.looked, true) {
             self.leg.history.on_path_mtu(info.pmtu);
@@ -106,21 +127,21 @@ impl LegStats {
 
     /// The figures of what carries the leg; `None` when a socket is closed already.
     pub(crate) fn status(&self, side: &str, tunnels: &[TunnelStatus]) -> Option<LegStatus> {
-        match &self.carrier {
-            Carrier::Own => self.of_socket(side, &self.stream),
-            Carrier::Tls(client) => self.of_socket(side, client),
-            Carrier::Tunnel(peer) => {
-                let socket = self.of_socket(side, &self.stream)?;
-                let tunnel = tunnels.iter().find(|tunnel| tunnel.peer == **peer);
-                Some(of_tunnel(socket, peer, tunnel))
-            }
-        }
+        let carrier = match &self.carrier {
+            Carrier::Tls(socket) => socket,
+            Carrier::Own | Carrier::Tunnel(_) => &self.stream,
+        };
+        let stream = carrier.upgrade()?;
+        let info = TcpInfo::read(stream.as_fd()).ok()?;
+        let socket = self.of_socket(side, &stream, &info)?;
+        let Carrier::Tunnel(TunnelLeg { peer, flow }) = &self.carrier else { return Some(socket) };
+        let tunnel = tunnels.iter().find(|tunnel| tunnel.peer == **peer);
+        let flow = flow.status().map(|flow| of_flow(&flow, &info));
+        Some(LegStatus { flow, ..of_tunnel(socket, peer, tunnel, flow.as_ref()) })
     }
 
-    fn of_socket(&self, side: &str, stream: &Weak<TcpStream>) -> Option<LegStatus> {
-        let stream = stream.upgrade()?;
+    fn of_socket(&self, side: &str, stream: &TcpStream, info: &TcpInfo) -> Option<LegStatus> {
         let fd = stream.as_fd();
-        let info = TcpInfo::read(fd).ok()?;
         let buffers = socket::buffers(fd).ok()?;
         // the kernel reports "unlimited" as the largest number
         let pacing = info.pacing_rate.filter(|rate| *rate != u64::MAX);
@@ -128,6 +149,9 @@ impl LegStats {
             side: side.to_owned(),
             profile: self.leg.name.clone(),
             tunnel: None,
+            flow: None,
+            window_full: window_full(info),
+            tls: self.tls.as_deref().map(str::to_owned),
             local: stream.local_addr().ok(),
             peer: stream.peer_addr().ok(),
             state: info.state.to_string(),
@@ -135,7 +159,7 @@ impl LegStats {
             rtt_us: info.rtt,
             rtt_var_us: info.rttvar,
             min_rtt_us: info.min_rtt.unwrap_or_default(),
-            loss: loss(&info),
+            loss: loss(info),
             retransmits: info.total_retrans,
             bytes_retransmitted: info.bytes_retrans.unwrap_or_default(),
             delivery_rate: info.delivery_rate.unwrap_or_default().saturating_mul(8),
@@ -175,8 +199,43 @@ fn loss(info: &TcpInfo) -> Option<f64> {
     (sent > 0).then(|| (again as f64 / sent as f64).min(1.0))
 }
 
+/// Bytes that were sent, those sent again left out.
+fn sent_once(info: &TcpInfo) -> Option<u64> {
+    Some(info.bytes_sent?.saturating_sub(info.bytes_retrans?))
+}
+
+/// The flow, with all that was written to its end and has not left through the tunnel: in the kernel, and in the flow.
+fn of_flow(flow: &ekiden_tunnel::core::FlowStatus, info: &TcpInfo) -> FlowStatus {
+    let written = || Some(sent_once(info)? + u64::from(info.notsent_bytes?));
+    let waiting = written().map_or(flow.queued, |written| written.saturating_sub(flow.sent));
+    FlowStatus {
+        answered: flow.answered,
+        waiting,
+        full: flow.full,
+        all_full: flow.all_full,
+        held: flow.held,
+    }
+}
+
+/// Whether bytes wait and the next segment does not fit into the other end's window.
+fn window_full(info: &TcpInfo) -> bool {
+    let figures = || {
+        let acked = info.bytes_acked?.saturating_sub(1); // the SYN
+        let in_flight = sent_once(info)?.saturating_sub(acked);
+        Some((in_flight, u64::from(info.snd_wnd?), info.notsent_bytes?))
+    };
+    figures().is_some_and(|(in_flight, window, unsent)| {
+        unsent > 0 && in_flight + u64::from(info.snd_mss.min(unsent)) > window
+    })
+}
+
 /// The tunnel's figures in place of those of the loopback socket that leads to it.
-fn of_tunnel(socket: LegStatus, peer: &str, tunnel: Option<&TunnelStatus>) -> LegStatus {
+fn of_tunnel(
+    socket: LegStatus,
+    peer: &str,
+    tunnel: Option<&TunnelStatus>,
+    flow: Option<&FlowStatus>,
+) -> LegStatus {
     let up = tunnel.filter(|tunnel| tunnel.up);
     let of = |figure: fn(&TunnelStatus) -> u64| up.map_or(0, figure);
     let micros = |figure: fn(&TunnelStatus) -> f64| up.map_or(0, |tunnel| figure(tunnel) as u32);
@@ -200,7 +259,8 @@ fn of_tunnel(socket: LegStatus, peer: &str, tunnel: Option<&TunnelStatus>) -> Le
         announced_mss: 0,
         received_mss: 0,
         path: String::new(),
-        unsent: u32::try_from(of(|tunnel| tunnel.waiting)).unwrap_or(u32::MAX),
+        window_full: false,
+        unsent: flow.map_or(0, |flow| u32::try_from(flow.waiting).unwrap_or(u32::MAX)),
         unacked: 0,
         ..socket
     }

@@ -9,7 +9,7 @@ use crate::policy::access::Denied;
 use crate::runtime::RuntimeConfig;
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::outcome::Outcomes;
-use ekiden_model::connect::happy_eyeballs::{Config, HappyEyeballs};
+use ekiden_model::connect::happy_eyeballs::{Config, FamilyAnswers, HappyEyeballs};
 use ekiden_model::units::Time;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,24 +25,49 @@ pub(crate) struct Dialed {
     pub(crate) outcomes: Outcomes,
 }
 
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DialFrom<'a> {
+    pub(crate) leg: &'a Arc<NamedLeg>,
+    /// An address of another machine, in place of this one's.
+    pub(crate) foreign: Option<IpAddr>,
+}
+
+impl<'a> DialFrom<'a> {
+    /// From this machine.
+    pub(crate) const fn leg(leg: &'a Arc<NamedLeg>) -> Self {
+        Self { leg, foreign: None }
+    }
+
+    /// The address that the configuration or the client requires, and whose it is.
+    fn source(&self) -> Option<(IpAddr, String)> {
+        let of_leg = || Some((self.leg.leg.socket.source?, self.leg.name.clone()));
+        match self.foreign {
+            Some(client) => Some((client, String::new())),
+            None => of_leg().map(|(source, leg)| (source, format!(" of leg \"{leg}\""))),
+        }
+    }
+}
+
 /// Connects to `host`, at an address that `allowed` permits, within the leg's time-out.
 pub(crate) async fn dial(
     config: &RuntimeConfig,
     host: &Host,
     port: u16,
-    leg: &Arc<NamedLeg>,
+    from: DialFrom<'_>,
     allowed: impl Fn(IpAddr) -> Result<(), Denied>,
 ) -> Result<Dialed, Failure> {
-    let limit = leg.leg.connect_timeout;
+    let limit = from.leg.leg.connect_timeout;
     let connecting = async {
         match host {
             Host::Address(address) => {
                 let address = SocketAddr::new(*address, port);
-                check(config, leg, address, &allowed)?;
-                open(&config.shared, leg, address).await.map_err(|error| failed(address, &error))
+                check(config, from, address, &allowed)?;
+                let opened = open(&config.shared, from.leg, address, from.foreign).await;
+                opened.map_err(|error| failed(address, &error))
             }
             // boxed because it is large and rare: mostly the host is an address or the name is cached
-            Host::Name(name) => Box::pin(race(config, name, port, leg, &allowed)).await,
+            Host::Name(name) => Box::pin(race(config, name, port, from, &allowed)).await,
         }
     };
     tokio::time::timeout(limit.into(), connecting).await.map_err(|_| {
@@ -57,20 +82,23 @@ fn failed(address: SocketAddr, error: &io::Error) -> Failure {
 /// Checks whether this client may connect to an address over this leg.
 pub(crate) fn check(
     config: &RuntimeConfig,
-    leg: &NamedLeg,
+    from: DialFrom<'_>,
     address: SocketAddr,
     allowed: &impl Fn(IpAddr) -> Result<(), Denied>,
 ) -> Result<(), Failure> {
     allowed(address.ip())?;
     let settings = &config.settings;
+    let forwards = settings.forwards.iter().filter(|forward| forward.protocol.tcp());
+    let forwards = forwards.flat_map(|forward| &forward.listen);
     let own = settings.listen.iter().chain(&settings.closed).chain(&settings.tunnel.listen);
-    if own.into_iter().any(|listen| reaches(*listen, address)) {
+    let mut own = own.chain(forwards);
+    if own.any(|listen| reaches(*listen, address)) {
         return Err(Failure::new(FailureKind::Loop, format!("{address} is this relay itself")));
     }
-    match leg.leg.socket.source {
-        Some(source) if source.is_ipv4() != address.is_ipv4() => {
-            let (other, leg) = ("is of another family than the source address", &leg.name);
-            let text = format!("{address} {other} {source} of leg \"{leg}\"");
+    match from.source() {
+        Some((source, of)) if source.is_ipv4() != address.is_ipv4() => {
+            let other = "is of another family than the source address";
+            let text = format!("{address} {other} {source}{of}");
             Err(Failure::new(FailureKind::Unreachable, text))
         }
         _ => Ok(()),
@@ -121,16 +149,19 @@ async fn race(
     config: &RuntimeConfig,
     name: &str,
     port: u16,
-    leg: &Arc<NamedLeg>,
+    from: DialFrom<'_>,
     allowed: &impl Fn(IpAddr) -> Result<(), Denied>,
 ) -> Result<Dialed, Failure> {
     let dns = &config.settings.dns;
     let (want_v6, want_v4) = config.resolver.families();
+    let ipv6_first = !matches!(dns.prefer, crate::settings::Family::Ipv4);
     let mut race = HappyEyeballs::new(Config {
         attempt_delay: dns.attempt_delay,
-        resolution_delay: dns.resolution_delay,
-        ipv6_first: !matches!(dns.prefer, crate::settings::Family::Ipv4),
+        resolution_delay: config.resolver.answers(|answers| answers.delay(dns.resolution_delay)),
+        ipv6_first,
     });
+    // until the preferred family answers, or the other's first attempt begins without
+    let mut awaited = want_v6 && want_v4;
     let resolving = |ipv6: bool, wanted: bool| async move {
         if !wanted {
             return Event::Resolved { ipv6, answer: Ok(Vec::new()) };
@@ -149,9 +180,12 @@ async fn race(
     loop {
         let now = clock::now();
         while let Some(address) = race.next(now) {
-            let (shared, leg) = (Arc::clone(&config.shared), Arc::clone(leg));
-            let address = SocketAddr::new(address, port);
-            attempts.spawn(async move { (address, open(&shared, &leg, address).await) });
+            if std::mem::take(&mut awaited) {
+                config.resolver.answers(FamilyAnswers::on_missing);
+            }
+            let (shared, leg) = (Arc::clone(&config.shared), Arc::clone(from.leg));
+            let (address, foreign) = (SocketAddr::new(address, port), from.foreign);
+            attempts.spawn(async move { (address, open(&shared, &leg, address, foreign).await) });
         }
         if race.is_exhausted() && attempts.is_empty() {
             let no_address = || Failure::new(FailureKind::NoName, format!("{name} has no address"));
@@ -177,6 +211,10 @@ async fn race(
                 remember(&mut failure, FailureStage::Attempted, failed(address, &error));
             }
             Event::Resolved { ipv6, answer } => {
+                if ipv6 == ipv6_first && answer.is_ok() {
+                    awaited = false;
+                    config.resolver.answers(FamilyAnswers::on_answer);
+                }
                 let addresses = answer.unwrap_or_else(|error| {
                     let text = format!("{name} cannot be resolved: {error}");
                     let unknown = Failure::new(FailureKind::NoName, text);
@@ -185,7 +223,7 @@ async fn race(
                 });
                 let addresses = addresses.into_iter().filter(|address| {
                     let address = SocketAddr::new(*address, port);
-                    check(config, leg, address, allowed)
+                    check(config, from, address, allowed)
                         .map_err(|denied| {
                             let home = denied.kind == FailureKind::Loop;
                             let got =

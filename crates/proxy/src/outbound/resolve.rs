@@ -1,6 +1,8 @@
 //! Cached name resolution, one address family at a time.
 
+use crate::outbound::lookups::Lookups;
 use crate::settings::{Dns, Family};
+use ekiden_model::connect::happy_eyeballs::FamilyAnswers;
 use ekiden_model::units::Span;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
@@ -9,11 +11,14 @@ use hickory_resolver::config::{
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{RData, RecordType};
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 #[derive(Debug)]
 pub(crate) struct Resolver {
     inner: TokioResolver,
     prefer: Family,
+    answers: Mutex<FamilyAnswers>,
+    lookups: Lookups,
 }
 
 impl Resolver {
@@ -40,7 +45,8 @@ impl Resolver {
             .with_options(options)
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { inner, prefer: dns.prefer })
+        let (answers, lookups) = (Mutex::default(), Lookups::default());
+        Ok(Self { inner, prefer: dns.prefer, answers, lookups })
     }
 
     /// Which families to query: IPv6, IPv4.
@@ -48,8 +54,19 @@ impl Resolver {
         (!matches!(self.prefer, Family::Ipv4Only), !matches!(self.prefer, Family::Ipv6Only))
     }
 
+    /// What is known of the preferred family's answers, to ask or to tell.
+    pub(crate) fn answers<T>(&self, act: impl FnOnce(&mut FamilyAnswers) -> T) -> T {
+        act(&mut self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Names that are being looked up.
+    pub(crate) const fn lookups(&self) -> &Lookups {
+        &self.lookups
+    }
+
     /// The addresses of one family, possibly none; fails in words: no such name, no answer.
     pub(crate) async fn lookup(&self, name: &str, ipv6: bool) -> Result<Vec<IpAddr>, String> {
+        let _lookup = self.lookups.begin(name);
         let kind = if ipv6 { RecordType::AAAA } else { RecordType::A };
         // absolute, so that no search domain is appended; a name without dots is local
         let absolute = if name.contains('.') { format!("{name}.") } else { name.to_owned() };

@@ -20,6 +20,7 @@ use ekiden_linux::sockets::options::SocketOptions;
 use ekiden_linux::sockets::outcome::{Outcomes, Stage};
 use ekiden_linux::sockets::socket;
 use ekiden_linux::sockets::tcp_info::{TcpInfo, TcpState};
+use ekiden_linux::sockets::transparent;
 use ekiden_model::connect::syn_race::{Answered, SynAttempt, SynKind, SynRace, SynStep};
 use ekiden_model::units::{Span, Time};
 use std::future::poll_fn;
@@ -53,10 +54,11 @@ pub(crate) async fn open(
     shared: &Arc<Shared>,
     leg: &Arc<NamedLeg>,
     address: SocketAddr,
+    foreign: Option<IpAddr>,
 ) -> io::Result<Dialed> {
     let until = clock::now() + DESCRIPTOR_WAIT;
     loop {
-        match open_at_once(shared, leg, address).await {
+        match open_at_once(shared, leg, address, foreign).await {
             Err(error) if made_room(shared, until, &error).await => {}
             other => return other,
         }
@@ -79,6 +81,7 @@ async fn open_at_once(
     shared: &Arc<Shared>,
     leg: &Arc<NamedLeg>,
     address: SocketAddr,
+    foreign: Option<IpAddr>,
 ) -> io::Result<Dialed> {
     let plan = leg.history.plan(&leg.leg, address.ip());
     let mut opening = SynRace::new(plan, clock::now());
@@ -91,19 +94,21 @@ async fn open_at_once(
             place.is_some() && shared.grant(now, address.ip(), kind, leg)
         }) {
             match step {
-                SynStep::Start(copy) => match connect(leg, address, copy, place.take()) {
-                    Ok(more) => {
-                        leg.history.on_started(copy.kind);
-                        if copy.kind != SynKind::First {
-                            let (kind, at_us) = (copy.kind, now.as_nanos() / 1_000);
-                            tracing::debug!(leg = %leg.name, %address, ?kind, at_us, "another SYN");
+                SynStep::Start(copy) => {
+                    match connect(leg, address, (copy, foreign), place.take()) {
+                        Ok(more) => {
+                            leg.history.on_started(copy.kind);
+                            if copy.kind != SynKind::First {
+                                let (kind, at_us) = (copy.kind, now.as_nanos() / 1_000);
+                                tracing::debug!(leg = %leg.name, %address, ?kind, at_us, "another SYN");
+                            }
+                            race.0.push(more);
                         }
-                        race.0.push(more);
+                        Err(error) if copy.kind == SynKind::First => return Err(error),
+                        // no descriptor or no port left: waiting attempts may still succeed
+                        Err(_) => opening.on_failed(copy.number),
                     }
-                    Err(error) if copy.kind == SynKind::First => return Err(error),
-                    // no descriptor or no port left: waiting attempts may still succeed
-                    Err(_) => opening.on_failed(copy.number),
-                },
+                }
                 SynStep::Close(number) => race.close(number),
                 SynStep::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
             }
@@ -142,18 +147,24 @@ fn is_answer(kind: SynKind, error: &io::Error) -> bool {
 fn connect(
     leg: &NamedLeg,
     address: SocketAddr,
-    copy: SynAttempt,
+    (copy, foreign): (SynAttempt, Option<IpAddr>),
     place: Option<DescriptorReserve>,
 ) -> io::Result<PendingAttempt> {
     let ipv6 = address.is_ipv6();
-    let (socket, outcomes) = match leg.leg.establish_timeout {
-        // in Linux, TCP_USER_TIMEOUT also ends a handshake
-        Some(_) if leg.leg.socket.user_timeout.is_some() => {
-            SocketOptions { user_timeout: None, ..leg.leg.socket.clone() }
-                .new_stream_socket(ipv6, Stage::Connecting)?
-        }
-        _ => leg.leg.socket.new_stream_socket(ipv6, Stage::Connecting)?,
+    // in Linux, TCP_USER_TIMEOUT also ends a handshake
+    let late = leg.leg.establish_timeout.is_some() && leg.leg.socket.user_timeout.is_some();
+    let options = &leg.leg.socket;
+    let (socket, outcomes) = if late || foreign.is_some() {
+        let user_timeout = options.user_timeout.filter(|_| !late);
+        let source = options.source.filter(|_| foreign.is_none());
+        SocketOptions { user_timeout, source, ..options.clone() }
+            .new_stream_socket(ipv6, Stage::Connecting)?
+    } else {
+        options.new_stream_socket(ipv6, Stage::Connecting)?
     };
+    if let Some(foreign) = foreign {
+        transparent::bind_foreign(socket.as_fd(), foreign)?;
+    }
     let since = clock::now();
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),

@@ -139,6 +139,27 @@ impl Decider<'_> {
         Err(Denied::Special { address, kind })
     }
 
+    /// Whether a client that goes to `address` may do so under the name that it claims. A name may be
+    /// refused and never allows: the client could claim any.
+    pub(crate) fn claimed(&self, claimed: &Destination, address: IpAddr) -> Result<(), Denied> {
+        let address = address.to_canonical();
+        if let Some(account) = self.account {
+            account.may_claim(claimed)?;
+        }
+        let to = Destination { host: Host::Address(address), port: claimed.port };
+        for rule in self.access.rules.iter().filter(|rule| self.is_meant(rule)) {
+            let matches = |to: &Destination| {
+                rule.to.is_empty() || rule.to.iter().any(|p| p.matches(to, Some(address)))
+            };
+            match rule.allow {
+                true if matches(&to) => return Ok(()),
+                false if matches(claimed) => return Err(Denied::Rule(claimed.to_string())),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The first matching rule, and the prefixes it opens.
     fn rule(&self, destination: &Destination, address: Option<IpAddr>) -> Result<&[IpNet], Denied> {
         for rule in &self.access.rules {
@@ -312,6 +333,26 @@ mod tests {
         assert!(client.named(&to("notads.example:443")).is_ok());
         assert!(client.address(&to("fine.example:443"), ip("9.9.9.5")).is_err());
         assert!(client.address(&to("fine.example:2000"), ip("9.9.9.5")).is_ok());
+    }
+
+    #[test]
+    fn a_claimed_name_is_refused_and_opens_nothing() {
+        let by_name = |name: &str| Pattern { host: HostPattern::Below(name.into()), ports: None };
+        let rule = |to: Vec<Pattern>, allow| Rule { to, allow, ..Rule::default() };
+        let (ads, fine) = (to("x.ads.example:443"), to("fine.example:443"));
+        let at = ip("9.9.9.9");
+        let access = by_rules([rule(vec![by_name("ads.example")], false), rule(vec![], true)]);
+        let client = access.decider(ip("198.51.100.9"));
+        assert!(client.claimed(&ads, at).is_err() && client.claimed(&fine, at).is_ok());
+        // where only a name is allowed, its address is not
+        let access = by_rules([rule(vec![by_name("fine.example")], true)]);
+        let client = access.decider(ip("198.51.100.9"));
+        assert!(client.claimed(&fine, at).is_ok());
+        assert!(client.address(&to("9.9.9.9:443"), at).is_err());
+        // the first rule that matches the address allows
+        let net = Pattern { host: HostPattern::Net("9.9.9.0/24".parse().unwrap()), ports: None };
+        let access = by_rules([rule(vec![net], true), rule(vec![by_name("ads.example")], false)]);
+        assert!(access.decider(ip("198.51.100.9")).claimed(&ads, at).is_ok());
     }
 
     #[test]

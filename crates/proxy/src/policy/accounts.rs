@@ -47,8 +47,30 @@ pub trait Directory: fmt::Debug + Send + Sync {
     /// each live connection.
     fn may_stay(&self, id: i64) -> Result<(), String>;
 
+    /// Whether the account of this name is served now, or in words why not; `None`: there is no such account.
+    fn standing(&self, _account: &str) -> Option<Result<(), String>> {
+        None
+    }
+
+    /// What an account's own page says of it besides its use; `None`: it was removed, or nothing is known.
+    fn details(&self, id: i64) -> Option<AccountDetails> {
+        let _unknown = id;
+        None
+    }
+
     /// The accounts' state, for the status.
     fn status(&self) -> crate::observe::status::AccountsStatus;
+}
+
+/// An account as its owner sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AccountDetails {
+    /// Its devices: name, and the user, the prefix or the peer by which it is recognised.
+    pub devices: Vec<(String, String)>,
+    /// When the quota begins anew: day, hour and minute, and the time zone; absent where it does not.
+    pub renews: Option<String>,
+    /// The last day of use; absent where there is none.
+    pub expires: Option<String>,
 }
 
 impl KnownAccount {
@@ -67,6 +89,17 @@ impl KnownAccount {
             return Ok(());
         }
         denied()
+    }
+
+    /// Whether the account's own list denies a name that its client claims.
+    pub(crate) fn may_claim(
+        &self,
+        claimed: &crate::destination::Destination,
+    ) -> Result<(), Denied> {
+        match self.deny.iter().any(|pattern| pattern.matches(claimed, None)) {
+            true => Err(Denied::Account(claimed.to_string())),
+            false => Ok(()),
+        }
     }
 
     /// Whether some address could make `to` allowed.

@@ -5,4 +5,5 @@ pub mod accounts;
 pub mod quota;
 pub(crate) mod route;
 pub(crate) mod special_addresses;
+pub mod trust;
 pub(crate) mod upstream;

@@ -82,7 +82,7 @@ impl Chain {
 
     /// Whether an HTTP proxy at its end takes requests in absolute form.
     pub(crate) fn asks_proxy(&self) -> bool {
-        self.hops.last().is_some_and(|hop| hop.upstream.protocol == UpstreamProtocol::Http)
+        self.hops.last().is_some_and(|hop| hop.upstream.protocol.is_http())
     }
 
     fn backs_off(&self, now: Time, tunnel_is_up: impl Fn(&str) -> bool) -> bool {
@@ -90,7 +90,9 @@ impl Chain {
             locked(&self.between).as_ref().is_some_and(|health| !health.is_available(now));
         let is_available = |hop: &Arc<Hop>| match hop.upstream.protocol {
             UpstreamProtocol::Tunnel => tunnel_is_up(&hop.upstream.host),
-            UpstreamProtocol::Http | UpstreamProtocol::Socks5 => hop.is_available(now),
+            UpstreamProtocol::Http | UpstreamProtocol::Https | UpstreamProtocol::Socks5 => {
+                hop.is_available(now)
+            }
         };
         between || !self.hops.iter().all(is_available)
     }

@@ -4,11 +4,14 @@ use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::status::{TunnelStatus, UpstreamStatus};
+use crate::policy::trust;
 use crate::settings::{Upstream, UpstreamProtocol};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::failover::{Config, Health};
 use ekiden_model::units::Time;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use std::sync::{Arc, Mutex};
 
 #[derive(Debug)]
@@ -16,23 +19,50 @@ pub(crate) struct Hop {
     pub(crate) name: String,
     pub(crate) upstream: Upstream,
     pub(crate) leg: Arc<NamedLeg>,
+    /// Where it speaks TLS.
+    pub(crate) tls: Option<ClientTls>,
     /// With the last failure, in words. Kept over reloads.
     health: Arc<Mutex<(Health, Option<String>)>>,
 }
 
+/// TLS to an upstream proxy.
+#[derive(Debug)]
+pub(crate) struct ClientTls {
+    pub(crate) config: Arc<ClientConfig>,
+    /// Its name or address, which its certificate must hold.
+    pub(crate) name: ServerName<'static>,
+}
+
+impl ClientTls {
+    fn new(name: &str, upstream: &Upstream) -> Result<Option<Self>, String> {
+        if upstream.protocol != UpstreamProtocol::Https {
+            return Ok(None);
+        }
+        let wrong = |why: String| format!("upstream \"{name}\": {why}");
+        let config = trust::client(&upstream.tls).map_err(wrong)?;
+        let name = ServerName::try_from(upstream.host.clone()).map_err(|_| {
+            wrong(format!("\"{}\" cannot be a name in a certificate", upstream.host))
+        })?;
+        Ok(Some(Self { config, name }))
+    }
+}
+
 impl Hop {
-    /// An upstream proxy; one that is unchanged since `before` keeps its health.
+    /// An upstream proxy; one that is unchanged since `before` keeps its health. Fails in words where
+    /// TLS to it cannot be set up.
     pub(crate) fn new(
         name: &str,
         upstream: &Upstream,
         leg: Arc<NamedLeg>,
         before: Option<&Self>,
-    ) -> Self {
+    ) -> Result<Self, String> {
+        // the file of authorities is read anew
+        let tls = ClientTls::new(name, upstream)?;
         let same = before.filter(|hop| hop.upstream == *upstream);
         let health = same.map(|hop| Arc::clone(&hop.health));
         let new = || Arc::new(Mutex::new((Health::new(Config::default()), None)));
         let (name, upstream) = (name.to_owned(), upstream.clone());
-        Self { name, upstream, leg, health: health.unwrap_or_else(new) }
+        Ok(Self { name, upstream, leg, tls, health: health.unwrap_or_else(new) })
     }
 
     pub(crate) fn destination(&self) -> Result<Destination, Failure> {
@@ -90,7 +120,11 @@ impl Hop {
                 address: format!("tunnel to {host}"),
                 available,
                 failures: 0,
-                retry_in_seconds: None,
+                retry_in_seconds: tunnel.and_then(|tunnel| tunnel.retry_in_seconds),
+                fails_at_once: tunnel.is_none_or(|tunnel| {
+                    let patience = self.leg.leg.connect_timeout.as_secs_f64();
+                    tunnel.down_seconds.is_some_and(|down| down >= patience)
+                }),
                 last_error: match tunnel {
                     None => Some(unknown()),
                     Some(tunnel) => tunnel.last_error.clone().filter(|_| !available),
@@ -108,6 +142,7 @@ impl Hop {
             available,
             failures: health.0.failures(),
             retry_in_seconds: (!available).then_some(retry),
+            fails_at_once: false,
             last_error: health.1.clone(),
         }
     }

@@ -2,7 +2,7 @@
 //! socket.
 
 use super::{Deferred, Resources, State};
-use crate::resources::arrival::TunnelArrival;
+use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::place::{AdmissionPermit, Place};
 use crate::transfer::rejection::{Rejection, can_reject, reject};
 use ekiden_linux::host::clock;
@@ -20,9 +20,16 @@ pub(crate) struct AcceptedClient {
     pub(crate) address: SocketAddr,
     /// The flow whose outer end this is, where the connection came out of a tunnel.
     pub(crate) arrival: Option<Arc<TunnelArrival>>,
+    /// Where it goes, if it does not speak with this relay.
+    pub(crate) directed: Option<Directed>,
 }
 
 impl AcceptedClient {
+    /// One that arrived at a listening address.
+    pub(crate) const fn new(stream: Arc<TcpStream>, address: SocketAddr) -> Self {
+        Self { stream, address, arrival: None, directed: None }
+    }
+
     /// By what address it shares; `None` out of a tunnel, whose peer was invited.
     fn source(&self) -> Option<Source> {
         self.arrival.is_none().then(|| self.address.ip().into())
@@ -66,6 +73,9 @@ impl Resources {
     fn refuse(&self, client: AcceptedClient, retry_after: Span) {
         if let Some(arrival) = client.arrival {
             return arrival.refuse_for_room();
+        }
+        if client.directed.is_some() {
+            return reset(&client.stream);
         }
         let name = Arc::clone(&locked(&self.state).name);
         let text = "all connections are in use".to_owned();

@@ -1,22 +1,29 @@
-//! A flow from a peer's tunnel that waits for admission.
+//! How a client arrived, other than at a listening address: out of a peer's tunnel, diverted, or at a forwarded port.
 
+use crate::observe::gateway_counts::LiveGuard;
+use crate::observe::leg_stats::TunnelLeg;
+use crate::settings::PortForward;
 use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::socket;
 use ekiden_tunnel::driver::Incoming;
 use ekiden_tunnel::frame::reason::Reason;
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpStream;
 
 #[derive(Debug)]
 pub(crate) struct TunnelArrival {
-    peer: String,
+    leg: TunnelLeg,
     hops: u8,
     flow: Mutex<Option<(Incoming, TcpStream)>>,
 }
 
 impl TunnelArrival {
     pub(crate) fn new(incoming: Incoming, inside: TcpStream) -> Arc<Self> {
-        let (peer, hops) = (incoming.peer.clone(), incoming.opening.hops);
-        Arc::new(Self { peer, hops, flow: Mutex::new(Some((incoming, inside))) })
+        let leg = TunnelLeg { peer: incoming.peer.as_str().into(), flow: incoming.flow.view() };
+        let hops = incoming.opening.hops;
+        Arc::new(Self { leg, hops, flow: Mutex::new(Some((incoming, inside))) })
     }
 
     /// How many tunnels the flow has passed.
@@ -25,7 +32,12 @@ impl TunnelArrival {
     }
 
     pub(crate) fn peer(&self) -> &str {
-        &self.peer
+        &self.leg.peer
+    }
+
+    /// What carries the client's bytes.
+    pub(crate) const fn leg(&self) -> &TunnelLeg {
+        &self.leg
     }
 
     pub(crate) fn take(&self) -> Option<(Incoming, TcpStream)> {
@@ -45,4 +57,28 @@ impl TunnelArrival {
             flow.refuse(reason, words.to_owned());
         }
     }
+}
+
+/// How a client arrived that speaks with its destination and not with this relay.
+#[derive(Debug, Clone)]
+pub(crate) enum Directed {
+    /// Its connection was diverted.
+    Diverted(Diverted),
+    /// It came to a forwarded port.
+    Forward(Arc<PortForward>),
+}
+
+/// A diverted connection.
+#[derive(Debug, Clone)]
+pub(crate) struct Diverted {
+    /// Where it was going.
+    pub(crate) to: SocketAddr,
+    /// Whether it is this machine's own.
+    pub(crate) own: bool,
+    pub(crate) _live: Arc<LiveGuard>,
+}
+
+/// Makes the coming close a reset: no other answer fits every protocol.
+pub(crate) fn reset(client: &TcpStream) {
+    let _ = socket::abort(client.as_fd());
 }

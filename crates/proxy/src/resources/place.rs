@@ -203,6 +203,14 @@ impl Drop for HeldMemory {
 }
 
 impl Resources {
+    /// Counts `bytes` of memory for something that outlives its client, as soon as unfinished
+    /// connections have given them back; fails where none does.
+    pub(crate) async fn hold_apart(self: &Arc<Self>, bytes: usize) -> Option<HeldMemory> {
+        let (resources, place) = (Arc::clone(self), Arc::default());
+        let mut held = HeldMemory { resources, place, bytes: 0 };
+        held.resize(bytes).await.then_some(held)
+    }
+
     fn take_free(&self, place: &Place, bytes: u64) -> bool {
         let taken = self.memory.take(bytes);
         if taken {

@@ -1,6 +1,7 @@
 //! One configuration made ready for use: legs, upstreams and routes resolved by name. A reload
 //! makes a new one; running connections keep theirs.
 
+pub(crate) mod acme;
 pub(crate) mod certificate;
 pub(crate) mod shared;
 use crate::destination::Destination;
@@ -53,7 +54,7 @@ impl RuntimeConfig {
         let mut hops = BTreeMap::new();
         for (name, upstream) in &settings.upstreams {
             let before = before.and_then(|config| config.hops.get(name));
-            let hop = Hop::new(name, upstream, leg(&upstream.leg)?, before.map(|hop| &**hop));
+            let hop = Hop::new(name, upstream, leg(&upstream.leg)?, before.map(|hop| &**hop))?;
             hops.insert(name.clone(), Arc::new(hop));
         }
         let chain = |names: &Vec<String>| {
@@ -97,7 +98,7 @@ impl RuntimeConfig {
             resolver,
             shared,
             directory,
-            certificate: Certificate::open(&settings.tls)?,
+            certificate: Certificate::open(&settings.tls, &settings.acme)?,
             legs: legs.into_values().collect(),
             hops,
             routes,
@@ -108,6 +109,18 @@ impl RuntimeConfig {
     /// The first route that matches a destination as the client named it.
     pub(crate) fn route(&self, to: &Destination) -> &Arc<Route> {
         self.routes.iter().find(|route| route.matches(to)).unwrap_or(&self.default_route)
+    }
+
+    /// The first route that matches either the name that a client claims or the address it goes to.
+    pub(crate) fn route_of(&self, claimed: Option<&Destination>, to: &Destination) -> &Arc<Route> {
+        let by_name = |route: &Route| claimed.is_some_and(|claimed| route.matches(claimed));
+        let mut routes = self.routes.iter();
+        routes.find(|route| by_name(route) || route.matches(to)).unwrap_or(&self.default_route)
+    }
+
+    /// The leg of direct connections that no route chose.
+    pub(crate) fn direct_leg(&self) -> &Arc<NamedLeg> {
+        &self.default_route.leg
     }
 
     /// Whether some destination is reached directly or through a tunnel; other ways carry no datagrams.

@@ -2,10 +2,12 @@
 
 use crate::cache::Cache;
 use crate::error::{Failure, FailureKind};
+use crate::observe::gateway_counts::GatewayCounts;
 use crate::observe::udp_counts::UdpCounts;
 use crate::outbound::tunnel::Tunnels;
 use crate::policy::quota::Quotas;
 use crate::resources::Resources;
+use crate::runtime::acme::AcmeState;
 use crate::settings::Settings;
 use crate::transfer::budget::TransferBudget;
 use ekiden_model::connect::syn_race::Guard;
@@ -26,6 +28,9 @@ pub(crate) struct Shared {
     /// Tunnels to peers, once the settings ask for some.
     pub(crate) tunnels: OnceLock<Tunnels>,
     pub(crate) udp: Arc<UdpCounts>,
+    pub(crate) gateway: Arc<GatewayCounts>,
+    /// Orders of certificates.
+    pub(crate) acme: Arc<AcmeState>,
 }
 
 impl Shared {
@@ -42,6 +47,8 @@ impl Shared {
             cache,
             tunnels: OnceLock::new(),
             udp: Arc::default(),
+            gateway: Arc::default(),
+            acme: Arc::default(),
         })
     }
 
@@ -55,6 +62,6 @@ impl Shared {
 
     pub(crate) fn tunnels_to(&self, peer: &str) -> Result<&Tunnels, Failure> {
         let text = || format!("the tunnel to peer \"{peer}\" has not begun");
-        self.tunnels().ok_or_else(|| Failure::new(FailureKind::Unreachable, text()))
+        self.tunnels().ok_or_else(|| Failure::new(FailureKind::NoTunnel, text()))
     }
 }

@@ -33,6 +33,7 @@ pub(super) async fn housekeeping(inner: Arc<Inner>) {
         config.certificate.iter().for_each(Certificate::refresh);
         config.check_legs();
         drop(config);
+        inner.check_gateway();
         if reclaim.on_tick(registry.len(), registry.take_most()) {
             // off the runtime's threads, which serve the remaining connections
             let _ = tokio::task::spawn_blocking(memory::release).await;

@@ -14,13 +14,14 @@ use ekiden_linux::sockets::key::Key;
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes, Stage};
 use ekiden_tunnel::driver::Incoming;
 use ekiden_tunnel::frame::Carries;
+use socket2::SockRef;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -29,13 +30,14 @@ pub(super) type Bound = (SocketAddr, TcpListener);
 pub(super) type Listeners = BTreeMap<SocketAddr, (Arc<TcpListener>, JoinHandle<()>)>;
 
 /// The limit on connections that wait to be accepted; the kernel caps it at net.core.somaxconn.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
 /// Pause after a failed accept: a missing resource returns only when connections end.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// Listens on every address not in `running`, with the client leg's options; port 0 becomes the
-/// chosen one.
+/// chosen one. One that will be closed and is in the way, as 127.0.0.1 is in that of 0.0.0.0, shares
+/// its port meanwhile: it serves on until the caller closes it, and stays where the rest fails.
 pub(super) fn bind(
     settings: Arc<Settings>,
     running: &Listeners,
@@ -48,7 +50,16 @@ pub(super) fn bind(
             addresses.push(address);
             continue;
         }
-        let bound = listen(&client, address);
+        let leaving = running
+            .iter()
+            .filter(|(old, _)| overlap(**old, address) && !settings.listen.contains(old));
+        let leaving: Vec<_> =
+            leaving.map(|(_, (listener, _))| SockRef::from(&**listener)).collect();
+        let shared = share(&leaving, true);
+        let bound = shared.and_then(|()| listen(&client, address, !leaving.is_empty()));
+        // from here on no other program may join
+        let closed = share(&leaving, false);
+        let bound = bound.and_then(|bound| closed.map(|()| bound));
         let bound = bound.map_err(|error| StartError::Listen { address, error })?;
         addresses.push(bound.0);
         listeners.push(bound);
@@ -60,15 +71,32 @@ pub(super) fn bind(
     Ok((listeners, settings))
 }
 
-fn listen(client: &Leg, address: SocketAddr) -> io::Result<Bound> {
+/// Whether one of two addresses is every address of the other's kind, at the same port.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port()
+        && one.is_ipv6() == other.is_ipv6()
+        && (one.ip().is_unspecified() || other.ip().is_unspecified())
+}
+
+fn share(listeners: &[SockRef<'_>], shares: bool) -> io::Result<()> {
+    listeners.iter().try_for_each(|listener| listener.set_reuse_port(shares))
+}
+
+pub(super) fn listen(client: &Leg, address: SocketAddr, shares: bool) -> io::Result<Bound> {
     let (socket, outcomes) =
         client.socket.new_stream_socket(address.is_ipv6(), Stage::Listening)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+    if shares {
+        socket.set_reuse_port(true)?;
+    }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
+    if shares {
+        socket.set_reuse_port(false)?;
+    }
     let listener = TcpListener::from_std(socket.into())?;
     log_refused_options(address, &outcomes, client);
     Ok((listener.local_addr()?, listener))
@@ -95,22 +123,41 @@ impl Inner {
     }
 
     pub(super) fn stop_listening(&self) {
+        self.stop_forwarding();
         let listeners = std::mem::take(&mut *locked(&self.listeners));
         listeners.into_values().for_each(|(_, task)| task.abort());
+    }
+
+    /// Serves those who had connected, and listens no more. The aborted task drops the socket later; until then it
+    /// would take connections that it resets.
+    pub(super) fn end_listening(self: &Arc<Self>, listener: &TcpListener) {
+        let socket = SockRef::from(listener);
+        while let Ok((accepted, address)) = socket.accept() {
+            let stream = accepted
+                .set_nonblocking(true)
+                .and_then(|()| TcpStream::from_std(accepted.into()))
+                .map(Arc::new);
+            if let (Ok(stream), Some(address)) = (stream, address.as_socket()) {
+                self.arrive(AcceptedClient::new(stream, address));
+            }
+        }
+        if let Err(error) = socket.shutdown(Shutdown::Both) {
+            tracing::debug!(%error, "an old listening socket did not stop at once");
+        }
     }
 
     async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    self.admit(AcceptedClient { stream: Arc::new(stream), address, arrival: None });
+                    self.arrive(AcceptedClient::new(Arc::new(stream), address));
                 }
                 Err(error) => self.on_accept_error(&error).await,
             }
         }
     }
 
-    async fn on_accept_error(&self, error: &io::Error) {
+    pub(super) async fn on_accept_error(&self, error: &io::Error) {
         match error.raw_os_error() {
             // the client closed before it was accepted
             Some(libc::ECONNABORTED | libc::EINTR | libc::EAGAIN | libc::EPROTO) => {}
@@ -123,7 +170,7 @@ impl Inner {
         }
     }
 
-    fn admit(&self, client: AcceptedClient) {
+    pub(super) fn admit(&self, client: AcceptedClient) {
         match self.shared.resources.admit(&client) {
             Some(permit) => self.begin(client, permit),
             None if self.no_room.is_due() => tracing::warn!(
@@ -145,7 +192,7 @@ impl Inner {
     }
 
     fn begin(&self, client: AcceptedClient, permit: AdmissionPermit) {
-        let AcceptedClient { stream, address, arrival } = client;
+        let AcceptedClient { stream, address, arrival, directed } = client;
         self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
         let config = self.config();
         let managed = self.shared.resources.manage(&stream, &config.client_leg.leg, None);
@@ -160,6 +207,7 @@ impl Inner {
             address,
             hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
             arrival,
+            directed,
             slot: Mutex::default(),
             tls: None,
             log: Arc::clone(&self.log),
@@ -206,7 +254,8 @@ impl Inner {
                 Ok((outside, inside)) => {
                     let Ok(address) = inside.local_addr() else { continue };
                     let arrival = Some(TunnelArrival::new(incoming, inside));
-                    self.admit(AcceptedClient { stream: Arc::new(outside), address, arrival });
+                    let client = AcceptedClient::new(Arc::new(outside), address);
+                    self.admit(AcceptedClient { arrival, ..client });
                 }
                 Err(error) => {
                     let failure = Failure::io("cannot accept a flow from a tunnel", &error);

@@ -1,7 +1,12 @@
 //! The relay as a whole: listening, accepting, reloading, stopping.
 
+mod explain;
+mod forwards;
+mod gateway;
 mod housekeeping;
 mod listener;
+mod orders;
+mod proxy_header;
 mod reload;
 mod status;
 
@@ -17,8 +22,12 @@ use crate::runtime::shared::Shared;
 use crate::settings::Settings;
 use ekiden_linux::host::clock;
 use ekiden_model::units::Time;
+use forwards::{ForwardedPorts, bind_forwards};
+use gateway::GatewayDoor;
+pub use gateway::divert_plan;
 use housekeeping::{enforce_accounts, housekeeping, tick_resources};
 use listener::{Listeners, bind};
+pub use orders::SecureStream;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -86,6 +95,8 @@ struct Inner {
     limit: u64,
     peak: AtomicU64,
     listeners: Mutex<Listeners>,
+    forwards: Mutex<ForwardedPorts>,
+    gateway: Mutex<GatewayDoor>,
     no_descriptors: LogThrottle,
     no_room: LogThrottle,
     stopping: watch::Sender<bool>,
@@ -111,6 +122,7 @@ impl Server {
         let registry = Arc::new(Registry::new(Arc::clone(&resources) as _));
         let shared = Shared::new(&settings, resources, cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
+        let forwards = bind_forwards(&settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
         let config = RuntimeConfig::new(settings, Arc::clone(&shared), directory.clone(), None)
             .map_err(StartError::Settings)?;
@@ -122,6 +134,8 @@ impl Server {
             limit: limit.into(),
             peak: AtomicU64::new(0),
             listeners: Mutex::default(),
+            forwards: Mutex::default(),
+            gateway: Mutex::default(),
             no_descriptors: LogThrottle::new(),
             no_room: LogThrottle::new(),
             stopping: watch::Sender::new(false),
@@ -130,6 +144,9 @@ impl Server {
         });
         inner.start_tunnels().map_err(StartError::Tunnels)?;
         inner.accept_on(listeners);
+        let settings = Arc::clone(&inner.config().settings);
+        inner.forward_on(&settings, forwards);
+        inner.open_gateway(&settings);
         let background_tasks = [
             tokio::spawn(housekeeping(Arc::clone(&inner))),
             tokio::spawn(Arc::clone(&inner.shared.quotas).run()),
@@ -153,6 +170,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.inner.close_gateway();
         self.inner.stop_listening();
         self.inner.shared.resources.stop();
         self.background_tasks.iter().for_each(JoinHandle::abort);

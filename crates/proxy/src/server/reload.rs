@@ -1,5 +1,6 @@
 //! Reloading and stopping.
 
+use super::forwards::bind_forwards;
 use super::listener::{bind, log_refused_options};
 use super::{Server, StartError, Stopped};
 use crate::observe::access_log::AccessLog;
@@ -22,11 +23,13 @@ impl Server {
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let mut running = locked(&inner.listeners);
         let (listeners, settings) = bind(settings, &running)?;
+        let forwards = bind_forwards(&settings, &locked(&inner.forwards))?;
         let before = inner.config();
         let (shared, directory) = (Arc::clone(&inner.shared), before.directory.clone());
         let config = RuntimeConfig::new(Arc::clone(&settings), shared, directory, Some(&before))
             .map_err(StartError::Settings)?;
         let client = settings.legs.get("client").cloned().unwrap_or_default();
+        let mut leaving = Vec::new();
         running.retain(|address, (listener, task)| {
             let stays = settings.listen.contains(address);
             if stays {
@@ -35,6 +38,7 @@ impl Server {
                 log_refused_options(*address, &outcomes, &client);
             } else {
                 task.abort();
+                leaving.push(Arc::clone(listener));
             }
             stays
         });
@@ -47,6 +51,9 @@ impl Server {
         inner.shared.resources.reload(&settings);
         inner.shared.quotas.configure(&settings.sharing);
         inner.accept_on(listeners);
+        inner.forward_on(&settings, forwards);
+        leaving.iter().for_each(|listener| inner.end_listening(listener));
+        inner.open_gateway(&settings);
         inner.reloads.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -54,6 +61,7 @@ impl Server {
     /// Stops: accepts no new connections, ends idle ones, and lets live ones finish within `limit`.
     pub async fn stop(self, limit: Span) -> Stopped {
         let inner = &self.inner;
+        inner.stop_diverting();
         inner.stop_listening();
         // counted before idle connections hear of it, which then end at once
         let begun = inner.registry.len() as u64;
@@ -74,6 +82,7 @@ impl Server {
         if let Some(tunnels) = inner.shared.tunnels() {
             tunnels.close().await;
         }
+        inner.close_gateway();
         Stopped { finished: begun.saturating_sub(cut), cut }
     }
 }

@@ -1,7 +1,9 @@
 //! The running relay as its operator sees it.
 
 use super::{Handle, Inner};
-use crate::observe::status::{BudgetStatus, Explanation, Measured, Status, Totals};
+use crate::observe::status::{
+    BudgetStatus, ConnectionPage, ConnectionQuery, Measured, Status, Totals, TunnelStatus,
+};
 use crate::outbound::tunnel::{Tunnels, measure};
 use crate::policy::quota::Quotas;
 use ekiden_linux::host::clock;
@@ -14,11 +16,14 @@ impl Handle {
         self.inner.status()
     }
 
-    /// Everything about one live connection, by its number; `None` when there is no such connection.
-    pub fn explain(&self, connection: u64) -> Option<Explanation> {
-        let entry = self.inner.registry.find(connection)?;
-        let tunnels = self.inner.shared.tunnels().map_or_else(Vec::new, Tunnels::status);
-        Some(entry.explain(&tunnels, |leg| self.inner.shared.resources.explain(leg)))
+    /// The current status without connections, for which the kernel is not asked: a millisecond where they are thousands.
+    pub fn overview(&self) -> Status {
+        self.inner.overview(self.inner.tunnels())
+    }
+
+    /// Some of the live connections. The kernel is asked about those alone.
+    pub fn connections(&self, query: &ConnectionQuery) -> ConnectionPage {
+        self.inner.registry.page(query, &self.inner.tunnels())
     }
 
     /// Measures the tunnel to a peer for 1 to 30 seconds in each direction, beside other traffic.
@@ -56,7 +61,18 @@ impl Handle {
 }
 
 impl Inner {
+    pub(super) fn tunnels(&self) -> Vec<TunnelStatus> {
+        self.shared.tunnels().map_or_else(Vec::new, Tunnels::status)
+    }
+
     pub(super) fn status(&self) -> Status {
+        let tunnels = self.tunnels();
+        let connections = self.registry.status(&tunnels);
+        Status { connections, ..self.overview(tunnels) }
+    }
+
+    /// All but the connections.
+    fn overview(&self, tunnels: Vec<TunnelStatus>) -> Status {
         let config = self.config();
         let shared = &self.shared;
         let totals = &self.registry.totals;
@@ -68,8 +84,6 @@ impl Inner {
         };
         let [pipes, memory] = shared.transfer.status();
         let (buffers, idle, pressure) = shared.resources.status();
-        let tunnels = shared.tunnels().map_or_else(Vec::new, Tunnels::status);
-        let connections_now = self.registry.status(&tunnels);
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: config.settings.name.clone(),
@@ -93,11 +107,13 @@ impl Inner {
             cache: shared.cache.as_ref().map(|cache| cache.status()),
             sharing: shared.quotas.status(),
             accounts: config.directory.as_ref().map(|directory| directory.status()),
+            acme: shared.acme.status(),
             udp: shared.udp.status(config.settings.udp.associations.into()),
+            gateway: self.gateway_status(),
             upstreams: config.upstream_status(&tunnels),
             tunnels,
             legs: config.leg_status(),
-            connections: connections_now,
+            connections: Vec::new(),
         }
     }
 }

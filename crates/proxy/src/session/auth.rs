@@ -12,6 +12,11 @@ use ekiden_model::units::Span;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How late those are answered whose password was not looked at. Otherwise they would ask some thousand times a
+/// second, and take the processor from the hashes of others.
+const HELD_BACK: Duration = Duration::from_secs(1);
 
 fn accepts_passwords(accounts: &Accounts, client: IpAddr) -> bool {
     accounts.cleartext || client.to_canonical().is_loopback()
@@ -65,7 +70,11 @@ impl Session {
             return Err(Failure::new(FailureKind::LogIn, "this relay has no accounts"));
         };
         self.check_password_path()?;
-        match directory.log_in(user, password, self.address.ip()).await {
+        let outcome = directory.log_in(user, password, self.address.ip()).await;
+        if matches!(outcome, LoginOutcome::Wait(_) | LoginOutcome::Busy) {
+            let _ = self.unless_stopping(tokio::time::sleep(HELD_BACK)).await;
+        }
+        match outcome {
             LoginOutcome::Known(account) => Ok(account),
             LoginOutcome::Barred(why) => Err(Failure::new(FailureKind::Denied, why)),
             LoginOutcome::Wrong => {

@@ -1,12 +1,13 @@
 //! What the protocol handlers ask of a session: decisions, ways to destinations, answers to the client.
 
 use super::{LogEntry, OpenTunnel, Session};
-use crate::destination::Destination;
+use crate::destination::{Destination, Host};
 use crate::error::Failure;
 use crate::observe::leg_stats::LegStats;
 use crate::observe::named_leg::{NamedLeg, limits};
 use crate::observe::registry::ConnectionState;
 use crate::outbound::connect::{Purpose, Requester, UpstreamConnection, open};
+use crate::outbound::tls::SecuredBy;
 use crate::outbound::tunnel::FlowRequest;
 use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
@@ -64,7 +65,8 @@ impl Session {
             _ => None,
         };
         let decider = self.decider(account);
-        Requester { decider, request: FlowRequest { to, client, hops: self.hops, dscp } }
+        let request = FlowRequest { to, client, hops: self.hops, dscp };
+        Requester { decider, request, source: None }
     }
 
     /// Opens the way to `to`, and applies the route's profile to the client's leg.
@@ -74,13 +76,44 @@ impl Session {
         purpose: Purpose<'_>,
     ) -> Result<OpenedRoute, Failure> {
         let route = Arc::clone(self.config.route(to));
+        self.open_by(route, to, None, purpose).await
+    }
+
+    /// Opens the way to an address whose client says that it has this name. The name may choose the route
+    /// and may be refused; it opens nothing, because a client may say any. `source`: the address that a
+    /// direct connection comes from, in place of this machine's.
+    pub(crate) async fn open_diverted(
+        &self,
+        to: &Destination,
+        claimed: Option<&Destination>,
+        source: Option<IpAddr>,
+    ) -> Result<OpenedRoute, Failure> {
+        if let (Some(claimed), Host::Address(address)) = (claimed, &to.host) {
+            let account = self.registration.entry.account();
+            self.decider(account.as_deref()).claimed(claimed, *address)?;
+        }
+        let route = Arc::clone(self.config.route_of(claimed, to));
+        self.open_by(route, to, source, Purpose::Tunnel { via: b"" }).await
+    }
+
+    async fn open_by(
+        &self,
+        route: Arc<Route>,
+        to: &Destination,
+        source: Option<IpAddr>,
+        purpose: Purpose<'_>,
+    ) -> Result<OpenedRoute, Failure> {
         let account = self.registration.entry.account();
-        let requester = self.requester(to, account.as_deref());
+        let requester = Requester { source, ..self.requester(to, account.as_deref()) };
         let connection = open(&self.config, &route, requester, purpose).await?;
-        let UpstreamConnection { stream, peer, leg, outcomes, through, tunnel, .. } = &connection;
+        let UpstreamConnection { stream, peer, leg, outcomes, through, tunnel, tls, .. } =
+            &connection;
         let mut stats = LegStats::new(stream, peer.ip(), Arc::clone(leg), vec![outcomes.clone()]);
-        if let Some(peer) = tunnel {
-            stats = stats.through_tunnel(peer);
+        if let Some(SecuredBy { socket, words }) = tls {
+            stats = stats.within_tls(socket).with_tls(words);
+        }
+        if let Some(tunnel) = tunnel {
+            stats = stats.through_tunnel(tunnel);
         }
         let managed = self.resources().manage(stream, &leg.leg, Some(*peer));
         self.apply_route(&route, through, &stats, &managed);
@@ -124,7 +157,7 @@ impl Session {
         let stats = LegStats::new(&self.client, at, leg, vec![outcomes]);
         match (&self.tls, &self.arrival) {
             (Some(outer), _) => stats.within_tls(outer),
-            (None, Some(arrival)) => stats.through_tunnel(arrival.peer()),
+            (None, Some(arrival)) => stats.through_tunnel(arrival.leg()),
             (None, None) => stats,
         }
     }

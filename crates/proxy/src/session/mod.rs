@@ -15,7 +15,7 @@ use crate::observe::access_log::AccessLog;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionEntry, Registration};
 use crate::policy::quota::{AccountConnection, NotAdmitted};
-use crate::resources::arrival::TunnelArrival;
+use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::{AdmissionPermit, ManagedLeg};
 use crate::runtime::RuntimeConfig;
 use crate::transfer::rejection::{Rejection, reject};
@@ -39,6 +39,8 @@ pub(crate) struct Session {
     pub(crate) address: SocketAddr,
     /// The flow whose outer end this is, where the connection came out of a tunnel.
     pub(crate) arrival: Option<Arc<TunnelArrival>>,
+    /// Where it goes, if the client does not speak with this relay.
+    pub(crate) directed: Option<Directed>,
     pub(crate) slot: Mutex<AccountSlot>,
     /// The client's own connection, where this one is within its TLS.
     pub(crate) tls: Option<Weak<TcpStream>>,
@@ -102,6 +104,9 @@ impl Session {
         if let Some(arrival) = &self.arrival {
             return arrival.deny(&denied.text);
         }
+        if self.directed.is_some() {
+            return reset(&self.client);
+        }
         let name = &self.config.settings.name;
         self.send_and_close(&denied.response(name, false)).await;
     }
@@ -111,6 +116,9 @@ impl Session {
         self.count_and_log_refusal(&text);
         if let Some(arrival) = &self.arrival {
             return arrival.deny(&text);
+        }
+        if self.directed.is_some() {
+            return reset(&self.client);
         }
         let (status, retry_after) = not.status();
         let rejection = Rejection { status, text, retry_after };
@@ -143,6 +151,7 @@ impl Session {
             managed,
             address: self.address,
             arrival: None,
+            directed: None,
             slot,
             tls: Some(Arc::downgrade(&self.client)),
             hops: 0,
@@ -171,6 +180,8 @@ impl Session {
         let budget = &self.config.shared.transfer;
         let (registration, share) = (&self.registration, self.share());
         let early = [early_up, early_down];
+        // a peer reports only of what goes through its tunnel
+        let upstream = (upstream, answer.is_some());
         let ended =
             relay(client, upstream, early, limits, registration, share.as_ref(), budget).await;
         let result = match &ended {
@@ -188,6 +199,11 @@ impl Session {
                 // the client was answered before the peer had connected
                 if let Some(refusal) = answer.as_ref().and_then(|answer| answer.refusal()) {
                     registration.count(&refusal);
+                    static TOLD: LogThrottle = LogThrottle::new();
+                    if TOLD.is_due() {
+                        let to = entry.target.as_deref().unwrap_or("-");
+                        tracing::warn!("{to}: {}; the client had been answered", refusal.text);
+                    }
                 }
                 let reported = answer.and_then(|answer| answer.failure());
                 let why = reported.map_or_else(|| error.to_string(), |failure| failure.text);

@@ -73,7 +73,7 @@ async fn fixture(
     let (client, accepted) = pair().await;
     let accepted = Arc::new(accepted);
     let managed = shared.resources.manage(&accepted, &config.client_leg.leg, None);
-    let arrived = AcceptedClient { stream: Arc::clone(&accepted), address, arrival: None };
+    let arrived = AcceptedClient::new(Arc::clone(&accepted), address);
     let permit = shared.resources.admit(&arrived);
     let (stop, stopping) = watch::channel(false);
     let session = Session {
@@ -82,6 +82,7 @@ async fn fixture(
         managed,
         address,
         arrival: None,
+        directed: None,
         slot: Mutex::default(),
         tls: None,
         hops: 0,

@@ -2,6 +2,9 @@
 //! file. A reload makes new ones; running connections keep the old.
 
 mod accounts;
+mod forward;
+mod gateway;
+mod pac;
 mod resources;
 mod sharing;
 #[cfg(test)]
@@ -12,9 +15,12 @@ mod udp;
 
 pub use accounts::{Accounts, KnownAccount};
 pub use ekiden_model::control::copy_mode::CopyMode;
+pub use forward::{ForwardProtocol, PortForward, SendProxy};
+pub use gateway::{Gateway, GoTo, Quic};
+pub use pac::Pac;
 pub use resources::{Buffers, Cache, Pool, Pressure};
 pub use sharing::{Account, Allowance, ExceededAction, Limits, Sharing, Unclaimed};
-pub use tls::Tls;
+pub use tls::{Acme, Tls, UpstreamTls};
 pub use tunnel::{TransportMode, Tunnel, TunnelAnswer};
 pub use udp::Udp;
 
@@ -24,6 +30,7 @@ use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// All settings of `ekiden serve`.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,10 +72,18 @@ pub struct Settings {
     pub cache: Cache,
     /// TLS for clients.
     pub tls: Tls,
+    /// Certificates that are ordered; [`Tls`] then names the file that they are written to.
+    pub acme: Acme,
     /// Tunnels to peers.
     pub tunnel: Tunnel,
     /// UDP ASSOCIATE of SOCKS5.
     pub udp: Udp,
+    /// Ports that lead to one destination each.
+    pub forwards: Vec<Arc<PortForward>>,
+    /// Connections diverted to this relay.
+    pub gateway: Gateway,
+    /// The script for browsers.
+    pub pac: Pac,
     /// Accounts in the configuration, and the relay's own rates.
     pub sharing: Sharing,
     /// The access log.
@@ -124,6 +139,8 @@ pub struct Upstream {
     pub credentials: Option<Credentials>,
     /// Name of the leg profile for connections to it.
     pub leg: String,
+    /// How its certificate is checked.
+    pub tls: UpstreamTls,
 }
 
 /// An upstream proxy's protocol.
@@ -134,10 +151,19 @@ pub struct Upstream {
 pub enum UpstreamProtocol {
     /// HTTP/1.1 with CONNECT; plain `http://` requests go to it in absolute form.
     Http,
+    /// The same within TLS.
+    Https,
     /// SOCKS5 (RFC 1928), with RFC 1929 user/password.
     Socks5,
     /// A tunnel to another ekiden.
     Tunnel,
+}
+
+impl UpstreamProtocol {
+    /// Whether it is an HTTP proxy, with or without TLS.
+    pub const fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Https)
+    }
 }
 
 /// A user name and password. `Debug` shows only the user name.
@@ -203,6 +229,8 @@ pub struct Access {
     /// Special prefixes (loopback, private, link-local) that admitted clients may reach
     /// (`--allow-destination`).
     pub allow_destinations: Vec<IpNet>,
+    /// Proxies whose connections begin with a header of the PROXY protocol; the client in it counts.
+    pub proxy_protocol_from: Vec<IpNet>,
 }
 
 /// One access rule.
@@ -399,8 +427,12 @@ impl Default for Settings {
             pool: Pool::default(),
             cache: Cache::default(),
             tls: Tls::default(),
+            acme: Acme::default(),
             tunnel: Tunnel::default(),
             udp: Udp::default(),
+            forwards: Vec::new(),
+            gateway: Gateway::default(),
+            pac: Pac::default(),
             sharing: Sharing::default(),
             access_log: AccessLog::Off,
         }

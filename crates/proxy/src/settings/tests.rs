@@ -49,6 +49,7 @@ fn debug_output_hides_passwords() {
         host: "proxy.example".into(),
         port: 3128,
         credentials: Some(credentials),
+        tls: UpstreamTls::default(),
         leg: "direct".into(),
     };
     let text = format!("{upstream:?}");

@@ -6,3 +6,4 @@ pub(crate) mod pump;
 pub(crate) mod rejection;
 pub(crate) mod relay;
 pub(crate) mod scratch;
+pub(crate) mod tls;

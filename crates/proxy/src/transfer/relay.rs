@@ -4,6 +4,7 @@
 //! |---|---|
 //! | end of stream (FIN) | FIN, after all earlier bytes; the other direction goes on |
 //! | RST, or any other failure | all earlier bytes, then RST |
+//! | RST of the client, where the other leg is a tunnel | RST; the bytes that wait are discarded |
 //! | the account's limits refuse its bytes | as after RST |
 //! | silence for longer than the leg allows | FIN on both; RST where bytes are undelivered |
 
@@ -54,10 +55,11 @@ pub(crate) enum RelayEnd {
 }
 
 /// Relays until both directions have ended, one leg breaks, or silence lasts too long. `early`:
-/// bytes read before, from the client and from upstream.
+/// bytes read before, from the client and from upstream. `tunnel`: upstream is a peer's tunnel, whose line a client that
+/// has reset its connection must not hold.
 pub(crate) async fn relay(
     client: Arc<TcpStream>,
-    upstream: Arc<TcpStream>,
+    (upstream, tunnel): (Arc<TcpStream>, bool),
     [early_up, early_down]: [Vec<u8>; 2],
     limits: Limits,
     registration: &Registration,
@@ -83,6 +85,9 @@ pub(crate) async fn relay(
     registration.set_state(ConnectionState::Closing);
     registration.check_paths();
     match &ended {
+        RelayEnd::Reset(Side::Client, error) if tunnel && relay.is_cancelled(error) => {
+            relay.abort()
+        }
         RelayEnd::Reset(side, _) => relay.pass_reset(*side).await,
         // an end of stream would hide that bytes were not delivered
         RelayEnd::Expired(_) if relay.is_blocked() => relay.abort(),
@@ -160,6 +165,12 @@ impl Relay<'_> {
 
     fn has_ended(&self) -> bool {
         self.directions.iter().all(|direction| direction.ended)
+    }
+
+    /// Whether the client gave up what it was sending. One that had ended its stream has not.
+    fn is_cancelled(&self, error: &io::Error) -> bool {
+        error.kind() != io::ErrorKind::QuotaExceeded
+            && !self.directions[Side::Client as usize].ended
     }
 
     fn abort(&self) {

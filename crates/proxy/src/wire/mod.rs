@@ -1,4 +1,8 @@
-//! Wire formats without I/O: HTTP/1.1 heads, bodies and targets; SOCKS4a and SOCKS5.
+//! Wire formats without I/O: HTTP/1.1 heads, bodies and targets, heads of HTTP/2; SOCKS4a and SOCKS5; names in first bytes;
+//! headers of the PROXY protocol; QR codes.
 
+pub mod first_bytes;
 pub mod http;
+pub mod proxy_header;
+pub mod qr;
 pub mod socks;

@@ -42,11 +42,12 @@ fn orders() -> Vec<Order> {
 }
 
 /// Relays in a row, and how they ask each other.
-const ROWS: [(&str, usize, UpstreamProtocol); 4] = [
+const ROWS: [(&str, usize, UpstreamProtocol); 5] = [
     ("1", 1, UpstreamProtocol::Http),
     ("3 by HTTP", 3, UpstreamProtocol::Http),
     ("3 by SOCKS5", 3, UpstreamProtocol::Socks5),
     ("3 by tunnel", 3, UpstreamProtocol::Tunnel),
+    ("3 by HTTP within TLS", 3, UpstreamProtocol::Https),
 ];
 
 /// What the ender and the other end saw, through `relay` or directly.
@@ -178,7 +179,7 @@ fn every_order_is_as_without_a_relay() {
     }
     writeln!(
         table,
-        "\n{:<20}| {:<28} | {:<11} | 1   2   3   4   5   6   7   8",
+        "\n{:<20}| {:<28} | {:<11} | 1   2   3   4   5   6   7   8   9   10",
         "who, how, when", "the other end sees", "ender sees"
     )
     .unwrap();

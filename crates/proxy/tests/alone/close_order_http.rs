@@ -280,6 +280,7 @@ fn complete_bodies_arrive_and_cut_ones_never_look_complete() {
             (1, UpstreamProtocol::Http),
             (3, UpstreamProtocol::Http),
             (3, UpstreamProtocol::Socks5),
+            (3, UpstreamProtocol::Https),
         ] {
             let before = descriptors();
             let mut settings = settings(movement);

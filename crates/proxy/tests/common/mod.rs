@@ -2,12 +2,15 @@
 #![allow(dead_code, unreachable_pub)] // each test program uses its part
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test that cannot go on panics
 
+pub mod certificate;
 pub mod ends;
 pub mod wire;
 
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::BudgetStatus;
-use ekiden_proxy::settings::{Budgets, CopyMode, Leg, Route, Settings, Upstream, UpstreamProtocol};
+use ekiden_proxy::settings::{
+    Budgets, CopyMode, Leg, Route, Settings, Tls, Upstream, UpstreamProtocol, UpstreamTls,
+};
 use ekiden_proxy::{Server, Stopped};
 use ekiden_tunnel::core::Terms;
 use ekiden_tunnel::trust::{self, PeerKind, Store, Token};
@@ -115,8 +118,13 @@ pub fn settings(movement: CopyMode) -> Settings {
 fn join(settings: &mut Settings, folder: &Path, nth: usize) {
     let store = |nth: usize| Store::new(folder.join(nth.to_string()));
     settings.tunnel.state = Some(store(nth).directory().to_owned());
-    // a port that is free now
-    let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // a port that is free now, for TCP too
+    let address = loop {
+        let address = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        if TcpListener::bind(address).is_ok() {
+            break address;
+        }
+    };
     settings.tunnel.listen = vec![address];
     let rate = "1 Gbit/s".parse().unwrap();
     let terms = Terms::new(rate, rate);
@@ -124,8 +132,14 @@ fn join(settings: &mut Settings, folder: &Path, nth: usize) {
     let kind = PeerKind::Invited { invitation: trust::hash(&secret).into() };
     store(nth).add(trust::Peer { name: "before".to_owned(), kind, terms }).unwrap();
     let fingerprint = store(nth).credentials().unwrap().fingerprint();
-    let token =
-        Token { address: address.to_string(), fingerprint, secret, send: rate, receive: rate };
+    let token = Token {
+        address: address.to_string(),
+        fingerprint,
+        secret,
+        send: rate,
+        receive: rate,
+        made: None,
+    };
     store(nth + 1).add(token.peer("next".to_owned())).unwrap();
 }
 
@@ -153,8 +167,16 @@ impl Row {
         let entered = runtime.enter();
         let state = tempfile::tempdir().unwrap();
         let mut servers: Vec<Server> = Vec::new();
+        let mut tls = UpstreamTls::default();
+        let mut shown = Tls::default();
+        if protocol == UpstreamProtocol::Https {
+            (shown, tls.fingerprint) = certificate::own(state.path());
+        }
         for nth in 0..n {
             let mut settings = Settings { name: format!("relay-{nth}"), ..settings.clone() };
+            if protocol == UpstreamProtocol::Https {
+                settings.tls = shown.clone();
+            }
             if protocol == UpstreamProtocol::Tunnel {
                 join(&mut settings, state.path(), nth);
             }
@@ -168,6 +190,7 @@ impl Row {
                     port: next.status().listen[0].port(),
                     credentials: None,
                     leg: "direct".to_owned(),
+                    tls: tls.clone(),
                 };
                 settings.upstreams = [("next".to_owned(), upstream)].into();
                 settings.routes = vec![Route {

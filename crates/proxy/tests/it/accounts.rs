@@ -6,7 +6,7 @@ use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Settings};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Anna and Otto, each with "right password"; Anna may not go to a.example.
 #[derive(Debug, Default)]
@@ -113,8 +113,10 @@ fn forwards_nothing_without_a_log_in() {
         assert_eq!(realm, "Basic realm=\"relay-under-test\", charset=\"UTF-8\"");
     }
     for (credentials, status) in [(LATE_BASIC, "429"), (CROWD_BASIC, "503")] {
+        let begun = Instant::now();
         let answer = asked(&relay, get(&origin, "/", credentials));
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(begun.elapsed() >= Duration::from_secs(1), "it may ask again at once");
     }
     assert!(asked(&relay, get(&origin, "/", LATE_BASIC)).contains("try again in 3 s"));
     assert!(origin.came().is_none());
@@ -276,7 +278,7 @@ fn counts_the_usage_of_accounts_to_the_byte() {
         (found.down, found.up)
     };
     // while it runs, too
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     while used("otto's") != (ottos.0, ottos.1 + 5) {
         assert!(begun.elapsed() < crate::common::wire::PATIENCE);
         std::thread::sleep(Duration::from_millis(10));

@@ -326,9 +326,12 @@ fn a_changed_limit_applies_to_live_connections_and_explains_waits() {
         };
         wait_until(|| waits().is_some(), || format!("{:?}", handle.status()));
         let (id, name, why) = waits().unwrap();
-        assert_eq!((name.as_str(), why.as_str()), ("home", "down waits for its account's rate"));
+        assert_eq!(
+            (name.as_str(), why.as_str()),
+            ("home", "down waits for its account's rate, 8 kbit/s")
+        );
         let explained = handle.explain(id).unwrap().limits;
-        assert_eq!(explained, "\"home\": down waits for its account's rate");
+        assert_eq!(explained, "\"home\": down waits for its account's rate, 8 kbit/s");
         assert_eq!(home(&handle.status()).waiting_down, 1);
         // its burst may have passed, and little more
         assert!(home(&handle.status()).bytes_down < 1_000_000);

@@ -14,3 +14,4 @@ mod resources;
 mod shares;
 mod soak;
 mod tls;
+mod upstream_tls;

@@ -252,6 +252,26 @@ fn unfinished_heads_stay_within_their_memory() {
     wait_until(|| held().used == 0, || format!("{:?}", held()));
 }
 
+/// Heads of a few bytes take less than the connections that they are read from.
+#[test]
+fn connections_with_short_unfinished_heads_count_with_their_state() {
+    let relay = Relay::with(|settings| settings.budgets.sessions = Bytes::mib(1));
+    let mut unfinished = Vec::new();
+    for _ in 0..200 {
+        let mut client = relay.client();
+        // closed already where its memory went to another
+        let _ = client.stream.write_all(b"GET http://a");
+        unfinished.push(client);
+    }
+    let evicted = || relay.status().pressure.unfinished_evicted;
+    wait_until(|| evicted() >= 90, || format!("{} were closed", evicted()));
+    let held = || relay.status().budgets.into_iter().find(|b| b.name == "sessions").unwrap();
+    assert!(held().peak <= 1 << 20, "{:?}", held());
+    drop(unfinished);
+    relay.settles();
+    wait_until(|| held().used == 0, || format!("{:?}", held()));
+}
+
 #[test]
 fn tls_and_http_2_count_in_the_memory_of_sessions() {
     let shown = Shown::new();

@@ -1,12 +1,9 @@
 //! TLS on the port of all doors.
 use crate::common::wire::{Origin, PATIENCE, Relay, get, ok};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ekiden_model::units::Span;
 use ekiden_proxy::settings::{Account, Limits, Settings};
-use rustls::pki_types::CertificateDer;
+use ekiden_testkit::Certificate;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -16,19 +13,19 @@ use std::time::Instant;
 /// A certificate for "localhost" in a folder, and the relay that shows it.
 pub(crate) struct Shown {
     folder: tempfile::TempDir,
-    certificate: CertificateDer<'static>,
+    certificate: Certificate,
 }
 
 impl Shown {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let certificate = write(folder.path());
+        let certificate = own(folder.path());
         Self { folder, certificate }
     }
 
     pub(crate) fn settings(&self, settings: &mut Settings) {
-        settings.tls.certificate = Some(self.folder.path().join("c.pem"));
-        settings.tls.key = Some(self.folder.path().join("k.pem"));
+        settings.tls.certificate = Some(self.certificate.certificate.clone());
+        settings.tls.key = Some(self.certificate.key.clone());
     }
 
     fn relay(&self) -> Relay {
@@ -50,7 +47,7 @@ impl Shown {
 
     pub(crate) fn config(&self, protocols: &[&[u8]]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone()).unwrap();
+        roots.add(self.certificate.der.clone().into()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -62,15 +59,8 @@ impl Shown {
     }
 }
 
-fn write(folder: &Path) -> CertificateDer<'static> {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let pem = |label: &str, bytes: &[u8]| {
-        let text = STANDARD.encode(bytes);
-        format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
-    };
-    fs::write(folder.join("k.pem"), pem("PRIVATE KEY", &made.signing_key.serialize_der())).unwrap();
-    fs::write(folder.join("c.pem"), pem("CERTIFICATE", made.cert.der())).unwrap();
-    made.cert.der().clone()
+fn own(folder: &Path) -> Certificate {
+    Certificate::self_signed(folder, "own", &["localhost"])
 }
 
 pub(crate) struct Client(pub(crate) StreamOwned<ClientConnection, TcpStream>);
@@ -236,7 +226,7 @@ fn a_client_that_stays_after_its_session_holds_no_memory() {
 fn serves_a_new_certificate_without_a_restart() {
     let mut shown = Shown::new();
     let (relay, origin) = (shown.relay(), Origin::new());
-    shown.certificate = write(shown.folder.path());
+    shown.certificate = own(shown.folder.path());
     let begun = Instant::now();
     loop {
         let mut client = shown.client(&relay);
@@ -413,8 +403,8 @@ async fn silent_http_2_clients_are_closed() {
     let relay = tokio::task::block_in_place(|| {
         Relay::with(|settings| {
             shown.settings(settings);
-            settings.timeouts.request_head = Span::from_millis(300);
-            settings.timeouts.keep_alive = Span::from_millis(300);
+            settings.timeouts.request_head = Span::from_secs(1);
+            settings.timeouts.keep_alive = Span::from_secs(1);
         })
     });
     let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2"]));

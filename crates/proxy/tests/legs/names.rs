@@ -139,6 +139,25 @@ fn a_slow_answer_for_one_family_does_not_delay_the_other() {
 }
 
 #[test]
+fn an_answer_that_never_comes_is_waited_for_three_times() {
+    let port = echo_on_both();
+    let names: Vec<String> = (0..6).map(|n| format!("four{n}.test")).collect();
+    let of: Vec<_> =
+        names.iter().map(|name| (&**name, addresses(&["127.0.0.1"]), Say::Nothing)).collect();
+    let server = NameServer::start(&of);
+    let relay = with_dns(&server, |dns| dns.resolution_delay = Span::from_secs(1));
+    let waited = |name: &String| {
+        let begun = std::time::Instant::now();
+        assert!(reached(&relay, name, port).unwrap().is_ipv4());
+        begun.elapsed() >= std::time::Duration::from_secs(1)
+    };
+    let waited: Vec<bool> = names.iter().map(waited).collect();
+    assert_eq!(waited[..3], [true; 3]);
+    // a busy machine may delay one
+    assert!(waited[3..].iter().filter(|waited| !**waited).count() >= 2, "{waited:?}");
+}
+
+#[test]
 fn explains_each_resolution_failure() {
     let server = NameServer::start(&[
         ("broken.test", Say::ServerFailure, Say::ServerFailure),

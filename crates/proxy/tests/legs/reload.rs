@@ -6,7 +6,7 @@ use ekiden_linux::sockets::options::SocketOptions;
 use ekiden_linux::sockets::read_back::read_back;
 use ekiden_proxy::settings::{HostPattern, Pattern, Settings};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 
 fn listening(at: &[SocketAddr]) -> Settings {
@@ -52,6 +52,30 @@ fn a_reload_adds_and_removes_listeners() {
     wait_for("TcpStream::connect(first).is_err()", || TcpStream::connect(first).is_err());
     open(&relay, second);
     assert!(echoes(&mut old), "it outlives the address it came by");
+}
+
+#[test]
+fn a_reload_widens_and_narrows_the_addresses_of_a_port() {
+    for (narrow, wide) in [("127.0.0.1", "0.0.0.0"), ("::1", "::")] {
+        let [narrow, wide] = [narrow, wide].map(|ip| ip.parse::<IpAddr>().unwrap());
+        let relay = Relay::start(listening(&[SocketAddr::new(narrow, 0)]));
+        let narrow = relay.address;
+        let wide = SocketAddr::new(wide, narrow.port());
+        let taken = TcpListener::bind(loopback(0)).unwrap();
+        let mut old = open(&relay, narrow);
+        for (now, next) in [(narrow, wide), (wide, narrow), (narrow, wide)] {
+            let error = relay.reload(listening(&[next, taken.local_addr().unwrap()])).unwrap_err();
+            assert!(error.to_string().contains("another program is there"), "{error}");
+            assert_eq!(relay.status().listen, [now]);
+            open(&relay, narrow);
+            relay.reload(listening(&[next])).unwrap();
+            assert_eq!(relay.status().listen, [next]);
+            open(&relay, narrow);
+            // no other program shares the port
+            assert!([narrow, wide].iter().all(|at| TcpListener::bind(at).is_err()));
+        }
+        assert!(echoes(&mut old));
+    }
 }
 
 #[test]

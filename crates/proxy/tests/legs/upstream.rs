@@ -1,7 +1,7 @@
 //! Upstream proxies that answer by a script.
 
 use crate::harness::loopback;
-use ekiden_proxy::settings::{Credentials, Settings, Upstream, UpstreamProtocol};
+use ekiden_proxy::settings::{Credentials, Settings, Upstream, UpstreamProtocol, UpstreamTls};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process;
@@ -26,6 +26,7 @@ pub(crate) fn add(
         credentials: credentials
             .map(|(user, password)| Credentials { user: user.into(), password: password.into() }),
         leg: "direct".into(),
+        tls: UpstreamTls::default(),
     };
     settings.upstreams.insert(name.into(), upstream);
 }

@@ -2,10 +2,14 @@
 
 use ekiden_emulator::topology::{Host, Topology};
 use ekiden_lab::engine::EngineError;
+use ekiden_linux::namespaces::mounts::Mounts;
 use ekiden_linux::namespaces::netns::{self, Netns};
 use ekiden_testbed::peers::PeerHost;
+use std::fs::{self, Permissions};
 use std::io;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +28,34 @@ pub(crate) fn bind_udp(host: &Host) -> Result<UdpSocket, EngineError> {
 
 /// Where peers run that are to run on `host`.
 pub(crate) fn place(host: &Host) -> io::Result<PeerHost> {
+    place_by(host, netns::place)
+}
+
+/// The same for programs that also know these names, by a file of their own in place of `/etc/hosts`.
+pub(crate) fn place_knowing(host: &Host, known: &[(String, IpAddr)]) -> io::Result<PeerHost> {
+    if known.is_empty() {
+        return place(host);
+    }
+    let line = |(name, address): &(String, IpAddr)| format!("{address} {name}\n");
+    let text: String = known.iter().map(line).collect();
+    let file = tempfile::Builder::new().prefix("ekiden-hosts-").tempfile()?;
+    fs::write(file.path(), format!("127.0.0.1 localhost\n{text}"))?;
+    fs::set_permissions(file.path(), Permissions::from_mode(0o644))?;
+    let mounts = Mounts::new(&[(file.path(), "/etc/hosts")])?;
+    if let Some(why) = mounts.skipped().first() {
+        return Err(io::Error::other(format!("names of the network: {why}")));
+    }
+    place_by(host, move |command, netns| {
+        // the file is there for as long as commands may be started
+        let _kept = &file;
+        netns::place_with(command, netns, &mounts)
+    })
+}
+
+fn place_by(
+    host: &Host,
+    prepare: impl Fn(&mut Command, &Netns) -> io::Result<()> + Send + Sync + 'static,
+) -> io::Result<PeerHost> {
     let netns = Arc::new(host.netns().try_clone()?);
     let there: Arc<Netns> = Arc::clone(&netns);
     let accepts = move |address: SocketAddr| {
@@ -34,7 +66,7 @@ pub(crate) fn place(host: &Host) -> io::Result<PeerHost> {
         address: host.address().into(),
         network: NETWORK.to_owned(),
         // out of descriptors, the program starts on the wrong host; `accepts` then reports that nobody listens
-        prepare: Arc::new(move |command| drop(netns::place(command, &netns))),
+        prepare: Arc::new(move |command| drop(prepare(command, &netns))),
         accepts: Arc::new(accepts),
     })
 }

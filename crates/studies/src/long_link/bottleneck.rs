@@ -87,6 +87,13 @@ impl Bottleneck {
         self.begun = Some(Instant::now());
     }
 
+    /// When the downlink changed for the last time, if it does.
+    pub(crate) fn last_change(&self) -> Option<Instant> {
+        let [_, down] = &*self.links;
+        let last = down.iter().skip(1).next_back()?;
+        Some(self.begun? + Duration::from(last.from))
+    }
+
     /// What became of packets offered in this direction between two times; `None` of a link that is not
     /// recorded.
     pub(crate) fn between(&self, down: bool, (from, to): (Instant, Instant)) -> Option<Summary> {

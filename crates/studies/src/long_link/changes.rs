@@ -38,9 +38,33 @@ pub(crate) fn links(cell: &Cell, seed: u64) -> Result<[Vec<Phase>; 2], EngineErr
     let down = match cell.text("changes")? {
         "none" => vec![down],
         "drawn" => drawn(down, seed),
+        "fade" => fade(down, cell.value("faded")?, cell.value("fading")?),
+        "drawn fade" => drawn_fade(down, seed),
         other => return Err(cell.error("changes", &format!("`{other}` is not known")).into()),
     };
     Ok([vec![up], down])
+}
+
+/// When a fade begins: both ends are warm, and the download fills the link.
+const FADES: Span = Span::from_secs(20);
+/// What a drawn fade leaves of the rate, and how long it lasts, seconds: each ratio as likely as another.
+const DEPTHS: [f64; 2] = [0.001, 0.75];
+const LENGTHS: [f64; 2] = [0.5, 45.0];
+
+/// The link as it was after a lower rate.
+fn fade(first: Phase, rate: Rate, lasts: Span) -> Vec<Phase> {
+    let faded = Phase { from: FADES, rate, ..first };
+    vec![first, faded, Phase { from: FADES + lasts, ..first }]
+}
+
+fn drawn_fade(first: Phase, seed: u64) -> Vec<Phase> {
+    let mut rng = Rng::new(seed);
+    let mut draw = |[low, high]: [f64; 2]| {
+        low * (high / low).powf(rng.below(1 << 20) as f64 / f64::from(1 << 20))
+    };
+    let rate = first.rate.as_bits_per_second() as f64 * draw(DEPTHS);
+    let lasts = Span::from_nanos((draw(LENGTHS) * 1e9) as u64);
+    fade(first, Rate::from_bits_per_second(rate as u64), lasts)
 }
 
 fn drawn(first: Phase, seed: u64) -> Vec<Phase> {
@@ -129,6 +153,19 @@ mod tests {
             assert!((240..=360).contains(&phase.delay.as_millis()));
         }
         assert!(phases.iter().any(|phase| phase.loss != Share::NONE));
+    }
+
+    #[test]
+    fn fades_end_with_the_link_as_it_was() {
+        for seed in 0..50 {
+            let phases = drawn_fade(first(), seed);
+            assert_eq!(phases, drawn_fade(first(), seed));
+            let [before, faded, after] = phases[..] else { panic!("{phases:?}") };
+            assert_eq!((before, after), (first(), Phase { from: after.from, ..first() }));
+            assert!((20_000..=15_000_000).contains(&faded.rate.as_bits_per_second()), "{faded:?}");
+            let lasts = after.from.as_nanos() - faded.from.as_nanos();
+            assert!((500_000_000..=45_000_000_000).contains(&lasts), "{lasts}");
+        }
     }
 
     #[test]

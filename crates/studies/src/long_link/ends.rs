@@ -1,7 +1,7 @@
 //! How a load goes over the long link: by itself, or between two ends that hold a rate.
 
 use super::{FAR, NEAR};
-use crate::kernel::hosts::{host, place};
+use crate::kernel::hosts::{host, place, place_knowing};
 use ekiden_emulator::topology::{Host, Topology};
 use ekiden_lab::cell::Cell;
 use ekiden_lab::engine::{During, EngineError};
@@ -9,7 +9,7 @@ use ekiden_model::units::Rate;
 use ekiden_testbed::load::far_client::FarClient;
 use ekiden_testbed::peers::{Peer, Start, ekiden, sing_box};
 use serde_json::Value;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -60,16 +60,18 @@ pub(crate) struct TunnelFigures {
 }
 
 impl LinkEnds {
-    /// Starts the far end. Errors: the cell lacks a value, or a program did not start.
+    /// Starts the far end, which knows these names of its own machine. Errors: the cell lacks a value, or a program
+    /// did not start.
     pub(crate) fn far(
         cell: &Cell,
         topology: &Topology,
         binary: &Path,
+        names: &[String],
     ) -> Result<Self, EngineError> {
         let configured =
             sing_box::Hysteria2Rates { down: cell.value("told-down")?, up: cell.value("told-up")? };
         let kind = match cell.text("way")? {
-            "cubic" | "bbr" => RouteKind::Direct,
+            "cubic" | "bbr" | "http3" => RouteKind::Direct,
             "ekiden" => RouteKind::Ekiden,
             "dedicated" => RouteKind::Dedicated([cell.value("uplink")?, cell.value("downlink")?]),
             "hysteria2" => RouteKind::Hysteria,
@@ -81,10 +83,13 @@ impl LinkEnds {
         let mut this =
             Self { kind, near: None, far: None, configured, binary: binary.to_owned(), state };
         let host = host(topology, FAR)?;
-        let start = Start { place: Some(place(host).during(MACHINE)?), ..Start::default() };
+        let known: Vec<(String, IpAddr)> =
+            names.iter().map(|name| (name.clone(), host.address().into())).collect();
+        let at = place_knowing(host, &known).during(MACHINE)?;
+        let start = Start { place: Some(at), ..Start::default() };
         this.far = match kind {
             RouteKind::Direct => None,
-            RouteKind::Hysteria => Some(sing_box::server(&start, configured)?),
+            RouteKind::Hysteria => Some(sing_box::server(&start, configured, &known)?),
             RouteKind::Hold => {
                 let leg = format!(
                     "[leg.client]\ncongestion = [\"hold\"]\nrate = \"{}\"\n",
@@ -214,7 +219,14 @@ impl LinkEnds {
         let file = self.state.path().join(format!("{side}.toml"));
         let operation = format!("ekiden peer on the {side} side");
         let output = std::fs::write(&file, self.tunnel(side)).and_then(|()| {
-            Command::new(&self.binary).arg("peer").args(words).arg("--config").arg(&file).output()
+            // an experiment is no change of this machine's own relay, whose audit log root would write
+            Command::new(&self.binary)
+                .env("STATE_DIRECTORY", self.state.path())
+                .arg("peer")
+                .args(words)
+                .arg("--config")
+                .arg(&file)
+                .output()
         });
         let output = output.during(&operation)?;
         if !output.status.success() {

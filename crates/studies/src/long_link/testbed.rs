@@ -35,6 +35,10 @@ pub(crate) struct Testbed {
 impl Testbed {
     /// Builds the network and starts the far end. Errors: the kernel's, or a program's.
     pub(crate) fn build(run: &KernelRun<'_>) -> Result<Self, EngineError> {
+        Self::build_named(run, &[])
+    }
+
+    fn build_named(run: &KernelRun<'_>, names: &[String]) -> Result<Self, EngineError> {
         let cell = run.cell;
         let plan = network(cell, run.seed, run.window.map(|made| made.buffer))?;
         let links = changes::links(cell, run.seed)?;
@@ -42,13 +46,18 @@ impl Testbed {
         let record = Record { rows: bottleneck.rows(), capture: None };
         let topology = Topology::build_recorded(&plan, record).during("the network")?;
         bottleneck.begins();
-        let way = LinkEnds::far(cell, &topology, run.ekiden)?;
+        let way = LinkEnds::far(cell, &topology, run.ekiden, names)?;
         Ok(Self { way, bottleneck, topology, processors: Processors::look() })
     }
 
     /// The same with both ends, and something that went over the link.
     pub(crate) fn warm(run: &KernelRun<'_>) -> Result<Self, EngineError> {
-        let mut this = Self::build(run)?;
+        Self::warm_named(run, &[])
+    }
+
+    /// The same with names of the far machine, which its relay knows alone.
+    pub(crate) fn warm_named(run: &KernelRun<'_>, names: &[String]) -> Result<Self, EngineError> {
+        let mut this = Self::build_named(run, names)?;
         this.way.near(&this.topology)?;
         let taken = Meter::new(Instant::now(), Duration::ZERO);
         let server = this.server(WARMING, taken, Scripts::default())?;
@@ -111,11 +120,11 @@ impl Testbed {
             .ok_or_else(|| EngineError("the kernel does not count TCPTimeouts".to_owned()))
     }
 
-    fn near(&self) -> Result<&Host, EngineError> {
+    pub(crate) fn near(&self) -> Result<&Host, EngineError> {
         host(&self.topology, NEAR)
     }
 
-    fn far(&self) -> Result<&Host, EngineError> {
+    pub(crate) fn far(&self) -> Result<&Host, EngineError> {
         host(&self.topology, FAR)
     }
 

@@ -152,6 +152,13 @@ impl Pair {
 
     /// Does all that is due and advances to the next instant, at most `until`. Errors: the tunnel is lost.
     pub(crate) fn step(&mut self, until: Time) -> Result<(), EngineError> {
+        self.settle()?;
+        self.advance(until);
+        Ok(())
+    }
+
+    /// Does all that is due, so that what comes at this instant can be read at it. Errors: the tunnel is lost.
+    pub(crate) fn settle(&mut self) -> Result<(), EngineError> {
         let mut busy = true;
         while busy {
             busy = false;
@@ -163,13 +170,16 @@ impl Pair {
             self.hear()?;
             self.serve();
         }
+        Ok(())
+    }
+
+    fn advance(&mut self, until: Time) {
         let mut next = until;
         for end in [NEAR, FAR] {
             next = next.min(self.ends[end].deadline(self.now)).min(self.links[end].next());
         }
         // a deadline that has come and did nothing must not stop time
         self.now = next.max(self.now + Span::from_nanos(1)).min(until);
-        Ok(())
     }
 
     fn send(&mut self, end: usize) -> bool {

@@ -19,6 +19,7 @@ pub enum Method {
 /// Where the tunnel is to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
+    /// An address and a port.
     Address(SocketAddr),
     /// A name for the proxy to resolve, of at most 255 bytes, and a port.
     Name(String, u16),

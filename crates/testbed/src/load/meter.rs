@@ -41,6 +41,18 @@ impl Meter {
         counted.iter().map(|slot| slot.load(Ordering::Relaxed)).sum()
     }
 
+    /// The longest time between these two in which nothing came, to a tenth of a second.
+    pub fn longest_pause(&self, from: Duration, to: Duration) -> Duration {
+        let slot = |at: Duration| (at.as_nanos() / SLOT.as_nanos()) as usize;
+        let (from, to) = (slot(from), slot(to).min(self.slots.len()));
+        let (mut now, mut most) = (0_u32, 0);
+        for slot in self.slots.get(from..to).unwrap_or_default() {
+            now = if slot.load(Ordering::Relaxed) == 0 { now + 1 } else { 0 };
+            most = most.max(now);
+        }
+        SLOT * most
+    }
+
     /// Mbit/s in each second.
     pub fn over_time(&self) -> Vec<[f64; 2]> {
         let seconds = self.slots.chunks(10).enumerate();
@@ -68,6 +80,12 @@ mod tests {
         assert_eq!(meter.between(ms(0), ms(1_200)), 0);
         assert_eq!(meter.between(ms(1_300), ms(9_000)), 0);
         assert_eq!(meter.over_time(), [[0.0, 0.0], [1.0, 0.01], [2.0, 0.0]]);
+        let pause = |from, to| meter.longest_pause(ms(from), ms(to));
+        assert_eq!(pause(0, 3_000), ms(1_700));
+        assert_eq!(
+            [pause(0, 1_300), pause(1_200, 1_300), pause(1_000, 9_000)],
+            [ms(1_200), ms(0), ms(1_700)]
+        );
         // too early and too late
         meter.add_at(begin - ms(1), 1);
         meter.add_at(begin + ms(3_000), 1);

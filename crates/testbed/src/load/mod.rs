@@ -4,7 +4,7 @@
 //! - [`blocking`], [`servers`]: one connection at a time, and servers, for tests.
 //! - [`browsers`]: people by the model's workload; [`documents`]: their servers; [`fetch`]: one request.
 //! - [`far_server`], [`far_client`], [`thin_clients`]: load over a long path, of bytes that can be checked
-//!   (`pattern`) and are metered ([`meter`]).
+//!   ([`pattern`]) and are metered ([`meter`]).
 
 pub mod blocking;
 pub mod browsers;
@@ -15,9 +15,9 @@ pub mod fetch;
 pub mod generator;
 mod handshake;
 pub mod meter;
-mod pattern;
+pub mod pattern;
 pub mod servers;
 mod sockets;
 pub mod thin_clients;
 
-pub use handshake::Method;
+pub use handshake::{Destination, Method};

@@ -2,6 +2,7 @@
 //! byte.
 
 use super::servers;
+use ekiden_model::rng::Rng;
 use std::io::Read;
 use std::sync::OnceLock;
 
@@ -23,13 +24,21 @@ fn block() -> &'static [u8] {
 
 /// A place in the sequence, from its beginning on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pattern {
+pub struct Pattern {
+    /// Where it began.
+    begin: u64,
     offset: u64,
 }
 
 impl Pattern {
+    /// The sequence of this seed: two seeds begin at different places, so that bytes of another connection show.
+    pub fn of(seed: u64) -> Self {
+        let begin = Rng::new(seed).below(PERIOD);
+        Self { begin, offset: begin }
+    }
+
     /// What comes next, at most so many bytes and at least one unless none was asked for; it is passed by.
-    pub(crate) fn next(&mut self, most: usize) -> &'static [u8] {
+    pub fn next(&mut self, most: usize) -> &'static [u8] {
         let block = block();
         let at = (self.offset % PERIOD) as usize;
         let end = block.len().min(at.saturating_add(most));
@@ -38,15 +47,16 @@ impl Pattern {
         piece
     }
 
-    /// Passes by as many bytes as these are. Errors: the offset of the first that is not what it should be.
-    pub(crate) fn check(&mut self, mut bytes: &[u8]) -> Result<(), u64> {
+    /// Passes by as many bytes as these are. Errors: the offset of the first that is not what it should be, from where
+    /// this began.
+    pub fn check(&mut self, mut bytes: &[u8]) -> Result<(), u64> {
         while !bytes.is_empty() {
             let before = self.offset;
             let piece = self.next(bytes.len());
             let (ours, rest) = bytes.split_at(piece.len());
             if ours != piece {
                 let same = ours.iter().zip(piece).take_while(|(a, b)| a == b).count();
-                return Err(before + same as u64);
+                return Err(before - self.begin + same as u64);
             }
             bytes = rest;
         }
@@ -71,6 +81,13 @@ mod tests {
         }
         assert_eq!(from, to);
         assert!(from.next(0).is_empty());
+    }
+
+    #[test]
+    fn bytes_of_another_seed_are_wrong() {
+        let sent = Pattern::of(1).next(1_000);
+        assert_eq!(Pattern::of(1).check(sent), Ok(()));
+        assert!(Pattern::of(2).check(sent).is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::process::Preparation;
 use super::{Peer, PeerError, Protocol, Start};
 use crate::limits;
 use std::net::SocketAddr;
+use std::path::Path;
 
 const PIPES: u64 = 256;
 
@@ -47,4 +48,29 @@ listen relay
     // -db: stay in the foreground.
     let arguments = ["-db".into(), "-f".into(), file.into_os_string()];
     peer.start(start, arguments, Protocol::TcpForward(targets.to_vec()))
+}
+
+/// Starts HAProxy as TLS in front of an HTTP proxy at `target`. `certificate`: a PEM file with
+/// certificate and key.
+pub fn tls(start: &Start, target: SocketAddr, certificate: &Path) -> Result<Peer, PeerError> {
+    let peer = Preparation::new(start, "haproxy tls", ("haproxy", "haproxy"), "-v")?;
+    let text = format!(
+        "global
+    nbthread 1
+    maxconn 1000
+defaults
+    mode tcp
+    timeout connect 10s
+    timeout client 1h
+    timeout server 1h
+listen secure
+    bind {address} ssl crt {certificate} alpn http/1.1
+    server s0 {target}
+",
+        address = peer.address,
+        certificate = certificate.display(),
+    );
+    let file = peer.write("haproxy.cfg", text)?;
+    let arguments = ["-db".into(), "-f".into(), file.into_os_string()];
+    peer.start(start, arguments, Protocol::HttpProxy)
 }

@@ -10,6 +10,7 @@
 //! # Ok::<(), ekiden_testbed::peers::PeerError>(())
 //! ```
 
+pub mod caddy;
 pub mod control;
 pub mod dante;
 pub mod ekiden;
@@ -95,4 +96,15 @@ pub fn find(program: &str, debian_package: &'static str) -> Result<PathBuf, Peer
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
         .ok_or_else(|| PeerError::Missing(program.to_owned(), debian_package))
+}
+
+/// Where a program is that Debian has no package of: in `PATH`, or where `go install` puts programs.
+fn find_built(program: &str, how: &'static str) -> Result<PathBuf, PeerError> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let go = variable("GOPATH").or_else(|| variable("HOME").map(|home| home.join("go")));
+    let places = [variable("GOBIN"), go.map(|go| go.join("bin"))];
+    find(program, how).or_else(|missing| {
+        let there = places.into_iter().flatten().map(|folder| folder.join(program));
+        there.into_iter().find(|file| file.is_file()).ok_or(missing)
+    })
 }

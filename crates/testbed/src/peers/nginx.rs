@@ -1,8 +1,9 @@
 //! nginx, twice: as a TCP relay (the stream module) and as the web server of the tests. One worker.
 
-use super::process::Preparation;
+use super::process::{Preparation, io_error, several};
 use super::{Peer, PeerError, Protocol, Start, find};
 use crate::limits;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Display, Path};
 
@@ -59,6 +60,65 @@ pub fn files(start: &Start, root: &Path) -> Result<Peer, PeerError> {
     serve(start, root, |_, _| "access_log off;\nsendfile on;\nserver {".to_owned())
 }
 
+/// Starts nginx serving the files in `root` by HTTPS to each of these names: TLS 1.3, HTTP/2 or HTTP/1.1, no tickets.
+/// Each name has a certificate of its own, so that no browser takes one connection for two of them.
+pub fn https(start: &Start, root: &Path, names: &[String]) -> Result<Peer, PeerError> {
+    let peer = Preparation::new(start, "nginx", ("nginx", "nginx"), "-v")?;
+    let folder = peer.folder.path().display();
+    let mut text = format!(
+        "{main}http {{
+{temporary}
+access_log off; sendfile on; tcp_nodelay on;
+types {{ text/html html; text/css css; application/javascript js; application/octet-stream bin; }}
+ssl_protocols TLSv1.3; ssl_session_tickets off;
+root {root};
+add_header Access-Control-Allow-Origin *; add_header Timing-Allow-Origin *; add_header Cache-Control no-store;
+",
+        main = main(&peer),
+        temporary = temporary(&folder),
+        root = root.display(),
+    );
+    for (number, name) in names.iter().enumerate() {
+        let failed = |error| io_error(&peer.name, io::Error::other(error));
+        let made = rcgen::generate_simple_self_signed([name.clone()]).map_err(failed)?;
+        let certificate = peer.write(&format!("{number}.pem"), made.cert.pem())?;
+        let key = peer.write(&format!("{number}.key"), made.signing_key.serialize_pem())?;
+        // an option of the socket may stand once
+        let once = if number == 0 { " backlog=4096" } else { "" };
+        text += &format!(
+            "server {{ listen {} ssl http2{once}; server_name {name}; ssl_certificate {}; ssl_certificate_key {}; }}\n",
+            peer.address,
+            certificate.display(),
+            key.display()
+        );
+    }
+    let file = peer.write("nginx.conf", text + "}\n")?;
+    run(peer, start, &file, Protocol::HttpServer)
+}
+
+/// Starts nginx as a reverse proxy, once for each of these origins; returns where it listens for them, in their
+/// order. It takes absolute targets, too, and passes on the `Host` it read.
+pub fn proxies(
+    start: &Start,
+    origins: &[SocketAddr],
+) -> Result<(Peer, Vec<SocketAddr>), PeerError> {
+    let peer = Preparation::new(start, "nginx", ("nginx", "nginx"), "-v")?;
+    let addresses = several(&peer, origins.len())?;
+    let folder = peer.folder.path().display();
+    let mut text = format!(
+        "{}http {{\n{}\naccess_log off; client_max_body_size 0;\n",
+        main(&peer),
+        temporary(&folder)
+    );
+    for (address, origin) in addresses.iter().zip(origins) {
+        text += &format!(
+            "server {{ listen {address}; location / {{ proxy_pass http://{origin}; proxy_http_version 1.1; proxy_set_header Host $host; }} }}\n"
+        );
+    }
+    let file = peer.write("nginx.conf", text + "}\n")?;
+    Ok((run(peer, start, &file, Protocol::HttpServer)?, addresses))
+}
+
 /// A web server by `settings`, which end within its `server`.
 fn serve(
     start: &Start,
@@ -69,14 +129,14 @@ fn serve(
     let folder = peer.folder.path().display();
     let text = format!(
         "{main}http {{
-client_body_temp_path {folder}/bodies; proxy_temp_path {folder}/proxy;
-fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+{temporary}
 {settings}
   listen {address} backlog=4096;
   root {root};
 }}
 }}
 ",
+        temporary = temporary(&folder),
         settings = settings(&folder, peer.address),
         main = main(&peer),
         address = peer.address,
@@ -84,6 +144,13 @@ fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_pa
     );
     let file = peer.write("nginx.conf", text)?;
     run(peer, start, &file, Protocol::HttpServer)
+}
+
+fn temporary(folder: &Display<'_>) -> String {
+    format!(
+        "client_body_temp_path {folder}/bodies; proxy_temp_path {folder}/proxy;
+fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;"
+    )
 }
 
 fn main(peer: &Preparation) -> String {

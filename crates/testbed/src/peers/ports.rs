@@ -2,7 +2,7 @@
 //! program binds.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 const FIRST: u16 = 10_000;
@@ -10,8 +10,8 @@ const COUNT: u16 = 22_000; // up to 32,000; the kernel's default range begins at
 
 static TAKEN: AtomicU16 = AtomicU16::new(0);
 
-/// A free port on 127.0.0.1, never the same twice in one process. Errors: the last refusal, when a whole range
-/// is taken.
+/// A port of 127.0.0.1 that is free for TCP and UDP, never the same twice in one process. Errors: the last
+/// refusal, when a whole range is taken.
 pub fn free() -> io::Result<SocketAddr> {
     free_on(Ipv4Addr::LOCALHOST)
 }
@@ -21,7 +21,7 @@ pub fn free_on(ip: Ipv4Addr) -> io::Result<SocketAddr> {
     let mut refusal = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..COUNT {
         let address = SocketAddr::from((ip, next()));
-        match TcpListener::bind(address) {
+        match TcpListener::bind(address).and_then(|_| UdpSocket::bind(address)) {
             Ok(_) => return Ok(address),
             Err(e) => refusal = e,
         }

@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -103,6 +103,13 @@ impl Preparation {
         peer.wait(accepts)?;
         Ok(peer)
     }
+}
+
+/// So many addresses for one program, beginning with the one chosen for it.
+pub(crate) fn several(peer: &Preparation, count: usize) -> Result<Vec<SocketAddr>, PeerError> {
+    let more = (1..count).map(|_| ports::free_on(Ipv4Addr::LOCALHOST));
+    let all = std::iter::once(Ok(peer.address)).chain(more).take(count);
+    all.collect::<io::Result<_>>().map_err(|error| io_error(&peer.name, error))
 }
 
 /// The first line that a program prints with `flag`.

@@ -4,9 +4,9 @@
 use super::process::{Preparation, io_error, version};
 use super::{Peer, PeerError, Protocol, Start};
 use ekiden_model::units::Rate;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -25,24 +25,23 @@ pub struct Hysteria2Rates {
     pub up: Rate,
 }
 
-/// Where it is: in `PATH`, or where `go install` puts programs.
+/// Where it is. Errors: it was not built.
 pub fn find() -> Result<PathBuf, PeerError> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let go = variable("GOPATH").or_else(|| variable("HOME").map(|home| home.join("go")));
-    let places = [variable("GOBIN"), go.map(|go| go.join("bin"))];
-    super::find(PROGRAM, "(none: scripts/peers.sh --sing-box)").or_else(|missing| {
-        let there = places.into_iter().flatten().map(|folder| folder.join(PROGRAM));
-        there.into_iter().find(|file| file.is_file()).ok_or(missing)
-    })
+    super::find_built(PROGRAM, "(none: scripts/peers.sh --sing-box)")
 }
 
-/// The end that is connected to by UDP on the peer's address; it goes straight to destinations.
-pub fn server(start: &Start, configured: Hysteria2Rates) -> Result<Peer, PeerError> {
+/// The end that is connected to by UDP on the peer's address; it goes straight to destinations. It resolves the names
+/// in `known`; without any, all as the system does.
+pub fn server(
+    start: &Start,
+    configured: Hysteria2Rates,
+    known: &[(String, IpAddr)],
+) -> Result<Peer, PeerError> {
     run(start, "hysteria2 server", |peer| {
         let (key, certificate) = pair(peer)?;
         let key = peer.write("key.pem", key)?;
         let certificate = peer.write("certificate.pem", certificate)?;
-        Ok(json!({
+        let mut configuration = json!({
             "inbounds": [
                 {
                     "type": "hysteria2", "listen": peer.address.ip(), "listen_port": peer.address.port(),
@@ -55,7 +54,15 @@ pub fn server(start: &Start, configured: Hysteria2Rates) -> Result<Peer, PeerErr
                 door(peer.address),
             ],
             "outbounds": [{ "type": "direct" }],
-        }))
+        });
+        if !known.is_empty() {
+            let names: Map<String, Value> =
+                known.iter().map(|(name, address)| (name.clone(), json!(address))).collect();
+            let server = json!({ "type": "hosts", "tag": "known", "predefined": names });
+            configuration["dns"] = json!({ "servers": [server] });
+            configuration["outbounds"][0]["domain_resolver"] = json!("known");
+        }
+        Ok(configuration)
     })
 }
 

@@ -1,9 +1,10 @@
 //! Squid with one worker, no cache and everything allowed; CONNECT may go to any port, loopback included.
 
-use super::process::Preparation;
+use super::process::{Preparation, several};
 use super::{Peer, PeerError, Protocol, Start};
 use crate::limits;
 use ekiden_model::units::Span;
+use std::net::SocketAddr;
 
 /// Starts squid, going straight to destinations, or through an upstream that is an HTTP proxy.
 pub fn start(start: &Start) -> Result<Peer, PeerError> {
@@ -13,7 +14,9 @@ pub fn start(start: &Start) -> Result<Peer, PeerError> {
             "cache_peer {ip} parent {port} 0 no-query no-digest no-netdb-exchange default\nnever_direct allow all\n"
         )
     });
-    run(start, limits::descriptors(), &parent)
+    let peer = prepare(start)?;
+    let address = peer.address;
+    run(peer, start, limits::descriptors(), &format!("http_port {address}\n{parent}"))
 }
 
 /// Starts squid, straight to destinations, with so few descriptors; idle connections are kept for `persist`.
@@ -22,17 +25,44 @@ pub fn start_limited(start: &Start, descriptors: u64, persist: Span) -> Result<P
     let more = format!(
         "client_idle_pconn_timeout {seconds} seconds\nserver_idle_pconn_timeout {seconds} seconds\n"
     );
-    run(start, descriptors, &more)
+    let peer = prepare(start)?;
+    let address = peer.address;
+    run(peer, start, descriptors, &format!("http_port {address}\n{more}"))
 }
 
-fn run(start: &Start, descriptors: u64, more: &str) -> Result<Peer, PeerError> {
-    let peer = Preparation::new(start, "squid", ("squid", "squid"), "-v")?;
+/// Starts squid with a port for each of these origins, to which all goes that it gets there, by whatever name;
+/// returns the ports, in their order.
+pub fn proxies(
+    start: &Start,
+    origins: &[SocketAddr],
+) -> Result<(Peer, Vec<SocketAddr>), PeerError> {
+    let peer = prepare(start)?;
+    let addresses = several(&peer, origins.len())?;
+    let mut ports = "never_direct allow all\n".to_owned();
+    for (nth, (address, origin)) in addresses.iter().zip(origins).enumerate() {
+        let (ip, port) = (origin.ip(), origin.port());
+        ports += &format!(
+            "http_port {address} name=p{nth}
+acl from{nth} myportname p{nth}
+cache_peer {ip} parent {port} 0 no-query no-digest no-netdb-exchange originserver name=o{nth}
+cache_peer_access o{nth} allow from{nth}
+cache_peer_access o{nth} deny all
+"
+        );
+    }
+    Ok((run(peer, start, limits::descriptors(), &ports)?, addresses))
+}
+
+fn prepare(start: &Start) -> Result<Preparation, PeerError> {
+    Preparation::new(start, "squid", ("squid", "squid"), "-v")
+}
+
+fn run(peer: Preparation, start: &Start, descriptors: u64, more: &str) -> Result<Peer, PeerError> {
     let folder = peer.folder.path().display();
     let file = peer.write(
         "squid.conf",
         format!(
-            "http_port {address}
-visible_hostname squid{port}.lab
+            "visible_hostname squid{port}.lab
 workers 1
 max_filedescriptors {descriptors}
 http_access allow all
@@ -47,7 +77,6 @@ netdb_filename none
 pinger_enable off
 shutdown_lifetime 0 seconds
 {more}",
-            address = peer.address,
             port = peer.address.port(), // two squids of one name take each other for a loop
         ),
     )?;

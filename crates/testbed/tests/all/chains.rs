@@ -1,7 +1,9 @@
 //! Two Ekidens, a dante and a squid in a row, in every order; and one Ekiden that lays the whole chain.
 
 use crate::common::{Site, accelerator, hash_of, present, succeed, tool};
-use ekiden_testbed::peers::{Peer, Start, dante, squid};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ekiden_testbed::peers::{Peer, Start, dante, haproxy, squid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hop {
@@ -137,6 +139,46 @@ fn one_ekiden_lays_the_whole_chain() {
         let route = format!("{tables}[[route]]\nthrough = [\"{chain}\"]\n");
         let Some(first) = accelerator(&route) else { return };
         if fetch(&site, Ekiden, &first, chain).is_none() {
+            return;
+        }
+    }
+}
+
+/// HTTP proxies within TLS: squid behind HAProxy, and another Ekiden; by an authority of one's own.
+#[test]
+fn an_ekiden_goes_through_proxies_within_tls() {
+    let Some(site) = Site::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let pem = |label: &str, bytes: &[u8]| {
+        let text = STANDARD.encode(bytes);
+        format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
+    };
+    let (certificate, key) = (
+        pem("CERTIFICATE", made.cert.der()),
+        pem("PRIVATE KEY", &made.signing_key.serialize_der()),
+    );
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let both = write("both.pem", &format!("{certificate}{key}"));
+    let (certificate, key) = (write("certificate.pem", &certificate), write("key.pem", &key));
+
+    let Some(squid) = start(Squid, None) else { return };
+    let options = Start::default();
+    let Some(front) = present(haproxy::tls(&options, squid.address, both.as_ref())) else { return };
+    let tls = format!("[tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n");
+    let Some(other) = accelerator(&tls) else { return };
+    for peer in [&front, &other] {
+        let port = peer.address.port();
+        let Some(first) = accelerator(&format!(
+            "[upstream.next]\nurl = \"https://localhost:{port}\"\nca = \"{certificate}\"\n[[route]]\nthrough = [\"next\"]\n"
+        )) else {
+            return;
+        };
+        if fetch(&site, Ekiden, &first, &format!("{} within TLS", peer.name)).is_none() {
             return;
         }
     }

@@ -3,14 +3,16 @@
 
 use crate::common::{Site, hash_of, present, succeed, tool};
 use ekiden_model::units::Rate;
+use ekiden_testbed::chromium::Chromium;
 use ekiden_testbed::load::Method;
 use ekiden_testbed::load::blocking::tunnel;
 use ekiden_testbed::load::servers::{digest, pattern, source};
 use ekiden_testbed::peers::{
-    Peer, PeerError, Start, dante, haproxy, microsocks, nginx, sing_box, squid,
+    Peer, PeerError, Start, caddy, dante, haproxy, microsocks, nginx, sing_box, squid,
 };
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const BYTES: u64 = 3_000_001;
 
@@ -29,7 +31,7 @@ fn carries(method: Method, start: impl FnOnce(SocketAddr) -> Result<Peer, PeerEr
     drop(peer);
     assert!(!folder.exists());
     // Orphans of a killed parent are reaped by init, not by us.
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    std::thread::sleep(Duration::from_millis(200));
     let running = |id: &&u32| {
         let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -76,9 +78,42 @@ fn hysteria2_carries_between_its_two_ends() {
     }
     let rate = Rate::from_bits_per_second(100_000_000);
     let report = sing_box::Hysteria2Rates { down: rate, up: rate };
-    let server = sing_box::server(&Start::default(), report).unwrap();
+    let server = sing_box::server(&Start::default(), report, &[]).unwrap();
     for method in [Method::Socks5, Method::Connect] {
         carries(method, |_| sing_box::client(&Start::default(), server.address, report));
+    }
+}
+
+/// Built on demand alone (`scripts/peers.sh --caddy`).
+#[test]
+fn a_browser_takes_a_page_from_caddy_by_http_3_alone() {
+    if let Err(missing) = caddy::find() {
+        println!("SKIPPED: {missing}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("page.html"), "<!doctype html><title>by QUIC</title>")
+        .unwrap();
+    let names = ["h1.test".to_owned()];
+    let caddy = caddy::http3(&Start::default(), folder.path(), &names).unwrap();
+    let port = caddy.server.address.port();
+    let flags = [
+        "--no-proxy-server".to_owned(),
+        "--host-resolver-rules=MAP *.test 127.0.0.1".to_owned(),
+        "--enable-quic".to_owned(),
+        format!("--origin-to-force-quic-on=h1.test:{port}"),
+        format!("--ignore-certificate-errors-spki-list={}", caddy.keys.join(",")),
+    ];
+    let Some(mut browser) = present(Chromium::start(None, &flags)) else { return };
+    let url = format!("https://h1.test:{port}/page.html");
+    let went = browser.ask("Page.navigate", serde_json::json!({ "url": url })).unwrap();
+    assert!(went["errorText"].is_null(), "{went}\n{}", caddy.server.log());
+    let by =
+        "document.title + ', ' + performance.getEntriesByType('navigation')[0].nextHopProtocol";
+    let end = Instant::now() + Duration::from_secs(30);
+    while browser.evaluate(by).unwrap() != "by QUIC, h3" {
+        assert!(Instant::now() < end, "{}\n{}", browser.evaluate(by).unwrap(), caddy.server.log());
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

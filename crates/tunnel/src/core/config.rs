@@ -56,7 +56,8 @@ impl Default for Limits {
 impl Limits {
     pub(super) fn hold(&self, terms: &Terms) -> rate_hold::Config {
         let (memory, mode) = (self.memory, terms.mode());
-        rate_hold::Config { memory, mode, ..rate_hold::Config::new(terms.send) }
+        let reverse = terms.receive;
+        rate_hold::Config { memory, mode, reverse, ..rate_hold::Config::new(terms.send) }
     }
 }
 

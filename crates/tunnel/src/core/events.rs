@@ -7,7 +7,7 @@ use bytes::Bytes;
 use ekiden_model::control::rate_hold::Restraint;
 use ekiden_model::control::rate_hold::breaker::Trip;
 use ekiden_model::units::{Rate, Span, Time};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// How a tunnel ended, or why none came up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,11 +62,28 @@ pub enum Event {
     Flow(FlowId),
 }
 
+/// The two ends of a datagram's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// The other end.
+    pub peer: SocketAddr,
+    /// The address here that the peer sent to, where the socket has several and reports it: answers come from there.
+    pub here: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Way {
+    fn from(peer: SocketAddr) -> Self {
+        Self { peer, here: None }
+    }
+}
+
 /// A datagram to send; its bytes are in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutgoingDatagram {
     /// Where to.
     pub to: SocketAddr,
+    /// The address here that it comes from; `None`: the one that the kernel takes for its route.
+    pub from: Option<IpAddr>,
     /// Whose DSCP it goes with: 0 interactive, 1 bulk.
     pub lane: u8,
     /// Bytes.
@@ -133,7 +150,30 @@ pub struct Snapshot {
     pub copied_bytes: u64,
     /// Bytes that came though they had come before.
     pub twice_bytes: u64,
+    /// Coded repair packets sent.
+    pub repairs: u64,
+    /// Bytes of those.
+    pub repair_bytes: u64,
+    /// Bytes received that were decoded from the peer's repair packets.
+    pub repaired_bytes: u64,
     pub flows: usize,
     /// The largest IP packet sent.
     pub mtu: u16,
+}
+
+/// A flow as it is seen at one end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlowStatus {
+    /// The destination was reached.
+    pub answered: bool,
+    /// Bytes sent, each once.
+    pub sent: u64,
+    /// Bytes that wait here to be sent.
+    pub queued: u64,
+    /// The peer takes no more of it until what came is read there.
+    pub full: bool,
+    /// The peer takes no more of any flow.
+    pub all_full: bool,
+    /// Bytes received and not taken here yet.
+    pub held: u64,
 }

@@ -6,6 +6,7 @@ use crate::frame::reason::Reason;
 use crate::frame::{Frame, Open, Opening};
 use bytes::{Buf, Bytes, BytesMut};
 use ekiden_model::control::classifier::{Bursts, Class, Hint};
+use ekiden_model::control::repair::{Plan, Recovery};
 use ekiden_model::control::scheduler::{Account, Flow as Turns, Lane};
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
@@ -57,6 +58,9 @@ pub(super) struct Sending {
     pub(super) streams: [Option<StreamId>; 2],
     /// Frames sent on each of them.
     pub(super) said: [u32; 2],
+    pub(super) repairs: Plan<Bytes>,
+    /// When its repairs are to be looked at.
+    pub(super) repair_at: Option<Time>,
     /// When the scheduler last gave it a turn.
     last: Time,
     copied: u64,
@@ -65,6 +69,7 @@ pub(super) struct Sending {
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     pub(super) assembly: Assembly,
+    pub(super) recovery: Recovery,
     /// The limit that the peer was granted.
     pub(super) granted: u64,
     /// How it ends, and after how many bytes.
@@ -97,11 +102,16 @@ impl Flow {
         }
     }
 
+    /// Whether its streams and datagrams begin with OPEN: ours, and not answered.
+    pub(super) const fn is_opening(&self) -> bool {
+        self.ours && self.answer.is_none()
+    }
+
     /// The first frame of its streams and datagrams.
     pub(super) fn header(&self, id: u64) -> Frame {
-        match (self.ours, &self.answer) {
-            (true, None) => Frame::Open(Open { flow: id, opening: self.opening.clone() }),
-            _ => Frame::Attach(id),
+        match self.is_opening() {
+            true => Frame::Open(Open { flow: id, opening: self.opening.clone() }),
+            false => Frame::Attach(id),
         }
     }
 

@@ -9,7 +9,7 @@ use quinn_proto::{
     StreamId, VarInt,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// QUIC's overhead on a packet: flags, identifier, number, tag, and a STREAM frame's header.
@@ -78,12 +78,15 @@ pub(super) struct Lane {
     readable: BTreeSet<StreamId>,
     /// Streams that ended. Their owners are still needed until the next poll.
     over: Vec<StreamId>,
+    /// Streams of ours that the peer acknowledged as a whole.
+    finished: Vec<StreamId>,
     datagrams: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Polled {
     pub(super) to: SocketAddr,
+    pub(super) from: Option<IpAddr>,
     pub(super) size: usize,
     /// It elicits an acknowledgement, and its outcome says something about the path.
     pub(super) counts: bool,
@@ -113,6 +116,7 @@ impl Lane {
             waiting: 0,
             readable: BTreeSet::new(),
             over: Vec::new(),
+            finished: Vec::new(),
             datagrams: false,
         }
     }
@@ -136,9 +140,9 @@ impl Lane {
                 }
                 Event::Stream(StreamEvent::Writable { id }) => self.flush(id),
                 Event::DatagramReceived => self.datagrams = true,
+                Event::Stream(StreamEvent::Finished { id }) => self.finished.push(id),
                 Event::Stream(
                     StreamEvent::Opened { .. }
-                    | StreamEvent::Finished { .. }
                     | StreamEvent::Stopped { .. }
                     | StreamEvent::Available { .. },
                 )
@@ -291,7 +295,17 @@ impl Lane {
     }
 
     pub(super) fn fits(&mut self, length: usize) -> bool {
-        self.quinn.datagrams().max_size().is_some_and(|most| length <= most)
+        length <= self.datagram_room()
+    }
+
+    /// Bytes of the largest datagram.
+    pub(super) fn datagram_room(&mut self) -> usize {
+        self.quinn.datagrams().max_size().unwrap_or(0)
+    }
+
+    /// Streams of ours that were acknowledged since the last call.
+    pub(super) fn finished(&mut self) -> Vec<StreamId> {
+        std::mem::take(&mut self.finished)
     }
 
     /// Sends a copy, if it fits into a packet.
@@ -325,7 +339,8 @@ impl Lane {
         let (eliciting_now, probes_now) = self.counters();
         // a lost MTU probe means that packets are too large, nothing else
         let counts = self.connected && eliciting_now > eliciting && probes_now == probes;
-        Some(Polled { to: transmit.destination, size: transmit.size, counts, at })
+        let (to, from) = (transmit.destination, transmit.src_ip);
+        Some(Polled { to, from, size: transmit.size, counts, at })
     }
 
     /// Frames sent that want an acknowledgement, and probes for the MTU.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! connect(now, to, …)             a tunnel to a relay that invited this one
-//! receive(now, from, datagram)    a datagram arrived
+//! receive(now, way, datagram)     a datagram arrived
 //! transmit(now, buf)              the next datagram that is due; call until there is none
 //! left(now, tunnel)               the datagrams were sent, perhaps later than their `now`
 //! deadline(now)                   when to call on_deadline and transmit again
@@ -31,6 +31,8 @@ mod config;
 mod connections;
 mod events;
 mod flow;
+#[cfg(any(test, fuzzing))]
+pub mod heard;
 mod lane;
 mod packet_queue;
 mod pending_connections;
@@ -39,7 +41,9 @@ mod reassembly;
 mod tests;
 mod tunnel;
 
-pub use crate::core::events::{Event, OutgoingDatagram, Read, Snapshot, TunnelEnd};
+pub use crate::core::events::{
+    Event, FlowStatus, OutgoingDatagram, Read, Snapshot, TunnelEnd, Way,
+};
 pub use crate::trust::Fingerprint;
 pub use config::{AdmittedPeer, Invited, Limits, Terms};
 pub use flow::End;
@@ -52,7 +56,7 @@ use config::{quic_window, transport};
 use ekiden_model::control::rate_hold::Breaker;
 use ekiden_model::resources::initial_rate::{self, InitialRate};
 use ekiden_model::units::Time;
-use lane::Lane;
+use lane::{Lane, Polled};
 use quinn_proto::{
     ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, EndpointConfig,
     HashedConnectionIdGenerator, ServerConfig,
@@ -81,6 +85,9 @@ pub struct FlowId {
 #[error("{0}")]
 pub struct CannotConnect(String);
 
+/// Answers to strangers that wait to be sent.
+const REPLIES: usize = 64;
+
 /// One UDP socket's worth of tunnels.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -95,7 +102,7 @@ pub struct Endpoint {
     /// Connections of no tunnel: not identified yet, or being closed.
     pending: BTreeMap<usize, PendingConnection>,
     /// Initials of unknown addresses, met one at a time after what established connections sent.
-    strangers: VecDeque<(SocketAddr, BytesMut)>,
+    strangers: VecDeque<(Way, BytesMut)>,
     initials: InitialRate,
     /// The tunnel and lane of a connection.
     lanes: HashMap<usize, (TunnelId, usize)>,
@@ -103,7 +110,7 @@ pub struct Endpoint {
     invited: BTreeMap<[u8; 32], Terms>,
     /// Of restrained paths: a tunnel's successor is restrained, too.
     breakers: BTreeMap<Fingerprint, Breaker>,
-    replies: VecDeque<(SocketAddr, Vec<u8>)>,
+    replies: VecDeque<(Way, Vec<u8>)>,
     events: VecDeque<Event>,
     /// The tunnel that is asked first for a datagram.
     turn: TunnelId,
@@ -266,25 +273,26 @@ impl Endpoint {
 
     /// A datagram came. An Initial of an unknown address waits until [`Endpoint::on_deadline`], or is dropped where
     /// there are too many (`docs/book/src/design/protocol.md`).
-    pub fn receive(&mut self, now: Time, from: SocketAddr, datagram: BytesMut) {
+    pub fn receive(&mut self, now: Time, way: impl Into<Way>, datagram: BytesMut) {
+        let way = way.into();
         if !self.listens || !is_initial(&datagram) {
-            return self.handle(now, from, datagram);
+            return self.handle(now, way, datagram);
         }
-        let known = self.is_known(from);
-        if !self.initials.on_initial(now, from, known) {
+        let known = self.is_known(way.peer);
+        if !self.initials.on_initial(now, way.peer, known) {
             return;
         }
         if known {
-            self.handle(now, from, datagram);
+            self.handle(now, way, datagram);
         } else if self.strangers.len() < STRANGERS {
-            self.strangers.push_back((from, datagram));
+            self.strangers.push_back((way, datagram));
         }
     }
 
-    fn handle(&mut self, now: Time, from: SocketAddr, datagram: BytesMut) {
+    fn handle(&mut self, now: Time, way: Way, datagram: BytesMut) {
         let clock = self.instant(now);
         let mut reply = Vec::new();
-        match self.quinn.handle(clock, from, None, None, datagram, &mut reply) {
+        match self.quinn.handle(clock, way.peer, way.here, None, datagram, &mut reply) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(lane) = self.lane(handle) {
                     lane.quinn.handle_event(event);
@@ -292,31 +300,36 @@ impl Endpoint {
                 }
                 self.settle(now, handle);
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.meet(now, incoming, from),
+            Some(DatagramEvent::NewConnection(incoming)) => self.meet(now, incoming, way),
             Some(DatagramEvent::Response(transmit)) => {
-                reply.truncate(transmit.size);
-                self.replies.push_back((transmit.destination, reply));
+                self.reply(way, reply, transmit.size);
             }
             None => {}
         }
     }
 
+    /// Answers a datagram of no connection, or drops the answer where many wait: they go before all tunnels' packets, and
+    /// a server may limit them (RFC 9000 §5.2.2).
+    fn reply(&mut self, way: Way, mut bytes: Vec<u8>, length: usize) {
+        if self.replies.len() < REPLIES {
+            bytes.truncate(length);
+            self.replies.push_back((way, bytes));
+        }
+    }
+
     /// The next datagram that is due, into `buf`.
     pub fn transmit(&mut self, now: Time, buf: &mut Vec<u8>) -> Option<OutgoingDatagram> {
-        if let Some((to, bytes)) = self.replies.pop_front() {
+        if let Some((way, bytes)) = self.replies.pop_front() {
             buf.clear();
             buf.extend_from_slice(&bytes);
-            return Some(OutgoingDatagram { to, lane: 0, size: bytes.len(), tunnel: None });
+            let (to, from, size) = (way.peer, way.here, bytes.len());
+            return Some(OutgoingDatagram { to, from, lane: 0, size, tunnel: None });
         }
         let clock = self.instant(now);
         for stranger in self.pending.values_mut().filter(|stranger| stranger.lane.busy) {
             if let Some(polled) = stranger.lane.poll_transmit(clock, buf) {
-                return Some(OutgoingDatagram {
-                    to: polled.to,
-                    lane: 0,
-                    size: polled.size,
-                    tunnel: None,
-                });
+                let Polled { to, from, size, .. } = polled;
+                return Some(OutgoingDatagram { to, from, lane: 0, size, tunnel: None });
             }
         }
         // each tunnel has its own schedule; the first one asked rotates
@@ -394,8 +407,8 @@ impl Endpoint {
         self.probe_and_close(now);
         self.close_silent(now);
         // one handshake between two looks at the socket: established connections wait for no more
-        if let Some((from, datagram)) = self.strangers.pop_front() {
-            self.handle(now, from, datagram);
+        if let Some((way, datagram)) = self.strangers.pop_front() {
+            self.handle(now, way, datagram);
         }
     }
 }

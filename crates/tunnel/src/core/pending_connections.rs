@@ -3,7 +3,7 @@
 use super::config::{STRANGER_WINDOW, quic_window, transport};
 use super::lane::{Lane, LaneEvent, NO_DATAGRAMS};
 use super::tunnel::Tunnel;
-use super::{Endpoint, Event, code};
+use super::{Endpoint, Event, Way, code};
 use crate::core::ack_tap::AckTap;
 use crate::frame::{Frame, Hello};
 use crate::trust::{Fingerprint, fingerprint};
@@ -37,27 +37,25 @@ impl PendingConnection {
 }
 
 impl Endpoint {
-    pub(super) fn meet(&mut self, now: Time, incoming: Incoming, from: SocketAddr) {
+    pub(super) fn meet(&mut self, now: Time, incoming: Incoming, way: Way) {
         let clock = self.instant(now);
         let mut reply = Vec::new();
         if !self.listens || self.pending.len() >= 2 * self.limits.tunnels {
             let transmit = self.quinn.refuse(incoming, &mut reply);
-            reply.truncate(transmit.size);
-            return self.replies.push_back((from, reply));
+            return self.reply(way, reply, transmit.size);
         }
         let validated = incoming.remote_address_validated();
         // many are pending: it must validate its address first
         let attempt = match self.pending.len() >= self.limits.tunnels && !validated {
             true => Attempt::Retry,
-            false => self.initials.on_attempt(now, from, validated),
+            false => self.initials.on_attempt(now, way.peer, validated),
         };
         if attempt == Attempt::Drop {
             return self.quinn.ignore(incoming);
         }
         if attempt == Attempt::Retry {
             if let Ok(transmit) = self.quinn.retry(incoming, &mut reply) {
-                reply.truncate(transmit.size);
-                self.replies.push_back((transmit.destination, reply));
+                self.reply(way, reply, transmit.size);
             }
             return;
         }
@@ -75,8 +73,7 @@ impl Endpoint {
             }
             Err(error) => {
                 if let Some(transmit) = error.response {
-                    reply.truncate(transmit.size);
-                    self.replies.push_back((transmit.destination, reply));
+                    self.reply(way, reply, transmit.size);
                 }
             }
         }

@@ -1,10 +1,11 @@
 //! A flow for tokio, and its bytes carried to and from a TCP connection.
 
 use super::drain::wait_until_sent;
+use super::flow_view::FlowView;
 use super::{Shared, locked};
 use crate::core::{End, FlowId, Read};
 use crate::frame::reason::Reason;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::socket;
 use std::collections::VecDeque;
@@ -57,6 +58,11 @@ impl Drop for Flow {
 impl Flow {
     pub(super) const fn new(shared: Arc<Shared>, id: FlowId, news: Arc<Notify>) -> Self {
         Self { shared, id, news, left: false }
+    }
+
+    /// Looks at it from elsewhere.
+    pub fn view(&self) -> FlowView {
+        FlowView::new(Arc::downgrade(&self.shared), self.id)
     }
 
     /// Waits for the answer to a flow that was opened here. Errors: why it was not accepted.
@@ -257,17 +263,21 @@ impl Bridge<'_> {
         if room == 0 {
             return Ok((false, 0));
         }
-        self.read.resize(room.min(AT_A_TIME), 0);
+        let most = room.min(AT_A_TIME);
+        // what was read before is still waited for, and small pieces share one buffer
+        if self.read.capacity() < most / 2 {
+            self.read.reserve(most);
+        }
         let now = clock::now();
         let id = self.flow.id;
-        match self.stream.try_read(&mut self.read) {
+        match self.stream.try_read_buf(&mut (&mut self.read).limit(most)) {
             Ok(0) => {
                 self.went_all = true;
                 self.flow.shared.with(|core| core.finish(now, id, End::Fin));
                 Ok((true, 0))
             }
             Ok(length) => {
-                let bytes = self.read.split_to(length).freeze();
+                let bytes = self.read.split().freeze();
                 self.flow.shared.with(|core| core.write(now, id, bytes));
                 Ok((true, room - length))
             }
@@ -276,13 +286,12 @@ impl Bridge<'_> {
         }
     }
 
-    /// The connection here broke: bytes read before it are still sent, then the break.
+    /// The connection here broke: a client's bytes that wait are discarded, a destination's are sent before the break.
     fn broke(&mut self, error: &io::Error) -> Ended {
         let now = clock::now();
         let words = format!("the connection beyond broke: {error}");
-        let id = self.flow.id;
-        let end = End::Reset(Reason::Closed, words.clone());
-        self.flow.shared.with(|core| core.finish(now, id, end));
+        let (id, told) = (self.flow.id, words.clone());
+        self.flow.shared.with(|core| core.on_broken(now, id, Reason::Closed, told));
         Ended::Here(words)
     }
 }

@@ -5,7 +5,9 @@
 //! sent.
 
 mod bridge;
+mod carrier;
 mod drain;
+mod flow_view;
 mod pacing;
 mod peers;
 mod send_batch;
@@ -14,20 +16,23 @@ mod thread;
 
 pub use crate::driver::bridge::{Ended, Flow};
 pub use crate::driver::drain::{DRAIN_WITHOUT_PROGRESS, wait_until_sent};
+pub use crate::driver::flow_view::FlowView;
 pub use crate::driver::peers::{
-    Incoming, OpenError, Peers, Settings, StartError, TransportMode, TunnelStatus,
+    Incoming, OpenError, Peers, Probe, Settings, StartError, TransportMode, TunnelStatus, probe,
 };
 pub use pacing::PacingError;
 
 use crate::core::{Endpoint, Event, FlowId, TunnelId};
+use crate::driver::carrier::CarrierEnd;
 use crate::frame::reason::Reason;
+use bytes::Bytes;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Time;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -48,6 +53,8 @@ struct Shared {
     events: mpsc::UnboundedSender<Event>,
     /// How late slots were kept.
     late: Mutex<PacingError>,
+    /// Datagrams to these addresses go to carriers, and not to the socket.
+    carriers: Mutex<BTreeMap<SocketAddr, mpsc::Sender<Bytes>>>,
 }
 
 #[derive(Debug)]
@@ -72,6 +79,7 @@ impl Driver {
             stop: AtomicBool::new(false),
             events,
             late: Mutex::default(),
+            carriers: Mutex::default(),
         });
         let for_thread = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -82,6 +90,11 @@ impl Driver {
 
     fn with<T>(&self, work: impl FnOnce(&mut Endpoint) -> T) -> T {
         self.shared.with(work)
+    }
+
+    /// An end for datagrams that come and go over a connection of TCP.
+    fn carrier(&self) -> CarrierEnd {
+        CarrierEnd::new(Arc::clone(&self.shared))
     }
 
     fn flow(&self, id: FlowId) -> Flow {

@@ -1,6 +1,6 @@
 //! Datagrams that leave together: those of one size, way and mark are handed to the kernel as one.
 
-use super::{Shared, locked};
+use super::{Shared, carrier, locked};
 use crate::core::OutgoingDatagram;
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::datagram;
@@ -8,13 +8,14 @@ use ekiden_model::units::Time;
 use rustix::io::Errno;
 use std::io;
 use std::net::UdpSocket;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 /// Datagrams at most, and their bytes (the kernel's limits are 64 or 128, and 64 KiB with heads).
 const MOST: usize = 64;
 const BYTES: usize = 60_000;
 /// The largest datagram there is.
-pub(super) const LARGEST: usize = 65_536;
+const LARGEST: usize = 65_536;
 
 pub(super) struct SendBatch {
     bytes: Vec<u8>,
@@ -61,15 +62,10 @@ impl SendBatch {
         let (mut nth, mut at) = (0, 0);
         while let Some(first) = self.made.get(nth).copied() {
             let (count, length) = self.alike(nth);
-            self.mark(socket, first);
-            let bytes = &self.bytes[at..at + length];
-            let as_one =
-                (count > 1).then(|| datagram::send_segments(socket, first.to, bytes, first.size));
-            if let Some(Err(error)) = &as_one {
-                self.singly |= is_for_good(error);
-            }
-            if !matches!(as_one, Some(Ok(()))) {
-                bytes.chunks(first.size.max(1)).for_each(|one| drop(socket.send_to(one, first.to)));
+            if carrier::is_carrier(first.to) {
+                carrier::send(shared, first.to, &self.bytes[at..at + length], first.size);
+            } else {
+                self.send(socket, (first, count), at..at + length);
             }
             let again = self.made[nth + count..].iter().any(|out| out.tunnel == first.tunnel);
             if let Some(tunnel) = first.tunnel.filter(|_| !again) {
@@ -82,12 +78,33 @@ impl SendBatch {
         self.bytes.clear();
     }
 
+    /// Hands so many datagrams of one kind to the kernel.
+    fn send(
+        &mut self,
+        socket: &UdpSocket,
+        (first, count): (OutgoingDatagram, usize),
+        range: Range<usize>,
+    ) {
+        self.mark(socket, first);
+        let bytes = &self.bytes[range];
+        let ends = (first.from, first.to);
+        let as_one = (count > 1).then(|| datagram::send_segments(socket, ends, bytes, first.size));
+        if let Some(Err(error)) = &as_one {
+            self.singly |= is_for_good(error);
+        }
+        if !matches!(as_one, Some(Ok(()))) {
+            let parts = bytes.chunks(first.size.max(1));
+            parts.for_each(|one| drop(datagram::send(socket, ends, one)));
+        }
+    }
+
     /// How many from the nth on may go as one, and their bytes: all as long as the first, and the last no longer.
     fn alike(&self, nth: usize) -> (usize, usize) {
         let first = self.made[nth];
         let (mut count, mut length) = (1, first.size);
         for out in &self.made[nth + 1..] {
-            let same = (out.to, out.lane, out.tunnel) == (first.to, first.lane, first.tunnel)
+            let same = (out.to, out.from, out.lane, out.tunnel)
+                == (first.to, first.from, first.lane, first.tunnel)
                 && out.size <= first.size;
             if self.singly || !same || length % first.size.max(1) != 0 || length + out.size > BYTES
             {

@@ -1,10 +1,11 @@
 //! The thread that keeps the schedule.
 
-use super::{Shared, locked};
-use crate::core::Event;
-use crate::driver::send_batch::{LARGEST, SendBatch};
+use super::{Shared, carrier, locked};
+use crate::core::{Event, Way};
+use crate::driver::send_batch::SendBatch;
 use bytes::BytesMut;
 use ekiden_linux::host::clock;
+use ekiden_linux::sockets::receive_batch::ReceiveBatch;
 use ekiden_model::units::{Span, Time};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
@@ -25,7 +26,7 @@ const SAVED: Span = Span::from_millis(100);
 /// Datagrams closer than this are received together, from some 50 Mbit/s on: waking for each would
 /// cost more than all the rest.
 const TOGETHER: Span = Span::from_micros(250);
-/// Datagrams taken in a row before others get their turn.
+/// Datagrams taken in a row before others get their turn; some more where the kernel has merged them.
 const IN_A_ROW: usize = 64;
 
 pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
@@ -34,7 +35,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     let urgency = clock::urgent();
     tracing::debug!(?urgency, "pacing thread started");
     let mut outbox = SendBatch::new(dscp);
-    let mut received = vec![0; LARGEST];
+    let mut received = ReceiveBatch::default();
     let (mut saved, mut looked) = (SAVED.as_nanos(), clock::now());
     // the slot that was waited for
     let mut planned = Time::NEVER;
@@ -45,7 +46,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     while !shared.stop.load(Ordering::Acquire) {
         let taken = receive_datagrams(shared, socket, &mut received);
         crowd.on_taken(clock::now(), taken);
-        let more = taken == IN_A_ROW;
+        let more = taken >= IN_A_ROW;
         send_due(shared, socket, &mut outbox, planned);
         if more {
             planned = Time::NEVER;
@@ -140,23 +141,34 @@ impl RxCoalescing {
     }
 }
 
-/// Takes datagrams in, at most [`IN_A_ROW`]; how many. A flow's task is woken once for all of them.
-fn receive_datagrams(shared: &Shared, socket: &UdpSocket, buffer: &mut [u8]) -> usize {
+/// Takes datagrams in until there are none or [`IN_A_ROW`]; how many. A flow's task is woken once for all of them.
+fn receive_datagrams(shared: &Shared, socket: &UdpSocket, batch: &mut ReceiveBatch) -> usize {
     let mut events: Vec<Event> = Vec::new();
     let mut flows = HashSet::new();
     let mut taken = 0;
     while taken < IN_A_ROW {
-        match socket.recv_from(buffer) {
-            Ok((length, from)) => {
-                taken += 1;
-                let datagram = BytesMut::from(&buffer[..length]);
+        match batch.receive(socket, IN_A_ROW - taken) {
+            Ok(more) => {
                 let mut core = locked(&shared.core);
-                core.receive(clock::now(), from, datagram);
+                let now = clock::now();
+                for datagram in batch.datagrams() {
+                    taken += 1;
+                    // one that pretends to come by a carrier
+                    if carrier::is_carrier(datagram.from) {
+                        continue;
+                    }
+                    let way = Way { peer: datagram.from, here: datagram.here };
+                    // its own memory: what QUIC keeps of one must not keep all that came with it
+                    core.receive(now, way, BytesMut::from(datagram.bytes));
+                }
                 while let Some(event) = core.event() {
                     let again = matches!(event, Event::Flow(flow) if !flows.insert(flow));
                     if !again {
                         events.push(event);
                     }
+                }
+                if !more {
+                    break;
                 }
             }
             // an ICMP error of an earlier datagram: QUIC detects the loss by itself

@@ -17,6 +17,7 @@ pub use writing::data_overhead;
 
 use crate::frame::reason::Reason;
 use bytes::Bytes;
+use ekiden_model::control::repair::Window;
 use ekiden_model::units::Rate;
 use std::net::IpAddr;
 
@@ -28,8 +29,7 @@ pub const ALPN: &[u8] = b"ekiden/1";
 pub const LONGEST: usize = 16 * 1024;
 /// Limit of an account's name and of the words beside a reason, bytes; longer words are cut.
 pub const WORDS: usize = 512;
-/// Readers skip unknown types from here on; an unknown type below ends the tunnel. Types up to
-/// 0x2f are kept for repair packets (forward error correction).
+/// Readers skip unknown types from here on; an unknown type below ends the tunnel.
 pub const OPTIONAL: u64 = 0x20;
 
 mod kind {
@@ -44,6 +44,7 @@ mod kind {
     pub(super) const CREDIT: u64 = 0x09;
     pub(super) const TOTAL: u64 = 0x0a;
     pub(super) const PACKET: u64 = 0x0b;
+    pub(super) const REPAIR: u64 = 0x20;
 }
 
 /// Where a flow is to go: the far relay resolves names and chooses the route.
@@ -81,6 +82,8 @@ pub struct Hello {
     pub total: u64,
     /// The invitation's secret, where its sender is not known yet; empty otherwise.
     pub secret: Bytes,
+    /// Its sender understands [`Frame::Repair`].
+    pub repairs: bool,
 }
 
 /// A flow begins.
@@ -157,6 +160,12 @@ pub enum Frame {
     Refused { reason: Reason, words: String },
     /// One of the packets that a flow carries; it may have none of its bytes.
     Packet(Bytes),
+    /// A sum of bytes of the flow, of which a receiver decodes what it lacks.
+    Repair {
+        window: Window,
+        /// As long as [`Window::width`].
+        symbol: Bytes,
+    },
     /// A flow may be sent up to this offset.
     Credit { flow: u64, limit: u64 },
     /// All flows together may be sent so many bytes since the tunnel began.

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::frame::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
+use ekiden_model::control::repair::Window;
 use ekiden_model::units::Rate;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -49,9 +50,10 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
             let receive = Rate::from_bits_per_second(number(&mut body)?);
             let (window, total) = (number(&mut body)?, number(&mut body)?);
             let secret = text(&mut body, 64, cut, bad)?;
-            // later versions may append fields
+            // appended later; later versions may append more
+            let repairs = !body.is_empty() && number(&mut body)? != 0;
             body.clear();
-            Frame::Hello(Hello { version, lane, session, receive, window, total, secret })
+            Frame::Hello(Hello { version, lane, session, receive, window, total, secret, repairs })
         }
         kind::OPEN => {
             let flow = number(&mut body)?;
@@ -98,7 +100,18 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
         kind::CREDIT => Frame::Credit { flow: number(&mut body)?, limit: number(&mut body)? },
         kind::TOTAL => Frame::Total(number(&mut body)?),
         kind::PACKET => Frame::Packet(body.split_to(body.len())),
-        OPTIONAL.. => {
+        kind::REPAIR => {
+            let (base, size) = (number(&mut body)?, number(&mut body)?);
+            let (first, length) = (number(&mut body)?, number(&mut body)?);
+            let nth = body.try_get_u8().map_err(|_| cut)?;
+            let size = u32::try_from(size).map_err(|_| bad)?;
+            let window = Window { base, size, first, length, nth }.checked().ok_or(bad)?;
+            if body.len() != window.width() {
+                return Err(cut);
+            }
+            Frame::Repair { window, symbol: body.split_to(body.len()) }
+        }
+        _ if kind >= OPTIONAL => {
             body.clear();
             Frame::Unknown(kind)
         }

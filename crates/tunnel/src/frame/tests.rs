@@ -1,6 +1,7 @@
 use super::number::{get, length, put};
 use super::*;
 use bytes::BytesMut;
+use ekiden_model::control::repair::Window;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -31,10 +32,26 @@ fn reason_strategy() -> impl Strategy<Value = Reason> {
 
 fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
-        (number(), 0_u8..2, number(), number(), number(), number(), bytes(0..65)).prop_map(
-            |(version, lane, session, receive, window, total, secret)| {
+        (number(), 0_u8..2, number(), number(), number(), number(), bytes(0..65), any::<bool>())
+            .prop_map(|(version, lane, session, receive, window, total, secret, repairs)| {
                 let receive = Rate::from_bits_per_second(receive);
-                Frame::Hello(Hello { version, lane, session, receive, window, total, secret })
+                Frame::Hello(Hello {
+                    version,
+                    lane,
+                    session,
+                    receive,
+                    window,
+                    total,
+                    secret,
+                    repairs,
+                })
+            }),
+        (0..MOST / 2, 1_u32..1_500, 0_u64..1_000, 1_u64..150_000, any::<u8>()).prop_filter_map(
+            "windows in range",
+            |(base, size, first, length, nth)| {
+                let window = Window { base, size, first, length, nth }.checked()?;
+                let symbol = Bytes::from(vec![nth; window.width()]);
+                Some(Frame::Repair { window, symbol })
             }
         ),
         (
@@ -122,10 +139,29 @@ fn rejects_malformed_frames() {
     assert_eq!(bad(&[0x02, 10, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0]), BadFrame::Value(2), "port 0");
 }
 
+/// Of a peer from before there were repairs.
+#[test]
+fn a_hello_without_its_last_number_asks_for_no_repairs() {
+    let hello = Hello {
+        version: 1,
+        lane: 0,
+        session: 7,
+        receive: Rate::from_bits_per_second(1_000),
+        window: 10,
+        total: 20,
+        secret: Bytes::new(),
+        repairs: false,
+    };
+    let whole = Frame::Hello(hello.clone()).to_bytes();
+    let mut older = BytesMut::from(&whole[..whole.len() - 1]);
+    older[1] -= 1;
+    assert_eq!(read(&mut older), Ok(Some(Frame::Hello(hello))));
+}
+
 #[test]
 fn skips_unknown_optional_frames() {
-    let mut bytes = BytesMut::from(&[0x20, 3, 1, 2, 3, 0x07, 0][..]);
-    assert_eq!(read(&mut bytes), Ok(Some(Frame::Unknown(0x20))));
+    let mut bytes = BytesMut::from(&[0x21, 3, 1, 2, 3, 0x07, 0][..]);
+    assert_eq!(read(&mut bytes), Ok(Some(Frame::Unknown(0x21))));
     assert_eq!(read(&mut bytes), Ok(Some(Frame::Opened)));
 }
 

@@ -4,6 +4,7 @@ use super::number::{length, put};
 use super::{Frame, Hello, Host, Opening, WORDS, kind};
 use crate::frame::reason::Reason;
 use bytes::{BufMut, BytesMut};
+use ekiden_model::control::repair::Window;
 use std::net::IpAddr;
 
 impl Frame {
@@ -11,11 +12,14 @@ impl Frame {
     pub fn write(&self, into: &mut BytesMut) {
         let mut body = BytesMut::new();
         let kind = match self {
-            Self::Hello(Hello { version, lane, session, receive, window, total, secret }) => {
+            Self::Hello(hello) => {
+                let Hello { version, lane, session, receive, window, total, secret, repairs } =
+                    hello;
                 let receive = receive.as_bits_per_second();
                 let fields = [*version, (*lane).into(), *session, receive, *window, *total];
                 numbers(&mut body, kind::HELLO, &fields);
                 put_text(&mut body, secret);
+                put(&mut body, (*repairs).into());
                 kind::HELLO
             }
             Self::Open(open) => {
@@ -67,6 +71,13 @@ impl Frame {
             Self::Refused { reason, words } => {
                 put_reason(&mut body, *reason, words);
                 kind::REFUSED
+            }
+            Self::Repair { window, symbol } => {
+                let Window { base, size, first, length, nth } = *window;
+                numbers(&mut body, kind::REPAIR, &[base, size.into(), first, length]);
+                body.put_u8(nth);
+                body.put_slice(symbol);
+                kind::REPAIR
             }
             Self::Credit { flow, limit } => numbers(&mut body, kind::CREDIT, &[*flow, *limit]),
             Self::Total(limit) => numbers(&mut body, kind::TOTAL, &[*limit]),

@@ -62,7 +62,9 @@ pub enum StoreError {
     File { path: PathBuf, error: io::Error },
     #[error("{} cannot be understood: {why}; restore it, or remove it and invite anew", path.display())]
     Content { path: PathBuf, why: String },
-    #[error("a relay `{0}` is known already; choose another with --name, or revoke that one")]
+    #[error(
+        "a peer `{0}` is known already; choose another name with --name, or remove that one with `ekiden peer revoke {0}`"
+    )]
     Taken(String),
     #[error("unknown peer `{0}`; see `ekiden peer list`")]
     NotKnown(String),
@@ -105,10 +107,29 @@ impl Store {
             return self.open_identity(&identity);
         }
         let made = Credentials::generate()?;
-        let certificate = URL_SAFE_NO_PAD.encode(made.certificate());
-        let key = URL_SAFE_NO_PAD.encode(made.key());
-        self.write("identity.json", &Identity { certificate, key })?;
+        self.write_identity(&made)?;
         Ok(made)
+    }
+
+    /// This relay's certificate and key, if there are some.
+    pub fn own_credentials(&self) -> Result<Option<Credentials>, StoreError> {
+        let identity = self.read::<Identity>("identity.json")?;
+        identity.map(|identity| self.open_identity(&identity)).transpose()
+    }
+
+    /// Keeps these as this relay's own, unless it has others.
+    pub fn keep_credentials(&self, credentials: &Credentials) -> Result<(), StoreError> {
+        let _lock = self.lock()?;
+        match self.read::<Identity>("identity.json")? {
+            Some(_) => Ok(()),
+            None => self.write_identity(credentials),
+        }
+    }
+
+    fn write_identity(&self, credentials: &Credentials) -> Result<(), StoreError> {
+        let certificate = URL_SAFE_NO_PAD.encode(credentials.certificate());
+        let key = URL_SAFE_NO_PAD.encode(credentials.key());
+        self.write("identity.json", &Identity { certificate, key })
     }
 
     fn open_identity(&self, identity: &Identity) -> Result<Credentials, StoreError> {
@@ -135,13 +156,25 @@ impl Store {
 
     /// Adds a peer. Fails with [`StoreError::Taken`], or as a file does.
     pub fn add(&self, peer: Peer) -> Result<(), StoreError> {
+        self.put(peer, |_| false).map(drop)
+    }
+
+    /// Adds a peer, in place of one of its name where `replaces` says so of that one, which is returned. Fails with
+    /// [`StoreError::Taken`], or as a file does.
+    pub fn put(
+        &self,
+        peer: Peer,
+        replaces: impl FnOnce(&Peer) -> bool,
+    ) -> Result<Option<Peer>, StoreError> {
         self.change(|peers| {
-            if peers.iter().any(|known| known.name == peer.name) {
-                return Err(StoreError::Taken(peer.name.clone()));
-            }
+            let old = match peers.iter().position(|known| known.name == peer.name) {
+                Some(nth) if replaces(&peers[nth]) => Some(peers.remove(nth)),
+                Some(_) => return Err(StoreError::Taken(peer.name.clone())),
+                None => None,
+            };
             peers.push(peer);
             peers.sort_by(|a, b| a.name.cmp(&b.name));
-            Ok(())
+            Ok(old)
         })
     }
 

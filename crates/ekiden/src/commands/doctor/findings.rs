@@ -1,5 +1,6 @@
 //! From facts to findings: a pure function.
 
+use super::certificate::certificate;
 use super::link::{self, LONG};
 use super::paths::paths;
 use super::{Finding, Setting, Severity};
@@ -21,6 +22,7 @@ const DESCRIPTORS: u64 = 65_536;
 pub(crate) fn findings(facts: &Facts, running: Option<&Status>) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(status) = running {
+        certificate(status, &mut found);
         paths(status, facts, &mut found);
     }
     buffers(facts, &mut found);

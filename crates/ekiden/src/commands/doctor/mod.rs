@@ -6,10 +6,13 @@
 
 use super::client;
 use crate::print::warn;
+use crate::setup::clock;
 use crate::{cli, exit};
 
 mod apply;
+mod certificate;
 mod findings;
+pub(crate) mod gateway;
 mod link;
 mod paths;
 mod print;
@@ -22,11 +25,14 @@ use findings::findings;
 use proxy::ProxyReport;
 
 use ekiden_linux::host::facts::Facts;
+use ekiden_linux::links::divert::DivertPlan;
 use ekiden_proxy::observe::status::{Measured, Status};
+use ekiden_proxy::settings::Tls;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::time::SystemTime;
 
 /// What was asked for on the command line.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +49,10 @@ pub(crate) struct DoctorOptions {
     pub tunnel: Option<Measured>,
     /// What a daemon that runs on this machine says of itself.
     pub running: Option<Status>,
+    /// The files that the configuration names, where none is ordered.
+    pub tls: Tls,
+    /// The gateway that the configuration asks for.
+    pub gateway: Option<DivertPlan>,
 }
 
 /// How much a finding matters.
@@ -158,7 +168,12 @@ fn options(args: cli::Doctor) -> Result<DoctorOptions, Box<dyn std::error::Error
         tunnel =
             Some(measured.ok_or("the daemon cannot measure tunnels; is its version the same?")?);
     }
-    Ok(DoctorOptions { json, apply, persist, with, tunnel, running })
+    // one that cannot be used is `check`'s
+    let settings = super::usable(None).map(|loaded| loaded.reading.settings);
+    let gateway = settings.as_ref().ok().and_then(super::kernel::gateway::plan_to_judge);
+    let tls = settings.ok().filter(|settings| !settings.acme.is_on()).map(|settings| settings.tls);
+    let tls = tls.unwrap_or_default();
+    Ok(DoctorOptions { json, apply, persist, with, tunnel, running, tls, gateway })
 }
 
 /// Looks, judges, applies if asked, prints to `out`. `Ok(true)`: all fine (exit code 0), `Ok(false)`:
@@ -167,7 +182,20 @@ fn options(args: cli::Doctor) -> Result<DoctorOptions, Box<dyn std::error::Error
 pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<bool> {
     let mut facts = Facts::gather();
     let running = options.running.as_ref();
-    let mut found = findings(&facts, running);
+    let look = |facts: &Facts| {
+        let mut found = findings(facts, running);
+        if let Some(why) = clock::behind() {
+            let means = "certificates, quotas and invitations depend on the time";
+            found.insert(0, findings::finding("clock", Severity::Problem, why, means));
+        }
+        certificate::in_files(&options.tls, SystemTime::now(), &mut found);
+        if let Some(plan) = &options.gateway {
+            gateway::gateway(plan, running, &mut found);
+        }
+        found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        found
+    };
+    let mut found = look(&facts);
     let mut changes = Vec::new();
     if options.apply {
         changes = apply::apply(&found, facts.capabilities.net_admin);
@@ -178,7 +206,7 @@ pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<boo
     }
     if changes.iter().any(|change| change.refused.is_none()) {
         facts = Facts::gather();
-        found = findings(&facts, running);
+        found = look(&facts);
     }
     let relay = options.with.as_deref().map(proxy::look);
     let fine = found.iter().all(|finding| finding.severity <= Severity::Note)

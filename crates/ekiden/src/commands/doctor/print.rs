@@ -21,7 +21,10 @@ const INDENT: &str = "         ";
 pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> io::Result<()> {
     let (fine, others): (Vec<_>, Vec<_>) =
         report.findings.iter().partition(|finding| finding.severity == Severity::Ok);
-    for finding in &others {
+    // who asks about a relay wants that answer, and of this machine what does not work
+    let asked = report.relay.is_some() || report.tunnel.is_some();
+    let told = others.iter().filter(|finding| !asked || finding.severity == Severity::Problem);
+    for finding in told {
         let label = format!("{:<9}", finding.severity);
         lines(&paint(&label, finding.severity, style), &finding.what, style, out)?;
         lines(INDENT, &finding.why, style, out)?;
@@ -30,7 +33,7 @@ pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> 
         }
         writeln!(out)?;
     }
-    for finding in &fine {
+    for finding in fine.iter().filter(|_| !asked) {
         lines(&paint("ok       ", Severity::Ok, style), &finding.what, style, out)?;
     }
     if let Some(relay) = &report.relay {
@@ -55,27 +58,71 @@ pub(super) fn text(report: &DoctorReport, style: Style, out: &mut dyn Write) -> 
 }
 
 fn summary(report: &DoctorReport, others: &[&Finding], out: &mut dyn Write) -> io::Result<()> {
-    let found = |severity, noun| {
-        count(others.iter().filter(|finding| finding.severity == severity).count() as u64, noun)
+    let number = |severity| others.iter().filter(|finding| finding.severity == severity).count();
+    let found = |severity, noun| count(number(severity) as u64, noun);
+    let verdict = if report.fine {
+        "Passed"
+    } else if number(Severity::Problem) > 0 {
+        "Something does not work"
+    } else if named_failed(report) {
+        "What was named with --with failed"
+    } else {
+        "Everything works, not at full speed"
     };
     writeln!(
         out,
-        "{}: {}, {}, {}; {} checks passed.",
-        if report.fine { "Passed" } else { "Failed" },
+        "{verdict}: {}, {}, {}; {} checks passed.",
         found(Severity::Problem, "problem"),
         found(Severity::Warning, "warning"),
         found(Severity::Note, "note"),
         report.findings.len() - others.len()
     )?;
-    let settings: usize = others.iter().map(|finding| finding.settings.len()).sum();
-    if settings > 0 && report.changes.is_empty() {
-        writeln!(
-            out,
-            "`sudo ekiden doctor --apply` writes the {} above.",
-            count(settings as u64, "setting")
-        )?;
+    writeln!(out, "{}", missing(others, !report.changes.is_empty()))
+}
+
+fn named_failed(report: &DoctorReport) -> bool {
+    let tunnel = report.tunnel.as_ref().is_some_and(|tunnel| tunnel.error.is_some());
+    tunnel || report.relay.as_ref().is_some_and(|relay| !relay.fine())
+}
+
+/// What is missing for full speed, in one line: what `--apply` mends, and what a command above does. Notes cost no
+/// speed by themselves.
+fn missing(others: &[&Finding], applied: bool) -> String {
+    let slow: Vec<_> =
+        others.iter().filter(|finding| finding.severity >= Severity::Warning).collect();
+    let settings: usize = slow.iter().map(|finding| finding.settings.len()).sum();
+    let by_hand = slow.iter().filter(|finding| finding.settings.is_empty()).count();
+    let optional: usize =
+        others.iter().map(|finding| finding.settings.len()).sum::<usize>() - settings;
+    let are = |n: usize| if n == 1 { "is" } else { "are" };
+    let total = settings + by_hand;
+    if total == 0 {
+        let more = match optional {
+            0 => String::new(),
+            n => format!(
+                "; `sudo ekiden doctor --apply` writes {} that may help",
+                count(n as u64, "setting")
+            ),
+        };
+        return format!("Nothing is missing for full speed{more}.");
     }
-    Ok(())
+    let mut parts = Vec::new();
+    if settings > 0 {
+        parts.push(match applied {
+            // why is said above
+            true => format!("{settings} could not be written"),
+            false => format!("`sudo ekiden doctor --apply` mends {settings}"),
+        });
+    }
+    if by_hand > 0 {
+        parts.push(format!("{by_hand} {} mended by what is said above", are(by_hand)));
+    }
+    format!(
+        "{} {} missing for full speed: {}.",
+        count(total as u64, "setting"),
+        are(total),
+        parts.join("; ")
+    )
 }
 
 fn changes(report: &DoctorReport, out: &mut dyn Write) -> io::Result<()> {

@@ -65,6 +65,26 @@ fn the_limits_of_the_recorded_machine_are_named_with_what_mends_them() {
 }
 
 #[test]
+fn the_last_line_says_what_is_missing_for_full_speed() {
+    let last = |report: &DoctorReport| print(report, None).lines().last().unwrap().to_owned();
+    let slow = report(recorded());
+    let text = print(&slow, None);
+    assert!(text.contains("\nEverything works, not at full speed: 0 problems, "), "{text}");
+    assert!(!text.contains("Failed"), "{text}");
+    assert_eq!(
+        last(&slow),
+        "5 settings are missing for full speed: `sudo ekiden doctor --apply` mends 4; 1 is mended by what is said above."
+    );
+    let mut facts = recorded();
+    for setting in findings(&recorded(), None).into_iter().flat_map(|finding| finding.settings) {
+        facts.sysctls.insert(setting.name, setting.value);
+    }
+    facts.descriptors.hard = 1 << 20;
+    let quick = DoctorReport { fine: true, ..report(facts) };
+    assert_eq!(last(&quick), "Nothing is missing for full speed.");
+}
+
+#[test]
 fn a_machine_as_it_should_be_has_no_warnings() {
     let mut facts = recorded();
     for (name, value) in [

@@ -1,6 +1,6 @@
 //! Accounts in `ekiden status`: limits, use and waiting.
 
-use crate::print::{clean, count, rate, seconds, size, table};
+use crate::print::{clean, count, rate, seconds, table, traffic};
 use ekiden_proxy::observe::status::{AccountStatus, SharingStatus};
 
 /// The most important columns first: a narrow terminal cuts the rest.
@@ -48,8 +48,8 @@ fn row(account: &AccountStatus) -> Vec<String> {
         connections,
         quota_left(account),
         account.weight.to_string(),
-        size(account.bytes_down),
-        size(account.bytes_up),
+        traffic(account.bytes_down),
+        traffic(account.bytes_up),
     ]
 }
 
@@ -57,7 +57,7 @@ fn row(account: &AccountStatus) -> Vec<String> {
 pub(crate) fn quota_left(account: &AccountStatus) -> String {
     match (account.quota_left, account.period_ends_in_seconds) {
         (None, _) => "-".to_owned(),
-        (Some(left), None) => size(left),
-        (Some(left), Some(ends)) => format!("{} for {}", size(left), seconds(ends)),
+        (Some(left), None) => traffic(left),
+        (Some(left), Some(ends)) => format!("{} for {}", traffic(left), seconds(ends)),
     }
 }

@@ -1,15 +1,20 @@
 //! `ekiden status`: the status of a running daemon.
 
 pub(crate) mod accounts;
+mod acme;
+mod gateway;
+mod tunnels;
 
 use super::{client, with_runtime};
 use crate::cli;
-use crate::print::{self, clean, count, cut, dash, percent, rate, rtt, seconds, size, table, wrap};
+use crate::print::{
+    self, clean, count, cut, dash, percent, rate, rtt, seconds, size, table, traffic, wrap,
+};
 
 use ekiden_model::units::Rate;
 use ekiden_proxy::observe::status::{
     AccountsStatus, CacheStatus, ConnectionStatus, FleetStatus, HeldStatus, LegStatus,
-    ProfileStatus, Status, TunnelStatus, UdpStatus,
+    ProfileStatus, Status, UdpStatus,
 };
 use ekiden_proxy::settings::UpstreamProtocol;
 use std::io::IsTerminal as _;
@@ -53,13 +58,14 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         count(totals.requests, "request"),
         totals.refused,
         totals.failed,
-        size(totals.bytes_up),
-        size(totals.bytes_down)
+        traffic(totals.bytes_up),
+        traffic(totals.bytes_down)
     ));
     if !status.budgets.is_empty() {
         let head = ["BUDGET", "USED", "PEAK", "LIMIT"].map(str::to_owned).to_vec();
         let row = |b: &ekiden_proxy::observe::status::BudgetStatus| {
-            let number = |n: u64| if b.name == "memory" { size(n) } else { n.to_string() };
+            let is_memory = ["memory", "sessions"].contains(&b.name.as_str());
+            let number = |n: u64| if is_memory { size(n) } else { n.to_string() };
             vec![clean(&b.name), number(b.used), number(b.peak), number(b.limit)]
         };
         let rows = status.budgets.iter().map(row).collect();
@@ -69,12 +75,21 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
     if let Some(accounts) = &status.accounts {
         out.push_str(&accounts_line(accounts));
     }
+    if let Some(acme) = &status.acme {
+        out.push_str(&acme::render(acme));
+    }
+    if let Some(gateway) = &status.gateway {
+        out.push_str(&gateway::render(gateway));
+    }
     if !status.upstreams.is_empty() {
         let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();
         let row = |u: &ekiden_proxy::observe::status::UpstreamStatus| {
             let state = match u.retry_in_seconds {
                 _ if u.available && u.failures == 0 => "available".to_owned(),
-                _ if u.protocol == UpstreamProtocol::Tunnel => "not connected".to_owned(),
+                _ if u.fails_at_once => "no tunnel: requests fail at once".to_owned(),
+                _ if u.protocol == UpstreamProtocol::Tunnel => {
+                    "no tunnel yet: requests wait".to_owned()
+                }
                 // the back-off is over, and no connection has succeeded since
                 _ if u.available => format!("retrying, {}", count(u.failures.into(), "failure")),
                 Some(wait) => {
@@ -89,12 +104,13 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
                 }
             };
             let error = u.last_error.as_deref().map_or_else(|| "-".to_owned(), clean);
-            vec![clean(&u.name), clean(&u.address), state, error]
+            let tls = if u.protocol == UpstreamProtocol::Https { " (TLS)" } else { "" };
+            vec![clean(&u.name), format!("{}{tls}", clean(&u.address)), state, error]
         };
         let rows = status.upstreams.iter().map(row).collect();
         out.push_str(&table(head, rows, &[false; 4], width));
     }
-    out.push_str(&tunnels(&status.tunnels, width));
+    out.push_str(&tunnels::table_of(&status.tunnels, width));
     out.push_str(&accounts::render(status.sharing.as_ref(), width));
     out.push_str(&legs(&status.legs, width));
     let mut out = wrap(&out, width);
@@ -131,48 +147,6 @@ fn accounts_line(accounts: &AccountsStatus) -> String {
         }
     };
     format!("accounts: {known} in {}{away}{relays}\n", clean(&accounts.database))
-}
-
-/// Tunnels to peers. Rates and queues are those of the sending direction.
-fn tunnels(tunnels: &[TunnelStatus], width: Option<usize>) -> String {
-    if tunnels.is_empty() {
-        return String::new();
-    }
-    let head = [
-        "PEER", "STATE", "RATE", "LIMIT", "RTT", "QUEUE", "LOSS", "QUEUED", "FLOWS", "SENT",
-        "RECEIVED",
-    ];
-    let row = |t: &TunnelStatus| {
-        let state = match (t.up, &t.last_error) {
-            (true, _) => {
-                let over = if t.over_tcp { "up over TCP" } else { "up" };
-                match &t.restrained {
-                    Some(why) => format!("{over}, {}", clean(why)),
-                    None => over.to_owned(),
-                }
-            }
-            (false, Some(error)) => format!("down: {}", clean(error)),
-            (false, None) if t.joined => "connecting".to_owned(),
-            (false, None) => "not connected yet".to_owned(),
-        };
-        let shown = |text: String| if t.up { text } else { "-".to_owned() };
-        let lost = t.packets_lost as f64 / t.packets.max(1) as f64;
-        vec![
-            clean(&t.peer),
-            state,
-            shown(rate(t.rate)),
-            shown(rate(t.allotted)),
-            shown(format!("{:.1} ms", t.rtt_us / 1e3)),
-            shown(format!("{:.1} ms", t.queue_us / 1e3)),
-            shown(percent(lost)),
-            shown(size(t.waiting)),
-            shown(t.flows.to_string()),
-            shown(size(t.bytes_sent)),
-            shown(size(t.bytes_received)),
-        ]
-    };
-    let right = [false, false, true, true, true, true, true, true, true, true, true];
-    table(head.map(str::to_owned).to_vec(), tunnels.iter().map(row).collect(), &right, width)
 }
 
 /// The legs in use, and anomalies on their paths.
@@ -378,8 +352,8 @@ const COLUMNS: &[Column] = &[
     ("RTT", true, 0, |c| leg(c, "upstream").map_or_else(dash, |l| rtt(l.rtt_us))),
     ("LOSS", true, 0, |c| leg(c, "upstream").and_then(|l| l.loss).map_or_else(dash, percent)),
     ("RATE", true, 0, |c| rate(c.rate_up + c.rate_down)),
-    ("UP", true, 8, |c| size(c.bytes_up)),
-    ("DOWN", true, 0, |c| size(c.bytes_down)),
+    ("UP", true, 8, |c| traffic(c.bytes_up)),
+    ("DOWN", true, 0, |c| traffic(c.bytes_down)),
     ("IDLE", true, 1, |c| seconds(c.idle_seconds)),
     ("AGE", true, 9, |c| seconds(c.age_seconds)),
 ];
@@ -408,10 +382,19 @@ pub(crate) fn leg<'a>(connection: &'a ConnectionStatus, side: &str) -> Option<&'
     connection.legs.iter().find(|leg| leg.side == side)
 }
 
-/// The client's address and its account.
+/// Where a connection came from, and its account.
 fn client(connection: &ConnectionStatus) -> String {
+    let from = came_from(connection);
     match &connection.account {
-        Some(account) => format!("{} ({})", connection.client, clean(account)),
+        Some(account) => format!("{from} ({})", clean(account)),
+        None => from,
+    }
+}
+
+/// The client's address; of one that came out of a tunnel the peer, which does not say whose it is.
+pub(crate) fn came_from(connection: &ConnectionStatus) -> String {
+    match connection.peer() {
+        Some(peer) => format!("peer {}", clean(peer)),
         None => connection.client.to_string(),
     }
 }
@@ -439,6 +422,21 @@ mod tests {
         let text = render(&sample(), Some(80));
         assert!(text.lines().all(|line| line.chars().count() <= 80));
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_client_out_of_a_tunnel_is_its_peer_and_sessions_have_a_unit() {
+        let mut status = sample();
+        let connection = &mut status.connections[0];
+        connection.client = ([127, 0, 0, 1], 40_000).into();
+        connection.account = None;
+        connection.legs[0].side = "client".to_owned();
+        connection.legs[0].tunnel = Some("ship".to_owned());
+        status.budgets[0].name = "sessions".to_owned();
+        status.budgets[0].limit = 64 << 20;
+        let text = render(&status, None);
+        assert!(text.contains("peer ship") && !text.contains("127.0.0.1:40000"), "{text}");
+        assert!(text.contains("64.0 MiB"), "{text}");
     }
 
     #[test]

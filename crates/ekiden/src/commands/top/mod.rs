@@ -4,7 +4,7 @@ mod accounts;
 
 use crate::commands::status::leg;
 use crate::commands::{client, with_runtime};
-use crate::print::{clean, percent, rate, rtt, seconds, size};
+use crate::print::{clean, percent, rate, rtt, seconds, size, traffic};
 use crate::{cli, exit, print};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ekiden_proxy::observe::status::{ConnectionStatus, Status};
@@ -254,7 +254,7 @@ impl View {
             figure(leg("upstream").map(|leg| rtt(leg.rtt_us))),
             figure(leg("upstream").and_then(|leg| leg.loss).map(percent)),
             rate(self.rate(c)),
-            size(bytes(c)),
+            traffic(bytes(c)),
             seconds(c.idle_seconds),
             seconds(c.age_seconds),
         ]

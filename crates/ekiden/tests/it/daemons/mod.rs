@@ -1,8 +1,8 @@
 //! Pairs of daemons with a tunnel between them, joined as their operators do it.
 
+use ekiden_testbed::peers::ports;
 use ekiden_testkit::{Daemon, Home};
 use std::fs;
-use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -81,17 +81,12 @@ pub(crate) fn pair_through(
     let invite = ["peer", "invite", "--name", "near", "--address", &address];
     let token = far.printed(&[&invite[..], &["--send", rates[0], "--receive", rates[1]]].concat());
     assert!(token.starts_with("ekiden1-"), "{token}");
-    let joined = near.printed(&["peer", "join", token.trim(), "--name", "far"]);
-    assert!(joined.contains("url = \"tunnel://far\""), "{joined}");
+    let joined = near.printed(&["peer", "join", token.trim(), "--name", "far", "--offline"]);
+    assert!(joined.contains("uses it as an upstream"), "{joined}");
     [far, near]
 }
 
-/// A port that is free now, for UDP and TCP.
-fn free_port() -> u16 {
-    loop {
-        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
+/// A port of 127.0.0.1 that is free for TCP and UDP, and that no outgoing connection takes before a daemon does.
+pub(crate) fn free_port() -> u16 {
+    ports::free().unwrap().port()
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use ekiden_testkit::{Daemon, PATIENCE, wait_for};
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 /// The status of the answer to one request with this log-in, from this address; 0 without an answer.
@@ -84,4 +84,33 @@ fn many_connections_of_one_device_log_in_at_once() {
         let refused = answers.iter().filter(|code| **code != 200).count();
         assert_eq!(refused, 0, "{answers:?}");
     });
+}
+
+/// An address of this machine that is not loopback, if it has one.
+fn outer_address() -> Option<Ipv4Addr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    // nothing is sent: this only chooses the source
+    socket.connect("192.0.2.1:9").ok()?;
+    match socket.local_addr().unwrap().ip() {
+        IpAddr::V4(address) if !address.is_loopback() => Some(address),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_password_in_the_clear_is_refused_beyond_loopback() {
+    let Some(outside) = outer_address() else {
+        assert!(std::env::var_os("CI").is_none(), "this machine has no address but loopback");
+        println!("SKIPPED: this machine has no address but loopback");
+        return;
+    };
+    let accounts = Accounts::new();
+    accounts.account(&["add", "home", "--user", "anna", "--password-stdin"], "right password\n");
+    let (daemon, page) = (accounts.serve(), server(None));
+    for password in ["right password", "wrong password"] {
+        assert_eq!(log_in(&daemon, outside, page, "anna", password), 403);
+    }
+    assert_eq!(log_in(&daemon, Ipv4Addr::LOCALHOST, page, "anna", "right password"), 200);
+    let log = daemon.log();
+    assert!(log.contains("its password would cross the network in cleartext"), "{log}");
 }

@@ -1,125 +1,32 @@
-//! Chromium by its DevTools protocol over a pair of pipes: enough to log in at a proxy and read a page.
+//! Chromium as somebody who logs in at a proxy and reads a page.
 
-use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
-
-/// How long it may be silent.
-const LONG: Duration = Duration::from_secs(60);
+use ekiden_testbed::chromium::Chromium;
+use serde_json::json;
 
 /// A browser without a window, and one page of it.
-pub(crate) struct Browser {
-    child: Child,
-    asks: File,
-    hears: Receiver<Value>,
-    events: VecDeque<Value>,
-    next: u64,
-    page: Option<String>,
-}
+pub(crate) struct Browser(Chromium);
 
 impl Browser {
-    /// Starts it with a folder of its own and these arguments.
-    pub(crate) fn start(folder: &Path, args: &[String]) -> Self {
-        let [asked, heard] = ["asked", "heard"].map(|name| folder.join(name));
-        let made = Command::new("mkfifo").args([&asked, &heard]).status().unwrap();
-        assert!(made.success());
-        // it reads from 3 and writes to 4; opened both ways, neither waits for the other end
-        let shell = "exec chromium \"$@\" 3<>\"$ASKED\" 4<>\"$HEARD\"";
-        let child = Command::new("sh")
-            .args(["-c", shell, "sh", "--remote-debugging-pipe"])
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-            ])
-            .args([
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-            ])
-            .arg("--disable-dev-shm-usage")
-            .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-            .args(args)
-            .env("ASKED", &asked)
-            .env("HEARD", &heard)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(folder.join("chromium.log")).unwrap())
-            .spawn()
-            .unwrap();
-        let both = |path: &Path| OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let (asks, mut answers) = (both(&asked), both(&heard));
-        let (sender, hears) = channel();
-        std::thread::spawn(move || {
-            let (mut message, mut piece) = (Vec::new(), [0; 65_536]);
-            while let Ok(n @ 1..) = answers.read(&mut piece) {
-                for byte in &piece[..n] {
-                    match byte {
-                        0 => {
-                            let value = serde_json::from_slice(&message).unwrap();
-                            message.clear();
-                            if sender.send(value).is_err() {
-                                return;
-                            }
-                        }
-                        byte => message.push(*byte),
-                    }
-                }
-            }
-        });
-        let mut browser = Self { child, asks, hears, events: VecDeque::new(), next: 0, page: None };
-        let target = browser.ask("Target.createTarget", json!({"url": "about:blank"}));
-        let attach = json!({"targetId": target["targetId"], "flatten": true});
-        let session = browser.ask("Target.attachToTarget", attach);
-        browser.page = session["sessionId"].as_str().map(str::to_owned);
-        browser
-    }
-
-    fn send(&mut self, method: &str, params: Value) -> u64 {
-        self.next += 1;
-        let mut message = json!({"id": self.next, "method": method, "params": params});
-        if let Some(page) = &self.page {
-            message["sessionId"] = json!(page);
-        }
-        self.asks.write_all(&[message.to_string().as_bytes(), &[0]].concat()).unwrap();
-        self.next
-    }
-
-    fn ask(&mut self, method: &str, params: Value) -> Value {
-        let id = self.send(method, params);
-        loop {
-            let heard = self.hears.recv_timeout(LONG).unwrap();
-            if heard["id"] == id {
-                assert!(heard["error"].is_null(), "{method}: {heard}");
-                return heard["result"].clone();
-            }
-            self.events.push_back(heard);
-        }
+    /// Starts it with these arguments.
+    pub(crate) fn start(args: &[String]) -> Self {
+        Self(Chromium::start(None, args).unwrap())
     }
 
     /// Goes to a page, logging in with user and password as often as it is asked to; the page's text, or what the
     /// browser says of it, and how often it was asked.
     pub(crate) fn read(&mut self, url: &str, user: &str, password: &str) -> (String, usize) {
-        self.ask("Page.enable", json!({}));
-        self.ask("Fetch.enable", json!({"handleAuthRequests": true}));
-        let going = self.send("Page.navigate", json!({"url": url}));
+        let browser = &mut self.0;
+        browser.ask("Page.enable", json!({})).unwrap();
+        browser.ask("Fetch.enable", json!({"handleAuthRequests": true})).unwrap();
+        let going = browser.send("Page.navigate", json!({"url": url})).unwrap();
         let mut asked = 0;
         loop {
-            let heard = match self.events.pop_front() {
-                Some(event) => event,
-                None => self.hears.recv_timeout(LONG).unwrap(),
-            };
+            let heard = browser.hear().unwrap();
             let request = &heard["params"]["requestId"];
             match heard["method"].as_str() {
                 Some("Fetch.requestPaused") => {
-                    self.send("Fetch.continueRequest", json!({"requestId": request}));
+                    let request = json!({"requestId": request});
+                    browser.send("Fetch.continueRequest", request).unwrap();
                 }
                 Some("Fetch.authRequired") => {
                     asked += 1;
@@ -131,7 +38,7 @@ impl Browser {
                         _ => json!({"response": "CancelAuth"}),
                     };
                     let answer = json!({"requestId": request, "authChallengeResponse": answer});
-                    self.send("Fetch.continueWithAuth", answer);
+                    browser.send("Fetch.continueWithAuth", answer).unwrap();
                 }
                 Some("Page.loadEventFired") => break,
                 _ if heard["id"] == going && !heard["result"]["errorText"].is_null() => {
@@ -140,24 +47,7 @@ impl Browser {
                 _ => {}
             }
         }
-        let text = json!({"expression": "document.body.innerText"});
-        let text = self.ask("Runtime.evaluate", text);
-        (text["result"]["value"].as_str().unwrap_or_default().to_owned(), asked)
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        self.page = None;
-        self.send("Browser.close", json!({}));
-        // gone by itself or not
-        for _ in 0..50 {
-            if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let text = browser.evaluate("document.body.innerText").unwrap();
+        (text.as_str().unwrap_or_default().to_owned(), asked)
     }
 }

@@ -7,11 +7,10 @@ use crate::accounts::Accounts;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use devtools::Browser;
-use ekiden_testkit::{Daemon, wait_for};
+use ekiden_testkit::{Certificate, Daemon, wait_for};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use sha2::{Digest as _, Sha256};
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -34,18 +33,13 @@ struct Stage {
 impl Stage {
     fn new() -> Self {
         let accounts = Accounts::new();
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let pem = |label: &str, bytes: &[u8]| {
-            format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(bytes))
-        };
-        let private = made.signing_key.serialize_der();
-        let [certificate, key] = ["c.pem", "k.pem"].map(|name| accounts.path().join(name));
-        fs::write(&certificate, pem("CERTIFICATE", made.cert.der())).unwrap();
-        fs::write(&key, pem("PRIVATE KEY", &private)).unwrap();
+        let made = Certificate::self_signed(accounts.path(), "own", &["localhost"]);
+        let private = made.pair.serialize_der();
+        let certificate = made.certificate;
         accounts.configure(&format!(
             "[accounts]\nenabled = true\n[tls]\ncertificate = \"{}\"\nkey = \"{}\"\n",
             certificate.display(),
-            key.display()
+            made.key.display()
         ));
         accounts
             .account(&["add", "home", "--user", "anna", "--password-stdin"], "right password\n");
@@ -55,11 +49,10 @@ impl Stage {
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], PrivateKeyDer::Pkcs8(private.into()))
+            .with_single_cert(vec![made.der.into()], PrivateKeyDer::Pkcs8(private.into()))
             .unwrap();
-        let key = STANDARD.encode(Sha256::digest(rcgen::PublicKeyData::subject_public_key_info(
-            &made.signing_key,
-        )));
+        let key = STANDARD
+            .encode(Sha256::digest(rcgen::PublicKeyData::subject_public_key_info(&made.pair)));
         let (http, https) = (server(None), server(Some(Arc::new(config))));
         Self { accounts, daemon, certificate, key, http, https }
     }
@@ -165,14 +158,13 @@ fn chromium_logs_in_at_an_https_proxy() {
             format!("http://{}/", stage.http),
             format!("https://localhost:{}/", stage.https.port()),
         ] {
-            let folder = tempfile::tempdir().unwrap();
             let args = [
                 format!("--proxy-server=https://localhost:{}", stage.daemon.address.port()),
                 // without this, loopback would go around the proxy
                 "--proxy-bypass-list=<-loopback>".to_owned(),
                 format!("--ignore-certificate-errors-spki-list={}", stage.key),
             ];
-            let mut browser = Browser::start(folder.path(), &args);
+            let mut browser = Browser::start(&args);
             let (text, asked) = browser.read(&url, "anna", password);
             assert!(asked >= 1, "{url}: the proxy asked for no password: {text}");
             assert_eq!(text == PAGE, comes_in, "{url}, {password}: {text}");

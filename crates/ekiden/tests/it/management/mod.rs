@@ -1,6 +1,10 @@
 //! The management port of a running daemon: who is let in, what is written down of it, and what the API does to
 //! clients of the proxy.
 
+#[cfg(feature = "dashboard")]
+mod browser;
+#[cfg(feature = "dashboard")]
+mod dashboard;
 mod schemathesis;
 
 use crate::accounts::ANNA;
@@ -308,7 +312,7 @@ fn refuses_large_slow_and_useless_requests() {
     let allow = method.1.to_ascii_lowercase();
     assert!(allow.contains("allow: ") && allow.contains("patch"), "{allow}");
     assert_eq!(daemon.call("GET", "/api/v1/nothing", None).0, 404);
-    assert_eq!(daemon.get("/").0, 404);
+    assert_eq!(daemon.get("/nothing").0, 404);
     let head =
         format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(40_000));
     assert_eq!(daemon.say(&head).0, 431);

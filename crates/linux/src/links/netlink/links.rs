@@ -2,7 +2,7 @@
 
 use super::{Failure, Netlink};
 use crate::namespaces::netns::Netns;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
@@ -171,6 +171,21 @@ impl Netlink {
         let what = format!("the neighbour {address} on {name}");
         let message = RouteNetlinkMessage::NewNeighbour(message);
         self.change(&what, message, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// Names and numbers of all devices. Errors: the kernel's.
+    pub fn devices(&self) -> Result<Vec<(String, u32)>, Failure> {
+        let dump = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.ask("a look at the devices", dump, NLM_F_DUMP)?;
+        let device = |answer: RouteNetlinkMessage| {
+            let RouteNetlinkMessage::NewLink(link) = answer else { return None };
+            let index = link.header.index;
+            link.attributes.into_iter().find_map(|attribute| match attribute {
+                LinkAttribute::IfName(name) => Some((name, index)),
+                _ => None,
+            })
+        };
+        Ok(answers.into_iter().filter_map(device).collect())
     }
 
     /// A device's counters. Errors: `ENODEV`.

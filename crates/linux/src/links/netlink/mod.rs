@@ -1,10 +1,14 @@
 //! Devices, addresses, neighbours and routes of a network namespace, by rtnetlink, request by
 //! request.
 
+mod addresses;
 mod links;
+mod policy;
 mod routes;
 
+pub use addresses::LocalAddress;
 pub use links::{End, LinkStatistics, PATIENCE};
+pub use policy::MarkRule;
 pub use routes::{Route, RouteMetrics};
 
 use crate::namespaces::netns::Netns;
@@ -165,6 +169,12 @@ mod tests {
         let failure = Netlink::here().unwrap().link_statistics("nosuchdevice0").unwrap_err();
         assert_eq!(failure.errno(), libc::ENODEV);
         assert!(failure.to_string().contains("nosuchdevice0"), "{failure}");
+    }
+
+    #[test]
+    fn loopback_is_among_the_devices() {
+        let devices = Netlink::here().unwrap().devices().unwrap();
+        assert!(devices.contains(&("lo".to_owned(), 1)), "{devices:?}");
     }
 
     #[test]

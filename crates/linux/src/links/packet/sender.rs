@@ -57,7 +57,8 @@ impl Sender {
             let (own, others) = rest.split_at_mut(parts);
             rest = others;
             message.msg_hdr.msg_iov = own.as_mut_ptr();
-            message.msg_hdr.msg_iovlen = parts;
+            // an int in musl
+            message.msg_hdr.msg_iovlen = parts as _;
             count += 1;
         }
         if count == 0 {

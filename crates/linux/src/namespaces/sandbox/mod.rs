@@ -42,7 +42,12 @@ impl Sandbox {
     /// children alone: its contents vanish with the program. Errors: no such folder, or the kernel
     /// refuses.
     pub fn memory(&self, at: &Path) -> io::Result<()> {
-        mounts::memory(at)
+        mounts::memory(at, None)
+    }
+
+    /// The same, full after so many bytes, rounded up to whole pages. Errors: as [`Self::memory`].
+    pub fn small_memory(&self, at: &Path, bytes: u64) -> io::Result<()> {
+        mounts::memory(at, Some(bytes))
     }
 }
 

@@ -46,8 +46,7 @@ impl RateHold {
         let apart = sent.since(before);
         let jump = rtt.as_nanos().saturating_sub(last.as_nanos());
         // a line of a tenth of the send rate lets it grow by nine times that
-        let floor = self.config.floor.as_bits_per_second() as f64;
-        let line = self.line.unwrap_or_else(|| self.allotted()).max(floor).max(1.0);
+        let line = self.line.unwrap_or_else(|| self.allotted()).max(self.least()).max(1.0);
         let takes = Span::from_nanos((PACKETS * PACKET / line * 1e9) as u64);
         let grown = (apart.saturating_mul(9) + JUMP + takes).as_nanos();
         self.climb.packets = self.climb.packets.saturating_add(1);

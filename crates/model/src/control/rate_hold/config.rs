@@ -8,8 +8,8 @@ use crate::units::{Bytes, Rate, Share, Span};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum Mode {
     /// Others use the link: never above the allotment. Beside their packets in the same queue it
-    /// competes as its TCP connections would, at most eight. After a pause it begins at half its
-    /// rate.
+    /// competes as its TCP connections would, at most eight. Where others were seen within ten minutes
+    /// it begins at half its rate after a pause.
     Shared,
     /// The operator's own link: packets of others do not slow it down. Where the link is faster
     /// than the allotment, retransmissions are sent on top, up to a quarter (E.4; Hysteria's
@@ -28,6 +28,8 @@ pub struct Config {
     /// The minimum rate; 64 kbit/s by default, because E.4's tenth of R* would overdrive a slower
     /// line.
     pub floor: Rate,
+    /// What the other direction may carry: its acknowledgements come this way. None by default.
+    pub reverse: Rate,
     /// Whose line it is.
     pub mode: Mode,
     /// Q_max: tolerated queueing delay; on a shared line half the round trip if less (at least 15
@@ -46,6 +48,7 @@ impl Config {
         Self {
             allotted,
             floor: Rate::from_bits_per_second(64_000),
+            reverse: Rate::from_bits_per_second(0),
             mode: Mode::Shared,
             queue: Span::from_millis(50),
             nominal_loss: match Share::from_percent(2) {

@@ -1,15 +1,22 @@
-//! After a pause: half the rate until the path has proved itself (algorithms/satellite E.4, E.10).
+//! After a pause on a line that others use: half the rate until the path has proved itself
+//! (algorithms/satellite E.4, E.10).
 //!
 //! Others may have started meanwhile, and routes change. A pause is longer than two round trips and
 //! a second (as RFC 5681 §4.1). The next burst begins at half the rate for one round trip (two
 //! after 10 s), until its first packets are evaluated (RFC 9959's "unvalidated" phase, for a rate).
 //! No credit accumulates: the pacer's slack is two packets.
+//!
+//! Where the path has given all that was sent for ten minutes, the rate is that which was agreed for this
+//! line, and a pause changes nothing: a page that begins at half of it comes a round trip later.
 
 use super::Epoch;
 use crate::units::{Span, Time};
 
 /// Knowledge of the path is stale after this (E.4's T_stale).
 const STALE: Span = Span::from_secs(10);
+/// A line on which no queue and no losses beyond its own were seen for so long has no others on it: as long as RTT_min
+/// is remembered (E.4).
+pub(super) const OTHERS: Span = Span::from_secs(600);
 /// The shortest pause: RFC 6298's minimum time-out. On short paths E.4's two round trips are less.
 const BREATH: Span = Span::from_secs(1);
 

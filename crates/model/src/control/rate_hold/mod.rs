@@ -44,6 +44,7 @@ mod standing;
 #[cfg(test)]
 mod tests;
 mod trains;
+mod unjudged;
 
 pub use breaker::Breaker;
 pub use config::{Config, Mode, SentBytes, Snapshot};
@@ -59,6 +60,7 @@ use reaction::Reaction;
 use rivals::Rivals;
 use standing::StandingQueue;
 use trains::Trains;
+use unjudged::Unjudged;
 
 /// The controller of one direction of one tunnel.
 #[derive(Debug, Clone)]
@@ -93,7 +95,10 @@ pub struct RateHold {
     /// Since when packets have arrived that waited longer than is tolerated.
     waits: Option<Time>,
     idle: Idle,
+    /// When the path last gave less than was sent: others may use it.
+    reacted_at: Option<Time>,
     rivals: Rivals,
+    unjudged: Unjudged,
     breaker: Breaker,
     /// The time of the last outcome, or when the first packet in flight left.
     heard: Time,
@@ -142,7 +147,9 @@ impl RateHold {
             reacted: 0,
             waits: None,
             idle: Idle::Busy(now),
+            reacted_at: None,
             rivals: Rivals::new(),
+            unjudged: Unjudged::new(now),
             breaker: Breaker::new(now),
             heard: now,
             silent: false,
@@ -196,6 +203,7 @@ impl RateHold {
         if self.rests() && purpose != EpochPurpose::Train {
             kept = kept.min(self.line.unwrap_or(allotted) / 2.0);
         }
+        kept = kept.max(self.least());
         if self.silent || self.breaker.is_open() {
             kept = kept.min(allotted / breaker::CUT);
         }
@@ -227,6 +235,7 @@ impl RateHold {
     /// A packet left; the number goes with it.
     pub fn on_sent(&mut self, now: Time, bytes: Bytes) -> u64 {
         self.on_deadline(now);
+        self.unjudged.advance(now);
         if self.in_flight == 0 {
             self.heard = now;
         }
@@ -299,6 +308,10 @@ impl RateHold {
     pub fn on_deadline(&mut self, now: Time) {
         let base = self.base.unwrap_or(Span::from_millis(100));
         self.breaker.on_deadline(now, base);
+        if self.breaker.is_open() {
+            // the path did not give what was sent
+            self.reacted_at = Some(now);
+        }
         let patience = base.saturating_mul(6).max(SILENCE);
         self.silent = self.in_flight > 0 && now.since(self.heard) > patience;
         let Some(current) = self.epochs.back().filter(|epoch| epoch.ends <= now) else { return };
@@ -344,8 +357,11 @@ impl RateHold {
         self.hasten(now);
     }
 
+    /// After a pause, on a line that others were seen on.
     fn rests(&self) -> bool {
-        self.config.mode == Mode::Shared && self.idle.halves()
+        let now = self.epochs.back().map_or(Time::ZERO, |epoch| epoch.begun);
+        let others = self.reacted_at.is_some_and(|at| now.since(at) < idle::OTHERS);
+        self.config.mode == Mode::Shared && self.idle.halves() && (others || self.is_contended())
     }
 
     /// With the compensation for losses.

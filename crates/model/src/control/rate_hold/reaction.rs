@@ -15,6 +15,8 @@ pub(super) struct Reaction {
     /// The queue and the losses that were the reason.
     queue: Span,
     loss: f64,
+    /// When there was one before.
+    since: Option<Time>,
     /// A queue that did not shrink: a quarter less is sent to see whether it is one.
     doubted: bool,
 }
@@ -31,11 +33,14 @@ impl RateHold {
 
     /// Assumes `line` until the effect is known.
     fn give(&mut self, now: Time, base: Span, line: f64, loss: f64, doubted: bool) {
-        let line = line.max(self.config.floor.as_bits_per_second() as f64);
+        let line = line.max(self.least());
         let before = if doubted { self.reaction.and_then(|r| r.before) } else { self.line };
+        let since = if doubted { self.reaction.and_then(|r| r.since) } else { self.reacted_at };
         let shows = self.drained(now, base, line, doubted);
-        self.reaction = Some(Reaction { shows, before, queue: self.queue, loss, doubted });
+        let queue = self.queue;
+        self.reaction = Some(Reaction { shows, before, queue, loss, since, doubted });
         self.line = Some(line);
+        self.reacted_at = Some(now);
         self.trains.calm(now, Time::NEVER);
         self.begin(now, EpochPurpose::Hold);
         self.reacted = self.sending();
@@ -86,7 +91,7 @@ impl RateHold {
                     return;
                 }
             } else {
-                self.line = Some(arrives.max(self.config.floor.as_bits_per_second() as f64));
+                self.line = Some(arrives.max(self.least()));
             }
             own
         } else if arrives < 0.9 * epoch.sent_rate() {
@@ -99,6 +104,8 @@ impl RateHold {
         };
         if is_path {
             self.line = reaction.before;
+            // nobody else was seen
+            self.reacted_at = reaction.since;
             self.count[1] += 1;
         }
         self.reaction = None;

@@ -42,12 +42,13 @@ pub struct RestraintWatch {
 }
 
 impl RestraintWatch {
-    /// What holds the rate down now; whether that has begun, or has ended, to be worth a word.
+    /// What holds the rate down now; whether that has begun, changed or ended, so that it is worth a word.
     pub fn on_look(&mut self, now: Time, restraint: Option<Restraint>) -> bool {
-        let was = self.long.is_some();
+        let was = self.long;
         self.since = restraint.map(|_| self.since.unwrap_or(now));
         self.long = restraint.filter(|_| self.since.is_some_and(|at| now.since(at) > LONG));
-        was != self.long.is_some()
+        let kind = |restraint: Option<Restraint>| restraint.map(|it| core::mem::discriminant(&it));
+        kind(was) != kind(self.long)
     }
 
     /// What has held the rate down for more than 10 s.
@@ -86,7 +87,8 @@ mod tests {
         assert!(!watch.on_look(at(10_000), line) && !watch.on_look(at(20_000), line));
         assert_eq!(watch.long(), None);
         assert!(watch.on_look(at(20_001), line), "it begins");
-        assert!(!watch.on_look(at(30_000), Some(Restraint::Silence)), "another reason");
+        assert!(!watch.on_look(at(25_000), line));
+        assert!(watch.on_look(at(30_000), Some(Restraint::Silence)), "another reason");
         assert_eq!(watch.long(), Some(Restraint::Silence));
         assert!(watch.on_look(at(40_000), None) && !watch.on_look(at(50_000), None));
         assert_eq!(watch.long(), None);

@@ -62,8 +62,7 @@ impl RateHold {
             self.begin(now, EpochPurpose::Hold);
         } else if self.reaction.is_some() && most * CHANGE < line {
             // slower still; without a reaction that is for `on_late` to see
-            let floor = self.config.floor.as_bits_per_second() as f64;
-            self.line = Some(rate.max(floor));
+            self.line = Some(rate.max(self.least()));
             self.begin(now, EpochPurpose::Hold);
             self.reacted = self.sending();
         }

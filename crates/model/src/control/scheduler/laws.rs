@@ -91,6 +91,24 @@ fn new_flow_precedes_others_once_per_turn() {
     assert!(of_others >= 95, "{of_others} of 300");
 }
 
+/// A greeting of two packets goes whole before the next one, and a download not.
+#[test]
+fn new_flows_finish_their_first_bytes() {
+    let mut scheduler = scheduler();
+    let account = scheduler.join(1);
+    let long = open(&mut scheduler, account, Lane::Interactive, 100_000);
+    let greetings = [0; 3].map(|_| open(&mut scheduler, account, Lane::Interactive, 2_000));
+    let mut order = Vec::new();
+    for _ in 0..10 {
+        let turn = scheduler.next(Bytes::new(1_500)).unwrap();
+        order.push((turn.flow, turn.bytes.as_u64()));
+    }
+    let whole = |flow| [(flow, 1_500), (flow, 500)];
+    assert_eq!(order[..3], [(long, 1_500); 3]);
+    assert_eq!(order[3..9], greetings.map(whole).concat());
+    assert_eq!(order[9], (long, 1_500));
+}
+
 #[test]
 fn bulk_keeps_its_minimum_share_beside_interactive() {
     let mut scheduler = scheduler();

@@ -14,8 +14,9 @@
 //! share, to within a quantum and a packet. An idle account earns neither debt nor credit.
 //!
 //! **Flows** of an account take turns, a packet each. One that had nothing waiting goes once before
-//! each that had, so that an answer of one packet does not wait for redraws (FQ-CoDel's new flows,
-//! RFC 8290 §3.1).
+//! each that had, with its first packets, so that an answer of one packet does not wait for redraws
+//! (FQ-CoDel's new flows, RFC 8290 §3.1; `sch_fq`'s `initial_quantum`). A browser opens thirty connections at
+//! once: their greetings go one after another, and the first is answered a round trip after it began.
 //!
 //! **Lanes.** Interactive flows go first, also across accounts. Waiting bulk earns its minimum
 //! share of all that leaves, and is paid once that is a packet's worth.
@@ -35,6 +36,9 @@ pub enum Lane {
     /// What is left, and its floor.
     Bulk,
 }
+
+/// Bytes that go before others': a ClientHello with a post-quantum key share (2 kB), or a request with its cookies.
+const FIRST: u64 = 4_096;
 
 const WHOLE: u64 = Share::ALL.as_parts_per_billion();
 
@@ -124,8 +128,9 @@ struct LaneQueue {
     account: Handle,
     lane: Lane,
     waiting: u64,
-    /// Which of the two lists it stands in.
+    /// Which of the two lists it stands in, and what went since it came into the first.
     fresh: bool,
+    went: u64,
     /// At which of the others' turns it last went before them.
     preferred: Option<u64>,
 }
@@ -178,6 +183,7 @@ impl Scheduler {
             lane,
             waiting: 0,
             fresh: false,
+            went: 0,
             preferred: None,
         })))
     }
@@ -271,13 +277,17 @@ impl Scheduler {
             let queue = self.flows.get_mut(handle)?;
             let bytes = queue.waiting.min(room);
             queue.waiting -= bytes;
-            queue.fresh = false;
+            queue.went = queue.went.saturating_add(bytes);
             let empty = queue.waiting == 0;
+            let goes_on = fresh && !empty && queue.went < FIRST;
+            queue.fresh = goes_on;
             lane_of.turns += u64::from(!fresh);
             lane_of.credit = lane_of.credit.saturating_sub_unsigned(bytes);
             let over = lane_of.credit <= 0;
-            lane_of.list(fresh).unlink(&mut self.flows, handle);
-            if !empty {
+            if !goes_on {
+                lane_of.list(fresh).unlink(&mut self.flows, handle);
+            }
+            if !empty && !goes_on {
                 lane_of.others.push_back(&mut self.flows, handle);
             }
             if lane_of.is_empty() {
@@ -315,7 +325,7 @@ impl Scheduler {
         let lane_of = &mut member.lanes[nth];
         let first = lane_of.is_empty();
         let fresh = queue.preferred != Some(lane_of.turns);
-        queue.fresh = fresh;
+        (queue.fresh, queue.went) = (fresh, 0);
         queue.preferred = Some(lane_of.turns);
         lane_of.list(fresh).push_back(&mut self.flows, flow);
         if first {

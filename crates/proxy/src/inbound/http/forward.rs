@@ -5,6 +5,7 @@ use super::cached;
 use super::exchange::{ExchangeResult, exchange};
 use super::plan::{ForwardPlan, client_keeps_alive, head_limits};
 use super::rewrite::via;
+use super::{pac, page};
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
@@ -26,6 +27,10 @@ use std::io;
 const NO_MEMORY: BadMessage =
     BadMessage { status: 503, what: "no memory is left for another request's head" };
 
+/// Bytes that a connection takes while a head of it is read, beside the head: 9.7 kB were measured over
+/// 9,000 connections.
+const STATE: usize = 10 * 1024;
+
 enum NextStep {
     Request,
     Close,
@@ -36,7 +41,12 @@ enum NextStep {
 /// requests.
 pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
     loop {
-        match Box::pin(one(session, &mut incoming)).await {
+        // before the request's state is made, so that thousands that wait for memory have none
+        let Some(held) = session.permit.hold(STATE + incoming.capacity()).await else {
+            Box::pin(refuse_early(session, &NO_MEMORY.into(), None)).await;
+            return None;
+        };
+        match Box::pin(one(session, &mut incoming, held)).await {
             NextStep::Tunnel(tunnel) => return Some(tunnel),
             NextStep::Close => return None,
             NextStep::Request => {}
@@ -74,9 +84,9 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
     }
 }
 
-async fn one(session: &Session, incoming: &mut BufferedStream) -> NextStep {
+async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory) -> NextStep {
     session.registration.set_protocol(Protocol::Http);
-    let read = match read_head(session, incoming).await {
+    let read = match read_head(session, incoming, held).await {
         Ok(read) => read.map_err(Failure::from),
         Err(_) if incoming.bytes().is_empty() => return NextStep::Close,
         Err(error) => match error.kind() {
@@ -97,6 +107,14 @@ async fn one(session: &Session, incoming: &mut BufferedStream) -> NextStep {
         Ok(read) => read,
         Err(failure) => return refuse_early(session, &failure, None).await,
     };
+    let own = match pac::answer(session, &request) {
+        Some(answer) => Some(answer),
+        None => Box::pin(page::answer(session, &request)).await,
+    };
+    if let Some(answer) = own {
+        session.send_and_close(&answer).await;
+        return NextStep::Close;
+    }
     if let Err(failure) = admit(session, &request).await {
         return refuse_early(session, &failure, Some(&request)).await;
     }
@@ -150,18 +168,17 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
     Ok(session.join_account()?)
 }
 
-/// Reads a request's head; returns its size in bytes and the memory that counts for it, too.
+/// Reads a request's head; returns its size in bytes and the memory that counts for it, too. More is read once
+/// its memory counts.
 async fn read_head(
     session: &Session,
     incoming: &mut BufferedStream,
+    mut held: HeldMemory,
 ) -> io::Result<Result<(Request, usize, HeldMemory), BadMessage>> {
     let settings = &session.config.settings;
     let limits = head_limits(session);
     let reading = async {
         let mut search = HeadSearch::default();
-        let Some(mut held) = session.permit.hold(incoming.capacity()).await else {
-            return Ok(Err(NO_MEMORY));
-        };
         loop {
             match search.request(incoming.bytes(), limits) {
                 Ok(Some((request, used))) => {
@@ -171,13 +188,19 @@ async fn read_head(
                 Err(bad) => return Ok(Err(bad)),
                 Ok(None) => {}
             }
-            let most = limits.bytes.saturating_sub(incoming.bytes().len());
+            let length = incoming.bytes().len();
+            let most = limits.bytes.saturating_sub(length).min(length.max(FIRST_READ));
+            incoming.stream.readable().await?;
+            // the buffer at least doubles where it grows
+            let grown = (length + most).max(2 * incoming.capacity());
+            if !held.resize(STATE + grown).await {
+                return Ok(Err(NO_MEMORY));
+            }
             if incoming.fill(most).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            if !held.resize(incoming.capacity()).await {
-                return Ok(Err(NO_MEMORY));
-            }
+            // less than before, which never fails
+            held.resize(STATE + incoming.capacity()).await;
         }
     };
     within(settings.timeouts.request_head, reading).await

@@ -7,6 +7,8 @@
 mod cached;
 pub(crate) mod exchange;
 pub(crate) mod forward;
+mod pac;
+mod page;
 pub(crate) mod plan;
 mod rewrite;
 mod transfer;

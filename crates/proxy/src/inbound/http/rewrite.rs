@@ -1,7 +1,7 @@
 //! Forwarded heads: hop-by-hop fields removed, this relay's fields added.
 
 use super::plan::{ForwardPlan, wants_upgrade};
-use crate::outbound::connect::basic;
+use crate::outbound::ask::basic;
 use crate::policy::upstream::Hop;
 use crate::session::Session;
 use crate::wire::http::BadMessage;

@@ -1,12 +1,12 @@
 //! HTTP/2 within TLS, as browsers use it with an HTTPS proxy (RFC 9113). Each stream is one request
 //! or CONNECT, translated to HTTP/1.1 for a session of its own.
 
-use super::h2_heads::{request_head, response_head};
 use crate::inbound::http::plan::head_limits;
 use crate::session::Session;
 use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::chunked::{Chunked, Output};
+use crate::wire::http::h2::{request_head, response_head};
 use crate::wire::http::head::{Limits, read_response};
 use bytes::Bytes;
 use ekiden_model::units::Span;

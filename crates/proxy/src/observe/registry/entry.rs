@@ -132,10 +132,11 @@ impl ConnectionEntry {
         *locked(&self.share) = weak;
     }
 
-    /// Whether it is a CONNECT or SOCKS tunnel that is open in both directions and not yet marked silent.
+    /// Whether it is a tunnel by CONNECT or SOCKS, diverted or forwarded, that is open in both directions and not yet marked silent.
     pub(super) fn is_tunnel(&self) -> bool {
         let protocol = self.protocol.load(Relaxed);
-        let tunnels = [Protocol::Connect, Protocol::Socks5, Protocol::Socks4a];
+        use Protocol::{Connect, Forward, Gateway, Socks4a, Socks5};
+        let tunnels = [Connect, Socks5, Socks4a, Gateway, Forward];
         self.state.load(Relaxed) == ConnectionState::Relaying as u8
             && !self.silent.load(Relaxed)
             && tunnels.iter().any(|tunnel| *tunnel as u8 == protocol)

@@ -1,12 +1,14 @@
 //! Every live connection, for the status and for its end.
 
 mod entry;
+mod page;
 mod registration;
 mod report;
 mod slowest;
 
 pub(crate) use entry::ConnectionEntry;
 pub(crate) use registration::Registration;
+pub(crate) use slowest::{Around, Rivals};
 
 use crate::observe::status::{ConnectionStatus, TunnelStatus};
 use ekiden_linux::host::clock;
@@ -30,10 +32,12 @@ pub(crate) enum Protocol {
     Tunnel,
     Udp,
     Tls,
+    Gateway,
+    Forward,
 }
 
-const PROTOCOLS: [&str; 8] =
-    ["new", "http", "connect", "socks5", "socks4a", "tunnel", "udp", "tls"];
+const PROTOCOLS: [&str; 10] =
+    ["new", "http", "connect", "socks5", "socks4a", "tunnel", "udp", "tls", "gateway", "forward"];
 
 impl Protocol {
     pub(crate) const fn name(self) -> &'static str {

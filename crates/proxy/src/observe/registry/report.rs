@@ -1,9 +1,9 @@
 //! The status of one connection.
 
-use super::slowest::slowest;
+use super::slowest::{Around, slowest};
 use super::{ConnectionEntry, ConnectionState, PROTOCOLS, STATES};
 use crate::observe::status::{
-    ConnectionStatus, Explanation, GrantStatus, LegExplanation, LegStatus, TunnelStatus,
+    ConnectionStatus, Explanation, GrantStatus, LegExplanation, TunnelStatus,
 };
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -13,12 +13,13 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 impl ConnectionEntry {
+    /// What its figures and those around it say. `connection` is its status.
     pub(crate) fn explain(
         &self,
-        tunnels: &[TunnelStatus],
+        connection: ConnectionStatus,
+        around: &Around<'_>,
         buffers: impl Fn(u64) -> Vec<GrantStatus>,
     ) -> Explanation {
-        let connection = self.status(tunnels);
         let class = match connection.class.as_str() {
             "interactive" => "interactive: its bursts are at most 64 KiB",
             "bulk" => "bulk: its last burst exceeded 64 KiB",
@@ -51,9 +52,7 @@ impl ConnectionEntry {
         });
         let legs = legs.collect();
         let (class, idle) = (class.to_owned(), idle.to_owned());
-        let tunnel =
-            |leg: &LegStatus| tunnels.iter().find(|t| leg.tunnel.as_ref() == Some(&t.peer));
-        let slowest = slowest(&connection, connection.legs.iter().filter_map(tunnel).next());
+        let slowest = slowest(&connection, around);
         Explanation { connection, class, route, idle, limits, slowest, legs }
     }
 

@@ -50,8 +50,66 @@ pub struct ConnectionStatus {
     pub legs: Vec<LegStatus>,
 }
 
+impl ConnectionStatus {
+    /// The peer out of whose tunnel it came, if it did.
+    pub fn peer(&self) -> Option<&str> {
+        let leg = self.legs.iter().find(|leg| leg.side == "client")?;
+        leg.tunnel.as_deref()
+    }
+}
+
+/// Which connections are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConnectionQuery {
+    /// Letters of the account, the destination or the client, in any case; empty: all.
+    pub find: String,
+    /// Which come first.
+    pub order: ConnectionOrder,
+    /// So many of them are passed over.
+    pub offset: usize,
+    /// The most connections in the answer, at most 200.
+    pub count: usize,
+}
+
+/// Which connections come first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionOrder {
+    /// The quickest over the last two seconds.
+    #[default]
+    Rate,
+    /// Those that moved most.
+    Bytes,
+    /// The oldest.
+    Age,
+    /// The newest.
+    New,
+}
+
+/// A page of connections.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConnectionPage {
+    /// Live connections, but those that others within them stand for.
+    pub total: usize,
+    /// Of those, the ones that were asked for.
+    pub found: usize,
+    /// Those on the page.
+    pub lines: Vec<ConnectionLine>,
+}
+
+/// A connection on a page.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConnectionLine {
+    /// The connection and the kernel's figures.
+    #[serde(flatten)]
+    pub connection: ConnectionStatus,
+    /// What holds its bytes back, as `ekiden explain` says it.
+    pub slowest: String,
+}
+
 /// One leg of a connection: the kernel's figures for its socket. Within TLS the client's socket carries other
-/// connections too. With `tunnel` the round trip, losses, rates and packet size are the tunnel's, which all its flows share.
+/// connections too, and an upstream's figures are those of the TLS connection. With `tunnel` the round trip, losses, rates and packet size are the tunnel's, which all its flows share.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct LegStatus {
     /// `client` or `upstream`.
@@ -61,6 +119,15 @@ pub struct LegStatus {
     /// The peer whose tunnel carries the leg; absent where the leg is a connection of its own.
     #[serde(default)]
     pub tunnel: Option<String>,
+    /// This connection's part of that tunnel; absent without one, and once it has ended.
+    #[serde(default)]
+    pub flow: Option<FlowStatus>,
+    /// Whether bytes wait because the other end's receive window is full: it reads more slowly than they come.
+    #[serde(default)]
+    pub window_full: bool,
+    /// Version and cipher of the TLS to an upstream proxy, and whether a session was resumed; absent without.
+    #[serde(default)]
+    pub tls: Option<String>,
     /// Our address on it.
     pub local: Option<SocketAddr>,
     /// The other end.
@@ -106,12 +173,27 @@ pub struct LegStatus {
     pub send_buffer: u32,
     /// Receive buffer, bytes, as the kernel counts.
     pub receive_buffer: u32,
-    /// Written and not yet sent, bytes.
+    /// Written and not yet sent, bytes: with `tunnel` those of this connection.
     pub unsent: u32,
     /// Sent and not yet acknowledged, segments.
     pub unacked: u32,
     /// Options asked of this socket, and what the kernel said.
     pub options: Vec<OptionStatus>,
+}
+
+/// A connection's part of a tunnel, as it is seen at this end.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema, PartialEq, Eq)]
+pub struct FlowStatus {
+    /// Whether the other relay has reached the destination, as far as is known here.
+    pub answered: bool,
+    /// Bytes that wait here to be sent, in all buffers.
+    pub waiting: u64,
+    /// Whether they wait because the other relay takes no more of this connection until its own client reads.
+    pub full: bool,
+    /// Whether they wait because the other relay has no memory for more of any connection.
+    pub all_full: bool,
+    /// Bytes received and not taken here yet.
+    pub held: u64,
 }
 
 /// What became of one option asked of a socket.

@@ -4,14 +4,23 @@
 //! second. Fields are only ever added.
 
 mod accounts;
+mod acme;
 mod connections;
+mod explanation;
+mod gateway;
 mod resources;
 
 pub use accounts::{AccountStatus, SharingStatus};
-pub use connections::{ConnectionStatus, LegStatus, OptionStatus};
+pub use acme::AcmeStatus;
+pub use connections::{
+    ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, ConnectionStatus, FlowStatus,
+    LegStatus, OptionStatus,
+};
+pub use explanation::{AccountExplanation, Explanation, LegExplanation};
+pub use gateway::{GatewayDevice, GatewayStatus};
 pub use resources::{
-    BuffersStatus, CacheStatus, EvictedStatus, Explanation, GrantStatus, IdleStatus,
-    LegExplanation, LevelStatus, PressureStatus, UdpStatus,
+    BuffersStatus, CacheStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus,
+    PressureStatus, UdpStatus,
 };
 
 use crate::settings::UpstreamProtocol;
@@ -58,9 +67,15 @@ pub struct Status {
     /// Accounts; absent where there are no accounts.
     #[serde(default)]
     pub accounts: Option<AccountsStatus>,
+    /// The certificate that this relay orders; absent where it orders none.
+    #[serde(default)]
+    pub acme: Option<AcmeStatus>,
     /// Datagrams of SOCKS5 clients.
     #[serde(default)]
     pub udp: UdpStatus,
+    /// Connections diverted to this relay; absent where none are.
+    #[serde(default)]
+    pub gateway: Option<GatewayStatus>,
     /// Upstream proxies and whether they answer.
     pub upstreams: Vec<UpstreamStatus>,
     /// Tunnels to other relays.
@@ -139,7 +154,7 @@ pub struct Totals {
 /// A budget.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct BudgetStatus {
-    /// `connections`, `pipes`, `memory` (bytes).
+    /// `connections`, `pipes`, `memory` (bytes), `sessions` (bytes).
     pub name: String,
     /// In use now.
     pub used: u64,
@@ -164,6 +179,9 @@ pub struct UpstreamStatus {
     pub failures: u32,
     /// Seconds until it is tried again, when it rests.
     pub retry_in_seconds: Option<f64>,
+    /// Whether requests fail at once: its tunnel has been down for longer than a request waits for one.
+    #[serde(default)]
+    pub fails_at_once: bool,
     /// The last failure, in words.
     pub last_error: Option<String>,
 }
@@ -198,6 +216,12 @@ pub struct TunnelStatus {
     pub over_tcp: bool,
     /// Why there is no tunnel, or why the one before was lost.
     pub last_error: Option<String>,
+    /// Seconds without a tunnel: since the one before was lost, or since the relay is known; absent while there is one.
+    #[serde(default)]
+    pub down_seconds: Option<f64>,
+    /// Seconds until the next attempt; absent while one runs, and where the other relay connects.
+    #[serde(default)]
+    pub retry_in_seconds: Option<f64>,
     /// What may be sent, as agreed, bits per second on the IP wire.
     pub allotted: u64,
     /// What this relay wants to receive, bits per second.
@@ -238,6 +262,12 @@ pub struct TunnelStatus {
     pub bytes_copied: u64,
     /// Payload bytes received that had come before.
     pub bytes_twice: u64,
+    /// Repair packets sent, of which a peer decodes what it lost.
+    pub repairs: u64,
+    /// Bytes of those.
+    pub bytes_repairs: u64,
+    /// Payload bytes decoded from the peer's repair packets: they came without a retransmission.
+    pub bytes_repaired: u64,
     /// Flows now.
     pub flows: u64,
     /// The largest IP packet sent, bytes.

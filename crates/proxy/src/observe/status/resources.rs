@@ -1,7 +1,6 @@
 //! What is said of buffers, idle connections and pressure, and of one connection. Sizes of buffers are in
 //! bytes as the kernel counts them: `rb` and `tb` of `ss -tm`.
 
-use super::ConnectionStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -188,34 +187,4 @@ pub struct GrantStatus {
     pub why: String,
     /// Why the kernel gave less, and what would mend it.
     pub refused: Option<String>,
-}
-
-/// What `ekiden explain` says of one connection.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Explanation {
-    /// The connection and the kernel's figures.
-    pub connection: ConnectionStatus,
-    /// Why it is of its class, in words.
-    pub class: String,
-    /// Which way it goes and why, in words.
-    pub route: String,
-    /// Whether it counts as idle and may be closed to make room, in words.
-    pub idle: String,
-    /// Whose it is, and for what it waits by that account's limits, in words.
-    #[serde(default)]
-    pub limits: String,
-    /// What holds its bytes back, as far as this relay sees it, in words.
-    #[serde(default)]
-    pub slowest: String,
-    /// The legs' buffers, the client's first.
-    pub legs: Vec<LegExplanation>,
-}
-
-/// The buffers of one leg.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct LegExplanation {
-    /// `client` or `upstream`.
-    pub side: String,
-    /// Sending and receiving.
-    pub buffers: Vec<GrantStatus>,
 }

@@ -7,6 +7,7 @@ mod unresolved;
 
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind, LateFailure};
+use crate::observe::leg_stats::TunnelLeg;
 use crate::observe::status::TunnelStatus;
 pub(crate) use crate::outbound::tunnel::loopback_pair::LoopbackPairs;
 use crate::resources::DescriptorReserve;
@@ -42,6 +43,7 @@ pub(crate) struct Tunnels {
 pub(crate) struct TunnelStream {
     pub(crate) stream: Arc<TcpStream>,
     pub(crate) answer: Arc<LateFailure>,
+    pub(crate) leg: TunnelLeg,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -110,6 +112,7 @@ impl Tunnels {
         })?;
         let answer = Arc::new(LateFailure::default());
         let for_task = Arc::clone(&answer);
+        let leg = TunnelLeg { peer: peer.into(), flow: flow.view() };
         let (peer, unresolved) = (peer.to_owned(), Arc::clone(&self.unresolved));
         tokio::spawn(async move {
             let ended = flow.carry(inside, |reason, words, was_refused| {
@@ -121,7 +124,7 @@ impl Tunnels {
             ended.await;
             drop(place);
         });
-        Ok(TunnelStream { stream: Arc::new(outside), answer })
+        Ok(TunnelStream { stream: Arc::new(outside), answer, leg })
     }
 
     /// Why `to` cannot be reached, where the peer reported a moment ago that it cannot resolve its name.
@@ -160,9 +163,9 @@ impl Tunnels {
         flow.map_err(|error| {
             let kind = match error.reason {
                 Reason::Exhausted => FailureKind::Exhausted,
-                _ => FailureKind::Unreachable,
+                _ => FailureKind::NoTunnel,
             };
-            Failure::new(kind, error.words)
+            Failure { retry_after: error.retry_after, ..Failure::new(kind, error.words) }
         })
     }
 
@@ -210,7 +213,7 @@ const REASONS: [(FailureKind, Reason); 9] = [
     (FailureKind::NoName, Reason::NoName),
     (FailureKind::Refused, Reason::Refused),
     (FailureKind::Unreachable, Reason::Unreachable),
-    (FailureKind::Unreachable, Reason::TunnelLost),
+    (FailureKind::NoTunnel, Reason::TunnelLost),
     (FailureKind::TimedOut, Reason::TimedOut),
     (FailureKind::BadAnswer, Reason::BadAnswer),
     (FailureKind::Closed, Reason::Closed),
@@ -261,6 +264,8 @@ impl From<driver::TunnelStatus> for TunnelStatus {
                 .map(|at: SocketAddr| at.to_string()),
             over_tcp: status.over_tcp.is_some(),
             last_error: status.last_error,
+            down_seconds: status.down_for.map(|span| span.as_secs_f64()),
+            retry_in_seconds: status.retry_in.map(|span| span.as_secs_f64()),
             allotted: number(|seen| seen.allotted.as_bits_per_second()),
             receives: number(|seen| seen.receive.as_bits_per_second()),
             rate: number(|seen| seen.rate.as_bits_per_second()),
@@ -281,6 +286,9 @@ impl From<driver::TunnelStatus> for TunnelStatus {
             copies: number(|seen| seen.copies),
             bytes_copied: number(|seen| seen.copied_bytes),
             bytes_twice: number(|seen| seen.twice_bytes),
+            repairs: number(|seen| seen.repairs),
+            bytes_repairs: number(|seen| seen.repair_bytes),
+            bytes_repaired: number(|seen| seen.repaired_bytes),
             flows: number(|seen| seen.flows as u64),
             mtu: number(|seen| seen.mtu.into()),
             pacing_error_p50_us: status.pacing.percentile(50).map(micros),
@@ -306,6 +314,7 @@ mod tests {
             FailureKind::NoName,
             FailureKind::Refused,
             FailureKind::Unreachable,
+            FailureKind::NoTunnel,
             FailureKind::TimedOut,
             FailureKind::Closed,
         ] {

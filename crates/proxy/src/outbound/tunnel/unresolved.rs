@@ -27,9 +27,14 @@ impl Unresolved {
         if names.len() >= MOST {
             names.retain(|_, (since, _)| now.since(*since) < KEPT);
         }
-        if names.len() < MOST {
-            names.insert((peer.to_owned(), name.to_owned()), (now, words.to_owned()));
+        if names.len() >= MOST {
+            // a client that asks for many names does not end this for others
+            let oldest = names.iter().min_by_key(|(_, (since, _))| *since);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                names.remove(&oldest);
+            }
         }
+        names.insert((peer.to_owned(), name.to_owned()), (now, words.to_owned()));
     }
 
     /// The peer's words about `name`, if it reported the name within the last 10 s.

@@ -5,7 +5,7 @@ use super::peers::Peers;
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
-use crate::outbound::dial::{check, reaches};
+use crate::outbound::dial::{DialFrom, check, reaches};
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
 use crate::policy::route::Route;
@@ -236,13 +236,15 @@ impl DirectSockets {
         let at = SocketAddr::new(address, to.port);
         let (config, client) = (Arc::clone(&self.config), self.client.clone());
         let decider = client.decider(&config);
-        check(&config, &route.leg, at, &|address| decider.address(to, address)).map_err(
-            |failure| match failure.kind {
+        check(&config, DialFrom::leg(&route.leg), at, &|address| decider.address(to, address))
+            .map_err(|failure| match failure.kind {
                 FailureKind::Unreachable => DatagramError::Undelivered(failure),
                 _ => DatagramError::Refused(failure),
-            },
-        )?;
-        if config.settings.tunnel.listen.iter().any(|own| reaches(*own, at)) {
+            })?;
+        let forwards = config.settings.forwards.iter().filter(|forward| forward.protocol.udp());
+        let forwards = forwards.flat_map(|forward| &forward.listen);
+        let mut own = config.settings.tunnel.listen.iter().chain(forwards);
+        if own.any(|own| reaches(*own, at)) {
             let text = format!("{at} is this relay itself");
             return Err(DatagramError::refused(FailureKind::Loop, text));
         }

@@ -5,8 +5,8 @@ use super::{Quotas, meter};
 use crate::observe::registry::{AccountUse, ConnectionEntry};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::resources::quota::{Direction, Flow, QuotaAnswer};
-use ekiden_model::units::{Bytes, Time};
+use ekiden_model::resources::quota::{Direction, Flow, QuotaAnswer, QuotaWait};
+use ekiden_model::units::{Bytes, Rate, Time};
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -142,7 +142,14 @@ impl AccountUse for AccountConnection {
         let state = locked(&self.quotas.state);
         let reason = |(direction, name)| {
             let why = state.quota.why(self.flow, direction)?;
-            Some(format!("{name} waits {why}"))
+            let whose = state
+                .quota
+                .whose(self.flow)
+                .filter(|_| matches!(why, QuotaWait::Account | QuotaWait::Throttle));
+            let rate = whose
+                .and_then(|account| state.quota.account(account)?.rates[direction as usize])
+                .map_or_else(String::new, |rate| format!(", {}", Rate::from_bits_per_second(rate)));
+            Some(format!("{name} waits {why}{rate}"))
         };
         let both = [(Direction::Up, "up"), (Direction::Down, "down")];
         let waits: Vec<String> = both.into_iter().filter_map(reason).collect();

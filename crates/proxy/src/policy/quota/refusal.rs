@@ -6,6 +6,7 @@ use ekiden_model::resources::quota::Refused;
 use ekiden_model::units::{Span, Time};
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NotAdmitted {
@@ -44,9 +45,27 @@ impl fmt::Display for NotAdmitted {
             Self::Unclaimed => f.write_str(
                 "no account of this relay claims this client; its operator can add its address to one",
             ),
-            Self::Account(name, why) => write!(f, "account \"{name}\": {why}"),
+            Self::Account(name, why) => {
+                write!(f, "account \"{name}\": {why}")?;
+                match why {
+                    Refused::Spent(Time::NEVER) => f.write_str(" and does not begin anew"),
+                    Refused::Spent(ends) => match moment(*ends) {
+                        Some(moment) => write!(f, "; it begins anew at {moment}"),
+                        None => Ok(()),
+                    },
+                    _ => Ok(()),
+                }
+            }
         }
     }
+}
+
+/// The moment, UTC, to the nearest second: two clocks are read.
+fn moment(at: Time) -> Option<String> {
+    let after =
+        Duration::from_nanos(at.since(clock::now()).as_nanos()) + Duration::from_millis(500);
+    let moment = SystemTime::now().checked_add(after)?;
+    Some(humantime::format_rfc3339_seconds(moment).to_string())
 }
 
 #[cfg(test)]
@@ -72,5 +91,16 @@ mod tests {
         assert_eq!(account(Refused::Gone).status(), (403, None));
         let text = account(Refused::Connections(7)).to_string();
         assert_eq!(text, "account \"home\": the account has 7 connections already");
+        let text = account(Refused::Spent(Time::NEVER)).to_string();
+        assert_eq!(
+            text,
+            "account \"home\": the account's quota is used up and does not begin anew"
+        );
+        let tomorrow = SystemTime::now() + Duration::from_secs(86_400);
+        let text = account(Refused::Spent(clock::now() + Span::from_secs(86_400))).to_string();
+        let (_, said) = text.split_once("used up; it begins anew at ").unwrap();
+        let said = humantime::parse_rfc3339(said).unwrap();
+        let apart = said.duration_since(tomorrow).unwrap_or_else(|error| error.duration());
+        assert!(apart < Duration::from_secs(60), "{text}");
     }
 }

@@ -29,6 +29,12 @@ impl Quotas {
             accounts,
         })
     }
+
+    /// The status of one account, by its name; `None` where none of this name is limited.
+    pub(crate) fn account(&self, name: &str) -> Option<AccountStatus> {
+        let state = locked(&self.state);
+        state.account(name, state.accounts.get(name)?)
+    }
 }
 
 impl State {

@@ -1,6 +1,6 @@
 //! The end of a body: unambiguous, or the message is refused (RFC 9112 §6).
 
-use super::fields::{elements, values};
+use super::fields::values;
 use super::head::{Field, Request, Response, Version};
 use crate::wire::http::BadMessage;
 
@@ -63,10 +63,12 @@ fn codings(version: Version, fields: &[Field]) -> Result<Body, BadMessage> {
     if version == Version::Http10 {
         return Err(BadMessage::bad("Transfer-Encoding in an HTTP/1.0 message"));
     }
-    let mut codings = elements(fields, "transfer-encoding");
+    // empty elements too: squid takes ",chunked" in a response for no coding
+    let mut codings =
+        values(fields, "transfer-encoding").flat_map(|value| value.split(|b| *b == b','));
     match (codings.next(), codings.next()) {
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Body::Chunked),
-        (Some(_), None) => {
+        (Some(coding), None) if !coding.is_empty() => {
             Err(BadMessage { status: 501, what: "the only supported transfer coding is chunked" })
         }
         _ => Err(BadMessage::bad("Transfer-Encoding is not \"chunked\" alone")),
@@ -109,6 +111,8 @@ mod tests {
             ("Transfer-Encoding: gzip, chunked\r\n", 400),
             ("Transfer-Encoding: chunked, chunked\r\n", 400),
             ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 400),
+            ("Transfer-Encoding: ,chunked\r\n", 400),
+            ("Transfer-Encoding: chunked,\r\n", 400),
             ("Transfer-Encoding: identity\r\n", 501),
             ("Transfer-Encoding: xchunked\r\n", 501),
             ("Transfer-Encoding:\r\n", 400),
@@ -125,5 +129,9 @@ mod tests {
         assert_eq!(response("GET", "HTTP/1.1 304 -\r\nContent-Length: 5\r\n\r\n"), Ok(Body::None));
         assert_eq!(response("GET", "HTTP/1.1 200 OK\r\n\r\n"), Ok(Body::UntilClose));
         assert!(response("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\n").is_err());
+        for coding in [",chunked", "chunked,", ""] {
+            let head = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n");
+            assert!(response("GET", &head).is_err(), "{coding}");
+        }
     }
 }

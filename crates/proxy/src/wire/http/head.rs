@@ -59,6 +59,10 @@ pub struct Limits {
     pub fields: usize,
 }
 
+/// Methods are case-sensitive (RFC 9110 §9.1), but some programs read `head` as HEAD, whose answer has no body.
+const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
 const TOO_LARGE: BadMessage =
     BadMessage { status: 431, what: "the head is larger than this relay accepts" };
 const TOO_MANY: BadMessage =
@@ -96,6 +100,10 @@ impl HeadSearch {
         bytes: &[u8],
         limits: Limits,
     ) -> Result<Option<(Response, usize)>, BadMessage> {
+        // what cannot become a response is not waited for
+        if bytes.iter().zip(b"HTTP/").any(|(byte, wanted)| byte != wanted) {
+            return Err(BadMessage::bad("the status line does not begin with HTTP/"));
+        }
         let Some(end) = self.end(bytes, limits)? else { return Ok(None) };
         Ok(Some((parse_response(&bytes[..end], limits)?, end)))
     }
@@ -172,6 +180,11 @@ fn parse_request(head: &[u8], limits: Limits) -> Result<Request, BadMessage> {
         return Err(BadMessage::bad("the request line is incomplete"));
     };
     one_space_each(head, method.len(), target.len())?;
+    if METHODS.iter().any(|known| *known != method && known.eq_ignore_ascii_case(method)) {
+        return Err(BadMessage::bad(
+            "the method is a known one in other letters; write it in capitals",
+        ));
+    }
     Ok(Request {
         method: method.to_owned(),
         target: target.to_owned(),
@@ -338,6 +351,8 @@ mod tests {
             ("GET /\r\n\r\n", ""),
             ("GET / HTTP/2.0\r\n\r\n", "neither HTTP/1.0"),
             ("GET / HTTP/1.1 \r\n\r\n", ""),
+            ("head / HTTP/1.1\r\n\r\n", "in capitals"),
+            ("Connect a:1 HTTP/1.1\r\n\r\n", "in capitals"),
             ("\x16\x03\x01", "TLS"),
             ("\u{7f}", "neither an HTTP request"),
         ] {
@@ -363,6 +378,8 @@ mod tests {
         assert_eq!((response.status, response.version), (200, Version::Http10));
         assert!(read_response(b"HTTP/1.1 099 x\r\n\r\n", LIMITS).is_err());
         assert!(read_response(b"ICY 200 OK\r\n\r\n", LIMITS).is_err());
+        assert!(read_response(b"hello", LIMITS).is_err());
+        assert_eq!(read_response(b"HTT", LIMITS), Ok(None));
     }
 
     proptest! {

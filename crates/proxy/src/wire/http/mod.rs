@@ -3,7 +3,9 @@
 pub mod body;
 pub mod chunked;
 pub mod fields;
+pub mod h2;
 pub mod head;
+pub mod pac;
 pub mod reply;
 pub mod target;
 

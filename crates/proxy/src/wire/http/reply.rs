@@ -8,6 +8,7 @@ pub const fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         405 => "Method Not Allowed",
         407 => "Proxy Authentication Required",

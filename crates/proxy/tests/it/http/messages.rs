@@ -200,3 +200,34 @@ fn refuses_an_upgrade_within_a_body() {
     let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains("within"), "{answer}");
 }
+
+/// No proxy is asked for, so no log-in either.
+#[test]
+fn browsers_get_a_script_that_names_this_relay() {
+    let relay = Relay::with(|settings| {
+        settings.pac.direct = vec!["*.lan.example".to_owned()];
+    });
+    let ask = |request: &str| {
+        let mut client = relay.client();
+        client.send(request);
+        client.until_end()
+    };
+    let answer = ask("GET /proxy.pac HTTP/1.1\r\nHost: Relay.example:3128\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert_eq!(field(&answer, "content-type"), Some("application/x-ns-proxy-autoconfig"));
+    assert!(answer.contains("return \"PROXY relay.example:3128; DIRECT\";"), "{answer}");
+    assert!(answer.contains("dnsDomainIs(host, \".lan.example\")"), "{answer}");
+    let by_address = ask("GET /wpad.dat HTTP/1.0\r\n\r\n");
+    assert!(by_address.contains(&format!("\"PROXY {}; DIRECT\"", relay.address)), "{by_address}");
+    // what is no host does not get into the script
+    let odd = ask("GET /proxy.pac HTTP/1.1\r\nHost: a\";alert(1)\r\n\r\n");
+    assert!(odd.contains(&format!("\"PROXY {}; DIRECT\"", relay.address)), "{odd}");
+    let head = ask("HEAD /proxy.pac HTTP/1.1\r\nHost: relay.example\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200") && head.ends_with("\r\n\r\n"), "{head}");
+    let post = ask("POST /proxy.pac HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    assert!(post.starts_with("HTTP/1.1 400"), "{post}");
+    let off = Relay::with(|settings| settings.pac.serve = false);
+    let mut client = off.client();
+    client.send("GET /proxy.pac HTTP/1.1\r\nHost: relay.example\r\n\r\n");
+    assert!(client.until_end().starts_with("HTTP/1.1 400"));
+}

@@ -1,7 +1,9 @@
 //! No credential in any log: neither the access log nor what the relay says of its own doings, at
 //! the finest level.
 use crate::common::wire::{Origin, Relay, get, ok, request};
-use ekiden_proxy::settings::{AccessLog, Credentials, Route, Upstream, UpstreamProtocol};
+use ekiden_proxy::settings::{
+    AccessLog, Credentials, Route, Upstream, UpstreamProtocol, UpstreamTls,
+};
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
@@ -69,6 +71,7 @@ fn no_credential_in_any_log() {
                 port: proxy.port(),
                 credentials: Some(credentials),
                 leg: "direct".to_owned(),
+                tls: UpstreamTls::default(),
             },
         );
         settings.routes.push(Route {

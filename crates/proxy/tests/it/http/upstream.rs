@@ -1,7 +1,7 @@
 //! Plain HTTP by way of another proxy: in absolute form to one that speaks HTTP, through SOCKS5 in
 //! origin form.
 use crate::common::wire::{Origin, Relay, field, get, ok, request};
-use ekiden_proxy::settings::{Credentials, Route, Upstream, UpstreamProtocol};
+use ekiden_proxy::settings::{Credentials, Route, Upstream, UpstreamProtocol, UpstreamTls};
 
 /// A relay that sends everything through `proxy`.
 fn through(proxy: &Origin, protocol: UpstreamProtocol) -> Relay {
@@ -12,6 +12,7 @@ fn through(proxy: &Origin, protocol: UpstreamProtocol) -> Relay {
             port: proxy.port(),
             credentials: Some(Credentials { user: "me".to_owned(), password: "secret".to_owned() }),
             leg: "direct".to_owned(),
+            tls: UpstreamTls::default(),
         };
         settings.upstreams.insert("far".to_owned(), upstream);
         settings.routes.push(Route {

@@ -16,6 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(100);
+/// After a fade, a link is full again by then.
+const RECOVERED: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy)]
 struct CounterSnapshot {
@@ -92,6 +94,13 @@ pub(crate) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
         outcome.add_figures([("rival_mbit", mbit), ("rival_percent", mbit * 1e8 / link)]);
         outcome.series.insert("rival, Mbit/s".to_owned(), beside.over_time());
     }
+    if matches!(cell.text("changes")?, "fade" | "drawn fade")
+        && let (Some(over), [came]) = (scene.bottleneck.last_change(), &came[..])
+    {
+        let over = over.saturating_duration_since(begin);
+        let whole = cell.value::<Rate>("downlink")?.as_bits_per_second() as f64 * PAYLOAD;
+        tell_fade(came, (over, lasts), whole, &mut outcome)?;
+    }
     if let Some(echoes) = echoes {
         tell_echoes(&echoes, (settle, lasts - LAST), &mut outcome);
     }
@@ -132,6 +141,26 @@ fn goodput(meters: &[&Meter], settle: Duration, lasts: Duration) -> Result<Outco
     Ok(outcome)
 }
 
+/// The longest pause after a fade was over, and goodput from ten seconds after it on. `whole`: what a full link carries,
+/// bit/s.
+fn tell_fade(
+    came: &Meter,
+    (over, lasts): (Duration, Duration),
+    whole: f64,
+    outcome: &mut Outcome,
+) -> Result<(), EngineError> {
+    let later = over + RECOVERED;
+    if later + LAST > lasts {
+        return Err(EngineError(format!(
+            "the fade is over after {over:?}: `duration` is too short"
+        )));
+    }
+    let bits = came.between(later, lasts) as f64 * 8.0 / (lasts - later).as_secs_f64();
+    let pause = came.longest_pause(over, lasts).as_secs_f64();
+    outcome.add_figures([("pause_s", pause), ("recovered_of_ceiling", bits / whole)]);
+    Ok(())
+}
+
 /// What the ends say, and what they cost. `bytes` of payload were moved meanwhile.
 fn tell_ends(
     first: CounterSnapshot,
@@ -166,6 +195,21 @@ fn tell_link(bottleneck: &Bottleneck, down: bool, time: (Instant, Instant), outc
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reports_the_pause_after_a_fade_and_what_comes_later() {
+        let begin = Instant::now().checked_sub(Duration::from_secs(12)).unwrap();
+        let meter = Meter::new(begin, Duration::from_secs(13));
+        // after 12 s of nothing
+        meter.add(1_000_000);
+        let seconds = Duration::from_secs;
+        let mut outcome = Outcome::default();
+        tell_fade(&meter, (seconds(1), seconds(13)), 8e6, &mut outcome).unwrap();
+        let figure = |name: &str| outcome.figures[name];
+        assert!((10.9..=11.1).contains(&figure("pause_s")), "{}", figure("pause_s"));
+        assert_eq!(figure("recovered_of_ceiling"), 0.5);
+        assert!(tell_fade(&meter, (seconds(3), seconds(13)), 8e6, &mut outcome).is_err());
+    }
 
     #[test]
     fn reports_copies_by_direction_and_cpu_time_by_gigabyte() {

@@ -218,6 +218,10 @@ fn a_flow_that_is_not_read_is_held_up_alone() {
     }
     let held = network.ends[FAR].snapshots()[0].held;
     assert!(held > 100_000 && held <= window, "{held}");
+    let seen = network.ends[NEAR].flow_status(slow).unwrap();
+    assert!(seen.full && !seen.all_full && seen.queued > 0 && seen.answered, "{seen:?}");
+    let there = network.twin(slow, FAR);
+    assert_eq!(network.ends[FAR].flow_status(there).unwrap().held, held);
     network.run_for(Span::from_secs(5));
     assert!(network.ends[FAR].snapshots()[0].held <= window);
     transfer(&mut network, NEAR, quick, 1_000_000);
@@ -317,4 +321,39 @@ fn credit_returns_however_flows_end() {
     assert_eq!(((near.0, near.1), near.0 > 10_000_000), ((far.1, far.0), true));
     let flow = open(&mut network);
     transfer(&mut network, NEAR, flow, 1_000_000);
+}
+
+/// A client that resets its connection wants nothing sent any more, and what waits would take the line from others.
+#[test]
+fn discards_unsent_bytes_of_a_client_whose_connection_breaks() {
+    let mut network = Network::up(&Path { rates: [1.0, 1.0], ..Path::default() });
+    let (flow, there) = open_both(&mut network);
+    let written = network.fill(NEAR, flow, 0);
+    let words = "reset by the client".to_owned();
+    network.ends[NEAR].on_broken(network.now, flow, Reason::Closed, words.clone());
+    assert_eq!(network.ends[NEAR].snapshots()[0].waiting, 0);
+    network.run_for(Span::from_secs(1));
+    let (bytes, end) = network.read(FAR, there);
+    assert_eq!(end, Read::End(End::Reset(Reason::Closed, words)));
+    assert!((bytes.len() as u64) < written / 4, "{} of {written}", bytes.len());
+    network.run_for(Span::from_secs(1));
+    network.ends.iter().for_each(Endpoint::assert_balanced);
+}
+
+#[test]
+fn delivers_before_a_break_bytes_that_a_client_ended_or_a_destination_sent() {
+    for from in [NEAR, FAR] {
+        let mut network = Network::up(&Path { rates: [1.0, 1.0], ..Path::default() });
+        let (flow, there) = open_both(&mut network);
+        let here = [flow, there][from];
+        let written = network.fill(from, here, 0);
+        if from == NEAR {
+            network.ends[NEAR].finish(network.now, here, End::Fin);
+        }
+        network.ends[from].on_broken(network.now, here, Reason::Closed, String::new());
+        network.run_for(Span::from_secs(5));
+        let (bytes, end) = network.read(1 - from, [there, flow][from]);
+        assert_eq!(bytes.len() as u64, written);
+        assert_eq!(end, Read::End(End::Reset(Reason::Closed, String::new())));
+    }
 }

@@ -189,6 +189,22 @@ fn unsendable_frames_end_the_tunnel() {
     assert_eq!(network.down(FAR), Some("the peer permits no control stream"));
 }
 
+/// Nothing can be copied into datagrams so small; the data is not cut to fit into them all the same.
+#[test]
+fn small_datagrams_do_not_cut_what_is_sent() {
+    let mut network = odd(|transport| {
+        transport.datagram_receive_buffer_size(Some(60));
+    });
+    network.run_for(Span::from_millis(500));
+    let (now, tunnel) = (network.now, network.tunnel[FAR].unwrap());
+    let flow = network.ends[FAR].open(now, tunnel, opening(Carries::Stream)).unwrap();
+    let before = network.ends[FAR].snapshots()[0].packets;
+    network.ends[FAR].write(now, flow, pattern(0, 2_000));
+    network.run_for(Span::from_secs(1));
+    let sent = network.ends[FAR].snapshots()[0].packets - before;
+    assert!(sent < 40, "{sent} packets");
+}
+
 #[test]
 fn a_flow_that_could_not_be_opened_is_not_opened_by_its_copy() {
     // the control stream alone
@@ -242,6 +258,7 @@ fn a_flow_that_comes_before_the_hello_is_told_after_it() {
         window: 1 << 20,
         total: 1 << 20,
         secret: Bytes::new(),
+        repairs: true,
     };
     let stream = StreamId::from(VarInt::from_u32(2));
     tunnel.on_lane_event(now, 0, LaneEvent::Frame(stream, Frame::Hello(hello)));

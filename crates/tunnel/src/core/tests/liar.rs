@@ -15,7 +15,7 @@ const MEMORY: units::Bytes = units::Bytes::mib(4);
 const FLOWS: usize = 64;
 
 /// NEAR lies in one tunnel, and keeps to the protocol in another.
-struct Liar {
+pub(super) struct Liar {
     network: Network,
     /// The lying tunnel at either end, and the honest one.
     lying: [TunnelId; 2],
@@ -25,7 +25,7 @@ struct Liar {
 }
 
 /// A frame of any type and length that its body need not have.
-fn raw(kind: u64, length: u64, body: &[u8]) -> BytesMut {
+pub(super) fn raw(kind: u64, length: u64, body: &[u8]) -> BytesMut {
     let mut bytes = BytesMut::new();
     for number in [kind, length] {
         // the longest form of QUIC's numbers (RFC 9000 §16)
@@ -35,17 +35,18 @@ fn raw(kind: u64, length: u64, body: &[u8]) -> BytesMut {
     bytes
 }
 
-fn open(flow: u64, carries: Carries) -> Frame {
+pub(super) fn open(flow: u64, carries: Carries) -> Frame {
     Frame::Open(Open { flow, opening: Opening { carries, ..Opening::named("example.org", 80) } })
 }
 
 fn hello(session: u64, lane: u8, (receive, window, total): (u64, u64, u64)) -> Frame {
     let receive = Rate::from_bits_per_second(receive);
     let secret = Bytes::new();
-    Frame::Hello(Hello { version: VERSION, lane, session, receive, window, total, secret })
+    let repairs = true;
+    Frame::Hello(Hello { version: VERSION, lane, session, receive, window, total, secret, repairs })
 }
 
-fn frames(frames: &[Frame]) -> BytesMut {
+pub(super) fn frames(frames: &[Frame]) -> BytesMut {
     let mut bytes = BytesMut::new();
     frames.iter().for_each(|frame| frame.write(&mut bytes));
     bytes
@@ -78,7 +79,7 @@ impl Liar {
     }
 
     /// Sends this on a stream of its own; `None` where there are no more.
-    fn stream(&mut self, bytes: BytesMut) -> Option<StreamId> {
+    pub(super) fn stream(&mut self, bytes: BytesMut) -> Option<StreamId> {
         let lane = self.lane(0)?;
         let stream = lane.open()?;
         lane.write(stream, bytes);
@@ -98,14 +99,14 @@ impl Liar {
         }
     }
 
-    fn datagram(&mut self, bytes: BytesMut) {
+    pub(super) fn datagram(&mut self, bytes: BytesMut) {
         if let Some(lane) = self.lane(0) {
             lane.send_datagram(bytes.freeze());
         }
     }
 
     /// Lets it arrive; nothing is held beyond the bounds then.
-    fn arrives(&mut self) {
+    pub(super) fn arrives(&mut self) {
         for _ in 0..10 {
             self.network.run_for(Span::from_millis(30));
             let Some(tunnel) = self.network.ends[FAR].tunnels.get(&self.lying[FAR]) else { return };
@@ -140,7 +141,7 @@ impl Liar {
 }
 
 /// How FAR ends the tunnel, `None` where it goes on.
-fn ended_by(lie: impl FnOnce(&mut Liar)) -> Option<String> {
+pub(super) fn ended_by(lie: impl FnOnce(&mut Liar)) -> Option<String> {
     let mut liar = Liar::new();
     lie(&mut liar);
     liar.arrives();
@@ -155,7 +156,7 @@ fn unknown_types_end_the_tunnel_or_are_skipped() {
     for (kind, why) in [
         (0, Some("the peer sent a frame of type 0x0, which must be known")),
         (0x1f, Some("the peer sent a frame of type 0x1f, which must be known")),
-        (0x20, None),
+        (0x21, None),
         (MOST, None),
     ] {
         let end = ended_by(|liar| _ = liar.stream(raw(kind, 3, b"lie")));
@@ -281,6 +282,18 @@ fn data_after_an_end_ends_the_tunnel() {
 }
 
 #[test]
+fn resets_that_nobody_reads_stay_within_the_bounds() {
+    let end = ended_by(|liar| {
+        for flow in (2..).step_by(2).take(2 * FLOWS) {
+            let (reason, words) = (Reason::Closed, String::new());
+            let reset = Frame::Reset { offset: 0, reason, words };
+            liar.stream(frames(&[open(flow, Carries::Stream), reset]));
+        }
+    });
+    assert_eq!(end, None);
+}
+
+#[test]
 fn endless_opens_are_refused() {
     let end = ended_by(|liar| {
         for flow in (2..).step_by(2).take(1_000) {
@@ -342,7 +355,7 @@ fn packets_of_many_flows_take_a_part_of_the_memory() {
             let stream = liar.stream(frames(&[open(flow, Carries::Packets)])).unwrap();
             for _ in 0..20 {
                 let packet = Frame::Packet(pattern(0, 4_000));
-                liar.on(stream, frames(&[packet.clone(), Frame::Unknown(0x20)]));
+                liar.on(stream, frames(&[packet.clone(), Frame::Unknown(0x21)]));
             }
             liar.arrives();
         }

@@ -8,4 +8,5 @@ mod measures;
 mod network;
 mod packets;
 mod pending;
+mod repairs;
 mod trust;

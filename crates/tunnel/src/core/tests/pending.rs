@@ -5,6 +5,7 @@ use crate::core::*;
 use crate::frame::Frame;
 use ekiden_model::units::Span;
 use quinn_proto::{StreamId, VarInt};
+use std::net::SocketAddr;
 
 /// Both lanes are there, and nobody has said hello.
 fn silent() -> Network {
@@ -72,7 +73,7 @@ fn many_pending_connections_require_address_validation() {
     for ms in 0..20 {
         let now = network.now + Span::from_millis(ms);
         while let Some(out) = network.ends[NEAR].transmit(now, &mut buf) {
-            let claimed = "100.64.0.7:7".parse().unwrap();
+            let claimed: SocketAddr = "100.64.0.7:7".parse().unwrap();
             network.ends[FAR].receive(now, claimed, BytesMut::from(&buf[..out.size]));
             network.ends[FAR].on_deadline(now);
         }
@@ -119,7 +120,7 @@ fn established_connections_are_served_before_initials() {
     let there = network.twin(flow, FAR);
     let crowd = initials(&network, 40);
     let (now, mut buf) = (network.now, Vec::new());
-    let flood = "100.64.0.7:7".parse().unwrap();
+    let flood: SocketAddr = "100.64.0.7:7".parse().unwrap();
     for initial in &crowd {
         network.ends[FAR].receive(now, flood, BytesMut::from(&initial[..]));
     }

@@ -1,7 +1,7 @@
 //! Calls on flows, routed to their tunnels.
 
 use super::Tunnel;
-use crate::core::{End, Endpoint, FlowId, Read, TunnelId};
+use crate::core::{End, Endpoint, FlowId, FlowStatus, Read, TunnelId};
 use crate::frame::Opening;
 use crate::frame::reason::Reason;
 use bytes::Bytes;
@@ -41,6 +41,11 @@ impl Endpoint {
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
+    /// A flow as it is now; `None` once it has ended.
+    pub fn flow_status(&self, flow: FlowId) -> Option<FlowStatus> {
+        self.tunnels.get(&flow.tunnel)?.flow_status(flow.flow)
+    }
+
     /// Takes bytes to be sent, all of them, also beyond the room.
     pub fn write(&mut self, now: Time, flow: FlowId, bytes: Bytes) {
         self.with(flow, |tunnel| tunnel.write(now, flow.flow, bytes));
@@ -49,6 +54,12 @@ impl Endpoint {
     /// Nothing more is written; [`End::Reset`] also ends the other direction once all before it is sent.
     pub fn finish(&mut self, now: Time, flow: FlowId, end: End) {
         self.with(flow, |tunnel| tunnel.end(now, flow.flow, end));
+    }
+
+    /// The connection at this end broke. At the end that opened the flow, bytes that wait are discarded, unless
+    /// [`End::Fin`] came before; else they are sent before the reset.
+    pub fn on_broken(&mut self, now: Time, flow: FlowId, reason: Reason, words: String) {
+        self.with(flow, |tunnel| tunnel.on_broken(now, flow.flow, reason, words));
     }
 
     /// Sends a packet of a flow that carries them. `false`: it was dropped, because too many wait

@@ -3,7 +3,7 @@
 use super::super::config::STREAMS;
 use super::super::flow::{End, Receiving, WAITING};
 use super::super::lane::Lane;
-use super::super::{FlowId, Read};
+use super::super::{FlowId, FlowStatus, Read};
 use super::{GivenUp, Tunnel};
 use crate::frame::reason::Reason;
 use crate::frame::{Frame, Opening};
@@ -60,6 +60,20 @@ impl Tunnel {
         })
     }
 
+    pub(in crate::core) fn flow_status(&self, id: u64) -> Option<FlowStatus> {
+        let flow = self.flows.get(&id)?;
+        let sending = &flow.sending;
+        let waits = sending.queued > 0;
+        Some(FlowStatus {
+            answered: matches!(flow.answer, Some(Ok(()))),
+            sent: sending.sent,
+            queued: sending.queued,
+            full: waits && sending.sent >= sending.limit,
+            all_full: waits && self.total_sent >= self.total_limit,
+            held: flow.receiving.assembly.held(),
+        })
+    }
+
     pub(in crate::core) fn write(&mut self, now: Time, id: u64, bytes: Bytes) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.sending.ended || flow.sending.end.is_some() {
@@ -82,6 +96,17 @@ impl Tunnel {
             (Some(_), _) => {}
         }
         self.end_if_all_sent(now, id);
+    }
+
+    /// The connection at this end broke. A client that resets its connection wants nothing sent any more, and what waits
+    /// would take the line from others; what it ended properly before is delivered. So is what a destination sent.
+    pub(in crate::core) fn on_broken(&mut self, now: Time, id: u64, reason: Reason, words: String) {
+        let Some(flow) = self.flows.get(&id) else { return };
+        if flow.ours && flow.sending.end.is_none() {
+            self.abort(now, id, reason, words);
+        } else {
+            self.end(now, id, End::Reset(reason, words));
+        }
     }
 
     pub(in crate::core) fn read(&mut self, now: Time, id: u64) -> Read {
@@ -158,6 +183,7 @@ impl Tunnel {
         self.held -= flow.receiving.assembly.held();
         self.pieces -= flow.receiving.assembly.pieces();
         self.packets -= flow.packets.held();
+        self.repairs.on_removed(id, &flow);
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);
         if self.scheduler.leave(flow.account) {

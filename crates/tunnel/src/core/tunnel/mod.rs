@@ -7,6 +7,7 @@ mod flows;
 mod packets;
 mod probes;
 mod receive;
+mod repair;
 mod send;
 mod transmit;
 
@@ -16,13 +17,14 @@ use super::lane::Lane;
 use super::{Event, Fingerprint, FlowId, Snapshot, TunnelId};
 use crate::frame::{self, Carries, Frame, Hello};
 use bytes::Bytes;
-use copies::CopyBudget;
+use copies::{CopyBudget, ScheduledCopy};
 use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
 use probes::Probes;
 use quinn_proto::StreamId;
+use repair::Repairs;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// A flow's bytes before the peer's HELLO, and an eighth of the total; nobody grants less.
@@ -36,13 +38,6 @@ struct GivenUp {
     /// The peer may have sent so many.
     granted: u64,
     carries: Carries,
-}
-
-/// A copy that waits for its time.
-#[derive(Debug)]
-struct ScheduledCopy {
-    due: Time,
-    bytes: Bytes,
 }
 
 #[derive(Debug)]
@@ -65,6 +60,8 @@ pub(super) struct Tunnel {
     restrained: bool,
     /// What has held the rate down for long.
     restraints: RestraintWatch,
+    /// Its beginning was reported, and its end was not.
+    told_restrained: bool,
     pacer: Pacer,
     scheduler: Scheduler,
     accounts: BTreeMap<Bytes, Account>,
@@ -76,9 +73,10 @@ pub(super) struct Tunnel {
     /// Beyond the peer's last flow that was seen, and those below it that were not.
     peer_next: u64,
     missing: BTreeSet<u64>,
-    /// First and second copies, each in order.
-    copies: [VecDeque<ScheduledCopy>; 2],
+    /// First copies, second ones and so on, each in order.
+    copies: [VecDeque<ScheduledCopy>; copies::MOST],
     copy_budget: CopyBudget,
+    repairs: Repairs,
     /// The window for new flows in our last HELLO.
     promised: u64,
     /// The peer's HELLO, once it arrived.
@@ -122,6 +120,9 @@ struct Counts {
     copies: u64,
     copied: u64,
     twice: u64,
+    repairs: u64,
+    repair_bytes: u64,
+    repaired: u64,
 }
 
 impl Tunnel {
@@ -145,6 +146,7 @@ impl Tunnel {
             hold: RateHold::new(config, now),
             hold_allotted: terms.send,
             restrained: false,
+            told_restrained: false,
             restraints: RestraintWatch::default(),
             pacer: Pacer::new(terms.send, Pacer::slack(terms.send, units::Bytes::new(1_500)), now),
             scheduler: Scheduler::new(scheduler::Config::default()),
@@ -155,8 +157,9 @@ impl Tunnel {
             next_flow: if opener { 2 } else { 1 },
             peer_next: if opener { 1 } else { 2 },
             missing: BTreeSet::new(),
-            copies: [VecDeque::new(), VecDeque::new()],
+            copies: Default::default(),
             copy_budget: CopyBudget::new(now),
+            repairs: Repairs::default(),
             promised: 0,
             greeting: None,
             total_sent: 0,
@@ -190,6 +193,7 @@ impl Tunnel {
         self.terms = terms;
         self.agree(now);
         if receives {
+            self.hold.set_reverse(self.terms.receive);
             let hellos = [self.hello(0), self.hello(1)];
             for (lane, hello) in self.lanes.iter_mut().flatten().zip(hellos) {
                 if let Some(control) = lane.control {
@@ -217,6 +221,7 @@ impl Tunnel {
             window: self.window(),
             total: self.limits.memory.as_u64(),
             secret: self.secret.clone(),
+            repairs: true,
         }
     }
 
@@ -273,6 +278,9 @@ impl Tunnel {
             copies: self.counts.copies,
             copied_bytes: self.counts.copied,
             twice_bytes: self.counts.twice,
+            repairs: self.counts.repairs,
+            repair_bytes: self.counts.repair_bytes,
+            repaired_bytes: self.counts.repaired,
             flows: self.flows.len(),
             mtu: u16::try_from(self.mtu()).unwrap_or(u16::MAX),
         }
@@ -303,16 +311,26 @@ impl Tunnel {
         self.flows.values_mut().for_each(|flow| flow.sending.limit = u64::MAX);
     }
 
-    /// Whatever the peer sends, no more than this is held for it.
+    /// As a peer that does not know of repairs.
     #[cfg(test)]
+    pub(super) fn forget_repairs(&mut self) {
+        if let Some(peer) = &mut self.greeting {
+            peer.repairs = false;
+        }
+    }
+
+    /// Whatever the peer sends, no more than this is held for it.
+    #[cfg(any(test, fuzzing))]
     pub(super) fn assert_bounded(&self) {
         let memory = self.limits.memory.as_u64();
         // a quarter of a mebibyte beyond the quarter: one packet flow may be filled by the last packet
         let packets = self.packets.saturating_sub(1 << 18);
         assert!(self.held <= memory.max(8 * EARLY) && packets <= memory / 4);
         assert!(self.flows.len() <= self.limits.flows + 1, "{}", self.flows.len());
-        assert!(self.accounts.len() <= self.flows.len() && self.turns.len() == self.flows.len());
+        // a flow that was reset takes no turns, and stays until its end is read
+        assert!(self.accounts.len() <= self.flows.len() && self.turns.len() <= self.flows.len());
         assert!(self.pieces as u64 <= (memory / 256).max(4_096) + 1, "{}", self.pieces);
+        self.repairs.assert_bounded(self.flows.values(), memory);
         assert!(self.missing.len() <= 8_192 && self.given_up.len() <= 8_193);
         let queued: u64 = self.flows.values().map(|flow| flow.sending.queued).sum();
         assert!(queued <= self.flows.len() as u64 * (1 << 22));

@@ -89,13 +89,17 @@ impl Tunnel {
     /// Reports what holds the rate down for long, when that begins and when it ends.
     pub(in crate::core) fn watch_restraints(&mut self, now: Time) {
         let restraint = self.hold.restraint();
-        let before = self.restraints.long();
         if self.restraints.on_look(now, restraint) {
             let (tunnel, peer, why) = (self.id, self.peer, self.restraints.long());
             let rate = self.hold.rate();
-            // the breaker speaks for itself
-            let breaker = |why| matches!(why, Some(Restraint::Breaker(_)));
-            if !breaker(why) && !breaker(before) {
+            let worth_telling = match why {
+                // it speaks for itself
+                Some(Restraint::Breaker(_)) => false,
+                Some(_) => true,
+                None => self.told_restrained,
+            };
+            if worth_telling {
+                self.told_restrained = why.is_some();
                 self.events.push_back(Event::Restrained { tunnel, peer, why, rate });
             }
         }

@@ -32,6 +32,7 @@ impl Tunnel {
             self.send_hello(nth);
             let Some(lane) = &mut self.lanes[nth] else { continue };
             let fates = lane.outcomes(clock);
+            let finished = lane.finished();
             match lane.poll_frames() {
                 Ok(heard) => {
                     heard.into_iter().for_each(|heard| self.on_lane_event(now, nth, heard))
@@ -39,6 +40,7 @@ impl Tunnel {
                 Err(bad) => self.fail(format!("the peer sent {bad}")),
             }
             self.on_outcomes(now, clock, nth, &fates);
+            self.on_finished(nth, &finished);
         }
         self.probe_after_news(now);
         // also where no bytes come any more, because there is no memory for them
@@ -118,7 +120,7 @@ impl Tunnel {
         }
     }
 
-    fn on_frame(
+    pub(in crate::core) fn on_frame(
         &mut self,
         now: Time,
         nth: usize,
@@ -146,6 +148,9 @@ impl Tunnel {
             }
             (StreamOwner::Flow(flow), Frame::Data { offset, bytes }) => {
                 self.on_data(now, flow, offset, bytes);
+            }
+            (StreamOwner::Flow(flow), Frame::Repair { window, symbol }) => {
+                self.on_repair(now, flow, window, &symbol);
             }
             (StreamOwner::Flow(flow), Frame::Fin(offset)) => {
                 self.on_end(now, flow, offset, End::Fin)
@@ -233,6 +238,13 @@ impl Tunnel {
     }
 
     fn on_data(&mut self, now: Time, id: u64, offset: u64, bytes: Bytes) {
+        let repaired = self.recover(id, offset, &bytes);
+        self.take_data(now, id, offset, bytes);
+        self.on_repaired(now, id, repaired);
+    }
+
+    /// Bytes of a flow, as they arrived or were decoded.
+    pub(super) fn take_data(&mut self, now: Time, id: u64, offset: u64, bytes: Bytes) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.opening.carries == Carries::Packets {
             return self.fail("the peer sent bytes in a flow of packets".to_owned());
@@ -256,8 +268,11 @@ impl Tunnel {
         self.counts.twice += assembly.twice - twice;
         let new = assembly.came() - came;
         self.held += new;
-        let lane = flow.on_moved(now, length);
-        self.scheduler.set_lane(flow.turns, lane);
+        // copies say nothing of the flow
+        if new > 0 {
+            let lane = flow.on_moved(now, new);
+            self.scheduler.set_lane(flow.turns, lane);
+        }
         if flow.ours && flow.answer.is_none() {
             flow.answer = Some(Ok(()));
         }
@@ -343,6 +358,7 @@ const fn name(frame: &Frame) -> &'static str {
         Frame::Credit { .. } => "CREDIT",
         Frame::Total(_) => "TOTAL",
         Frame::Packet(_) => "PACKET",
+        Frame::Repair { .. } => "REPAIR",
         Frame::Unknown(_) => "a frame",
     }
 }

@@ -11,8 +11,8 @@ use ekiden_model::units::Time;
 /// Frames on one stream, a packet's worth each, before another stream is used: quinn-proto closes
 /// the connection at 1,024 pieces that wait for others.
 const MOST_SAID: u32 = 256;
-/// While no more than this are in flight, copied data gets a stream of its own: on a shared one a
-/// lost keystroke would delay those of a round trip after it.
+/// While no more than this are in flight, data that is copied or repaired gets a stream of its own: on a
+/// shared one a lost packet would delay those of a round trip after it.
 const OF_THEIR_OWN: usize = STREAMS as usize / 2;
 
 impl Tunnel {
@@ -31,8 +31,11 @@ impl Tunnel {
         frames: &[Frame],
         copy: bool,
     ) -> bool {
+        let repairs = self.repairs_losses();
+        // a peer that is not known yet permits few streams
+        let known = self.greeting.is_some();
         let Some(flow) = self.flows.get_mut(&id) else { return false };
-        let mut said = false;
+        let (mut said, mut alone) = (false, None);
         let header = flow.header(id);
         let mut bytes = BytesMut::new();
         for nth in [nth, 1 - nth] {
@@ -53,19 +56,34 @@ impl Tunnel {
             lane.write(stream, bytes);
             said = true;
             flow.sending.said[nth] += frames.len() as u32;
-            let own = copy && lane.streams_in_flight() < OF_THEIR_OWN;
+            let own = known && (copy || repairs) && lane.streams_in_flight() < OF_THEIR_OWN;
+            alone = own.then_some((nth, stream));
             if own || flow.sending.said[nth] >= MOST_SAID {
                 lane.finish(stream);
                 flow.sending.streams[nth] = None;
             }
             break;
         }
-        if copy && said {
-            let mut bytes = header.to_bytes();
-            frames.iter().for_each(|frame| frame.write(&mut bytes));
-            self.copy(now, bytes.freeze());
+        // on a path that is too short, or beyond their part of the rate, there is no copy
+        let copied = copy && said && self.copy_of(now, id, frames);
+        if let ([Frame::Data { offset, bytes }], Some(on)) = (frames, alone)
+            && let Some(flow) = self.flows.get_mut(&id)
+        {
+            self.repairs.on_sent(now, (id, flow), on, (*offset, bytes), copied);
         }
         said
+    }
+
+    /// Schedules a copy of frames about a flow; whether there is one.
+    fn copy_of(&mut self, now: Time, id: u64, frames: &[Frame]) -> bool {
+        let Some(flow) = self.flows.get(&id) else { return false };
+        let mut bytes = flow.header(id).to_bytes();
+        frames.iter().for_each(|frame| frame.write(&mut bytes));
+        let data = match frames {
+            [Frame::Data { offset, .. }] => Some((id, *offset)),
+            _ => None,
+        };
+        self.copy(now, bytes.freeze(), data)
     }
 
     /// The last frame about a flow in this direction.
@@ -108,8 +126,8 @@ impl Tunnel {
             End::Fin => (Frame::Fin(offset), false),
             End::Reset(reason, words) => (Frame::Reset { offset, reason, words }, true),
         };
-        let interactive = flow.lane == scheduler::Lane::Interactive;
-        self.tell(now, id, nth, &[frame], interactive);
+        let copied = flow.lane == scheduler::Lane::Interactive || self.repairs_losses();
+        self.tell(now, id, nth, &[frame], copied);
         self.finish_streams(id);
         if reset {
             self.give_up(id);

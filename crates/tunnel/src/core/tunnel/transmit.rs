@@ -3,7 +3,8 @@
 use super::super::flow::WAITING;
 use super::super::lane::Polled;
 use super::super::{Event, OutgoingDatagram};
-use super::Tunnel;
+use super::repair::ATTACH;
+use super::{ScheduledCopy, Tunnel};
 use crate::frame::{Carries, Frame};
 use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::SentBytes;
@@ -53,6 +54,7 @@ impl Tunnel {
             .or_else(|| self.turn(now, clock, buf, true))
             .or_else(|| self.poll_lane(now, clock, 1, buf))
             .or_else(|| self.turn(now, clock, buf, false))
+            .or_else(|| self.repair(now, clock, buf))
     }
 
     /// Bounds data that QUIC does not accept; credit stops an honest peer's bytes long before.
@@ -87,8 +89,9 @@ impl Tunnel {
             false => Time::NEVER,
         };
         let copies = self.copies.iter().filter_map(|queue| queue.front());
-        let copy = copies.map(|copy| copy.due).min().unwrap_or(Time::NEVER);
-        slot.min(copy.max(self.pacer.next(now))).min(self.probe_deadline())
+        let copy = copies.map(ScheduledCopy::due).min().unwrap_or(Time::NEVER);
+        let repair = self.repair_deadline();
+        slot.min(copy.min(repair).max(self.pacer.next(now))).min(self.probe_deadline())
     }
 
     /// The datagrams taken out were sent by now. Where they leave together, a driver's delays
@@ -101,9 +104,10 @@ impl Tunnel {
 
     fn wants_to_send(&self, now: Time) -> bool {
         self.lanes.iter().flatten().any(|lane| lane.busy)
-            || self.copies.iter().filter_map(|queue| queue.front()).any(|copy| copy.due <= now)
+            || self.copies.iter().filter_map(|queue| queue.front()).any(|copy| copy.due() <= now)
             || self.may_send_new() && self.scheduler.snapshot().waiting != [0; 2]
             || self.may_send_interactive() && self.scheduler.snapshot().waiting[0] > 0
+            || self.repair_deadline() <= now
     }
 
     /// Whether QUIC accepted all frames of a lane. Until a peer has identified both lanes, it
@@ -113,7 +117,7 @@ impl Tunnel {
     }
 
     /// Whether new bytes may be sent: the peer has room for them, and the path too.
-    fn may_send_new(&self) -> bool {
+    pub(super) fn may_send_new(&self) -> bool {
         self.peer_has_room()
             && self.is_flushed(0)
             && self.is_flushed(1)
@@ -122,7 +126,7 @@ impl Tunnel {
 
     /// The same for interactive data, by an eighth more: undetected losses must not stop a
     /// keystroke.
-    fn may_send_interactive(&self) -> bool {
+    pub(super) fn may_send_interactive(&self) -> bool {
         let cap = self.hold.in_flight_cap().as_u64();
         self.peer_has_room()
             && self.is_flushed(0)
@@ -147,7 +151,8 @@ impl Tunnel {
             }
             let left = self.total_limit - self.total_sent;
             let lanes = self.lanes.iter().flatten().filter(|lane| lane.connected);
-            let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?.min(left);
+            let room = lanes.map(|lane| lane.room(self.total_sent) as u64).min()?;
+            let room = room.min(self.repairable(ATTACH)).min(left);
             let turn = self.scheduler.next(units::Bytes::new(room))?;
             let id = *self.turns.get(&turn.flow)?;
             let nth = turn.lane as usize;
@@ -170,8 +175,14 @@ impl Tunnel {
         let nth = turn.lane as usize;
         let offset = flow.sending.sent;
         let many = flow.sending.queued >= WAITING / 2;
-        let bytes = flow.sending.take(turn.bytes.as_u64());
+        // until it is answered, OPEN takes room of copies and repairs
+        let opening = flow.is_opening().then(|| flow.header(id).to_bytes().len());
+        let fits = opening.map_or(u64::MAX, |header| self.repeatable(header, offset));
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let bytes = flow.sending.take(turn.bytes.as_u64().min(fits));
         let length = bytes.len() as u64;
+        let rest = turn.bytes.as_u64().saturating_sub(length);
+        self.scheduler.on_waiting(turn.flow, units::Bytes::new(rest));
         self.total_sent += length;
         let copy = nth == 0 && flow.sending.copies(now, length);
         // reported once: a writer that found no room waits for it
@@ -183,7 +194,7 @@ impl Tunnel {
         }
     }
 
-    fn poll_lane(
+    pub(super) fn poll_lane(
         &mut self,
         now: Time,
         clock: Instant,
@@ -200,11 +211,13 @@ impl Tunnel {
             let epoch = self.hold.on_sent(now, wire);
             self.in_flight += wire.as_u64();
             lane.on_sent(polled, SentBytes { epoch, bytes: wire });
+        } else {
+            self.hold.on_sent_unjudged(now, wire);
         }
         let bulk_waits = nth == 0 && self.lanes[1].as_ref().is_some_and(|bulk| bulk.busy);
         self.bulk_passed = if bulk_waits { self.bulk_passed.saturating_add(1) } else { 0 };
-        let Polled { to, size, .. } = polled;
-        Some(OutgoingDatagram { to, lane: nth as u8, size, tunnel: Some(self.id) })
+        let Polled { to, from, size, .. } = polled;
+        Some(OutgoingDatagram { to, from, lane: nth as u8, size, tunnel: Some(self.id) })
     }
 
     pub(super) fn mtu(&self) -> u64 {

@@ -1,8 +1,9 @@
 //! Handles the sockets' events: tunnels up and lost, peers joined, flows opened.
 
 use super::{Incoming, Inner};
-use crate::core::{Event, Fingerprint, FlowId, TunnelEnd, TunnelId};
+use crate::core::{Event, Fingerprint, FlowId, Snapshot, TunnelEnd, TunnelId};
 use crate::driver::peers::peer::{PeerState, Ready};
+use crate::driver::peers::probe::TRIAL;
 use crate::driver::{Driver, locked};
 use crate::frame::Opening;
 use crate::frame::reason::Reason;
@@ -27,7 +28,7 @@ impl Inner {
             match event {
                 Event::Up { tunnel, peer } => self.on_up(driver, tunnel, peer, own),
                 Event::Down { tunnel, peer, end } => {
-                    self.on_down(tunnel, peer, &end.reason, own);
+                    self.on_down(tunnel, peer, &end, own);
                     if own.is_some() {
                         return Some(end);
                     }
@@ -78,16 +79,43 @@ impl Inner {
         });
     }
 
-    fn on_down(&self, tunnel: TunnelId, peer: Fingerprint, reason: &str, own: Option<&str>) {
+    fn on_down(&self, tunnel: TunnelId, peer: Fingerprint, end: &TunnelEnd, own: Option<&str>) {
+        let reason = end.reason.as_str();
+        let is_trial = end.by_peer && reason.contains(TRIAL);
+        let other = self.other_tunnel(tunnel, peer, own);
         self.find(peer, own, |known| {
+            let goes_on = other.is_some();
+            let lost = |ready: &mut Option<Ready>| {
+                // another may have come up meanwhile
+                let was_used = ready.as_ref().is_some_and(|ready| ready.tunnel == tunnel);
+                if was_used {
+                    ready.clone_from(&other);
+                }
+                was_used
+            };
+            let was_used = known.ready.send_if_modified(lost);
+            let peer = &known.peer.name;
+            if is_trial {
+                tracing::info!(%peer, "the peer tried whether this relay is reached");
+                return;
+            }
             *locked(&known.last_error) = Some(reason.to_owned());
-            // another may have come up meanwhile
-            let lost =
-                |ready: &mut Option<Ready>| ready.take_if(|ready| ready.tunnel == tunnel).is_some();
-            if known.ready.send_if_modified(lost) {
-                tracing::warn!(peer = %known.peer.name, reason, "the tunnel is lost");
+            if was_used && !goes_on {
+                locked(&known.outage).on_lost(clock::now());
+                tracing::warn!(%peer, reason, "the tunnel is lost");
             }
         });
+    }
+
+    /// Another tunnel that the same peer has here: a trial comes beside the one in use.
+    fn other_tunnel(&self, ended: TunnelId, peer: Fingerprint, own: Option<&str>) -> Option<Ready> {
+        let listening = self.listening.iter().filter(|_| own.is_none());
+        listening.into_iter().find_map(|driver| {
+            let all = locked(&driver.shared.core).snapshots();
+            let other = |seen: &Snapshot| seen.up && seen.peer == peer && seen.tunnel != ended;
+            let tunnel = all.into_iter().find(other)?.tunnel;
+            Some(Ready { driver: Arc::clone(driver), tunnel })
+        })
     }
 
     fn on_restrained(

@@ -1,13 +1,12 @@
 //! Connecting to relays that invited us, and again when a tunnel is lost.
 
-use super::{Inner, limits_for_path};
+use super::{Inner, limits_for_path, open};
 use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelEnd, TunnelId};
 use crate::driver::peers::tcp_fallback::{self, Outgoing, TransportMode};
 use crate::driver::{Driver, locked};
-use crate::trust;
+use crate::trust::{self, Peer, PeerKind};
 use bytes::Bytes;
 use ekiden_linux::host::clock;
-use ekiden_linux::sockets::datagram;
 use ekiden_model::control::rate_hold::Breaker;
 use ekiden_model::units::Time;
 use std::fmt;
@@ -24,25 +23,25 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A tunnel that was up for this long was no failure: the next attempt follows at once.
 const LASTING: Duration = Duration::from_secs(10);
 /// Addresses of a relay that are tried, and how long after each other.
-const MOST_ADDRESSES: usize = 4;
+pub(super) const MOST_ADDRESSES: usize = 4;
 const APART: Duration = Duration::from_millis(250);
 /// UDP is tried alone for this long: a handshake over a satellite, with a loss.
 const UDP_FIRST: Duration = Duration::from_secs(3);
 /// A tunnel over TCP without flows for this long makes way for UDP; doubled each time.
-pub(crate) const ON_TCP: Duration = Duration::from_secs(60);
+const ON_TCP: Duration = Duration::from_secs(60);
 const LONGEST_ON_TCP: Duration = Duration::from_secs(3_600);
 
 #[derive(Debug)]
-struct Attempt {
-    driver: Arc<Driver>,
+pub(super) struct Attempt {
+    pub(super) driver: Arc<Driver>,
     events: mpsc::UnboundedReceiver<Event>,
-    tunnel: TunnelId,
+    pub(super) tunnel: TunnelId,
     peer: Fingerprint,
     carrier: Option<Outgoing>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Underlay {
+pub(super) enum Underlay {
     Udp,
     Tcp,
 }
@@ -70,6 +69,22 @@ pub(crate) struct Joined {
     pub(crate) on_tcp: Mutex<Duration>,
 }
 
+impl Joined {
+    /// As the store has it; `None` for one that did not invite us.
+    pub(crate) fn of(peer: &Peer) -> Option<Self> {
+        let PeerKind::Joined { fingerprint, address, secret } = &peer.kind else { return None };
+        Some(Self {
+            name: peer.name.clone(),
+            fingerprint: *fingerprint,
+            address: address.clone(),
+            secret: secret.clone(),
+            terms: peer.terms,
+            breaker: Mutex::default(),
+            on_tcp: Mutex::new(ON_TCP),
+        })
+    }
+}
+
 impl Inner {
     /// Keeps a tunnel to a relay that invited us.
     pub(crate) async fn connect(self: Arc<Self>, joined: Joined) {
@@ -79,6 +94,7 @@ impl Inner {
         let mut hasty = true;
         loop {
             let begun = Instant::now();
+            self.on_attempt(&joined.name, None);
             let TunnelEnd { reason: why, by_peer } =
                 self.connect_once(&joined, hasty).await.unwrap_or_else(|end| end);
             if let Some(known) = locked(&self.known).get(&joined.name) {
@@ -90,8 +106,15 @@ impl Inner {
                 pause = PAUSE;
             }
             tracing::debug!(peer = %joined.name, why, ?pause, "connecting again after a pause");
+            self.on_attempt(&joined.name, Some(clock::now() + pause.into()));
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn on_attempt(&self, name: &str, next: Option<Time>) {
+        if let Some(known) = locked(&self.known).get(name) {
+            locked(&known.outage).on_attempt(next);
         }
     }
 
@@ -181,7 +204,7 @@ impl Inner {
         end.unwrap_or_else(|| "its thread ended".to_owned().into())
     }
 
-    async fn attempt(
+    pub(super) async fn attempt(
         &self,
         joined: &Joined,
         (to, over): (SocketAddr, Underlay),
@@ -193,19 +216,11 @@ impl Inner {
             (Underlay::Udp, false) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         };
         let no_socket = |error: io::Error| format!("no UDP socket: {error}");
-        let socket = datagram::open(any).map_err(no_socket)?;
-        let carrier = match over {
+        let socket = open(any).map_err(no_socket)?;
+        let dialled = match over {
             Underlay::Udp => None,
             Underlay::Tcp => {
-                let inside = socket.local_addr().map_err(no_socket)?;
-                let carried = Arc::clone(&self.carried);
-                let made = tcp_fallback::connect(
-                    &self.credentials,
-                    joined.fingerprint,
-                    to,
-                    inside,
-                    carried,
-                );
+                let made = tcp_fallback::connect(&self.credentials, joined.fingerprint, to);
                 Some(made.await.map_err(|error| format!("TCP {to}: {error}"))?)
             }
         };
@@ -213,6 +228,7 @@ impl Inner {
         let core = Endpoint::new(self.credentials.clone(), limits, false, self.origin, None);
         let (driver, mut events) = Driver::start(core, socket, self.settings.dscp)
             .map_err(|error| format!("no thread for the tunnel: {error}"))?;
+        let carrier = dialled.map(|dialled| dialled.carry(&driver, Arc::clone(&self.carried)));
         let session = trust::random::<8>().map_err(|error| error.to_string())?;
         let secret = trust::decode(&joined.secret).map_err(|error| error.to_string())?;
         let now: Time = clock::now();

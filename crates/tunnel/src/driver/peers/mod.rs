@@ -3,14 +3,16 @@
 
 use super::{Driver, Flow, PacingError, locked};
 use crate::core::{Endpoint, Limits, Snapshot};
-use crate::driver::peers::connect::{Joined, ON_TCP};
+use crate::driver::peers::connect::Joined;
 use crate::driver::peers::peer::{PeerState, Ready, same_but_terms};
 use crate::frame::Opening;
 use crate::frame::reason::Reason;
-use crate::trust::{self, Credentials, Peer, PeerKind, Store, StoreError};
+use crate::trust::{self, Credentials, Peer, Store, StoreError};
 use ekiden_linux::host::clock;
-use ekiden_linux::sockets::datagram;
+use ekiden_linux::sockets::{datagram, receive_batch};
+use ekiden_model::connect::outage::Outage;
 use ekiden_model::units::Span;
+pub use probe::{Probe, probe};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -66,6 +68,8 @@ pub struct OpenError {
     pub reason: Reason,
     /// For people.
     pub words: String,
+    /// When to try again, where the tunnel is down.
+    pub retry_after: Option<Span>,
 }
 
 /// A relay that is known, as it is seen.
@@ -81,6 +85,10 @@ pub struct TunnelStatus {
     pub over_tcp: Option<SocketAddr>,
     /// Why there is none, or was none before.
     pub last_error: Option<String>,
+    /// How long there has been none; `None` while there is one.
+    pub down_for: Option<Span>,
+    /// Time until the next attempt, where this relay connects and pauses between two.
+    pub retry_in: Option<Span>,
     /// How late its datagrams left; of all tunnels on one socket together.
     pub pacing: PacingError,
 }
@@ -138,7 +146,7 @@ impl Peers {
             let (at, listener, (driver, events)) =
                 started.map_err(|error| StartError::Listen { address, error })?;
             let driver = Arc::new(driver);
-            carriers.extend(listener.map(|listener| (listener, at, Arc::clone(&driver))));
+            carriers.extend(listener.map(|listener| (listener, Arc::clone(&driver))));
             addresses.push(at);
             listening.push(driver);
             receivers.push(events);
@@ -165,8 +173,8 @@ impl Peers {
                 tokio::spawn(async move { drop(inner.attend(&driver, events, None).await) })
             })
             .collect();
-        for (listener, at, driver) in carriers {
-            let inside = FallbackTarget { at, driver, carried: Arc::clone(&inner.carried) };
+        for (listener, driver) in carriers {
+            let inside = FallbackTarget { driver, carried: Arc::clone(&inner.carried) };
             let (credentials, limits) = (inner.credentials.clone(), inner.settings.limits);
             tasks.push(tokio::spawn(tcp_fallback::listen(listener, credentials, inside, limits)));
         }
@@ -179,34 +187,51 @@ impl Peers {
         &self.inner.addresses
     }
 
-    /// Opens a flow through the tunnel of a peer, which is waited for as long as `patience`. Fails
-    /// where there is no such peer, no tunnel, or it has too many flows.
+    /// Opens a flow through the tunnel of a peer. One that is not up is waited for until `patience` after it was lost, or
+    /// after the peer became known; later it fails at once. Fails where there is no such peer, no tunnel, or it has too
+    /// many flows.
     pub async fn open(
         &self,
         name: &str,
         opening: Opening,
         patience: Span,
     ) -> Result<Flow, OpenError> {
-        let error = |reason, words| OpenError { reason, words };
-        let mut ready = match locked(&self.inner.known).get(name) {
-            Some(known) => known.ready.subscribe(),
+        let error = |reason, words| OpenError { reason, words, retry_after: None };
+        let (mut ready, wait) = match locked(&self.inner.known).get(name) {
+            Some(known) => {
+                (known.ready.subscribe(), locked(&known.outage).wait(clock::now(), patience))
+            }
             None => {
                 let words = format!("unknown peer `{name}`; see `ekiden peer list`");
                 return Err(error(Reason::TunnelLost, words));
             }
         };
-        let up = tokio::time::timeout(patience.into(), ready.wait_for(Option::is_some)).await;
+        // without time left, one that is up is still taken
+        let up = tokio::time::timeout(wait.into(), ready.wait_for(Option::is_some)).await;
         let up = up.ok().and_then(Result::ok).and_then(|ready| ready.clone());
-        let Some(Ready { driver, tunnel }) = up else {
-            let why = locked(&self.inner.known).get(name).and_then(PeerState::last_error);
-            let why = why.map_or_else(|| "it has not come yet".to_owned(), |why| why.clone());
-            let words = format!("no tunnel to peer `{name}`: {why}");
-            return Err(error(Reason::TunnelLost, words));
-        };
+        let Some(Ready { driver, tunnel }) = up else { return Err(self.no_tunnel(name, wait)) };
         let now = clock::now();
         let opened = driver.with(|core| core.open(now, tunnel, opening));
         let id = opened.map_err(|reason| error(reason, format!("tunnel `{name}`: {reason}")))?;
         Ok(driver.flow(id))
+    }
+
+    /// Why there is no tunnel to a peer. The log has it once in an outage, when requests no longer wait.
+    fn no_tunnel(&self, name: &str, waited: Span) -> OpenError {
+        let (reason, now) = (Reason::TunnelLost, clock::now());
+        let known = locked(&self.inner.known);
+        let Some(known) = known.get(name) else {
+            let words = format!("the peer `{name}` was revoked");
+            return OpenError { reason, words, retry_after: None };
+        };
+        let why = known.last_error().unwrap_or_else(|| "it has not come yet".to_owned());
+        let mut outage = locked(&known.outage);
+        let down_for = Span::from_secs(outage.lasted(now).as_secs());
+        if waited == Span::ZERO && outage.is_to_be_logged() {
+            tracing::warn!(peer = %name, %down_for, why, "no tunnel: requests through it fail at once until it is up");
+        }
+        let words = format!("no tunnel to peer `{name}` for {down_for}: {why}");
+        OpenError { reason, words, retry_after: Some(outage.retry_after(now)) }
     }
 
     /// Whether a peer's tunnel is up.
@@ -218,7 +243,8 @@ impl Peers {
     pub async fn close(&self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         let known = std::mem::take(&mut *locked(&self.inner.known));
-        let drivers = known.values().filter_map(|known| known.ready.borrow().clone());
+        // taken away, so that none is told that it was revoked
+        let drivers = known.values().filter_map(|known| known.ready.send_replace(None));
         let drivers: Vec<_> = drivers.map(|ready| ready.driver).collect();
         drop(known);
         for driver in drivers.iter().chain(&self.inner.listening) {
@@ -241,6 +267,15 @@ impl Peers {
     }
 }
 
+/// A UDP socket on which the kernel merges what has come, if it can.
+fn open(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = datagram::open(address)?;
+    if let Err(error) = receive_batch::merge(&socket) {
+        tracing::debug!(%error, "the kernel merges no datagrams; they are received one by one");
+    }
+    Ok(socket)
+}
+
 /// A UDP socket and the same port of TCP; UDP alone where that is taken. For port 0, one that is
 /// free for both.
 fn both(
@@ -249,7 +284,10 @@ fn both(
 ) -> io::Result<(UdpSocket, Option<TcpListener>)> {
     let mut tries = TRIES;
     loop {
-        let socket = datagram::open(address)?;
+        let socket = open(address)?;
+        if address.ip().is_unspecified() {
+            datagram::report_destinations(&socket)?;
+        }
         if carrier == TransportMode::Udp {
             return Ok((socket, None));
         }
@@ -331,24 +369,12 @@ impl Inner {
                 old.peer = peer;
                 continue;
             }
-            let connecting = match &peer.kind {
-                PeerKind::Joined { fingerprint, address, secret } => {
-                    let joined = Joined {
-                        name: peer.name.clone(),
-                        fingerprint: *fingerprint,
-                        address: address.clone(),
-                        secret: secret.clone(),
-                        terms: peer.terms,
-                        breaker: Mutex::default(),
-                        on_tcp: Mutex::new(ON_TCP),
-                    };
-                    Some(tokio::spawn(Arc::clone(self).connect(joined)))
-                }
-                PeerKind::Invited { .. } | PeerKind::Peer { .. } => None,
-            };
+            let connecting =
+                Joined::of(&peer).map(|joined| tokio::spawn(Arc::clone(self).connect(joined)));
             let name = peer.name.clone();
             let ready = watch::Sender::new(None);
-            known.insert(name, PeerState { peer, ready, last_error: Mutex::default(), connecting });
+            let (last_error, outage) = (Mutex::default(), Mutex::new(Outage::new(clock::now())));
+            known.insert(name, PeerState { peer, ready, last_error, outage, connecting });
         }
         Ok(())
     }
@@ -366,6 +392,7 @@ fn limits_for_path(limits: Limits, to: Option<SocketAddr>) -> Limits {
 mod accept;
 mod connect;
 mod peer;
+mod probe;
 mod tcp_fallback;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,8 @@ use super::TunnelStatus;
 use crate::core::{Fingerprint, TunnelId};
 use crate::driver::{Driver, locked};
 use crate::trust::{Peer, PeerKind};
+use ekiden_linux::host::clock;
+use ekiden_model::connect::outage::Outage;
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,6 +21,8 @@ pub(crate) struct PeerState {
     pub(crate) peer: Peer,
     pub(crate) ready: watch::Sender<Option<Ready>>,
     pub(crate) last_error: Mutex<Option<String>>,
+    /// While there is no tunnel.
+    pub(crate) outage: Mutex<Outage>,
     pub(crate) connecting: Option<JoinHandle<()>>,
 }
 
@@ -46,6 +50,8 @@ impl PeerState {
             let all = locked(&ready.driver.shared.core).snapshots();
             all.into_iter().find(|snapshot| snapshot.tunnel == ready.tunnel)
         });
+        let (now, outage) = (clock::now(), *locked(&self.outage));
+        let is_down = ready.is_none();
         let pacing = ready.map(|ready| locked(&ready.driver.shared.late).clone());
         TunnelStatus {
             name: self.peer.name.clone(),
@@ -53,6 +59,8 @@ impl PeerState {
             tunnel,
             over_tcp: None,
             last_error: self.last_error(),
+            down_for: is_down.then(|| outage.lasted(now)),
+            retry_in: outage.retry_in(now).filter(|_| is_down),
             pacing: pacing.unwrap_or_default(),
         }
     }

@@ -10,11 +10,11 @@ use ekiden_model::units::Bytes;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsStream;
@@ -42,7 +42,7 @@ pub enum TransportMode {
     Tcp,
 }
 
-/// Addresses on loopback that are carriers' ends, and where the connection really leads.
+/// Addresses that are carriers' ends, and where the connection really leads.
 pub(crate) type Carried = Arc<Mutex<BTreeMap<SocketAddr, SocketAddr>>>;
 
 /// A carrier to a relay; it ends when this is dropped.
@@ -50,7 +50,7 @@ pub(crate) type Carried = Arc<Mutex<BTreeMap<SocketAddr, SocketAddr>>>;
 pub(crate) struct Outgoing {
     task: JoinHandle<()>,
     carried: Carried,
-    /// Where the relay is, for the tunnel's own socket.
+    /// Where the relay is for the core.
     pub(crate) end: SocketAddr,
 }
 
@@ -75,38 +75,48 @@ fn late(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{what} took longer than {PATIENCE:?}"))
 }
 
-/// Connects to the relay with this certificate, for the tunnel's socket at `inside`; again when the
-/// connection breaks, which QUIC takes for a change of address. Fails where the first is not made.
+/// A first connection to a relay, and what it takes to make another.
+pub(crate) struct Dialled {
+    connector: tokio_rustls::TlsConnector,
+    to: SocketAddr,
+    stream: TlsStream<TcpStream>,
+}
+
+/// Connects to the relay with this certificate. Fails where the connection is not made.
 pub(crate) async fn connect(
     credentials: &Credentials,
     peer: Fingerprint,
     to: SocketAddr,
-    inside: SocketAddr,
-    carried: Carried,
-) -> io::Result<Outgoing> {
+) -> io::Result<Dialled> {
     let tls = credentials.carrier_client(peer).map_err(io::Error::other)?;
     let connector = tokio_rustls::TlsConnector::from(tls);
-    let first = dial(&connector, to).await?;
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    // only from the peer
-    socket.connect(inside).await?;
-    let end = socket.local_addr()?;
-    locked(&carried).insert(end, to);
-    let task = tokio::spawn(async move {
-        let mut connection = Some(first);
-        loop {
-            if let Some(stream) = connection.take() {
-                let ended = tcp_framing::carry(stream, &socket, tcp_framing::SILENCE).await;
-                tracing::debug!(%to, %ended, "the carrier's connection is over");
+    let stream = dial(&connector, to).await?;
+    Ok(Dialled { connector, to, stream })
+}
+
+impl Dialled {
+    /// Carries datagrams of the driver; over another connection when this one breaks.
+    pub(crate) fn carry(self, driver: &Driver, carried: Carried) -> Outgoing {
+        let Self { connector, to, stream } = self;
+        let mut inside = driver.carrier();
+        let end = inside.at();
+        locked(&carried).insert(end, to);
+        let task = tokio::spawn(async move {
+            let mut connection = Some(stream);
+            loop {
+                if let Some(stream) = connection.take() {
+                    let ended = tcp_framing::carry(stream, &mut inside, tcp_framing::SILENCE).await;
+                    tracing::debug!(%to, %ended, "the carrier's connection is over");
+                }
+                tokio::time::sleep(PAUSE).await;
+                match dial(&connector, to).await {
+                    Ok(stream) => connection = Some(stream),
+                    Err(error) => tracing::debug!(%to, %error, "the carrier cannot connect"),
+                }
             }
-            tokio::time::sleep(PAUSE).await;
-            match dial(&connector, to).await {
-                Ok(stream) => connection = Some(stream),
-                Err(error) => tracing::debug!(%to, %error, "the carrier cannot connect"),
-            }
-        }
-    });
-    Ok(Outgoing { task, carried, end })
+        });
+        Outgoing { task, carried, end }
+    }
 }
 
 async fn dial(
@@ -138,7 +148,6 @@ pub(crate) fn listener(at: SocketAddr) -> io::Result<TcpListener> {
 
 #[derive(Debug, Clone)]
 pub(crate) struct FallbackTarget {
-    pub(crate) at: SocketAddr,
     pub(crate) driver: Arc<Driver>,
     pub(crate) carried: Carried,
 }
@@ -156,7 +165,6 @@ pub(crate) async fn listen(
     };
     // each tunnel has one, and one more while it is made anew
     let room = Arc::new(Semaphore::new(2 * limits.tunnels));
-    let inside = FallbackTarget { at: local_address(inside.at), ..inside };
     loop {
         // connections beyond the limit wait in the kernel
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
@@ -188,14 +196,13 @@ pub(crate) async fn incoming(
     let _outcomes = options().apply(stream.as_fd(), Stage::Accepted);
     let shaking = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
     let stream = shaking.await.map_err(|_| late("the handshake of TLS"))??;
-    let socket = UdpSocket::bind((inside.at.ip(), 0)).await?;
-    socket.connect(inside.at).await?;
-    let end = socket.local_addr()?;
+    let mut carrier = inside.driver.carrier();
+    let end = carrier.at();
     locked(&inside.carried).insert(end, from);
     // also when the task is given up
     let _registered = Registered { carried: &inside.carried, end };
     Ok(tokio::select! {
-        ended = tcp_framing::carry(stream, &socket, tcp_framing::SILENCE) => ended,
+        ended = tcp_framing::carry(stream, &mut carrier, tcp_framing::SILENCE) => ended,
         () = unclaimed(&inside.driver, end, claim) => {
             io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it")
         }
@@ -221,13 +228,4 @@ impl Drop for Registered<'_> {
     fn drop(&mut self) {
         locked(self.carried).remove(&self.end);
     }
-}
-
-fn local_address(at: SocketAddr) -> SocketAddr {
-    let ip = match at.ip() {
-        ip if !ip.is_unspecified() => ip,
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, at.port())
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::core::Terms;
 use crate::driver::Ended;
 use crate::frame::Carries;
-use crate::trust::{Peer, Token, hash};
+use crate::trust::{Peer, PeerKind, Token, hash};
 use ekiden_model::units::Rate;
 use sha2::{Digest, Sha256};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,11 +24,11 @@ struct Pair {
 
 /// `far` invites, `near` joins.
 fn pair(rate: Rate) -> Pair {
-    pair_through(rate, |at| at)
+    pair_through("127.0.0.1:0", rate, |at| at)
 }
 
-/// The same, where `near` is told another address of `far`.
-fn pair_through(rate: Rate, told: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
+/// The same, where `far` listens so and `near` is told another address of it.
+fn pair_through(listen: &str, rate: Rate, told: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let stores = ["near", "far"].map(|name| Store::new(folder.path().join(name)));
     let secret = trust::random().unwrap();
@@ -44,10 +44,9 @@ fn pair_through(rate: Rate, told: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair
         limits: Limits::default(),
     };
     let (sender, incoming) = mpsc::channel(100);
-    let any = "127.0.0.1:0".parse().unwrap();
-    let far = Peers::start(settings(1, vec![any]), sender).unwrap();
+    let far = Peers::start(settings(1, vec![listen.parse().unwrap()]), sender).unwrap();
     let address = told(far.addresses()[0]).to_string();
-    let token = Token { address, fingerprint, secret, send: rate, receive: rate };
+    let token = Token { address, fingerprint, secret, send: rate, receive: rate, made: None };
     stores[0].add(token.peer("far".to_owned())).unwrap();
     let (sender, _) = mpsc::channel(100);
     let near = Peers::start(settings(0, vec![]), sender).unwrap();
@@ -233,6 +232,17 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
     drop(far);
 }
 
+/// A machine has several addresses, and the peer was told one that its routes would not choose.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_on_all_addresses_answers_from_the_one_that_was_asked() {
+    let other = |at: SocketAddr| SocketAddr::from(([127, 0, 0, 2], at.port()));
+    let mut pair = pair_through("0.0.0.0:0", mbit(100), other);
+    let (mut client, mut server, ..) = flow(&mut pair).await;
+    client.write_all(&[7; 100_000]).await.unwrap();
+    server.read_exact(&mut [0; 100_000]).await.unwrap();
+    assert_eq!(pair.near.status()[0].over_tcp, None);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unreadable_store_is_read_again() {
     let mut pair = pair(mbit(100));
@@ -304,7 +314,7 @@ fn tcp_alone(to: SocketAddr) -> (SocketAddr, watch::Sender<bool>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn falls_back_to_tcp_when_udp_is_blocked() {
     let mut cut = None;
-    let mut pair = pair_through(mbit(40), |far| {
+    let mut pair = pair_through("127.0.0.1:0", mbit(40), |far| {
         let (at, stop) = tcp_alone(far);
         cut = Some(stop);
         at
@@ -339,11 +349,9 @@ async fn a_carrier_is_for_the_relay_with_the_right_certificate() {
     let pair = pair(mbit(40));
     let to = pair.far.addresses()[0];
     let stranger = pair.near.inner.credentials.fingerprint();
-    let inside = "127.0.0.1:9".parse().unwrap();
     let credentials = &pair.near.inner.credentials;
-    let refused =
-        tcp_fallback::connect(credentials, stranger, to, inside, Carried::default()).await;
-    let refused = refused.unwrap_err().to_string();
+    let refused = tcp_fallback::connect(credentials, stranger, to).await;
+    let refused = refused.err().unwrap().to_string();
     assert!(refused.contains("another certificate"), "{refused}");
 }
 
@@ -353,19 +361,86 @@ async fn a_carrier_over_which_no_tunnel_goes_is_closed() {
     let Peers { inner: far, .. } = &pair.far;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
-    let (nobody, fingerprint) = ("127.0.0.1:9".parse().unwrap(), far.credentials.fingerprint());
-    let near = &pair.near.inner.credentials;
-    let connecting = tcp_fallback::connect(near, fingerprint, to, nobody, Carried::default());
+    let fingerprint = far.credentials.fingerprint();
+    let connecting = tcp_fallback::connect(&pair.near.inner.credentials, fingerprint, to);
     let taking = async {
         let (stream, from) = listener.accept().await.unwrap();
         let acceptor = far.credentials.carrier_server().unwrap().into();
         let driver = Arc::clone(&far.listening[0]);
-        let inside =
-            FallbackTarget { at: far.addresses[0], driver, carried: Arc::clone(&far.carried) };
+        let inside = FallbackTarget { driver, carried: Arc::clone(&far.carried) };
         tcp_fallback::incoming(&acceptor, stream, from, &inside, Duration::from_millis(50)).await
     };
     let (connected, ended) = tokio::join!(connecting, taking);
     assert!(connected.is_ok());
     assert_eq!(ended.unwrap().to_string(), "no tunnel goes over it");
     assert!(locked(&far.carried).is_empty());
+}
+
+/// As where a packet filter drops the tunnel's UDP port on all devices, that of loopback too: TCP alone leads to the relay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tcp_carries_where_the_udp_port_is_filtered_on_loopback_too() {
+    let mut pair = pair(mbit(40));
+    let far = Arc::clone(&pair.far.inner);
+    // a second way in, whose UDP socket takes nothing
+    let (deaf, listener) = both("127.0.0.1:0".parse().unwrap(), TransportMode::Auto).unwrap();
+    let drop_all = [socket2::SockFilter::new(6, 0, 0, 0)];
+    socket2::SockRef::from(&deaf).attach_filter(&drop_all).unwrap();
+    let listener = listener.expect("a port that is free for UDP and TCP");
+    let to = listener.local_addr().unwrap();
+    let core = Endpoint::new(far.credentials.clone(), Limits::default(), true, far.origin, None);
+    let (driver, events) = Driver::start(core, deaf, [34, 0]).unwrap();
+    let driver = Arc::new(driver);
+    let (peers, invited) = trust::admitted(&pair.stores[1].peers().unwrap());
+    driver.with(|core| core.admit(clock::now(), &peers, &invited));
+    let inside = FallbackTarget { driver: Arc::clone(&driver), carried: Arc::clone(&far.carried) };
+    let limits = Limits::default();
+    tokio::spawn(tcp_fallback::listen(listener, far.credentials.clone(), inside, limits));
+    let attending = Arc::clone(&far);
+    tokio::spawn(async move { drop(attending.attend(&driver, events, None).await) });
+    // the near relay knows this way alone
+    let mut peer = pair.stores[0].remove("far").unwrap();
+    let PeerKind::Joined { address, .. } = &mut peer.kind else { panic!("{peer:?}") };
+    *address = to.to_string();
+    pair.stores[0].add(peer).unwrap();
+    let moved = async {
+        while pair.near.status()[0].over_tcp != Some(to) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), moved).await.unwrap();
+    let (mut client, mut server, _near, _far) = flow(&mut pair).await;
+    client.write_all(b"hello").await.unwrap();
+    let mut came = [0; 5];
+    server.read_exact(&mut came).await.unwrap();
+    assert_eq!(&came, b"hello");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_probe_joins_over_udp_or_tcp_and_says_what_is_closed() {
+    let mut cut = None;
+    let pair = pair_through("127.0.0.1:0", mbit(40), |far| {
+        let (at, stop) = tcp_alone(far);
+        cut = Some(stop);
+        at
+    });
+    let credentials = pair.near.inner.credentials.clone();
+    let [near, _far] = &pair.stores;
+    let mut peer = near.peers().unwrap().remove(0);
+    let seen = probe(&credentials, &peer).await;
+    assert!(seen.udp.as_ref().unwrap_err().contains("nothing listens"), "{seen:?}");
+    assert!(seen.tcp.is_ok() && seen.refused.is_none(), "{seen:?}");
+    let PeerKind::Joined { address, .. } = &mut peer.kind else { panic!("{peer:?}") };
+    *address = pair.far.addresses()[0].to_string();
+    let seen = probe(&credentials, &peer).await;
+    assert!(seen.udp.is_ok() && seen.tcp.is_ok(), "{seen:?}");
+    // the invitation is this relay's now, and nobody else's
+    let stranger = Credentials::generate().unwrap();
+    let seen = probe(&stranger, &peer).await;
+    assert!(seen.udp.is_err() && seen.refused.unwrap().contains("not a peer of this one"));
+    // and where nobody is
+    let PeerKind::Joined { address, .. } = &mut peer.kind else { panic!("{peer:?}") };
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    *address = nobody.to_string();
+    let seen = probe(&credentials, &peer).await;
+    assert!(!seen.reached() && seen.tcp.unwrap_err().contains("refused"));
 }

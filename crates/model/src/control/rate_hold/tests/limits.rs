@@ -60,7 +60,10 @@ impl Sender {
 fn after_a_pause_half_is_sent_on_a_shared_line() {
     let mut sender = Sender::new(Mode::Shared);
     sender.send(Span::from_secs(2));
-    assert_eq!(sender.hold.rate(), mbit(12.0));
+    sender.pause(Span::from_secs(50));
+    assert_eq!(sender.hold.rate(), mbit(12.0), "nobody else was seen");
+    sender.send(Span::from_secs(2));
+    sender.hold.reacted_at = Some(sender.now);
     sender.pause(Span::from_secs(5));
     assert_eq!(sender.hold.rate(), mbit(6.0));
     assert!(sender.hold.snapshot().resting);

@@ -44,6 +44,31 @@ fn unsafe_methods_remove_cached_responses() {
 }
 
 #[test]
+fn unsafe_methods_remove_what_their_answers_name() {
+    for (field, url, gone) in [
+        ("Location", "/b", true),
+        ("Content-Location", "http://{o}/b", true),
+        ("Location", "http://{o}/b#part", true),
+        // another origin's, and none
+        ("Location", "http://{o}.example/b", false),
+        ("Content-Location", "//{o}/b", false),
+    ] {
+        let (relay, origin) = (relay(), Origin::new());
+        let kept = answer("200 OK", "Cache-Control: max-age=60\r\n", "old");
+        through(&relay, &origin, "GET", "/b", "", &kept);
+        let named = format!("{field}: {}\r\n", url.replace("{o}", &origin.name));
+        let created = answer("201 Created", &named, "");
+        through(&relay, &origin, "POST", "/a", "Content-Length: 0\r\n", &created);
+        if gone {
+            let (_, new) = through(&relay, &origin, "GET", "/b", "", &answer("200 OK", "", "new"));
+            assert_eq!(new.body, "new", "{field}: {url}");
+        } else {
+            assert!(got(get(&relay, &origin, "/b", "")).is_hit(), "{field}: {url}");
+        }
+    }
+}
+
+#[test]
 fn does_not_cache_responses_requested_before_a_change() {
     let (relay, origin) = (relay(), Origin::new());
     let slow = get(&relay, &origin, "/a", "");

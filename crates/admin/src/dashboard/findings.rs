@@ -1,0 +1,174 @@
+//! What an operator should look at, and what holds a line's rate down, in words.
+
+use ekiden_model::units::{Bytes, Rate};
+use ekiden_proxy::observe::status::{Status, TunnelStatus};
+use serde::Serialize;
+
+/// Something to look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// What is so.
+    pub(super) what: String,
+    /// What to try.
+    pub(super) remedy: &'static str,
+}
+
+/// What is wrong, or will be; the worst first.
+pub(super) fn findings(status: &Status) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let mut find = |what: String, remedy: &'static str| found.push(Finding { what, remedy });
+    if status.stopping {
+        find("the relay is stopping".to_owned(), "live connections finish; new ones are rejected");
+    }
+    if status.listen.is_empty() {
+        find("no address listens".to_owned(), "see `listen` in the configuration, and the log");
+    }
+    if let Some(why) = status.accounts.as_ref().and_then(|accounts| accounts.away.as_ref()) {
+        find(
+            format!("the accounts' database is unreachable: {why}"),
+            "known accounts are served meanwhile; see `database` in [accounts]",
+        );
+    }
+    for tunnel in status.tunnels.iter().filter(|tunnel| !tunnel.up) {
+        if let Some(error) = &tunnel.last_error {
+            find(
+                format!("no tunnel to {}: {error}", tunnel.peer),
+                "run `ekiden doctor` on the relay's machine",
+            );
+        }
+    }
+    for upstream in status.upstreams.iter().filter(|upstream| !upstream.available) {
+        let why = upstream.last_error.as_deref().unwrap_or("it does not answer");
+        find(
+            format!("upstream {} rests after {} failures: {why}", upstream.name, upstream.failures),
+            "it is tried again by itself; routes use the next upstream of their list",
+        );
+    }
+    for level in status.pressure.levels.iter().filter(|level| level.low) {
+        let of = level.limit.map_or_else(String::new, |limit| format!(" of {limit}"));
+        find(
+            format!("{} are low: {}{of} in use", level.resource, level.used),
+            "idle connections are closed to make room; raise the limit in [budgets]",
+        );
+    }
+    if let Some(acme) = &status.acme
+        && let Some(error) = &acme.last_failure
+    {
+        find(
+            format!("the certificate could not be ordered: {error}"),
+            "see Certificates in the book; the old one is used until it ends",
+        );
+    }
+    if let Some(refusal) = &status.buffers.refusal {
+        find(refusal.clone(), "`ekiden doctor` says which kernel setting to change");
+    }
+    for leg in &status.legs {
+        let mut holes = leg.path.troubled.iter().filter(|trouble| trouble.state == "black hole");
+        if let Some(hole) = holes.next_back() {
+            find(
+                format!(
+                    "leg {}: large packets seem to vanish on the way to {}",
+                    leg.name, hole.address
+                ),
+                "set `mss` for that leg, or let ICMP \"packet too big\" through",
+            );
+        }
+    }
+    found
+}
+
+/// What holds a line's rate down, or what it waits for.
+pub(super) fn held_back(line: &TunnelStatus) -> String {
+    if !line.up {
+        return match &line.last_error {
+            Some(error) => format!("no tunnel: {error}"),
+            None if line.joined => "connecting".to_owned(),
+            None => "the peer has not connected yet".to_owned(),
+        };
+    }
+    let mut why = Vec::new();
+    why.extend(line.restrained.clone());
+    if line.over_tcp {
+        why.push("TCP, which slows down at each loss, until UDP gets through".to_owned());
+    }
+    let agreed = rate(line.allotted);
+    if let Some(gives) = line.line {
+        why.push(format!("the line, which gives {} of the agreed {agreed}", rate(gives)));
+    } else if line.rate < line.allotted / 20 * 19 && line.restrained.is_none() {
+        let held = rate(line.rate);
+        why.push(format!("losses or a queue before: it sends {held} of the agreed {agreed}"));
+    }
+    if line.contended {
+        why.push("others' packets in the same queue, with which it takes turns".to_owned());
+    }
+    if line.waiting > 0 {
+        let waiting = match line.waiting / 1024 {
+            0 => Bytes::new(line.waiting),
+            kib => Bytes::kib(kib),
+        };
+        let rate = if why.is_empty() { format!("the agreed {agreed}; ") } else { String::new() };
+        why.push(format!("{rate}{waiting} wait for their turn"));
+    }
+    if why.is_empty() {
+        return "nothing; less is sent than agreed".to_owned();
+    }
+    why.join("; ")
+}
+
+/// A rate by its first three digits.
+fn rate(rate: u64) -> Rate {
+    let step = 10_u64.pow(rate.max(1).ilog10().saturating_sub(2));
+    Rate::from_bits_per_second((rate + step / 2) / step * step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_each_trouble_and_a_remedy() {
+        let mut status = crate::sample();
+        status.tunnels = vec![TunnelStatus {
+            peer: "ship".into(),
+            last_error: Some("no answer for 10 s".into()),
+            ..TunnelStatus::default()
+        }];
+        let found: Vec<_> = findings(&status).into_iter().map(|found| found.what).collect();
+        insta::assert_snapshot!(found.join("\n"), @r"
+        no tunnel to ship: no answer for 10 s
+        upstream capital rests after 4 failures: connection refused
+        connections are low: 20000 of 20000 in use
+        a send buffer was cut to 416 KiB: net.core.wmem_max allows 416 KiB without CAP_NET_ADMIN
+        leg sea: large packets seem to vanish on the way to 203.0.113.80
+        ");
+    }
+
+    #[test]
+    fn a_line_says_why_it_is_not_quicker() {
+        let line =
+            TunnelStatus { up: true, allotted: 20_000_000, rate: 20_000_000, ..Default::default() };
+        let why = |change: fn(&mut TunnelStatus)| {
+            let mut line = line.clone();
+            change(&mut line);
+            held_back(&line)
+        };
+        assert_eq!(why(|_| {}), "nothing; less is sent than agreed");
+        assert_eq!(why(|line| line.up = false), "the peer has not connected yet");
+        assert_eq!(
+            why(|line| {
+                line.line = Some(4_234_567);
+                line.waiting = 3 << 20;
+            }),
+            "the line, which gives 4.23 Mbit/s of the agreed 20 Mbit/s; 3 MiB wait for their turn"
+        );
+        assert_eq!(
+            why(|line| line.waiting = 700),
+            "the agreed 20 Mbit/s; 700 B wait for their turn"
+        );
+        assert_eq!(
+            why(|line| line.rate = 1_000_000),
+            "losses or a queue before: it sends 1 Mbit/s of the agreed 20 Mbit/s"
+        );
+        assert!(why(|line| line.over_tcp = true).starts_with("TCP, which slows down"));
+    }
+}

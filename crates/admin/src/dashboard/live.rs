@@ -1,0 +1,178 @@
+//! What is now, as server-sent events: one look each second for all viewers, and none without a viewer.
+
+use super::findings::{Finding, findings, held_back};
+use crate::Shared;
+use crate::problem::Problem;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use ekiden_proxy::observe::status::{AccountStatus, Status};
+use hyper::body::{Body as HttpBody, Frame};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+/// Viewers at once; each takes one of the port's connections.
+const VIEWERS: usize = 16;
+/// A stream ends so long after its begin, before the port closes its connection; the page opens another.
+const LIFE: Duration = Duration::from_secs(50);
+/// Accounts of the overview, the busiest first; the page of accounts has all.
+const BUSIEST: usize = 12;
+
+#[derive(Debug)]
+pub(super) struct Live {
+    viewers: Arc<Semaphore>,
+    last: Mutex<Option<Look>>,
+}
+
+/// What was seen last, and sums to count rates from.
+#[derive(Debug)]
+struct Look {
+    at: Instant,
+    bytes: [u64; 2],
+    event: Bytes,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self { viewers: Arc::new(Semaphore::new(VIEWERS)), last: Mutex::default() }
+    }
+}
+
+/// An event's document.
+#[derive(Debug, Serialize)]
+struct Now<'a> {
+    /// Milliseconds since 1970.
+    at: i64,
+    status: &'a Status,
+    /// Payload towards clients and from them, bits per second since the last look; null at the first.
+    down: Option<u64>,
+    up: Option<u64>,
+    /// What holds each line's rate down, in the order of `status.tunnels`.
+    held_back: Vec<String>,
+    /// Accounts that are limited, of which `status` has the busiest.
+    accounts: usize,
+    findings: Vec<Finding>,
+}
+
+/// The stream of a viewer.
+pub(super) async fn events(State(shared): State<Arc<Shared>>) -> Response {
+    let Ok(place) = Arc::clone(&shared.dashboard.live.viewers).try_acquire_owned() else {
+        let why = format!("{VIEWERS} pages are open already");
+        return Problem::new(StatusCode::TOO_MANY_REQUESTS, "viewers", why)
+            .hint("close one of them")
+            .into_response();
+    };
+    let (send, receive) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let begun = Instant::now();
+        let mut tick = tokio::time::interval(EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while begun.elapsed() < LIFE {
+            tick.tick().await;
+            let event = match look(&shared).await {
+                Ok(event) => event,
+                Err(problem) => {
+                    let problem = serde_json::to_string(&problem).unwrap_or_default();
+                    Bytes::from(format!("event: problem\ndata: {problem}\n\n"))
+                }
+            };
+            // a viewer that does not read is not waited for longer than its stream lasts
+            match tokio::time::timeout(LIFE, send.send(event)).await {
+                Ok(Ok(())) => {}
+                _ => break,
+            }
+        }
+        drop(place);
+    });
+    let kind = [(header::CONTENT_TYPE, "text/event-stream")];
+    (kind, Body::new(Events(receive))).into_response()
+}
+
+struct Events(mpsc::Receiver<Bytes>);
+
+impl HttpBody for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
+    }
+}
+
+/// The event of this second.
+async fn look(shared: &Shared) -> Result<Bytes, Problem> {
+    let mut last = shared.dashboard.live.last.lock().await;
+    if let Some(look) = &*last
+        && look.at.elapsed() < EVERY * 9 / 10
+    {
+        return Ok(look.event.clone());
+    }
+    let mut status = shared.status.overview().await?;
+    let (at, bytes) = (Instant::now(), [status.totals.bytes_down, status.totals.bytes_up]);
+    let before = last.as_ref().map(|look| (at.duration_since(look.at), look.bytes));
+    // over a longer pause a mean would not be of now
+    let before = before.filter(|(passed, _)| *passed < 5 * EVERY);
+    let rate = |n: usize| {
+        let (passed, before) = before?;
+        let bits = bytes[n].saturating_sub(before[n]) as f64 * 8.0;
+        Some((bits / passed.as_secs_f64()) as u64)
+    };
+    let accounts = status.sharing.as_ref().map_or(0, |sharing| sharing.accounts.len());
+    if let Some(sharing) = &mut status.sharing {
+        busiest(&mut sharing.accounts);
+    }
+    let now = Now {
+        at: jiff::Timestamp::now().as_millisecond(),
+        down: rate(0),
+        up: rate(1),
+        held_back: status.tunnels.iter().map(held_back).collect(),
+        accounts,
+        findings: findings(&status),
+        status: &status,
+    };
+    let document = serde_json::to_string(&now)
+        .map_err(|error| Problem::unavailable("status", error.to_string()))?;
+    let event = Bytes::from(format!("data: {document}\n\n"));
+    *last = Some(Look { at, bytes, event: event.clone() });
+    Ok(event)
+}
+
+/// Leaves the accounts that move most now, and then those that moved most.
+fn busiest(accounts: &mut Vec<AccountStatus>) {
+    let moved = |account: &AccountStatus| {
+        let rate = account.rate_down.saturating_add(account.rate_up);
+        Reverse((rate, account.bytes_down.saturating_add(account.bytes_up)))
+    };
+    if accounts.len() > BUSIEST {
+        accounts.select_nth_unstable_by_key(BUSIEST, moved);
+        accounts.truncate(BUSIEST);
+    }
+    accounts.sort_by_key(moved);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_accounts_come_first_and_are_few() {
+        let account =
+            |n: u64| AccountStatus { rate_down: n, bytes_up: n % 7, ..Default::default() };
+        let mut accounts: Vec<_> = (0..1_000).map(|n| account(n * 37 % 1_000)).collect();
+        busiest(&mut accounts);
+        let rates: Vec<_> = accounts.iter().map(|account| account.rate_down).collect();
+        assert_eq!(rates, (0..BUSIEST as u64).map(|n| 999 - n).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,158 @@
+//! Log-in and log-out of the operator's page, and which requests a session lets through.
+
+use super::session::Secrets;
+use crate::Shared;
+use crate::audit::Call;
+use crate::guard::AuditedAction;
+use crate::problem::Problem;
+use crate::server::Peer;
+use crate::token::Token;
+use axum::Json;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Extension, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use serde::Deserialize;
+use serde_json::json;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The name of the cookie, and of the field with the key.
+const COOKIE: &str = "ekiden_session";
+const KEY: &str = "x-ekiden-key";
+/// Seconds after which a browser forgets the cookie; the relay may be sooner.
+const AGE: u32 = 12 * 3600;
+/// Bytes of a log-in.
+const LONGEST: usize = 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogIn {
+    token: String,
+}
+
+/// Opens a session for the token; a session that the browser had before ends.
+pub(super) async fn open(
+    State(shared): State<Arc<Shared>>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let address = peer.ip().to_canonical();
+    let (status, what, response) = match log_in(&shared, address, &headers, body).await {
+        Ok(secrets) => (200, "logged in".to_owned(), opened(&secrets)),
+        Err(problem) => (problem.status, problem.detail.clone(), problem.into_response()),
+    };
+    if let Ok(kept) = shared.kept() {
+        let token = Token::read(&kept.token).ok().filter(|_| status < 400).map(|token| token.id());
+        let (method, path, token) = ("POST", super::SESSION, token.as_deref());
+        let call = Call { address, method, path, token, status, what: &what };
+        match status {
+            200 => kept.audit.changed(&call),
+            _ => kept.audit.refused(&call),
+        }
+    }
+    response
+}
+
+async fn log_in(
+    shared: &Shared,
+    address: IpAddr,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Secrets, Problem> {
+    let kept = shared.kept()?;
+    let now = Instant::now();
+    shared.dashboard.sessions.may_guess(address, now).map_err(|wait| {
+        let seconds = wait.as_secs().max(1);
+        let why = format!("too many wrong tokens from {address}; try again in {seconds} s");
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "guesses", why)
+    })?;
+    // other types are what forms of other sites could send
+    let json = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    let bad = || Problem::new(StatusCode::BAD_REQUEST, "document", "a log-in is {\"token\": …}");
+    let body = to_bytes(body, LONGEST).await.map_err(|_| bad())?;
+    let said: LogIn = serde_json::from_slice(&body).ok().filter(|_| json).ok_or_else(bad)?;
+    let token = Token::read(&kept.token)
+        .map_err(|error| Problem::unavailable("no-token", error.to_string()))?;
+    if !token.is(said.token.trim()) {
+        shared.dashboard.sessions.on_wrong(address, now);
+        return Err(Problem::new(StatusCode::UNAUTHORIZED, "token", "wrong token")
+            .hint("`ekiden token show` prints it on the relay's machine"));
+    }
+    if let Some(old) = cookie(headers) {
+        shared.dashboard.sessions.close(old);
+    }
+    let random = |error: ekiden_tunnel::trust::NoRandomness| {
+        Problem::unavailable("randomness", error.to_string())
+    };
+    shared.dashboard.sessions.open(&token.id(), now).map_err(random)
+}
+
+fn opened(secrets: &Secrets) -> Response {
+    let mut response = Json(json!({ "key": secrets.key })).into_response();
+    set_cookie(&mut response, &secrets.cookie, AGE);
+    response
+}
+
+fn set_cookie(response: &mut Response, value: &str, age: u32) {
+    let cookie = format!("{COOKIE}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict");
+    if let Ok(cookie) = HeaderValue::try_from(cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+}
+
+/// Ends the session.
+pub(super) async fn close(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    if let Some(cookie) = cookie(&headers) {
+        shared.dashboard.sessions.close(cookie);
+    }
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    set_cookie(&mut response, "", 0);
+    response.extensions_mut().insert(AuditedAction("logged out".to_owned()));
+    response
+}
+
+/// Whether a request belongs to a session that `token` opened. Requests that a page of another site sends do not.
+pub(crate) fn admits(shared: &Shared, headers: &HeaderMap, token: &Token) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    // Fetch Metadata: absent where a browser is old or an address is not trusted
+    let own = text("sec-fetch-site").is_none_or(|site| site == "same-origin");
+    let secrets = cookie(headers).zip(text(KEY));
+    own && secrets.is_some_and(|secrets| {
+        shared.dashboard.sessions.admits(secrets, &token.id(), Instant::now())
+    })
+}
+
+fn cookie(headers: &HeaderMap) -> Option<&str> {
+    let fields = headers.get_all(header::COOKIE).iter().filter_map(|field| field.to_str().ok());
+    let mut pairs = fields.flat_map(|field| field.split(';')).filter_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        (name == COOKIE).then_some(value)
+    });
+    let (cookie, none) = (pairs.next(), pairs.next());
+    // two of them are two opinions
+    cookie.filter(|_| none.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cookie_of_its_name_counts() {
+        let of = |fields: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for field in fields {
+                headers.append(header::COOKIE, field.parse().unwrap());
+            }
+            cookie(&headers).map(str::to_owned)
+        };
+        assert_eq!(of(&["a=b; ekiden_session=x"]).as_deref(), Some("x"));
+        assert_eq!(of(&["a=b", "ekiden_session=x"]).as_deref(), Some("x"));
+        assert_eq!(of(&["ekiden_session=x; ekiden_session=y"]), None);
+        assert_eq!(of(&["ekiden_session=x", "ekiden_session=y"]), None);
+        assert_eq!(of(&["xekiden_session=x"]), None);
+    }
+}

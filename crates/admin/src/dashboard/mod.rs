@@ -1,0 +1,71 @@
+//! The operator's page: its files, its sessions, and the data that it alone asks for, below `/page`.
+//!
+//! What can be changed is changed by the calls of the API, which a session may use as the token may. Data below `/page`
+//! is for the page of the same version, and no interface for other programs.
+
+mod accounts;
+mod connections;
+pub(crate) mod files;
+mod findings;
+mod live;
+pub(crate) mod log_in;
+mod peers;
+mod records;
+mod session;
+
+use crate::history::History;
+use crate::{AdminConfig, Shared};
+use axum::Router;
+use axum::routing::{delete, get, post};
+use live::Live;
+use serde_json::Value;
+use session::Sessions;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Where a session begins and ends.
+const SESSION: &str = "/page/session";
+
+/// What the page knows besides the status.
+#[derive(Debug, Default)]
+pub(crate) struct Dashboard {
+    sessions: Sessions,
+    live: Live,
+    /// Set once the relay runs, unless its folder cannot be used.
+    pub(crate) history: OnceLock<Arc<History>>,
+    /// The configuration in effect, as `ekiden config show --json` prints it.
+    pub(crate) configuration: Mutex<Value>,
+    /// The folder of peers and whether this relay listens for tunnels; `None` without a home directory.
+    peers: Option<PathBuf>,
+    listens: bool,
+}
+
+impl Dashboard {
+    pub(crate) fn new(config: &AdminConfig) -> Self {
+        Self {
+            configuration: Mutex::new(config.configuration.clone()),
+            peers: config.peers.clone(),
+            listens: config.listens_for_tunnels,
+            ..Self::default()
+        }
+    }
+}
+
+/// Paths that need no session: the page's files, which hold no data, and the log-in.
+pub(crate) fn is_open(path: &str, is_post: bool) -> bool {
+    files::is_file(path) || (path == SESSION && is_post)
+}
+
+pub(crate) fn router() -> Router<Arc<Shared>> {
+    files::router()
+        .route(SESSION, post(log_in::open).delete(log_in::close))
+        .route("/page/live", get(live::events))
+        .route("/page/connections", get(connections::page))
+        .route("/page/connections/{id}", get(connections::explain))
+        .route("/page/accounts", get(accounts::page))
+        .route("/page/peers", get(peers::list).post(peers::invite))
+        .route("/page/peers/{name}", delete(peers::revoke))
+        .route("/page/history", get(records::history))
+        .route("/page/audit", get(records::audit))
+        .route("/page/configuration", get(records::configuration))
+}

@@ -1,0 +1,206 @@
+//! Sessions of the operator's page: who logged in with the token, until when, and how often one may guess.
+//!
+//! A session has two secrets, and each request needs both. The cookie is out of reach of scripts (`HttpOnly`) and of
+//! other sites (`SameSite=Strict`), but a browser sends it to every port of this host. The key stands in a field that
+//! only the page itself can send, and other sites cannot forge; by itself it opens nothing.
+
+use ekiden_linux::host::sync::locked;
+use ekiden_tunnel::trust::{NoRandomness, hash, random};
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use subtle::ConstantTimeEq as _;
+
+/// Sessions at once; a newcomer ends the one that was used longest ago.
+const MOST: usize = 32;
+/// A session ends so long after its begin,
+const LIFE: Duration = Duration::from_secs(12 * 3600);
+/// or after its last use.
+const SILENT: Duration = Duration::from_secs(3600);
+/// Wrong tokens that an address may show at once; one more each [`REFILL`].
+const GUESSES: u32 = 8;
+const REFILL: Duration = Duration::from_secs(8);
+/// Addresses that are remembered for their wrong tokens; the oldest makes room.
+const ADDRESSES: usize = 256;
+
+/// What a browser is given at log-in.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    pub(crate) cookie: String,
+    pub(crate) key: String,
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: Vec<Session>,
+    guesses: Vec<Guesses>,
+}
+
+/// Secrets are kept as hashes.
+#[derive(Debug)]
+struct Session {
+    cookie: [u8; 32],
+    key: [u8; 32],
+    /// The id of the token that opened it; another token ends it.
+    token: String,
+    begun: Instant,
+    used: Instant,
+}
+
+#[derive(Debug)]
+struct Guesses {
+    address: IpAddr,
+    left: u32,
+    since: Instant,
+}
+
+impl Sessions {
+    /// Opens a session for the holder of a token.
+    pub(crate) fn open(&self, token: &str, now: Instant) -> Result<Secrets, NoRandomness> {
+        let (cookie, key) = (secret()?, secret()?);
+        let mut state = locked(&self.state);
+        state.open.retain(|session| session.lasts(now));
+        if state.open.len() >= MOST {
+            let oldest = state.open.iter().enumerate().min_by_key(|(_, session)| session.used);
+            oldest.map(|(at, _)| at).map(|at| state.open.remove(at));
+        }
+        let [of_cookie, of_key] = [&cookie, &key].map(|text| hash(text.as_bytes()));
+        let token = token.to_owned();
+        state.open.push(Session { cookie: of_cookie, key: of_key, token, begun: now, used: now });
+        Ok(Secrets { cookie, key })
+    }
+
+    /// Whether there is a session with these secrets that this token opened. It was used then.
+    pub(crate) fn admits(&self, (cookie, key): (&str, &str), token: &str, now: Instant) -> bool {
+        let [cookie, key] = [cookie, key].map(|text| hash(text.as_bytes()));
+        let mut state = locked(&self.state);
+        // a rotated token ends what the old one opened
+        state.open.retain(|session| session.lasts(now) && session.token == token);
+        let found = state.open.iter_mut().find(|session| {
+            bool::from(session.cookie.ct_eq(&cookie)) && bool::from(session.key.ct_eq(&key))
+        });
+        found.map(|session| session.used = now).is_some()
+    }
+
+    /// Ends the session of a cookie.
+    pub(crate) fn close(&self, cookie: &str) {
+        let cookie = hash(cookie.as_bytes());
+        locked(&self.state).open.retain(|session| session.cookie != cookie);
+    }
+
+    /// Whether a token from this address is looked at; else how long not.
+    pub(crate) fn may_guess(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
+        let mut state = locked(&self.state);
+        let Some(known) = state.guesses.iter_mut().find(|known| known.address == address) else {
+            return Ok(());
+        };
+        known.refill(now);
+        match known.left {
+            0 => Err(REFILL.saturating_sub(now.duration_since(known.since))),
+            _ => Ok(()),
+        }
+    }
+
+    /// A token from this address was wrong.
+    pub(crate) fn on_wrong(&self, address: IpAddr, now: Instant) {
+        let mut state = locked(&self.state);
+        if !state.guesses.iter().any(|known| known.address == address) {
+            if state.guesses.len() >= ADDRESSES {
+                state.guesses.remove(0);
+            }
+            state.guesses.push(Guesses { address, left: GUESSES, since: now });
+        }
+        if let Some(known) = state.guesses.iter_mut().find(|known| known.address == address) {
+            known.refill(now);
+            known.left = known.left.saturating_sub(1);
+        }
+    }
+}
+
+impl Session {
+    fn lasts(&self, now: Instant) -> bool {
+        now.duration_since(self.begun) < LIFE && now.duration_since(self.used) < SILENT
+    }
+}
+
+impl Guesses {
+    fn refill(&mut self, now: Instant) {
+        let more = now.duration_since(self.since).as_secs() / REFILL.as_secs();
+        if let Ok(more) = u32::try_from(more) {
+            self.left = self.left.saturating_add(more).min(GUESSES);
+            self.since += REFILL * more;
+        } else {
+            (self.left, self.since) = (GUESSES, now);
+        }
+    }
+}
+
+/// 256 random bits.
+fn secret() -> Result<String, NoRandomness> {
+    let bytes: [u8; 32] = random()?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn both_secrets_are_needed_and_a_rotated_token_ends_them() {
+        let (sessions, now) = (Sessions::default(), Instant::now());
+        let one = sessions.open("t", now).unwrap();
+        let two = sessions.open("t", now).unwrap();
+        assert!(one.cookie != two.cookie && one.cookie.len() == 64);
+        let admits = |cookie: &str, key: &str, token| sessions.admits((cookie, key), token, now);
+        assert!(admits(&one.cookie, &one.key, "t") && admits(&two.cookie, &two.key, "t"));
+        assert!(!admits(&one.cookie, &two.key, "t") && !admits(&one.cookie, "", "t"));
+        assert!(!admits("", &one.key, "t"));
+        sessions.close(&two.cookie);
+        assert!(!admits(&two.cookie, &two.key, "t") && admits(&one.cookie, &one.key, "t"));
+        assert!(!admits(&one.cookie, &one.key, "new") && !admits(&one.cookie, &one.key, "t"));
+    }
+
+    #[test]
+    fn sessions_end_by_time_and_are_few() {
+        let (sessions, begun) = (Sessions::default(), Instant::now());
+        let one = sessions.open("t", begun).unwrap();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let lasts = |seconds| sessions.admits((&one.cookie, &one.key), "t", at(seconds));
+        assert!((1..13).all(|n| lasts(n * 3_300)));
+        assert!(!lasts(12 * 3_600));
+        let one = sessions.open("t", at(50_000)).unwrap();
+        assert!(!sessions.admits((&one.cookie, &one.key), "t", at(53_600)));
+        let first = sessions.open("t", at(60_000)).unwrap();
+        (0..MOST).for_each(|n| drop(sessions.open("t", at(60_001 + n as u64))));
+        assert!(!sessions.admits((&first.cookie, &first.key), "t", at(60_100)));
+        assert_eq!(locked(&sessions.state).open.len(), MOST);
+    }
+
+    #[test]
+    fn guesses_are_limited_by_address() {
+        let (sessions, now) = (Sessions::default(), Instant::now());
+        for _ in 0..GUESSES {
+            assert_eq!(sessions.may_guess(A, now), Ok(()));
+            sessions.on_wrong(A, now);
+        }
+        assert_eq!(sessions.may_guess(A, now), Err(REFILL));
+        assert_eq!(sessions.may_guess([192, 0, 2, 1].into(), now), Ok(()));
+        let later = now + REFILL;
+        assert_eq!(sessions.may_guess(A, later), Ok(()));
+        sessions.on_wrong(A, later);
+        assert!(sessions.may_guess(A, later).is_err());
+        for n in 0..1_000_u32 {
+            sessions.on_wrong(std::net::Ipv4Addr::from(n).into(), now);
+        }
+        assert_eq!(locked(&sessions.state).guesses.len(), ADDRESSES);
+        assert_eq!(sessions.may_guess(A, now + REFILL * 100), Ok(()));
+    }
+}

@@ -1,0 +1,80 @@
+//! The task that takes samples and writes them down.
+
+use super::{History, STEP};
+use crate::Shared;
+use jiff::Timestamp;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// Each nth sample all are written to disk: once a minute. The first is written at once.
+const SAVE: u32 = 6;
+
+/// A recording that goes on until it is stopped.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    history: Arc<History>,
+    task: JoinHandle<()>,
+}
+
+impl Recording {
+    /// Begins; `None`, with a line in the log, where the folder cannot be used.
+    pub(crate) fn start(folder: &Path, shared: Arc<Shared>) -> Option<Self> {
+        let history = match History::open(folder.to_owned()) {
+            Ok(history) => Arc::new(history),
+            Err(error) => {
+                tracing::warn!("no history for the dashboard: {}: {error}", folder.display());
+                return None;
+            }
+        };
+        let _once = shared.dashboard.history.set(Arc::clone(&history));
+        let task = tokio::spawn(record(Arc::clone(&history), shared));
+        Some(Self { history, task })
+    }
+
+    pub(crate) fn stop(self) {
+        self.task.abort();
+        save(&self.history);
+    }
+}
+
+async fn record(history: Arc<History>, shared: Arc<Shared>) {
+    let mut unsaved = SAVE - 1;
+    loop {
+        tokio::time::sleep(until_next(Timestamp::now())).await;
+        // while the relay starts there is nothing to record
+        let Ok(status) = shared.status.overview().await else { continue };
+        let unix = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+        unsaved += u32::from(history.sample(unix, Instant::now(), &status));
+        if unsaved >= SAVE {
+            let history = Arc::clone(&history);
+            let _saved = tokio::task::spawn_blocking(move || save(&history)).await;
+            unsaved = 0;
+        }
+    }
+}
+
+fn save(history: &History) {
+    if let Err(error) = history.save() {
+        tracing::warn!(%error, "the dashboard's history cannot be written; the next minute tries again");
+    }
+}
+
+/// Until a moment after the next full step of the day's clock, so that each step gets one sample.
+fn until_next(now: Timestamp) -> Duration {
+    let nanos = now.as_nanosecond().rem_euclid(i128::from(STEP) * 1_000_000_000);
+    let passed = Duration::from_nanos(u64::try_from(nanos).unwrap_or(0));
+    Duration::from_secs(STEP) - passed + Duration::from_millis(50)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_taken_after_each_full_step() {
+        let at = |millis| until_next(Timestamp::from_millisecond(millis).unwrap()).as_millis();
+        assert_eq!((at(20_000), at(25_000), at(29_999)), (10_050, 5_050, 51));
+    }
+}

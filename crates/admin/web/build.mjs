@@ -1,0 +1,62 @@
+// Builds the page into dist/, compressed. `--check` says whether dist/ is what would be built, and changes nothing.
+import { build } from "esbuild";
+import { createHash } from "node:crypto";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { gunzipSync, gzipSync } from "node:zlib";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const out = await build({
+  absWorkingDir: here,
+  entryPoints: { app: "src/main.jsx" },
+  bundle: true,
+  minify: true,
+  format: "esm",
+  target: ["es2022"],
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  legalComments: "none",
+  charset: "utf8",
+  outdir: "dist",
+  write: false,
+});
+const files = new Map(out.outputFiles.map((file) => [file.path.split("/").pop(), Buffer.from(file.contents)]));
+// names stay, so their contents' hash says when a browser has to ask again
+const version = (name) => createHash("sha256").update(files.get(name)).digest("hex").slice(0, 12);
+const index = readFileSync(join(here, "src/index.html"), "utf8")
+  .replace("app.js", `app.js?${version("app.js")}`)
+  .replace("app.css", `app.css?${version("app.css")}`)
+  .replace(/\n\s*/g, "");
+files.set("index.html", Buffer.from(index));
+files.set("icon.svg", readFileSync(join(here, "src/icon.svg")));
+
+let total = 0;
+let stale = [];
+for (const [name, bytes] of files) {
+  const path = join(here, "dist", `${name}.gz`);
+  if (process.argv.includes("--check")) {
+    // compressors differ from one version of node to another, what they compress does not
+    let kept = Buffer.alloc(0);
+    try {
+      kept = gunzipSync(readFileSync(path));
+    } catch {
+      // missing or damaged: stale
+    }
+    if (!kept.equals(bytes)) stale.push(name);
+    continue;
+  }
+  const packed = gzipSync(bytes, { level: 9 });
+  // no time and no system in the head
+  packed.fill(0, 4, 8);
+  packed[9] = 255;
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, packed);
+  total += packed.length;
+  console.log(`${name}: ${bytes.length} bytes, ${packed.length} compressed`);
+}
+if (stale.length > 0) {
+  console.error(`dist/ is not what src/ builds: ${stale.join(", ")}; run \`npm ci && npm run build\` in crates/admin/web`);
+  process.exit(1);
+}
+if (total > 0) console.log(`all: ${total} bytes compressed`);

@@ -1,0 +1,116 @@
+// The operator's page: the log-in, the view that is open, and the current status.
+
+import { render } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import "uplot/dist/uPlot.min.css";
+import "./app.css";
+import { hasKey, logIn, logOut, onSession } from "./api.js";
+import { useLive } from "./hooks.js";
+import { Field, Name, Problem } from "./parts.jsx";
+import { Accounts } from "./accounts.jsx";
+import { Audit, Configuration } from "./records.jsx";
+import { Connection, Connections } from "./connections.jsx";
+import { Overview } from "./overview.jsx";
+import { Peers } from "./peers.jsx";
+
+const VIEWS = [
+  ["", "Overview", Overview],
+  ["connections", "Connections", Connections],
+  ["accounts", "Accounts", Accounts],
+  ["peers", "Peers", Peers],
+  ["audit", "Audit log", Audit],
+  ["configuration", "Configuration", Configuration],
+];
+
+function useRoute() {
+  const read = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [route, setRoute] = useState(read);
+  useEffect(() => {
+    const on = () => setRoute(read());
+    addEventListener("hashchange", on);
+    return () => removeEventListener("hashchange", on);
+  }, []);
+  return route;
+}
+
+function LogIn() {
+  const [token, setToken] = useState("");
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const submit = (event) => {
+    event.preventDefault();
+    setBusy(true);
+    logIn(token).catch((why) => {
+      setError(why);
+      setBusy(false);
+    });
+  };
+  return (
+    <main class="login">
+      <h1>Ekiden</h1>
+      <form onSubmit={submit}>
+        <input class="away" type="text" name="user" autocomplete="username" value="operator" readOnly tabIndex={-1} aria-hidden="true" />
+        <Field label="Token" hint="`ekiden token show` prints it on the relay's machine.">
+          <input type="password" autocomplete="current-password" required value={token} onInput={(event) => setToken(event.target.value)} />
+        </Field>
+        <Problem error={error} />
+        <button type="submit" class="primary" disabled={busy}>
+          Log in
+        </button>
+      </form>
+    </main>
+  );
+}
+
+function Page() {
+  const [name, ...rest] = useRoute();
+  const live = useLive();
+  const main = useRef(null);
+  const first = useRef(true);
+  const [, title, View] = VIEWS.find(([path]) => path === name) ?? VIEWS[0];
+  const one = name === "connections" && rest[0];
+  const place = [name, ...rest].join("/");
+  useEffect(() => {
+    document.title = `${one ? `Connection ${rest[0]}` : title} – Ekiden`;
+    // whoever follows a link goes on reading at the view's beginning
+    if (!first.current) main.current.focus();
+    first.current = false;
+  }, [place]);
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); main.current.focus(); }}>
+        Skip to the content
+      </a>
+      <header>
+        <span class="mark">Ekiden</span>
+        <span class="relay">{live.now && <Name>{live.now.status.name}</Name>}</span>
+        <nav aria-label="Views">
+          {VIEWS.map(([path, text]) => (
+            <a href={`#/${path}`} key={path} aria-current={path === name ? "page" : undefined}>
+              {text}
+            </a>
+          ))}
+        </nav>
+        <button type="button" class="quiet" onClick={() => logOut().catch(() => {})}>
+          Log out
+        </button>
+      </header>
+      <p class="lost" role="status">
+        {live.lost && `Not live: ${live.lost}. The figures are from before.`}
+      </p>
+      <main id="main" ref={main} tabIndex={-1}>
+        {one ? <Connection id={rest[0]} /> : <View live={live.now} path={rest} key={name} />}
+      </main>
+    </>
+  );
+}
+
+function App() {
+  const [known, setKnown] = useState(hasKey());
+  useEffect(() => onSession(() => setKnown(hasKey())), []);
+  return known ? <Page /> : <LogIn />;
+}
+
+const root = document.getElementById("app");
+root.replaceChildren();
+render(<App />, root);

@@ -1,0 +1,83 @@
+//! The gateway: who is admitted, and marks that must differ.
+
+use crate::draft::{Draft, RuleDraft};
+use crate::reader::Reader;
+use ekiden_proxy::settings::Quic;
+
+pub(super) fn gateway(reader: &mut Reader<'_>, draft: &Draft) {
+    let gateway = &draft.gateway;
+    if gateway.devices.is_empty() {
+        let idle = [
+            (gateway.keep_source, "keep_source", "`keep_source`"),
+            (gateway.quic == Quic::Block, "quic", "`quic = \"block\"`"),
+        ];
+        for (_, key, what) in idle.into_iter().filter(|(set, ..)| *set) {
+            let message = format!("{what} has no effect without `devices`");
+            reader.warn(&format!("gateway.{key}"), message, "devices = [\"eth1\"]");
+        }
+    }
+    let admits = |rule: &RuleDraft| {
+        rule.action == "allow" && (!rule.from.is_empty() || rule.peers.is_empty())
+    };
+    // the clients would be cut off: each connection would be reset
+    if !gateway.devices.is_empty() && !draft.accounts.enabled && !draft.rules.iter().any(admits) {
+        reader.error(
+            "gateway.devices",
+            "no rule admits the clients behind these devices: all their connections would be reset",
+            "name your clients; for example, add:\n\
+             [[rule]]\n\
+             from = [\"192.168.0.0/16\", \"fd00::/8\"]\n\
+             action = \"allow\"\n\
+             or give them accounts (`ekiden account add NAME --address …`)",
+        );
+    }
+    if !gateway.is_on() {
+        return;
+    }
+    for (name, leg) in &draft.legs {
+        if leg.leg.socket.mark == Some(gateway.mark) {
+            reader.error(
+                &format!("leg.{name}.mark"),
+                format!(
+                    "{} is the mark of [gateway]: connections of this leg would arrive at this machine",
+                    gateway.mark
+                ),
+                "choose another `mark`, here or in [gateway]",
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{read, render_all};
+
+    const RULE: &str = "[[rule]]\nfrom = [\"192.168.0.0/16\"]\naction = \"allow\"\n";
+
+    fn problems(text: &str) -> String {
+        render_all(&read(text, "test.toml").problems)
+    }
+
+    #[test]
+    fn clients_of_a_gateway_must_be_admitted() {
+        let devices = "[gateway]\ndevices = [\"eth1\", \"wlan0\"]\n";
+        let found = problems(devices);
+        assert!(found.contains("all their connections would be reset"), "{found}");
+        assert_eq!(problems(&format!("{devices}{RULE}")), "");
+        assert_eq!(problems(&format!("{devices}[accounts]\nenabled = true\n")), "");
+        assert_eq!(problems("[gateway]\nown_traffic = true\n"), "");
+    }
+
+    #[test]
+    fn finds_marks_that_clash_and_keys_without_effect() {
+        let clash = "[gateway]\ndevices = \"eth1\"\nmark = 300\n[leg.direct]\nmark = 300\n";
+        let found = problems(&format!("{clash}{RULE}"));
+        assert!(found.contains("300 is the mark of [gateway]"), "{found}");
+        let idle = problems("[gateway]\nkeep_source = true\nquic = \"block\"\n");
+        assert_eq!(idle.matches("has no effect without `devices`").count(), 2, "{idle}");
+        for bad in ["eth*", "a/b", "sixteen-letters-", "a\\\"b", ""] {
+            let found = problems(&format!("[gateway]\ndevices = [\"{bad}\"]\n{RULE}"));
+            assert!(found.contains("is not the name of a network device"), "{bad}: {found}");
+        }
+    }
+}

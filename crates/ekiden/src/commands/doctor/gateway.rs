@@ -1,0 +1,155 @@
+//! What stands in the way of the gateway that the configuration asks for.
+
+use super::findings::finding;
+use super::{Finding, Severity};
+use ekiden_linux::links::divert::{DivertFacts, DivertPlan, OtherRules};
+use ekiden_proxy::observe::status::{GatewayStatus, Status};
+
+/// Everything about a gateway; `plan` is the configuration's.
+pub(super) fn gateway(plan: &DivertPlan, running: Option<&Status>, found: &mut Vec<Finding>) {
+    let status = running.and_then(|status| status.gateway.as_ref());
+    if let Some(GatewayStatus { error: Some(error), .. }) = status {
+        let why = "the clients' connections pass by, unaccelerated; `systemctl reload ekiden` tries again";
+        let what = format!("the gateway is not in effect: {error}");
+        found.push(finding("gateway", Severity::Problem, what, why));
+    }
+    let before = found.len();
+    judge(&DivertFacts::look(plan), plan, found);
+    if found.len() == before && status.is_none_or(|status| status.in_effect) {
+        let devices = plan.devices.join(", ");
+        let what = match plan.devices.is_empty() {
+            true => "nothing stands in the way of diverting this machine's connections".to_owned(),
+            false => format!("nothing stands in the way of the gateway for {devices}"),
+        };
+        found.push(finding(
+            "gateway",
+            Severity::Ok,
+            what,
+            "connections of clients are accelerated",
+        ));
+    }
+}
+
+/// What these facts mean for the plan.
+pub(crate) fn judge(facts: &DivertFacts, plan: &DivertPlan, found: &mut Vec<Finding>) {
+    let mut add = |id: &str, severity, what: String, why: &str, mend: Option<String>| {
+        found.push(Finding { mend, ..finding(id, severity, what, why) });
+    };
+    if facts.nft.is_none() {
+        add(
+            "gateway-nft",
+            Severity::Problem,
+            "nft is not installed".to_owned(),
+            "the gateway sets its rules with it",
+            Some("apt-get install nftables".to_owned()),
+        );
+    }
+    if !facts.net_admin {
+        add(
+            "gateway-privilege",
+            Severity::Note,
+            "without CAP_NET_ADMIN the rules of nftables are not seen here".to_owned(),
+            "the daemon needs CAP_NET_ADMIN for the gateway; the service has it. Run this as root to see more",
+            None,
+        );
+    }
+    if let Some(why) = &facts.refused {
+        add(
+            "gateway-rules",
+            Severity::Problem,
+            format!("the kernel would not take the gateway's rules: {why}"),
+            "the kernel lacks a module (nft_tproxy, nft_socket, nft_fib_inet, nft_reject_inet, nft_redir), or nftables is older than 1.0",
+            None,
+        );
+    }
+    for device in &facts.missing {
+        add(
+            "gateway-device",
+            Severity::Warning,
+            format!("there is no device {device}"),
+            "its connections are diverted as soon as it is there",
+            None,
+        );
+    }
+    if plan.devices.is_empty() {
+        return;
+    }
+    for setting in &facts.not_forwarded {
+        let (family, severity) = match setting.contains("ipv6") {
+            false => ("IPv4", Severity::Warning),
+            true => ("IPv6", Severity::Note),
+        };
+        add(
+            "gateway-forwarding",
+            severity,
+            format!("this machine does not forward {family}"),
+            "only TCP of the clients is relayed; DNS, QUIC and all else take forwarding",
+            Some(format!("sysctl -w {setting}=1")),
+        );
+    }
+    if facts.src_valid_mark {
+        add(
+            "gateway-src-valid-mark",
+            Severity::Problem,
+            "net.ipv4.conf.all.src_valid_mark is 1".to_owned(),
+            "the kernel then drops diverted packets as coming from an impossible place; wg-quick sets it",
+            Some("sysctl -w net.ipv4.conf.all.src_valid_mark=0".to_owned()),
+        );
+    }
+    for other in &facts.others {
+        match other {
+            OtherRules::Diverts { table } => add(
+                "gateway-others",
+                Severity::Warning,
+                format!("the table {table} diverts connections, too"),
+                "the rule that comes first decides; use one of both programs",
+                None,
+            ),
+            OtherRules::Drops { chain } => add(
+                "gateway-firewall",
+                Severity::Problem,
+                format!(
+                    "the chain {chain} drops what it does not accept, and does not know diverted packets"
+                ),
+                "diverted connections arrive at this machine, and a firewall drops them there; let it accept the mark, and keep that in its own configuration",
+                Some(format!("nft insert rule {chain} meta mark {:#x} accept", plan.mark)),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(facts: &DivertFacts) -> Vec<String> {
+        let plan =
+            DivertPlan { devices: vec!["eth1".into()], mark: 25_963, ..DivertPlan::default() };
+        let mut found = Vec::new();
+        judge(facts, &plan, &mut found);
+        found.into_iter().map(|f| format!("{} {} {:?}", f.id, f.severity, f.mend)).collect()
+    }
+
+    #[test]
+    fn says_what_is_missing_and_what_mends_it() {
+        let fine = DivertFacts {
+            nft: Some("nftables v1.0.6".into()),
+            net_admin: true,
+            ..DivertFacts::default()
+        };
+        assert_eq!(judged(&fine), [""; 0]);
+        let facts = DivertFacts {
+            nft: None,
+            net_admin: false,
+            missing: vec!["eth1".into()],
+            not_forwarded: vec!["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"],
+            src_valid_mark: true,
+            refused: Some("No such file or directory".into()),
+            others: vec![
+                OtherRules::Drops { chain: "inet filter input".into() },
+                OtherRules::Diverts { table: "ip mangle".into() },
+            ],
+        };
+        insta::assert_snapshot!(judged(&facts).join("\n"));
+    }
+}

@@ -1,0 +1,66 @@
+//! The router of a network whose devices know no proxy.
+
+use super::Failed;
+use super::session::{Plan, Session};
+use crate::cli::init::Gateway;
+use crate::commands::doctor::gateway::judge;
+use crate::commands::doctor::{Finding, Severity};
+use crate::commands::kernel::gateway::plan_to_judge;
+use crate::exit;
+use crate::setup::lan;
+use ekiden_linux::links::divert::DivertFacts;
+use ekiden_proxy::settings::Settings;
+
+pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> {
+    let configured = session.document.draft().gateway.devices.clone();
+    let devices = match (args.device, configured) {
+        (given, _) if !given.is_empty() => given,
+        (_, configured) if !configured.is_empty() => configured,
+        _ => {
+            let guess = lan::device();
+            let question = ("--device", "Device behind which the clients are, such as eth1");
+            let read = |text: &str| Ok::<_, &str>(text.to_owned());
+            vec![session.asker.answer(None, question, guess.as_deref(), read)?]
+        }
+    };
+    session.document.set_list(&["gateway"], "devices", &devices)?;
+    if args.block_quic {
+        session.document.set(&["gateway"], "quic", "block")?;
+    }
+    let admitted = session.document.draft().rules.iter().any(|rule| !rule.from.is_empty());
+    if !args.from.is_empty() || !admitted {
+        let found = devices.iter().flat_map(|device| lan::networks_of_device(device));
+        let from = match args.from {
+            from if from.is_empty() => session.ask_networks(found.collect())?,
+            from => from,
+        };
+        let from: Vec<String> = from.iter().map(ToString::to_string).collect();
+        session.document.admit(&from)?;
+    }
+    let changes = match session.propose(&[])? {
+        Plan::Do(changes) => changes,
+        Plan::Nothing | Plan::Not => return Ok(exit::FINE),
+    };
+    let remains = remains(&changes.reading.settings);
+    session.document.prepare(&changes, &session.place)?.commit()?;
+    Ok(session.finish(&remains, ""))
+}
+
+/// What stands in the way on this machine, and how to see that it works.
+fn remains(settings: &Settings) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(plan) = plan_to_judge(settings) {
+        judge(&DivertFacts::look(&plan), &plan, &mut found);
+    }
+    let line = |Finding { what, mend, .. }: Finding| match mend {
+        Some(mend) => format!("{what}: {mend}"),
+        None => what,
+    };
+    let matters = |finding: &Finding| finding.severity > Severity::Note;
+    let mut remains: Vec<String> = found.into_iter().filter(matters).map(line).collect();
+    remains.push(
+        "clients use this machine as their router; `ekiden status` counts their connections"
+            .to_owned(),
+    );
+    remains
+}

@@ -1,0 +1,4 @@
+//! Commands about what the daemon sets in the kernel.
+
+pub(crate) mod bpf;
+pub(crate) mod gateway;

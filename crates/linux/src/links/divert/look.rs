@@ -1,0 +1,156 @@
+//! What stands in the way of diverting, as far as it can be seen without changing anything.
+
+use super::{DivertPlan, TABLE};
+use crate::host::facts::Capabilities;
+use crate::host::sysctl;
+use crate::links::netlink::Netlink;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// What diverting takes, on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DivertFacts {
+    /// The version of nft; `None`: it is not installed.
+    pub nft: Option<String>,
+    /// Whether this process has CAP_NET_ADMIN. Without it the rest of nftables is not seen.
+    pub net_admin: bool,
+    /// Devices of the plan that are not there.
+    pub missing: Vec<String>,
+    /// Families that are not forwarded, as their setting.
+    pub not_forwarded: Vec<&'static str>,
+    /// Whether answers are checked against routes with the packet's mark, which drops diverted packets.
+    pub src_valid_mark: bool,
+    /// Why the kernel would not take the rules, in nft's words.
+    pub refused: Option<String>,
+    /// Others' rules.
+    pub others: Vec<OtherRules>,
+}
+
+/// Rules of another table that concern diverted packets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OtherRules {
+    /// Another table diverts: whose rule comes first decides.
+    Diverts {
+        /// Family and name of the table.
+        table: String,
+    },
+    /// A chain drops what it does not accept, and diverted packets arrive there.
+    Drops {
+        /// Family, table and name of the chain.
+        chain: String,
+    },
+}
+
+impl DivertFacts {
+    /// Looks at what a plan takes.
+    pub fn look(plan: &DivertPlan) -> Self {
+        let net_admin = Capabilities::of_this_process().net_admin;
+        let nft = output(&["--version"]).map(|text| text.trim().to_owned());
+        let see = nft.is_some() && net_admin;
+        let ruleset = see.then(|| output(&["--stateless", "list", "ruleset"])).flatten();
+        let is_off = |name: &&&str| sysctl::read(name).is_none_or(|value| value == "0");
+        let forwarded = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"];
+        // of this network namespace, which /sys need not be
+        let devices = Netlink::here().ok().and_then(|netlink| netlink.devices().ok());
+        let devices = devices.unwrap_or_default();
+        let there = |name: &&String| devices.iter().any(|(known, _)| known == *name);
+        Self {
+            refused: see.then(|| refused(plan)).flatten(),
+            others: ruleset.map_or_else(Vec::new, |text| others(&text, plan.mark)),
+            missing: plan.devices.iter().filter(|name| !there(name)).cloned().collect(),
+            not_forwarded: forwarded.iter().filter(is_off).copied().collect(),
+            src_valid_mark: sysctl::read("net.ipv4.conf.all.src_valid_mark")
+                .is_some_and(|value| value != "0"),
+            net_admin,
+            nft,
+        }
+    }
+}
+
+fn output(args: &[&str]) -> Option<String> {
+    let output = Command::new("nft").args(args).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Has the kernel check the rules, under another name, and keep none.
+fn refused(plan: &DivertPlan) -> Option<String> {
+    let check = || {
+        let mut command = Command::new("nft");
+        command.args(["--check", "--file", "-"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        // a running daemon owns the table of that name
+        let text = plan.nft().replace(TABLE, "ekiden_check");
+        child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes())).transpose()?;
+        child.wait_with_output()
+    };
+    match check() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr);
+            Some(text.lines().next().unwrap_or("nft failed without a word").to_owned())
+        }
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Others' rules in the listing of all tables, which has a statement on each line.
+fn others(ruleset: &str, mark: u32) -> Vec<OtherRules> {
+    let mut found = Vec::new();
+    let (mut table, mut chain, mut drops) = ("", "", false);
+    let ours = [format!("inet {TABLE}"), "inet ekiden_check".to_owned()];
+    let marks = [format!("0x{mark:08x}"), mark.to_string()];
+    for line in ruleset.lines() {
+        let words = line.trim();
+        let named = |keyword| words.strip_prefix(keyword).and_then(|rest| rest.split(" {").next());
+        if let Some(name) = named("table ") {
+            table = name;
+        } else if let Some(name) = named("chain ") {
+            (chain, drops) = (name, false);
+        }
+        if ours.iter().any(|own| own == table) {
+            continue;
+        }
+        let diverts = OtherRules::Diverts { table: table.to_owned() };
+        if words.contains("tproxy ") && !found.contains(&diverts) {
+            found.push(diverts);
+        }
+        if words.contains("hook input ") && words.contains("policy drop") {
+            drops = true;
+        }
+        // one that knows the mark was written for this
+        if marks.iter().any(|mark| words.contains(mark.as_str())) {
+            drops = false;
+        }
+        if words == "}" && drops {
+            found.push(OtherRules::Drops { chain: format!("{table} {chain}") });
+            drops = false;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULESET: &str = "table inet filter {\n\
+        \tchain input {\n\t\ttype filter hook input priority filter; policy drop;\n\
+        \t\tiif \"lo\" accept\n\t}\n\
+        \tchain forward {\n\t\ttype filter hook forward priority filter; policy drop;\n\t}\n}\n\
+        table ip mangle {\n\tchain PREROUTING {\n\
+        \t\ttype filter hook prerouting priority mangle; policy accept;\n\
+        \t\tmeta l4proto tcp tproxy to :12345 meta mark set 0x00000001 accept\n\t}\n}\n\
+        table inet ekiden_gateway {\n\tchain divert {\n\
+        \t\ttproxy ip to 127.0.0.1:40001 meta mark set 0x0000656b accept\n\t}\n}\n";
+
+    #[test]
+    fn finds_others_that_drop_or_divert() {
+        let drops = OtherRules::Drops { chain: "inet filter input".into() };
+        let diverts = OtherRules::Diverts { table: "ip mangle".into() };
+        assert_eq!(others(RULESET, 25_963), [drops, diverts.clone()]);
+        let knows = RULESET.replace("iif \"lo\" accept", "meta mark 0x0000656b accept");
+        assert_eq!(others(&knows, 25_963), [diverts]);
+        assert_eq!(others("", 25_963), []);
+    }
+}

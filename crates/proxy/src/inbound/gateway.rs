@@ -1,0 +1,118 @@
+//! Diverted connections: the client believes that it speaks with its destination. Its first bytes may name
+//! the destination; the connection goes to the address that the client chose, or to that name.
+
+use crate::destination::{Destination, Host};
+use crate::error::{Failure, FailureKind};
+use crate::observe::registry::Protocol;
+use crate::resources::arrival::{Diverted, reset};
+use crate::session::{OpenTunnel, Session};
+use crate::settings::GoTo;
+use crate::transfer::buffered::{BufferedStream, FIRST_READ};
+use crate::wire::first_bytes::{FirstBytesReader, FirstWords, MOST};
+use ekiden_linux::host::clock;
+use ekiden_model::connect::first_bytes::{Config, FirstBytes, Reading};
+use ekiden_model::units::Span;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// From the first byte to the last of a name: a lost packet of it is sent again within that time.
+const REST: Span = Span::from_secs(1);
+
+/// Connects to the destination and relays; whatever fails resets the connection.
+pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<OpenTunnel> {
+    let to = Destination::from(diverted.to);
+    if let Err(failure) = admit(session) {
+        session.registration.begin(Protocol::Gateway, to.to_string());
+        return refuse(session, Protocol::Gateway, &to.to_string(), &failure);
+    }
+    let (early, claimed) = first_bytes(session, to.port).await?;
+    session.permit.set_busy();
+    let settings = &session.config.settings.gateway;
+    let shown = match &claimed {
+        Some(named) => format!("{named} ({})", diverted.to.ip()),
+        None => to.to_string(),
+    };
+    let source = (settings.keep_source && !diverted.own).then(|| session.address.ip());
+    let (to, claimed) = match (settings.go_to, claimed) {
+        (GoTo::Name, Some(named)) => (named, None),
+        (_, claimed) => (to, claimed),
+    };
+    let named = claimed.as_ref().unwrap_or(&to);
+    let mut entry = session.begin(Protocol::Gateway, named, None, shown.clone());
+    match session.open_diverted(&to, claimed.as_ref(), source).await {
+        Ok(way) => {
+            entry.status = Some(0);
+            Some(session.tunnel_over(way, early, entry))
+        }
+        Err(failure) => refuse(session, Protocol::Gateway, &shown, &failure),
+    }
+}
+
+/// Places the client in its account, which only its address can name.
+pub(super) fn admit(session: &Session) -> Result<(), Failure> {
+    if session.registration.entry.account().is_none() && session.must_log_in() {
+        let text = "this relay requires an account, and such a client cannot log in; its operator can add its address to an account";
+        return Err(Failure::new(FailureKind::LogIn, text));
+    }
+    Ok(session.join_account()?)
+}
+
+/// Logs a refusal, and resets the connection.
+pub(super) fn refuse(
+    session: &Session,
+    protocol: Protocol,
+    shown: &str,
+    failure: &Failure,
+) -> Option<OpenTunnel> {
+    let mut entry = session.new_entry(protocol);
+    entry.target = Some(shown.to_owned());
+    session.on_failure(&entry, failure);
+    reset(&session.client);
+    None
+}
+
+/// Waits for the client's first bytes, which are relayed later, and the name in them. `None`: the relay is
+/// stopping, or the client has reset the connection.
+async fn first_bytes(session: &Session, port: u16) -> Option<(Vec<u8>, Option<Destination>)> {
+    let config =
+        Config { silence: session.config.settings.gateway.first_bytes, rest: REST, most: MOST };
+    let mut wait = FirstBytes::new(config, clock::now());
+    let mut incoming = BufferedStream::new(Arc::clone(&session.client), Vec::new());
+    let (mut reader, mut words) = (FirstBytesReader::default(), FirstWords::Partial);
+    let mut held = None;
+    while wait.outcome().is_none() {
+        let left = wait.deadline().since(clock::now());
+        let more = FIRST_READ.min(MOST - incoming.bytes().len());
+        let reading = async {
+            session.client.readable().await?;
+            // nothing is read before its memory counts; twice, because the reader keeps a copy
+            if held.is_none() {
+                held = session.permit.hold(2 * MOST).await;
+            }
+            if held.is_some() { incoming.fill(more).await.map(Some) } else { Ok(None) }
+        };
+        match session.unless_stopping(tokio::time::timeout(left.into(), reading)).await? {
+            Err(_) => wait.on_deadline(clock::now()),
+            // no memory: names are not looked for
+            Ok(Ok(None)) => break,
+            Ok(Ok(Some(0))) => wait.on_end(),
+            Ok(Ok(Some(_))) => {
+                words = reader.read(incoming.bytes());
+                let reading = match words {
+                    FirstWords::Partial => Reading::Partial,
+                    FirstWords::Nameless | FirstWords::Name { .. } => Reading::Settled,
+                };
+                wait.on_bytes(clock::now(), incoming.bytes().len(), reading);
+            }
+            Ok(Err(_)) => return None,
+        }
+    }
+    let counts = &session.config.shared.gateway;
+    let (counter, name) = match words {
+        FirstWords::Name { host, tls: true } => (&counts.named_tls, Some(host)),
+        FirstWords::Name { host, tls: false } => (&counts.named_http, Some(host)),
+        FirstWords::Partial | FirstWords::Nameless => (&counts.unnamed, None),
+    };
+    counter.fetch_add(1, Relaxed);
+    Some((incoming.take(), name.map(|name| Destination { host: Host::Name(name), port })))
+}

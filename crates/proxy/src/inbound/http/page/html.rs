@@ -1,0 +1,289 @@
+//! The page as HTML: no JavaScript, one style sheet within it, nothing from elsewhere.
+
+use super::words::Words;
+use super::{LOG_IN, Page, Shown};
+use crate::observe::status::AccountStatus;
+use crate::policy::accounts::AccountDetails;
+use crate::wire::http::reply::reason;
+use crate::wire::qr::QrPath;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+
+const STYLE: &str = include_str!("page.css");
+
+/// What browsers may do with the page: show it with its style sheet, and nothing else.
+fn policy() -> &'static str {
+    static POLICY: OnceLock<String> = OnceLock::new();
+    POLICY.get_or_init(|| {
+        let hash = STANDARD.encode(ekiden_tunnel::trust::hash(STYLE.as_bytes()));
+        format!(
+            "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+    })
+}
+
+/// A text as content or as an attribute in double quotes.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// A name that another chose: its direction does not spread to what stands beside it.
+fn name(text: &str) -> String {
+    format!("<bdi>{}</bdi>", escaped(text))
+}
+
+/// Bytes in the units that quotas are sold in.
+fn volume(bytes: u64) -> String {
+    let (unit, size) = match bytes {
+        0..1_000_000 => ("kB", 1e3),
+        1_000_000..1_000_000_000 => ("MB", 1e6),
+        1_000_000_000..1_000_000_000_000 => ("GB", 1e9),
+        _ => ("TB", 1e12),
+    };
+    format!("{} {unit}", three_digits(bytes as f64 / size))
+}
+
+fn speed(bits_per_second: u64) -> String {
+    match bits_per_second {
+        0..1_000_000 => format!("{} kbit/s", three_digits(bits_per_second as f64 / 1e3)),
+        _ => format!("{} Mbit/s", three_digits(bits_per_second as f64 / 1e6)),
+    }
+}
+
+fn three_digits(x: f64) -> String {
+    let decimals = match x {
+        x if x < 0.005 => 0,
+        x if x < 10.0 => 2,
+        x if x < 100.0 => 1,
+        _ => 0,
+    };
+    format!("{x:.decimals$}")
+}
+
+impl Page {
+    /// The head up to `Content-Length`, which is to follow. `more`: further fields, whole lines.
+    pub(super) fn head(&self, status: u16, more: &str) -> String {
+        format!(
+            "HTTP/1.1 {status} {}\r\nVia: 1.1 {}\r\nContent-Type: text/html; charset=utf-8\r\n\
+             Content-Language: {}\r\nVary: Accept-Language\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+             Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
+             Content-Security-Policy: {}\r\n{more}Connection: close\r\n",
+            reason(status),
+            self.relay,
+            self.words.code,
+            policy(),
+        )
+    }
+
+    pub(super) fn body(&self) -> String {
+        let Words { code, title, .. } = self.words;
+        let mut page = format!(
+            "<!doctype html><html lang=\"{code}\"><head><meta charset=\"utf-8\">\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+             <meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\">\
+             <title>{title} {}</title><style>{STYLE}</style></head><body><main><h1>{title} {}</h1>",
+            escaped(&self.relay),
+            name(&self.relay),
+        );
+        self.account(&mut page);
+        self.set_up(&mut page);
+        page.push_str("</main></body></html>\n");
+        page
+    }
+
+    fn account(&self, page: &mut String) {
+        let w = self.words;
+        let _ = match &self.account {
+            Shown::Account { name: account, status, details } => {
+                let _ = write!(
+                    page,
+                    "<section aria-labelledby=\"a\"><h2 id=\"a\">{} {}</h2>",
+                    w.account,
+                    name(account)
+                );
+                volumes(w, status, details, page);
+                facts(w, status, details, page);
+                write!(page, "</section>")
+            }
+            Shown::NoAccounts => write!(page, "<p>{}</p>", w.no_accounts),
+            Shown::ByStrangeName => write!(page, "<p>{}</p>", escaped(w.strange_name)),
+            Shown::Refused(why) => {
+                write!(page, "<p class=\"warn\">{} {}</p>", w.refused, name(why))
+            }
+            Shown::Unknown { may_log_in: true } => {
+                write!(page, "<p>{}</p><p><a href=\"{LOG_IN}\">{}</a></p>", w.unknown, w.log_in)
+            }
+            Shown::Unknown { may_log_in: false } => {
+                write!(page, "<p>{}</p><p>{}</p>", w.unknown, escaped(w.no_log_in))
+            }
+        };
+    }
+
+    fn set_up(&self, page: &mut String) {
+        let w = self.words;
+        let _ = write!(page, "<section aria-labelledby=\"s\"><h2 id=\"s\">{}</h2>", w.set_up);
+        if self.script {
+            let link =
+                format!("{}://{}/proxy.pac", if self.tls { "https" } else { "http" }, self.proxy);
+            let link = escaped(&link);
+            let _ =
+                write!(page, "<p>{}:<br><a href=\"{link}\"><code>{link}</code></a></p>", w.script);
+            if let Some(code) = QrPath::new(&link) {
+                let _ = write!(
+                    page,
+                    "<figure>{}<figcaption>{}</figcaption></figure>",
+                    code.svg(&link),
+                    w.scan
+                );
+            }
+            page.push_str("<dl>");
+            for (system, how) in w.systems {
+                let _ = write!(page, "<dt>{system}</dt><dd>{how}</dd>");
+            }
+            page.push_str("</dl>");
+        }
+        let (host, port) = self.proxy.rsplit_once(':').unwrap_or((&self.proxy, ""));
+        let secured = if self.tls { format!(", {}", w.secured) } else { String::new() };
+        let _ = write!(
+            page,
+            "<p>{} <code>{}</code>, {} <code>{}</code>{secured}</p></section>",
+            w.by_hand,
+            escaped(host),
+            w.port,
+            escaped(port)
+        );
+    }
+}
+
+fn volumes(w: &Words, status: &AccountStatus, details: &AccountDetails, page: &mut String) {
+    let _ = match status.quota.zip(status.quota_left) {
+        Some((quota, left)) => {
+            let used = quota.saturating_sub(left);
+            let share = (used as f64 / quota.max(1) as f64 * 100.0).min(100.0);
+            let _ = write!(
+                page,
+                "<p class=\"big\">{} <b>{}</b> {} {}</p><p>{} <b>{}</b></p>\
+                 <svg class=\"{}\" viewBox=\"0 0 100 4\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
+                 <rect class=\"all\" width=\"100\" height=\"4\"/><rect class=\"used\" width=\"{share:.1}\" height=\"4\"/></svg>",
+                w.used,
+                volume(used),
+                w.of,
+                volume(quota),
+                w.left,
+                volume(left),
+                if left == 0 { "bar over" } else { "bar" },
+            );
+            match status.state.as_str() {
+                "cut" => write!(page, "<p class=\"warn\">{}</p>", w.cut),
+                "throttle" => write!(page, "<p class=\"warn\">{}</p>", w.throttled),
+                _ => Ok(()),
+            }
+        }
+        None => {
+            let used = volume(status.bytes_down.saturating_add(status.bytes_up));
+            write!(
+                page,
+                "<p class=\"big\">{} <b>{used}</b> {}</p><p>{}</p>",
+                w.used, w.since_start, w.no_quota
+            )
+        }
+    };
+    for (what, when) in [(w.renews, &details.renews), (w.expires, &details.expires)] {
+        if let Some(when) = when {
+            let _ = write!(page, "<p>{what}: {}</p>", escaped(when));
+        }
+    }
+}
+
+fn facts(w: &Words, status: &AccountStatus, details: &AccountDetails, page: &mut String) {
+    let rate = |now: u64, limit: Option<u64>| match limit {
+        Some(limit) => format!("{} ({} {})", speed(now), w.limit, speed(limit)),
+        None => speed(now),
+    };
+    let most = status.connections_limit.map_or_else(String::new, |n| format!(" ({} {n})", w.limit));
+    let _ = write!(
+        page,
+        "<h3>{}</h3><dl><dt>{}</dt><dd>{}</dd><dt>{}</dt><dd>{}</dd><dt>{}</dt><dd>{}{most}</dd></dl><h3>{}</h3>",
+        w.now,
+        w.down,
+        rate(status.rate_down, status.limit_down),
+        w.up,
+        rate(status.rate_up, status.limit_up),
+        w.connections,
+        status.connections,
+        w.devices,
+    );
+    if details.devices.is_empty() {
+        let _ = write!(page, "<p>{}</p>", w.no_devices);
+        return;
+    }
+    page.push_str("<ul>");
+    for (device, identity) in &details.devices {
+        let _ = match device == identity {
+            true => write!(page, "<li>{}</li>", name(device)),
+            false => write!(page, "<li>{} <small>{}</small></li>", name(device), name(identity)),
+        };
+    }
+    page.push_str("</ul>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words;
+    use super::*;
+
+    fn page(account: Shown) -> Page {
+        let words = words::of(["en"].into_iter());
+        let (relay, proxy) = ("relay".to_owned(), "192.0.2.1:3128".to_owned());
+        Page { words, relay, proxy, tls: false, script: true, account }
+    }
+
+    #[test]
+    fn says_what_is_used_and_left_and_escapes_names() {
+        let status = AccountStatus {
+            quota: Some(300_000_000_000),
+            quota_left: Some(287_600_000_000),
+            limit_down: Some(5_000_000),
+            ..AccountStatus::default()
+        };
+        let details = AccountDetails {
+            devices: vec![("<script>x</script>\u{202e}".into(), "anna".into())],
+            renews: Some("2026-12-01 00:00 Asia/Tokyo".into()),
+            expires: None,
+        };
+        let name = "a\"<b>".to_owned();
+        let text = page(Shown::Account { name, status: Box::new(status), details }).body();
+        for part in [
+            "Used <b>12.4 GB</b> of 300 GB</p><p>Left <b>288 GB</b>",
+            "width=\"4.1\"",
+            "<bdi>a&quot;&lt;b&gt;</bdi>",
+            "<bdi>&lt;script&gt;x&lt;/script&gt;\u{202e}</bdi> <small><bdi>anna</bdi></small>",
+            "0 kbit/s (at most 5.00 Mbit/s)",
+            "http://192.0.2.1:3128/proxy.pac",
+            "proxy server <code>192.0.2.1</code>, port <code>3128</code>",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+        assert!(!text.contains("<script"), "{text}");
+    }
+
+    #[test]
+    fn only_its_own_style_sheet_is_allowed() {
+        let head = page(Shown::NoAccounts).head(200, "");
+        assert!(head.contains("default-src 'none'; style-src 'sha256-"), "{head}");
+        assert!(!head.contains("unsafe"), "{head}");
+    }
+}

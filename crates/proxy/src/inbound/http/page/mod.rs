@@ -1,0 +1,172 @@
+//! The page for this relay's users, out of the proxy's own port: how to set up a device, and what an account has used
+//! and has left. It is answered to a request in origin form, as the script for browsers is, and is no JavaScript.
+//!
+//! **Who sees an account's figures**: its own devices, by their address or their tunnel, and those that log in (Basic,
+//! RFC 7617, where passwords may be sent). A page of another site must not read them by a name that it makes lead here
+//! (DNS rebinding), so figures by address need a *Host* that no stranger can have.
+
+mod html;
+mod words;
+
+use super::pac::reached_at;
+use crate::destination::{Destination, Host};
+use crate::error::{Failure, FailureKind};
+use crate::observe::registry::Protocol;
+use crate::observe::status::AccountStatus;
+use crate::policy::accounts::{AccountDetails, KnownAccount, read_basic};
+use crate::session::Session;
+use crate::wire::http::fields;
+use crate::wire::http::head::Request;
+use std::sync::Arc;
+use words::Words;
+
+/// Where a browser logs in.
+const LOG_IN: &str = "/?login";
+
+/// What there is to show.
+struct Page {
+    words: &'static Words,
+    /// The relay's name.
+    relay: String,
+    /// `host:port` of the proxy.
+    proxy: String,
+    tls: bool,
+    /// Whether there is a script for browsers.
+    script: bool,
+    account: Shown,
+}
+
+/// Whose figures are shown.
+enum Shown {
+    /// This relay has no accounts.
+    NoAccounts,
+    /// Nobody's: not known who asks. Whether there is a way to log in here.
+    Unknown {
+        may_log_in: bool,
+    },
+    /// A known device, by a name that others could have made lead here.
+    ByStrangeName,
+    /// Not now, and why.
+    Refused(String),
+    Account {
+        name: String,
+        status: Box<AccountStatus>,
+        details: AccountDetails,
+    },
+}
+
+/// The answer, if the request asks for the page.
+pub(super) async fn answer(session: &Session, request: &Request) -> Option<Vec<u8>> {
+    let settings = &session.config.settings.pac;
+    let reads = matches!(request.method.as_str(), "GET" | "HEAD");
+    let target = request.target.as_str();
+    if !settings.page || !reads || !matches!(target, "/" | LOG_IN) {
+        return None;
+    }
+    let tls = session.tls.is_some();
+    let proxy = reached_at(session, request, tls)?;
+    let (status, more, account) = match identified(session, request, &proxy).await {
+        Ok(account) => (200, String::new(), account),
+        Err(failure) => refused(&failure),
+    };
+    let languages = fields::values(&request.fields, "accept-language");
+    let languages = languages.filter_map(|value| std::str::from_utf8(value).ok());
+    let page = Page {
+        words: words::of(languages),
+        relay: session.config.settings.name.clone(),
+        proxy,
+        tls,
+        script: settings.serve,
+        account,
+    };
+    let mut answer = page.head(status, &more);
+    let body = page.body();
+    answer.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+    if request.method == "GET" {
+        answer.push_str(&body);
+    }
+    let mut entry = session.new_entry(Protocol::Http);
+    entry.method = Some(request.method.clone());
+    entry.target = Some(format!("http://{}/", page.proxy));
+    entry.status = Some(status);
+    session.log(&entry, "answered by the relay");
+    Some(answer.into_bytes())
+}
+
+/// The status, further fields, and what is shown of an account that may not be seen.
+fn refused(failure: &Failure) -> (u16, String, Shown) {
+    let shown = Shown::Refused(failure.text.clone());
+    match failure.kind {
+        // towards the relay itself, not a destination beyond it
+        FailureKind::LogIn => {
+            let field = "WWW-Authenticate: Basic realm=\"Ekiden\", charset=\"UTF-8\"\r\n";
+            (401, field.to_owned(), Shown::Unknown { may_log_in: true })
+        }
+        _ => {
+            let wait = failure.retry_after.map(|span| span.as_millis().div_ceil(1_000).max(1));
+            let field =
+                wait.map_or_else(String::new, |seconds| format!("Retry-After: {seconds}\r\n"));
+            (failure.status(), field, shown)
+        }
+    }
+}
+
+async fn identified(session: &Session, request: &Request, proxy: &str) -> Result<Shown, Failure> {
+    if session.config.directory.is_none() {
+        return Ok(Shown::NoAccounts);
+    }
+    let brought = fields::values(&request.fields, "authorization").next().and_then(read_basic);
+    if let Some((user, password)) = brought {
+        let account = session.log_in(&user, &password).await?;
+        return Ok(known(session, &account));
+    }
+    if request.target == LOG_IN {
+        session.check_password_path()?;
+        return Err(Failure::new(FailureKind::LogIn, "log in with user and password"));
+    }
+    match session.identify()? {
+        Some(_) if session.tls.is_none() && !is_own_name(proxy) => Ok(Shown::ByStrangeName),
+        Some(account) => Ok(known(session, &account)),
+        None => {
+            let may_log_in = session.check_password_path().is_ok();
+            Ok(Shown::Unknown { may_log_in })
+        }
+    }
+}
+
+fn known(session: &Session, account: &Arc<KnownAccount>) -> Shown {
+    let directory = session.config.directory.as_ref();
+    let details = directory.and_then(|directory| directory.details(account.id));
+    let status = session.config.shared.quotas.account(&account.name);
+    Shown::Account {
+        name: account.name.clone(),
+        status: Box::new(status.unwrap_or_default()),
+        details: details.unwrap_or_default(),
+    }
+}
+
+/// Whether nobody else can make the name of `host:port` lead here: an address, or a name that only the local network
+/// resolves (RFC 6762, RFC 8375, and names without dots).
+fn is_own_name(proxy: &str) -> bool {
+    let Ok(Destination { host: Host::Name(name), .. }) = Destination::parse(proxy, None) else {
+        return true;
+    };
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let local = [".local", ".home.arpa", ".internal", ".localhost"];
+    !name.contains('.') || local.iter().any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_strangers_are_told_from_local_ones() {
+        for own in ["192.0.2.1:3128", "[2001:db8::1]:80", "relay:3128", "relay.local:80"] {
+            assert!(is_own_name(own), "{own}");
+        }
+        for strange in ["relay.example:3128", "127.0.0.1.nip.io:80", "local.example:1"] {
+            assert!(!is_own_name(strange), "{strange}");
+        }
+    }
+}

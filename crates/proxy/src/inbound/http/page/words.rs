@@ -1,0 +1,188 @@
+//! The page's words, in English and Japanese.
+
+/// One language.
+pub(super) struct Words {
+    /// As in `lang`.
+    pub(super) code: &'static str,
+    pub(super) title: &'static str,
+    pub(super) account: &'static str,
+    pub(super) used: &'static str,
+    pub(super) left: &'static str,
+    pub(super) of: &'static str,
+    pub(super) no_quota: &'static str,
+    pub(super) since_start: &'static str,
+    pub(super) renews: &'static str,
+    pub(super) expires: &'static str,
+    pub(super) throttled: &'static str,
+    pub(super) cut: &'static str,
+    pub(super) now: &'static str,
+    pub(super) down: &'static str,
+    pub(super) up: &'static str,
+    pub(super) limit: &'static str,
+    pub(super) connections: &'static str,
+    pub(super) devices: &'static str,
+    pub(super) no_devices: &'static str,
+    pub(super) unknown: &'static str,
+    pub(super) log_in: &'static str,
+    pub(super) no_log_in: &'static str,
+    pub(super) strange_name: &'static str,
+    pub(super) no_accounts: &'static str,
+    pub(super) refused: &'static str,
+    pub(super) set_up: &'static str,
+    pub(super) script: &'static str,
+    pub(super) scan: &'static str,
+    pub(super) by_hand: &'static str,
+    pub(super) port: &'static str,
+    pub(super) secured: &'static str,
+    /// A system, and where its setting is.
+    pub(super) systems: &'static [(&'static str, &'static str)],
+}
+
+static ENGLISH: Words = Words {
+    code: "en",
+    title: "Relay",
+    account: "Account",
+    used: "Used",
+    left: "Left",
+    of: "of",
+    no_quota: "No limit on volume",
+    since_start: "since the relay started",
+    renews: "Begins anew",
+    expires: "Valid until",
+    throttled: "The volume is used up. Connections go on at a lower rate.",
+    cut: "The volume is used up. Connections are refused until it begins anew.",
+    now: "Now",
+    down: "Receiving",
+    up: "Sending",
+    limit: "at most",
+    connections: "Connections",
+    devices: "Devices",
+    no_devices: "none",
+    unknown: "This device is not known, so no account is shown.",
+    log_in: "Log in with user and password",
+    no_log_in: "Passwords are not accepted here, because others could read them on the way. Open this page by https://, or ask the operator.",
+    strange_name: "Open this page by the relay's address, as http://192.0.2.1:3128/, to see your account.",
+    no_accounts: "This relay has no accounts. There is nothing to log in to.",
+    refused: "The account is not shown:",
+    set_up: "Set up a device",
+    script: "Address of the setup script",
+    scan: "Scan it with a phone, and paste the address into its proxy setting.",
+    by_hand: "By hand: proxy server",
+    port: "port",
+    secured: "with TLS (HTTPS proxy)",
+    systems: &[
+        (
+            "Windows",
+            "Settings → Network & internet → Proxy → Use setup script → Set up. Paste the address.",
+        ),
+        (
+            "macOS",
+            "System Settings → Network → Wi-Fi → Details → Proxies → Automatic proxy configuration.",
+        ),
+        (
+            "iPhone, iPad",
+            "Settings → Wi-Fi → details of the network (i) → Configure Proxy → Automatic. Paste the address.",
+        ),
+        (
+            "Android",
+            "Settings → Network & internet → Internet → the network → Edit (pencil) → Advanced options → Proxy → Proxy Auto-Config.",
+        ),
+        ("Linux (GNOME)", "Settings → Network → Proxy → Automatic. Paste the address."),
+        (
+            "Firefox",
+            "Settings → Network Settings → Automatic proxy configuration URL. Paste the address.",
+        ),
+    ],
+};
+
+static JAPANESE: Words = Words {
+    code: "ja",
+    title: "中継サーバー",
+    account: "アカウント",
+    used: "使用量",
+    left: "残り",
+    of: "/",
+    no_quota: "通信量の上限はありません",
+    since_start: "中継サーバーの起動後",
+    renews: "更新日時",
+    expires: "有効期限",
+    throttled: "通信量を使い切りました。低速で接続が続きます。",
+    cut: "通信量を使い切りました。更新日時まで接続できません。",
+    now: "現在",
+    down: "受信",
+    up: "送信",
+    limit: "上限",
+    connections: "接続数",
+    devices: "端末",
+    no_devices: "なし",
+    unknown: "この端末は登録されていないため、アカウントは表示されません。",
+    log_in: "ユーザー名とパスワードでログイン",
+    no_log_in: "途中で読み取られるおそれがあるため、ここではパスワードを使えません。https:// で開くか、管理者に相談してください。",
+    strange_name: "アカウントを見るには、http://192.0.2.1:3128/ のように中継サーバーのアドレスでこのページを開いてください。",
+    no_accounts: "この中継サーバーにアカウントはありません。ログインは不要です。",
+    refused: "アカウントを表示できません:",
+    set_up: "端末の設定",
+    script: "設定スクリプトのアドレス",
+    scan: "スマートフォンで読み取り、プロキシ設定に貼り付けてください。",
+    by_hand: "手動設定: プロキシサーバー",
+    port: "ポート",
+    secured: "TLS(HTTPS プロキシ)",
+    systems: &[
+        (
+            "Windows",
+            "設定 → ネットワークとインターネット → プロキシ → セットアップ スクリプトを使う → セットアップ。アドレスを貼り付けます。",
+        ),
+        (
+            "macOS",
+            "システム設定 → ネットワーク → Wi-Fi → 詳細 → プロキシ → 自動プロキシ構成。アドレスを貼り付けます。",
+        ),
+        (
+            "iPhone, iPad",
+            "設定 → Wi-Fi → ネットワークの詳細 (i) → プロキシを構成 → 自動。アドレスを貼り付けます。",
+        ),
+        (
+            "Android",
+            "設定 → ネットワークとインターネット → インターネット → ネットワーク → 編集 (鉛筆) → 詳細オプション → プロキシ → プロキシの自動設定。",
+        ),
+        ("Linux (GNOME)", "設定 → ネットワーク → プロキシ → 自動。アドレスを貼り付けます。"),
+        ("Firefox", "設定 → ネットワーク設定 → 自動プロキシ設定スクリプト URL。"),
+    ],
+};
+
+/// The language that `Accept-Language` wants most (RFC 9110 §12.5.4); English where it wants neither.
+pub(super) fn of<'a>(fields: impl Iterator<Item = &'a str>) -> &'static Words {
+    let mut best = (0.0, &ENGLISH);
+    for range in fields.flat_map(|field| field.split(',')) {
+        let mut parts = range.split(';');
+        let tag = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
+        let quality = parts.find_map(|part| part.trim().strip_prefix("q=")?.parse::<f32>().ok());
+        let quality = quality.unwrap_or(1.0);
+        let words = match tag.split('-').next() {
+            Some("ja") => &JAPANESE,
+            Some("en") => &ENGLISH,
+            _ => continue,
+        };
+        // of two that are wanted alike the first counts
+        if quality > best.0 {
+            best = (quality, words);
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_preferred_language_is_chosen() {
+        let code = |field: &str| of([field].into_iter()).code;
+        assert_eq!(code("ja"), "ja");
+        assert_eq!(code("ja-JP,ja;q=0.9,en;q=0.8"), "ja");
+        assert_eq!(code("en;q=0.5, ja;q=0.7"), "ja");
+        assert_eq!(code("en-GB,ja;q=0.9"), "en");
+        for neither in ["", "de", "ja;q=0", ";;,q=", "*"] {
+            assert_eq!(code(neither), "en", "{neither}");
+        }
+    }
+}

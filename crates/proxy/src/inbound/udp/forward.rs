@@ -1,0 +1,261 @@
+//! Datagrams to a forwarded port: each client has a flow to the port's one destination, by rules and routes as
+//! all have. A flow is registered and logged as connections are, and counts as an association.
+
+use super::wait;
+use crate::destination::Destination;
+use crate::error::{Failure, FailureKind};
+use crate::observe::access_log::AccessLog;
+use crate::observe::registry::{ConnectionState, Protocol, Registration};
+use crate::observe::udp_counts::{DropReason, Holder, NoRoom, UdpTally};
+use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, Received};
+use crate::outbound::udp::{IN_A_ROW, send};
+use crate::policy::accounts::KnownAccount;
+use crate::policy::quota::AccountConnection;
+use crate::resources::DescriptorReserve;
+use crate::runtime::RuntimeConfig;
+use crate::session::LogEntry;
+use bytes::Bytes;
+use ekiden_linux::host::clock;
+use ekiden_model::resources::quota::Direction;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+
+/// Datagrams of one client that wait for its flow.
+pub(crate) const WAITING: usize = 64;
+
+/// One client's datagrams to a forwarded port.
+pub(crate) struct ForwardFlow {
+    config: Arc<RuntimeConfig>,
+    port: Arc<UdpSocket>,
+    client: SocketAddr,
+    to: Destination,
+    way: DatagramPaths,
+    share: Option<Arc<AccountConnection>>,
+    tally: UdpTally,
+    log: Arc<AccessLog>,
+    entry: LogEntry,
+    /// Why it ended; `None` when it was cut.
+    end: Option<String>,
+    _place: DescriptorReserve,
+    /// Dropped last: a flow that holds something is in the status.
+    registration: Registration,
+}
+
+/// The account of a client of a forwarded port. Fails where the client may not come in: such a client gets no flow
+/// and no line in the log.
+pub(crate) fn admit(
+    config: &RuntimeConfig,
+    client: SocketAddr,
+) -> Result<Option<Arc<KnownAccount>>, Failure> {
+    let known = config.directory.as_ref().and_then(|directory| directory.at(client.ip()));
+    let account = known.transpose().map_err(|why| Failure::new(FailureKind::Denied, why))?;
+    if account.is_none() {
+        config.settings.access.decider(client.ip()).client()?;
+        if config.directory.is_some() && config.settings.accounts.required {
+            let text = "this relay requires an account, and datagrams cannot log in";
+            return Err(Failure::new(FailureKind::LogIn, text));
+        }
+    }
+    Ok(account)
+}
+
+impl ForwardFlow {
+    /// A flow for an admitted client. Fails for want of room, by the rules for the destination, or by the account's
+    /// limits; the access log says why.
+    pub(crate) fn open(
+        config: Arc<RuntimeConfig>,
+        (port, client): (Arc<UdpSocket>, SocketAddr),
+        to: &Destination,
+        account: Option<Arc<KnownAccount>>,
+        (registration, log): (Registration, Arc<AccessLog>),
+    ) -> Option<Self> {
+        registration.begin(Protocol::Udp, to.to_string());
+        registration.set_account(account.clone());
+        let mut entry = LogEntry::new(Protocol::Udp, &registration);
+        entry.target = Some(to.to_string());
+        match Self::make(&config, client, to, account, &registration) {
+            Ok((way, share, tally, place)) => {
+                let route = config.route(to);
+                entry.through = route.tunnel().map(|hop| hop.name.clone()).into_iter().collect();
+                entry.status = Some(0);
+                registration.set_upstream_leg(Arc::clone(&entry.through), None);
+                registration.set_route(&route.why);
+                registration.set_state(ConnectionState::Relaying);
+                let to = to.clone();
+                let _place = place;
+                Some(Self {
+                    config,
+                    port,
+                    client,
+                    to,
+                    way,
+                    share,
+                    tally,
+                    log,
+                    entry,
+                    end: None,
+                    _place,
+                    registration,
+                })
+            }
+            Err(failure) => {
+                registration.count(&failure);
+                entry.write(&log, &registration, &failure.text);
+                None
+            }
+        }
+    }
+
+    #[allow(clippy::type_complexity)] // four parts of one flow, named where they are used
+    fn make(
+        config: &Arc<RuntimeConfig>,
+        client: SocketAddr,
+        to: &Destination,
+        account: Option<Arc<KnownAccount>>,
+        registration: &Registration,
+    ) -> Result<(DatagramPaths, Option<Arc<AccountConnection>>, UdpTally, DescriptorReserve), Failure>
+    {
+        let (settings, shared) = (config.settings.udp, &config.shared);
+        let exhausted = |text: String| Failure::new(FailureKind::Exhausted, text);
+        let owner = DatagramOwner::Client(client.ip(), account.clone());
+        owner.decider(config).unresolved(to)?;
+        let holder = Holder::of(account.as_ref().map(|account| account.id), client.ip());
+        let most = settings.associations;
+        let tally = shared.udp.begin(most.into(), holder).map_err(|why| match why {
+            NoRoom::All => exhausted(format!("the limit of {most} associations is reached")),
+            NoRoom::Share(own) => {
+                exhausted(format!("this client has {own} of {most} associations, its share"))
+            }
+        })?;
+        let place = shared.resources.make_room(Some(client.ip().into()));
+        let place = place.ok_or_else(|| exhausted("all connections are in use".to_owned()))?;
+        let (accounts, entry) = (&shared.quotas, &registration.entry);
+        let share = match &account {
+            Some(account) => accounts.admit_known(&account.name, Some(entry)).map(Some),
+            None => accounts.admit_by_origin(client.ip(), None, Some(entry)),
+        }?;
+        entry.set_share(share.as_ref());
+        Ok((DatagramPaths::new(Arc::clone(config), owner, 0), share, tally, place))
+    }
+
+    /// Forwards until it was silent for `udp.idle`, the relay stops, or the account has nothing left.
+    pub(crate) async fn serve(
+        mut self,
+        mut packets: mpsc::Receiver<Bytes>,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let why = tokio::select! {
+            why = self.run(&mut packets) => why,
+            _ = stopping.wait_for(|stopping| *stopping) => "the relay is stopping".to_owned(),
+        };
+        self.end = Some(why);
+    }
+
+    async fn run(&mut self, packets: &mut mpsc::Receiver<Bytes>) -> String {
+        let idle = self.config.settings.udp.idle;
+        let mut last = clock::now();
+        loop {
+            if clock::now() >= last + idle {
+                return format!("silent for {idle}");
+            }
+            let moved = tokio::select! {
+                packet = packets.recv() => match packet {
+                    Some(packet) => self.forward(&packet),
+                    None => return "the port is closed".to_owned(),
+                },
+                () = self.way.ready() => self.receive(),
+                () = wait(last + idle) => continue,
+            };
+            match moved {
+                Ok(true) => last = clock::now(),
+                Ok(false) => {}
+                Err(why) => return why,
+            }
+        }
+    }
+
+    fn forward(&mut self, packet: &[u8]) -> Result<bool, String> {
+        if self.within_limits(Direction::Up, packet.len())? {
+            match self.way.send(&self.to, packet) {
+                Ok(true) => self.on_sent(packet.len()),
+                // waits for name resolution
+                Ok(false) => {}
+                Err(on_error) => self.on_error(on_error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Forwards datagrams that came back; returns whether any came.
+    fn receive(&mut self) -> Result<bool, String> {
+        let mut moved = false;
+        for _ in 0..IN_A_ROW {
+            let Some(received) = self.way.receive() else { break };
+            match received {
+                Ok(Received::Came(_, payload)) => {
+                    moved = true;
+                    self.deliver(&payload)?;
+                }
+                Ok(Received::Sent(bytes)) => self.on_sent(bytes),
+                Err(on_error) => self.on_error(on_error),
+            }
+        }
+        Ok(moved)
+    }
+
+    fn deliver(&mut self, payload: &[u8]) -> Result<(), String> {
+        if !self.within_limits(Direction::Down, payload.len())? {
+            return Ok(());
+        }
+        match send(&self.port, payload, self.client) {
+            Ok(()) => {
+                self.tally.down();
+                self.registration.moved(clock::now(), 0, payload.len() as u64, 0);
+            }
+            Err(error) => {
+                let client = self.client;
+                self.tally.on_dropped(DropReason::Undelivered, || format!("{client}: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn on_sent(&mut self, bytes: usize) {
+        self.tally.up();
+        self.registration.moved(clock::now(), bytes as u64, 0, 0);
+    }
+
+    /// Whether the account's limits let a datagram pass, else it is dropped; `Err`: none may any more, and why.
+    fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, String> {
+        let Some(share) = &self.share else { return Ok(true) };
+        let ended = || share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
+        let passes = share.datagram(direction, bytes).ok_or_else(ended)?;
+        if !passes {
+            self.tally
+                .on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
+        }
+        Ok(passes)
+    }
+
+    fn on_error(&mut self, on_error: DatagramError) {
+        let (loss, failure) = match on_error {
+            DatagramError::Refused(failure) => (DropReason::Refused, failure),
+            DatagramError::Undelivered(failure) => (DropReason::Undelivered, failure),
+        };
+        self.tally.on_dropped(loss, || failure.text);
+    }
+}
+
+impl Drop for ForwardFlow {
+    fn drop(&mut self) {
+        let cut = || {
+            let ended = self.share.as_ref().and_then(|share| share.ended());
+            ended.unwrap_or_else(|| "cut off".to_owned())
+        };
+        let why = self.end.take().unwrap_or_else(cut);
+        let result = self.tally.in_words(&why);
+        self.entry.write(&self.log, &self.registration, &result);
+    }
+}

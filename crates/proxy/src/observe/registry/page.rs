@@ -1,0 +1,111 @@
+//! A page out of all live connections: cheap questions to each, the kernel's figures for those on the page alone.
+
+use super::slowest::{Around, slowest};
+use super::{ConnectionEntry, Registry};
+use crate::observe::status::{
+    ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, TunnelStatus,
+};
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::units::Time;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The most connections on a page.
+const MOST: usize = 200;
+
+impl Registry {
+    /// The connections that `query` asks for.
+    pub(crate) fn page(&self, query: &ConnectionQuery, tunnels: &[TunnelStatus]) -> ConnectionPage {
+        let now = clock::now();
+        let live: Vec<_> = locked(&self.live).values().cloned().collect();
+        let wanted = query.find.to_lowercase();
+        let shown = live.into_iter().filter(|entry| entry.inner.load(Relaxed) == 0);
+        let mut total = 0;
+        let found = shown.inspect(|_| total += 1).filter(|entry| entry.mentions(&wanted));
+        let mut found: Vec<(Reverse<u64>, Arc<ConnectionEntry>)> =
+            found.map(|entry| (Reverse(entry.weight(query.order, now)), entry)).collect();
+        found.sort_by_key(|(weight, entry)| (*weight, entry.id));
+        let page = found.iter().skip(query.offset).take(query.count.min(MOST));
+        let lines = page.map(|(_, entry)| entry.line(tunnels)).collect();
+        ConnectionPage { total, found: found.len(), lines }
+    }
+}
+
+impl ConnectionEntry {
+    /// Whether its account, its destination or its client has these letters, in lower case.
+    fn mentions(&self, wanted: &str) -> bool {
+        if wanted.is_empty() {
+            return true;
+        }
+        let has = |text: &str| text.to_lowercase().contains(wanted);
+        let share = locked(&self.share).as_ref().and_then(std::sync::Weak::upgrade);
+        let detail = locked(&self.detail);
+        has(&self.client.to_string())
+            || detail.destination.as_deref().is_some_and(has)
+            || detail.account.as_ref().is_some_and(|account| has(&account.name))
+            || share.is_some_and(|share| has(share.account()))
+    }
+
+    /// What it is sorted by; the largest comes first.
+    fn weight(&self, order: ConnectionOrder, now: Time) -> u64 {
+        match order {
+            ConnectionOrder::Rate => {
+                let detail = locked(&self.detail);
+                detail.rates.iter().map(|meter| meter.rate(now).as_bits_per_second()).sum()
+            }
+            ConnectionOrder::Bytes => {
+                self.bytes_up.load(Relaxed).saturating_add(self.bytes_down.load(Relaxed))
+            }
+            ConnectionOrder::Age => now.since(self.since).as_micros(),
+            ConnectionOrder::New => self.id,
+        }
+    }
+
+    fn line(&self, tunnels: &[TunnelStatus]) -> ConnectionLine {
+        let connection = self.status(tunnels);
+        let carried = connection.legs.iter().filter_map(|leg| leg.tunnel.as_ref());
+        let tunnel = carried.filter_map(|peer| tunnels.iter().find(|t| t.peer == *peer)).next();
+        // `ekiden explain` names the others in the tunnel: it looks at all connections
+        let slowest = slowest(&connection, &Around { tunnel, ..Around::default() });
+        ConnectionLine { connection, slowest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TunnelActivity;
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl TunnelActivity for Nobody {
+        fn on_tunnel_moved(&self, _: &ConnectionEntry) {}
+    }
+
+    #[test]
+    fn sorts_filters_and_pages() {
+        let registry = Arc::new(Registry::new(Arc::new(Nobody)));
+        let at = |port| ([192, 0, 2, 1], port).into();
+        let held: Vec<_> = (1_001..1_021).map(|port| registry.enter(at(port))).collect();
+        held[4].entry.bytes_down.store(500, Relaxed);
+        held[7].entry.bytes_up.store(900, Relaxed);
+        let ask = |find: &str, order, offset, count| {
+            let query = ConnectionQuery { find: find.into(), order, offset, count };
+            registry.page(&query, &[])
+        };
+        let page = ask("", ConnectionOrder::Bytes, 0, 2);
+        assert_eq!((page.total, page.found), (20, 20));
+        let ids: Vec<_> = page.lines.iter().map(|line| line.connection.id).collect();
+        assert_eq!(ids, [held[7].entry.id, held[4].entry.id]);
+        let page = ask("", ConnectionOrder::New, 18, 50);
+        assert_eq!(page.lines.len(), 2);
+        assert_eq!(page.lines[1].connection.id, held[0].entry.id);
+        let page = ask("192.0.2.1:1009", ConnectionOrder::Rate, 0, 50);
+        assert_eq!((page.total, page.found), (20, 1));
+        assert_eq!(page.lines[0].slowest, "nothing: it is reading");
+        assert_eq!(ask("elsewhere", ConnectionOrder::Age, 0, 50).found, 0);
+    }
+}

@@ -1,0 +1,183 @@
+//! What a tunnel has to do with it: its rate, what it loses, who else takes it, and what the other relay takes.
+
+use super::about;
+use crate::observe::status::{ConnectionStatus, FlowStatus, LegStatus, TunnelStatus};
+use ekiden_model::units::{Bytes, Span};
+
+/// Of what is agreed, so much fills a tunnel: the rest is headers, copies and repairs.
+const FULL: f64 = 0.8;
+/// Others that are named.
+const NAMED: usize = 3;
+
+/// The other connections in the same tunnel, by account, peer or address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Rivals {
+    /// How many send into it at this end, or wait to: they take turns.
+    senders: Vec<(String, u64)>,
+    /// What comes out of it for others, bits per second.
+    receivers: Vec<(String, u64)>,
+}
+
+impl Rivals {
+    /// Those of `connection` among `all`.
+    pub(crate) fn of(connection: &ConnectionStatus, all: &[ConnectionStatus]) -> Self {
+        let mut rivals = Self::default();
+        let Some(peer) = tunnel_leg(connection).and_then(|leg| leg.tunnel.as_ref()) else {
+            return rivals;
+        };
+        for other in all.iter().filter(|other| other.id != connection.id) {
+            let Some(leg) = tunnel_leg(other).filter(|leg| leg.tunnel.as_ref() == Some(peer))
+            else {
+                continue;
+            };
+            let (into, out_of) = match leg.side.as_str() {
+                "upstream" => (other.rate_up, other.rate_down),
+                _ => (other.rate_down, other.rate_up),
+            };
+            let name = match (&other.account, other.peer()) {
+                (Some(account), _) => account.clone(),
+                (None, Some(peer)) => format!("peer {peer}"),
+                (None, None) => other.client.ip().to_canonical().to_string(),
+            };
+            let sends = into > 0 || leg.unsent > 0;
+            add(&mut rivals.senders, &name, sends.into());
+            add(&mut rivals.receivers, &name, out_of);
+        }
+        for list in [&mut rivals.senders, &mut rivals.receivers] {
+            list.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        }
+        rivals
+    }
+
+    /// `; 3 other connections send, too: sato 2, suzuki 1`.
+    fn senders(&self) -> String {
+        let verb = match sum(&self.senders) {
+            0 => return String::new(),
+            1 => "; 1 other connection sends, too".to_owned(),
+            n => format!("; {n} other connections send, too"),
+        };
+        match self.senders.as_slice() {
+            // all of the tunnel's own peer, which says nothing
+            [(name, _)] if name.starts_with("peer ") => verb,
+            list => format!("{verb}: {}", named(list, |n| n.to_string())),
+        }
+    }
+
+    /// `; others take 1.5 Mbit/s of it: sato 1.2 Mbit/s, suzuki 300 kbit/s`.
+    fn receivers(&self) -> Option<String> {
+        let rate = sum(&self.receivers);
+        let list = || named(&self.receivers, |rate| about(rate).to_string());
+        (rate > 0).then(|| format!("; others take {} of it: {}", about(rate), list()))
+    }
+}
+
+fn add(list: &mut Vec<(String, u64)>, name: &str, more: u64) {
+    match list.iter_mut().find(|(known, _)| known == name) {
+        _ if more == 0 => {}
+        Some((_, sum)) => *sum += more,
+        None => list.push((name.to_owned(), more)),
+    }
+}
+
+fn sum(list: &[(String, u64)]) -> u64 {
+    list.iter().map(|(_, n)| n).sum()
+}
+
+fn named(list: &[(String, u64)], figure: impl Fn(u64) -> String) -> String {
+    let named = list.iter().take(NAMED).map(|(name, n)| format!("{name} {}", figure(*n)));
+    let mut named: Vec<String> = named.collect();
+    if list.len() > NAMED {
+        named.push(format!("and {} more", list.len() - NAMED));
+    }
+    named.join(", ")
+}
+
+fn tunnel_leg(connection: &ConnectionStatus) -> Option<&LegStatus> {
+    connection.legs.iter().find(|leg| leg.tunnel.is_some())
+}
+
+/// Bytes of a connection that wait to go into a tunnel. `far`: whose reading it is at the other end, in words.
+pub(super) fn into(
+    peer: &str,
+    flow: &FlowStatus,
+    (tunnel, rivals): (&TunnelStatus, &Rivals),
+    far: &str,
+) -> String {
+    let bytes = rounded(flow.waiting);
+    if !tunnel.up {
+        return format!("the tunnel to \"{peer}\", which is lost; {bytes} wait for it");
+    }
+    if flow.all_full {
+        return format!(
+            "the relay \"{peer}\", which has no memory for more from this tunnel; {bytes} wait here"
+        );
+    }
+    if flow.full {
+        return format!(
+            "the relay \"{peer}\", which takes no more of this connection: {far} there is slow, or the path to it; \
+             {bytes} wait here. `ekiden explain` there tells which"
+        );
+    }
+    let time = Span::from_secs(flow.waiting.saturating_mul(8) / tunnel.rate.max(1));
+    let time = match (time.as_secs(), tunnel.flows) {
+        (0, _) => String::new(),
+        (_, 0 | 1) => format!(", {time} at that rate"),
+        _ => format!(", at least {time}"),
+    };
+    let others = rivals.senders();
+    format!(
+        "the tunnel to \"{peer}\", {}; {bytes} of this connection wait for it{time}{others}",
+        load(tunnel)
+    )
+}
+
+/// What a receiver can say of a connection to which a tunnel brings so many bits per second.
+pub(super) fn out_of(peer: &str, (tunnel, rivals): (&TunnelStatus, &Rivals), rate: u64) -> String {
+    let [comes, agreed] = [rate, tunnel.receives].map(about);
+    let others = rivals.receivers();
+    if (rate + sum(&rivals.receivers)) as f64 >= FULL * tunnel.receives as f64 {
+        let others = others.unwrap_or_default();
+        return format!("the rate agreed with \"{peer}\", {agreed}: {comes} of it come{others}");
+    }
+    let others = others.unwrap_or_else(|| ", no other connection shares it".to_owned());
+    format!(
+        "what comes through the tunnel from \"{peer}\", {comes} of the agreed {agreed}{others}{}; nothing waits here. \
+         Either the destination is slow, or the line from there loses packets: `ekiden explain` there tells which",
+        over_tcp(tunnel)
+    )
+}
+
+const fn over_tcp(tunnel: &TunnelStatus) -> &'static str {
+    match tunnel.over_tcp {
+        true => "; it goes over TCP, which slows down at each loss, until UDP gets through",
+        false => "",
+    }
+}
+
+/// The rate of a tunnel that sends, and what holds it down.
+fn load(tunnel: &TunnelStatus) -> String {
+    let flows = match tunnel.flows {
+        0 | 1 => "1 flow sends".to_owned(),
+        n => format!("{n} flows share"),
+    };
+    let restrained =
+        tunnel.restrained.as_ref().map_or_else(String::new, |why| format!("; restrained: {why}"));
+    let lost = (tunnel.path_loss * 1_000.0).round() / 10.0;
+    let loses = if lost > 0.0 { format!("; the line loses {lost} %") } else { String::new() };
+    let [rate, agreed] = [tunnel.rate, tunnel.allotted].map(about);
+    let held = if tunnel.rate < tunnel.allotted {
+        format!(" of the agreed {agreed}")
+    } else {
+        String::new()
+    };
+    format!("where {flows} {rate}{held}{loses}{restrained}{}", over_tcp(tunnel))
+}
+
+/// Whole KiB, or MiB and their tenths, if there are any.
+pub(super) fn rounded(bytes: u64) -> String {
+    match bytes {
+        0..1_024 => Bytes::new(bytes).to_string(),
+        1_024..1_048_576 => Bytes::kib(bytes / 1_024).to_string(),
+        _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0).replace(".0 ", " "),
+    }
+}

@@ -1,0 +1,118 @@
+//! Heads between HTTP/2 and HTTP/1.1.
+
+use super::fields;
+use super::head::Response;
+use http::{HeaderMap, Method, header};
+
+/// The request in HTTP/1.1, if that can express it, and whether its body follows in chunks. `ended`: it
+/// has no body.
+pub fn request_head(parts: &http::request::Parts, ended: bool) -> Option<(String, bool)> {
+    let authority = parts.uri.authority()?.as_str();
+    let target = match parts.method {
+        Method::CONNECT => authority.to_owned(),
+        _ => {
+            let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+            format!("{}://{authority}{path}", parts.uri.scheme_str()?)
+        }
+    };
+    let mut head = format!("{} {target} HTTP/1.1\r\nHost: {authority}\r\n", parts.method);
+    let mut cookies = Vec::new();
+    for (name, value) in &parts.headers {
+        let value = value.to_str().ok()?;
+        // RFC 9113 §8.2.2, and §8.2.3 for cookies, which may come in parts
+        match name.as_str() {
+            "host" | "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding"
+            | "upgrade" | "te" => {}
+            "cookie" => cookies.push(value),
+            name => head.push_str(&format!("{name}: {value}\r\n")),
+        }
+    }
+    if !cookies.is_empty() {
+        head.push_str(&format!("cookie: {}\r\n", cookies.join("; ")));
+    }
+    if parts.method == Method::CONNECT {
+        head.push_str("\r\n");
+        return Some((head, false));
+    }
+    let chunks = !ended && !parts.headers.contains_key(header::CONTENT_LENGTH);
+    if chunks {
+        head.push_str("Transfer-Encoding: chunked\r\n");
+    }
+    head.push_str("Connection: close\r\n\r\n");
+    Some((head, chunks))
+}
+
+/// The answer's head on the stream, without connection-specific fields (RFC 9113 §8.2.2).
+pub fn response_head(response: &Response, tunnel: bool) -> Option<http::Response<()>> {
+    let mut head = http::Response::new(());
+    *head.status_mut() = http::StatusCode::from_u16(response.status).ok()?;
+    let mut headers = HeaderMap::new();
+    for field in fields::end_to_end(&response.fields).ok()? {
+        // RFC 9110 §9.3.6: a successful answer to CONNECT has no length
+        if tunnel && response.status < 300 && field.name.eq_ignore_ascii_case("content-length") {
+            continue;
+        }
+        let name = header::HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+        headers.append(name, header::HeaderValue::from_bytes(&field.value).ok()?);
+    }
+    // it is for this proxy's client, and hop-by-hop only in HTTP/1.1
+    for value in fields::values(&response.fields, "proxy-authenticate") {
+        headers.append(header::PROXY_AUTHENTICATE, header::HeaderValue::from_bytes(value).ok()?);
+    }
+    *head.headers_mut() = headers;
+    Some(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::http::head::{Field, Version};
+    use http::Request;
+
+    fn parts(method: &str, uri: &str, fields: &[(&str, &str)]) -> http::request::Parts {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn answers_keep_proxy_authenticate() {
+        let field = |name: &str, value: &str| Field { name: name.into(), value: value.into() };
+        let text = |status, fields| Response {
+            status,
+            reason: Vec::new(),
+            version: Version::Http11,
+            fields,
+        };
+        let who = text(
+            407,
+            vec![field("Proxy-Authenticate", "Basic realm=\"r\""), field("Connection", "close")],
+        );
+        let head = response_head(&who, true).unwrap();
+        assert_eq!(head.headers()["proxy-authenticate"], "Basic realm=\"r\"");
+        assert!(!head.headers().contains_key("connection"));
+        let fine = text(200, vec![field("Content-Length", "5")]);
+        assert!(response_head(&fine, true).unwrap().headers().is_empty());
+        assert_eq!(response_head(&fine, false).unwrap().headers()["content-length"], "5");
+    }
+
+    #[test]
+    fn translates_requests_to_http_1() {
+        let connect = parts("CONNECT", "a.example:443", &[("proxy-authorization", "Basic QQ==")]);
+        let text = "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nproxy-authorization: Basic QQ==\r\n\r\n";
+        assert_eq!(request_head(&connect, false), Some((text.to_owned(), false)));
+        let fields = [("cookie", "a=1"), ("te", "trailers"), ("cookie", "b=2")];
+        let post = parts("POST", "http://a.example/x?y", &fields);
+        let (head, chunks) = request_head(&post, false).unwrap();
+        assert!(
+            chunks && head.starts_with("POST http://a.example/x?y HTTP/1.1\r\nHost: a.example\r\n")
+        );
+        assert!(head.contains("\r\ncookie: a=1; b=2\r\n") && !head.contains("te:"), "{head}");
+        let known = parts("POST", "http://a.example/", &[("content-length", "3")]);
+        assert!(!request_head(&known, false).unwrap().1);
+        assert!(!request_head(&parts("GET", "http://a.example/", &[]), true).unwrap().1);
+        assert_eq!(request_head(&parts("GET", "/x", &[]), true), None);
+    }
+}

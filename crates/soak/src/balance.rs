@@ -1,0 +1,63 @@
+//! An account's usage beside what its clients and servers counted.
+//!
+//! A relay books what it reads. Of one direction it has read at least what the receiver compared, and at most what the
+//! sender sent. Between the two lie heads, framing, and what was on its way when a transfer broke. A kill may lose what
+//! was read since the journal was written last, a second before at most. Nothing may be booked twice.
+
+use serde::Serialize;
+
+/// One direction of one account.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Balance {
+    pub(crate) account: &'static str,
+    pub(crate) direction: &'static str,
+    /// What `ekiden account usage` says.
+    pub(crate) booked: u64,
+    /// Bytes that the receivers compared.
+    pub(crate) received: u64,
+    /// Bytes that the senders sent.
+    pub(crate) sent: u64,
+    /// What may be missing: the seconds before each kill.
+    pub(crate) may_miss: u64,
+}
+
+impl Balance {
+    /// Received and not booked.
+    pub(crate) fn missing(&self) -> u64 {
+        self.received.saturating_sub(self.booked)
+    }
+
+    /// Booked and never sent.
+    pub(crate) fn twice(&self) -> u64 {
+        self.booked.saturating_sub(self.sent)
+    }
+
+    /// Whether the account is balanced.
+    pub(crate) fn holds(&self) -> bool {
+        self.missing() <= self.may_miss && self.twice() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn balance(booked: u64) -> Balance {
+        let (account, direction) = ("connect", "down");
+        Balance { account, direction, booked, received: 1_000, sent: 1_100, may_miss: 50 }
+    }
+
+    #[test]
+    fn books_lie_between_received_and_sent_but_for_a_second_a_kill() {
+        for (booked, holds) in [(949, false), (950, true), (1_000, true), (1_100, true)] {
+            assert_eq!(balance(booked).holds(), holds, "{booked}");
+        }
+        assert_eq!(balance(949).missing(), 51);
+    }
+
+    #[test]
+    fn a_second_that_is_booked_twice_shows() {
+        assert_eq!(balance(1_101).twice(), 1);
+        assert!(!balance(1_101).holds());
+    }
+}

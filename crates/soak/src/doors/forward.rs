@@ -1,0 +1,167 @@
+//! Requests in absolute form: exchanges with bodies both ways, and objects that caches may keep.
+
+use super::{Clients, Opened, book, credentials, name, volume};
+use crate::exchange::{Failure, Order, patiently};
+use crate::laws::{Door, Leg};
+use crate::origin::{OBJECTS, PatternBody, Service, compare, object, path, port};
+use bytes::Bytes;
+use ekiden_model::rng::Rng;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http1::SendRequest;
+use hyper::header::{HOST, PROXY_AUTHORIZATION};
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::io;
+use tokio::time::{Duration, sleep};
+
+type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
+
+/// A relay counts a response's head as it sends it, with fields of its own: less than this more.
+const FIELDS: u64 = 256;
+/// Of the head of a response from a cache, more than it has.
+const HEAD: u64 = 1_024;
+/// Requests over one connection at most.
+const KEPT: u64 = 12;
+/// Objects a second that each client asks for at most.
+const OBJECTS_A_SECOND: u32 = 20;
+
+/// A connection that is kept for some requests.
+struct Kept<'a> {
+    clients: &'a Clients,
+    door: Door,
+    sender: Option<Sender>,
+    left: u64,
+}
+
+impl<'a> Kept<'a> {
+    const fn new(clients: &'a Clients, door: Door) -> Self {
+        Self { clients, door, sender: None, left: 0 }
+    }
+
+    /// The response's head.
+    async fn ask(
+        &mut self,
+        method: &str,
+        (name, port): (&str, u16),
+        path: &str,
+        body: BoxBody<Bytes, Infallible>,
+    ) -> io::Result<Response<Incoming>> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://{name}:{port}{path}"))
+            .header(HOST, format!("{name}:{port}"))
+            .header(PROXY_AUTHORIZATION, credentials(self.door))
+            .body(body)
+            .map_err(io::Error::other)?;
+        let mut sender = match self.sender.take().filter(|_| self.left > 0) {
+            Some(kept) => kept,
+            None => self.open().await?,
+        };
+        self.left = self.left.saturating_sub(1);
+        let answer = async {
+            sender.ready().await.map_err(io::Error::other)?;
+            sender.send_request(request).await.map_err(io::Error::other)
+        };
+        // of an upload, the answer comes when all of it is sent
+        let response = answer.await.map_err(|error| broken(&error))?;
+        self.sender = Some(sender);
+        match response.status().as_u16() {
+            200 => Ok(response),
+            _ => {
+                self.sender = None;
+                Err(io::Error::other(format!("{method}: HTTP {}", response.status())))
+            }
+        }
+    }
+
+    async fn open(&self) -> io::Result<Sender> {
+        let stream = self.clients.counted(self.clients.connect().await?, self.door);
+        let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream));
+        let (sender, connection) = shaken.await.map_err(io::Error::other)?;
+        // how it breaks, the request says
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+}
+
+/// An error of hyper, with its cause.
+fn broken(error: &io::Error) -> io::Error {
+    let cause = error.get_ref().and_then(|inner| inner.source());
+    let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+    io::Error::other(format!("{error}{cause}"))
+}
+
+pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
+    let door = Door::Forward;
+    let mut kept = Kept::new(clients, door);
+    while !clients.is_over() {
+        if kept.left == 0 {
+            kept.left = 1 + rng.below(KEPT);
+            kept.sender = None;
+        }
+        let order = Order::draw(&mut rng, clients.rate);
+        let name = name(&mut rng, leg);
+        let (from, opened) = (clients.ledger.now(), Opened::default());
+        clients.ledger.down(door).on_sent(FIELDS);
+        let transfer = async {
+            let sized = order.seed & 1 == 0;
+            let body = PatternBody::new(order.upwards(), order.up, order.rate, sized).boxed();
+            let to = (&name[..], port(Service::Http, door));
+            let response = kept.ask("POST", to, &path(&order), body).await?;
+            opened.set();
+            let (pattern, side) = (order.downwards(), clients.ledger.down(door));
+            compare(response.into_body(), pattern, order.down, side, || {}).await
+        };
+        // a stalled upload is no different from one that broke
+        let result = stalled(&order, transfer).await;
+        if result.is_err() {
+            kept.sender = None;
+        }
+        book(clients, (door, leg), from, volume(&order), opened.get(), result).await;
+    }
+}
+
+/// A transfer within the time that it takes, and patience.
+async fn stalled(
+    order: &Order,
+    transfer: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let takes = Duration::from_secs(volume(order) / order.rate.max(1));
+    let most = takes * 2 + crate::exchange::PATIENCE * 2;
+    let late = |_| Failure::Ended(format!("not over after {} s", most.as_secs()));
+    tokio::time::timeout(most, transfer).await.map_err(late)?
+}
+
+pub(super) async fn objects(clients: &Clients, leg: Leg, mut rng: Rng) {
+    let door = Door::Cache;
+    let mut kept = Kept::new(clients, door);
+    while !clients.is_over() {
+        if kept.left == 0 {
+            kept.left = 1 + rng.below(KEPT);
+            kept.sender = None;
+        }
+        let number = rng.below(OBJECTS);
+        // the same names again and again: the cache knows objects by them
+        let name = format!("objects.{}.test", leg.name());
+        let (pattern, length) = object(number);
+        let (from, opened) = (clients.ledger.now(), Opened::default());
+        // perhaps the relay has it already, and no server sends it
+        clients.ledger.down(door).on_sent(HEAD + length);
+        let transfer = async {
+            let to = (&name[..], port(Service::Http, door));
+            let path = format!("/object/{number}");
+            let asked = kept.ask("GET", to, &path, Empty::new().boxed());
+            let response = patiently("an object", asked).await?;
+            let side = clients.ledger.down(door);
+            compare(response.into_body(), pattern, length, side, || opened.set()).await
+        };
+        let result = transfer.await;
+        if result.is_err() {
+            kept.sender = None;
+        }
+        book(clients, (door, leg), from, length, opened.get(), result).await;
+        sleep(Duration::from_secs(1) / OBJECTS_A_SECOND).await;
+    }
+}

@@ -1,0 +1,151 @@
+//! Streams of CONNECT within HTTP/2 over TLS: some connections, each with transfers beside each other.
+
+use super::{Clients, Opened, book, credentials, target, volume};
+use crate::exchange::{Failure, Order, client, patiently};
+use crate::laws::{Door, Leg};
+use crate::origin::Service;
+use bytes::Bytes;
+use ekiden_model::rng::Rng;
+use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
+use http::header::PROXY_AUTHORIZATION;
+use http::{Method, Request, Version};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Transfers over one connection: rounds of some beside each other.
+const ROUNDS: u64 = 3;
+const STREAMS: usize = 2;
+
+pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
+    let door = Door::Http2;
+    let mut connection = None;
+    while !clients.is_over() {
+        let from = clients.ledger.now();
+        let sender = match connection.take() {
+            Some((sender, left @ 1..)) => Ok((sender, left)),
+            _ => open(clients, door).await.map(|sender| (sender, 1 + rng.below(ROUNDS))),
+        };
+        let (sender, left) = match sender {
+            Ok(opened) => opened,
+            Err(error) => {
+                book(clients, (door, leg), from, 0, false, Err(error.into())).await;
+                continue;
+            }
+        };
+        let mut one = || {
+            let order = Order::draw(&mut rng, clients.rate / STREAMS as u64);
+            let (name, port) = target(&mut rng, leg, Service::Exchange, door);
+            stream(clients, leg, sender.clone(), order, format!("{name}:{port}"))
+        };
+        let (first, second) = (one(), one());
+        if tokio::join!(first, second) == (true, true) {
+            connection = Some((sender, left - 1));
+        }
+    }
+}
+
+async fn open(clients: &Clients, door: Door) -> io::Result<SendRequest<Bytes>> {
+    let stream = clients.counted(clients.secure(b"h2").await?, door);
+    let shaken = async { h2::client::handshake(stream).await.map_err(io::Error::other) };
+    let (sender, connection) = patiently("HTTP/2", shaken).await?;
+    // how it breaks, its streams say
+    tokio::spawn(async move { drop(connection.await) });
+    let ready = async { sender.ready().await.map_err(io::Error::other) };
+    patiently("HTTP/2", ready).await
+}
+
+/// One transfer; whether it ended whole.
+async fn stream(
+    clients: &Clients,
+    leg: Leg,
+    sender: SendRequest<Bytes>,
+    order: Order,
+    authority: String,
+) -> bool {
+    let door = Door::Http2;
+    let (from, opened) = (clients.ledger.now(), Opened::default());
+    let transfer = async {
+        let stream = patiently("CONNECT", connect(sender, door, authority)).await?;
+        client(stream, &order, &clients.ledger, door, || opened.set()).await
+    };
+    let result: Result<(), Failure> = transfer.await;
+    let whole = result.is_ok();
+    book(clients, (door, leg), from, volume(&order), opened.get(), result).await;
+    whole
+}
+
+async fn connect(sender: SendRequest<Bytes>, door: Door, authority: String) -> io::Result<Tunnel> {
+    let request = Request::builder()
+        .method(Method::CONNECT)
+        .version(Version::HTTP_2)
+        .uri(authority)
+        .header(PROXY_AUTHORIZATION, credentials(door))
+        .body(())
+        .map_err(io::Error::other)?;
+    let mut sender = sender.ready().await.map_err(io::Error::other)?;
+    let (response, up) = sender.send_request(request, false).map_err(io::Error::other)?;
+    let response = response.await.map_err(io::Error::other)?;
+    match response.status().as_u16() {
+        200 => Ok(Tunnel { up, down: response.into_body(), early: Bytes::new() }),
+        status => Err(io::Error::other(format!("CONNECT: HTTP {status}"))),
+    }
+}
+
+/// A stream as a connection.
+struct Tunnel {
+    up: SendStream<Bytes>,
+    down: RecvStream,
+    /// Received, not yet read.
+    early: Bytes,
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.early.is_empty() {
+            let Some(data) = ready!(self.down.poll_data(cx)) else { return Poll::Ready(Ok(())) };
+            self.early = data.map_err(io::Error::other)?;
+            let came = self.early.len();
+            self.down.flow_control().release_capacity(came).map_err(io::Error::other)?;
+        }
+        let most = self.early.len().min(buffer.remaining());
+        buffer.put_slice(&self.early.split_to(most));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.up.reserve_capacity(bytes.len());
+        let capacity = match self.up.capacity() {
+            0 => match ready!(self.up.poll_capacity(cx)) {
+                Some(capacity) => capacity.map_err(io::Error::other)?,
+                None => return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            },
+            capacity => capacity,
+        };
+        let piece = bytes.get(..capacity).unwrap_or(bytes);
+        let (length, piece) = (piece.len(), Bytes::copy_from_slice(piece));
+        self.up.send_data(piece, false).map_err(io::Error::other)?;
+        Poll::Ready(Ok(length))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.up.send_data(Bytes::new(), true).map_err(io::Error::other)?;
+        Poll::Ready(Ok(()))
+    }
+}

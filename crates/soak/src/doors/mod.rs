@@ -1,0 +1,165 @@
+//! The clients: each door and leg has some that transfer one after another until time is over.
+
+mod datagrams;
+mod forward;
+mod http2;
+mod raw;
+
+use crate::exchange::{Failure, Order};
+use crate::laws::{Break, DOORS, Door, LEGS, Leg};
+use crate::ledger::{Counted, Ledger, Towards};
+use crate::origin::{Service, port};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ekiden_model::rng::Rng;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+/// The password of every account.
+pub(crate) const PASSWORD: &str = "a password to soak with";
+/// Clients of each door and leg.
+pub(crate) const CLIENTS: u64 = 2;
+/// A client whose transfer broke waits for so long.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What all clients share.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    pub(crate) ledger: Arc<Ledger>,
+    /// The near relay.
+    pub(crate) relay: SocketAddr,
+    /// Trusts its certificate.
+    pub(crate) tls: Arc<rustls::ClientConfig>,
+    /// No transfer begins after this.
+    pub(crate) end: Instant,
+    /// Bytes a second that each client may move each way.
+    pub(crate) rate: u64,
+}
+
+impl Clients {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.end
+    }
+
+    /// A connection to the relay.
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let stream =
+            crate::exchange::patiently("connecting", TcpStream::connect(self.relay)).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    fn counted<T>(&self, stream: T, door: Door) -> Counted<T> {
+        Counted::new(stream, &self.ledger, door, Towards::Server)
+    }
+
+    /// TLS with the relay, whose certificate is checked.
+    async fn secure(
+        &self,
+        protocol: &[u8],
+    ) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
+        let mut config = rustls::ClientConfig::clone(&self.tls);
+        config.alpn_protocols = vec![protocol.to_vec()];
+        let name =
+            rustls::pki_types::ServerName::try_from("relay.test").map_err(io::Error::other)?;
+        let stream = self.connect().await?;
+        let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
+        crate::exchange::patiently("TLS", connecting).await
+    }
+
+    fn broke(&self, door: Door, leg: Leg, from: Duration, opened: bool, failure: Failure) {
+        let why = match failure {
+            Failure::Ended(why) => why,
+            Failure::Wrong(what) => {
+                let place = format!("{} over the {} leg", door.name(), leg.name());
+                self.ledger.on_wrong(format!("{place}: {what}"));
+                return;
+            }
+        };
+        let to = self.ledger.now();
+        self.ledger.on_break(Break { door, leg, from, to, opened, why });
+    }
+}
+
+/// Whether anything of the server's has come.
+#[derive(Debug, Default)]
+struct Opened(AtomicBool);
+
+impl Opened {
+    fn set(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// `Basic`, with a door's user and the password.
+fn credentials(door: Door) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{}:{PASSWORD}", door.name())))
+}
+
+/// A name of its own for each transfer, so that caches of names do not hide the name server.
+fn name(rng: &mut Rng, leg: Leg) -> String {
+    format!("n{}.{}.test", rng.below(1_000_000), leg.name())
+}
+
+/// A name and the port of an account's server.
+fn target(rng: &mut Rng, leg: Leg, service: Service, door: Door) -> (String, u16) {
+    (name(rng, leg), port(service, door))
+}
+
+/// Starts all clients. The set is empty when each has ended its last transfer.
+pub(crate) fn start(clients: &Arc<Clients>, seed: u64) -> JoinSet<()> {
+    let mut running = JoinSet::new();
+    let mut seeds = Rng::new(seed);
+    for door in DOORS {
+        for leg in LEGS {
+            for _ in 0..CLIENTS {
+                let (clients, rng) = (Arc::clone(clients), Rng::new(seeds.next_u64()));
+                running.spawn(live(clients, door, leg, rng));
+            }
+        }
+    }
+    running
+}
+
+async fn live(clients: Arc<Clients>, door: Door, leg: Leg, rng: Rng) {
+    match door {
+        Door::Forward => forward::exchanges(&clients, leg, rng).await,
+        Door::Cache => forward::objects(&clients, leg, rng).await,
+        Door::Connect | Door::Socks | Door::Tls => raw::exchanges(&clients, door, leg, rng).await,
+        Door::Http2 => http2::exchanges(&clients, leg, rng).await,
+        Door::Datagrams => datagrams::associations(&clients, leg, rng).await,
+    }
+}
+
+/// Books what became of a transfer that began at `from`. A client whose transfer broke waits a little.
+async fn book(
+    clients: &Clients,
+    (door, leg): (Door, Leg),
+    from: Duration,
+    bytes: u64,
+    opened: bool,
+    result: Result<(), Failure>,
+) {
+    match result {
+        Ok(()) => clients.ledger.on_whole(door, leg, bytes),
+        Err(failure) => {
+            clients.broke(door, leg, from, opened, failure);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The bytes of an order, both ways.
+const fn volume(order: &Order) -> u64 {
+    order.up + order.down
+}

@@ -1,0 +1,108 @@
+//! CONNECT, SOCKS5, and CONNECT within TLS: one connection a transfer.
+
+use super::{Clients, Opened, PASSWORD, book, credentials, target, volume};
+use crate::exchange::{Failure, Order, client, patiently};
+use crate::laws::{Door, Leg};
+use crate::origin::Service;
+use ekiden_model::rng::Rng;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// The longest head of an answer.
+const HEAD: usize = 4_096;
+
+pub(super) async fn exchanges(clients: &Clients, door: Door, leg: Leg, mut rng: Rng) {
+    while !clients.is_over() {
+        let order = Order::draw(&mut rng, clients.rate);
+        let to = target(&mut rng, leg, Service::Exchange, door);
+        let (from, opened) = (clients.ledger.now(), Opened::default());
+        let opens = || opened.set();
+        let result = transfer(clients, door, &to, &order, opens).await;
+        book(clients, (door, leg), from, volume(&order), opened.get(), result).await;
+    }
+}
+
+async fn transfer(
+    clients: &Clients,
+    door: Door,
+    to: &(String, u16),
+    order: &Order,
+    opens: impl FnMut(),
+) -> Result<(), Failure> {
+    if door == Door::Tls {
+        let mut stream = clients.counted(clients.secure(b"http/1.1").await?, door);
+        connect(&mut stream, door, to).await?;
+        return client(stream, order, &clients.ledger, door, opens).await;
+    }
+    let mut stream = clients.counted(clients.connect().await?, door);
+    match door {
+        Door::Socks => drop(socks(&mut stream, door, 1, to).await?),
+        _ => connect(&mut stream, door, to).await?,
+    }
+    client(stream, order, &clients.ledger, door, opens).await
+}
+
+/// CONNECT (RFC 9110 section 9.3.6).
+async fn connect(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    door: Door,
+    (name, port): &(String, u16),
+) -> io::Result<()> {
+    let authorization = credentials(door);
+    let head = format!(
+        "CONNECT {name}:{port} HTTP/1.1\r\nHost: {name}:{port}\r\nProxy-Authorization: {authorization}\r\n\r\n"
+    );
+    patiently("CONNECT", stream.write_all(head.as_bytes())).await?;
+    patiently("CONNECT", stream.flush()).await?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(patiently("the answer to CONNECT", stream.read_u8()).await?);
+        if answer.len() > HEAD {
+            return Err(io::Error::other("the answer to CONNECT has no end"));
+        }
+    }
+    if answer.starts_with(b"HTTP/1.1 200 ") {
+        return Ok(());
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    Err(io::Error::other(format!("CONNECT: {}", answer.lines().next().unwrap_or_default())))
+}
+
+/// SOCKS5 with a user and a password (RFC 1928, RFC 1929): the address and port of the answer.
+pub(super) async fn socks(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    door: Door,
+    command: u8,
+    (name, port): &(String, u16),
+) -> io::Result<([u8; 4], u16)> {
+    let asking = async {
+        let user = door.name();
+        stream.write_all(&[5, 1, 2]).await?;
+        stream.flush().await?;
+        let mut method = [0; 2];
+        stream.read_exact(&mut method).await?;
+        expect(method == [5, 2], "the method", &method)?;
+        let (user, password) = (user.as_bytes(), PASSWORD.as_bytes());
+        let login = [&[1, user.len() as u8], user, &[password.len() as u8], password].concat();
+        stream.write_all(&login).await?;
+        stream.flush().await?;
+        let mut verdict = [0; 2];
+        stream.read_exact(&mut verdict).await?;
+        expect(verdict == [1, 0], "the log-in", &verdict)?;
+        let host = [&[3, name.len() as u8], name.as_bytes()].concat();
+        let request = [&[5, command, 0], &host[..], &port.to_be_bytes()].concat();
+        stream.write_all(&request).await?;
+        stream.flush().await?;
+        let mut reply = [0; 4];
+        stream.read_exact(&mut reply).await?;
+        expect(reply == [5, 0, 0, 1], "the reply", &reply)?;
+        let mut bound = [0; 4];
+        stream.read_exact(&mut bound).await?;
+        Ok((bound, stream.read_u16().await?))
+    };
+    patiently("SOCKS5", asking).await
+}
+
+fn expect(right: bool, what: &str, bytes: &[u8]) -> io::Result<()> {
+    if right { Ok(()) } else { Err(io::Error::other(format!("{what} is {bytes:?}"))) }
+}

@@ -1,0 +1,186 @@
+//! Which broken transfers a fault explains. All others are faults of the product.
+
+use crate::faults::{Kind, Link};
+use serde::Serialize;
+use std::time::Duration;
+
+/// What a client speaks to the near relay. Each has an account of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Door {
+    /// Requests in absolute form, with bodies both ways.
+    Forward,
+    /// HTTP/1.1 CONNECT.
+    Connect,
+    /// SOCKS5.
+    Socks,
+    /// CONNECT within TLS.
+    Tls,
+    /// Streams of CONNECT within HTTP/2 over TLS.
+    Http2,
+    /// UDP ASSOCIATE.
+    Datagrams,
+    /// Requests for objects that may be cached.
+    Cache,
+}
+
+pub(crate) const DOORS: [Door; 7] = [
+    Door::Forward,
+    Door::Connect,
+    Door::Socks,
+    Door::Tls,
+    Door::Http2,
+    Door::Datagrams,
+    Door::Cache,
+];
+
+impl Door {
+    /// Its account's name, and its user's.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Connect => "connect",
+            Self::Socks => "socks",
+            Self::Tls => "tls",
+            Self::Http2 => "http2",
+            Self::Datagrams => "datagrams",
+            Self::Cache => "cache",
+        }
+    }
+}
+
+/// The way from the near relay to the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Leg {
+    /// Without another relay.
+    Direct,
+    /// Through the tunnel and the far relay.
+    Tunnel,
+}
+
+pub(crate) const LEGS: [Leg; 2] = [Leg::Direct, Leg::Tunnel];
+
+impl Leg {
+    /// In names and in the summary.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Tunnel => "tunnel",
+        }
+    }
+
+    const fn crosses(self, link: Link) -> bool {
+        match link {
+            Link::Clients => true,
+            Link::Direct => matches!(self, Self::Direct),
+            Link::Tunnel | Link::Far => matches!(self, Self::Tunnel),
+        }
+    }
+}
+
+/// A fault as it was, in time since the traffic began; its end is the recovery's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Window {
+    pub(crate) kind: Kind,
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+}
+
+/// A transfer that did not end whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Break {
+    pub(crate) door: Door,
+    pub(crate) leg: Leg,
+    /// When the transfer began, and when its client knew.
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+    /// Whether anything of the server's had come.
+    pub(crate) opened: bool,
+    pub(crate) why: String,
+}
+
+/// Whether a fault of this kind may break such a transfer: name servers and losses only before it is open.
+fn may_break(kind: Kind, leg: Leg, opened: bool) -> bool {
+    match kind {
+        Kind::KillNear => true,
+        Kind::KillFar => leg == Leg::Tunnel,
+        Kind::Outage(link) => leg.crosses(link),
+        Kind::Lossy(link) => leg.crosses(link) && !opened,
+        Kind::NamesDead => !opened,
+        Kind::Cut(_)
+        | Kind::FreezeNear
+        | Kind::FreezeFar
+        | Kind::DiskFull
+        | Kind::DatabaseAway
+        | Kind::Reload => false,
+    }
+}
+
+/// The fault that explains a break: one that may break such a transfer, and was while it lived.
+pub(crate) fn explains(windows: &[Window], broken: &Break) -> Option<Kind> {
+    let lived = |window: &&Window| window.from <= broken.to && broken.from <= window.to;
+    let may = |window: &&Window| may_break(window.kind, broken.leg, broken.opened);
+    windows.iter().filter(lived).find(may).map(|window| window.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn second(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn broken(leg: Leg, from: u64, to: u64, opened: bool) -> Break {
+        let (from, to) = (second(from), second(to));
+        Break { door: Door::Connect, leg, from, to, opened, why: "reset".to_owned() }
+    }
+
+    fn window(kind: Kind) -> [Window; 1] {
+        [Window { kind, from: second(10), to: second(12) }]
+    }
+
+    #[test]
+    fn a_kill_explains_breaks_of_its_time_alone() {
+        let kill = window(Kind::KillNear);
+        assert_eq!(explains(&kill, &broken(Leg::Direct, 5, 10, true)), Some(Kind::KillNear));
+        assert_eq!(explains(&kill, &broken(Leg::Direct, 12, 14, true)), Some(Kind::KillNear));
+        assert_eq!(explains(&kill, &broken(Leg::Direct, 5, 9, true)), None);
+        assert_eq!(explains(&kill, &broken(Leg::Direct, 13, 14, true)), None);
+    }
+
+    #[test]
+    fn a_far_relay_explains_breaks_of_its_leg_alone() {
+        let kill = window(Kind::KillFar);
+        assert!(explains(&kill, &broken(Leg::Tunnel, 9, 11, true)).is_some());
+        assert!(explains(&kill, &broken(Leg::Direct, 9, 11, true)).is_none());
+        let outage = window(Kind::Outage(Link::Far));
+        assert!(explains(&outage, &broken(Leg::Tunnel, 9, 11, true)).is_some());
+        assert!(explains(&outage, &broken(Leg::Direct, 9, 11, true)).is_none());
+    }
+
+    #[test]
+    fn dead_name_servers_break_no_open_transfer() {
+        let dead = window(Kind::NamesDead);
+        assert!(explains(&dead, &broken(Leg::Direct, 9, 11, false)).is_some());
+        assert!(explains(&dead, &broken(Leg::Direct, 9, 11, true)).is_none());
+    }
+
+    #[test]
+    fn reloads_disks_databases_and_short_cuts_explain_nothing() {
+        let kinds = [
+            Kind::Reload,
+            Kind::DiskFull,
+            Kind::DatabaseAway,
+            Kind::FreezeNear,
+            Kind::FreezeFar,
+            Kind::Cut(Link::Direct),
+        ];
+        for kind in kinds {
+            for opened in [true, false] {
+                assert_eq!(explains(&window(kind), &broken(Leg::Direct, 9, 11, opened)), None);
+            }
+        }
+    }
+}

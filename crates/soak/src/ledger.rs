@@ -1,0 +1,218 @@
+//! What clients and servers counted, by account, and which transfers did not end whole.
+
+use crate::laws::{Break, DOORS, Door, LEGS, Leg};
+use ekiden_testbed::load::meter::Meter;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes of one account in one direction.
+#[derive(Debug)]
+pub(crate) struct Side {
+    /// All that its sender wrote, heads and framing included: the most that may be booked.
+    sent: AtomicU64,
+    /// Of streams, what their receiver compared: the least that must be booked.
+    compared: AtomicU64,
+    /// The latter by time.
+    meter: Meter,
+}
+
+impl Side {
+    fn new(begun: Instant, lasts: Duration) -> Self {
+        Self {
+            sent: AtomicU64::new(0),
+            compared: AtomicU64::new(0),
+            meter: Meter::new(begun, lasts),
+        }
+    }
+
+    /// These bytes were written, or may be.
+    pub(crate) fn on_sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Relaxed);
+    }
+
+    /// These bytes came and were right.
+    pub(crate) fn on_compared(&self, bytes: u64) {
+        self.compared.fetch_add(bytes, Relaxed);
+        self.meter.add(bytes);
+    }
+
+    /// Bytes sent, and bytes compared.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        (self.sent.load(Relaxed), self.compared.load(Relaxed))
+    }
+
+    /// What was compared between these times since the beginning.
+    pub(crate) fn between(&self, from: Duration, to: Duration) -> u64 {
+        self.meter.between(from, to)
+    }
+}
+
+/// Transfers of a door over a leg.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Transfers {
+    /// That ended whole; of datagrams, those whose answer came.
+    pub(crate) whole: u64,
+    /// That did not; of datagrams, those without an answer in time.
+    pub(crate) broken: u64,
+    /// Bytes compared, both directions.
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    transfers: BTreeMap<(Door, Leg), Transfers>,
+    breaks: Vec<Break>,
+    wrong: Vec<String>,
+}
+
+/// All of a run.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    begun: Instant,
+    /// From clients to servers, and back, by door.
+    up: Vec<Side>,
+    down: Vec<Side>,
+    entries: Mutex<Entries>,
+}
+
+impl Ledger {
+    /// An empty one; time counts from `begun`, for so long.
+    pub(crate) fn new(begun: Instant, lasts: Duration) -> Arc<Self> {
+        let sides = || DOORS.map(|_| Side::new(begun, lasts)).into();
+        Arc::new(Self { begun, up: sides(), down: sides(), entries: Mutex::default() })
+    }
+
+    /// Time since the traffic began.
+    pub(crate) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// An account's bytes to servers.
+    pub(crate) fn up(&self, door: Door) -> &Side {
+        &self.up[door as usize]
+    }
+
+    /// An account's bytes to clients.
+    pub(crate) fn down(&self, door: Door) -> &Side {
+        &self.down[door as usize]
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A transfer ended whole.
+    pub(crate) fn on_whole(&self, door: Door, leg: Leg, bytes: u64) {
+        let mut entries = self.entries();
+        let transfers = entries.transfers.entry((door, leg)).or_default();
+        transfers.whole += 1;
+        transfers.bytes += bytes;
+    }
+
+    /// A transfer that a client began at `from` broke now.
+    pub(crate) fn on_break(&self, broken: Break) {
+        let mut entries = self.entries();
+        entries.transfers.entry((broken.door, broken.leg)).or_default().broken += 1;
+        entries.breaks.push(broken);
+    }
+
+    /// A datagram had no answer; networks may lose them.
+    pub(crate) fn on_unanswered(&self, leg: Leg) {
+        self.entries().transfers.entry((Door::Datagrams, leg)).or_default().broken += 1;
+    }
+
+    /// Somebody received bytes that were not sent.
+    pub(crate) fn on_wrong(&self, what: String) {
+        self.entries().wrong.push(what);
+    }
+
+    /// All bytes that were compared.
+    pub(crate) fn compared(&self) -> u64 {
+        self.up.iter().chain(&self.down).map(|side| side.read().1).sum()
+    }
+
+    /// Transfers by door and leg.
+    pub(crate) fn transfers(&self) -> Vec<(Door, Leg, Transfers)> {
+        let entries = self.entries();
+        let of = |door, leg| entries.transfers.get(&(door, leg)).copied().unwrap_or_default();
+        DOORS.iter().flat_map(|door| LEGS.map(|leg| (*door, leg, of(*door, leg)))).collect()
+    }
+
+    /// Transfers that did not end whole.
+    pub(crate) fn breaks(&self) -> Vec<Break> {
+        self.entries().breaks.clone()
+    }
+
+    /// Wrong bytes, each with its place.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        self.entries().wrong.clone()
+    }
+}
+
+/// Which way a stream's writer sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Towards {
+    Server,
+    Client,
+}
+
+/// A stream whose written bytes are counted as sent.
+#[derive(Debug)]
+pub(crate) struct Counted<T> {
+    inner: T,
+    ledger: Arc<Ledger>,
+    door: Door,
+    towards: Towards,
+}
+
+impl<T> Counted<T> {
+    pub(crate) fn new(inner: T, ledger: &Arc<Ledger>, door: Door, towards: Towards) -> Self {
+        Self { inner, ledger: Arc::clone(ledger), door, towards }
+    }
+
+    fn side(&self) -> &Side {
+        match self.towards {
+            Towards::Server => self.ledger.up(self.door),
+            Towards::Client => self.ledger.down(self.door),
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
+        if let Poll::Ready(Ok(n)) = &written {
+            self.side().on_sent(*n as u64);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}

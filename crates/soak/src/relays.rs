@@ -1,0 +1,276 @@
+//! The two relays, each in a folder and on a machine of its own, and what an operator does to them.
+
+use crate::doors::PASSWORD;
+use crate::laws::DOORS;
+use crate::network::{FAR, NEAR, SERVERS};
+use ekiden_emulator::topology::Topology;
+use ekiden_linux::namespaces::netns::{Netns, place};
+use ekiden_testkit::{Daemon, Home, wait_for};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
+/// The near relay's port for all it speaks.
+pub(crate) const PORT: u16 = 3128;
+/// Where the emulator's machines have their addresses.
+const ADDRESSES: &str = "100.64.0.0/10";
+/// Rates of the tunnel, each way.
+const RATE: &str = "200 Mbit/s";
+/// Of the near relay's state folder: some times what a run needs.
+pub(crate) const STATE: u64 = 16 << 20;
+
+/// A relay, which may be between two lives.
+#[derive(Debug)]
+pub(crate) struct Relay {
+    pub(crate) name: &'static str,
+    pub(crate) home: Arc<Home>,
+    netns: Netns,
+    daemon: Option<Daemon>,
+    /// The process that lives, for who watches it; 0 between two.
+    pid: Arc<AtomicI32>,
+}
+
+impl Relay {
+    fn new(name: &'static str, home: Arc<Home>, netns: Netns) -> Self {
+        Self { name, home, netns, daemon: None, pid: Arc::default() }
+    }
+
+    /// Starts it and waits until it answers.
+    pub(crate) fn start(&mut self) -> io::Result<()> {
+        let mut command = self.home.command(&["serve"]);
+        place(&mut command, &self.netns)?;
+        let daemon = self.home.serve_by(command);
+        self.pid.store(daemon.pid().as_raw_nonzero().get(), Relaxed);
+        self.daemon = Some(daemon);
+        Ok(())
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.pid.store(0, Relaxed);
+        self.daemon = None;
+    }
+
+    /// Stops it as an operator does: its usage is settled then.
+    pub(crate) fn stop(&mut self) {
+        self.pid.store(0, Relaxed);
+        if let Some(daemon) = self.daemon.take() {
+            daemon.stop();
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        if let Some(daemon) = &self.daemon {
+            daemon.signal(signal);
+        }
+    }
+
+    /// How it ended by itself, if it did.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let status = self.daemon.as_mut()?.ended()?;
+        Some(format!("the {} relay ended by itself, {status}", self.name))
+    }
+
+    /// The number of its process, kept up to date.
+    pub(crate) fn pid(&self) -> Arc<AtomicI32> {
+        Arc::clone(&self.pid)
+    }
+}
+
+/// Whether a relay's tunnel is up.
+pub(crate) fn tunnel_is_up(home: &Home) -> bool {
+    let Some(status) = home.status() else { return false };
+    let tunnels = status["tunnels"].as_array();
+    tunnels.is_some_and(|tunnels| tunnels.iter().any(|tunnel| tunnel["up"] == true))
+}
+
+/// Both, joined, with an account for each door.
+#[derive(Debug)]
+pub(crate) struct Relays {
+    pub(crate) near: Relay,
+    pub(crate) far: Relay,
+    config: NearConfig,
+}
+
+/// What the near relay's configurations are made of.
+#[derive(Debug)]
+struct NearConfig {
+    address: Ipv4Addr,
+    names: Ipv4Addr,
+    database: String,
+    certificate: PathBuf,
+    key: PathBuf,
+    /// Which of two is in effect.
+    second: bool,
+}
+
+impl Relays {
+    /// Sets both up: accounts, an invitation, a certificate. `small` makes the near one's state folder. Errors: a
+    /// machine that the network does not have, or files that cannot be written.
+    pub(crate) fn set_up(
+        program: &Path,
+        network: &Topology,
+        database: String,
+        folder: &Path,
+        small: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> io::Result<(Self, rustls::pki_types::CertificateDer<'static>)> {
+        let host = |name: &str| {
+            network.host(name).ok_or_else(|| io::Error::other(format!("there is no host {name}")))
+        };
+        let (near, far, servers) = (host(NEAR)?, host(FAR)?, host(SERVERS)?.address());
+        let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+        let made = rcgen::generate_simple_self_signed(vec!["relay.test".to_owned()])
+            .map_err(io::Error::other)?;
+        fs::write(&certificate, made.cert.pem())?;
+        fs::write(&key, made.signing_key.serialize_pem())?;
+        let address = near.address();
+        let config =
+            NearConfig { address, names: servers, database, certificate, key, second: false };
+        let near_home = Home::new(program, &config.text());
+        let far_home = Home::new(program, &far_config(far.address(), servers));
+        fs::create_dir(near_home.path().join("state"))?;
+        small(&near_home.path().join("state"))?;
+        for door in DOORS {
+            let args = ["account", "add", door.name(), "--user", door.name(), "--password-stdin"];
+            succeeded(&near_home.run_with(&args, &format!("{PASSWORD}\n")))?;
+        }
+        let address = format!("{}:4433", far.address());
+        let invite = ["peer", "invite", "--name", NEAR, "--address", &address];
+        let rates = ["--send", RATE, "--receive", RATE];
+        let token = succeeded(&far_home.run(&[&invite[..], &rates].concat()))?;
+        succeeded(&near_home.run(&["peer", "join", token.trim(), "--name", FAR, "--offline"]))?;
+        // joining adds a route for everything, and half of the clients are to go directly
+        near_home.configure(&config.text());
+        let near = Relay::new(NEAR, near_home, near.netns().try_clone()?);
+        let far = Relay::new(FAR, far_home, far.netns().try_clone()?);
+        Ok((Self { near, far, config }, made.cert.der().clone()))
+    }
+
+    /// Starts both and waits for their tunnel.
+    pub(crate) fn start(&mut self) -> io::Result<()> {
+        self.far.start()?;
+        self.near.start()?;
+        wait_for("the tunnel", || tunnel_is_up(&self.near.home));
+        Ok(())
+    }
+
+    /// A configuration that is cut off is refused, then the other one comes into effect.
+    pub(crate) fn reload(&mut self) {
+        let home = &self.near.home;
+        let reloads = || home.status().and_then(|status| status["reloads"].as_u64());
+        let refusals = || home.log().matches("stays in effect").count();
+        let (refused, done) = (refusals(), reloads());
+        let whole = self.config.text();
+        home.configure(whole.trim_end().trim_end_matches('"'));
+        self.near.signal(Signal::HUP);
+        wait_for("a refused reload", || refusals() > refused);
+        self.config.second = !self.config.second;
+        home.configure(&self.config.text());
+        self.near.signal(Signal::HUP);
+        wait_for("a reload", || reloads() > done);
+    }
+
+    /// Fills the near relay's state folder to its last byte; returns the file that does it.
+    pub(crate) fn fill_disk(&self) -> io::Result<PathBuf> {
+        let path = self.near.home.path().join("state/filler");
+        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let page = [0; 4_096];
+        while file.write(&page).is_ok_and(|n| n > 0) {}
+        Ok(path)
+    }
+
+    /// What each account used, as `ekiden account usage` says: name, bytes up and down.
+    pub(crate) fn usage(&self) -> io::Result<Vec<(String, u64, u64)>> {
+        let of = |name: &str| {
+            let printed = succeeded(&self.near.home.run(&["account", "usage", name, "--json"]))?;
+            let used: Value = serde_json::from_str(&printed)?;
+            let periods = used["usage"].as_array().cloned().unwrap_or_default();
+            let sum = |way: &str| periods.iter().filter_map(|period| period[way].as_u64()).sum();
+            Ok((name.to_owned(), sum("up"), sum("down")))
+        };
+        DOORS.iter().map(|door| of(door.name())).collect()
+    }
+}
+
+impl NearConfig {
+    /// Two configurations that differ in listeners, legs, pools, the cache and time-outs.
+    fn text(&self) -> String {
+        let Self { address, names, database, certificate, key, second } = self;
+        let (certificate, key) = (certificate.display(), key.display());
+        let more = match second {
+            false => String::new(),
+            true => format!(", \"{address}:{}\"", PORT + 1),
+        };
+        let (lowat, kept, largest, idle) = match second {
+            false => ("kernel", 1_024, "4 MiB", "75 s"),
+            true => ("256 KiB", 8, "64 KiB", "60 s"),
+        };
+        format!(
+            r#"listen = ["{address}:{PORT}"{more}]
+name = "soak-near"
+[management]
+listen = "off"
+[leg.direct]
+notsent_lowat = "{lowat}"
+[access]
+allow_destinations = ["{ADDRESSES}"]
+[accounts]
+enabled = true
+cleartext = true
+database = "{database}"
+[dns]
+servers = ["{names}"]
+hosts_file = false
+[timeouts]
+keep_alive = "{idle}"
+[pool]
+connections = {kept}
+[cache]
+memory = "8 MiB"
+largest = "{largest}"
+[tls]
+certificate = "{certificate}"
+key = "{key}"
+[upstream.{FAR}]
+url = "tunnel://{FAR}"
+[[route]]
+to = ["*.tunnel.test"]
+through = ["{FAR}"]
+[tunnel]
+state = "DIR/state"
+"#
+        )
+    }
+}
+
+fn far_config(address: Ipv4Addr, names: Ipv4Addr) -> String {
+    format!(
+        r#"name = "soak-far"
+[management]
+listen = "off"
+[dns]
+servers = ["{names}"]
+hosts_file = false
+[[rule]]
+peers = ["*"]
+action = "allow"
+allow_destinations = ["{ADDRESSES}"]
+[tunnel]
+listen = ["{address}:4433"]
+state = "DIR/state"
+"#
+    )
+}
+
+/// What a command printed. Errors: its own.
+fn succeeded(output: &std::process::Output) -> io::Result<String> {
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}

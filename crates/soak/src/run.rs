@@ -1,0 +1,389 @@
+//! One run, from empty namespaces to its summary.
+
+use crate::Arguments;
+use crate::balance::Balance;
+use crate::doors::{self, CLIENTS, Clients};
+use crate::faults::{Fault, draw, quiet_from};
+use crate::inject::{self, Happened};
+use crate::laws::{DOORS, Door, explains};
+use crate::ledger::{Ledger, Side};
+use crate::network;
+use crate::origin::{self, Names};
+use crate::relays::{PORT, Relays, STATE};
+use crate::summary::{Row, Summary};
+use crate::watch::Watch;
+use ekiden_emulator::topology::{Host, Topology};
+use ekiden_linux::namespaces::sandbox::Sandbox;
+use ekiden_testbed::{limits, peers};
+use ekiden_testkit::Postgres;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// From making the links to the beginning of the traffic: all is set up by then.
+const LEAD: Duration = Duration::from_secs(25);
+/// The last transfers may take so long.
+const LAST: Duration = Duration::from_secs(180);
+/// A journal that is written each second may lack what was read since, and a look at a busy clock.
+const SECOND: Duration = Duration::from_secs(1);
+/// Descriptors that clients and servers need, and some.
+const DESCRIPTORS: u64 = 8_192;
+/// Breaks that a fault explains are kept one by one up to here: others like them follow.
+const EXPLAINED: usize = 40;
+/// Clients move bytes for half of the time: their two streams differ in length, and connecting takes time.
+const BUSY: f64 = 0.5;
+/// Doors that move as much as they may.
+const BULK: u64 = 5;
+
+/// Runs and prints; whether all held.
+pub(crate) fn run(arguments: &Arguments, sandbox: &Sandbox) -> Result<bool, Error> {
+    if sandbox.user_namespace {
+        return Err("root is needed: PostgreSQL runs as another user, and state has disks".into());
+    }
+    let binary = arguments.ekiden.clone().or_else(peers::ekiden::binary);
+    let binary = binary.ok_or("there is no ekiden: build it, or name it with --ekiden")?;
+    let binary = binary.canonicalize().map_err(|e| format!("{}: {e}", binary.display()))?;
+    let machine = machine();
+    // what the run writes vanishes with it
+    let temporary = std::env::temp_dir();
+    for path in
+        [Some(&binary), arguments.json.as_ref(), arguments.logs.as_ref()].into_iter().flatten()
+    {
+        if std::path::absolute(path)?.starts_with(&temporary) {
+            let (path, folder) = (path.display(), temporary.display());
+            return Err(
+                format!("{path}: the run has a {folder} of its own; take another place").into()
+            );
+        }
+    }
+    sandbox.memory(&temporary)?;
+    if limits::raise_descriptors(DESCRIPTORS) < DESCRIPTORS / 2 {
+        return Err("too few descriptors: ulimit -n 8192".into());
+    }
+    let length = Duration::try_from_secs_f64(arguments.hours * 3_600.0)?;
+    let every = Duration::from_nanos(arguments.every.as_nanos());
+    let faults = draw(arguments.seed, length, every);
+    let mut stage = Stage::set(arguments, sandbox, &binary, &faults, length)?;
+    let error = stage.play(&faults, length);
+    let mut summary = stage.close(arguments, machine, length, &faults)?;
+    summary.version = version(&binary);
+    summary.failures.extend(error);
+    summary.judge();
+    print!("{}", summary.text());
+    if let Some(json) = &arguments.json {
+        std::fs::write(json, serde_json::to_string_pretty(&summary)? + "\n")?;
+    }
+    Ok(summary.holds)
+}
+
+fn version(binary: &Path) -> String {
+    let output = Command::new(binary).arg("--version").output();
+    output.map_or_else(
+        |error| error.to_string(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}
+
+/// This machine in a line.
+fn machine() -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let model = processors.lines().find_map(|line| line.strip_prefix("model name"));
+    let model = model.map_or("unknown", |model| model.trim_start_matches([' ', '\t', ':']));
+    let cores = thread::available_parallelism().map_or(0, usize::from);
+    let (kernel, load) = (read("/proc/sys/kernel/osrelease"), read("/proc/loadavg"));
+    let load = load.split(' ').next().unwrap_or_default();
+    format!("{model}, {cores} processors, Linux {}, load {load} before", kernel.trim())
+}
+
+/// Everything that runs.
+struct Stage {
+    begun: Instant,
+    ledger: Arc<Ledger>,
+    happened: Happened,
+    relays: Relays,
+    database: Postgres,
+    names: Arc<Names>,
+    watches: [Watch; 2],
+    clients: Arc<Clients>,
+    seed: u64,
+    logs: Option<PathBuf>,
+    /// The certificate, which is read at each start.
+    _folder: TempDir,
+    // the runtimes end before the links
+    on_clients: Runtime,
+    _on_servers: Runtime,
+    _network: Topology,
+}
+
+impl Stage {
+    fn set(
+        arguments: &Arguments,
+        sandbox: &Sandbox,
+        binary: &Path,
+        faults: &[Fault],
+        length: Duration,
+    ) -> Result<Self, Error> {
+        eprintln!("soak: setting up, {} s", LEAD.as_secs());
+        let Some(database) = Postgres::begin() else {
+            return Err("PostgreSQL is not installed: scripts/peers.sh installs it".into());
+        };
+        let network = Topology::build(&network::plan(arguments.seed, faults, LEAD))?;
+        let begun = Instant::now() + LEAD;
+        let ledger = Ledger::new(begun, length + LAST);
+        let folder = tempfile::tempdir()?;
+        let small = |at: &Path| sandbox.small_memory(at, STATE);
+        let (mut relays, certificate) =
+            Relays::set_up(binary, &network, database.address(), folder.path(), small)?;
+        let servers = network.host(network::SERVERS).ok_or("there is no host of servers")?;
+        let on_servers = runtime(servers)?;
+        let (address, counts) = (servers.address(), Arc::clone(&ledger));
+        let serve = async move {
+            origin::start(address, &counts).await?;
+            Names::start(address).await
+        };
+        let names = on_servers.block_on(on_servers.spawn(serve))??;
+        relays.start()?;
+        let near = network.host(network::NEAR).ok_or("there is no near relay")?;
+        let clients = Arc::new(Clients {
+            ledger: Arc::clone(&ledger),
+            relay: (near.address(), PORT).into(),
+            tls: trusting(certificate)?,
+            end: begun + length,
+            rate: (arguments.rate.as_bytes_per_second() as f64 / BUSY) as u64
+                / (BULK * CLIENTS * 4),
+        });
+        let on_clients = runtime(network.host(network::CLIENTS).ok_or("there are no clients")?)?;
+        let watch = |relay: &crate::relays::Relay| Watch::new(relay.name, relay.pid());
+        let watches = [watch(&relays.near), watch(&relays.far)];
+        let left = begun.checked_duration_since(Instant::now());
+        thread::sleep(left.ok_or("setting up took too long: is the machine busy?")?);
+        Ok(Self {
+            begun,
+            ledger,
+            happened: Happened::default(),
+            relays,
+            database,
+            names,
+            watches,
+            clients,
+            seed: arguments.seed,
+            logs: arguments.logs.clone(),
+            _folder: folder,
+            on_clients,
+            _on_servers: on_servers,
+            _network: network,
+        })
+    }
+
+    /// Traffic and faults; what went wrong with the latter.
+    fn play(&mut self, faults: &[Fault], length: Duration) -> Vec<String> {
+        let (clients, seed) = (Arc::clone(&self.clients), self.seed);
+        let begin = async move { doors::start(&clients, seed) };
+        let running = match self.on_clients.block_on(self.on_clients.spawn(begin)) {
+            Ok(running) => running,
+            Err(error) => return vec![format!("the clients: {error}")],
+        };
+        let (begun, ledger, happened) = (self.begun, &self.ledger, &self.happened);
+        let (names, near) = (&self.names, Arc::clone(&self.relays.near.home));
+        let (relays, database, watches) = (&mut self.relays, &mut self.database, &mut self.watches);
+        let mut failures = Vec::new();
+        thread::scope(|scope| {
+            let clock = (begun, &**ledger);
+            let lanes = [
+                scope.spawn(move || {
+                    inject::network(faults, clock, names, &near, happened);
+                    Ok(())
+                }),
+                scope.spawn(move || inject::machines(faults, clock, relays, database, happened)),
+            ];
+            let shown = Progress::new(length);
+            while ledger.now() < length && !happened.is_stopped() {
+                thread::sleep(SECOND);
+                watches.iter_mut().for_each(|watch| watch.look(ledger));
+                shown.show(ledger, happened);
+            }
+            happened.stop();
+            shown.end();
+            for lane in lanes {
+                match lane.join() {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => failures.push(error.to_string()),
+                    Err(_) => failures.push("a relay did not recover, see above".to_owned()),
+                }
+            }
+        });
+        let last =
+            self.on_clients.block_on(async { tokio::time::timeout(LAST, all(running)).await });
+        if last.is_err() {
+            failures.push(format!("transfers were not over {} s after the end", LAST.as_secs()));
+        }
+        failures
+    }
+
+    /// Stops the relays and reads the books.
+    fn close(
+        mut self,
+        arguments: &Arguments,
+        machine: String,
+        length: Duration,
+        planned: &[Fault],
+    ) -> Result<Summary, Error> {
+        let mut failures = Vec::new();
+        failures.extend(self.relays.near.ended());
+        failures.extend(self.relays.far.ended());
+        self.relays.near.stop();
+        self.relays.far.stop();
+        for relay in [&self.relays.near, &self.relays.far] {
+            let log = relay.home.log();
+            let panics = log.lines().filter(|line| line.contains("panicked at"));
+            failures.extend(panics.map(|line| format!("the {} relay: {line}", relay.name)));
+            if let Some(folder) = &self.logs {
+                std::fs::create_dir_all(folder)?;
+                std::fs::write(folder.join(relay.name).with_extension("log"), log)?;
+            }
+        }
+        let windows = self.happened.windows();
+        if windows.len() < planned.len() {
+            failures.push(format!("{} of {} faults happened", windows.len(), planned.len()));
+        }
+        let (mut explained, mut unexplained) = (Vec::new(), Vec::new());
+        for broken in self.ledger.breaks() {
+            match explains(&windows, &broken) {
+                Some(kind) => explained.push((kind, broken)),
+                None => unexplained.push(broken),
+            }
+        }
+        let mut broken_by_fault = BTreeMap::new();
+        explained
+            .iter()
+            .for_each(|(kind, _)| *broken_by_fault.entry(kind.name()).or_default() += 1);
+        explained.truncate(EXPLAINED);
+        let mut faults = BTreeMap::new();
+        windows.iter().for_each(|window| *faults.entry(window.kind.name()).or_default() += 1);
+        let (bytes, quiet) = (self.ledger.compared(), quiet_from(length));
+        let transfers = self.ledger.transfers().into_iter();
+        Ok(Summary {
+            holds: false,
+            failures,
+            command: format!(
+                "make soak HOURS={} SEED={} ARGS=\"--every '{}' --rate '{}'\"",
+                arguments.hours, arguments.seed, arguments.every, arguments.rate
+            ),
+            machine,
+            version: String::new(),
+            seed: arguments.seed,
+            seconds: length.as_secs_f64(),
+            bytes,
+            mbit_per_second: bytes as f64 * 8.0 / 1e6 / length.as_secs_f64(),
+            faults,
+            wrong: self.ledger.wrong(),
+            transfers: transfers
+                .map(|(door, leg, transfers)| Row { door, leg, transfers })
+                .collect(),
+            broken_by_fault,
+            explained,
+            unexplained,
+            windows,
+            accounts: self.balances()?,
+            growth: self.watches.iter().flat_map(|watch| watch.growth(quiet, length)).collect(),
+            names_asked: self.names.asked(),
+        })
+    }
+
+    fn balances(&self) -> Result<Vec<Balance>, Error> {
+        let (usage, kills) = (self.relays.usage()?, self.happened.kills());
+        let of = |door: Door, direction, side: &Side, booked| {
+            let before = |(from, to): &(Duration, Duration)| {
+                side.between(from.saturating_sub(SECOND), *to + SECOND / 10)
+            };
+            let (sent, received) = side.read();
+            let may_miss = kills.iter().map(before).sum();
+            Balance { account: door.name(), direction, booked, received, sent, may_miss }
+        };
+        let both = |(door, (_, up, down)): (&Door, &(String, u64, u64))| {
+            let (upwards, downwards) = (self.ledger.up(*door), self.ledger.down(*door));
+            [of(*door, "up", upwards, *up), of(*door, "down", downwards, *down)]
+        };
+        Ok(DOORS.iter().zip(&usage).flat_map(both).collect())
+    }
+}
+
+/// A runtime whose one worker is on this machine: what is spawned is there.
+fn runtime(host: &Host) -> Result<Runtime, Error> {
+    let build = || Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    Ok(host.run(build)??)
+}
+
+async fn all(mut running: JoinSet<()>) {
+    while running.join_next().await.is_some() {}
+}
+
+fn trusting(
+    certificate: rustls::pki_types::CertificateDer<'static>,
+) -> Result<Arc<rustls::ClientConfig>, Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// A bar on a terminal, a line a minute elsewhere.
+struct Progress {
+    bar: Option<ProgressBar>,
+    length: Duration,
+}
+
+impl Progress {
+    fn new(length: Duration) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = "{bar:30} {elapsed} of {msg}";
+            let style = ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar());
+            ProgressBar::new(length.as_secs()).with_style(style)
+        });
+        Self { bar, length }
+    }
+
+    fn show(&self, ledger: &Ledger, happened: &Happened) {
+        let now = ledger.now();
+        let (bytes, faults) = (ledger.compared() as f64, happened.windows().len());
+        let broken = ledger.breaks().len();
+        let words = format!(
+            "{} s: {:.1} GB compared, {:.0} Mbit/s, {faults} faults, {broken} transfers broken, {} wrong",
+            self.length.as_secs(),
+            bytes / 1e9,
+            bytes * 8.0 / 1e6 / now.as_secs_f64(),
+            ledger.wrong().len()
+        );
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(now.as_secs());
+                bar.set_message(words);
+            }
+            None if now.as_secs().is_multiple_of(60) => {
+                eprintln!("soak: {} s of {words}", now.as_secs())
+            }
+            None => {}
+        }
+    }
+
+    fn end(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What a run showed, for people and for programs.
+
+use crate::balance::Balance;
+use crate::faults::Kind;
+use crate::laws::{Break, Door, Leg, Window};
+use crate::ledger::Transfers;
+use crate::watch::Growth;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Breaks that are printed one by one at most.
+const SHOWN: usize = 12;
+
+/// Everything of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    /// Whether all held.
+    pub(crate) holds: bool,
+    /// What did not, each in a sentence.
+    pub(crate) failures: Vec<String>,
+    /// Repeats the run's faults and transfers.
+    pub(crate) command: String,
+    /// Processor, their number, kernel, and other work on it before the run.
+    pub(crate) machine: String,
+    pub(crate) version: String,
+    pub(crate) seed: u64,
+    pub(crate) seconds: f64,
+    /// Bytes compared, both directions, and their rate.
+    pub(crate) bytes: u64,
+    pub(crate) mbit_per_second: f64,
+    pub(crate) faults: BTreeMap<&'static str, usize>,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) transfers: Vec<Row>,
+    /// Breaks by the kind of fault that explains them.
+    pub(crate) broken_by_fault: BTreeMap<&'static str, usize>,
+    /// The first of those breaks, with the kind.
+    pub(crate) explained: Vec<(Kind, Break)>,
+    /// Breaks that none explains, and the faults as they were.
+    pub(crate) unexplained: Vec<Break>,
+    pub(crate) windows: Vec<Window>,
+    pub(crate) accounts: Vec<Balance>,
+    pub(crate) growth: Vec<Growth>,
+    /// Questions to the name server.
+    pub(crate) names_asked: u64,
+}
+
+/// Transfers of a door over a leg.
+#[derive(Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) door: Door,
+    pub(crate) leg: Leg,
+    #[serde(flatten)]
+    pub(crate) transfers: Transfers,
+}
+
+impl Summary {
+    /// Judges: fills `failures` and `holds`. What went wrong before stays.
+    pub(crate) fn judge(&mut self) {
+        let mut failures = std::mem::take(&mut self.failures);
+        if !self.wrong.is_empty() {
+            failures.push(format!("{} places with wrong bytes", self.wrong.len()));
+        }
+        if !self.unexplained.is_empty() {
+            let count = self.unexplained.len();
+            failures.push(format!("{count} transfers broke that no fault explains"));
+        }
+        for row in self.transfers.iter().filter(|row| row.transfers.whole == 0) {
+            let (door, leg) = (row.door.name(), row.leg.name());
+            failures.push(format!("no transfer by {door} over the {leg} leg ended whole"));
+        }
+        for balance in self.accounts.iter().filter(|balance| !balance.holds()) {
+            failures.push(format!(
+                "account {} {}: {} bytes missing ({} may be), {} counted twice",
+                balance.account,
+                balance.direction,
+                balance.missing(),
+                balance.may_miss,
+                balance.twice()
+            ));
+        }
+        for growth in self.growth.iter().filter(|growth| !growth.holds) {
+            let (relay, quantity) = (growth.relay, growth.quantity);
+            failures.push(match growth.slope {
+                Some(slope) => {
+                    format!("{quantity} of the {relay} relay grew by {:.0}", slope.growth)
+                }
+                None => format!("too few samples of the {relay} relay's {quantity}: run longer"),
+            });
+        }
+        self.holds = failures.is_empty();
+        self.failures = failures;
+    }
+
+    /// As text.
+    pub(crate) fn text(&self) -> String {
+        let mut text = String::new();
+        // writing to a String does not fail
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let length = Duration::from_secs(self.seconds as u64);
+        let faults: usize = self.faults.values().sum();
+        writeln!(
+            out,
+            "soak: seed {}, {length:?}, {}: {:.1} GB compared, {:.0} Mbit/s, {faults} faults",
+            self.seed,
+            self.version,
+            self.bytes as f64 / 1e9,
+            self.mbit_per_second
+        )?;
+        writeln!(out, "\n{:<11}{:<8}{:>10}{:>9}{:>12}", "DOOR", "LEG", "WHOLE", "BROKEN", "MB")?;
+        for Row { door, leg, transfers } in &self.transfers {
+            let Transfers { whole, broken, bytes } = transfers;
+            let mb = *bytes as f64 / 1e6;
+            let (door, leg) = (door.name(), leg.name());
+            writeln!(out, "{door:<11}{leg:<8}{whole:>10}{broken:>9}{mb:>12.1}")?;
+        }
+        writeln!(out, "\n{:<22}{:>7}{:>8}", "FAULT", "TIMES", "BROKE")?;
+        for (kind, times) in &self.faults {
+            let broke = self.broken_by_fault.get(kind).copied().unwrap_or(0);
+            writeln!(out, "{kind:<22}{times:>7}{broke:>8}")?;
+        }
+        let heads = ["ACCOUNT", "WAY", "BOOKED", "RECEIVED", "SENT", "MISSING", "MAY MISS"];
+        let [account, way, booked, received, sent, missing, may] = heads;
+        writeln!(
+            out,
+            "\n{account:<11}{way:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may:>11}"
+        )?;
+        for balance in &self.accounts {
+            let Balance { account, direction, booked, received, sent, may_miss } = balance;
+            let missing = balance.missing();
+            writeln!(
+                out,
+                "{account:<11}{direction:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may_miss:>11}"
+            )?;
+        }
+        writeln!(
+            out,
+            "\n{:<7}{:<13}{:>13}{:>13}{:>14}{:>14}",
+            "RELAY", "QUANTITY", "LEAST", "MOST", "PER HOUR", "ERROR"
+        )?;
+        for Growth { relay, quantity, least, most, slope, .. } in &self.growth {
+            let (per_hour, error) =
+                slope.map_or((f64::NAN, f64::NAN), |slope| (slope.per_hour, slope.error_per_hour));
+            writeln!(
+                out,
+                "{relay:<7}{quantity:<13}{least:>13.0}{most:>13.0}{per_hour:>14.0}{error:>14.0}"
+            )?;
+        }
+        for wrong in self.wrong.iter().take(SHOWN) {
+            writeln!(out, "wrong: {wrong}")?;
+        }
+        for broken in self.unexplained.iter().take(SHOWN) {
+            let Break { door, leg, from, to, opened, why } = broken;
+            let state = if *opened { "open" } else { "opening" };
+            writeln!(
+                out,
+                "unexplained: {} {} {from:.1?} to {to:.1?}, {state}: {why}",
+                door.name(),
+                leg.name()
+            )?;
+        }
+        match self.holds {
+            true => writeln!(out, "\nAll held. No byte was wrong.")?,
+            false => writeln!(out, "\nDid not hold: {}.", self.failures.join("; "))?,
+        }
+        writeln!(out, "Again: {}", self.command)
+    }
+}

@@ -1,0 +1,72 @@
+//! Caddy as a web server of HTTP/3 alone. `scripts/peers.sh --caddy` builds it, because Debian has no package.
+
+use super::process::{Preparation, io_error, version};
+use super::{Peer, PeerError, Protocol, Start};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::PublicKeyData;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::io;
+use std::path::{Path, PathBuf};
+
+const PROGRAM: &str = "caddy";
+
+/// Where it is: in `PATH`, or where `go install` puts programs.
+pub fn find() -> Result<PathBuf, PeerError> {
+    super::find_built(PROGRAM, "(none: scripts/peers.sh --caddy)")
+}
+
+/// A server, and what a browser has to know of its keys.
+#[derive(Debug)]
+pub struct Http3 {
+    /// The program. It serves by UDP on its address; by TCP it only shows there that it runs.
+    pub server: Peer,
+    /// The SHA-256 of each certificate's public key in base64, as Chromium's
+    /// `--ignore-certificate-errors-spki-list` takes it: for QUIC it ignores no other error.
+    pub keys: Vec<String>,
+}
+
+/// Starts Caddy serving the files in `root` by HTTP/3 to each of these names. Each name has a certificate of its own, so
+/// that no browser takes one connection for two of them. Errors: it is not there, or did not start.
+pub fn http3(start: &Start, root: &Path, names: &[String]) -> Result<Http3, PeerError> {
+    let program = find()?;
+    let version = version(&program, "version");
+    let peer = Preparation::of_file(start, "caddy", program, version)?;
+    let address = peer.address;
+    let (mut files, mut keys) = (Vec::new(), Vec::new());
+    for (number, name) in names.iter().enumerate() {
+        let failed = |error| io_error(&peer.name, io::Error::other(error));
+        let made = rcgen::generate_simple_self_signed([name.clone()]).map_err(failed)?;
+        let certificate = peer.write(&format!("{number}.pem"), made.cert.pem())?;
+        let key = peer.write(&format!("{number}.key"), made.signing_key.serialize_pem())?;
+        files.push(json!({ "certificate": certificate, "key": key }));
+        keys.push(STANDARD.encode(Sha256::digest(made.signing_key.subject_public_key_info())));
+    }
+    let headers = json!({ "Access-Control-Allow-Origin": ["*"], "Timing-Allow-Origin": ["*"], "Cache-Control": ["no-store"] });
+    let configuration = json!({
+        // of TCP, so that it can be seen that it runs
+        "admin": { "listen": address.to_string(), "config": { "persist": false } },
+        "logging": { "logs": { "default": { "level": "ERROR" } } },
+        "storage": { "module": "file_system", "root": peer.path("storage") },
+        "apps": {
+            "tls": { "certificates": { "load_files": files }, "disable_ocsp_stapling": true },
+            "http": { "servers": {
+                "pages": {
+                    "listen": [address.to_string()],
+                    "protocols": ["h3"],
+                    "automatic_https": { "disable": true },
+                    "tls_connection_policies": [{}],
+                    "routes": [{ "handle": [
+                        { "handler": "headers", "response": { "set": headers } },
+                        { "handler": "file_server", "root": root },
+                    ] }],
+                },
+            } },
+        },
+    });
+    let file = peer.write("caddy.json", configuration.to_string())?;
+    let arguments = ["run".into(), "--config".into(), file.into_os_string()];
+    let server = peer.start(start, arguments, Protocol::HttpServer)?;
+    Ok(Http3 { server, keys })
+}

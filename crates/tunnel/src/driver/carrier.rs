@@ -1,0 +1,109 @@
+//! The end of a carrier at a driver: datagrams that come and go over TCP instead of the UDP socket.
+//!
+//! They do not touch the network stack in between, so that no packet filter and no lack of room in a socket stops them.
+
+use super::{Shared, locked};
+use bytes::{Bytes, BytesMut};
+use ekiden_linux::host::clock;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::mpsc;
+
+/// Datagrams that may wait for the connection: so short that a full path shows early.
+const QUEUE: usize = 96;
+
+/// Carriers so far, of all drivers.
+static CARRIERS: AtomicU64 = AtomicU64::new(0);
+
+/// A carrier's end. The carrier is unknown to the driver once this is dropped.
+#[derive(Debug)]
+pub(crate) struct CarrierEnd {
+    /// Takes what came.
+    pub(crate) inlet: Inlet,
+    /// What is to be sent; over where the driver is gone.
+    pub(crate) outgoing: mpsc::Receiver<Bytes>,
+}
+
+/// Hands datagrams to the core, which sees the other end at an address of 0.0.0.0/8: the kernel delivers nothing from
+/// there (RFC 6890, table 1).
+#[derive(Debug)]
+pub(crate) struct Inlet {
+    shared: Arc<Shared>,
+    at: SocketAddr,
+}
+
+impl Drop for Inlet {
+    fn drop(&mut self) {
+        locked(&self.shared.carriers).remove(&self.at);
+    }
+}
+
+impl CarrierEnd {
+    /// A new one, at an address that no other has.
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let at = address(CARRIERS.fetch_add(1, Ordering::Relaxed));
+        let (sender, outgoing) = mpsc::channel(QUEUE);
+        locked(&shared.carriers).insert(at, sender);
+        Self { inlet: Inlet { shared, at }, outgoing }
+    }
+
+    /// The address by which the core knows it.
+    pub(crate) const fn at(&self) -> SocketAddr {
+        self.inlet.at
+    }
+}
+
+impl Inlet {
+    /// Hands the core a datagram that came.
+    pub(crate) fn deliver(&self, datagram: BytesMut) {
+        let mut events = Vec::new();
+        {
+            let mut core = locked(&self.shared.core);
+            core.receive(clock::now(), self.at, datagram);
+            events.extend(std::iter::from_fn(|| core.event()));
+        }
+        // as a datagram on the socket wakes the thread
+        self.shared.ring();
+        self.shared.tell(events);
+    }
+}
+
+/// Whether an address is a carrier's end, and not one of the network.
+pub(super) const fn is_carrier(at: SocketAddr) -> bool {
+    matches!(at.ip(), IpAddr::V4(ip) if ip.octets()[0] == 0)
+}
+
+/// Gives datagrams of `size` bytes each, the last perhaps shorter, to the carrier at `to`. Those without room are lost,
+/// as on any link.
+pub(super) fn send(shared: &Shared, to: SocketAddr, bytes: &[u8], size: usize) {
+    let carriers = locked(&shared.carriers);
+    let Some(carrier) = carriers.get(&to) else { return };
+    for datagram in bytes.chunks(size.max(1)) {
+        if carrier.try_send(Bytes::copy_from_slice(datagram)).is_err() {
+            return;
+        }
+    }
+}
+
+/// The nth address of 0.0.0.0/8, of 2^40.
+fn address(nth: u64) -> SocketAddr {
+    let port = 1 + (nth % 65_535) as u16;
+    let host = 1 + (nth / 65_535) % 0xff_fffe;
+    SocketAddr::from((Ipv4Addr::from_bits(host as u32), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_carrier_has_an_address_that_no_network_has() {
+        let seen: std::collections::BTreeSet<_> = (65_500..65_600).map(address).collect();
+        assert_eq!(seen.len(), 100);
+        assert!(seen.iter().all(|at| is_carrier(*at) && at.port() != 0));
+        assert!(!seen.iter().any(|at| at.ip().is_unspecified()));
+        assert!(!is_carrier("127.0.0.1:1".parse().unwrap()));
+        assert!(!is_carrier("[::1]:1".parse().unwrap()));
+    }
+}
