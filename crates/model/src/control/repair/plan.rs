@@ -315,7 +315,14 @@ impl<B: AsRef<[u8]>> Plan<B> {
         let longest = self.pieces.iter().filter(|piece| piece.end() > from);
         let longest = longest.map(|piece| piece.bytes.as_ref().len()).max().unwrap_or(1);
         let wanted = u32::try_from(longest).unwrap_or(u32::MAX).clamp(1, path.room);
-        if self.size < wanted || self.size > path.room || from < self.base {
+        // a symbol that begins before what is kept could not be encoded
+        let kept = self.pieces.front().map_or(from, |piece| piece.offset);
+        let reaches_back = |base: u64, size: u64| from - (from - base) % size < kept;
+        if self.size < wanted
+            || self.size > path.room
+            || from < self.base
+            || reaches_back(self.base, self.size.into())
+        {
             (self.base, self.size) = (from, wanted);
         }
         u64::from(self.size)

@@ -72,6 +72,21 @@ fn burst_is_repaired_when_it_is_over_and_once() {
     assert_eq!(sent[0].1.window().range(), 10_000..10_500);
 }
 
+/// A burst's first packet lies within a symbol, whose other bytes arrived and are kept no more.
+#[test]
+fn burst_that_begins_within_a_symbol_is_repaired_whole() {
+    let (mut plan, mut now) = (Plan::default(), at(0));
+    plan.on_sent(at(0), 0, bytes(0, 1_400), false);
+    plan.on_sent(at(0), 1_400, bytes(1_400, 500), false);
+    drain(&mut plan, &mut now, &path(0.01));
+    plan.on_sent(now, 1_900, bytes(1_900, 900), false);
+    plan.on_arrived(0);
+    plan.on_arrived(1_400);
+    let sent = drain(&mut plan, &mut now, &path(0.01));
+    let ranges: Vec<_> = sent.iter().map(|(_, repair)| repair.window().range()).collect();
+    assert_eq!(ranges, [1_900..2_800]);
+}
+
 #[test]
 fn nothing_without_loss_nor_for_what_arrived_nor_on_short_paths() {
     let sends = |loss, rtt, copied, arrived| {
