@@ -12,7 +12,9 @@ use ekiden_config::find;
 use ekiden_model::units::{Rate, Span};
 use ekiden_proxy::observe::status::TunnelStatus;
 use ekiden_tunnel::driver::{Probe, probe};
-use ekiden_tunnel::trust::{BadToken, Credentials, Peer, PeerKind, Store, StoreError, Token};
+use ekiden_tunnel::trust::{
+    BadToken, Credentials, Fingerprint, Peer, PeerKind, Store, StoreError, Token, fingerprint,
+};
 use std::error::Error;
 use std::io::Read as _;
 use tokio::runtime::{Builder, Runtime};
@@ -146,8 +148,12 @@ pub(crate) struct Joining {
 pub(crate) struct Kept(Option<Joining>);
 
 impl Joining {
-    /// Errors: another peer has that name; the store cannot be read.
+    /// Errors: the invitation is this relay's own; another peer has that name; the store cannot be read.
     pub(crate) fn new(store: Store, peer: Peer) -> Result<Self, Box<dyn Error>> {
+        let own = store.own_credentials()?.map(|own| fingerprint(&own.certificate().into()));
+        if own.is_some() && own == fingerprint_of(&peer) {
+            return Err("this invitation is this relay's own: paste the line on the other machine; nothing was written".into());
+        }
         let old = store.peers()?.into_iter().find(|known| known.name == peer.name);
         if old.as_ref().is_some_and(|old| !is_same_relay(old, &peer)) {
             return Err(StoreError::Taken(peer.name).into());
@@ -224,11 +230,15 @@ impl Kept {
 }
 
 fn is_same_relay(one: &Peer, other: &Peer) -> bool {
-    let fingerprint = |peer: &Peer| match &peer.kind {
+    fingerprint_of(one).is_some() && fingerprint_of(one) == fingerprint_of(other)
+}
+
+/// Of a relay that invited this one.
+const fn fingerprint_of(peer: &Peer) -> Option<Fingerprint> {
+    match &peer.kind {
         PeerKind::Joined { fingerprint, .. } => Some(*fingerprint),
         _ => None,
-    };
-    fingerprint(one).is_some() && fingerprint(one) == fingerprint(other)
+    }
 }
 
 /// A probe in words.

@@ -72,6 +72,26 @@ fn wrong_answers_are_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_relay_does_not_join_itself() {
+    let home = relay();
+    let port = free_port();
+    let line = shore(&home, port);
+    let token = invitation(&line);
+    let before = fs::read_to_string(home.config()).unwrap();
+    for args in [&["init", "far", token][..], &["peer", "join", token, "--name", "shore"]] {
+        let output = home.run(args);
+        let said = stderr(&output);
+        assert!(!output.status.success(), "{args:?}: {said}");
+        let words = "this invitation is this relay's own: paste the line on the other machine";
+        assert!(said.contains(words), "{args:?}: {said}");
+        assert_eq!(fs::read_to_string(home.config()).unwrap(), before);
+    }
+    // and it still holds
+    let list = home.printed(&["peer", "list"]);
+    assert!(list.contains("ship") && !list.contains("shore"), "{list}");
+}
+
+#[test]
 fn a_taken_port_is_named_with_its_process() {
     let home = relay();
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
