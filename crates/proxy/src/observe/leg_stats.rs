@@ -72,6 +72,14 @@ impl LegStats {
         Self { carrier: Carrier::Tunnel(tunnel.clone()), ..self }
     }
 
+    /// The tunnel that carries its bytes, if one does.
+    pub(crate) const fn tunnel(&self) -> Option<&TunnelLeg> {
+        match &self.carrier {
+            Carrier::Tunnel(tunnel) => Some(tunnel),
+            Carrier::Own | Carrier::Tls(_) => None,
+        }
+    }
+
     /// The same leg, whose bytes the TLS connection on `socket` carries.
     pub(crate) fn within_tls(self, socket: &Weak<TcpStream>) -> Self {
         Self { carrier: Carrier::Tls(Weak::clone(socket)), ..self }

@@ -23,7 +23,8 @@ impl Handle {
 
     /// Some of the live connections. The kernel is asked about those alone.
     pub fn connections(&self, query: &ConnectionQuery) -> ConnectionPage {
-        self.inner.registry.page(query, &self.inner.tunnels())
+        let quotas = &self.inner.shared.quotas;
+        self.inner.registry.page(query, &self.inner.tunnels(), |name| quotas.account(name))
     }
 
     /// Measures the tunnel to a peer for 1 to 30 seconds in each direction, beside other traffic.

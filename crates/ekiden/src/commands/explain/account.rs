@@ -1,7 +1,8 @@
 //! An account, or the clients behind a peer: its limits, and what holds each of its connections back.
 
+use crate::commands::status::tunnels::state;
 use crate::print::{clean, count, rate, seconds, traffic};
-use ekiden_proxy::observe::status::{AccountExplanation, AccountStatus, Explanation};
+use ekiden_proxy::observe::status::{AccountExplanation, AccountStatus, Explanation, TunnelStatus};
 
 /// The explanation as text: limits first, then the connections with the same cause together.
 pub(super) fn render(found: &AccountExplanation) -> String {
@@ -12,16 +13,22 @@ pub(super) fn render(found: &AccountExplanation) -> String {
     if let Some(account) = &found.account {
         out.push_str(&limits(account));
     }
+    if let Some(tunnel) = &found.tunnel {
+        out.push_str(&line_of(tunnel));
+    }
     if let Some(slow) = &found.slow_lookup {
         out.push_str(&format!("names: {} to look up, within the last minute\n", clean(slow)));
     }
     let is_cut = found.account.as_ref().is_some_and(|account| account.state == "cut");
     if found.explained.is_empty() && found.barred.is_none() && !is_cut {
-        let why = match &found.account {
-            Some(_) => "it has no connection; its program or its path to this relay is slow",
-            None => "no connection comes from it",
+        let why = match (&found.tunnel, &found.account) {
+            (Some(tunnel), _) if !tunnel.up => "the tunnel, which is down",
+            (_, Some(_)) => {
+                "nothing here: it has no connection; its program or its path to this relay is slow"
+            }
+            (_, None) => "nothing here: no connection comes from it or goes to it",
         };
-        out.push_str(&format!("held back by: nothing here: {why}\n"));
+        out.push_str(&format!("held back by: {why}\n"));
     }
     for (why, of) in causes(&found.explained) {
         out.push_str(&format!("\nheld back by: {}\n", clean(why)));
@@ -36,6 +43,21 @@ pub(super) fn render(found: &AccountExplanation) -> String {
         out.push_str(&format!("\n`ekiden explain {number}` says more of connection {number}\n"));
     }
     out
+}
+
+/// The line to a peer.
+fn line_of(tunnel: &TunnelStatus) -> String {
+    let figures = match tunnel.up {
+        false => String::new(),
+        true => format!(
+            "; sends {} of {}, receives at most {}; round trip {:.1} ms",
+            rate(tunnel.rate),
+            rate(tunnel.allotted),
+            rate(tunnel.receives),
+            tunnel.rtt_us / 1e3
+        ),
+    };
+    format!("tunnel: {}{figures}\n", state(tunnel))
 }
 
 fn limits(account: &AccountStatus) -> String {
@@ -61,16 +83,28 @@ fn limits(account: &AccountStatus) -> String {
     )
 }
 
-/// Causes, each with its connections, in the order of the busiest.
+/// Causes, each with its connections, in the order of the busiest. Those that differ in figures alone are one, said with
+/// the busiest one's figures.
 fn causes(explained: &[Explanation]) -> Vec<(&str, Vec<&Explanation>)> {
     let mut causes: Vec<(&str, Vec<&Explanation>)> = Vec::new();
     for one in explained {
-        match causes.iter_mut().find(|(why, _)| *why == one.slowest) {
+        match causes.iter_mut().find(|(why, _)| words(why).eq(words(&one.slowest))) {
             Some((_, of)) => of.push(one),
             None => causes.push((&one.slowest, vec![one])),
         }
     }
     causes
+}
+
+/// The words of a cause without its figures and their units.
+fn words(cause: &str) -> impl Iterator<Item = &str> {
+    let mut after_figure = false;
+    cause.split_whitespace().filter(move |word| {
+        let is_figure = word.starts_with(|first: char| first.is_ascii_digit());
+        let is_unit = std::mem::replace(&mut after_figure, is_figure)
+            && word.trim_end_matches(|last: char| last.is_ascii_punctuation()).len() <= 6;
+        !is_figure && !is_unit
+    })
 }
 
 fn line(one: &Explanation) -> String {
@@ -104,6 +138,7 @@ pub(super) fn sample() -> AccountExplanation {
     AccountExplanation {
         name: "tanaka".to_owned(),
         account: Some(account),
+        tunnel: None,
         barred: None,
         connections: 1,
         slow_lookup: Some("mirror.example took 2.4 s".to_owned()),
@@ -126,18 +161,30 @@ mod tests {
         let mut other = found.explained[0].clone();
         other.connection.id = 8;
         found.explained.push(other.clone());
+        // a figure and its unit make no other cause
+        let figures = other.slowest.replace("4 KiB", "3.5 MiB");
+        found.explained.push(Explanation { slowest: figures, ..other.clone() });
         other.slowest = "another".to_owned();
         found.explained.push(other);
         found.connections = 30;
         let text = render(&found);
         assert_eq!(text.matches("held back by: ").count(), 2, "{text}");
-        assert!(text.contains("and 27 connections that move less"), "{text}");
+        assert!(text.contains("and 26 connections that move less"), "{text}");
     }
 
     #[test]
     fn one_without_connections_says_why() {
         let mut found = AccountExplanation { explained: Vec::new(), connections: 0, ..sample() };
         assert!(render(&found).contains("it has no connection"), "{}", render(&found));
+        let tunnel = TunnelStatus {
+            last_error: Some("nobody listens".to_owned()),
+            down_seconds: Some(20.0),
+            ..TunnelStatus::default()
+        };
+        let down = AccountExplanation { tunnel: Some(tunnel), account: None, ..found.clone() };
+        let text = render(&down);
+        assert!(text.contains("tunnel: down for 20.0 s: nobody listens\n"), "{text}");
+        assert!(text.contains("held back by: the tunnel, which is down\n"), "{text}");
         found.barred = Some("the account is disabled".to_owned());
         let text = render(&found);
         assert!(text.contains("not served: the account is disabled\n"), "{text}");

@@ -3,7 +3,7 @@
 pub(crate) mod accounts;
 mod acme;
 mod gateway;
-mod tunnels;
+pub(crate) mod tunnels;
 
 use super::{client, with_runtime};
 use crate::cli;

@@ -49,7 +49,8 @@ fn row(t: &TunnelStatus) -> Vec<String> {
     ]
 }
 
-fn state(t: &TunnelStatus) -> String {
+/// Whether it is up; where not, for how long, why, and when it is tried again.
+pub(crate) fn state(t: &TunnelStatus) -> String {
     match (t.up, &t.last_error) {
         (true, _) => {
             let over = if t.over_tcp { "up over TCP" } else { "up" };

@@ -8,7 +8,7 @@ mod slowest;
 
 pub(crate) use entry::ConnectionEntry;
 pub(crate) use registration::Registration;
-pub(crate) use slowest::{Around, Rivals};
+pub(crate) use slowest::{Around, Rivals, TunnelShares};
 
 use crate::observe::status::{ConnectionStatus, TunnelStatus};
 use ekiden_linux::host::clock;
@@ -192,10 +192,21 @@ impl Registry {
     }
 
     /// Every live connection, but those that others within them stand for.
-    pub(crate) fn status(&self, tunnels: &[TunnelStatus]) -> Vec<ConnectionStatus> {
+    pub(crate) fn shown(&self) -> impl Iterator<Item = Arc<ConnectionEntry>> + use<> {
         // the lock covers only the copy of pointers; the kernel is queried afterwards
         let live: Vec<_> = locked(&self.live).values().cloned().collect();
-        let shown = live.iter().filter(|entry| entry.inner.load(Relaxed) == 0);
-        shown.map(|entry| entry.status(tunnels)).collect()
+        live.into_iter().filter(|entry| entry.inner.load(Relaxed) == 0)
+    }
+
+    pub(crate) fn status(&self, tunnels: &[TunnelStatus]) -> Vec<ConnectionStatus> {
+        self.shown().map(|entry| entry.status(tunnels)).collect()
+    }
+
+    /// What connections take of the tunnels that carry them.
+    pub(crate) fn tunnel_shares(&self) -> TunnelShares {
+        let now = clock::now();
+        TunnelShares::new(
+            self.shown().filter_map(|entry| Some((entry.id, entry.tunnel_share(now)?))),
+        )
     }
 }

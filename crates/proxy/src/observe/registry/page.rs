@@ -1,9 +1,9 @@
 //! A page out of all live connections: cheap questions to each, the kernel's figures for those on the page alone.
 
-use super::slowest::{Around, slowest};
+use super::slowest::{Around, Rivals, TunnelShares, slowest};
 use super::{ConnectionEntry, Registry};
 use crate::observe::status::{
-    ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, TunnelStatus,
+    AccountStatus, ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, TunnelStatus,
 };
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -16,19 +16,23 @@ use std::sync::atomic::Ordering::Relaxed;
 const MOST: usize = 200;
 
 impl Registry {
-    /// The connections that `query` asks for.
-    pub(crate) fn page(&self, query: &ConnectionQuery, tunnels: &[TunnelStatus]) -> ConnectionPage {
+    /// The connections that `query` asks for. `account` says what is known of one, by its name.
+    pub(crate) fn page(
+        &self,
+        query: &ConnectionQuery,
+        tunnels: &[TunnelStatus],
+        account: impl Fn(&str) -> Option<AccountStatus>,
+    ) -> ConnectionPage {
         let now = clock::now();
-        let live: Vec<_> = locked(&self.live).values().cloned().collect();
         let wanted = query.find.to_lowercase();
-        let shown = live.into_iter().filter(|entry| entry.inner.load(Relaxed) == 0);
         let mut total = 0;
-        let found = shown.inspect(|_| total += 1).filter(|entry| entry.mentions(&wanted));
+        let found = self.shown().inspect(|_| total += 1).filter(|entry| entry.mentions(&wanted));
         let mut found: Vec<(Reverse<u64>, Arc<ConnectionEntry>)> =
             found.map(|entry| (Reverse(entry.weight(query.order, now)), entry)).collect();
         found.sort_by_key(|(weight, entry)| (*weight, entry.id));
         let page = found.iter().skip(query.offset).take(query.count.min(MOST));
-        let lines = page.map(|(_, entry)| entry.line(tunnels)).collect();
+        let shares = self.tunnel_shares();
+        let lines = page.map(|(_, entry)| entry.line(tunnels, &shares, &account)).collect();
         ConnectionPage { total, found: found.len(), lines }
     }
 }
@@ -63,12 +67,22 @@ impl ConnectionEntry {
         }
     }
 
-    fn line(&self, tunnels: &[TunnelStatus]) -> ConnectionLine {
+    fn line(
+        &self,
+        tunnels: &[TunnelStatus],
+        shares: &TunnelShares,
+        account: impl Fn(&str) -> Option<AccountStatus>,
+    ) -> ConnectionLine {
         let connection = self.status(tunnels);
         let carried = connection.legs.iter().filter_map(|leg| leg.tunnel.as_ref());
-        let tunnel = carried.filter_map(|peer| tunnels.iter().find(|t| t.peer == *peer)).next();
-        // `ekiden explain` names the others in the tunnel: it looks at all connections
-        let slowest = slowest(&connection, &Around { tunnel, ..Around::default() });
+        let account = connection.account.as_deref().and_then(account);
+        let around = Around {
+            tunnel: carried.filter_map(|peer| tunnels.iter().find(|t| t.peer == *peer)).next(),
+            rivals: Rivals::of(self.id, shares),
+            account: account.as_ref(),
+            lookup: None,
+        };
+        let slowest = slowest(&connection, &around);
         ConnectionLine { connection, slowest }
     }
 }
@@ -94,7 +108,7 @@ mod tests {
         held[7].entry.bytes_up.store(900, Relaxed);
         let ask = |find: &str, order, offset, count| {
             let query = ConnectionQuery { find: find.into(), order, offset, count };
-            registry.page(&query, &[])
+            registry.page(&query, &[], |_| None)
         };
         let page = ask("", ConnectionOrder::Bytes, 0, 2);
         assert_eq!((page.total, page.found), (20, 20));

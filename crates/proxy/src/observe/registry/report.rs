@@ -1,7 +1,8 @@
 //! The status of one connection.
 
-use super::slowest::{Around, slowest};
+use super::slowest::{Around, TunnelShare, slowest};
 use super::{ConnectionEntry, ConnectionState, PROTOCOLS, STATES};
+use crate::observe::leg_stats::LegStats;
 use crate::observe::status::{
     ConnectionStatus, Explanation, GrantStatus, LegExplanation, TunnelStatus,
 };
@@ -54,6 +55,39 @@ impl ConnectionEntry {
         let (class, idle) = (class.to_owned(), idle.to_owned());
         let slowest = slowest(&connection, around);
         Explanation { connection, class, route, idle, limits, slowest, legs }
+    }
+
+    /// Its account's name, where it has one.
+    pub(crate) fn account_name(&self) -> Option<String> {
+        let known = locked(&self.detail).account.as_ref().map(|account| account.name.clone());
+        let share = || locked(&self.share).as_ref().and_then(Weak::upgrade);
+        known.or_else(|| Some(share()?.account().to_owned()))
+    }
+
+    /// Whether a leg of it goes through the tunnel to this peer: the client's, the upstream's.
+    pub(crate) fn is_carried_by(&self, peer: &str) -> bool {
+        let detail = locked(&self.detail);
+        let mut legs = [&detail.client, &detail.upstream].into_iter().flatten();
+        legs.any(|leg| leg.tunnel().is_some_and(|tunnel| *tunnel.peer == *peer))
+    }
+
+    /// What it takes of the tunnel that carries it; the client's leg counts before the upstream's.
+    pub(super) fn tunnel_share(&self, now: Time) -> Option<TunnelShare> {
+        let (tunnel, from_client, [up, down]) = {
+            let detail = locked(&self.detail);
+            let of = |leg: &Option<LegStats>| leg.as_ref().and_then(|leg| leg.tunnel().cloned());
+            let (client, upstream) = (of(&detail.client), of(&detail.upstream));
+            let from_client = client.is_some();
+            let rates = detail.rates.each_ref().map(|meter| meter.rate(now).as_bits_per_second());
+            (client.or(upstream)?, from_client, rates)
+        };
+        let (into, receives) = if from_client { (down, up) } else { (up, down) };
+        let waits = || tunnel.flow.status().is_some_and(|flow| flow.queued > 0);
+        let name = self.account_name().unwrap_or_else(|| match from_client {
+            true => format!("peer {}", tunnel.peer),
+            false => self.client.ip().to_canonical().to_string(),
+        });
+        Some(TunnelShare { sends: into > 0 || waits(), receives, name, peer: tunnel.peer })
     }
 
     pub(crate) fn status(&self, tunnels: &[TunnelStatus]) -> ConnectionStatus {

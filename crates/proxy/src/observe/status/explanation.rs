@@ -1,6 +1,6 @@
 //! What `ekiden explain` says of a connection and of an account.
 
-use super::{AccountStatus, ConnectionStatus, GrantStatus};
+use super::{AccountStatus, ConnectionStatus, GrantStatus, TunnelStatus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,13 +34,16 @@ pub struct LegExplanation {
     pub buffers: Vec<GrantStatus>,
 }
 
-/// What `ekiden explain` says of an account, or of the connections out of a peer's tunnel.
+/// What `ekiden explain` says of an account, or of the connections that a peer's tunnel carries.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AccountExplanation {
     /// The account's name, or the peer's.
     pub name: String,
     /// Its limits and what it uses of them; absent for a peer, and where nothing is known of it.
     pub account: Option<AccountStatus>,
+    /// The tunnel to the peer of that name, where there is one.
+    #[serde(default)]
+    pub tunnel: Option<TunnelStatus>,
     /// Why it is not served now, in words; absent where it is.
     pub barred: Option<String>,
     /// Connections now.

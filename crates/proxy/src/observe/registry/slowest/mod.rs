@@ -1,11 +1,12 @@
 //! What holds a connection's bytes back, as far as this relay's figures show it.
 
+mod rivals;
 mod tunnel;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use tunnel::Rivals;
+pub(crate) use rivals::{Rivals, TunnelShare, TunnelShares};
 
 use crate::observe::status::{AccountStatus, ConnectionStatus, LegStatus, TunnelStatus};
 use ekiden_model::units::{Rate, Span};

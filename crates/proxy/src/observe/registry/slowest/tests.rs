@@ -47,6 +47,23 @@ fn connection(rates: [u64; 2], legs: [LegStatus; 2]) -> ConnectionStatus {
     }
 }
 
+/// The others of `own`'s tunnel, to which each is connected upstream.
+fn rivals(own: &ConnectionStatus, others: &[ConnectionStatus]) -> Rivals {
+    let others = others.iter().filter(|other| other.id != own.id);
+    let shares = others.chain([own]).map(|one| {
+        let waits = one.legs[1].unsent > 0;
+        let address = one.client.ip().to_string();
+        let share = TunnelShare {
+            peer: one.legs[1].tunnel.as_deref().unwrap().into(),
+            name: one.account.clone().unwrap_or(address),
+            sends: one.rate_up > 0 || waits,
+            receives: one.rate_down,
+        };
+        (one.id, share)
+    });
+    Rivals::of(own.id, &TunnelShares::new(shares))
+}
+
 #[test]
 fn names_the_leg_for_which_bytes_wait() {
     let far = TunnelStatus { rate: 4_000_000, flows: 12, receives: 10_000_000, ..up() };
@@ -124,7 +141,7 @@ fn tells_a_full_tunnel_from_one_with_room() {
     };
     let comes = |rate, tunnel: &TunnelStatus, others: &[ConnectionStatus]| {
         let own = one(1, rate, "tanaka");
-        let around = Around { rivals: Rivals::of(&own, others), ..through(tunnel) };
+        let around = Around { rivals: rivals(&own, others), ..through(tunnel) };
         slowest(&own, &around)
     };
     let full = comes(18_601_234, &agreed, &[]);
@@ -160,7 +177,7 @@ fn others_that_wait_for_the_tunnel_are_named() {
     let own = one(1, Some("tanaka"), 3_800_000);
     let others =
         [one(2, Some("sato"), 9), one(3, Some("sato"), 9), one(4, None, 9), one(5, None, 0)];
-    let around = Around { rivals: Rivals::of(&own, &others), ..through(&far) };
+    let around = Around { rivals: rivals(&own, &others), ..through(&far) };
     assert_eq!(
         slowest(&own, &around),
         "the tunnel to \"far\", where 4 flows share 4 Mbit/s; 3.6 MiB of this connection wait for it, at least 7 s; \

@@ -1,100 +1,12 @@
 //! What a tunnel has to do with it: its rate, what it loses, who else takes it, and what the other relay takes.
 
 use super::about;
-use crate::observe::status::{ConnectionStatus, FlowStatus, LegStatus, TunnelStatus};
+use super::rivals::Rivals;
+use crate::observe::status::{FlowStatus, TunnelStatus};
 use ekiden_model::units::{Bytes, Span};
 
 /// Of what is agreed, so much fills a tunnel: the rest is headers, copies and repairs.
 const FULL: f64 = 0.8;
-/// Others that are named.
-const NAMED: usize = 3;
-
-/// The other connections in the same tunnel, by account, peer or address.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Rivals {
-    /// How many send into it at this end, or wait to: they take turns.
-    senders: Vec<(String, u64)>,
-    /// What comes out of it for others, bits per second.
-    receivers: Vec<(String, u64)>,
-}
-
-impl Rivals {
-    /// Those of `connection` among `all`.
-    pub(crate) fn of(connection: &ConnectionStatus, all: &[ConnectionStatus]) -> Self {
-        let mut rivals = Self::default();
-        let Some(peer) = tunnel_leg(connection).and_then(|leg| leg.tunnel.as_ref()) else {
-            return rivals;
-        };
-        for other in all.iter().filter(|other| other.id != connection.id) {
-            let Some(leg) = tunnel_leg(other).filter(|leg| leg.tunnel.as_ref() == Some(peer))
-            else {
-                continue;
-            };
-            let (into, out_of) = match leg.side.as_str() {
-                "upstream" => (other.rate_up, other.rate_down),
-                _ => (other.rate_down, other.rate_up),
-            };
-            let name = match (&other.account, other.peer()) {
-                (Some(account), _) => account.clone(),
-                (None, Some(peer)) => format!("peer {peer}"),
-                (None, None) => other.client.ip().to_canonical().to_string(),
-            };
-            let sends = into > 0 || leg.unsent > 0;
-            add(&mut rivals.senders, &name, sends.into());
-            add(&mut rivals.receivers, &name, out_of);
-        }
-        for list in [&mut rivals.senders, &mut rivals.receivers] {
-            list.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        }
-        rivals
-    }
-
-    /// `; 3 other connections send, too: sato 2, suzuki 1`.
-    fn senders(&self) -> String {
-        let verb = match sum(&self.senders) {
-            0 => return String::new(),
-            1 => "; 1 other connection sends, too".to_owned(),
-            n => format!("; {n} other connections send, too"),
-        };
-        match self.senders.as_slice() {
-            // all of the tunnel's own peer, which says nothing
-            [(name, _)] if name.starts_with("peer ") => verb,
-            list => format!("{verb}: {}", named(list, |n| n.to_string())),
-        }
-    }
-
-    /// `; others take 1.5 Mbit/s of it: sato 1.2 Mbit/s, suzuki 300 kbit/s`.
-    fn receivers(&self) -> Option<String> {
-        let rate = sum(&self.receivers);
-        let list = || named(&self.receivers, |rate| about(rate).to_string());
-        (rate > 0).then(|| format!("; others take {} of it: {}", about(rate), list()))
-    }
-}
-
-fn add(list: &mut Vec<(String, u64)>, name: &str, more: u64) {
-    match list.iter_mut().find(|(known, _)| known == name) {
-        _ if more == 0 => {}
-        Some((_, sum)) => *sum += more,
-        None => list.push((name.to_owned(), more)),
-    }
-}
-
-fn sum(list: &[(String, u64)]) -> u64 {
-    list.iter().map(|(_, n)| n).sum()
-}
-
-fn named(list: &[(String, u64)], figure: impl Fn(u64) -> String) -> String {
-    let named = list.iter().take(NAMED).map(|(name, n)| format!("{name} {}", figure(*n)));
-    let mut named: Vec<String> = named.collect();
-    if list.len() > NAMED {
-        named.push(format!("and {} more", list.len() - NAMED));
-    }
-    named.join(", ")
-}
-
-fn tunnel_leg(connection: &ConnectionStatus) -> Option<&LegStatus> {
-    connection.legs.iter().find(|leg| leg.tunnel.is_some())
-}
 
 /// Bytes of a connection that wait to go into a tunnel. `far`: whose reading it is at the other end, in words.
 pub(super) fn into(
@@ -135,14 +47,15 @@ pub(super) fn into(
 pub(super) fn out_of(peer: &str, (tunnel, rivals): (&TunnelStatus, &Rivals), rate: u64) -> String {
     let [comes, agreed] = [rate, tunnel.receives].map(about);
     let others = rivals.receivers();
-    if (rate + sum(&rivals.receivers)) as f64 >= FULL * tunnel.receives as f64 {
+    if (rate + rivals.receive()) as f64 >= FULL * tunnel.receives as f64 {
         let others = others.unwrap_or_default();
         return format!("the rate agreed with \"{peer}\", {agreed}: {comes} of it come{others}");
     }
     let others = others.unwrap_or_else(|| ", no other connection shares it".to_owned());
     format!(
         "what comes through the tunnel from \"{peer}\", {comes} of the agreed {agreed}{others}{}; nothing waits here. \
-         Either the destination is slow, or the line from there loses packets: `ekiden explain` there tells which",
+         Either the destination is slow, or the line from there gives less than was agreed, or loses packets: \
+         `ekiden explain` there tells which",
         over_tcp(tunnel)
     )
 }
