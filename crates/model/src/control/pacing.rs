@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! next(now)             when the next packet may leave; no deadline(), because credit grows with now
-//! together(now, most)   when as many as permitted may leave at once, if that is soon
+//! together(now)         when as many as permitted may leave at once, if that is soon
 //! on_sent(now, bytes)   a packet was handed over
 //! left(now)             the last packets left by now, perhaps later than planned
 //! set_rate(now, rate)   from here on; outstanding debt is paid at the new rate
@@ -21,6 +21,11 @@ const BYTE: i128 = 8 * 1_000_000_000;
 const FAST: u64 = 200_000_000;
 /// A burst's length there: E.4's 100 µs, as rates a second.
 const BURSTS_A_SECOND: u64 = 10_000;
+/// Where 100 µs are fewer bytes, a burst grows with the square of the rate up to these: what the kernel takes as one
+/// (64 KiB with heads). TCP's own bursts there are a millisecond's worth, up to the same (tcp_tso_autosize in Linux).
+const AS_ONE: u64 = 60_000;
+/// Up to [`FAST`], packets that may leave within so long leave together.
+const TOGETHER: Span = Span::from_micros(100);
 
 /// A schedule at a rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,12 +52,18 @@ impl Pacer {
         }
     }
 
-    /// E.4's credit for catching up: two packets up to 200 Mbit/s, 100 µs' worth above.
+    /// E.4's credit for catching up: two packets up to 200 Mbit/s, 100 µs' worth there, and above as much as the kernel
+    /// sends as one.
     pub fn slack(rate: Rate, packet: Bytes) -> Bytes {
         let packet = packet.as_u64();
-        let in_time = rate.as_bytes_per_second().div_ceil(BURSTS_A_SECOND);
-        let fast = rate.as_bits_per_second() > FAST;
-        Bytes::new(if fast { in_time.max(2 * packet) - packet } else { packet })
+        let rate = rate.as_bits_per_second();
+        if rate <= FAST {
+            return Bytes::new(packet);
+        }
+        let in_time = (rate / 8).div_ceil(BURSTS_A_SECOND);
+        let squared = u128::from(in_time) * u128::from(rate) / u128::from(FAST);
+        let as_one = u64::try_from(squared).unwrap_or(u64::MAX).min(AS_ONE);
+        Bytes::new(in_time.max(as_one).max(2 * packet) - packet)
     }
 
     /// When the next packet may leave: not before `now`, and [`Time::NEVER`] at rate 0.
@@ -66,20 +77,21 @@ impl Pacer {
         Time::from_nanos(self.as_of.as_nanos().saturating_add(nanos)).max(now)
     }
 
-    /// When as many packets may leave together as slack allows, if that is at most `most` after the
-    /// next may; otherwise when the next may. It spares wake-ups.
-    pub fn together(&self, now: Time, most: Span) -> Time {
+    /// When as many packets may leave together as slack allows, if that is soon after the next may; otherwise when the
+    /// next may. It spares wake-ups, from some 120 Mbit/s on.
+    pub fn together(&self, now: Time) -> Time {
         let next = self.next(now);
         let whole = u128::try_from(self.slack + self.work).unwrap_or(0);
         let nanos = whole.checked_div(u128::from(self.rate)).unwrap_or(u128::MAX);
         let whole = self.as_of.as_nanos().saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX));
         let whole = Time::from_nanos(whole).max(now);
-        if whole.since(next) <= most { whole.max(next) } else { next }
+        let soon = self.rate > FAST || whole.since(next) <= TOGETHER;
+        if soon { whole.max(next) } else { next }
     }
 
     /// Whether [`Pacer::together`] is as far as slack goes.
-    pub fn leaves_together(&self, most: Span) -> bool {
-        self.slack <= i128::from(most.as_nanos()) * i128::from(self.rate)
+    pub fn leaves_together(&self) -> bool {
+        self.rate > FAST || self.slack <= i128::from(TOGETHER.as_nanos()) * i128::from(self.rate)
     }
 
     /// A packet of so many bytes, as the rate counts them, left now.
@@ -206,14 +218,14 @@ mod tests {
 
     #[test]
     fn two_leave_together_where_they_follow_each_other_soon() {
-        let most = Span::from_micros(100);
-        for (megabits, packets) in [(20, 1), (100, 1), (120, 2), (200, 2), (1_000, 8), (10_000, 83)]
+        for (megabits, packets) in
+            [(20, 1), (100, 1), (120, 2), (200, 2), (400, 6), (1_000, 40), (10_000, 83)]
         {
             let rate = rate(megabits * 1_000_000);
             let mut pacer = Pacer::new(rate, Pacer::slack(rate, PACKET), at(0));
             let (mut now, mut sent) = (at(0), 0_u64);
             while sent < 10_000 {
-                now = pacer.together(now, most);
+                now = pacer.together(now);
                 let mut burst = 0;
                 while pacer.next(now) <= now {
                     pacer.on_sent(now, PACKET);
@@ -246,7 +258,9 @@ mod tests {
     fn slack_is_a_packet_and_on_fast_links_a_time() {
         assert_eq!(Pacer::slack(rate(4_000_000), PACKET), PACKET);
         assert_eq!(Pacer::slack(rate(200_000_000), PACKET), PACKET);
-        assert_eq!(Pacer::slack(rate(1_000_000_000), PACKET), Bytes::new(12_500 - 1_500));
+        assert_eq!(Pacer::slack(rate(400_000_000), PACKET), Bytes::new(10_000 - 1_500));
+        assert_eq!(Pacer::slack(rate(1_000_000_000), PACKET), Bytes::new(60_000 - 1_500));
+        assert_eq!(Pacer::slack(rate(10_000_000_000), PACKET), Bytes::new(125_000 - 1_500));
     }
 
     proptest! {

@@ -9,13 +9,9 @@ use crate::frame::{Carries, Frame};
 use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::SentBytes;
 use ekiden_model::control::scheduler;
-use ekiden_model::units::{self, Span, Time};
+use ekiden_model::units::{self, Time};
 use std::net::SocketAddr;
 use std::time::Instant;
-
-/// Datagrams this close leave together, within the envelope of algorithms/satellite E.4 and by its
-/// measure of a burst: from some 120 Mbit/s on, waking for each would cost most.
-const TOGETHER: Span = Span::from_micros(100);
 
 /// Bytes of frames that QUIC has not accepted yet: answers, ends and credit, which need no credit.
 const MOST_WAITING: usize = 1 << 20;
@@ -85,7 +81,7 @@ impl Tunnel {
             return now;
         }
         let slot = match self.wants_to_send(now) {
-            true => self.pacer.together(now, TOGETHER),
+            true => self.pacer.together(now),
             false => Time::NEVER,
         };
         let copies = self.copies.iter().filter_map(|queue| queue.front());
@@ -97,7 +93,7 @@ impl Tunnel {
     /// The datagrams taken out were sent by now. Where they leave together, a driver's delays
     /// reduce the rate.
     pub(in crate::core) fn left(&mut self, now: Time) {
-        if !self.pacer.leaves_together(TOGETHER) {
+        if !self.pacer.leaves_together() {
             self.pacer.left(now);
         }
     }
