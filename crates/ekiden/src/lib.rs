@@ -28,6 +28,7 @@ pub fn run() -> ExitCode {
         Command::Config(ConfigCommand::Example) => out(&ekiden_config::example()),
         Command::Doctor(args) => commands::doctor::command(args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Alerts(command) => commands::status::alerts::run(&command),
         #[cfg(feature = "tui")]
         Command::Top(args) => commands::top::run(&args),
         #[cfg(not(feature = "tui"))]

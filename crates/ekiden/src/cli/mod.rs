@@ -62,6 +62,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  ekiden status\n  ekiden status --json | jq '.connections[].legs[].rtt_us'\n\nSchema of the document: docs/book/src/reference/schema/status.json."
     )]
     Status(Status),
+    /// Try whether alerts arrive
+    #[command(subcommand)]
+    Alerts(AlertsCommand),
     /// Show a running daemon's accounts and connections on a live screen
     #[command(
         after_help = "Keys: r sorts by rate, b by bytes, a by age, i by idle time; the same key again reverses the order;\nq or Esc quits."
@@ -206,6 +209,19 @@ pub(crate) enum GatewayCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Control socket of the daemon, whose ports are shown, if not the default
+        #[arg(long, value_name = "PATH", value_parser = socket)]
+        socket: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertsCommand {
+    /// Have the daemon send a trial alert to everybody whom [alerts] names, and print what comes back
+    #[command(
+        after_help = "Example:\n  ekiden alerts test\n\nThe daemon sends it, with its own rights and its own way out. `ekiden status` shows the alerts that stand."
+    )]
+    Test {
+        /// Control socket of the daemon, if not the default
         #[arg(long, value_name = "PATH", value_parser = socket)]
         socket: Option<PathBuf>,
     },

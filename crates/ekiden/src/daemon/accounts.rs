@@ -292,6 +292,7 @@ impl accounts::Directory for AccountDirectory {
             away: standing.away,
             heard_seconds_ago: standing.heard.map(ago),
             unsettled: standing.unsettled as u64,
+            unwritten: standing.unwritten,
             relays: standing.relays.into_iter().map(relay).collect(),
             log_ins: *locked(&self.log_ins),
         }

@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_and_goes_is_told_of_a_few_times_an_hour(looks in looks()) {
+    fn flapping_is_told_a_few_times_an_hour(looks in looks()) {
         let mut stage = Stage::new(Config::default());
         looks.iter().for_each(|look| stage.look(look));
         for fault in all() {
@@ -180,7 +180,7 @@ fn states(stage: &Stage) -> Vec<(u64, State)> {
 }
 
 #[test]
-fn what_comes_back_must_be_well_for_longer() {
+fn an_alert_that_returns_must_be_well_for_longer() {
     let mut stage = Stage::new(Config::default());
     for look in [bad(10), bad(60), well(10), well(60)] {
         stage.look(&look);
@@ -198,7 +198,7 @@ fn what_comes_back_must_be_well_for_longer() {
 }
 
 #[test]
-fn between_two_limits_what_stands_stands_and_nothing_begins() {
+fn between_two_limits_nothing_begins_and_nothing_ends() {
     let mut stage = Stage::new(Config::default());
     let between = |after| Look { between: vec![(0, 0)], ..well(after) };
     for look in [between(10), between(600), bad(10), between(30), bad(10), bad(59)] {
@@ -213,7 +213,7 @@ fn between_two_limits_what_stands_stands_and_nothing_begins() {
 }
 
 #[test]
-fn what_stands_is_told_again_each_day_or_never() {
+fn a_standing_alert_is_told_again_each_day_or_never() {
     for (repeat, times) in [(Some(Span::from_secs(86_400)), 3), (None, 1)] {
         let mut stage = Stage::new(Config { repeat, ..Config::default() });
         (0..50).for_each(|_| stage.look(&bad(3_600)));
@@ -223,7 +223,7 @@ fn what_stands_is_told_again_each_day_or_never() {
 }
 
 #[test]
-fn what_stood_before_a_restart_is_not_told_anew_and_resolves() {
+fn an_alert_from_before_a_restart_is_not_told_anew_and_resolves() {
     let mut stage = Stage::new(Config::default());
     let firing = Firing { key: key((0, 0)), since: 7, text: "text".to_string() };
     stage.alerts.on_restored(secs(1_000), firing.clone());

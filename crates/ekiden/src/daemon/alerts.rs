@@ -1,0 +1,27 @@
+//! Alerts of the daemon: whom the configuration names, and where they are kept.
+
+use super::state;
+use ekiden_alerts::{AlertSettings, Alerting};
+use ekiden_config::Reading;
+use ekiden_proxy::Handle;
+use ekiden_proxy::settings::Settings;
+
+/// The alerts' settings. `settings` have the name that this relay goes by. Errors: in words, where this program cannot
+/// tell all whom they name.
+pub(crate) fn settings(reading: &Reading, settings: &Settings) -> Result<AlertSettings, String> {
+    AlertSettings::are_possible(&reading.alerts)?;
+    let (alerts, secrets) = (reading.alerts.clone(), reading.alert_secrets.clone());
+    Ok(AlertSettings { alerts, secrets, relay: settings.name.clone() })
+}
+
+/// Begins to look. Says in the log who is told.
+pub(crate) fn start(alerts: AlertSettings, handle: &Handle, reading: &Reading) -> Alerting {
+    let webhook = reading.draft.alerts.webhook.iter().map(|url| format!("the webhook {url}"));
+    let mail = alerts.alerts.mail_to.iter().map(|to| format!("mail to {to}"));
+    let told: Vec<String> = webhook.chain(mail).collect();
+    if !told.is_empty() {
+        tracing::info!("alerts are sent by {}", told.join(", "));
+    }
+    let folder = reading.draft.accounts.state.clone().or_else(state::directory);
+    Alerting::start(alerts, handle.clone(), folder)
+}
