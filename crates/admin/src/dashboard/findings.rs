@@ -168,6 +168,7 @@ fn rate(rate: u64) -> Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ekiden_proxy::observe::status::{AlertReceiverStatus, AlertsStatus};
 
     #[test]
     fn names_each_trouble_and_a_remedy() {

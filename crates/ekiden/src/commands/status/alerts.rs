@@ -81,7 +81,7 @@ mod tests {
         let text = render(Some(&AlertsStatus { standing, receivers: vec![receiver, broken] }));
         assert_eq!(
             text,
-            "alert line-down for 5 min: no tunnel to ship\nalerts by mail: 3 messages failed, 1 waiting: refused\n"
+            "alert line-down for 5 min 0 s: no tunnel to ship\nalerts by mail: 3 messages failed, 1 waiting: refused\n"
         );
         let trial = |answer: Option<&str>, error: Option<&str>| Trial {
             to: "webhook".to_owned(),

@@ -76,8 +76,9 @@ impl Arrived {
 /// A web server that answers the first requests with these statuses, and the others with 204. What it took is kept.
 pub(crate) fn web(tls: Option<Arc<ServerConfig>>, first: &[&'static str]) -> Arrived {
     let (listener, arrived) = Arrived::listen();
-    let (keep, mut first) = (arrived.clone(), first.to_vec().into_iter());
+    let (keep, first) = (arrived.clone(), first.to_vec());
     thread::spawn(move || {
+        let mut first = first.into_iter();
         for stream in listener.incoming() {
             let stream = stream.unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
