@@ -191,6 +191,11 @@ impl AccountSync {
         }
     }
 
+    /// Where journal and embedded database are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The database, for whoever manages accounts; changes are seen here at the next look. Fails
     /// while it is away.
     pub async fn database(&self) -> Result<Store, StoreError> {

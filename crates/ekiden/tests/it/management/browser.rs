@@ -226,10 +226,25 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
             assert_eq!(page.evaluate("document.documentElement.lang"), language);
             assert!(page.evaluate("document.body.innerText").as_str().unwrap().contains("tanaka"));
             page.check(&format!("the account's page, {language}, {width} px, {scheme}"));
+            page.open(&format!("http://{}/?password", daemon.daemon.address));
+            page.check(&format!("the password's page, {language}, {width} px, {scheme}"));
         }
         page.open(&site);
         page.wait("document.querySelector('h1')?.textContent === 'Overview'");
     }
+
+    // a user changes the own password, and the browser says where the form was
+    page.shape(360, "light", "en");
+    page.open(&format!("http://{}/?password", daemon.daemon.address));
+    page.fill("User", EVIL);
+    page.fill("Password", "right password");
+    page.fill("New password", "another password");
+    page.fill("New password again", "another password");
+    page.press("Change");
+    page.wait("document.querySelector('[role=status]')?.textContent.startsWith('Changed.')");
+    page.check("the changed password");
+    page.open(&site);
+    page.wait("document.querySelector('h1')?.textContent === 'Overview'");
 
     // an account is added, and a peer invited, as an operator would
     page.evaluate("location.hash = '#/accounts/'; true");
