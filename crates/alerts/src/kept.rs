@@ -76,16 +76,18 @@ mod tests {
             text: "no tunnel".to_owned(),
         };
         kept.write(std::slice::from_ref(&firing)).unwrap();
-        assert_eq!(Kept::new(Some(&state)).read(), [firing.clone()]);
-        let one = r#"{"alert":"line-down","subject":"ship","since":7,"text":"no tunnel"}"#;
-        fs::write(state.join(FILE), format!("[{one},{}]", one.replace("line-down", "x"))).unwrap();
-        assert_eq!(kept.read(), [firing.clone()], "an alert of another version");
+        let one = std::slice::from_ref(&firing);
+        assert_eq!(Kept::new(Some(&state)).read(), one);
+        let line = r#"{"alert":"line-down","subject":"ship","since":7,"text":"no tunnel"}"#;
+        fs::write(state.join(FILE), format!("[{line},{}]", line.replace("line-down", "x")))
+            .unwrap();
+        assert_eq!(kept.read(), one, "an alert of another version");
         fs::write(state.join(FILE), "[{").unwrap();
         assert_eq!(kept.read(), []);
         // a file in the folder's place
         let taken = folder.path().join("taken");
         fs::write(&taken, "").unwrap();
-        assert!(Kept::new(Some(&taken)).write(&[firing]).unwrap_err().contains("taken"));
+        assert!(Kept::new(Some(&taken)).write(one).unwrap_err().contains("taken"));
         assert_eq!(Kept::new(None).write(&[]), Ok(()));
     }
 }
