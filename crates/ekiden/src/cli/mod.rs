@@ -84,6 +84,9 @@ pub(crate) enum Command {
     /// Show or replace the token of the management API
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Manage operators: who may use the dashboard and the management API without the token
+    #[command(subcommand)]
+    Operator(OperatorCommand),
     /// Manage peers at the other end of tunnels: one relay invites, the other joins
     #[command(subcommand)]
     Peer(PeerCommand),
@@ -211,6 +214,38 @@ pub(crate) enum GatewayCommand {
         /// Control socket of the daemon, whose ports are shown, if not the default
         #[arg(long, value_name = "PATH", value_parser = socket)]
         socket: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OperatorCommand {
+    /// Add an operator, whose password is the first line of standard input
+    #[command(
+        after_help = "Examples:\n  echo 'a long password' | ekiden operator add mika\n  ekiden operator add guest --viewer < password\n\nA running daemon lets the operator in at once."
+    )]
+    Add {
+        /// Name: letters, digits, `-` and `_`
+        name: String,
+        /// May look, and change nothing
+        #[arg(long)]
+        viewer: bool,
+        #[command(flatten)]
+        config: TokenArgs,
+    },
+    /// Remove an operator, whose sessions end at once
+    Remove {
+        /// The operator's name
+        name: String,
+        #[command(flatten)]
+        config: TokenArgs,
+    },
+    /// List all operators
+    List {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        config: TokenArgs,
     },
 }
 

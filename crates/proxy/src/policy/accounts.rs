@@ -146,8 +146,9 @@ impl KnownAccount {
     }
 }
 
-/// User name and password from the value of `Proxy-Authorization` (RFC 7617); `None` if it is not Basic.
-pub(crate) fn read_basic(value: &[u8]) -> Option<(String, String)> {
+/// User name and password from the value of `Authorization` or `Proxy-Authorization` (RFC 7617); `None` if it is not
+/// Basic.
+pub fn read_basic(value: &[u8]) -> Option<(String, String)> {
     let text = std::str::from_utf8(value).ok()?.trim();
     let (scheme, rest) = text.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {

@@ -275,6 +275,21 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.check("an invitation");
     page.press("Log out");
     page.wait("document.querySelector('button')?.textContent.trim() === 'Log in'");
+    // an operator who may look
+    let guest = ["operator", "add", "guest", "--viewer"];
+    assert!(daemon.run_with(&guest, "another password\n").status.success());
+    page.fill("Operator", "guest");
+    page.wait(
+        "[...document.querySelectorAll('label')].some(l => l.textContent.startsWith('Password'))",
+    );
+    page.fill("Password", "another password");
+    page.press("Log in");
+    page.wait("document.querySelector('h1')?.textContent === 'Peers'");
+    // a view that asks once, so that nothing is under way when the session ends
+    page.evaluate("location.hash = '#/configuration'; true");
+    page.wait("document.querySelectorAll('tbody tr').length >= 1");
+    page.press("Log out");
+    page.wait("document.querySelector('button')?.textContent.trim() === 'Log in'");
     page.fill("Token", "wrong");
     assert_eq!(page.complaints(), Vec::<String>::new());
     page.press("Log in");
