@@ -1,5 +1,6 @@
 //! What is wrong with a relay, by its status.
 
+use crate::SharedUse;
 use crate::folders::Disk;
 use crate::kind::AlertKind;
 use ekiden_config::Alerts;
@@ -23,6 +24,8 @@ pub(crate) struct Around {
     pub(crate) unsaved: Vec<(&'static str, String)>,
     /// The file of a certificate that nobody orders, where it ends soon, and in words when.
     pub(crate) ending: Option<(String, String)>,
+    /// What is used of quotas that several relays share.
+    pub(crate) shared: Vec<SharedUse>,
 }
 
 /// Remembers which peers have been there.
@@ -62,11 +65,18 @@ impl Facts {
         // of a quota that several relays share, this one knows its own part alone
         let shared = status.accounts.as_ref().is_some_and(|of| of.database != "sqlite");
         for account in status.sharing.iter().flat_map(|sharing| &sharing.accounts) {
-            if let Some((seen, text)) = quota_low(account, limits.quota).filter(|_| !shared) {
+            let own = account.quota.zip(account.quota_left).filter(|_| !shared);
+            let used = own.map(|(quota, left)| (quota.saturating_sub(left), quota));
+            if let Some((seen, text)) = quota_low(&account.name, used, limits.quota) {
                 find(AlertKind::QuotaLow, &account.name, seen, text);
             }
             if matches!(account.state.as_str(), "throttle" | "cut") {
                 find(AlertKind::QuotaUsedUp, &account.name, Seen::Bad, used_up(account));
+            }
+        }
+        for SharedUse { account, used, quota } in &around.shared {
+            if let Some((seen, text)) = quota_low(account, Some((*used, *quota)), limits.quota) {
+                find(AlertKind::QuotaLow, account, seen, text);
             }
         }
         if let Some((alert, text)) = status.acme.as_ref().and_then(|acme| ordered(acme, limits)) {
@@ -107,10 +117,9 @@ fn line_down(line: &TunnelStatus) -> String {
     }
 }
 
-/// Whether most of a quota is used.
-fn quota_low(account: &AccountStatus, limit: Share) -> Option<(Seen, String)> {
-    let (quota, left) = account.quota.zip(account.quota_left)?;
-    let used = quota.saturating_sub(left);
+/// Whether most of a quota is used: bytes, and of how many.
+fn quota_low(account: &str, used: Option<(u64, u64)>, limit: Share) -> Option<(Seen, String)> {
+    let (used, quota) = used?;
     let bad = limit.of(quota);
     let well = bad.saturating_sub(quota / 100 * QUOTA_BAND);
     let seen = match used {
@@ -120,12 +129,8 @@ fn quota_low(account: &AccountStatus, limit: Share) -> Option<(Seen, String)> {
         _ => return None,
     };
     let percent = used.saturating_mul(100) / quota;
-    let text = format!(
-        "{} has used {percent} % of its quota: {} of {}",
-        account.name,
-        size(used),
-        size(quota)
-    );
+    let text =
+        format!("{account} has used {percent} % of its quota: {} of {}", size(used), size(quota));
     Some((seen, text))
 }
 
@@ -273,6 +278,11 @@ mod tests {
         let database = "postgresql".to_owned();
         status.accounts = Some(AccountsStatus { database, ..AccountsStatus::default() });
         assert_eq!(look(&status), ["quota-used-up e"]);
+        let used = |account: &str, used| SharedUse { account: account.into(), used, quota: 1_000 };
+        let shared = vec![used("a", 100), used("d", 900)];
+        let around = Around { shared, ..Around::default() };
+        let all = found(&mut Facts::default(), &status, &around);
+        assert_eq!(all, ["quota-used-up e", "quota-low d"]);
         let text = Facts::default().look(&status, &Around::default(), &Alerts::default());
         assert!(text[0].text.contains("slowed down until the next period"), "{text:?}");
     }
@@ -311,6 +321,7 @@ mod tests {
             disks: vec![disk("/a", 63), disk("/b", 64), disk("/c", 80)],
             unsaved: vec![("history", "no space".to_owned())],
             ending: Some(("/c.pem".to_owned(), "ends".to_owned())),
+            shared: Vec::new(),
         };
         let all = found(&mut Facts::default(), &status, &around);
         let expected = [

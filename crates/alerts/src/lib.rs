@@ -29,6 +29,8 @@ use ekiden_config::{AlertSecrets, Alerts};
 use ekiden_proxy::Handle;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
@@ -52,6 +54,21 @@ impl AlertSettings {
         }
     }
 }
+
+/// What an account has used of a quota that several relays share. Bytes of the present period, on all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedUse {
+    /// The account's name.
+    pub account: String,
+    /// Used.
+    pub used: u64,
+    /// The quota.
+    pub quota: u64,
+}
+
+/// Asks the accounts' database for all that is shared; `None` while it does not answer.
+pub type AskShared =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Option<Vec<SharedUse>>> + Send>> + Send + Sync>;
 
 /// What became of a trial alert.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,10 +99,15 @@ enum Ask {
 
 impl Alerting {
     /// Begins, on the current tokio runtime. `folder` is the state folder, where what stands is kept over a restart;
-    /// without one it is forgotten.
-    pub fn start(settings: AlertSettings, handle: Handle, folder: Option<PathBuf>) -> Self {
+    /// without one it is forgotten. `shared` is asked where relays share quotas.
+    pub fn start(
+        settings: AlertSettings,
+        handle: Handle,
+        folder: Option<PathBuf>,
+        shared: Option<AskShared>,
+    ) -> Self {
         let (asks, asked) = mpsc::channel(8);
-        let watch = watch::Watch::new(settings, handle, folder);
+        let watch = watch::Watch::new(settings, (handle, shared), folder);
         Self { asks, task: tokio::spawn(watch.run(asked)) }
     }
 

@@ -6,7 +6,7 @@ use crate::kept::Kept;
 use crate::kind::AlertKind;
 use crate::message::AlertMessage;
 use crate::receiver::Receiver;
-use crate::{AlertSettings, Ask, Trial};
+use crate::{AlertSettings, Ask, AskShared, SharedUse, Trial};
 use ekiden_linux::host::clock;
 use ekiden_model::alerts::{Alerts, Config, Firing, Notice, Outbox, OutboxConfig, State};
 use ekiden_model::units::{Span, Time};
@@ -21,6 +21,8 @@ use tokio::task::JoinSet;
 const LOOK: Span = Span::from_secs(5);
 /// But no sooner than this.
 const SOONEST: Span = Span::from_millis(250);
+/// The database is asked so often for what is used of shared quotas.
+const SHARED: Span = Span::from_secs(30);
 /// A certificate in files is looked at so often.
 const CERTIFICATE: Span = Span::from_secs(60);
 
@@ -34,7 +36,6 @@ struct Told {
     number: u64,
 }
 
-#[derive(Debug)]
 pub(crate) struct Watch {
     settings: AlertSettings,
     handle: Handle,
@@ -48,6 +49,9 @@ pub(crate) struct Watch {
     sending: JoinSet<(u64, Result<String, String>)>,
     /// The certificate in files that ends soon, and when that was looked at.
     ending: (Time, Option<(String, String)>),
+    /// What is used of shared quotas, when that was asked, and whom.
+    shared: (Time, Vec<SharedUse>),
+    ask_shared: Option<AskShared>,
 }
 
 /// The waits that the settings ask for.
@@ -61,7 +65,11 @@ fn wall() -> u64 {
 }
 
 impl Watch {
-    pub(crate) fn new(settings: AlertSettings, handle: Handle, folder: Option<PathBuf>) -> Self {
+    pub(crate) fn new(
+        settings: AlertSettings,
+        (handle, ask_shared): (Handle, Option<AskShared>),
+        folder: Option<PathBuf>,
+    ) -> Self {
         let kept = Kept::new(folder.as_deref());
         let mut this = Self {
             alerts: Alerts::new(config(&settings)),
@@ -74,6 +82,8 @@ impl Watch {
             numbers: 0,
             sending: JoinSet::new(),
             ending: (Time::ZERO, None),
+            shared: (Time::ZERO, Vec::new()),
+            ask_shared,
         };
         for firing in this.kept.read() {
             this.facts.on_restored(&firing.key);
@@ -131,6 +141,14 @@ impl Watch {
         if status.stopping {
             return;
         }
+        if let Some(ask) = &self.ask_shared
+            && (self.shared.0 == Time::ZERO || clock::now().since(self.shared.0) >= SHARED)
+        {
+            let used = ask().await;
+            self.shared.0 = clock::now();
+            // what was known stays true while the database is away
+            self.shared.1 = used.unwrap_or_else(|| std::mem::take(&mut self.shared.1));
+        }
         let around = self.around();
         let facts = self.facts.look(&status, &around, &self.settings.alerts);
         let (now, before) = (clock::now(), self.alerts.snapshot());
@@ -157,6 +175,7 @@ impl Watch {
             disks: self.folder.iter().filter_map(|folder| disk(folder)).collect(),
             unsaved: self.handle.alerts().unsaved(),
             ending: self.ending.1.clone(),
+            shared: self.shared.1.clone(),
         }
     }
 

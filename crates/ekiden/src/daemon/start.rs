@@ -126,7 +126,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     let handle = server.handle();
     let mut ordering = Ordering::default();
     ordering.follow(&acme, &handle);
-    let alerting = alerts::start(alerts, &handle, &loaded.reading);
+    let alerting = alerts::start(alerts, &handle, sync.clone(), &loaded.reading);
     let counting = accounts.clone().map(|accounts| {
         accounts.limit(handle.accounts());
         tokio::spawn(count(accounts))

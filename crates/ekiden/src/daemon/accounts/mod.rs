@@ -1,6 +1,9 @@
 //! The accounts of `ekiden-accounts` as the directory that `ekiden-proxy` asks.
 
 mod password;
+mod shared;
+
+pub(crate) use shared::shared_use;
 
 use ekiden_accounts::{
     Account, AccountId, AccountSync, Credential, Directory, LoginVerdict, OnQuotaExceeded,
