@@ -80,7 +80,7 @@ impl Mail {
             mail = mail.to(mailbox(to)?);
         }
         let mail = mail.subject(message.headline()).message_id(Some(id));
-        let mail = mail.header(ContentType::TEXT_PLAIN).body(message.letter());
+        let mail = mail.header(ContentType::TEXT_PLAIN).body(message.text.clone());
         let mut mail = mail.map_err(|error| error.to_string())?;
         // so that no answering machine replies (RFC 3834)
         let name = HeaderName::new_from_ascii_str("Auto-Submitted");

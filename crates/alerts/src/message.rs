@@ -12,6 +12,8 @@ use serde::Serialize;
 pub struct AlertMessage {
     /// The relay's name.
     pub relay: String,
+    /// All of them in words, as programs for chats show it.
+    pub text: String,
     /// 1 to 100 alerts. One that is told again has the same `alert`, `subject` and `since`.
     pub alerts: Vec<AlertDocument>,
 }
@@ -49,7 +51,7 @@ impl AlertMessage {
             until: notice.until.map(time),
             text: notice.text.clone(),
         };
-        Self { relay: relay.to_owned(), alerts: notices.iter().map(document).collect() }
+        Self::new(relay, notices.iter().map(document).collect())
     }
 
     /// A message that says only that messages arrive.
@@ -62,10 +64,16 @@ impl AlertMessage {
             until: None,
             text: "this is a trial: alerts of this relay arrive here".to_owned(),
         };
-        Self { relay: relay.to_owned(), alerts: vec![trial] }
+        Self::new(relay, vec![trial])
+    }
+
+    fn new(relay: &str, alerts: Vec<AlertDocument>) -> Self {
+        let new = Self { relay: relay.to_owned(), text: String::new(), alerts };
+        Self { text: new.letter(), ..new }
     }
 
     /// A mail's subject, in one line.
+    #[cfg(any(test, feature = "mail"))]
     pub(crate) fn headline(&self) -> String {
         let line = match self.alerts.as_slice() {
             [one] => format!("{} {}: {}", one.state, one.alert, one.subject),
@@ -78,8 +86,8 @@ impl AlertMessage {
         line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
     }
 
-    /// A mail's text: a paragraph for each alert.
-    pub(crate) fn letter(&self) -> String {
+    /// A paragraph for each alert.
+    fn letter(&self) -> String {
         let paragraph = |one: &AlertDocument| {
             let until =
                 one.until.as_ref().map_or_else(String::new, |until| format!(" until {until}"));
@@ -141,7 +149,7 @@ mod tests {
     fn a_mail_says_what_since_when_and_where() {
         let message = AlertMessage::of("harbour", &[notice(State::Resolved)]);
         assert_eq!(message.headline(), "[ekiden harbour] resolved line-down: ship");
-        let letter = message.letter();
+        let letter = &message.text;
         assert!(letter.starts_with("RESOLVED line-down: ship\nno tunnel to ship: it"), "{letter}");
         assert!(
             letter.contains("since 2026-09-21T14:13:20Z until 2026-09-21T14:18:20Z\n"),

@@ -4,6 +4,9 @@ use ekiden_model::units::{Bytes, Rate};
 use ekiden_proxy::observe::status::{AlertStatus, Status, TunnelStatus};
 use serde::Serialize;
 
+/// Alerts that are named; of accounts there may be thousands.
+pub(super) const MOST_ALERTS: usize = 20;
+
 /// Something to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
@@ -24,8 +27,12 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
         find("no address listens".to_owned(), "see `listen` in the configuration, and the log");
     }
     let alerts = status.alerts.as_ref().map(|of| of.standing.as_slice()).unwrap_or_default();
-    for alert in alerts {
+    for alert in alerts.iter().take(MOST_ALERTS) {
         find(format!("{}, for {}", alert.text, lasted(alert.for_seconds)), remedy(alert));
+    }
+    if alerts.len() > MOST_ALERTS {
+        let more = alerts.len() - MOST_ALERTS;
+        find(format!("{more} more alerts"), "`ekiden status` lists all");
     }
     let is_alert =
         |kind: &str, subject| alerts.iter().any(|one| one.alert == kind && one.subject == subject);
@@ -199,13 +206,14 @@ mod tests {
             text: format!("{alert} of {subject}"),
             for_seconds,
         };
-        let standing = vec![alert("line-down", "ship", 600.0), alert("quota-low", "tanaka", 5.0)];
+        let mut standing =
+            vec![alert("line-down", "ship", 600.0), alert("quota-low", "tanaka", 5.0)];
         let receivers = vec![AlertReceiverStatus {
             to: "mail".into(),
             last_error: Some("no such user".into()),
             ..AlertReceiverStatus::default()
         }];
-        status.alerts = Some(AlertsStatus { standing, receivers });
+        status.alerts = Some(AlertsStatus { standing: standing.clone(), receivers });
         let found: Vec<_> = findings(&status).into_iter().map(|found| found.what).collect();
         let expected = [
             "line-down of ship, for 10 min",
@@ -214,6 +222,11 @@ mod tests {
         ];
         assert_eq!(found[..3], expected);
         assert!(!found.iter().any(|what| what.contains("no tunnel to")), "{found:?}");
+        // thousands of accounts do not fill the page
+        standing.extend((0..5_000).map(|n| alert("quota-low", &format!("a{n}"), 5.0)));
+        status.alerts = Some(AlertsStatus { standing, receivers: Vec::new() });
+        let found: Vec<_> = findings(&status).into_iter().map(|found| found.what).collect();
+        assert!(found.len() < 30 && found.contains(&"4982 more alerts".to_owned()), "{found:?}");
     }
 
     #[test]
