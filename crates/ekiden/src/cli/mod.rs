@@ -251,7 +251,7 @@ pub(crate) enum OperatorCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AlertsCommand {
-    /// Have the daemon send a trial alert to everybody whom [alerts] names, and print what comes back
+    /// Have the daemon send a trial alert to all who are told of alerts, and print what comes back
     #[command(
         after_help = "Example:\n  ekiden alerts test\n\nThe daemon sends it, with its own rights and its own way out. `ekiden status` shows the alerts that stand."
     )]
