@@ -8,6 +8,7 @@ use ekiden_accounts::{
     LoginVerdict, hash,
 };
 use ekiden_linux::host::state_files;
+use ekiden_proxy::LogThrottle;
 use ekiden_tunnel::trust;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -169,7 +170,11 @@ impl OperatorLogins {
     pub(crate) fn all(&self) -> Vec<Operator> {
         let Some(operators) = &self.operators else { return Vec::new() };
         operators.read().unwrap_or_else(|error| {
-            tracing::warn!("no operator can log in: {error}");
+            // each call of a session asks
+            static SAID: LogThrottle = LogThrottle::new();
+            if SAID.is_due() {
+                tracing::warn!("no operator can log in: {error}");
+            }
             Vec::new()
         })
     }
