@@ -114,6 +114,25 @@ impl NewDevices {
     }
 }
 
+/// Gives a user its new hash in place of the one that its password was checked against. Fails where the user has another
+/// one by now, or is gone.
+pub fn replace_password(
+    account: &mut Account,
+    user: &str,
+    (old, new): (&str, String),
+) -> Result<(), StoreError> {
+    for device in &mut account.devices {
+        match &mut device.credential {
+            Credential::Password { user: known, hash } if known == user && hash == old => {
+                *hash = new;
+                return Ok(());
+            }
+            _ => {}
+        }
+    }
+    Err(StoreError::Refused("this user was changed at the same time; try again".to_owned()))
+}
+
 /// Removes devices from an account by name. Fails when it has no device of that name.
 pub fn forget_devices(names: &[String], account: &mut Account) -> Result<(), StoreError> {
     for name in names {
@@ -172,6 +191,18 @@ mod tests {
             ..NewDevices::default()
         };
         assert!(both.apply(&mut to).is_err());
+    }
+
+    #[test]
+    fn a_password_is_replaced_if_nobody_else_did() {
+        let mut to = account();
+        let user = Some(("anna".into(), "one".into()));
+        NewDevices { user, ..NewDevices::default() }.apply(&mut to).unwrap();
+        assert!(replace_password(&mut to, "anna", ("zero", "two".into())).is_err());
+        assert!(replace_password(&mut to, "ken", ("one", "two".into())).is_err());
+        replace_password(&mut to, "anna", ("one", "two".into())).unwrap();
+        let two = Credential::Password { user: "anna".into(), hash: "two".into() };
+        assert_eq!(to.devices[0].credential, two);
     }
 
     #[test]

@@ -46,7 +46,9 @@ pub use crate::sync::{AccountSync, QuotaShare, SyncError, SyncStatus};
 pub use account::{
     Account, AccountId, Attributes, BadName, Barred, Credential, Device, OnQuotaExceeded,
 };
-pub use change::{LOWEST_RATE, LimitChanges, NewDevices, check_rate, forget_devices};
+pub use change::{
+    LOWEST_RATE, LimitChanges, NewDevices, check_rate, forget_devices, replace_password,
+};
 pub use directory::Directory;
 pub use hours::{BadHours, Hours};
 pub use journal::{Journal, JournalError, Total};

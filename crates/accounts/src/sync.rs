@@ -74,6 +74,8 @@ pub struct SyncStatus {
     pub version: i64,
     /// Totals that the database has perhaps not heard of.
     pub unsettled: usize,
+    /// Why usage cannot be written to disk; it is kept in memory meanwhile.
+    pub unwritten: Option<String>,
     /// The relays that use the database, this one too, as they were heard of when usage was settled last.
     pub relays: Vec<FleetRelay>,
 }
@@ -93,6 +95,8 @@ pub struct AccountSync {
     relays: Mutex<Vec<FleetRelay>>,
     leases: Mutex<BTreeMap<(AccountId, i64), Lease>>,
     state: Mutex<(Option<String>, Option<i64>)>,
+    /// Why usage could not be written to disk the last time.
+    unwritten: Mutex<Option<String>>,
 }
 
 impl AccountSync {
@@ -120,6 +124,7 @@ impl AccountSync {
             relays: Mutex::default(),
             leases: Mutex::default(),
             state: Mutex::default(),
+            unwritten: Mutex::default(),
         };
         match sync.refresh().await {
             Ok(()) => Ok(sync),
@@ -181,8 +186,14 @@ impl AccountSync {
             accounts: directory.len(),
             version: directory.version(),
             unsettled: locked(&self.journal).unsettled().len(),
+            unwritten: locked(&self.unwritten).clone(),
             relays: locked(&self.relays).clone(),
         }
+    }
+
+    /// Where journal and embedded database are.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The database, for whoever manages accounts; changes are seen here at the next look. Fails
@@ -218,16 +229,16 @@ impl AccountSync {
     async fn write(&self) {
         let mut tick = tokio::time::interval(WRITE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut failing = false;
         loop {
             tick.tick().await;
-            let written = locked(&self.journal).write();
-            if let Err(error) = &written
-                && !failing
+            let failed = locked(&self.journal).write().err().map(|error| error.to_string());
+            let mut unwritten = locked(&self.unwritten);
+            if let Some(error) = &failed
+                && unwritten.is_none()
             {
                 tracing::error!(%error, "cannot write usage; keeping it in memory");
             }
-            failing = written.is_err();
+            *unwritten = failed;
         }
     }
 

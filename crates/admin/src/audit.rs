@@ -37,7 +37,7 @@ pub(super) struct Entry<'a> {
     time: String,
     /// From where; null for a command.
     address: Option<IpAddr>,
-    /// Of a command: who ran it.
+    /// The operator, or who ran the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<&'a str>,
     /// The HTTP method, or the command.
@@ -60,6 +60,8 @@ pub(super) struct Call<'a> {
     pub(super) method: &'a str,
     pub(super) path: &'a str,
     pub(super) token: Option<&'a str>,
+    /// The operator.
+    pub(super) user: Option<&'a str>,
     pub(super) status: u16,
     pub(super) what: &'a str,
 }
@@ -158,11 +160,11 @@ impl Entry<'_> {
 }
 
 fn write(to: &Mutex<AuditFile>, call: &Call<'_>, outcome: &'static str) {
-    let Call { address, method, path, token, status, what } = *call;
+    let Call { address, method, path, token, user, status, what } = *call;
     let entry = Entry {
         time: Timestamp::now().to_string(),
         address: Some(address),
-        user: None,
+        user,
         method,
         path: path.chars().take(LONGEST).collect(),
         token,
@@ -223,6 +225,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let audit = Audit::open(dir.path()).unwrap();
         let call = Call {
+            user: None,
             address: [127, 0, 0, 1].into(),
             method: "DELETE",
             path: "/api/v1/accounts/tanaka",

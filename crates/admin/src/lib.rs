@@ -23,11 +23,13 @@ mod server;
 mod status_cache;
 pub mod token;
 
+pub use guard::operators;
 pub use status_cache::Running;
 
 use audit::Audit;
 pub use audit::{ChangeByCommand, record_command};
 use ekiden_config::{At, Management};
+use operators::OperatorLogins;
 use problem::Problem;
 use reload::Reloads;
 use status_cache::StatusCache;
@@ -88,6 +90,7 @@ struct Shared {
     kept: Result<ApiFiles, String>,
     status: StatusCache,
     reloads: Reloads,
+    operators: OperatorLogins,
     #[cfg(feature = "dashboard")]
     dashboard: dashboard::Dashboard,
 }
@@ -160,6 +163,7 @@ impl Admin {
             kept,
             status,
             reloads,
+            operators: OperatorLogins::new(config.folder.as_deref().ok()),
             #[cfg(feature = "dashboard")]
             dashboard: dashboard::Dashboard::new(config),
         });

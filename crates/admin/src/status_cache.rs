@@ -38,7 +38,7 @@ impl StatusCache {
         Self { running, last: Mutex::default() }
     }
 
-    fn running(&self) -> Result<&Running, Problem> {
+    pub(super) fn running(&self) -> Result<&Running, Problem> {
         let starting = || Problem::unavailable("starting", "the relay is starting");
         self.running.get().ok_or_else(starting)
     }

@@ -4,7 +4,7 @@
 
 use super::value::quota::Quota;
 use super::value::{Field, Value};
-use ekiden_model::units::Rate;
+use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_proxy::settings::{
     Access, AccessLog, Accounts, Acme, Allowance, Budgets, Buffers, Cache, CopyMode, Dns,
     ExceededAction, ForwardProtocol, Gateway, Leg, Limits, Pac, Pattern, Pool, Pressure, Route,
@@ -41,6 +41,7 @@ pub struct Draft {
     pub gateway: Gateway,
     pub pac: Pac,
     pub management: Management,
+    pub alerts: Alerts,
     /// Without its list.
     pub shared: Sharing,
     pub account: Vec<AccountDraft>,
@@ -149,6 +150,43 @@ impl Field for At {
             Self::Off => "off".to_owned(),
             Self::Address(address) => address.to_string(),
         })
+    }
+}
+
+/// `[alerts]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alerts {
+    pub webhook: Option<String>,
+    pub webhook_authorization_file: Option<PathBuf>,
+    pub mail_to: Vec<String>,
+    pub mail_from: Option<String>,
+    pub mail_server: Option<String>,
+    pub mail_password_file: Option<PathBuf>,
+    /// Authorities for the certificates of both, in place of the system's.
+    pub authorities: Option<PathBuf>,
+    pub after: Span,
+    pub repeat: Option<Span>,
+    pub quota: Share,
+    pub certificate: Span,
+    pub disk_free: Bytes,
+}
+
+impl Default for Alerts {
+    fn default() -> Self {
+        Self {
+            webhook: None,
+            webhook_authorization_file: None,
+            mail_to: Vec::new(),
+            mail_from: None,
+            mail_server: None,
+            mail_password_file: None,
+            authorities: None,
+            after: Span::from_secs(60),
+            repeat: Some(Span::from_secs(86_400)),
+            quota: Share::from_percent(80).unwrap_or(Share::ALL),
+            certificate: Span::from_secs(14 * 86_400),
+            disk_free: Bytes::mib(64),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ mod show;
 mod value;
 
 pub use check::includes;
-pub use draft::{At, Control, Draft, Log, Management};
+pub use draft::{Alerts, At, Control, Draft, Log, Management};
 pub use example::example;
 pub use keys::name;
 pub use load::{Loaded, find, load};
@@ -24,6 +24,7 @@ pub use problem::place::printable;
 pub use problem::{Problem, Severity, render_all};
 pub use show::{show, show_json};
 pub use value::pattern;
+pub use value::receiver::{MailServer, MailTls, WebhookUrl};
 
 use ekiden_proxy::destination::Destination;
 use ekiden_proxy::settings::{
@@ -63,15 +64,41 @@ pub enum Origin {
     Both(usize, &'static str),
 }
 
-/// A file that holds the password of an upstream.
+/// What a secret in a file is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretOf {
+    /// The upstream of this name.
+    Upstream(String),
+    /// The mail server of `[alerts]`.
+    MailServer,
+    /// The webhook of `[alerts]`.
+    Webhook,
+}
+
+/// A file that holds a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PasswordFile {
-    /// The upstream's name.
-    pub upstream: String,
+    /// Whose it is.
+    pub of: SecretOf,
     /// Its path.
     pub path: PathBuf,
     /// Where it is named.
     pub place: Option<Place>,
+}
+
+/// Secrets that `[alerts]` names files for.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct AlertSecrets {
+    /// The value of `Authorization` for the webhook.
+    pub authorization: Option<String>,
+    /// The password for the mail server.
+    pub mail_password: Option<String>,
+}
+
+impl std::fmt::Debug for AlertSecrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AlertSecrets").finish_non_exhaustive()
+    }
 }
 
 /// What reading a configuration came to.
@@ -82,6 +109,10 @@ pub struct Reading {
     pub settings: Settings,
     /// The tables, with defaults filled in.
     pub draft: Draft,
+    /// `[alerts]` as it is used; that of the draft may be shown.
+    pub alerts: Alerts,
+    /// The secrets of its files.
+    pub alert_secrets: AlertSecrets,
     /// What is wrong, in the order of the file.
     pub problems: Vec<Problem>,
     /// Where values come from, by path such as `leg.client.mss`; what is not there is a default.
@@ -160,8 +191,20 @@ pub fn read_with(text: &str, file_name: &str, overrides: &Overrides) -> Reading 
     for (name, upstream) in &mut draft.upstreams {
         upstream.url = urls.get(name).map_or_else(String::new, value::url::UpstreamUrl::masked);
     }
-    let problems = reader.problems.finish();
-    Reading { settings, draft, problems, origins, password_files, holds_password }
+    let alerts = draft.alerts.clone();
+    let webhook = alerts.webhook.as_deref().and_then(|url| WebhookUrl::read(url).ok());
+    draft.alerts.webhook = webhook.map(|url| url.masked());
+    let (problems, alert_secrets) = (reader.problems.finish(), AlertSecrets::default());
+    Reading {
+        settings,
+        draft,
+        alerts,
+        alert_secrets,
+        problems,
+        origins,
+        password_files,
+        holds_password,
+    }
 }
 
 fn origins(reader: &Reader<'_>, inherited: &BTreeMap<String, String>) -> BTreeMap<String, Origin> {
@@ -203,18 +246,22 @@ fn lay_over(overrides: &Overrides, draft: &mut Draft, origins: &mut BTreeMap<Str
 }
 
 fn password_files(reader: &Reader<'_>, draft: &Draft) -> Vec<PasswordFile> {
-    let place = |name: &str| {
-        let span = reader.spans.get(&format!("upstream.{name}.password_file"))?;
-        Some(reader.source.place(span))
-    };
-    draft
-        .upstreams
-        .iter()
-        .filter_map(|(name, upstream)| {
-            let path = upstream.password_file.clone()?;
-            Some(PasswordFile { upstream: name.clone(), path, place: place(name) })
-        })
-        .collect()
+    let place = |path: &str| Some(reader.source.place(reader.spans.get(path)?));
+    let of_upstreams = draft.upstreams.iter().filter_map(|(name, upstream)| {
+        let path = upstream.password_file.clone()?;
+        let place = place(&format!("upstream.{name}.password_file"));
+        Some(PasswordFile { of: SecretOf::Upstream(name.clone()), path, place })
+    });
+    let alerts = &draft.alerts;
+    let of_alerts = [
+        (SecretOf::Webhook, "webhook_authorization_file", &alerts.webhook_authorization_file),
+        (SecretOf::MailServer, "mail_password_file", &alerts.mail_password_file),
+    ];
+    let of_alerts = of_alerts.into_iter().filter_map(|(of, key, path)| {
+        let (path, place) = (path.clone()?, place(&format!("alerts.{key}")));
+        Some(PasswordFile { of, path, place })
+    });
+    of_upstreams.chain(of_alerts).collect()
 }
 
 fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> Settings {

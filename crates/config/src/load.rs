@@ -1,7 +1,7 @@
 //! Finding and opening the configuration and the password files it names.
 
 use super::problem::{Problem, Severity};
-use super::{LONGEST, Overrides, Reading, read_with};
+use super::{LONGEST, Overrides, Reading, SecretOf, read_with};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -105,8 +105,12 @@ fn read_passwords(reading: &mut Reading, name: &str) {
         let (text, readable) = match read_limited(&entry.path) {
             Ok(read) => read,
             Err(error) => {
-                let upstream = &entry.upstream;
-                let why = format!("the password of upstream `{upstream}` cannot be read: {error}");
+                let why = match &entry.of {
+                    SecretOf::Upstream(name) => format!("the password of upstream `{name}`"),
+                    SecretOf::MailServer => "the password for `mail_server`".to_owned(),
+                    SecretOf::Webhook => "the authorization for `webhook`".to_owned(),
+                };
+                let why = format!("{why} cannot be read: {error}");
                 let hint = "a file with one line, readable by the user ekiden runs as";
                 reading.problems.push(problem(Severity::Error, why, hint));
                 continue;
@@ -120,16 +124,26 @@ fn read_passwords(reading: &mut Reading, name: &str) {
             ));
         }
         let password = text.lines().next().unwrap_or("").to_owned();
-        if password.is_empty() || password.len() > 255 || password.chars().any(char::is_control) {
+        // a token that authorizes may be long
+        let longest = if entry.of == SecretOf::Webhook { 4096 } else { 255 };
+        if password.is_empty() || password.len() > longest || password.chars().any(char::is_control)
+        {
             reading.problems.push(problem(
                 Severity::Error,
                 format!("the first line of {path} is no password"),
-                "1 to 255 bytes without control characters",
+                &format!("1 to {longest} bytes without control characters"),
             ));
-        } else if let Some(upstream) = reading.settings.upstreams.get_mut(&entry.upstream)
-            && let Some(credentials) = &mut upstream.credentials
-        {
-            credentials.password = password;
+            continue;
+        }
+        match &entry.of {
+            SecretOf::Webhook => reading.alert_secrets.authorization = Some(password),
+            SecretOf::MailServer => reading.alert_secrets.mail_password = Some(password),
+            SecretOf::Upstream(name) => {
+                let upstream = reading.settings.upstreams.get_mut(name);
+                if let Some(credentials) = upstream.and_then(|of| of.credentials.as_mut()) {
+                    credentials.password = password;
+                }
+            }
         }
     }
 }
@@ -204,6 +218,30 @@ mod tests {
         assert!(reading.is_usable() && reading.problems.len() == 1);
         fs::remove_file(&secret).unwrap();
         assert!(!load(Some(&config), &Overrides::default()).reading.is_usable());
+    }
+
+    #[test]
+    fn secrets_of_alerts_come_from_their_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let [config, token, password] = ["c", "t", "p"].map(|name| dir.path().join(name));
+        with_mode(&token, "Bearer abc\n", 0o600);
+        with_mode(&password, "geheim\n", 0o600);
+        let text = format!(
+            "[alerts]\nwebhook = \"https://h/\"\nwebhook_authorization_file = \"{}\"\nmail_to = \"a@b\"\nmail_server = \"smtps://a@h\"\nmail_password_file = \"{}\"\n",
+            token.display(),
+            password.display()
+        );
+        with_mode(&config, &text, 0o644);
+        let reading = load(Some(&config), &Overrides::default()).reading;
+        assert_eq!(reading.problems, []);
+        let secrets = &reading.alert_secrets;
+        assert_eq!(secrets.authorization.as_deref(), Some("Bearer abc"));
+        assert_eq!(secrets.mail_password.as_deref(), Some("geheim"));
+        assert!(!format!("{secrets:?}").contains("geheim"));
+        fs::remove_file(&password).unwrap();
+        let reading = load(Some(&config), &Overrides::default()).reading;
+        let problem = reading.problems.first().unwrap();
+        assert!(problem.line().contains("the password for `mail_server` cannot be read"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub fn run() -> ExitCode {
         Command::Config(ConfigCommand::Example) => out(&ekiden_config::example()),
         Command::Doctor(args) => commands::doctor::command(args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Alerts(command) => commands::status::alerts::run(&command),
         #[cfg(feature = "tui")]
         Command::Top(args) => commands::top::run(&args),
         #[cfg(not(feature = "tui"))]
@@ -37,7 +38,8 @@ pub fn run() -> ExitCode {
         Command::Bpf(command) => commands::kernel::bpf::run(&command),
         Command::Gateway(command) => commands::kernel::gateway::run(&command),
         Command::Account(command) => commands::account::run(command),
-        Command::Token(command) => commands::token::run(&command),
+        Command::Token(command) => commands::management::token::run(&command),
+        Command::Operator(command) => commands::management::operator::run(&command),
         #[cfg(feature = "lab")]
         Command::Link(args) => commands::lab::link::run(&args),
         #[cfg(feature = "lab")]

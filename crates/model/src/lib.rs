@@ -13,6 +13,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod alerts;
 pub mod connect;
 pub mod control;
 pub mod network;

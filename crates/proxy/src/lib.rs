@@ -31,5 +31,6 @@ pub mod wire;
 
 pub use crate::observe::log_throttle::LogThrottle;
 pub use runtime::acme::{AcmeReport, AcmeState};
+pub use runtime::alerts::{AlertReport, AlertState, StandingAlert};
 pub use runtime::certificate::CertificateFiles;
 pub use server::{Handle, SecureStream, Server, StartError, Stopped, divert_plan};

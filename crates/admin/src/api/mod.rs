@@ -30,7 +30,7 @@ const SCHEMAS: &str = "/components/schemas";
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Ekiden's management API",
-    description = "Manages accounts, their usage and the relay itself. It is for programs on the relay's own machine, at 127.0.0.1:9128 unless [management] sets another address. Every call needs the token of `ekiden token show` as a bearer token. There is no CORS. Errors follow RFC 9457. The audit log records every change and every rejected call.",
+    description = "Manages accounts, their usage and the relay itself. It is for programs on the relay's own machine, at 127.0.0.1:9128 unless [management] sets another address. Every call needs the token of `ekiden token show` as a bearer token, or an operator's name and password (Basic). There is no CORS. Errors follow RFC 9457. The audit log records every change and every rejected call.",
     license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
 ))]
 struct ApiDescription;
@@ -62,7 +62,8 @@ fn document() -> Value {
     let mut document = serde_json::to_value(about).unwrap_or_default();
     document["components"]["schemas"] = Value::Object(schemas());
     document["components"]["securitySchemes"] = json!({
-        "token": { "type": "http", "scheme": "bearer", "description": "The token that `ekiden token show` prints." }
+        "token": { "type": "http", "scheme": "bearer", "description": "The token that `ekiden token show` prints." },
+        "operator": { "type": "http", "scheme": "basic", "description": "An operator of `ekiden operator add`." }
     });
     let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
     for call in paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
@@ -70,7 +71,7 @@ fn document() -> Value {
             sent["required"] = Value::Bool(true);
         }
     }
-    document["security"] = json!([{ "token": [] }]);
+    document["security"] = json!([{ "token": [] }, { "operator": [] }]);
     document["servers"] = json!([{ "url": "http://127.0.0.1:9128" }]);
     document
 }

@@ -1,8 +1,11 @@
 //! What an operator should look at, and what holds a line's rate down, in words.
 
 use ekiden_model::units::{Bytes, Rate};
-use ekiden_proxy::observe::status::{Status, TunnelStatus};
+use ekiden_proxy::observe::status::{AlertStatus, Status, TunnelStatus};
 use serde::Serialize;
+
+/// Alerts that are named; of accounts there may be thousands.
+pub(super) const MOST_ALERTS: usize = 20;
 
 /// Something to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -23,13 +26,33 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
     if status.listen.is_empty() {
         find("no address listens".to_owned(), "see `listen` in the configuration, and the log");
     }
-    if let Some(why) = status.accounts.as_ref().and_then(|accounts| accounts.away.as_ref()) {
+    let alerts = status.alerts.as_ref().map(|of| of.standing.as_slice()).unwrap_or_default();
+    for alert in alerts.iter().take(MOST_ALERTS) {
+        find(format!("{}, for {}", alert.text, lasted(alert.for_seconds)), remedy(alert));
+    }
+    if alerts.len() > MOST_ALERTS {
+        let more = alerts.len() - MOST_ALERTS;
+        find(format!("{more} more alerts"), "`ekiden status` lists all");
+    }
+    let is_alert =
+        |kind: &str, subject| alerts.iter().any(|one| one.alert == kind && one.subject == subject);
+    for told in status.alerts.iter().flat_map(|of| &of.receivers) {
+        if let Some(why) = &told.last_error {
+            find(
+                format!("alerts cannot be sent by {}: {why}", told.to),
+                "they are tried again by themselves; `ekiden alerts test` shows what comes back",
+            );
+        }
+    }
+    let away = status.accounts.as_ref().and_then(|accounts| accounts.away.as_ref());
+    if let Some(why) = away.filter(|_| !is_alert("database-away", "accounts")) {
         find(
             format!("the accounts' database is unreachable: {why}"),
             "known accounts are served meanwhile; see `database` in [accounts]",
         );
     }
-    for tunnel in status.tunnels.iter().filter(|tunnel| !tunnel.up) {
+    let down = status.tunnels.iter().filter(|tunnel| !tunnel.up);
+    for tunnel in down.filter(|tunnel| !is_alert("line-down", &tunnel.peer)) {
         if let Some(error) = &tunnel.last_error {
             find(
                 format!("no tunnel to {}: {error}", tunnel.peer),
@@ -53,6 +76,7 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
     }
     if let Some(acme) = &status.acme
         && let Some(error) = &acme.last_failure
+        && !is_alert("certificate-not-renewed", &acme.names.join(", "))
     {
         find(
             format!("the certificate could not be ordered: {error}"),
@@ -75,6 +99,33 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// What to try about an alert.
+fn remedy(alert: &AlertStatus) -> &'static str {
+    match alert.alert.as_str() {
+        "line-down" => "run `ekiden doctor` on the relay's machine",
+        "quota-low" | "quota-used-up" => {
+            "raise the quota of that account, or wait for its next period"
+        }
+        "certificate-ending" => "replace the files of [tls]; the daemon reads them again",
+        "certificate-not-renewed" => {
+            "see Certificates in the book; the old one is used until it ends"
+        }
+        "database-away" => "known accounts are served meanwhile; see `database` in [accounts]",
+        "disk-full" => "make room: history and usage cannot be saved on a full disk",
+        _ => "make room, and let ekiden's user write in the state folder",
+    }
+}
+
+/// A time in its largest unit.
+fn lasted(seconds: f64) -> String {
+    match seconds as u64 {
+        seconds @ 172_800.. => format!("{} days", seconds / 86_400),
+        seconds @ 7_200.. => format!("{} h", seconds / 3_600),
+        seconds @ 120.. => format!("{} min", seconds / 60),
+        seconds => format!("{seconds} s"),
+    }
 }
 
 /// What holds a line's rate down, or what it waits for.
@@ -124,6 +175,7 @@ fn rate(rate: u64) -> Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ekiden_proxy::observe::status::{AlertReceiverStatus, AlertsStatus};
 
     #[test]
     fn names_each_trouble_and_a_remedy() {
@@ -141,6 +193,40 @@ mod tests {
         a send buffer was cut to 416 KiB: net.core.wmem_max allows 416 KiB without CAP_NET_ADMIN
         leg sea: large packets seem to vanish on the way to 203.0.113.80
         ");
+    }
+
+    #[test]
+    fn an_alert_is_found_once_and_says_for_how_long() {
+        let mut status = crate::sample();
+        let tunnel = TunnelStatus { peer: "ship".into(), ..TunnelStatus::default() };
+        status.tunnels = vec![TunnelStatus { last_error: Some("no answer".into()), ..tunnel }];
+        let alert = |alert: &str, subject: &str, for_seconds| AlertStatus {
+            alert: alert.into(),
+            subject: subject.into(),
+            text: format!("{alert} of {subject}"),
+            for_seconds,
+        };
+        let mut standing =
+            vec![alert("line-down", "ship", 600.0), alert("quota-low", "tanaka", 5.0)];
+        let receivers = vec![AlertReceiverStatus {
+            to: "mail".into(),
+            last_error: Some("no such user".into()),
+            ..AlertReceiverStatus::default()
+        }];
+        status.alerts = Some(AlertsStatus { standing: standing.clone(), receivers });
+        let found: Vec<_> = findings(&status).into_iter().map(|found| found.what).collect();
+        let expected = [
+            "line-down of ship, for 10 min",
+            "quota-low of tanaka, for 5 s",
+            "alerts cannot be sent by mail: no such user",
+        ];
+        assert_eq!(found[..3], expected);
+        assert!(!found.iter().any(|what| what.contains("no tunnel to")), "{found:?}");
+        // thousands of accounts do not fill the page
+        standing.extend((0..5_000).map(|n| alert("quota-low", &format!("a{n}"), 5.0)));
+        status.alerts = Some(AlertsStatus { standing, receivers: Vec::new() });
+        let found: Vec<_> = findings(&status).into_iter().map(|found| found.what).collect();
+        assert!(found.len() < 30 && found.contains(&"4982 more alerts".to_owned()), "{found:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is now, as server-sent events: one look each second for all viewers, and none without a viewer.
 
-use super::findings::{Finding, findings, held_back};
+use super::findings::{Finding, MOST_ALERTS, findings, held_back};
 use crate::Shared;
 use crate::problem::Problem;
 use axum::body::{Body, Bytes};
@@ -133,13 +133,17 @@ async fn look(shared: &Shared) -> Result<Bytes, Problem> {
     if let Some(sharing) = &mut status.sharing {
         busiest(&mut sharing.accounts);
     }
+    let findings = findings(&status);
+    if let Some(alerts) = &mut status.alerts {
+        alerts.standing.truncate(MOST_ALERTS);
+    }
     let now = Now {
         at: jiff::Timestamp::now().as_millisecond(),
         down: rate(0),
         up: rate(1),
         held_back: status.tunnels.iter().map(held_back).collect(),
         accounts,
-        findings: findings(&status),
+        findings,
         status: &status,
     };
     let document = serde_json::to_string(&now)

@@ -3,7 +3,7 @@
 use super::session::Secrets;
 use crate::Shared;
 use crate::audit::Call;
-use crate::guard::AuditedAction;
+use crate::guard::{AuditedAction, Caller};
 use crate::problem::Problem;
 use crate::server::Peer;
 use crate::token::Token;
@@ -27,12 +27,26 @@ const AGE: u32 = 12 * 3600;
 const LONGEST: usize = 1024;
 
 #[derive(Deserialize)]
+#[serde(untagged)]
+enum LogIn {
+    Token(ByToken),
+    Operator(ByName),
+}
+
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LogIn {
+struct ByToken {
     token: String,
 }
 
-/// Opens a session for the token; a session that the browser had before ends.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ByName {
+    name: String,
+    password: String,
+}
+
+/// Opens a session for the token or an operator; a session that the browser had before ends.
 pub(super) async fn open(
     State(shared): State<Arc<Shared>>,
     Extension(Peer(peer)): Extension<Peer>,
@@ -40,14 +54,15 @@ pub(super) async fn open(
     body: Body,
 ) -> Response {
     let address = peer.ip().to_canonical();
-    let (status, what, response) = match log_in(&shared, address, &headers, body).await {
-        Ok(secrets) => (200, "logged in".to_owned(), opened(&secrets)),
-        Err(problem) => (problem.status, problem.detail.clone(), problem.into_response()),
+    let (status, what, caller, response) = match log_in(&shared, address, &headers, body).await {
+        Ok((secrets, caller)) => (200, "logged in".to_owned(), Some(caller), opened(&secrets)),
+        Err(problem) => (problem.status, problem.detail.clone(), None, problem.into_response()),
     };
     if let Ok(kept) = shared.kept() {
-        let token = Token::read(&kept.token).ok().filter(|_| status < 400).map(|token| token.id());
-        let (method, path, token) = ("POST", super::SESSION, token.as_deref());
-        let call = Call { address, method, path, token, status, what: &what };
+        let (token, user) = (caller.as_ref().and_then(Caller::token), caller.as_ref());
+        let user = user.and_then(Caller::user);
+        let (method, path) = ("POST", super::SESSION);
+        let call = Call { address, method, path, token, user, status, what: &what };
         match status {
             200 => kept.audit.changed(&call),
             _ => kept.audit.refused(&call),
@@ -61,7 +76,7 @@ async fn log_in(
     address: IpAddr,
     headers: &HeaderMap,
     body: Body,
-) -> Result<Secrets, Problem> {
+) -> Result<(Secrets, Caller), Problem> {
     let kept = shared.kept()?;
     let now = Instant::now();
     shared.dashboard.sessions.may_guess(address, now).map_err(|wait| {
@@ -71,23 +86,43 @@ async fn log_in(
     })?;
     // other types are what forms of other sites could send
     let json = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-    let bad = || Problem::new(StatusCode::BAD_REQUEST, "document", "a log-in is {\"token\": …}");
+    let bad = || {
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            "document",
+            "a log-in is {\"token\": …}, or {\"name\": …, \"password\": …}",
+        )
+    };
     let body = to_bytes(body, LONGEST).await.map_err(|_| bad())?;
     let said: LogIn = serde_json::from_slice(&body).ok().filter(|_| json).ok_or_else(bad)?;
-    let token = Token::read(&kept.token)
-        .map_err(|error| Problem::unavailable("no-token", error.to_string()))?;
-    if !token.is(said.token.trim()) {
-        shared.dashboard.sessions.on_wrong(address, now);
-        return Err(Problem::new(StatusCode::UNAUTHORIZED, "token", "wrong token")
-            .hint("`ekiden token show` prints it on the relay's machine"));
-    }
+    let caller = match said {
+        LogIn::Token(ByToken { token: said }) => {
+            let token = Token::read(&kept.token)
+                .map_err(|error| Problem::unavailable("no-token", error.to_string()))?;
+            match token.is(said.trim()) {
+                true => Ok(Caller::Token(token.id())),
+                false => Err(Problem::new(StatusCode::UNAUTHORIZED, "token", "wrong token")
+                    .hint("`ekiden token show` prints it on the relay's machine")),
+            }
+        }
+        LogIn::Operator(ByName { name, password }) => {
+            let found = shared.operators.verify((name.trim(), &password), address).await;
+            found.map(Caller::Operator)
+        }
+    };
+    let caller = caller.inspect_err(|problem| {
+        if problem.status == StatusCode::UNAUTHORIZED.as_u16() {
+            shared.dashboard.sessions.on_wrong(address, now);
+        }
+    })?;
     if let Some(old) = cookie(headers) {
         shared.dashboard.sessions.close(old);
     }
     let random = |error: ekiden_tunnel::trust::NoRandomness| {
         Problem::unavailable("randomness", error.to_string())
     };
-    shared.dashboard.sessions.open(&token.id(), now).map_err(random)
+    let secrets = shared.dashboard.sessions.open(&caller.stamp(), now).map_err(random)?;
+    Ok((secrets, caller))
 }
 
 fn opened(secrets: &Secrets) -> Response {
@@ -114,15 +149,21 @@ pub(super) async fn close(State(shared): State<Arc<Shared>>, headers: HeaderMap)
     response
 }
 
-/// Whether a request belongs to a session that `token` opened. Requests that a page of another site sends do not.
-pub(crate) fn admits(shared: &Shared, headers: &HeaderMap, token: &Token) -> bool {
+/// Whose session a request belongs to, of all `callers` of now. Requests that a page of another site sends belong to none.
+pub(crate) fn caller(
+    shared: &Shared,
+    headers: &HeaderMap,
+    callers: impl FnOnce() -> Vec<Caller>,
+) -> Option<Caller> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     // Fetch Metadata: absent where a browser is old or an address is not trusted
     let own = text("sec-fetch-site").is_none_or(|site| site == "same-origin");
-    let secrets = cookie(headers).zip(text(KEY));
-    own && secrets.is_some_and(|secrets| {
-        shared.dashboard.sessions.admits(secrets, &token.id(), Instant::now())
-    })
+    let secrets = cookie(headers).zip(text(KEY)).filter(|_| own)?;
+    let callers: Vec<(String, Caller)> =
+        callers().into_iter().map(|caller| (caller.stamp(), caller)).collect();
+    let may = |opener: &str| callers.iter().any(|(stamp, _)| stamp == opener);
+    let opener = shared.dashboard.sessions.opener(secrets, may, Instant::now())?;
+    callers.into_iter().find(|(stamp, _)| *stamp == opener).map(|(_, caller)| caller)
 }
 
 fn cookie(headers: &HeaderMap) -> Option<&str> {

@@ -51,6 +51,11 @@ impl Dashboard {
     }
 }
 
+/// Whether a path is that of the session, which everybody may end.
+pub(crate) fn is_session(path: &str) -> bool {
+    path == SESSION
+}
+
 /// Paths that need no session: the page's files, which hold no data, and the log-in.
 pub(crate) fn is_open(path: &str, is_post: bool) -> bool {
     files::is_file(path) || (path == SESSION && is_post)

@@ -1,4 +1,4 @@
-//! Sessions of the operator's page: who logged in with the token, until when, and how often one may guess.
+//! Sessions of the operator's page: who logged in, with the token or as an operator, until when, and how often one may guess.
 //!
 //! A session has two secrets, and each request needs both. The cookie is out of reach of scripts (`HttpOnly`) and of
 //! other sites (`SameSite=Strict`), but a browser sends it to every port of this host. The key stands in a field that
@@ -47,8 +47,8 @@ struct State {
 struct Session {
     cookie: [u8; 32],
     key: [u8; 32],
-    /// The id of the token that opened it; another token ends it.
-    token: String,
+    /// Stands for who opened it, and by what right; that without this right ends it.
+    opener: String,
     begun: Instant,
     used: Instant,
 }
@@ -61,8 +61,8 @@ struct Guesses {
 }
 
 impl Sessions {
-    /// Opens a session for the holder of a token.
-    pub(crate) fn open(&self, token: &str, now: Instant) -> Result<Secrets, NoRandomness> {
+    /// Opens a session for whom `opener` stands.
+    pub(crate) fn open(&self, opener: &str, now: Instant) -> Result<Secrets, NoRandomness> {
         let (cookie, key) = (secret()?, secret()?);
         let mut state = locked(&self.state);
         state.open.retain(|session| session.lasts(now));
@@ -71,21 +71,29 @@ impl Sessions {
             oldest.map(|(at, _)| at).map(|at| state.open.remove(at));
         }
         let [of_cookie, of_key] = [&cookie, &key].map(|text| hash(text.as_bytes()));
-        let token = token.to_owned();
-        state.open.push(Session { cookie: of_cookie, key: of_key, token, begun: now, used: now });
+        let opener = opener.to_owned();
+        state.open.push(Session { cookie: of_cookie, key: of_key, opener, begun: now, used: now });
         Ok(Secrets { cookie, key })
     }
 
-    /// Whether there is a session with these secrets that this token opened. It was used then.
-    pub(crate) fn admits(&self, (cookie, key): (&str, &str), token: &str, now: Instant) -> bool {
+    /// Who opened the session with these secrets, of those who `may` call now. It was used then.
+    pub(crate) fn opener(
+        &self,
+        (cookie, key): (&str, &str),
+        may: impl Fn(&str) -> bool,
+        now: Instant,
+    ) -> Option<String> {
         let [cookie, key] = [cookie, key].map(|text| hash(text.as_bytes()));
         let mut state = locked(&self.state);
-        // a rotated token ends what the old one opened
-        state.open.retain(|session| session.lasts(now) && session.token == token);
+        // a rotated token ends what the old one opened, and a removed operator's sessions end
+        state.open.retain(|session| session.lasts(now) && may(&session.opener));
         let found = state.open.iter_mut().find(|session| {
             bool::from(session.cookie.ct_eq(&cookie)) && bool::from(session.key.ct_eq(&key))
         });
-        found.map(|session| session.used = now).is_some()
+        found.map(|session| {
+            session.used = now;
+            session.opener.clone()
+        })
     }
 
     /// Ends the session of a cookie.
@@ -159,7 +167,11 @@ mod tests {
         let one = sessions.open("t", now).unwrap();
         let two = sessions.open("t", now).unwrap();
         assert!(one.cookie != two.cookie && one.cookie.len() == 64);
-        let admits = |cookie: &str, key: &str, token| sessions.admits((cookie, key), token, now);
+        let admits = |cookie: &str, key: &str, token: &str| {
+            let opener = sessions.opener((cookie, key), |opener| opener == token, now);
+            assert!(opener.as_deref().is_none_or(|opener| opener == token));
+            opener.is_some()
+        };
         assert!(admits(&one.cookie, &one.key, "t") && admits(&two.cookie, &two.key, "t"));
         assert!(!admits(&one.cookie, &two.key, "t") && !admits(&one.cookie, "", "t"));
         assert!(!admits("", &one.key, "t"));
@@ -173,14 +185,15 @@ mod tests {
         let (sessions, begun) = (Sessions::default(), Instant::now());
         let one = sessions.open("t", begun).unwrap();
         let at = |seconds| begun + Duration::from_secs(seconds);
-        let lasts = |seconds| sessions.admits((&one.cookie, &one.key), "t", at(seconds));
+        let lasts =
+            |seconds| sessions.opener((&one.cookie, &one.key), |_| true, at(seconds)).is_some();
         assert!((1..13).all(|n| lasts(n * 3_300)));
         assert!(!lasts(12 * 3_600));
         let one = sessions.open("t", at(50_000)).unwrap();
-        assert!(!sessions.admits((&one.cookie, &one.key), "t", at(53_600)));
+        assert!(sessions.opener((&one.cookie, &one.key), |_| true, at(53_600)).is_none());
         let first = sessions.open("t", at(60_000)).unwrap();
         (0..MOST).for_each(|n| drop(sessions.open("t", at(60_001 + n as u64))));
-        assert!(!sessions.admits((&first.cookie, &first.key), "t", at(60_100)));
+        assert!(sessions.opener((&first.cookie, &first.key), |_| true, at(60_100)).is_none());
         assert_eq!(locked(&sessions.state).open.len(), MOST);
     }
 

@@ -35,7 +35,8 @@ impl Recording {
 
     pub(crate) fn stop(self) {
         self.task.abort();
-        save(&self.history);
+        // the log has it
+        let _ = save(&self.history);
     }
 }
 
@@ -49,16 +50,21 @@ async fn record(history: Arc<History>, shared: Arc<Shared>) {
         unsaved += u32::from(history.sample(unix, Instant::now(), &status));
         if unsaved >= SAVE {
             let history = Arc::clone(&history);
-            let _saved = tokio::task::spawn_blocking(move || save(&history)).await;
+            let saved = tokio::task::spawn_blocking(move || save(&history)).await;
+            if let (Ok(saved), Ok(running)) = (saved, shared.status.running()) {
+                running.handle.alerts().on_saved("history", saved);
+            }
             unsaved = 0;
         }
     }
 }
 
-fn save(history: &History) {
-    if let Err(error) = history.save() {
+/// Errors: in words; the log has them.
+fn save(history: &History) -> Result<(), String> {
+    history.save().map_err(|error| {
         tracing::warn!(%error, "the dashboard's history cannot be written; the next minute tries again");
-    }
+        error.to_string()
+    })
 }
 
 /// Until a moment after the next full step of the day's clock, so that each step gets one sample.

@@ -228,6 +228,12 @@ pub(super) static FAMILIES: &[Family] = &[
     gauge("acme_expires", &[], "Time until the ordered certificate ends, negative once it has ended; absent where there is none", |s, to| to.maybe(&[], s.acme.as_ref().and_then(|a| a.expires_in_seconds))).seconds(),
     gauge("acme_failures", &[], "Failed orders in a row; absent where no certificate is ordered", |s, to| to.maybe(&[], s.acme.as_ref().map(|a| u64::from(a.failures)))),
     counter("acme_certificates", &[], "Certificates obtained", |s, to| to.maybe(&[], s.acme.as_ref().map(|a| a.obtained))),
+    // alerts
+    gauge("alerts_firing", &["alert"], "Alerts that stand, by kind", |s, to| tally(s.alerts.iter().flat_map(|of| &of.standing).map(|one| one.alert.as_str()), to)),
+    counter("alert_messages", &["to", "result"], "Messages about alerts: delivered, and attempts that failed", |s, to| s.alerts.iter().flat_map(|of| &of.receivers).for_each(|one| {
+        to.of(&[&one.to, "delivered"], one.delivered);
+        to.of(&[&one.to, "failed"], one.failed);
+    })),
     // datagrams
     gauge("gateway_in_effect", &[], "1 while connections are diverted to the relay; absent without a gateway", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| u64::from(g.in_effect)))),
     gauge("gateway_live", &[], "Live diverted connections", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.live))),

@@ -115,8 +115,9 @@ impl MetricValue {
 mod tests {
     use super::*;
     use ekiden_proxy::observe::status::{
-        AccountStatus, AccountsStatus, AcmeStatus, CacheStatus, EvictedStatus, FleetStatus,
-        GatewayStatus, HeldStatus, LevelStatus, SharingStatus, TunnelStatus,
+        AccountStatus, AccountsStatus, AcmeStatus, AlertReceiverStatus, AlertStatus, AlertsStatus,
+        CacheStatus, EvictedStatus, FleetStatus, GatewayStatus, HeldStatus, LevelStatus,
+        SharingStatus, TunnelStatus,
     };
     use std::collections::BTreeSet;
 
@@ -125,6 +126,9 @@ mod tests {
         let mut status = crate::sample();
         status.cache = Some(CacheStatus::default());
         status.gateway = Some(GatewayStatus::default());
+        let receivers = vec![AlertReceiverStatus { to: "mail".into(), ..Default::default() }];
+        let standing = vec![AlertStatus { alert: "line-down".into(), ..Default::default() }];
+        status.alerts = Some(AlertsStatus { standing, receivers });
         let expires_in_seconds = Some(5e6);
         status.acme = Some(AcmeStatus { expires_in_seconds, ..AcmeStatus::default() });
         status.buffers.budget = Some(1 << 20);

@@ -49,8 +49,10 @@ export async function send(method, path, body) {
   return answer.status === 204 ? null : answer.json();
 }
 
-export async function logIn(token) {
-  setKey((await send("POST", "/page/session", { token })).key);
+/** Logs in as an operator; without a name, `secret` is the token. */
+export async function logIn(name, secret) {
+  const body = name ? { name, password: secret } : { token: secret };
+  setKey((await send("POST", "/page/session", body)).key);
 }
 
 export async function logOut() {

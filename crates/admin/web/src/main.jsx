@@ -34,13 +34,14 @@ function useRoute() {
 }
 
 function LogIn() {
-  const [token, setToken] = useState("");
+  const [name, setName] = useState("");
+  const [secret, setSecret] = useState("");
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const submit = (event) => {
     event.preventDefault();
     setBusy(true);
-    logIn(token).catch((why) => {
+    logIn(name.trim(), secret).catch((why) => {
       setError(why);
       setBusy(false);
     });
@@ -49,9 +50,11 @@ function LogIn() {
     <main class="login">
       <h1>Ekiden</h1>
       <form onSubmit={submit}>
-        <input class="away" type="text" name="user" autocomplete="username" value="operator" readOnly tabIndex={-1} aria-hidden="true" />
-        <Field label="Token" hint="`ekiden token show` prints it on the relay's machine.">
-          <input type="password" autocomplete="current-password" required value={token} onInput={(event) => setToken(event.target.value)} />
+        <Field label="Operator" hint="Leave it empty to log in with the token.">
+          <input type="text" autocomplete="username" autocapitalize="none" value={name} onInput={(event) => setName(event.target.value)} />
+        </Field>
+        <Field label={name.trim() ? "Password" : "Token"} hint={name.trim() ? undefined : "`ekiden token show` prints it on the relay's machine."}>
+          <input type="password" autocomplete="current-password" required value={secret} onInput={(event) => setSecret(event.target.value)} />
         </Field>
         <Problem error={error} />
         <button type="submit" class="primary" disabled={busy}>

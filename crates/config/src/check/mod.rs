@@ -2,6 +2,7 @@
 
 mod access;
 mod accounts;
+mod alerts;
 mod certificates;
 mod forward;
 mod gateway;
@@ -41,6 +42,7 @@ pub(super) fn check(
     gateway::gateway(reader, draft);
     access::listen(reader, draft, file_listens);
     access::management(reader, draft);
+    alerts::alerts(reader, draft);
     access::destinations(reader, draft);
     urls
 }

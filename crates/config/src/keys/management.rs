@@ -1,9 +1,11 @@
-//! Keys of the management port: `[management]`.
+//! Keys of the management port and of what is sent without being asked: `[management]`, `[alerts]`.
 
 use super::key::{Key, keys};
 use crate::draft::Draft;
+use crate::keys::HOUR;
 use crate::value::kind::{Kind, absolute_path};
-use crate::value::pattern;
+use crate::value::{pattern, receiver};
+use ekiden_model::units::{Bytes, Share, Span};
 
 fn listen(text: &str) -> Result<(), String> {
     if text == "off" {
@@ -41,4 +43,37 @@ pub(super) static MANAGEMENT: &[Key<Draft>] = keys! { Draft, |draft| draft.manag
     metrics_accounts = metrics_accounts: Kind::Number(0, 10_000), None,
         "Maximum number of accounts that /metrics names, in order of name. The rest are only counted.",
         "About 15 time series each in Prometheus. 0: no names.", "Large sites, or to keep names out of metrics. Needs a restart.";
+};
+
+const DAY: Span = HOUR.saturating_mul(24);
+
+pub(super) static ALERTS: &[Key<Draft>] = keys! { Draft, |draft| draft.alerts;
+    webhook = webhook: Kind::Text("an https:// or http:// URL", receiver::webhook), Some(""),
+        "Where alerts are sent to by POST, as JSON. docs/book/src/operate/alerts.md describes the document. The connection goes out directly, by the leg `direct`, and not by [[route]].",
+        "The receiver learns names of peers and accounts. http:// is not encrypted.", "To be told without a monitoring system.";
+    webhook_authorization_file = webhook_authorization_file: Kind::Text("an absolute path", absolute_path), Some(""),
+        "A file whose first line is the value of the field `Authorization`, such as \"Bearer …\".", "None.", "If the receiver asks for it.";
+    mail_to = mail_to: Kind::Words("mail addresses", receiver::address), Some(""),
+        "Who gets alerts by mail.", "As webhook.", "As webhook.";
+    mail_from = mail_from: Kind::Text("a mail address", receiver::address), Some("auto"),
+        "The sender of these mails. \"auto\": the first of `mail_to`.", "None.", "If the server wants another.";
+    mail_server = mail_server: Kind::Text("a URL such as \"smtps://user@mail.example.org\" or \"smtp://user@mail.example.org:587\"", |text| receiver::MailServer::read(text).map(|_| ())), Some(""),
+        "The server that takes the mails. `smtps://` is TLS from the first byte (port 465). `smtp://` is STARTTLS (port 587), without which nothing is sent, except without a user to this machine itself. Needed with `mail_to`.",
+        "None.", "-";
+    mail_password_file = mail_password_file: Kind::Text("an absolute path", absolute_path), Some(""),
+        "A file whose first line is the password of the user in `mail_server`.", "None.", "If the server asks for it.";
+    ca = authorities: Kind::Text("an absolute path", absolute_path), Some(""),
+        "A PEM file with the authorities to trust for both servers' certificates. They replace the system's.",
+        "None.", "For an authority of your own.";
+    after = after: Kind::Span(Span::from_secs(1), DAY), None,
+        "How long a tunnel, the database or a disk must be in trouble before that is an alert, and be well before it is over. What comes and goes must be well for up to 30 min.",
+        "A shorter time sends messages about short faults.", "Lines that fade for minutes: longer.";
+    repeat = repeat: Kind::Span(Span::from_secs(60), DAY.saturating_mul(365)), Some("never"),
+        "How often an alert that stands is sent again.", "None.", "If nobody reads the first one.";
+    quota = quota: Kind::Share(Share::NONE, Share::ALL), None,
+        "An alert comes when an account has used this much of its quota, and another one at all of it.", "None.", "Rarely needed.";
+    certificate = certificate: Kind::Span(HOUR, DAY.saturating_mul(365)), None,
+        "An alert comes when the certificate of [tls] ends within this time, or the ordered one does and is not renewed.", "None.", "Rarely needed.";
+    disk_free = disk_free: Kind::Size(Bytes::new(0), Bytes::mib(1 << 30)), None,
+        "An alert comes when the disk of the state folder has less free.", "None.", "Small disks: less.";
 };

@@ -3,6 +3,7 @@
 pub(crate) mod kind;
 pub mod pattern;
 pub(crate) mod quota;
+pub(crate) mod receiver;
 pub(crate) mod url;
 use super::draft::QuotaAction;
 use ekiden_model::resources::buffers::{Excess, Scheme};

@@ -54,6 +54,12 @@ pub(crate) fn read(text: &str) -> Result<UpstreamUrl, String> {
         Some((user, host)) => (Some(credentials(user)?), host),
         None => (None, rest),
     };
+    let (host, port) = host_and_port(host_port)?;
+    Ok(UpstreamUrl { protocol, host, port, user })
+}
+
+/// Reads `host:port`; the host is returned without brackets. Errors: in words.
+pub(crate) fn host_and_port(host_port: &str) -> Result<(String, u16), String> {
     let missing_port = "the port is missing, as in `http://host:3128` or `socks5://host:1080`";
     let (host, port) = if let Some(inside) = host_port.strip_prefix('[') {
         let (host, after) = inside.split_once(']').ok_or("the bracket `[` is not closed")?;
@@ -71,7 +77,7 @@ pub(crate) fn read(text: &str) -> Result<UpstreamUrl, String> {
         Host::Address(address) => address.to_string(),
         Host::Name(name) => name,
     };
-    Ok(UpstreamUrl { protocol, host, port: pattern::port(port)?, user })
+    Ok((host, pattern::port(port)?))
 }
 
 impl UpstreamUrl {
@@ -124,7 +130,8 @@ pub(crate) fn fingerprint(text: &str) -> Result<[u8; 32], String> {
     Ok(sha256)
 }
 
-fn credentials(text: &str) -> Result<(String, Option<String>), String> {
+/// A user, and a password if it stands there. Errors: in words; they repeat neither.
+pub(crate) fn credentials(text: &str) -> Result<(String, Option<String>), String> {
     let (user, password) = match text.split_once(':') {
         Some((user, password)) => (decode(user)?, Some(decode(password)?)),
         None => (decode(text)?, None),

@@ -62,6 +62,9 @@ pub(crate) enum Command {
         after_help = "Examples:\n  ekiden status\n  ekiden status --json | jq '.connections[].legs[].rtt_us'\n\nSchema of the document: docs/book/src/reference/schema/status.json."
     )]
     Status(Status),
+    /// Try whether alerts arrive
+    #[command(subcommand)]
+    Alerts(AlertsCommand),
     /// Show a running daemon's accounts and connections on a live screen
     #[command(
         after_help = "Keys: r sorts by rate, b by bytes, a by age, i by idle time; the same key again reverses the order;\nq or Esc quits."
@@ -81,6 +84,9 @@ pub(crate) enum Command {
     /// Show or replace the token of the management API
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Manage operators: who may use the dashboard and the management API without the token
+    #[command(subcommand)]
+    Operator(OperatorCommand),
     /// Manage peers at the other end of tunnels: one relay invites, the other joins
     #[command(subcommand)]
     Peer(PeerCommand),
@@ -206,6 +212,51 @@ pub(crate) enum GatewayCommand {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Control socket of the daemon, whose ports are shown, if not the default
+        #[arg(long, value_name = "PATH", value_parser = socket)]
+        socket: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OperatorCommand {
+    /// Add an operator, whose password is the first line of standard input
+    #[command(
+        after_help = "Examples:\n  echo 'a long password' | ekiden operator add mika\n  ekiden operator add guest --viewer < password\n\nA running daemon lets the operator in at once."
+    )]
+    Add {
+        /// Name: letters, digits, `-` and `_`
+        name: String,
+        /// May look, and change nothing
+        #[arg(long)]
+        viewer: bool,
+        #[command(flatten)]
+        config: TokenArgs,
+    },
+    /// Remove an operator, whose sessions end at once
+    Remove {
+        /// The operator's name
+        name: String,
+        #[command(flatten)]
+        config: TokenArgs,
+    },
+    /// List all operators
+    List {
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        config: TokenArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AlertsCommand {
+    /// Have the daemon send a trial alert to all who are told of alerts, and print what comes back
+    #[command(
+        after_help = "Example:\n  ekiden alerts test\n\nThe daemon sends it, with its own rights and its own way out. `ekiden status` shows the alerts that stand."
+    )]
+    Test {
+        /// Control socket of the daemon, if not the default
         #[arg(long, value_name = "PATH", value_parser = socket)]
         socket: Option<PathBuf>,
     },

@@ -78,6 +78,11 @@ fn password(devices: &Devices) -> Result<Option<String>, Box<dyn Error>> {
     if !devices.password_stdin {
         return Ok(None);
     }
+    Ok(Some(hash(&read_password()?)?))
+}
+
+/// The first line of standard input.
+pub(super) fn read_password() -> std::io::Result<String> {
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
         warn("type the password, then Enter (it is visible; a pipe or a file is better):\n");
@@ -85,8 +90,7 @@ fn password(devices: &Devices) -> Result<Option<String>, Box<dyn Error>> {
     let mut line = String::new();
     // more than the longest password
     stdin.lock().take(4096).read_line(&mut line)?;
-    let password = line.trim_end_matches(['\n', '\r']);
-    Ok(Some(hash(password)?))
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
 async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountConfig) -> Done {

@@ -1,6 +1,7 @@
-//! The client of the control socket, for `status`, `top`, `explain`, `doctor`, `init` and `peer`.
+//! The client of the control socket, for `status`, `top`, `explain`, `alerts`, `doctor`, `init` and `peer`.
 
 use crate::daemon::control;
+use ekiden_alerts::Trial;
 use ekiden_proxy::observe::status::{AccountExplanation, Explanation, Measured, Status};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::Method;
@@ -100,6 +101,14 @@ pub(crate) async fn measure(
     peer: &str,
 ) -> Result<Option<Measured>, AskError> {
     Ok(ask(socket, &format!("/v1/tunnels/{peer}/measure"), MEASURING).await?.0)
+}
+
+/// Two receivers that do not answer for a minute each.
+const TRYING: Duration = Duration::from_secs(150);
+
+/// Has the daemon send a trial alert to everybody who is told of alerts; `None` if it cannot be asked to. As [`status`].
+pub(crate) async fn try_alerts(socket: Option<&Path>) -> Result<Option<Vec<Trial>>, AskError> {
+    Ok(send(socket, (Method::POST, "/v1/alerts/try"), TRYING).await?.0)
 }
 
 /// The outcome of a reload.

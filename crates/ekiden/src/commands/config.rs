@@ -3,7 +3,7 @@
 use super::doctor::Finding;
 use super::doctor::gateway::judge;
 use super::kernel::gateway;
-use crate::daemon::{orders, state};
+use crate::daemon::{alerts, orders, state};
 use crate::print::{count, out, warn};
 use crate::{cli, exit};
 use ekiden_config::{self as config, Overrides, Problem, Severity};
@@ -18,6 +18,11 @@ pub(crate) fn check(args: &cli::Check) -> u8 {
     let mut settings = loaded.reading.settings.clone();
     if loaded.reading.is_usable()
         && let Err(why) = orders::settle(&mut settings)
+    {
+        loaded.reading.problems.push(Problem::general(Severity::Error, why, ""));
+    }
+    if loaded.reading.is_usable()
+        && let Err(why) = alerts::settings(&loaded.reading, &settings)
     {
         loaded.reading.problems.push(Problem::general(Severity::Error, why, ""));
     }

@@ -10,9 +10,9 @@ pub(crate) mod kernel;
 #[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod man;
+pub(crate) mod management;
 pub(crate) mod peer;
 pub(crate) mod status;
-pub(crate) mod token;
 #[cfg(feature = "tui")]
 pub(crate) mod top;
 

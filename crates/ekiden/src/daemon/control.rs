@@ -5,6 +5,7 @@ use axum::extract::{Path as Part, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
+use ekiden_alerts::Trial;
 use ekiden_proxy::observe::status::{AccountExplanation, Explanation, Measured, Status};
 use rustix::fs::Mode;
 use std::fmt;
@@ -36,6 +37,10 @@ pub(crate) type ExplainAccount = Arc<dyn Fn(&str) -> Option<AccountExplanation> 
 pub(crate) type Reload =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Reloaded> + Send>> + Send + Sync>;
 
+/// Sends a trial alert to everybody who is told of alerts.
+pub(crate) type TryAlerts =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Trial>> + Send>> + Send + Sync>;
+
 /// What the daemon does when it is asked.
 #[derive(Clone)]
 pub(crate) struct Answers {
@@ -43,6 +48,7 @@ pub(crate) struct Answers {
     pub(crate) explain: Explain,
     pub(crate) explain_account: ExplainAccount,
     pub(crate) measure: Measure,
+    pub(crate) try_alerts: TryAlerts,
     pub(crate) reload: Reload,
 }
 
@@ -197,6 +203,7 @@ impl Control {
             .route("/v1/connections/{id}", get(connection))
             .route("/v1/explain/{name}", get(account))
             .route("/v1/tunnels/{peer}/measure", get(measured))
+            .route("/v1/alerts/try", post(tried))
             .route("/v1/reload", post(reloaded))
             .with_state(answers);
         Some(tokio::spawn(async move {
@@ -213,6 +220,10 @@ async fn status(State(answers): State<Answers>) -> Json<Status> {
 
 async fn reloaded(State(answers): State<Answers>) -> Json<Reloaded> {
     Json((answers.reload)().await)
+}
+
+async fn tried(State(answers): State<Answers>) -> Json<Vec<Trial>> {
+    Json((answers.try_alerts)().await)
 }
 
 /// Seconds to measure each direction: over a satellite, the rate is steady after one.
@@ -273,6 +284,10 @@ mod tests {
                     let error = Some("no".to_owned());
                     Box::pin(async { Measured { peer, error, ..Measured::default() } })
                 }),
+                try_alerts: Arc::new(|| {
+                    let (to, error) = ("mail".to_owned(), Some("no".to_owned()));
+                    Box::pin(async { vec![Trial { to, answer: None, error }] })
+                }),
                 reload: {
                     let outcome = outcome.clone();
                     Arc::new(move || Box::pin(std::future::ready(outcome.clone())))
@@ -281,6 +296,8 @@ mod tests {
             .unwrap();
         let reloaded = crate::commands::client::reload(Some(&path)).await.unwrap();
         assert_eq!(reloaded, Some(outcome));
+        let tried = crate::commands::client::try_alerts(Some(&path)).await.unwrap().unwrap();
+        assert_eq!(tried[0].error.as_deref(), Some("no"));
         let measured = crate::commands::client::measure(Some(&path), "far").await.unwrap().unwrap();
         assert_eq!((measured.peer.as_str(), measured.error.as_deref()), ("far", Some("no")));
         let (explanation, _) = crate::commands::client::explain(Some(&path), 7).await.unwrap();

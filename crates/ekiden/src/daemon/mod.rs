@@ -1,6 +1,7 @@
 //! The daemon: starts, reloads and stops the accelerator.
 
 pub(crate) mod accounts;
+pub(crate) mod alerts;
 pub(crate) mod announce;
 pub(crate) mod bpf;
 pub(crate) mod control;

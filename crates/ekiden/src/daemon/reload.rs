@@ -1,7 +1,8 @@
 //! Reloads: reads the configuration again while the daemon runs.
 
 use crate::daemon::start::{Fixed, shown};
-use crate::daemon::{limits, orders, state};
+use crate::daemon::{alerts, limits, orders, state};
+use ekiden_alerts::AlertSettings;
 use ekiden_config::{self as config, Draft, Log};
 use ekiden_proxy::settings::{AccessLog, Accounts, Settings, Tunnel};
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ pub(crate) struct Reread {
     pub(crate) text: String,
     pub(crate) log: Log,
     pub(crate) warnings: Vec<String>,
+    pub(crate) alerts: AlertSettings,
     /// As [`tunnels`].
     pub(crate) tunnels: Option<Tunnel>,
     /// As [`shown`].
@@ -60,12 +62,16 @@ pub(crate) fn read(
     }
     let mut settings = reading.settings.clone();
     wrong.extend(orders::settle(&mut settings).err());
+    if loaded.reading.draft.top.name.is_none() {
+        settings.name.clone_from(&fixed.drawn);
+    }
+    let alerts = alerts::settings(reading, &settings).map_err(|why| wrong.push(why)).ok();
     warnings.iter().for_each(|line| warn!("{line}"));
-    if !wrong.is_empty() {
+    let (true, Some(alerts)) = (wrong.is_empty(), alerts) else {
         wrong.iter().for_each(|line| error!("{line}"));
         error!("new configuration rejected; the old one stays in effect");
         return Err(wrong);
-    }
+    };
     for what in needs_restart(&reading.draft, &fixed.draft, running) {
         let line = format!("change of {what} {NEEDS_RESTART}");
         warn!("{line}");
@@ -74,14 +80,11 @@ pub(crate) fn read(
     let log = reading.draft.log.clone();
     let tunnels = tunnels(&reading.draft);
     limits::waiting(&mut settings);
-    if loaded.reading.draft.top.name.is_none() {
-        settings.name.clone_from(&fixed.drawn);
-    }
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
     }
     let shown = shown(&loaded);
-    Ok(Reread { settings, text: loaded.text, log, warnings, tunnels, shown })
+    Ok(Reread { settings, text: loaded.text, log, warnings, alerts, tunnels, shown })
 }
 
 /// Why a configuration with accounts cannot be taken over by a daemon that was started without: clients of other machines

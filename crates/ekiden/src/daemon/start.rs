@@ -8,7 +8,7 @@ use super::listening::Listening;
 use super::logging::{self, LogLevel};
 use super::orders::{self, Ordering};
 use super::signals::{Request, Signals};
-use super::{limits, reload, state};
+use super::{alerts, limits, reload, state};
 use crate::commands::client::Reloaded;
 use crate::print::warn as print;
 use crate::setup::ports::{self, Transport};
@@ -16,6 +16,7 @@ use crate::{cli, exit};
 use ekiden_accounts::{AccountSync, SyncError};
 use ekiden_admin::reload::Reloads;
 use ekiden_admin::{Admin, AdminConfig, Running};
+use ekiden_alerts::Trials;
 use ekiden_config::{self as config, Draft, Loaded, Overrides};
 use ekiden_proxy::policy::accounts::Directory;
 use ekiden_proxy::settings::{Accounts, Settings, TransportMode, Udp};
@@ -87,6 +88,8 @@ fn failed(error: impl std::fmt::Display, code: u8) -> u8 {
 async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     info!("ekiden {} starts, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
     let mut settings = settle(&loaded, &fixed)?;
+    let alerts = alerts::settings(&loaded.reading, &settings)
+        .map_err(|why| failed(why, exit::CONFIGURATION))?;
     let mut programs = Programs::new();
     // the log has it
     let _lacks = programs.settle(&mut settings);
@@ -123,6 +126,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     let handle = server.handle();
     let mut ordering = Ordering::default();
     ordering.follow(&acme, &handle);
+    let alerting = alerts::start(alerts, &handle, sync.clone(), &loaded.reading);
     let counting = accounts.clone().map(|accounts| {
         accounts.limit(handle.accounts());
         tokio::spawn(count(accounts))
@@ -137,7 +141,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
             "control socket {}, for `ekiden status`, `explain` and `top`",
             control.path().display()
         );
-        answer(control, &handle, (reloads.clone(), fixed.file.clone()))
+        answer(control, &handle, alerting.trials(), (reloads.clone(), fixed.file.clone()))
     });
     if let Some(admin) = &admin {
         admin.runs(Running { handle: handle.clone(), sync: sync.clone() });
@@ -163,6 +167,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
             // the first tunnels come with a reload, later changes do not
             tunnels = tunnels.take().or(reread.tunnels);
             ordering.follow(&settings.acme, &handle);
+            alerting.follow(reread.alerts);
             fixed.level.set(&reread.log);
             bpf::agree(&settings);
             limit = stop;
@@ -182,7 +187,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         }
         tell_systemd(&[NotifyState::Ready]);
     }
-    drop(asked);
+    drop((asked, alerting));
     tell_systemd(&[NotifyState::Stopping]);
     info!(
         "stopping: no new connections; live ones may run for {limit}, a second signal ends at once"
@@ -256,6 +261,7 @@ async fn count(accounts: Arc<AccountDirectory>) {
 fn answer(
     control: &mut Control,
     handle: &Handle,
+    trials: Trials,
     (reloads, file): (Reloads, Option<PathBuf>),
 ) -> Option<JoinHandle<()>> {
     let (asking, explaining, measuring) = (handle.clone(), handle.clone(), handle.clone());
@@ -267,6 +273,10 @@ fn answer(
         measure: Arc::new(move |peer, seconds| {
             let handle = measuring.clone();
             Box::pin(async move { handle.measure(&peer, seconds).await })
+        }),
+        try_alerts: Arc::new(move || {
+            let trials = trials.clone();
+            Box::pin(async move { trials.send().await })
         }),
         reload: Arc::new(move || {
             let (reloads, file) = (reloads.clone(), file.clone());

@@ -50,7 +50,9 @@ struct Relay {
 
 impl Relay {
     fn new(database: &str) -> Self {
-        let config = format!("[accounts]\nenabled = true\ndatabase = \"{database}\"\n");
+        let config = format!(
+            "[accounts]\nenabled = true\ndatabase = \"{database}\"\n[alerts]\nafter = \"1 s\"\n"
+        );
         let accounts = Accounts::with(&config);
         let daemon = accounts.serve();
         Self { accounts, daemon }
@@ -180,4 +182,11 @@ fn a_quota_is_one_for_all_relays() {
         let (settled, up) = used(&relays[0], "home-2");
         settled >= down && settled + up <= quota + 3 * slice
     });
+    // each knows what all have used, and not its own slices alone
+    let alerts = |relay: &Relay| relay.daemon.status()["alerts"]["standing"].to_string();
+    let is_low = |relay: &Relay| {
+        let all = alerts(relay);
+        all.contains("quota-low") && all.contains("home-2 has used ")
+    };
+    wait_for("an alert on each", || relays.iter().all(is_low));
 }

@@ -55,6 +55,8 @@ fn dependencies_point_one_way() {
         ("ekiden-proxy", &["ekiden-model", "ekiden-linux", "ekiden-tunnel"]),
         // orders certificates: of the proxy it needs the way out and the listener's answers
         ("ekiden-acme", &["ekiden-model", "ekiden-linux", "ekiden-proxy"]),
+        // tells people: of the proxy it needs the status and the way out
+        ("ekiden-alerts", &["ekiden-model", "ekiden-linux", "ekiden-config", "ekiden-proxy"]),
         (
             "ekiden-admin",
             &[
@@ -109,6 +111,7 @@ fn dependencies_point_one_way() {
                 "ekiden-accounts",
                 "ekiden-acme",
                 "ekiden-admin",
+                "ekiden-alerts",
                 "ekiden-config",
                 "ekiden-emulator",
                 "ekiden-lab",

@@ -5,6 +5,7 @@
 mod accounts;
 #[cfg(feature = "acme")]
 mod acme;
+mod alerts;
 mod daemons;
 mod doctor;
 mod explain;

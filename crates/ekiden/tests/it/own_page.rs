@@ -83,6 +83,115 @@ fn figures_are_shown_to_the_accounts_own_devices_alone() {
     assert_eq!(ask(&daemon, "/", "").0, 403);
 }
 
+/// Status, head and body of the answer to a form.
+fn send(daemon: &Daemon, form: &str, fields: &str) -> (u16, String, String) {
+    let at: SocketAddr = daemon.address;
+    let mut stream = TcpStream::connect(at).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let kind = match fields.contains("Content-Type:") {
+        true => "",
+        false => "Content-Type: application/x-www-form-urlencoded\r\n",
+    };
+    let length = form.len();
+    let head = format!(
+        "POST /?password HTTP/1.1\r\nHost: {at}\r\nContent-Length: {length}\r\n{kind}{fields}\r\n"
+    );
+    stream.write_all(format!("{head}{form}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_owned(), body.to_owned())
+}
+
+fn form(old: &str, new: &str) -> String {
+    format!("user=anna&old={old}&new={new}&again={new}")
+}
+
+#[test]
+fn a_user_changes_the_own_password_and_nobody_elses_site_does() {
+    let accounts = Accounts::new();
+    let add = ["add", "tanaka", "--user", "anna", "--password-stdin", "--address", "127.0.0.1/32"];
+    accounts.account(&add, "right password\n");
+    accounts.account(&["add", "sato", "--address", "192.0.2.0/24"], "");
+    let daemon = accounts.serve();
+    let page = ask(&daemon, "/", "").2;
+    assert!(page.contains("<a href=\"/?password\">Change a password</a>"), "{page}");
+    let (status, head, body) = ask(&daemon, "/?password", "");
+    assert!(status == 200 && body.contains("<form method=\"post\""), "{body}");
+    assert!(head.contains("form-action 'self'") && !body.contains("<script"), "{head}");
+    let works = |password: &str| ask(&daemon, "/?login", &basic("anna", password)).0 == 200;
+    assert!(works("right password"));
+
+    // nothing of this changes anything
+    let fine = form("right+password", "a+new+p%C3%A4ssword");
+    let host = daemon.address;
+    for (form, fields, expected, words) in [
+        (form("wrong+password", "a+new+one"), String::new(), 403, "User or password is wrong"),
+        (form("right+password", "short"), String::new(), 422, "8 to 255 bytes"),
+        (form("right+password", "right+password"), String::new(), 422, "is the old one"),
+        (format!("{fine}x"), String::new(), 422, "passwords differ"),
+        (format!("{fine}&old=again"), String::new(), 400, "not the form of this page"),
+        ("user=anna".to_owned(), String::new(), 400, "not the form"),
+        (format!("{fine}&more={}", "x".repeat(5_000)), String::new(), 413, "not the form"),
+        (fine.clone(), "Content-Type: text/plain\r\n".to_owned(), 415, "not the form"),
+        (fine.clone(), "Origin: http://evil.example\r\n".to_owned(), 403, "from another page"),
+        (fine.clone(), format!("Origin: https://{host}\r\n"), 403, "from another page"),
+        (fine.clone(), "Origin: null\r\n".to_owned(), 403, "from another page"),
+        (fine.clone(), "Sec-Fetch-Site: cross-site\r\n".to_owned(), 403, "from another page"),
+        (fine.clone(), "Sec-Fetch-Site: same-site\r\n".to_owned(), 403, "from another page"),
+    ] {
+        let (status, head, body) = send(&daemon, &form, &fields);
+        assert_eq!(status, expected, "{form} {fields}: {body}");
+        assert!(body.contains(words), "{words}\n{body}");
+        assert!(!head.contains("WWW-Authenticate"), "{head}");
+    }
+    assert!(works("right password"));
+
+    let own = format!("Origin: http://{host}\r\nSec-Fetch-Site: same-origin\r\n");
+    let (status, _, body) = send(&daemon, &fine, &own);
+    assert!(status == 200 && body.contains("need the new password"), "{status} {body}");
+    wait_for("the new password", || works("a new pässword"));
+    assert!(!works("right password"));
+    let audit = accounts.state("audit-changes.jsonl");
+    let line = audit.lines().last().unwrap();
+    for part in ["\"user\":\"anna\"", "\"path\":\"tanaka\"", "its own password"] {
+        assert!(line.contains(part), "{part}\n{line}");
+    }
+    assert!(!audit.contains("a new") && !accounts.log().contains("a new"));
+
+    // guesses here count as those at the log-in do
+    let waits = (0..40).find_map(|n| {
+        let (status, head, _) = send(&daemon, &form(&format!("guess+{n}"), "a+third+one"), "");
+        (status == 429).then_some(head)
+    });
+    assert!(waits.is_some_and(|head| head.contains("Retry-After: ")));
+    let counted = daemon.status()["accounts"]["log_ins"].clone();
+    assert!(counted["wrong"].as_u64() > Some(3) && counted["waited"].as_u64() > Some(0));
+}
+
+#[test]
+fn accounts_without_a_password_are_told_who_changes_them() {
+    let accounts = Accounts::new();
+    accounts.account(&["add", "tanaka", "--address", "127.0.0.0/8"], "");
+    let daemon = accounts.serve();
+    wait_for("the account", || ask(&daemon, "/", "").2.contains("<bdi>tanaka</bdi>"));
+    let page = ask(&daemon, "/", "").2;
+    assert!(page.contains("This account has no password") && !page.contains("?password"), "{page}");
+    // those of the configuration file have none at all
+    let config = "[[account]]\nname = \"sato\"\naddresses = [\"127.0.0.0/8\"]\n";
+    let daemon = Accounts::with(config);
+    let daemon = daemon.serve();
+    for (status, body) in [
+        (ask(&daemon, "/?password", "").0, ask(&daemon, "/?password", "").2),
+        (send(&daemon, &form("a+password", "another+one"), "").0, ask(&daemon, "/?password", "").2),
+    ] {
+        assert!(matches!(status, 200 | 403), "{status}");
+        assert!(body.contains("Accounts in its configuration file") && !body.contains("<form"));
+    }
+    daemon.reload(&format!("[pac]\npage = false\n{config}"));
+    assert_eq!(ask(&daemon, "/?password", "").0, 400);
+}
+
 #[test]
 fn speaks_japanese_and_english_and_can_be_switched_off() {
     let accounts = Accounts::with("");

@@ -31,6 +31,22 @@ pub enum LoginOutcome {
 /// A log-in that is being checked.
 pub type PendingLogin<'a> = Pin<Box<dyn Future<Output = LoginOutcome> + Send + 'a>>;
 
+/// What became of a new password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PasswordChange {
+    /// It is kept, and counts within a second.
+    Changed,
+    /// It is not, for a reason that its user can mend.
+    Refused(String),
+    /// Others are changing theirs.
+    Busy,
+    /// The accounts cannot be changed at this moment.
+    Away,
+}
+
+/// A password that is being changed.
+pub type PendingChange<'a> = Pin<Box<dyn Future<Output = PasswordChange> + Send + 'a>>;
+
 /// The accounts. All but log-ins are answered from memory.
 /// [`Quotas::usage`](crate::policy::quota::Quotas::usage) reports their usage by name.
 pub trait Directory: fmt::Debug + Send + Sync {
@@ -42,6 +58,18 @@ pub trait Directory: fmt::Debug + Send + Sync {
 
     /// Checks a user name and a password from an address.
     fn log_in<'a>(&'a self, user: &'a str, password: &'a str, from: IpAddr) -> PendingLogin<'a>;
+
+    /// Gives a user of an account a new password. The caller has had the old one checked.
+    fn change_password<'a>(
+        &'a self,
+        user: &'a str,
+        account: &'a KnownAccount,
+        new: &'a str,
+    ) -> PendingChange<'a> {
+        let _unused = (user, account, new);
+        let why = "the operator of this relay changes its accounts".to_owned();
+        Box::pin(std::future::ready(PasswordChange::Refused(why)))
+    }
 
     /// Whether the account may be served, or in words why not. Called several times a second for
     /// each live connection.
@@ -67,6 +95,8 @@ pub trait Directory: fmt::Debug + Send + Sync {
 pub struct AccountDetails {
     /// Its devices: name, and the user, the prefix or the peer by which it is recognised.
     pub devices: Vec<(String, String)>,
+    /// Of those, the users that have a password.
+    pub users: Vec<String>,
     /// When the quota begins anew: day, hour and minute, and the time zone; absent where it does not.
     pub renews: Option<String>,
     /// The last day of use; absent where there is none.
@@ -116,8 +146,9 @@ impl KnownAccount {
     }
 }
 
-/// User name and password from the value of `Proxy-Authorization` (RFC 7617); `None` if it is not Basic.
-pub(crate) fn read_basic(value: &[u8]) -> Option<(String, String)> {
+/// User name and password from the value of `Authorization` or `Proxy-Authorization` (RFC 7617); `None` if it is not
+/// Basic.
+pub fn read_basic(value: &[u8]) -> Option<(String, String)> {
     let text = std::str::from_utf8(value).ok()?.trim();
     let (scheme, rest) = text.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("basic") {

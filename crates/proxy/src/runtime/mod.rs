@@ -2,6 +2,7 @@
 //! makes a new one; running connections keep theirs.
 
 pub(crate) mod acme;
+pub(crate) mod alerts;
 pub(crate) mod certificate;
 pub(crate) mod shared;
 use crate::destination::Destination;

@@ -8,6 +8,7 @@ use crate::outbound::tunnel::Tunnels;
 use crate::policy::quota::Quotas;
 use crate::resources::Resources;
 use crate::runtime::acme::AcmeState;
+use crate::runtime::alerts::AlertState;
 use crate::settings::Settings;
 use crate::transfer::budget::TransferBudget;
 use ekiden_model::connect::syn_race::Guard;
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub(crate) gateway: Arc<GatewayCounts>,
     /// Orders of certificates.
     pub(crate) acme: Arc<AcmeState>,
+    pub(crate) alerts: Arc<AlertState>,
 }
 
 impl Shared {
@@ -49,6 +51,7 @@ impl Shared {
             udp: Arc::default(),
             gateway: Arc::default(),
             acme: Arc::default(),
+            alerts: Arc::default(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! The relay as a whole: listening, accepting, reloading, stopping.
 
+mod alerts;
 mod explain;
 mod forwards;
 mod gateway;

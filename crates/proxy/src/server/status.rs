@@ -109,6 +109,7 @@ impl Inner {
             sharing: shared.quotas.status(),
             accounts: config.directory.as_ref().map(|directory| directory.status()),
             acme: shared.acme.status(),
+            alerts: shared.alerts.status(),
             udp: shared.udp.status(config.settings.udp.associations.into()),
             gateway: self.gateway_status(),
             upstreams: config.upstream_status(&tunnels),

@@ -2,6 +2,7 @@
 
 pub(crate) mod accounts;
 mod acme;
+pub(crate) mod alerts;
 mod gateway;
 pub(crate) mod tunnels;
 
@@ -78,6 +79,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
     if let Some(acme) = &status.acme {
         out.push_str(&acme::render(acme));
     }
+    out.push_str(&alerts::render(status.alerts.as_ref()));
     if let Some(gateway) = &status.gateway {
         out.push_str(&gateway::render(gateway));
     }

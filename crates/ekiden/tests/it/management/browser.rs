@@ -226,10 +226,25 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
             assert_eq!(page.evaluate("document.documentElement.lang"), language);
             assert!(page.evaluate("document.body.innerText").as_str().unwrap().contains("tanaka"));
             page.check(&format!("the account's page, {language}, {width} px, {scheme}"));
+            page.open(&format!("http://{}/?password", daemon.daemon.address));
+            page.check(&format!("the password's page, {language}, {width} px, {scheme}"));
         }
         page.open(&site);
         page.wait("document.querySelector('h1')?.textContent === 'Overview'");
     }
+
+    // a user changes the own password, and the browser says where the form was
+    page.shape(360, "light", "en");
+    page.open(&format!("http://{}/?password", daemon.daemon.address));
+    page.fill("User", EVIL);
+    page.fill("Password", "right password");
+    page.fill("New password", "another password");
+    page.fill("New password again", "another password");
+    page.press("Change");
+    page.wait("document.querySelector('[role=status]')?.textContent.startsWith('Changed.')");
+    page.check("the changed password");
+    page.open(&site);
+    page.wait("document.querySelector('h1')?.textContent === 'Overview'");
 
     // an account is added, and a peer invited, as an operator would
     page.evaluate("location.hash = '#/accounts/'; true");
@@ -258,6 +273,21 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.press("Invite");
     page.wait("Boolean(document.querySelector('.invitation .qr'))");
     page.check("an invitation");
+    page.press("Log out");
+    page.wait("document.querySelector('button')?.textContent.trim() === 'Log in'");
+    // an operator who may look
+    let guest = ["operator", "add", "guest", "--viewer"];
+    assert!(daemon.run_with(&guest, "another password\n").status.success());
+    page.fill("Operator", "guest");
+    page.wait(
+        "[...document.querySelectorAll('label')].some(l => l.textContent.startsWith('Password'))",
+    );
+    page.fill("Password", "another password");
+    page.press("Log in");
+    page.wait("document.querySelector('h1')?.textContent === 'Peers'");
+    // a view that asks once, so that nothing is under way when the session ends
+    page.evaluate("location.hash = '#/configuration'; true");
+    page.wait("document.querySelectorAll('tbody tr').length >= 1");
     page.press("Log out");
     page.wait("document.querySelector('button')?.textContent.trim() === 'Log in'");
     page.fill("Token", "wrong");

@@ -2,6 +2,8 @@
 
 use super::{Answer, CONFIG, Managed};
 use crate::daemons::free_port;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ekiden_testkit::{PATIENCE, eventually, wait_for};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -328,4 +330,74 @@ fn the_history_survives_a_kill_and_secrets_of_the_configuration_stay_hidden() {
     });
     let after = daemon.read(&daemon.log_in(), path);
     assert!(known(&after) >= 1, "{after:#}");
+}
+
+#[test]
+fn operators_do_what_their_role_allows_and_are_named_in_the_audit_log() {
+    let daemon = Managed::start(CONFIG);
+    let add = |args: &[&str], password: &str| {
+        daemon.run_with(&[&["operator", "add"], args].concat(), password).status.code()
+    };
+    assert_eq!(add(&["mika"], "a long password\n"), Some(0));
+    assert_eq!(add(&["guest", "--viewer"], "another password\n"), Some(0));
+    assert_eq!(add(&["mika"], "a long password\n"), Some(1), "there is one");
+    let list = daemon.printed(&["operator", "list"]);
+    assert!(list.contains("mika") && list.contains("viewer"), "{list}");
+    let json: Value =
+        serde_json::from_str(&daemon.printed(&["operator", "list", "--json"])).unwrap();
+    assert_eq!(json["operators"][1], json!({ "name": "mika", "role": "full" }));
+    let log_in = |name: &str, password: &str| {
+        let said = json!({ "name": name, "password": password });
+        daemon.send("POST", "/page/session", "", &said)
+    };
+    let session = |answer: &Answer| {
+        assert_eq!(answer.0, 200, "{}", answer.2);
+        let cookie = answer.1.split("ekiden_session=").nth(1).unwrap();
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        Session { cookie, key: answer.json()["key"].as_str().unwrap().to_owned() }
+    };
+    assert_eq!(log_in("mika", "another password").0, 401);
+    assert_eq!(log_in("nobody", "a long password").0, 401);
+    let both = json!({ "name": "mika", "password": "a long password", "token": "x" });
+    assert_eq!(daemon.send("POST", "/page/session", "", &both).0, 400);
+    let mika = session(&log_in("mika", "a long password"));
+    let guest = session(&log_in("guest", "another password"));
+
+    // by a session and by the API, one changes and the other looks
+    let basic = |name: &str, password: &str| {
+        format!("Authorization: Basic {}\r\n", STANDARD.encode(format!("{name}:{password}")))
+    };
+    let account = |name: &str, net: &str| json!({ "name": name, "devices": [{ "kind": "prefix", "prefix": net }] });
+    let by = [
+        (mika.fields(), basic("mika", "a long password"), 201, 201),
+        (guest.fields(), basic("guest", "another password"), 403, 403),
+    ];
+    for (nth, (fields, login, by_session, by_login)) in by.iter().enumerate() {
+        for (way, fields, status) in [("by", fields, by_session), ("with", login, by_login)] {
+            assert_eq!(daemon.ask("GET", "/api/v1/accounts", fields).0, 200);
+            let new =
+                account(&format!("new-{way}{nth}"), &format!("192.0.2.{}/32", nth + way.len()));
+            let answer = daemon.send("POST", "/api/v1/accounts", fields, &new);
+            assert_eq!(answer.0, *status, "{fields}: {}", answer.2);
+        }
+    }
+    let denied =
+        daemon.send("POST", "/api/v1/accounts", &guest.fields(), &account("x", "192.0.2.9/32"));
+    assert!(denied.2.contains("may look, and change nothing"), "{}", denied.2);
+    assert_eq!(daemon.ask("GET", "/api/v1/accounts", &basic("mika", "wrong password")).0, 401);
+    let audit = daemon.state("audit-changes.jsonl");
+    let by_mika = audit.lines().filter(|line| line.contains("\"user\":\"mika\"")).count();
+    assert_eq!(by_mika, 3, "a log-in and two accounts:\n{audit}");
+    assert!(audit.contains("ekiden operator add") && !audit.contains("long password"), "{audit}");
+    assert!(daemon.state("audit-refused.jsonl").contains("operator \\\"guest\\\" may look"));
+
+    // whoever leaves does so, and whoever is removed has left
+    assert_eq!(daemon.ask("DELETE", "/page/session", &guest.fields()).0, 204);
+    assert_eq!(daemon.ask("GET", "/page/audit?kind=changes", &guest.fields()).0, 401);
+    assert_eq!(daemon.ask("GET", "/page/audit?kind=changes", &mika.fields()).0, 200);
+    daemon.printed(&["operator", "remove", "mika"]);
+    assert_eq!(daemon.ask("GET", "/page/audit?kind=changes", &mika.fields()).0, 401);
+    assert_eq!(log_in("mika", "a long password").0, 401);
+    // the token goes on
+    assert_eq!(daemon.call("GET", "/api/v1/accounts", None).0, 200);
 }

@@ -5,6 +5,7 @@
 
 mod accounts;
 mod acme;
+mod alerts;
 mod connections;
 mod explanation;
 mod gateway;
@@ -12,6 +13,7 @@ mod resources;
 
 pub use accounts::{AccountStatus, SharingStatus};
 pub use acme::AcmeStatus;
+pub use alerts::{AlertReceiverStatus, AlertStatus, AlertsStatus};
 pub use connections::{
     ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, ConnectionStatus, FlowStatus,
     LegStatus, OptionStatus,
@@ -70,6 +72,9 @@ pub struct Status {
     /// The certificate that this relay orders; absent where it orders none.
     #[serde(default)]
     pub acme: Option<AcmeStatus>,
+    /// What needs attention, and who is told of it; absent while nobody looks.
+    #[serde(default)]
+    pub alerts: Option<AlertsStatus>,
     /// Datagrams of SOCKS5 clients.
     #[serde(default)]
     pub udp: UdpStatus,
@@ -101,6 +106,9 @@ pub struct AccountsStatus {
     pub heard_seconds_ago: Option<f64>,
     /// Sums of usage that the database has perhaps not heard of yet.
     pub unsettled: u64,
+    /// Why usage cannot be written to disk; it is kept in memory meanwhile.
+    #[serde(default)]
+    pub unwritten: Option<String>,
     /// The relays that use the database, this one too.
     pub relays: Vec<FleetStatus>,
     /// Attempts to log in since the start.

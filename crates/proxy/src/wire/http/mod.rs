@@ -3,6 +3,7 @@
 pub mod body;
 pub mod chunked;
 pub mod fields;
+pub mod form;
 pub mod h2;
 pub mod head;
 pub mod pac;

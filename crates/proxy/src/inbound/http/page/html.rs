@@ -1,7 +1,7 @@
 //! The page as HTML: no JavaScript, one style sheet within it, nothing from elsewhere.
 
 use super::words::Words;
-use super::{LOG_IN, Page, Shown};
+use super::{LOG_IN, Page, Shown, password};
 use crate::observe::status::AccountStatus;
 use crate::policy::accounts::AccountDetails;
 use crate::wire::http::reply::reason;
@@ -14,18 +14,16 @@ use std::sync::OnceLock;
 const STYLE: &str = include_str!("page.css");
 
 /// What browsers may do with the page: show it with its style sheet, and nothing else.
-fn policy() -> &'static str {
-    static POLICY: OnceLock<String> = OnceLock::new();
-    POLICY.get_or_init(|| {
-        let hash = STANDARD.encode(ekiden_tunnel::trust::hash(STYLE.as_bytes()));
-        format!(
-            "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        )
-    })
+fn policy(forms: &str) -> String {
+    static HASH: OnceLock<String> = OnceLock::new();
+    let hash = HASH.get_or_init(|| STANDARD.encode(ekiden_tunnel::trust::hash(STYLE.as_bytes())));
+    format!(
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; base-uri 'none'; form-action {forms}; frame-ancestors 'none'"
+    )
 }
 
 /// A text as content or as an attribute in double quotes.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -41,7 +39,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// A name that another chose: its direction does not spread to what stands beside it.
-fn name(text: &str) -> String {
+pub(super) fn name(text: &str) -> String {
     format!("<bdi>{}</bdi>", escaped(text))
 }
 
@@ -73,41 +71,55 @@ fn three_digits(x: f64) -> String {
     format!("{x:.decimals$}")
 }
 
+/// The head of an answer up to `Content-Length`, which is to follow, of the relay of this name. `more`: further fields,
+/// whole lines. `forms` and `referrer`: where forms may be sent, and what they tell of this page.
+pub(super) fn head(
+    (relay, words): (&str, &Words),
+    status: u16,
+    more: &str,
+    (forms, referrer): (&str, &str),
+) -> String {
+    format!(
+        "HTTP/1.1 {status} {}\r\nVia: 1.1 {relay}\r\nContent-Type: text/html; charset=utf-8\r\n\
+         Content-Language: {}\r\nVary: Accept-Language\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
+         Referrer-Policy: {referrer}\r\nCross-Origin-Resource-Policy: same-origin\r\n\
+         Content-Security-Policy: {}\r\n{more}Connection: close\r\n",
+        reason(status),
+        words.code,
+        policy(forms),
+    )
+}
+
+/// The document around its own part.
+pub(super) fn frame(words: &Words, relay: &str, content: &str) -> String {
+    let Words { code, title, .. } = words;
+    format!(
+        "<!doctype html><html lang=\"{code}\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\">\
+         <title>{title} {}</title><style>{STYLE}</style></head><body><main><h1>{title} {}</h1>{content}</main></body></html>\n",
+        escaped(relay),
+        name(relay),
+    )
+}
+
 impl Page {
     /// The head up to `Content-Length`, which is to follow. `more`: further fields, whole lines.
     pub(super) fn head(&self, status: u16, more: &str) -> String {
-        format!(
-            "HTTP/1.1 {status} {}\r\nVia: 1.1 {}\r\nContent-Type: text/html; charset=utf-8\r\n\
-             Content-Language: {}\r\nVary: Accept-Language\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
-             Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n\
-             Content-Security-Policy: {}\r\n{more}Connection: close\r\n",
-            reason(status),
-            self.relay,
-            self.words.code,
-            policy(),
-        )
+        head((&self.relay, self.words), status, more, ("'none'", "no-referrer"))
     }
 
     pub(super) fn body(&self) -> String {
-        let Words { code, title, .. } = self.words;
-        let mut page = format!(
-            "<!doctype html><html lang=\"{code}\"><head><meta charset=\"utf-8\">\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-             <meta name=\"color-scheme\" content=\"light dark\"><link rel=\"icon\" href=\"data:,\">\
-             <title>{title} {}</title><style>{STYLE}</style></head><body><main><h1>{title} {}</h1>",
-            escaped(&self.relay),
-            name(&self.relay),
-        );
+        let mut page = String::new();
         self.account(&mut page);
         self.set_up(&mut page);
-        page.push_str("</main></body></html>\n");
-        page
+        frame(self.words, &self.relay, &page)
     }
 
     fn account(&self, page: &mut String) {
         let w = self.words;
         let _ = match &self.account {
-            Shown::Account { name: account, status, details } => {
+            Shown::Account { name: account, status, details, may_log_in } => {
                 let _ = write!(
                     page,
                     "<section aria-labelledby=\"a\"><h2 id=\"a\">{} {}</h2>",
@@ -116,7 +128,7 @@ impl Page {
                 );
                 volumes(w, status, details, page);
                 facts(w, status, details, page);
-                write!(page, "</section>")
+                write!(page, "{}</section>", own_password(w, details, *may_log_in))
             }
             Shown::NoAccounts => write!(page, "<p>{}</p>", w.no_accounts),
             Shown::ByStrangeName => write!(page, "<p>{}</p>", escaped(w.strange_name)),
@@ -240,6 +252,15 @@ fn facts(w: &Words, status: &AccountStatus, details: &AccountDetails, page: &mut
     page.push_str("</ul>");
 }
 
+/// How an account's user gets another password.
+fn own_password(w: &Words, details: &AccountDetails, may_log_in: bool) -> String {
+    match (details.users.is_empty(), may_log_in) {
+        (true, _) => format!("<p>{}</p>", w.no_password),
+        (false, true) => format!("<p><a href=\"{}\">{}</a></p>", password::PATH, w.password),
+        (false, false) => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::words;
@@ -261,11 +282,14 @@ mod tests {
         };
         let details = AccountDetails {
             devices: vec![("<script>x</script>\u{202e}".into(), "anna".into())],
+            users: vec!["anna".into()],
             renews: Some("2026-12-01 00:00 Asia/Tokyo".into()),
             expires: None,
         };
         let name = "a\"<b>".to_owned();
-        let text = page(Shown::Account { name, status: Box::new(status), details }).body();
+        let text =
+            page(Shown::Account { name, status: Box::new(status), details, may_log_in: true })
+                .body();
         for part in [
             "Used <b>12.4 GB</b> of 300 GB</p><p>Left <b>288 GB</b>",
             "width=\"4.1\"",
@@ -274,6 +298,7 @@ mod tests {
             "0 kbit/s (at most 5.00 Mbit/s)",
             "http://192.0.2.1:3128/proxy.pac",
             "proxy server <code>192.0.2.1</code>, port <code>3128</code>",
+            "<a href=\"/?password\">Change a password</a>",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

@@ -6,6 +6,7 @@
 //! (DNS rebinding), so figures by address need a *Host* that no stranger can have.
 
 mod html;
+mod password;
 mod words;
 
 use super::pac::reached_at;
@@ -14,7 +15,9 @@ use crate::error::{Failure, FailureKind};
 use crate::observe::registry::Protocol;
 use crate::observe::status::AccountStatus;
 use crate::policy::accounts::{AccountDetails, KnownAccount, read_basic};
+use crate::resources::HeldMemory;
 use crate::session::Session;
+use crate::transfer::buffered::BufferedStream;
 use crate::wire::http::fields;
 use crate::wire::http::head::Request;
 use std::sync::Arc;
@@ -41,9 +44,7 @@ enum Shown {
     /// This relay has no accounts.
     NoAccounts,
     /// Nobody's: not known who asks. Whether there is a way to log in here.
-    Unknown {
-        may_log_in: bool,
-    },
+    Unknown { may_log_in: bool },
     /// A known device, by a name that others could have made lead here.
     ByStrangeName,
     /// Not now, and why.
@@ -52,11 +53,21 @@ enum Shown {
         name: String,
         status: Box<AccountStatus>,
         details: AccountDetails,
+        /// Whether passwords may be sent here.
+        may_log_in: bool,
     },
 }
 
-/// The answer, if the request asks for the page.
-pub(super) async fn answer(session: &Session, request: &Request) -> Option<Vec<u8>> {
+/// The answer, if the request asks for the page, or is about a password. `held` is the memory of the request's head.
+pub(super) async fn answer(
+    session: &Session,
+    request: &Request,
+    incoming: &mut BufferedStream,
+    held: &mut HeldMemory,
+) -> Option<Vec<u8>> {
+    if request.target == password::PATH {
+        return password::answer(session, request, incoming, held).await;
+    }
     let settings = &session.config.settings.pac;
     let reads = matches!(request.method.as_str(), "GET" | "HEAD");
     let target = request.target.as_str();
@@ -142,6 +153,7 @@ fn known(session: &Session, account: &Arc<KnownAccount>) -> Shown {
         name: account.name.clone(),
         status: Box::new(status.unwrap_or_default()),
         details: details.unwrap_or_default(),
+        may_log_in: session.check_password_path().is_ok(),
     }
 }
 

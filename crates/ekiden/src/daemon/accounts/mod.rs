@@ -1,14 +1,20 @@
 //! The accounts of `ekiden-accounts` as the directory that `ekiden-proxy` asks.
 
+mod password;
+mod shared;
+
+pub(crate) use shared::shared_use;
+
 use ekiden_accounts::{
-    Account, AccountId, AccountSync, Directory, LoginVerdict, OnQuotaExceeded, QuotaShare,
+    Account, AccountId, AccountSync, Credential, Directory, LoginVerdict, OnQuotaExceeded,
+    QuotaShare,
 };
 use ekiden_config::pattern;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::{AccountsStatus, FleetStatus, LogInsStatus};
 use ekiden_proxy::policy::accounts::{
-    self, AccountDetails, KnownAccount, LoginOutcome, PendingLogin,
+    self, AccountDetails, KnownAccount, LoginOutcome, PasswordChange, PendingChange, PendingLogin,
 };
 use ekiden_proxy::policy::quota;
 use ekiden_proxy::settings::{Allowance, ExceededAction, Limits, Pattern};
@@ -30,6 +36,8 @@ pub(crate) struct AccountDirectory {
     /// By name, what of the relay's count is in the journal: up and down. Locked within `given`.
     counted: Mutex<BTreeMap<Arc<str>, [u64; 2]>>,
     log_ins: Mutex<LogInsStatus>,
+    /// Held while a password is hashed: one at a time, as log-ins are.
+    changing: tokio::sync::Mutex<()>,
 }
 
 /// The limits that an account has in the proxy.
@@ -73,6 +81,7 @@ impl AccountDirectory {
             given: Mutex::default(),
             counted: Mutex::default(),
             log_ins: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
         }
     }
 
@@ -248,6 +257,18 @@ impl accounts::Directory for AccountDirectory {
         })
     }
 
+    fn change_password<'a>(
+        &'a self,
+        user: &'a str,
+        account: &'a KnownAccount,
+        new: &'a str,
+    ) -> PendingChange<'a> {
+        Box::pin(async move {
+            let Ok(_alone) = self.changing.try_lock() else { return PasswordChange::Busy };
+            password::change(&self.sync, user, &account.name, new).await
+        })
+    }
+
     fn standing(&self, account: &str) -> Option<Result<(), String>> {
         let directory = self.sync.directory();
         let found = directory.accounts().find(|found| found.name == account)?;
@@ -266,6 +287,11 @@ impl accounts::Directory for AccountDirectory {
         let devices = account.devices.iter();
         let devices =
             devices.map(|device| (device.name.clone(), device.credential.identity().1)).collect();
+        let user = |device: &ekiden_accounts::Device| match &device.credential {
+            Credential::Password { user, .. } => Some(user.clone()),
+            _ => None,
+        };
+        let users = account.devices.iter().filter_map(user).collect();
         let calendar = account.attributes.quota.and_then(|_| account.attributes.calendar().ok());
         let next = calendar.and_then(|calendar| calendar.next(Timestamp::now()));
         let zone = &account.attributes.zone;
@@ -274,7 +300,7 @@ impl accounts::Directory for AccountDirectory {
             format!("{} {zone}", there.strftime("%Y-%m-%d %H:%M"))
         });
         let expires = account.attributes.expires.map(|day| day.to_string());
-        Some(AccountDetails { devices, renews, expires })
+        Some(AccountDetails { devices, users, renews, expires })
     }
 
     fn status(&self) -> AccountsStatus {
@@ -292,6 +318,7 @@ impl accounts::Directory for AccountDirectory {
             away: standing.away,
             heard_seconds_ago: standing.heard.map(ago),
             unsettled: standing.unsettled as u64,
+            unwritten: standing.unwritten,
             relays: standing.relays.into_iter().map(relay).collect(),
             log_ins: *locked(&self.log_ins),
         }

@@ -1,7 +1,7 @@
 //! `ekiden token`: the token of the management API. It changes a file that a running daemon reads for each call.
 
-use super::{finished, own};
 use crate::cli::{TokenArgs, TokenCommand};
+use crate::commands::{finished, own, record_change};
 use crate::daemon::start::admin_config;
 use crate::print::out;
 use ekiden_admin::token::Token;
@@ -15,7 +15,7 @@ pub(crate) fn run(command: &TokenCommand) -> u8 {
         TokenCommand::Rotate { config } => {
             let done = path(config).and_then(|path| Ok(Token::make(&path)?));
             let command = ("ekiden token rotate", "");
-            super::record_change(config.config.as_deref(), command, &done, "a new token");
+            record_change(config.config.as_deref(), command, &done, "a new token");
             done
         }
     };

@@ -2,8 +2,10 @@
 //!
 //! *Host* must be an address, localhost or a configured name: a page whose name was made to lead
 //! here (DNS rebinding) shows another. *Origin* must be this port: other sites have no business
-//! here, and nothing answers CORS. All below `/api` takes the token, or a session that was opened with
-//! it, as does all below `/page`; `/metrics` from beyond this machine, too.
+//! here, and nothing answers CORS. All below `/api` takes the token, an operator's name and password, or a
+//! session that was opened with either, as does all below `/page`; `/metrics` from beyond this machine, too.
+
+pub mod operators;
 
 use super::Shared;
 use super::audit::Call;
@@ -15,6 +17,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use ekiden_proxy::LogThrottle;
+use operators::{Operator, Role};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,14 +49,15 @@ pub(super) async fn check(
 ) -> Response {
     let address = peer.ip().to_canonical();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let token = match admit(&shared, address, &request) {
-        Ok(token) => token,
+    let headers = request.headers().clone();
+    let caller = match admit(&shared, address, (&method, &path), &headers).await {
+        Ok(caller) => caller,
         Err(problem) => {
             say_refused(&shared, address, &method, &path, &problem);
             return problem.into_response();
         }
     };
-    let (true, Some(token)) = (!matches!(method, Method::GET | Method::HEAD), token) else {
+    let (true, Some(caller)) = (!is_reading(&method), caller) else {
         return in_time(next.run(request)).await;
     };
     // whoever goes away meanwhile does not keep a change from being written down
@@ -62,9 +66,10 @@ pub(super) async fn check(
         if let Ok(kept) = &shared.kept {
             let what =
                 response.extensions().get::<AuditedAction>().map_or("", |what| what.0.as_str());
-            let (method, path, token) = (method.as_str(), path.as_str(), Some(token.as_str()));
+            let (method, path) = (method.as_str(), path.as_str());
+            let (token, user) = (caller.token(), caller.user());
             let status = response.status().as_u16();
-            kept.audit.changed(&Call { address, method, path, token, status, what });
+            kept.audit.changed(&Call { address, method, path, token, user, status, what });
         }
         response
     });
@@ -81,12 +86,65 @@ async fn in_time(answer: impl Future<Output = Response>) -> Response {
     })
 }
 
-/// The token's name where one was needed.
-fn admit(shared: &Shared, address: IpAddr, request: &Request) -> Result<Option<String>, Problem> {
-    is_ours(request.headers(), &shared.settings.hosts)?;
-    let path = request.uri().path();
+/// Who calls, where that matters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Caller {
+    /// The holder of the token with this id.
+    Token(String),
+    /// A person.
+    Operator(Operator),
+}
+
+impl Caller {
+    pub(super) fn token(&self) -> Option<&str> {
+        match self {
+            Self::Token(id) => Some(id),
+            Self::Operator(_) => None,
+        }
+    }
+
+    pub(super) fn user(&self) -> Option<&str> {
+        match self {
+            Self::Token(_) => None,
+            Self::Operator(operator) => Some(&operator.name),
+        }
+    }
+
+    /// Stands for its right to call: a session whose opener has another one now has ended.
+    pub(super) fn stamp(&self) -> String {
+        match self {
+            Self::Token(id) => format!("token {id}"),
+            Self::Operator(operator) => operator.stamp(),
+        }
+    }
+
+    /// All who may call now.
     #[cfg(feature = "dashboard")]
-    if crate::dashboard::is_open(path, request.method() == Method::POST) {
+    fn all(shared: &Shared, token: &Token) -> Vec<Self> {
+        let operators = shared.operators.all().into_iter().map(Self::Operator);
+        operators.chain([Self::Token(token.id())]).collect()
+    }
+
+    /// Whether it may change something.
+    fn may_change(&self) -> bool {
+        !matches!(self, Self::Operator(Operator { role: Role::Viewer, .. }))
+    }
+}
+
+const fn is_reading(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+}
+
+/// Who calls, where one must be known.
+async fn admit(
+    shared: &Shared,
+    address: IpAddr,
+    (method, path): (&Method, &str),
+    headers: &HeaderMap,
+) -> Result<Option<Caller>, Problem> {
+    is_ours(headers, &shared.settings.hosts)?;
+    #[cfg(feature = "dashboard")]
+    if crate::dashboard::is_open(path, *method == Method::POST) {
         return Ok(None);
     }
     let below = |folder: &str| {
@@ -108,15 +166,51 @@ fn admit(shared: &Shared, address: IpAddr, request: &Request) -> Result<Option<S
             "Authorization: Bearer TOKEN, with what `ekiden token show` prints on the relay's machine",
         ))
     };
-    match bearer(request.headers()) {
-        #[cfg(feature = "dashboard")]
-        None if crate::dashboard::log_in::admits(shared, request.headers(), &token) => {
-            Ok(Some(token.id()))
+    let caller = match authorization(headers) {
+        Some(Said::Bearer(said)) if token.is(said) => Caller::Token(token.id()),
+        Some(Said::Bearer(_)) => return refused("wrong token"),
+        Some(Said::Basic(name, password)) => {
+            Caller::Operator(shared.operators.verify((&name, &password), address).await?)
         }
-        None => refused("this call needs the token"),
-        Some(said) if token.is(said) => Ok(Some(token.id())),
-        Some(_) => refused("wrong token"),
+        #[cfg(feature = "dashboard")]
+        None => {
+            let callers = || Caller::all(shared, &token);
+            match crate::dashboard::log_in::caller(shared, headers, callers) {
+                Some(caller) => caller,
+                None => return refused("this call needs the token, or an operator"),
+            }
+        }
+        #[cfg(not(feature = "dashboard"))]
+        None => return refused("this call needs the token, or an operator"),
+    };
+    #[cfg(feature = "dashboard")]
+    let leaves = crate::dashboard::is_session(path) && *method == Method::DELETE;
+    #[cfg(not(feature = "dashboard"))]
+    let leaves = false;
+    if is_reading(method) || caller.may_change() || leaves {
+        return Ok(Some(caller));
     }
+    let name = caller.user().unwrap_or_default();
+    let why = format!("operator \"{name}\" may look, and change nothing");
+    Err(Problem::new(StatusCode::FORBIDDEN, "viewer", why)
+        .hint("`ekiden operator add` without --viewer makes an operator who may"))
+}
+
+/// What a call says of who sends it.
+enum Said<'a> {
+    Bearer(&'a str),
+    Basic(String, String),
+}
+
+/// One field of either scheme (RFC 6750, RFC 7617); others are as none.
+fn authorization(headers: &HeaderMap) -> Option<Said<'_>> {
+    if let Some(token) = bearer(headers) {
+        return Some(Said::Bearer(token));
+    }
+    let mut fields = headers.get_all(header::AUTHORIZATION).iter();
+    let (field, none) = (fields.next()?, fields.next());
+    let (name, password) = ekiden_proxy::policy::accounts::read_basic(field.as_bytes())?;
+    none.is_none().then_some(Said::Basic(name, password))
 }
 
 /// RFC 6750 §2.1; the scheme in any case (RFC 9110 §11.1).
@@ -186,7 +280,7 @@ fn say_refused(shared: &Shared, address: IpAddr, method: &Method, path: &str, pr
     if let Ok(kept) = &shared.kept {
         let (method, status) = (method.as_str(), problem.status);
         let what = problem.detail.as_str();
-        kept.audit.refused(&Call { address, method, path, token: None, status, what });
+        kept.audit.refused(&Call { address, method, path, token: None, user: None, status, what });
     }
 }
 

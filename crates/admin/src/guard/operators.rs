@@ -1,0 +1,279 @@
+//! Operators: people with a name and a password of their own, beside the token. A file of the state folder has them, and
+//! each call reads it, so that a change counts at once.
+
+use crate::problem::Problem;
+use axum::http::StatusCode;
+use ekiden_accounts::{
+    Account, AccountId, Attributes, BadPassword, Credential, Device, Directory, LoginAttempts,
+    LoginVerdict, hash,
+};
+use ekiden_linux::host::state_files;
+use ekiden_proxy::LogThrottle;
+use ekiden_tunnel::trust;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs;
+use std::io::{self, ErrorKind, Read as _};
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+const FILE: &str = "operators.json";
+/// Operators of a relay.
+const MOST: usize = 64;
+/// Bytes of the file.
+const LONGEST: u64 = 64 << 10;
+
+/// What an operator may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// All that the token may.
+    Full,
+    /// Look, and change nothing.
+    Viewer,
+}
+
+impl Role {
+    /// Its name.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Viewer => "viewer",
+        }
+    }
+}
+
+/// An operator.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operator {
+    /// The name: letters, digits, `-` and `_`.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// Argon2id, in the PHC string format.
+    hash: String,
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operator").field("name", &self.name).field("role", &self.role).finish()
+    }
+}
+
+impl Operator {
+    /// Stands for name, role and password: a session of others has ended.
+    pub(crate) fn stamp(&self) -> String {
+        let all = format!("{}\n{}\n{}", self.name, self.role.word(), self.hash);
+        let hash = trust::hash(all.as_bytes());
+        let short: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        format!("operator {} {short}", self.name)
+    }
+}
+
+/// Why an operator is not there, or cannot be kept.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum OperatorError {
+    #[error("{0}")]
+    Name(String),
+    #[error("{0}")]
+    Password(#[from] BadPassword),
+    #[error("there is an operator \"{0}\" already; `ekiden operator remove` removes it")]
+    Taken(String),
+    #[error("there is no operator \"{0}\"; `ekiden operator list` lists all")]
+    None(String),
+    #[error("a relay has at most {MOST} operators")]
+    Full,
+    #[error("other users can read {}, so nobody is an operator; remove it and add them again", .0.display())]
+    Open(PathBuf),
+    #[error("{path} cannot be used: {1}", path = .0.display())]
+    System(PathBuf, io::Error),
+}
+
+/// The operators of a state folder.
+#[derive(Debug, Clone)]
+pub struct Operators(PathBuf);
+
+impl Operators {
+    /// Those of this folder.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self(folder.join(FILE))
+    }
+
+    /// All, by name; none where there is no file. Errors: it cannot be read, or by others, too.
+    pub fn read(&self) -> Result<Vec<Operator>, OperatorError> {
+        let failed = |error: io::Error| OperatorError::System(self.0.clone(), error);
+        let file = match fs::File::open(&self.0) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        };
+        if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
+            return Err(OperatorError::Open(self.0.clone()));
+        }
+        let mut text = String::new();
+        file.take(LONGEST).read_to_string(&mut text).map_err(failed)?;
+        serde_json::from_str(&text).map_err(|error| failed(error.into()))
+    }
+
+    /// Adds one. Errors: the name is taken or none, the password too short.
+    pub fn add(&self, name: &str, role: Role, password: &str) -> Result<(), OperatorError> {
+        ekiden_config::name(name).map_err(OperatorError::Name)?;
+        let mut all = self.read()?;
+        if all.iter().any(|one| one.name == name) {
+            return Err(OperatorError::Taken(name.to_owned()));
+        }
+        if all.len() >= MOST {
+            return Err(OperatorError::Full);
+        }
+        all.push(Operator { name: name.to_owned(), role, hash: hash(password)? });
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        self.write(&all)
+    }
+
+    /// Removes one, whose sessions end. Errors: there is none of this name.
+    pub fn remove(&self, name: &str) -> Result<(), OperatorError> {
+        let mut all = self.read()?;
+        let before = all.len();
+        all.retain(|one| one.name != name);
+        match all.len() == before {
+            true => Err(OperatorError::None(name.to_owned())),
+            false => self.write(&all),
+        }
+    }
+
+    fn write(&self, all: &[Operator]) -> Result<(), OperatorError> {
+        let failed = |error: io::Error| OperatorError::System(self.0.clone(), error);
+        let text = serde_json::to_vec_pretty(all).map_err(|error| failed(error.into()))?;
+        self.0.parent().map_or(Ok(()), state_files::make_folder).map_err(failed)?;
+        state_files::replace(&self.0, &text).map(drop).map_err(failed)
+    }
+}
+
+/// Checks operators' passwords as those of accounts are: one at a time, from a bounded queue, with waits for those who
+/// guess.
+#[derive(Debug)]
+pub(crate) struct OperatorLogins {
+    operators: Option<Operators>,
+    /// Begun with the first log-in.
+    attempts: OnceLock<Result<LoginAttempts, String>>,
+}
+
+impl OperatorLogins {
+    pub(crate) fn new(folder: Option<&Path>) -> Self {
+        Self { operators: folder.map(Operators::in_folder), attempts: OnceLock::new() }
+    }
+
+    /// All who are one now; none where the file cannot be used.
+    pub(crate) fn all(&self) -> Vec<Operator> {
+        let Some(operators) = &self.operators else { return Vec::new() };
+        operators.read().unwrap_or_else(|error| {
+            // each call of a session asks
+            static SAID: LogThrottle = LogThrottle::new();
+            if SAID.is_due() {
+                tracing::warn!("no operator can log in: {error}");
+            }
+            Vec::new()
+        })
+    }
+
+    /// The operator of this name and password.
+    pub(crate) async fn verify(
+        &self,
+        (name, password): (&str, &str),
+        from: IpAddr,
+    ) -> Result<Operator, Problem> {
+        let attempts = self.attempts.get_or_init(LoginAttempts::new).as_ref();
+        let attempts = attempts.map_err(|why| Problem::unavailable("log-in", why.clone()))?;
+        let all = self.all();
+        let account = |(id, one): (usize, &Operator)| {
+            let (user, hash) = (one.name.clone(), one.hash.clone());
+            let device =
+                Device { name: user.clone(), credential: Credential::Password { user, hash } };
+            let id = AccountId(i64::try_from(id).unwrap_or(i64::MAX));
+            let (name, devices) = (one.name.clone(), vec![device]);
+            Account { id, name, devices, attributes: Attributes::default() }
+        };
+        let directory = Directory::new(0, all.iter().enumerate().map(account).collect());
+        let wait = |status, why: String| Err(Problem::new(status, "guesses", why));
+        match attempts.verify_login(&directory, name, password, from).await {
+            LoginVerdict::Known(id) => {
+                let found = directory.get(id).map(|account| account.name.clone());
+                let found = found.and_then(|name| all.into_iter().find(|one| one.name == name));
+                found.ok_or_else(wrong)
+            }
+            LoginVerdict::Wrong => Err(wrong()),
+            LoginVerdict::Wait(span) => {
+                let seconds = span.as_secs().max(1);
+                let why = format!("too many wrong passwords; try again in {seconds} s");
+                wait(StatusCode::TOO_MANY_REQUESTS, why)
+            }
+            LoginVerdict::Busy => {
+                let why = "too many log in at once; try again in a second".to_owned();
+                wait(StatusCode::SERVICE_UNAVAILABLE, why)
+            }
+        }
+    }
+}
+
+fn wrong() -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "operator", "wrong name or password")
+        .hint("`ekiden operator list` on the relay's machine lists who is one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_are_kept_closed_to_others_and_found_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let operators = Operators::in_folder(&dir.path().join("state"));
+        assert_eq!(operators.read().unwrap(), []);
+        operators.add("mika", Role::Viewer, "a long password").unwrap();
+        operators.add("aiko", Role::Full, "another password").unwrap();
+        let names = |all: &[Operator]| all.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&operators.read().unwrap()), ["aiko", "mika"]);
+        let text = fs::read_to_string(&operators.0).unwrap();
+        assert!(!text.contains("a long password") && text.contains("$argon2id$"), "{text}");
+        assert!(!format!("{:?}", operators.read().unwrap()).contains("argon2"));
+        for (name, password, words) in [
+            ("mika", "a long password", "already"),
+            ("a b", "a long password", "invalid name"),
+            ("new", "short", "8 to 255"),
+        ] {
+            let error = operators.add(name, Role::Full, password).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        operators.remove("mika").unwrap();
+        assert!(matches!(operators.remove("mika"), Err(OperatorError::None(_))));
+        fs::set_permissions(&operators.0, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(operators.read(), Err(OperatorError::Open(_))));
+    }
+
+    #[tokio::test]
+    async fn a_password_is_checked_and_guesses_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let operators = Operators::in_folder(dir.path());
+        operators.add("mika", Role::Viewer, "a long password").unwrap();
+        let logins = OperatorLogins::new(Some(dir.path()));
+        let from = IpAddr::from([192, 0, 2, 1]);
+        let found = logins.verify(("mika", "a long password"), from).await.unwrap();
+        assert_eq!((found.name.as_str(), found.role), ("mika", Role::Viewer));
+        let stamp = found.stamp();
+        assert_eq!(logins.verify(("aiko", "a long password"), from).await.unwrap_err().status, 401);
+        let mut status = 401;
+        for n in 0..40 {
+            status = logins.verify(("mika", &format!("guess {n}")), from).await.unwrap_err().status;
+            if status == 429 {
+                break;
+            }
+        }
+        assert_eq!(status, 429);
+        operators.remove("mika").unwrap();
+        operators.add("mika", Role::Full, "a long password").unwrap();
+        assert_ne!(operators.read().unwrap()[0].stamp(), stamp);
+    }
+}

@@ -1,0 +1,98 @@
+//! Alerts: those that stand, who is told of them, and `ekiden alerts test`.
+
+use super::client;
+use crate::cli::AlertsCommand;
+use crate::commands::with_runtime;
+use crate::exit;
+use crate::print::{self, clean, count, seconds};
+use ekiden_alerts::Trial;
+use ekiden_proxy::observe::status::{AlertReceiverStatus, AlertsStatus};
+
+/// `ekiden alerts`. Returns the exit code.
+pub(crate) fn run(command: &AlertsCommand) -> u8 {
+    let AlertsCommand::Test { socket } = command;
+    with_runtime("alerts test", |runtime| {
+        let tried = runtime.block_on(client::try_alerts(socket.as_deref()))?;
+        let tried = tried.unwrap_or_default();
+        let fine = !tried.is_empty() && tried.iter().all(|trial| trial.error.is_none());
+        let code = if fine { exit::FINE } else { exit::NOT_FINE };
+        Ok::<_, client::AskError>(print::out(&tell(&tried)).max(code))
+    })
+}
+
+/// What became of a trial.
+fn tell(tried: &[Trial]) -> String {
+    if tried.is_empty() {
+        return "nobody is told of alerts: set `webhook` or `mail_to` in [alerts], and reload the daemon\n"
+            .to_owned();
+    }
+    let line = |trial: &Trial| {
+        let to = clean(&trial.to);
+        match (&trial.answer, &trial.error) {
+            (_, Some(error)) => format!("{to}: not delivered: {}\n", clean(error)),
+            (Some(answer), None) => format!("{to}: delivered: {}\n", clean(answer)),
+            (None, None) => format!("{to}: delivered\n"),
+        }
+    };
+    tried.iter().map(line).collect()
+}
+
+/// A line for each alert, and for each receiver that was not reached.
+pub(crate) fn render(alerts: Option<&AlertsStatus>) -> String {
+    let Some(alerts) = alerts else { return String::new() };
+    let mut out = String::new();
+    for alert in &alerts.standing {
+        out.push_str(&format!(
+            "alert {} for {}: {}\n",
+            clean(&alert.alert),
+            seconds(alert.for_seconds),
+            clean(&alert.text)
+        ));
+    }
+    for AlertReceiverStatus { to, failed, waiting, last_error, .. } in &alerts.receivers {
+        if let Some(why) = last_error {
+            out.push_str(&format!(
+                "alerts by {}: {} failed, {waiting} waiting: {}\n",
+                clean(to),
+                count(*failed, "message"),
+                clean(why)
+            ));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_proxy::observe::status::AlertStatus;
+
+    #[test]
+    fn says_what_stands_and_what_came_back() {
+        let standing = vec![AlertStatus {
+            alert: "line-down".to_owned(),
+            subject: "ship".to_owned(),
+            text: "no tunnel to ship".to_owned(),
+            for_seconds: 300.0,
+        }];
+        let receiver = AlertReceiverStatus { to: "mail".to_owned(), ..Default::default() };
+        let last_error = Some("refused".to_owned());
+        let broken = AlertReceiverStatus { last_error, failed: 3, waiting: 1, ..receiver.clone() };
+        let text = render(Some(&AlertsStatus { standing, receivers: vec![receiver, broken] }));
+        assert_eq!(
+            text,
+            "alert line-down for 5 min 0 s: no tunnel to ship\nalerts by mail: 3 messages failed, 1 waiting: refused\n"
+        );
+        let trial = |answer: Option<&str>, error: Option<&str>| Trial {
+            to: "webhook".to_owned(),
+            answer: answer.map(str::to_owned),
+            error: error.map(str::to_owned),
+        };
+        let told = tell(&[trial(Some("200 OK"), None), trial(None, Some("no\u{1b}"))]);
+        assert!(
+            told.starts_with("webhook: delivered: 200 OK\nwebhook: not delivered: no"),
+            "{told}"
+        );
+        assert!(!told.contains('\u{1b}') && tell(&[]).contains("set `webhook` or `mail_to`"));
+    }
+}

@@ -1,0 +1,36 @@
+//! What accounts have used of quotas that several relays share.
+
+use ekiden_accounts::{AccountId, AccountSync};
+use ekiden_alerts::SharedUse;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The longest wait for the database.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Asks the database; `None` where it does not answer, which is an alert of its own. What the last seconds moved is not
+/// in it yet.
+pub(crate) async fn shared_use(sync: &AccountSync) -> Option<Vec<SharedUse>> {
+    let (directory, now) = (sync.directory(), Timestamp::now());
+    let mut periods: BTreeMap<(AccountId, i64), SharedUse> = BTreeMap::new();
+    for account in directory.accounts() {
+        let (attributes, name) = (&account.attributes, account.name.clone());
+        if let (Some(quota), Ok(calendar)) = (attributes.quota_bytes(), attributes.calendar()) {
+            let begun = calendar.begun(now).as_second();
+            let quota = quota.as_u64();
+            periods.insert((account.id, begun), SharedUse { account: name, used: 0, quota });
+        }
+    }
+    let Some(first) = periods.keys().map(|(_, begun)| *begun).min() else {
+        return Some(Vec::new());
+    };
+    let asking = async { sync.database().await?.usage(first).await };
+    let Ok(Ok(used)) = tokio::time::timeout(PATIENCE, asking).await else { return None };
+    for usage in used {
+        if let Some(period) = periods.get_mut(&(usage.account, usage.begun)) {
+            period.used = period.used.saturating_add(usage.down).saturating_add(usage.up);
+        }
+    }
+    Some(periods.into_values().collect())
+}
