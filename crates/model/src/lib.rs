@@ -15,6 +15,7 @@ extern crate std;
 
 pub mod connect;
 pub mod control;
+pub mod dns;
 pub mod network;
 pub mod renewal;
 pub mod resources;
