@@ -1,6 +1,7 @@
 //! The keys of the file. This module has those outside the larger tables; the order is that of the example file.
 
 pub(crate) mod accounts;
+pub(crate) mod dns;
 pub(crate) mod forward;
 pub(crate) mod gateway;
 pub(crate) mod key;
@@ -21,7 +22,7 @@ use crate::value::pattern::shorten;
 use crate::value::url;
 use Entries::{Accounts, Forwards, Legs, Once, Routes, Rules, Upstreams};
 use ekiden_model::units::{Bytes, Span};
-use ekiden_proxy::settings::{Family, Route};
+use ekiden_proxy::settings::Route;
 
 pub(super) const MS: Span = Span::from_millis(1);
 pub(super) const SECOND: Span = Span::from_secs(1);
@@ -191,31 +192,6 @@ static BUDGETS: &[Key<Draft>] = keys! { Draft, |draft| draft.budgets;
         "Machines with very little memory, or with thousands of TLS clients.";
 };
 
-static DNS: &[Key<Draft>] = keys! { Draft, |draft| draft.dns;
-    servers = servers: Kind::Sockets(Some(53)), None,
-        "DNS servers; empty: those of /etc/resolv.conf.", "They see every name.", "To use a nearer server.";
-    cache = cache: Kind::Number(1, 10_000_000), None,
-        "Maximum number of cached answers.", "About 1 KiB each.", "Large sites.";
-    min_ttl = min_ttl: Kind::Span(Span::ZERO, HOUR.saturating_mul(24)), None,
-        "Minimum time an answer is cached.", "A longer time keeps using withdrawn addresses.",
-        "Far from every name server: \"1 min\".";
-    max_ttl = max_ttl: Kind::Span(SECOND, HOUR.saturating_mul(24 * 7)), None,
-        "Maximum time an answer is cached.", "As min_ttl.", "Rarely needed.";
-    negative_ttl = negative_ttl: Kind::Span(Span::ZERO, HOUR.saturating_mul(24)), None,
-        "Maximum time a \"no such name\" answer is cached.", "A new name is not found until then.", "Rarely needed.";
-    hosts_file = hosts_file: Kind::Switch, None,
-        "Whether /etc/hosts is read.", "None.", "Rarely needed.";
-    prefer = prefer: Kind::Choice(Family::WORDS), None,
-        "The address family to try first (RFC 8305 section 4), or the only one.",
-        "If the first family is broken, each connection loses attempt_delay.", "If one of the two families is slow or broken.";
-    attempt_delay = attempt_delay: Kind::Span(Span::from_millis(100), Span::from_secs(2)), None,
-        "Between two connection attempts (RFC 8305 section 8).",
-        "A shorter delay opens connections that are then discarded.", "Satellites, where a round trip takes that long: longer.";
-    resolution_delay = resolution_delay: Kind::Span(Span::ZERO, Span::from_secs(2)), None,
-        "How long an IPv4 answer waits for the IPv6 one (RFC 8305 section 3). After three names without one, one name of sixteen waits.",
-        "Delays the first connection to names without IPv6 behind slow servers.", "Rarely needed.";
-};
-
 static RELAY: &[Key<Draft>] = keys! { Draft, |draft| draft.relay;
     movement = movement: Kind::Text("one of auto, splice, copy", |text| movement(text).map(|_| ())), None,
         "How bytes are relayed. \"auto\" copies at first and splices a direction that moves much at a time. \"splice\" and \"copy\" force one. \"random:SEED\" switches at random, for tests.",
@@ -263,7 +239,7 @@ pub(super) static TABLES: &[Table] = &[
     Table { name: "accounts", entries: Once(accounts::ACCOUNTS), about: Some(("Accounts", "Accounts in a database: `ekiden account add` adds one, `ekiden account list` lists them, and a running daemon notices. With accounts, ekiden may listen on a public address without a [[rule]].")) },
     Table { name: "timeouts", entries: Once(TIMEOUTS), about: Some(("Time-outs", "Time limits of each phase; those of a leg are in its profile.")) },
     Table { name: "budgets", entries: Once(BUDGETS), about: Some(("Budgets", "Limits of connections and memory.")) },
-    Table { name: "dns", entries: Once(DNS), about: Some(("Names", "Name resolution and the choice among addresses.")) },
+    Table { name: "dns", entries: Once(dns::DNS), about: Some(("Names", "Name resolution, for this relay and for clients that ask it, and the choice among addresses. docs/book/src/operate/dns.md tells of answers to clients.")) },
     Table { name: "relay", entries: Once(RELAY), about: Some(("Relaying", "How bytes move between two legs.")) },
     Table { name: "buffers", entries: Once(resources::BUFFERS), about: Some(("Buffers", "Socket buffers of all connections. `ekiden status` shows the memory granted, `ekiden explain CONNECTION` the reasons. A leg's own send_buffer and receive_buffer take precedence.")) },
     Table { name: "pressure", entries: Once(resources::PRESSURE), about: Some(("Pressure", "Overload of connections, descriptors, memory or ports. First idle connections are evicted, longest idle first. Then new connections wait in turn. Then they are rejected with Retry-After.")) },

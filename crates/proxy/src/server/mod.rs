@@ -1,5 +1,6 @@
 //! The relay as a whole: listening, accepting, reloading, stopping.
 
+mod dns;
 mod explain;
 mod forwards;
 mod gateway;
@@ -21,6 +22,7 @@ use crate::runtime::RuntimeConfig;
 use crate::runtime::shared::Shared;
 use crate::settings::Settings;
 use ekiden_linux::host::clock;
+use dns::{DnsPorts, bind_dns};
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
 use gateway::GatewayDoor;
@@ -97,6 +99,7 @@ struct Inner {
     listeners: Mutex<Listeners>,
     forwards: Mutex<ForwardedPorts>,
     gateway: Mutex<GatewayDoor>,
+    dns: Mutex<DnsPorts>,
     no_descriptors: LogThrottle,
     no_room: LogThrottle,
     stopping: watch::Sender<bool>,
@@ -123,6 +126,7 @@ impl Server {
         let shared = Shared::new(&settings, resources, cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let forwards = bind_forwards(&settings, &BTreeMap::new())?;
+        let dns = bind_dns(&settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
         let config = RuntimeConfig::new(settings, Arc::clone(&shared), directory.clone(), None)
             .map_err(StartError::Settings)?;
@@ -136,6 +140,7 @@ impl Server {
             listeners: Mutex::default(),
             forwards: Mutex::default(),
             gateway: Mutex::default(),
+            dns: Mutex::default(),
             no_descriptors: LogThrottle::new(),
             no_room: LogThrottle::new(),
             stopping: watch::Sender::new(false),
@@ -146,6 +151,7 @@ impl Server {
         inner.accept_on(listeners);
         let settings = Arc::clone(&inner.config().settings);
         inner.forward_on(&settings, forwards);
+        inner.answer_names_on(&settings, dns);
         inner.open_gateway(&settings);
         let background_tasks = [
             tokio::spawn(housekeeping(Arc::clone(&inner))),
