@@ -115,8 +115,9 @@ impl MetricValue {
 mod tests {
     use super::*;
     use ekiden_proxy::observe::status::{
-        AccountStatus, AccountsStatus, AcmeStatus, CacheStatus, EvictedStatus, FleetStatus,
-        GatewayStatus, HeldStatus, LevelStatus, SharingStatus, TunnelStatus,
+        AccountStatus, AccountsStatus, AcmeStatus, CacheStatus, DnsServerStatus, DnsStatus,
+        EvictedStatus, FleetStatus, GatewayStatus, HeldStatus, LevelStatus, SharingStatus,
+        TunnelStatus,
     };
     use std::collections::BTreeSet;
 
@@ -125,6 +126,8 @@ mod tests {
         let mut status = crate::sample();
         status.cache = Some(CacheStatus::default());
         status.gateway = Some(GatewayStatus::default());
+        let servers = vec![DnsServerStatus::default()];
+        status.dns = Some(DnsStatus { servers, ..DnsStatus::default() });
         let expires_in_seconds = Some(5e6);
         status.acme = Some(AcmeStatus { expires_in_seconds, ..AcmeStatus::default() });
         status.buffers.budget = Some(1 << 20);

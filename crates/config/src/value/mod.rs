@@ -8,8 +8,8 @@ use super::draft::QuotaAction;
 use ekiden_model::resources::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_proxy::settings::{
-    AccessLog, CopyMode, DnsServer, Family, ForwardProtocol, GoTo, InitialRto, Pattern, Quic, SendProxy,
-    TransportMode, TunnelAnswer, Unclaimed,
+    AccessLog, CopyMode, DnsServer, Family, ForwardProtocol, GoTo, InitialRto, Pattern, Quic,
+    SendProxy, TransportMode, TunnelAnswer, Unclaimed,
 };
 use ipnet::{IpNet, Ipv6Net};
 use quota::Quota;

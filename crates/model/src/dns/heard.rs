@@ -150,7 +150,9 @@ mod tests {
             }
         }
         assert_eq!(heard.len(), MOST);
-        assert!(heard.name(at(0), ip(0), ip(0)).is_none() && heard.name(at(0), ip(99), ip(0)).is_some());
+        assert!(
+            heard.name(at(0), ip(0), ip(0)).is_none() && heard.name(at(0), ip(99), ip(0)).is_some()
+        );
         assert_eq!((heard.ages.len(), heard.order.len()), (MOST, MOST));
     }
 }

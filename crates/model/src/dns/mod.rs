@@ -3,6 +3,8 @@
 
 mod answers;
 #[cfg(test)]
+mod answers_cases;
+#[cfg(test)]
 mod answers_laws;
 mod heard;
 mod question_rate;

@@ -21,8 +21,8 @@ use crate::resources::Resources;
 use crate::runtime::RuntimeConfig;
 use crate::runtime::shared::Shared;
 use crate::settings::Settings;
-use ekiden_linux::host::clock;
 use dns::{DnsPorts, bind_dns};
+use ekiden_linux::host::clock;
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
 use gateway::GatewayDoor;
@@ -42,7 +42,7 @@ use tokio::task::JoinHandle;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum StartError {
-    #[error("cannot listen on {address}: {error}{}", hint(error))]
+    #[error("cannot listen on {address}: {error}{}", hint(address, error))]
     Listen { address: SocketAddr, error: io::Error },
     #[error("cannot open the access log: {0}")]
     AccessLog(io::Error),
@@ -55,8 +55,11 @@ pub enum StartError {
     Settings(String),
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn hint(address: &SocketAddr, error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::AddrInUse if address.port() == 53 => {
+            "; another program answers names there, perhaps systemd-resolved or dnsmasq: `ekiden doctor` says which"
+        }
         io::ErrorKind::AddrInUse => {
             "; another program is there, perhaps another ekiden: choose another port with --listen"
         }

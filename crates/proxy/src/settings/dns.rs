@@ -167,7 +167,15 @@ mod tests {
             assert_eq!(server.to_string(), printed);
             assert_eq!(printed.parse(), Ok(server));
         }
-        for text in ["", "dns.example", "192.0.2.1:0", "tls://", "tls://192.0.2.1#", "tunnel:///192.0.2.1", "tunnel://a/b"] {
+        for text in [
+            "",
+            "dns.example",
+            "192.0.2.1:0",
+            "tls://",
+            "tls://192.0.2.1#",
+            "tunnel:///192.0.2.1",
+            "tunnel://a/b",
+        ] {
             assert!(text.parse::<DnsServer>().is_err(), "{text}");
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod accounts;
 mod acme;
+mod dns;
 mod gateway;
 mod tunnels;
 
@@ -78,9 +79,8 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
     if let Some(acme) = &status.acme {
         out.push_str(&acme::render(acme));
     }
-    if let Some(gateway) = &status.gateway {
-        out.push_str(&gateway::render(gateway));
-    }
+    out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
+    out.push_str(&status.dns.as_ref().map_or_else(String::new, dns::render));
     if !status.upstreams.is_empty() {
         let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();
         let row = |u: &ekiden_proxy::observe::status::UpstreamStatus| {

@@ -8,11 +8,13 @@ use crate::outbound::dns::resolve::{Names, Resolved};
 use crate::outbound::dns::state::Answered;
 use crate::policy::access::{Special, special};
 use crate::runtime::RuntimeConfig;
+use crate::settings::Rule;
 use crate::wire::dns::{ClientQuestion, Reading, read_question};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::dns::{Outcome, STALE_TTL};
 use ekiden_model::units::Span;
+use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,18 +39,24 @@ pub(crate) enum Handled {
     Later(Box<ClientQuestion>, Pin<Box<dyn Future<Output = Answered> + Send>>),
 }
 
-/// Whether a client may ask. A rule for everybody admits only private addresses here: whoever sends a question from a
+/// Whether a client may ask. A rule for everybody, or from everywhere, admits only private addresses here: whoever sends a question from a
 /// forged address would else have this relay send answers there.
 pub(crate) fn may_ask(config: &RuntimeConfig, client: IpAddr) -> bool {
     let Ok(account) = admit(config, SocketAddr::new(client, 0)) else { return false };
     let client = client.to_canonical();
     let rules = &config.settings.access.rules;
-    let named = || rules.iter().any(|r| r.allow && r.from.iter().any(|net| net.contains(&client)));
-    let near = matches!(
-        special(client),
-        Some(Special::Loopback | Special::LinkLocal | Special::Private)
-    );
-    account.is_some() || near || named()
+    // the first rule about all destinations that is meant for this client
+    let applies = |rule: &&Rule| {
+        let everybody = rule.from.is_empty() && rule.peers.is_empty();
+        let meant = everybody || rule.from.iter().any(|net| net.contains(&client));
+        rule.to.is_empty() && meant
+    };
+    let denied = rules.iter().find(applies).is_some_and(|rule| !rule.allow);
+    let names = |net: &IpNet| net.prefix_len() > 0 && net.contains(&client);
+    let named = || rules.iter().any(|rule| rule.allow && rule.from.iter().any(names));
+    let near =
+        matches!(special(client), Some(Special::Loopback | Special::LinkLocal | Special::Private));
+    account.is_some() || !denied && (near || named())
 }
 
 /// Reads a message of a client that may ask; a reply at once is written into `out`.

@@ -97,7 +97,8 @@ async fn ask_one(
     let reply = match &server.setting {
         DnsServer::Plain(at) => match over_udp(shared, *at, question, until).await? {
             ServerReply::Truncated => {
-                let over_tcp = async { Pipe::new(TcpStream::connect(at).await?).ask(question).await };
+                let over_tcp =
+                    async { Pipe::new(TcpStream::connect(at).await?).ask(question).await };
                 timeout_at(end, over_tcp).await.unwrap_or_else(|_| Err(late()))?
             }
             reply => return Ok(reply),
@@ -186,7 +187,8 @@ async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Pipe> {
             Ok(Pipe::new(Box::pin(connector.connect(name.clone(), stream)).await?))
         }
         DnsServer::Tunnel { peer, to } => {
-            let tunnels = shared.tunnels_to(peer).map_err(|failure| io::Error::other(failure.text))?;
+            let tunnels =
+                shared.tunnels_to(peer).map_err(|failure| io::Error::other(failure.text))?;
             let to = at_peer(*to);
             let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
             let request = FlowRequest { to: &to, client, hops: 0, dscp: None };

@@ -25,8 +25,7 @@ pub(crate) async fn lookup(
         return here;
     }
     let absolute = Name::from_ascii(name).map_err(|error| error.to_string())?;
-    let mut question =
-        Question::new(absolute, if ipv6 { RecordType::AAAA } else { RecordType::A });
+    let mut question = Question::new(absolute, if ipv6 { RecordType::AAAA } else { RecordType::A });
     question.name.set_fqdn(true);
     let names = Names {
         shared: Arc::clone(&config.shared),

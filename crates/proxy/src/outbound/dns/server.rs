@@ -82,7 +82,8 @@ fn of_the_system(dns: &Dns) -> Vec<DnsServer> {
     let servers = config.name_servers().iter().map(|server| SocketAddr::new(server.ip, 53));
     let own = |at: &SocketAddr| {
         dns.listen.iter().any(|own| {
-            own == at || own.port() == at.port() && own.ip().is_unspecified() && at.ip().is_loopback()
+            own == at
+                || own.port() == at.port() && own.ip().is_unspecified() && at.ip().is_loopback()
         })
     };
     servers.filter(|at| !own(at)).map(DnsServer::Plain).collect()

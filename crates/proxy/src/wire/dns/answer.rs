@@ -96,7 +96,8 @@ impl Answer {
 
     /// The same, to be kept for so long.
     pub(super) fn found(self, ttl: Span) -> Found<Arc<Self>> {
-        let bytes = (self.bytes.len() + 2 * self.ttls.len() + 17 * self.addresses.len() + BESIDE) as u64;
+        let bytes =
+            (self.bytes.len() + 2 * self.ttls.len() + 17 * self.addresses.len() + BESIDE) as u64;
         let negative = self.negative;
         Found { answer: Arc::new(self), bytes, ttl, negative }
     }

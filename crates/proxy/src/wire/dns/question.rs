@@ -111,12 +111,8 @@ pub fn read_question(bytes: &[u8]) -> Reading {
         dnssec: edns.is_some_and(|edns| edns.flags().dnssec_ok),
         unchecked: message.metadata.checking_disabled,
     };
-    let asked = ClientQuestion {
-        id,
-        spelled: spelled.into(),
-        edns: edns.map(Edns::max_payload),
-        question,
-    };
+    let asked =
+        ClientQuestion { id, spelled: spelled.into(), edns: edns.map(Edns::max_payload), question };
     let refuse = |code| Reading::Refuse(asked.refusal(code));
     if message.version() > 0 {
         return refuse(ResponseCode::BADVERS);

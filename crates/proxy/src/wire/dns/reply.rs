@@ -35,7 +35,12 @@ impl ClientQuestion {
             Outcome::Fresh(answer, ttl) => (answer, *ttl, None),
             Outcome::Stale(answer) => (answer, STALE_TTL, Some(STALE)),
             Outcome::Failed => {
-                return self.without_records(ResponseCode::ServFail.into(), Some(NO_SERVER), 0, out);
+                return self.without_records(
+                    ResponseCode::ServFail.into(),
+                    Some(NO_SERVER),
+                    0,
+                    out,
+                );
             }
         };
         let code = answer.code();

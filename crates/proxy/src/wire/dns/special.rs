@@ -17,7 +17,8 @@ const HOLDS: Span = Span::from_secs(3600);
 /// records of any type (RFC 8482 §4.2).
 pub fn special(question: &Question) -> Option<Found<Arc<Answer>>> {
     let last = question.name.iter().next_back()?.to_ascii_lowercase();
-    let record = |data| vec![Record::from_rdata(question.name.clone(), HOLDS.as_secs() as u32, data)];
+    let record =
+        |data| vec![Record::from_rdata(question.name.clone(), HOLDS.as_secs() as u32, data)];
     let (code, records) = match (last.as_slice(), question.kind) {
         (b"localhost", RecordType::A) => {
             (ResponseCode::NoError, record(RData::A(A(Ipv4Addr::LOCALHOST))))

@@ -145,7 +145,7 @@ fn replies_as_the_client_spelled_it_with_the_time_that_is_left() {
 }
 
 #[test]
-fn what_does_not_fit_is_truncated() {
+fn truncates_replies_that_do_not_fit() {
     let many = (0..60).map(|n| a("a.example.", n, 60)).collect();
     let (answer, ..) = believed(&reply(ResponseCode::NoError, many, vec![]));
     let outcome = Outcome::Fresh(answer, Span::from_secs(60));
@@ -223,7 +223,11 @@ fn how_long_nothing_holds_the_zone_says() {
     let (answer, ttl, _) = of(ResponseCode::NXDomain, vec![soa("example.", 30)]);
     assert_eq!((answer.negative, answer.is_without_records(), ttl), (true, false, 30));
     let (answer, ttl, _) = of(ResponseCode::NoError, vec![soa("example.", 3_000)]);
-    assert_eq!((answer.is_without_records(), ttl), (true, 900), "not longer than the record itself");
+    assert_eq!(
+        (answer.is_without_records(), ttl),
+        (true, 900),
+        "not longer than the record itself"
+    );
     assert_eq!(of(ResponseCode::NXDomain, vec![]).1, 0);
     assert_eq!(of(ResponseCode::NXDomain, vec![soa("other.", 30)]).1, 0, "of another zone");
     let huge = a("a.example.", 1, u32::MAX);
@@ -256,12 +260,14 @@ fn some_names_are_never_asked_about() {
     assert_eq!(*local.addresses, ["127.0.0.1".parse::<std::net::IpAddr>().unwrap()]);
     assert!(of("a.invalid.", RecordType::A).unwrap().negative);
     assert!(of("a.example.", RecordType::ANY).is_some() && of(".", RecordType::NS).is_none());
-    assert!(of("a.example.", RecordType::A).is_none() && of("notlocalhost.", RecordType::A).is_none());
+    assert!(
+        of("a.example.", RecordType::A).is_none() && of("notlocalhost.", RecordType::A).is_none()
+    );
 }
 
 proptest! {
     #[test]
-    fn whatever_comes_is_read_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn reads_any_bytes_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Reading::Question(client) = read_question(&bytes) {
             prop_assert!(client.question.message(1).is_ok());
         }

@@ -219,7 +219,10 @@ fn names_without_ipv6_get_the_translators_addresses() {
         assert_eq!(found(&of("four.example.")), ["64:ff9b::c000:207"]);
         assert_eq!(code(&of("none.example.")), ResponseCode::NXDomain);
     }
-    assert_eq!((dns(&relay).synthesized, found(&ask(at, "four.example.", RecordType::A)).len()), (2, 1));
+    assert_eq!(
+        (dns(&relay).synthesized, found(&ask(at, "four.example.", RecordType::A)).len()),
+        (2, 1)
+    );
 }
 
 #[test]

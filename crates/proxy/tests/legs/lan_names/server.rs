@@ -77,7 +77,9 @@ impl Server {
         let (at, inner) = (listener.local_addr().unwrap(), self.at);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let Ok(connection) = rustls::ServerConnection::new(Arc::clone(&config)) else { return };
+                let Ok(connection) = rustls::ServerConnection::new(Arc::clone(&config)) else {
+                    return;
+                };
                 let mut outer = rustls::StreamOwned::new(connection, stream.unwrap());
                 std::thread::spawn(move || {
                     let mut inner = TcpStream::connect(inner).unwrap();
