@@ -58,10 +58,6 @@ mod tests {
         let [one] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((one.id.as_str(), one.severity), ("dns-port", Severity::Problem));
         assert!(one.what.contains(&format!("UDP {at} is taken by")), "{}", one.what);
-        drop(socket);
-        found.clear();
-        dns(&[at], None, &mut found);
-        assert_eq!(found, []);
         let mend = |by: &str| port(format!("UDP 0.0.0.0:53 is taken by {by}, process 7")).mend;
         assert!(mend("systemd-resolve").unwrap().contains("DNSStubListener=no"));
         assert_eq!(mend("dnsmasq").unwrap(), "systemctl disable --now dnsmasq");
