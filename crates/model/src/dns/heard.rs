@@ -117,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_client_with_many_addresses_takes_none_of_anothers(
+        fn a_client_with_many_addresses_takes_none_of_others(
             asked in proptest::collection::vec((0_u32..4, 0_u32..3_000), 0..6_000),
         ) {
             let mut heard = Heard::default();
