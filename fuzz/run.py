@@ -44,6 +44,7 @@ TARGETS = {
     "tunnel_frames": ["tunnel/src/frame/"],
     "tunnel_peer": ["tunnel/src/core/tunnel/", "tunnel/src/core/reassembly.rs", "tunnel/src/core/packet_queue.rs", "tunnel/src/core/flow.rs"],
     "repair": ["model/src/control/repair/"],
+    "dns_message": ["proxy/src/wire/dns/"],
     "first_bytes": ["proxy/src/wire/first_bytes.rs"],
     "proxy_header": ["proxy/src/wire/proxy_header.rs"],
 }

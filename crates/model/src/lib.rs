@@ -16,6 +16,7 @@ extern crate std;
 pub mod alerts;
 pub mod connect;
 pub mod control;
+pub mod dns;
 pub mod network;
 pub mod renewal;
 pub mod resources;

@@ -4,6 +4,7 @@
 mod certificate;
 mod daemon;
 mod home;
+pub mod names;
 mod postgres;
 
 use std::time::{Duration, Instant};

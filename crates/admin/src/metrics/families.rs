@@ -247,6 +247,27 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["none"], g.unnamed);
     }),
     counter("gateway_stray", &[], "Connections to the gateway's own port that nobody had diverted, which were reset", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.stray))),
+    counter("dns_questions", &["over"], "Clients' questions for names; absent where none are answered", |s, to| if let Some(d) = &s.dns {
+        to.of(&["udp"], d.questions_udp);
+        to.of(&["tcp"], d.questions_tcp);
+        to.of(&["tunnel"], d.questions_peers);
+    }),
+    counter("dns_cached", &[], "Questions answered from memory", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.cached))),
+    counter("dns_stale", &[], "Questions answered past an answer's end, because no server answered", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.stale))),
+    counter("dns_failed", &[], "Questions that got no answer", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.failed))),
+    counter("dns_asked", &[], "Questions that servers were asked for clients", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.asked))),
+    counter("dns_prefetched", &[], "Of these, the ones before the end of a popular answer", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.prefetched))),
+    counter("dns_dropped", &["reason"], "Messages of clients that got no answer, or a refusal where malformed", |s, to| if let Some(d) = &s.dns {
+        to.of(&["malformed"], d.malformed);
+        to.of(&["refused"], d.refused);
+        to.of(&["limited"], d.limited);
+    }),
+    counter("dns_lies", &["of"], "What servers sent that nobody had asked for: whole messages, and records", |s, to| if let Some(d) = &s.dns {
+        to.of(&["messages"], d.lies);
+        to.of(&["records"], d.left_out);
+    }),
+    gauge("dns_memory", &[], "Memory for clients' answers", |s, to| to.maybe(&[], s.dns.as_ref().map(|d| d.bytes))).bytes(),
+    gauge("dns_server_available", &["server"], "1 while a DNS server answers, 0 while others are asked first", |s, to| s.dns.iter().flat_map(|d| &d.servers).for_each(|one| to.of(&[&one.server], u64::from(one.available)))),
     gauge("udp_associations", &[], "UDP associations of SOCKS5 clients", |s, to| to.one(s.udp.associations)),
     counter("udp_datagrams", &["direction"], "Datagrams passed on; up is from clients, or out of tunnels", |s, to| {
         to.of(&[UP], s.udp.datagrams_up);

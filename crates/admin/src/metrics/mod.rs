@@ -116,8 +116,8 @@ mod tests {
     use super::*;
     use ekiden_proxy::observe::status::{
         AccountStatus, AccountsStatus, AcmeStatus, AlertReceiverStatus, AlertStatus, AlertsStatus,
-        CacheStatus, EvictedStatus, FleetStatus, GatewayStatus, HeldStatus, LevelStatus,
-        SharingStatus, TunnelStatus,
+        CacheStatus, DnsServerStatus, DnsStatus, EvictedStatus, FleetStatus, GatewayStatus,
+        HeldStatus, LevelStatus, SharingStatus, TunnelStatus,
     };
     use std::collections::BTreeSet;
 
@@ -129,6 +129,8 @@ mod tests {
         let receivers = vec![AlertReceiverStatus { to: "mail".into(), ..Default::default() }];
         let standing = vec![AlertStatus { alert: "line-down".into(), ..Default::default() }];
         status.alerts = Some(AlertsStatus { standing, receivers });
+        let servers = vec![DnsServerStatus::default()];
+        status.dns = Some(DnsStatus { servers, ..DnsStatus::default() });
         let expires_in_seconds = Some(5e6);
         status.acme = Some(AcmeStatus { expires_in_seconds, ..AcmeStatus::default() });
         status.buffers.budget = Some(1 << 20);

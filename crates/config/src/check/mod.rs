@@ -4,6 +4,7 @@ mod access;
 mod accounts;
 mod alerts;
 mod certificates;
+mod dns;
 mod forward;
 mod gateway;
 mod inherit;
@@ -31,9 +32,7 @@ pub(super) fn check(
     routing::tunnels(reader, draft, &urls);
     routing::rules(reader, draft);
     legs::legs(reader, draft);
-    if draft.dns.min_ttl > draft.dns.max_ttl {
-        reader.error("dns.min_ttl", "`min_ttl` is longer than `max_ttl`", "");
-    }
+    dns::dns(reader, draft);
     resources::resources(reader, draft);
     accounts::accounts(reader, draft);
     certificates::tls(reader);

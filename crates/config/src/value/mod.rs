@@ -9,10 +9,10 @@ use super::draft::QuotaAction;
 use ekiden_model::resources::buffers::{Excess, Scheme};
 use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_proxy::settings::{
-    AccessLog, CopyMode, Family, ForwardProtocol, GoTo, InitialRto, Pattern, Quic, SendProxy,
-    TransportMode, TunnelAnswer, Unclaimed,
+    AccessLog, CopyMode, DnsServer, Family, ForwardProtocol, GoTo, InitialRto, Pattern, Quic,
+    SendProxy, TransportMode, TunnelAnswer, Unclaimed,
 };
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use quota::Quota;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -165,6 +165,8 @@ fields! {
     Vec<Pattern>: Patterns(Some, Vec::clone);
     Vec<IpNet>: Nets(Some, Vec::clone);
     Vec<SocketAddr>: Sockets(Some, Vec::clone);
+    Vec<DnsServer>: Words(dns_servers, |v: &Vec<DnsServer>| v.iter().map(ToString::to_string).collect());
+    Ipv6Net: Text(|text: String| text.parse().ok(), Ipv6Net::to_string);
     Family: Text(Family::of, Family::word);
     InitialRto: Text(InitialRto::of, InitialRto::word);
     TransportMode: Text(TransportMode::of, TransportMode::word);
@@ -194,6 +196,10 @@ impl Field for Vec<String> {
     fn get(&self) -> Value {
         if self.is_empty() { Value::Unset } else { Value::Words(self.clone()) }
     }
+}
+
+fn dns_servers(words: Vec<String>) -> Option<Vec<DnsServer>> {
+    words.iter().map(|word| word.parse().ok()).collect()
 }
 
 /// A value that the file writes as a word.

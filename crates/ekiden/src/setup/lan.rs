@@ -45,6 +45,23 @@ pub(crate) fn device() -> Option<String> {
     devices().into_iter().find(|(_, number)| *number == index).map(|(name, _)| name)
 }
 
+/// This machine's addresses on a device, by its name, but for link-local ones.
+pub(crate) fn addresses_of_device(name: &str) -> Vec<IpAddr> {
+    let index = devices().into_iter().find(|(known, _)| known == name).map(|(_, index)| index);
+    let mut all = addresses();
+    all.retain(|one| Some(one.index) == index && !is_link_local(one.address));
+    let mut found: Vec<IpAddr> = all.into_iter().map(|one| one.address).collect();
+    found.sort_unstable();
+    found
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
 /// The networks of a device, by its name.
 pub(crate) fn networks_of_device(name: &str) -> Vec<IpNet> {
     let index = devices().into_iter().find(|(known, _)| known == name).map(|(_, index)| index);
@@ -58,11 +75,7 @@ fn devices() -> Vec<(String, u32)> {
 
 /// The networks of some addresses, in order; link-local ones are not routed.
 fn networks_where(all: &[LocalAddress], is_meant: impl Fn(&LocalAddress) -> bool) -> Vec<IpNet> {
-    let local = |ip: IpAddr| match ip {
-        IpAddr::V4(v4) => v4.is_link_local(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
-    let meant = all.iter().filter(|one| is_meant(one) && !local(one.address));
+    let meant = all.iter().filter(|one| is_meant(one) && !is_link_local(one.address));
     let mut networks: Vec<IpNet> = meant.filter_map(lan).map(|lan| lan.network).collect();
     networks.sort_unstable();
     networks.dedup();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
 mod life;
+mod names;
 mod network;
 mod relayed;
 mod rules;
@@ -14,7 +15,7 @@ use std::process::{Command, ExitCode};
 
 type Test = (&'static str, fn(&Network));
 
-const TESTS: &[&[Test]] = &[relayed::TESTS, rules::TESTS, life::TESTS];
+const TESTS: &[&[Test]] = &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

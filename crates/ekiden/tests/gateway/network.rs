@@ -26,6 +26,9 @@ pub(crate) const ECHO: u16 = 7;
 /// Speaks first, and then answers each byte with itself.
 pub(crate) const GREETER: u16 = 2222;
 
+/// How long nothing must come where nothing may.
+pub(crate) const PATIENCE_OF_SILENCE: std::time::Duration = std::time::Duration::from_millis(300);
+
 /// What each configuration begins with.
 const COMMON: &str = "control = \"DIR/ekiden.sock\"\n[management]\nlisten = \"off\"\n\
     [log]\naccess = \"DIR/access\"\n";

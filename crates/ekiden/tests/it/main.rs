@@ -37,4 +37,5 @@ mod transcripts;
 mod tunnel;
 mod tunnel_datagrams;
 mod tunnel_faults;
+mod tunnel_names;
 mod user;

@@ -10,6 +10,7 @@ use crate::settings::GoTo;
 use crate::transfer::buffered::{BufferedStream, FIRST_READ};
 use crate::wire::first_bytes::{FirstBytesReader, FirstWords, MOST};
 use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::first_bytes::{Config, FirstBytes, Reading};
 use ekiden_model::units::Span;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
     let (early, claimed) = first_bytes(session, to.port).await?;
     session.permit.set_busy();
     let settings = &session.config.settings.gateway;
-    let shown = match &claimed {
+    let heard = if claimed.is_none() { heard_name(session, diverted) } else { None };
+    let shown = match claimed.as_ref().or(heard.as_ref()) {
         Some(named) => format!("{named} ({})", diverted.to.ip()),
         None => to.to_string(),
     };
@@ -37,6 +39,8 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
         (GoTo::Name, Some(named)) => (named, None),
         (_, claimed) => (to, claimed),
     };
+    // a name out of an answer is as good as one that the client says: it opens nothing
+    let claimed = claimed.or(heard);
     let named = claimed.as_ref().unwrap_or(&to);
     let mut entry = session.begin(Protocol::Gateway, named, None, shown.clone());
     match session.open_diverted(&to, claimed.as_ref(), source).await {
@@ -46,6 +50,16 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
         }
         Err(failure) => refuse(session, Protocol::Gateway, &shown, &failure),
     }
+}
+
+/// The name for which this relay answered the client with its destination's address.
+fn heard_name(session: &Session, diverted: &Diverted) -> Option<Destination> {
+    let dns = &session.config.shared.dns;
+    let heard = locked(&dns.heard);
+    let name = heard.name(clock::now(), session.address.ip(), diverted.to.ip())?;
+    let host = Host::from_name(name).ok()?;
+    dns.counts.named.fetch_add(1, Relaxed);
+    Some(Destination { host, port: diverted.to.port() })
 }
 
 /// Places the client in its account, which only its address can name.

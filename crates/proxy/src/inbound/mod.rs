@@ -1,7 +1,8 @@
 //! The client protocols: HTTP, SOCKS, TLS and HTTP/2, flows from tunnels, diverted connections, forwarded
-//! ports, UDP.
+//! ports, UDP, questions for names.
 
 pub(crate) mod detect;
+pub(crate) mod dns;
 pub(crate) mod gateway;
 pub(crate) mod http;
 pub(crate) mod port_forward;

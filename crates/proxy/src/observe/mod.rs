@@ -1,6 +1,7 @@
 //! What the relay knows about connections and legs: registry, statistics, access log, status.
 
 pub(crate) mod access_log;
+pub(crate) mod dns_counts;
 pub(crate) mod gateway_counts;
 pub(crate) mod leg_history;
 pub(crate) mod leg_stats;

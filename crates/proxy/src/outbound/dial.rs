@@ -4,6 +4,7 @@
 use crate::destination::Host;
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
+use crate::outbound::dns::own::lookup;
 use crate::outbound::syn_race::open;
 use crate::policy::access::Denied;
 use crate::runtime::RuntimeConfig;
@@ -167,7 +168,7 @@ async fn race(
             return Event::Resolved { ipv6, answer: Ok(Vec::new()) };
         }
         let limit = config.settings.timeouts.resolve;
-        let answer = tokio::time::timeout(limit.into(), config.resolver.lookup(name, ipv6)).await;
+        let answer = tokio::time::timeout(limit.into(), lookup(config, name, ipv6)).await;
         let late = || Err(format!("no answer within {limit}"));
         Event::Resolved { ipv6, answer: answer.unwrap_or_else(|_| late()) }
     };

@@ -4,6 +4,7 @@
 pub(crate) mod ask;
 pub(crate) mod connect;
 pub(crate) mod dial;
+pub(crate) mod dns;
 mod lookups;
 pub(crate) mod resolve;
 pub(crate) mod syn_race;

@@ -1,7 +1,7 @@
 //! Cached name resolution, one address family at a time.
 
 use crate::outbound::lookups::Lookups;
-use crate::settings::{Dns, Family};
+use crate::settings::{Dns, DnsServer, Family};
 use ekiden_model::connect::happy_eyeballs::FamilyAnswers;
 use ekiden_model::units::Span;
 use hickory_resolver::TokioResolver;
@@ -24,13 +24,20 @@ pub(crate) struct Resolver {
 impl Resolver {
     /// Fails in words, when the resolver cannot be built.
     pub(crate) fn new(dns: &Dns, timeout: Span) -> Result<Self, String> {
-        let (config, mut options) = match dns.servers.as_slice() {
-            [] => hickory_resolver::system_conf::read_system_conf().unwrap_or_else(|error| {
+        let plain = |server: &DnsServer| match server {
+            DnsServer::Plain(at) => Some(*at),
+            DnsServer::Tls { .. } | DnsServer::Tunnel { .. } => None,
+        };
+        let servers: Option<Vec<_>> = dns.servers.iter().map(plain).collect();
+        let (config, mut options) = match servers.as_deref() {
+            // `outbound::dns` asks them; addresses and the hosts file are read here
+            None => (ResolverConfig::from_parts(None, vec![], vec![]), ResolverOpts::default()),
+            Some([]) => hickory_resolver::system_conf::read_system_conf().unwrap_or_else(|error| {
                 // without name servers, addresses and the hosts file still work
                 tracing::warn!(%error, "no name servers: /etc/resolv.conf cannot be used; only addresses and the hosts file will resolve");
                 (ResolverConfig::from_parts(None, vec![], vec![]), ResolverOpts::default())
             }),
-            servers => (configured(servers), ResolverOpts::default()),
+            Some(servers) => (configured(servers), ResolverOpts::default()),
         };
         options.cache_size = dns.cache.into();
         options.positive_min_ttl = Some(dns.min_ttl.into());

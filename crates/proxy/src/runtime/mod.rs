@@ -8,6 +8,7 @@ pub(crate) mod shared;
 use crate::destination::Destination;
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::status::{ProfileStatus, TunnelStatus, UpstreamStatus};
+use crate::outbound::dns::server::NameServers;
 use crate::outbound::resolve::Resolver;
 use crate::policy::accounts::Directory;
 use crate::policy::route::{Chain, Route, scope};
@@ -23,6 +24,8 @@ pub(crate) struct RuntimeConfig {
     pub(crate) settings: Arc<Settings>,
     pub(crate) client_leg: Arc<NamedLeg>,
     pub(crate) resolver: Resolver,
+    /// Who is asked for clients.
+    pub(crate) name_servers: Arc<NameServers>,
     pub(crate) shared: Arc<Shared>,
     /// Looks accounts up, where accounts are enabled.
     pub(crate) directory: Option<Arc<dyn Directory>>,
@@ -93,10 +96,14 @@ impl RuntimeConfig {
             client_leg: Arc::clone(&client_leg),
         });
         let resolver = Resolver::new(&settings.dns, settings.timeouts.resolve)?;
+        let names_before = before.map(|config| &*config.name_servers);
+        let name_servers =
+            NameServers::new(&settings.dns, settings.timeouts.resolve, names_before)?;
         Ok(Self {
             settings: Arc::clone(&settings),
             client_leg,
             resolver,
+            name_servers: Arc::new(name_servers),
             shared,
             directory,
             certificate: Certificate::open(&settings.tls, &settings.acme)?,

@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::error::{Failure, FailureKind};
 use crate::observe::gateway_counts::GatewayCounts;
 use crate::observe::udp_counts::UdpCounts;
+use crate::outbound::dns::state::DnsState;
 use crate::outbound::tunnel::Tunnels;
 use crate::policy::quota::Quotas;
 use crate::resources::Resources;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) tunnels: OnceLock<Tunnels>,
     pub(crate) udp: Arc<UdpCounts>,
     pub(crate) gateway: Arc<GatewayCounts>,
+    /// Names for clients.
+    pub(crate) dns: Arc<DnsState>,
     /// Orders of certificates.
     pub(crate) acme: Arc<AcmeState>,
     pub(crate) alerts: Arc<AlertState>,
@@ -50,6 +53,7 @@ impl Shared {
             tunnels: OnceLock::new(),
             udp: Arc::default(),
             gateway: Arc::default(),
+            dns: Arc::new(DnsState::new(&settings.dns)),
             acme: Arc::default(),
             alerts: Arc::default(),
         })

@@ -8,7 +8,7 @@ use crate::outbound::tunnel::{Tunnels, reason};
 use crate::resources::arrival::TunnelArrival;
 use crate::resources::{AcceptedClient, AdmissionPermit};
 use crate::session::Session;
-use crate::settings::{Leg, Settings, Upstream, UpstreamProtocol};
+use crate::settings::{DnsServer, Leg, Settings, Upstream, UpstreamProtocol};
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::key::Key;
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes, Stage};
@@ -124,6 +124,7 @@ impl Inner {
 
     pub(super) fn stop_listening(&self) {
         self.stop_forwarding();
+        self.stop_answering_names();
         let listeners = std::mem::take(&mut *locked(&self.listeners));
         listeners.into_values().for_each(|(_, task)| task.abort());
     }
@@ -225,7 +226,10 @@ impl Inner {
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let settings = Arc::clone(&self.config().settings);
         let through = |upstream: &Upstream| upstream.protocol == UpstreamProtocol::Tunnel;
-        let wanted = !settings.tunnel.listen.is_empty() || settings.upstreams.values().any(through);
+        let asked = |server: &DnsServer| matches!(server, DnsServer::Tunnel { .. });
+        let wanted = !settings.tunnel.listen.is_empty()
+            || settings.upstreams.values().any(through)
+            || settings.dns.servers.iter().any(asked);
         if !wanted || self.shared.tunnels().is_some() {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! The relay as a whole: listening, accepting, reloading, stopping.
 
 mod alerts;
+mod dns;
 mod explain;
 mod forwards;
 mod gateway;
@@ -21,6 +22,7 @@ use crate::resources::Resources;
 use crate::runtime::RuntimeConfig;
 use crate::runtime::shared::Shared;
 use crate::settings::Settings;
+use dns::{DnsPorts, bind_dns};
 use ekiden_linux::host::clock;
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
@@ -41,7 +43,7 @@ use tokio::task::JoinHandle;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say it
 pub enum StartError {
-    #[error("cannot listen on {address}: {error}{}", hint(error))]
+    #[error("cannot listen on {address}: {error}{}", hint(address, error))]
     Listen { address: SocketAddr, error: io::Error },
     #[error("cannot open the access log: {0}")]
     AccessLog(io::Error),
@@ -54,8 +56,11 @@ pub enum StartError {
     Settings(String),
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn hint(address: &SocketAddr, error: &io::Error) -> &'static str {
     match error.kind() {
+        io::ErrorKind::AddrInUse if address.port() == 53 => {
+            "; another program answers names there, perhaps systemd-resolved or dnsmasq: `ekiden doctor` says which"
+        }
         io::ErrorKind::AddrInUse => {
             "; another program is there, perhaps another ekiden: choose another port with --listen"
         }
@@ -98,6 +103,7 @@ struct Inner {
     listeners: Mutex<Listeners>,
     forwards: Mutex<ForwardedPorts>,
     gateway: Mutex<GatewayDoor>,
+    dns: Mutex<DnsPorts>,
     no_descriptors: LogThrottle,
     no_room: LogThrottle,
     stopping: watch::Sender<bool>,
@@ -124,6 +130,7 @@ impl Server {
         let shared = Shared::new(&settings, resources, cache);
         let (listeners, settings) = bind(settings, &BTreeMap::new())?;
         let forwards = bind_forwards(&settings, &BTreeMap::new())?;
+        let dns = bind_dns(&settings, &BTreeMap::new())?;
         let limit = settings.budgets.connections;
         let config = RuntimeConfig::new(settings, Arc::clone(&shared), directory.clone(), None)
             .map_err(StartError::Settings)?;
@@ -137,6 +144,7 @@ impl Server {
             listeners: Mutex::default(),
             forwards: Mutex::default(),
             gateway: Mutex::default(),
+            dns: Mutex::default(),
             no_descriptors: LogThrottle::new(),
             no_room: LogThrottle::new(),
             stopping: watch::Sender::new(false),
@@ -147,6 +155,7 @@ impl Server {
         inner.accept_on(listeners);
         let settings = Arc::clone(&inner.config().settings);
         inner.forward_on(&settings, forwards);
+        inner.answer_names_on(&settings, dns);
         inner.open_gateway(&settings);
         let background_tasks = [
             tokio::spawn(housekeeping(Arc::clone(&inner))),

@@ -1,5 +1,6 @@
 //! Reloading and stopping.
 
+use super::dns::bind_dns;
 use super::forwards::bind_forwards;
 use super::listener::{bind, log_refused_options};
 use super::{Server, StartError, Stopped};
@@ -24,6 +25,7 @@ impl Server {
         let mut running = locked(&inner.listeners);
         let (listeners, settings) = bind(settings, &running)?;
         let forwards = bind_forwards(&settings, &locked(&inner.forwards))?;
+        let dns = bind_dns(&settings, &locked(&inner.dns))?;
         let before = inner.config();
         let (shared, directory) = (Arc::clone(&inner.shared), before.directory.clone());
         let config = RuntimeConfig::new(Arc::clone(&settings), shared, directory, Some(&before))
@@ -50,8 +52,10 @@ impl Server {
         inner.log.replace(log);
         inner.shared.resources.reload(&settings);
         inner.shared.quotas.configure(&settings.sharing);
+        inner.shared.dns.configure(&settings.dns);
         inner.accept_on(listeners);
         inner.forward_on(&settings, forwards);
+        inner.answer_names_on(&settings, dns);
         leaving.iter().for_each(|listener| inner.end_listening(listener));
         inner.open_gateway(&settings);
         inner.reloads.fetch_add(1, Relaxed);

@@ -2,6 +2,7 @@
 //! file. A reload makes new ones; running connections keep the old.
 
 mod accounts;
+mod dns;
 mod forward;
 mod gateway;
 mod pac;
@@ -14,6 +15,7 @@ mod tunnel;
 mod udp;
 
 pub use accounts::{Accounts, KnownAccount};
+pub use dns::{Dns, DnsServer, Family};
 pub use ekiden_model::control::copy_mode::CopyMode;
 pub use forward::{ForwardProtocol, PortForward, SendProxy};
 pub use gateway::{Gateway, GoTo, Quic};
@@ -290,39 +292,6 @@ pub struct Budgets {
     pub sessions: Bytes,
 }
 
-/// Name resolution.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dns {
-    /// Name servers; empty: those of `/etc/resolv.conf`.
-    pub servers: Vec<SocketAddr>,
-    /// Cached answers. Default 4096.
-    pub cache: u32,
-    /// Shortest time that answers are cached. Default 0 s.
-    pub min_ttl: Span,
-    /// Longest time that answers are cached. Default 1 h.
-    pub max_ttl: Span,
-    /// Longest time that negative answers are cached. Default 30 s.
-    pub negative_ttl: Span,
-    /// Whether to read `/etc/hosts`. Default true.
-    pub hosts_file: bool,
-    /// The family that Happy Eyeballs tries first (RFC 8305 §4). Default IPv6.
-    pub prefer: Family,
-    /// Between two connection attempts (RFC 8305 §5 and §8: 100 ms … 2 s, recommended 250 ms).
-    pub attempt_delay: Span,
-    /// How long an IPv4 answer waits for the IPv6 one (RFC 8305 §3). Default 50 ms.
-    pub resolution_delay: Span,
-}
-
-/// An address family, or only one of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // the names say it
-pub enum Family {
-    Ipv6,
-    Ipv4,
-    Ipv6Only,
-    Ipv4Only,
-}
-
 /// How bytes move between two legs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relay {
@@ -383,22 +352,6 @@ impl Default for Budgets {
             pipe_size: Bytes::kib(256),
             memory: Bytes::mib(64),
             sessions: Bytes::mib(192),
-        }
-    }
-}
-
-impl Default for Dns {
-    fn default() -> Self {
-        Self {
-            servers: Vec::new(),
-            cache: 4096,
-            min_ttl: Span::ZERO,
-            max_ttl: Span::from_secs(3600),
-            negative_ttl: Span::from_secs(30),
-            hosts_file: true,
-            prefer: Family::Ipv6,
-            attempt_delay: Span::from_millis(250),
-            resolution_delay: Span::from_millis(50),
         }
     }
 }

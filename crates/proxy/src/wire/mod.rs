@@ -1,6 +1,7 @@
 //! Wire formats without I/O: HTTP/1.1 heads, bodies and targets, heads of HTTP/2; SOCKS4a and SOCKS5; names in first bytes;
-//! headers of the PROXY protocol; QR codes.
+//! headers of the PROXY protocol; messages of the DNS; QR codes.
 
+pub mod dns;
 pub mod first_bytes;
 pub mod http;
 pub mod proxy_header;

@@ -223,7 +223,7 @@ fn resolves_names_once_per_association() {
         ("both.example", addresses(&["127.0.0.1"]), addresses(&["fe80::1"])),
     ]);
     let relay = with(|settings| {
-        settings.dns.servers = vec![names.address];
+        settings.dns.servers = vec![names.address.into()];
         settings.dns.max_ttl = Span::ZERO;
         let private = HostPattern::Net("10.0.0.0/8".parse().unwrap());
         let to = vec![Pattern { host: private, ports: None }];
@@ -255,7 +255,7 @@ fn resolves_names_once_per_association() {
 fn tries_the_next_address_when_one_does_not_answer() {
     let names =
         NameServer::start(&[("both.example", addresses(&["127.0.0.1"]), addresses(&["::1"]))]);
-    let relay = with(|settings| settings.dns.servers = vec![names.address]);
+    let relay = with(|settings| settings.dns.servers = vec![names.address.into()]);
     // nobody is there on IPv6, which is tried first
     let (client, server) = (Client::of(&relay), Server::new());
     let datagram = [&named("both.example", server.at().port())[..], b"x"].concat();

@@ -10,6 +10,7 @@ mod datagrams;
 mod failover;
 mod harness;
 mod held;
+mod lan_names;
 mod name_server;
 mod names;
 mod options;

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 fn asking(server: &NameServer) -> Settings {
     let mut settings = settings();
-    settings.dns.servers = vec![server.address];
+    settings.dns.servers = vec![server.address.into()];
     settings
 }
 

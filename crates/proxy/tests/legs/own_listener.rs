@@ -10,7 +10,7 @@ fn open(listen: &[&str], server: &NameServer) -> Settings {
     let mut settings = settings();
     settings.listen = listen.iter().map(|text| text.parse().unwrap()).collect();
     settings.access.allow_destinations = ["0.0.0.0/0", "::/0"].map(|n| n.parse().unwrap()).into();
-    settings.dns.servers = vec![server.address];
+    settings.dns.servers = vec![server.address.into()];
     settings
 }
 

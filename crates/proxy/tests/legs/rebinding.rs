@@ -8,7 +8,7 @@ use std::net::TcpListener;
 fn asking(server: &NameServer, opened: &[&str]) -> Relay {
     let mut settings = Settings { access: Access::default(), ..settings() };
     settings.access.allow_destinations = opened.iter().map(|net| net.parse().unwrap()).collect();
-    settings.dns.servers = vec![server.address];
+    settings.dns.servers = vec![server.address.into()];
     Relay::start(settings)
 }
 

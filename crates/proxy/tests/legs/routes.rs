@@ -21,7 +21,7 @@ fn the_first_route_that_matches_decides() {
     // every hop resolves for itself
     let hop = || {
         let mut settings = settings();
-        settings.dns.servers = vec![server.address];
+        settings.dns.servers = vec![server.address.into()];
         Relay::start(settings)
     };
     let names = ["name", "below", "net", "port", "range", "both", "rest"];

@@ -11,6 +11,7 @@ use crate::{cli, exit};
 
 mod apply;
 mod certificate;
+mod dns;
 mod findings;
 pub(crate) mod gateway;
 mod link;
@@ -32,6 +33,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
 use std::time::SystemTime;
 
 /// What was asked for on the command line.
@@ -53,6 +55,8 @@ pub(crate) struct DoctorOptions {
     pub tls: Tls,
     /// The gateway that the configuration asks for.
     pub gateway: Option<DivertPlan>,
+    /// Where the configuration has clients ask for names.
+    pub dns: Vec<SocketAddr>,
 }
 
 /// How much a finding matters.
@@ -171,9 +175,10 @@ fn options(args: cli::Doctor) -> Result<DoctorOptions, Box<dyn std::error::Error
     // one that cannot be used is `check`'s
     let settings = super::usable(None).map(|loaded| loaded.reading.settings);
     let gateway = settings.as_ref().ok().and_then(super::kernel::gateway::plan_to_judge);
+    let dns = settings.as_ref().map_or_else(|_| Vec::new(), |s| s.dns.listen.clone());
     let tls = settings.ok().filter(|settings| !settings.acme.is_on()).map(|settings| settings.tls);
     let tls = tls.unwrap_or_default();
-    Ok(DoctorOptions { json, apply, persist, with, tunnel, running, tls, gateway })
+    Ok(DoctorOptions { json, apply, persist, with, tunnel, running, tls, gateway, dns })
 }
 
 /// Looks, judges, applies if asked, prints to `out`. `Ok(true)`: all fine (exit code 0), `Ok(false)`:
@@ -192,6 +197,7 @@ pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<boo
         if let Some(plan) = &options.gateway {
             gateway::gateway(plan, running, &mut found);
         }
+        dns::dns(&options.dns, running, &mut found);
         found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         found
     };

@@ -8,8 +8,13 @@ use crate::commands::doctor::{Finding, Severity};
 use crate::commands::kernel::gateway::plan_to_judge;
 use crate::exit;
 use crate::setup::lan;
+use crate::setup::ports::{self, Transport};
 use ekiden_linux::links::divert::DivertFacts;
 use ekiden_proxy::settings::Settings;
+use std::net::SocketAddr;
+
+/// RFC 1035 §4.2.
+const DNS_PORT: u16 = 53;
 
 pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> {
     let configured = session.document.draft().gateway.devices.clone();
@@ -37,13 +42,40 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
         let from: Vec<String> = from.iter().map(ToString::to_string).collect();
         session.document.admit(&from)?;
     }
+    let elsewhere = answer_names(&mut session, &devices)?;
     let changes = match session.propose(&[])? {
         Plan::Do(changes) => changes,
         Plan::Nothing | Plan::Not => return Ok(exit::FINE),
     };
-    let remains = remains(&changes.reading.settings);
+    let mut remains = remains(&changes.reading.settings);
+    remains.extend(elsewhere);
     session.document.prepare(&changes, &session.place)?.commit()?;
     Ok(session.finish(&remains, ""))
+}
+
+/// Clients may ask at this machine's addresses there, where nobody else answers them already. What is to be said of
+/// that.
+fn answer_names(session: &mut Session, devices: &[String]) -> Result<Option<String>, Failed> {
+    if session.document.says("dns.listen") {
+        return Ok(None);
+    }
+    let addresses = devices.iter().flat_map(|device| lan::addresses_of_device(device));
+    let listen: Vec<SocketAddr> = addresses.map(|ip| SocketAddr::new(ip, DNS_PORT)).collect();
+    let taken = listen.iter().find_map(|at| {
+        let both = [Transport::Udp, Transport::Tcp];
+        both.into_iter().find_map(|transport| ports::taken(*at, transport, None))
+    });
+    if let Some(why) = taken {
+        return Ok(Some(format!(
+            "names are not answered here: {why}. Without that program, run this again"
+        )));
+    }
+    if listen.is_empty() {
+        return Ok(None);
+    }
+    let text: Vec<String> = listen.iter().map(ToString::to_string).collect();
+    session.document.set_list(&["dns"], "listen", &text)?;
+    Ok(Some(format!("clients may ask {} for names: let DHCP hand that out", text.join(" and "))))
 }
 
 /// What stands in the way on this machine, and how to see that it works.

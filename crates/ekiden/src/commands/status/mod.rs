@@ -3,6 +3,7 @@
 pub(crate) mod accounts;
 mod acme;
 pub(crate) mod alerts;
+mod dns;
 mod gateway;
 pub(crate) mod tunnels;
 
@@ -80,9 +81,8 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&acme::render(acme));
     }
     out.push_str(&alerts::render(status.alerts.as_ref()));
-    if let Some(gateway) = &status.gateway {
-        out.push_str(&gateway::render(gateway));
-    }
+    out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
+    out.push_str(&status.dns.as_ref().map_or_else(String::new, dns::render));
     if !status.upstreams.is_empty() {
         let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();
         let row = |u: &ekiden_proxy::observe::status::UpstreamStatus| {

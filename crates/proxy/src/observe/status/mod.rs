@@ -7,6 +7,7 @@ mod accounts;
 mod acme;
 mod alerts;
 mod connections;
+mod dns;
 mod explanation;
 mod gateway;
 mod resources;
@@ -18,6 +19,7 @@ pub use connections::{
     ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, ConnectionStatus, FlowStatus,
     LegStatus, OptionStatus,
 };
+pub use dns::{DnsServerStatus, DnsStatus};
 pub use explanation::{AccountExplanation, Explanation, LegExplanation};
 pub use gateway::{GatewayDevice, GatewayStatus};
 pub use resources::{
@@ -81,6 +83,9 @@ pub struct Status {
     /// Connections diverted to this relay; absent where none are.
     #[serde(default)]
     pub gateway: Option<GatewayStatus>,
+    /// Clients' questions for names; absent where none are answered.
+    #[serde(default)]
+    pub dns: Option<DnsStatus>,
     /// Upstream proxies and whether they answer.
     pub upstreams: Vec<UpstreamStatus>,
     /// Tunnels to other relays.

@@ -6,6 +6,7 @@ use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
 use crate::outbound::dial::{DialFrom, check, reaches};
+use crate::outbound::dns::own::lookup;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
 use crate::policy::route::Route;
@@ -293,7 +294,7 @@ async fn resolve(config: &RuntimeConfig, name: &str) -> Result<Vec<IpAddr>, Stri
     let (want_v6, want_v4) = config.resolver.families();
     let look = |ipv6: bool, wanted: bool| async move {
         match wanted {
-            true => config.resolver.lookup(name, ipv6).await,
+            true => lookup(config, name, ipv6).await,
             false => Ok(Vec::new()),
         }
     };

@@ -1,0 +1,411 @@
+//! Answers of name servers: kept, served past their end while no server answers (RFC 8767), asked for again before
+//! their end where they are popular, and evicted, the least recently used first.
+//!
+//! The driver calls [`Answers::on_question`] for each client's question. Where the decision says `ask`, it asks the
+//! servers and reports with [`Answers::on_answer`] or [`Answers::on_failure`], exactly once. It calls
+//! [`Answers::on_deadline`] at [`Answers::deadline`]. Every waiter is handed back by one of the three.
+
+use crate::slab::{Handle, List, Slab};
+use crate::units::{Bytes, Span, Time};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// How long clients may keep an answer that was served past its end (RFC 8767 §4).
+pub const STALE_TTL: Span = Span::from_secs(30);
+/// Questions for an answer that make it popular.
+const POPULAR: u32 = 2;
+/// An answer is asked for again in this last part of its time.
+const LAST_PART: u64 = 10;
+/// What an entry takes beside its key and its answer, in bytes: the table, its lists and allocations.
+const ENTRY: u64 = 224;
+
+/// Limits and times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// The most that all entries take. Default 8 MiB.
+    pub memory: Bytes,
+    /// The least time that an answer is kept, unless its own is zero. Default 0 s.
+    pub min_ttl: Span,
+    /// The most. Default 1 h.
+    pub max_ttl: Span,
+    /// The most for "no such name" and "no such records" (RFC 2308 §5). Default 30 s.
+    pub negative_ttl: Span,
+    /// How long past its end an answer may be served (RFC 8767 §5). Default 1 d.
+    pub stale: Span,
+    /// How long a client waits before it is served an answer past its end (RFC 8767 §5). Default 1.8 s.
+    pub patience: Span,
+    /// After a failure, how long servers are not asked the same again (RFC 9520 §3.2). Default 5 s.
+    pub retry: Span,
+    /// The most questions to servers at a time. Default 256.
+    pub asking: usize,
+    /// The most clients that wait. Default 4096.
+    pub waiting: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            memory: Bytes::mib(8),
+            min_ttl: Span::ZERO,
+            max_ttl: Span::from_secs(3600),
+            negative_ttl: Span::from_secs(30),
+            stale: Span::from_secs(86_400),
+            patience: Span::from_millis(1_800),
+            retry: Span::from_secs(5),
+            asking: 256,
+            waiting: 4096,
+        }
+    }
+}
+
+/// A server's answer.
+#[derive(Debug, Clone)]
+pub struct Found<A> {
+    /// The answer, which is cheap to clone.
+    pub answer: A,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// How long it may be kept; zero: not at all.
+    pub ttl: Span,
+    /// Whether it says that something does not exist.
+    pub negative: bool,
+}
+
+/// What a client is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome<A> {
+    /// An answer, and for how long it holds.
+    Fresh(A, Span),
+    /// An answer past its end; clients may keep it for [`STALE_TTL`].
+    Stale(A),
+    /// There is no answer.
+    Failed,
+}
+
+/// What becomes of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision<A> {
+    /// It is answered at once; with `ask`, servers are asked all the same.
+    Answer {
+        /// The answer.
+        outcome: Outcome<A>,
+        /// Whether the driver asks the servers now.
+        ask: bool,
+    },
+    /// It waits.
+    Wait {
+        /// Whether the driver asks the servers now; otherwise somebody has.
+        ask: bool,
+    },
+}
+
+/// Clients that waited, and what they are answered.
+pub type Released<A, W> = (Outcome<A>, Vec<W>);
+
+#[derive(Debug)]
+struct Entry<A> {
+    key: Arc<[u8]>,
+    /// None where all that is known is a failure.
+    answer: Option<A>,
+    until: Time,
+    prefetch_at: Time,
+    /// Not asked again before.
+    retry_at: Time,
+    hits: u32,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Asking<W> {
+    waiters: Vec<W>,
+    /// When its waiters are served an answer past its end, if there is one.
+    stale_at: Time,
+}
+
+/// What is kept and what was done, for the status.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Snapshot {
+    /// Entries, and the bytes that they take.
+    pub entries: u64,
+    /// See `entries`.
+    pub bytes: u64,
+    /// Questions that servers are asked now, and clients that wait.
+    pub asking: u64,
+    /// See `asking`.
+    pub waiting: u64,
+    /// Questions answered from memory.
+    pub fresh: u64,
+    /// Answered past their end.
+    pub stale: u64,
+    /// Not answered.
+    pub failed: u64,
+    /// Questions that servers were asked.
+    pub asked: u64,
+    /// Of these, before the end of an answer.
+    pub prefetched: u64,
+    /// Questions that joined one on its way.
+    pub joined: u64,
+    /// Entries that made room.
+    pub evicted: u64,
+}
+
+/// The answers to questions, by keys that say all that an answer depends on. `A`: an answer; `W`: a client that
+/// waits.
+#[derive(Debug)]
+pub struct Answers<A, W> {
+    config: Config,
+    entries: Slab<Entry<A>, 1>,
+    index: BTreeMap<Arc<[u8]>, Handle>,
+    /// The least recently used first.
+    order: List,
+    asking: BTreeMap<Arc<[u8]>, Asking<W>>,
+    counts: Snapshot,
+}
+
+impl<A: Clone, W> Answers<A, W> {
+    /// Nothing is known yet.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            entries: Slab::with_capacity(0),
+            index: BTreeMap::new(),
+            order: List::new(0),
+            asking: BTreeMap::new(),
+            counts: Snapshot::default(),
+        }
+    }
+
+    /// Other limits from now on. Answers keep the times they have.
+    pub fn configure(&mut self, config: Config) {
+        self.config = config;
+        self.make_room(0);
+    }
+
+    /// A client asks. `waiter` is made only if it waits.
+    pub fn on_question(
+        &mut self,
+        now: Time,
+        key: &[u8],
+        waiter: impl FnOnce() -> W,
+    ) -> Decision<A> {
+        let handle = self.index.get(key).copied();
+        let mut stale = None;
+        let mut retry_at = Time::ZERO;
+        if let Some(handle) = handle
+            && let Some(entry) = self.entries.get_mut(handle)
+        {
+            retry_at = entry.retry_at;
+            let kept = if entry.answer.is_some() { self.config.stale } else { Span::ZERO };
+            if let (Some(answer), true) = (&entry.answer, now < entry.until) {
+                let outcome = Outcome::Fresh(answer.clone(), entry.until.since(now));
+                entry.hits = entry.hits.saturating_add(1);
+                let due = now >= entry.prefetch_at && now >= retry_at && entry.hits >= POPULAR;
+                self.touch(handle);
+                self.counts.fresh += 1;
+                let ask = due && !self.asking.contains_key(key) && self.has_room();
+                if ask {
+                    self.counts.prefetched += 1;
+                    self.ask(key, Vec::new(), now);
+                }
+                return Decision::Answer { outcome, ask };
+            }
+            if now < entry.until + kept {
+                stale = entry.answer.clone();
+                self.touch(handle);
+            } else if now >= retry_at {
+                self.remove(handle);
+            }
+        }
+        self.on_miss(now, key, stale, retry_at, waiter)
+    }
+
+    fn on_miss(
+        &mut self,
+        now: Time,
+        key: &[u8],
+        stale: Option<A>,
+        retry_at: Time,
+        waiter: impl FnOnce() -> W,
+    ) -> Decision<A> {
+        let full = self.counts.waiting >= self.config.waiting as u64;
+        let has_room = self.has_room();
+        match self.asking.get_mut(key) {
+            Some(asking) if !full && (stale.is_none() || now < asking.stale_at) => {
+                if asking.waiters.is_empty() {
+                    asking.stale_at = now + self.config.patience;
+                }
+                asking.waiters.push(waiter());
+                self.counts.waiting += 1;
+                self.counts.joined += 1;
+                Decision::Wait { ask: false }
+            }
+            None if !full && has_room && now >= retry_at => {
+                self.ask(key, Vec::from([waiter()]), now);
+                self.counts.waiting += 1;
+                Decision::Wait { ask: true }
+            }
+            // it was asked a moment ago in vain, clients have waited long enough, or there is no room
+            _ => Decision::Answer { outcome: self.without(stale, 1), ask: false },
+        }
+    }
+
+    /// A server has answered. Returns what those that waited are answered.
+    pub fn on_answer(&mut self, now: Time, key: &[u8], found: Found<A>) -> Released<A, W> {
+        let Found { answer, bytes, ttl, negative } = found;
+        if let Some(handle) = self.index.get(key).copied() {
+            self.remove(handle);
+        }
+        let most = if negative { self.config.negative_ttl } else { self.config.max_ttl };
+        let ttl = match ttl {
+            Span::ZERO => Span::ZERO,
+            ttl => ttl.max(self.config.min_ttl).min(most),
+        };
+        let last = Span::from_nanos(ttl.as_nanos() / LAST_PART);
+        if ttl > Span::ZERO {
+            let until = now + ttl;
+            let prefetch_at = until - last;
+            let answer = Some(answer.clone());
+            self.insert(key, bytes, |key, bytes| Entry {
+                key,
+                answer,
+                until,
+                prefetch_at,
+                retry_at: Time::ZERO,
+                hits: 0,
+                bytes,
+            });
+        }
+        (Outcome::Fresh(answer, ttl), self.release(key))
+    }
+
+    /// No server has answered. Returns what those that waited are answered.
+    pub fn on_failure(&mut self, now: Time, key: &[u8]) -> Released<A, W> {
+        let retry_at = now + self.config.retry;
+        let mut stale = None;
+        match self.index.get(key).copied().and_then(|handle| self.entries.get_mut(handle)) {
+            Some(entry) => {
+                entry.retry_at = retry_at;
+                if now < entry.until + self.config.stale {
+                    stale = entry.answer.clone();
+                }
+            }
+            None => self.insert(key, 0, |key, bytes| Entry {
+                key,
+                answer: None,
+                until: now,
+                prefetch_at: Time::NEVER,
+                retry_at,
+                hits: 0,
+                bytes,
+            }),
+        }
+        let waiters = self.release(key);
+        (self.without(stale, waiters.len() as u64), waiters)
+    }
+
+    /// When [`Self::on_deadline`] has something to do.
+    pub fn deadline(&self) -> Time {
+        let waiting = self.asking.values().filter(|asking| !asking.waiters.is_empty());
+        waiting.map(|asking| asking.stale_at).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Hands back those that waited long enough and for whom there is an answer past its end. The others wait on.
+    pub fn on_deadline(&mut self, now: Time) -> Vec<Released<A, W>> {
+        let mut released = Vec::new();
+        let (mut waiting, mut stale) = (0, 0);
+        for (key, asking) in &mut self.asking {
+            if asking.waiters.is_empty() || now < asking.stale_at {
+                continue;
+            }
+            let entry = self.index.get(key).and_then(|handle| self.entries.get(*handle));
+            let kept = entry.filter(|entry| now < entry.until + self.config.stale);
+            match kept.and_then(|entry| entry.answer.clone()) {
+                Some(answer) => {
+                    let waiters = core::mem::take(&mut asking.waiters);
+                    waiting += waiters.len() as u64;
+                    stale += waiters.len() as u64;
+                    released.push((Outcome::Stale(answer), waiters));
+                }
+                None => asking.stale_at = Time::NEVER,
+            }
+        }
+        self.counts.waiting -= waiting;
+        self.counts.stale += stale;
+        released
+    }
+
+    /// Figures for the status.
+    pub fn snapshot(&self) -> Snapshot {
+        let (entries, asking) = (self.entries.len() as u64, self.asking.len() as u64);
+        Snapshot { entries, asking, ..self.counts }
+    }
+
+    /// An answer past its end, if there is one; counted for so many clients.
+    fn without(&mut self, stale: Option<A>, clients: u64) -> Outcome<A> {
+        match stale {
+            Some(answer) => {
+                self.counts.stale += clients;
+                Outcome::Stale(answer)
+            }
+            None => {
+                self.counts.failed += clients;
+                Outcome::Failed
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.asking.len() < self.config.asking
+    }
+
+    fn ask(&mut self, key: &[u8], waiters: Vec<W>, now: Time) {
+        let stale_at = now + self.config.patience;
+        self.asking.insert(key.into(), Asking { waiters, stale_at });
+        self.counts.asked += 1;
+    }
+
+    fn release(&mut self, key: &[u8]) -> Vec<W> {
+        let waiters = self.asking.remove(key).map_or_else(Vec::new, |asking| asking.waiters);
+        self.counts.waiting -= waiters.len() as u64;
+        waiters
+    }
+
+    fn touch(&mut self, handle: Handle) {
+        self.order.unlink(&mut self.entries, handle);
+        self.order.push_back(&mut self.entries, handle);
+    }
+
+    fn insert(&mut self, key: &[u8], bytes: u64, entry: impl FnOnce(Arc<[u8]>, u64) -> Entry<A>) {
+        let bytes = ENTRY + key.len() as u64 + bytes;
+        // what alone is too large would evict all others in vain
+        if bytes > self.config.memory.as_u64() {
+            return;
+        }
+        self.make_room(bytes);
+        let key: Arc<[u8]> = key.into();
+        let handle = self.entries.insert(entry(Arc::clone(&key), bytes));
+        self.order.push_back(&mut self.entries, handle);
+        self.index.insert(key, handle);
+        self.counts.bytes += bytes;
+    }
+
+    /// Evicts until so many more bytes fit.
+    fn make_room(&mut self, bytes: u64) {
+        while self.counts.bytes + bytes > self.config.memory.as_u64()
+            && let Some(oldest) = self.order.head(&self.entries)
+        {
+            self.remove(oldest);
+            self.counts.evicted += 1;
+        }
+    }
+
+    fn remove(&mut self, handle: Handle) {
+        self.order.unlink(&mut self.entries, handle);
+        if let Some(entry) = self.entries.remove(handle) {
+            self.index.remove(&entry.key);
+            self.counts.bytes -= entry.bytes;
+        }
+    }
+}

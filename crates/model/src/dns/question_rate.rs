@@ -1,0 +1,142 @@
+//! How many questions a client may have: a rate and a burst for each address, or for each IPv6 network of 64 bits,
+//! within which a client chooses its address (RFC 8981). Kept as the time at which the client's burst is full again
+//! (the generic cell rate algorithm).
+
+use crate::units::{Span, Time};
+use alloc::collections::BTreeMap;
+use core::net::IpAddr;
+
+/// Clients that are known at a time; more share one rate.
+const MOST: usize = 8_192;
+/// Between two looks for clients that may be forgotten.
+const LOOKS: Span = Span::from_secs(1);
+/// Questions at once, in seconds of the rate.
+const BURST: u64 = 2;
+
+/// The rate of each client.
+#[derive(Debug, Clone)]
+pub struct QuestionRate {
+    /// Between two questions at the rate.
+    gap: Span,
+    clients: BTreeMap<u128, Time>,
+    others: Time,
+    looked: Time,
+}
+
+impl QuestionRate {
+    /// So many questions a second, at least one.
+    pub const fn new(per_second: u32) -> Self {
+        Self {
+            gap: gap(per_second),
+            clients: BTreeMap::new(),
+            others: Time::ZERO,
+            looked: Time::ZERO,
+        }
+    }
+
+    /// Another rate from now on.
+    pub const fn configure(&mut self, per_second: u32) {
+        self.gap = gap(per_second);
+    }
+
+    /// A client asks: whether it may.
+    pub fn on_question(&mut self, now: Time, client: IpAddr) -> bool {
+        let key = key(client);
+        if !self.clients.contains_key(&key) {
+            self.forget(now);
+        }
+        let full = self.clients.len() >= MOST;
+        let full_at = match self.clients.get_mut(&key) {
+            Some(full_at) => full_at,
+            None if full => &mut self.others,
+            None => self.clients.entry(key).or_insert(now),
+        };
+        let next = now.max(*full_at) + self.gap;
+        let allowed = next <= now + Span::from_secs(BURST).max(self.gap);
+        if allowed {
+            *full_at = next;
+        }
+        allowed
+    }
+
+    /// Clients that are known.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    fn forget(&mut self, now: Time) {
+        if self.clients.len() >= MOST / 2 && now.since(self.looked) >= LOOKS {
+            self.looked = now;
+            self.clients.retain(|_, full_at| *full_at > now);
+        }
+    }
+}
+
+const fn gap(per_second: u32) -> Span {
+    Span::from_nanos(1_000_000_000 / if per_second == 0 { 1 } else { per_second as u64 })
+}
+
+fn key(client: IpAddr) -> u128 {
+    match client.to_canonical() {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits() & (u128::MAX << 64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_exceeds_the_rate_and_its_burst(
+            gaps in proptest::collection::vec(0_u64..300, 1..300), rate in 1_u32..50,
+        ) {
+            let mut limit = QuestionRate::new(rate);
+            let (mut now, mut allowed) = (at(0), 0_u64);
+            for gap in gaps {
+                now += ms(gap);
+                allowed += u64::from(limit.on_question(now, ip("192.0.2.1")));
+                let seconds = now.since(at(0)).as_secs_f64();
+                prop_assert!(allowed as f64 <= (seconds + 2.0) * f64::from(rate) + 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn networks_of_ipv6_are_one_client_and_addresses_of_ipv4_are_not() {
+        let mut limit = QuestionRate::new(1);
+        for (client, allowed) in [
+            ("2001:db8::1", true),
+            ("2001:db8::2", true),
+            ("2001:db8::3", false),
+            ("2001:db8:0:1::3", true),
+            ("192.0.2.1", true),
+            ("192.0.2.2", true),
+            ("::ffff:192.0.2.1", true),
+            ("192.0.2.1", false),
+        ] {
+            assert_eq!(limit.on_question(at(0), ip(client)), allowed, "{client}");
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_known_clients_keep_their_own_rate() {
+        let mut limit = QuestionRate::new(100);
+        let mut allowed = 0_u64;
+        for n in 0..40_000_u32 {
+            let client = IpAddr::from(core::net::Ipv4Addr::from(n));
+            allowed += u64::from(limit.on_question(at(0), client));
+        }
+        assert!(limit.clients() <= MOST && allowed <= MOST as u64 + 200);
+        assert!(limit.on_question(at(0), ip("0.0.0.1")), "known, and far below its rate");
+        // later the silent ones are forgotten
+        assert!(limit.on_question(at(5_000), ip("192.0.2.7")));
+        assert_eq!(limit.clients(), 1);
+    }
+}

@@ -1,0 +1,153 @@
+//! Clients' questions for names: who may ask, how often, and the reply.
+
+pub(crate) mod stream;
+pub(crate) mod udp;
+
+use crate::inbound::udp::forward::admit;
+use crate::outbound::dns::resolve::{Names, Resolved};
+use crate::outbound::dns::state::Answered;
+use crate::policy::access::{Special, special};
+use crate::runtime::RuntimeConfig;
+use crate::settings::Rule;
+use crate::wire::dns::{ClientQuestion, Reading, read_question};
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::dns::{Outcome, STALE_TTL};
+use ekiden_model::units::Span;
+use ipnet::IpNet;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Udp(IpAddr),
+    Tcp(IpAddr),
+    /// A relay, through its tunnel.
+    Peer,
+}
+
+/// What becomes of a message.
+pub(crate) enum Handled {
+    /// The reply is written.
+    Reply,
+    /// There is none.
+    Silence,
+    /// The reply to this question comes later.
+    Later(Box<ClientQuestion>, Pin<Box<dyn Future<Output = Answered> + Send>>),
+}
+
+/// Whether a client may ask. A rule for everybody, or from everywhere, admits only private addresses here: whoever sends a question from a
+/// forged address would else have this relay send answers there.
+pub(crate) fn may_ask(config: &RuntimeConfig, client: IpAddr) -> bool {
+    let Ok(account) = admit(config, SocketAddr::new(client, 0)) else { return false };
+    let client = client.to_canonical();
+    let rules = &config.settings.access.rules;
+    // the first rule about all destinations that is meant for this client
+    let applies = |rule: &&Rule| {
+        let everybody = rule.from.is_empty() && rule.peers.is_empty();
+        let meant = everybody || rule.from.iter().any(|net| net.contains(&client));
+        rule.to.is_empty() && meant
+    };
+    let denied = rules.iter().find(applies).is_some_and(|rule| !rule.allow);
+    let names = |net: &IpNet| net.prefix_len() > 0 && net.contains(&client);
+    let named = || rules.iter().any(|rule| rule.allow && rule.from.iter().any(names));
+    let near =
+        matches!(special(client), Some(Special::Loopback | Special::LinkLocal | Special::Private));
+    account.is_some() || !denied && (near || named())
+}
+
+/// Reads a message of a client that may ask; a reply at once is written into `out`.
+pub(crate) fn handle(
+    config: &Arc<RuntimeConfig>,
+    origin: Origin,
+    bytes: &[u8],
+    out: &mut Vec<u8>,
+) -> Handled {
+    let dns = &config.shared.dns;
+    let (counter, client) = match origin {
+        Origin::Udp(client) => (&dns.counts.udp, Some(client)),
+        Origin::Tcp(client) => (&dns.counts.tcp, Some(client)),
+        Origin::Peer => (&dns.counts.peers, None),
+    };
+    counter.fetch_add(1, Relaxed);
+    if let Some(client) = client
+        && !locked(&dns.rate).on_question(clock::now(), client)
+    {
+        dns.counts.limited.fetch_add(1, Relaxed);
+        return Handled::Silence;
+    }
+    let question = match read_question(bytes) {
+        Reading::Question(question) => question,
+        Reading::Refuse(reply) => {
+            dns.counts.malformed.fetch_add(1, Relaxed);
+            *out = reply;
+            return Handled::Reply;
+        }
+        Reading::Drop => {
+            dns.counts.malformed.fetch_add(1, Relaxed);
+            return Handled::Silence;
+        }
+    };
+    let names = Names {
+        shared: Arc::clone(&config.shared),
+        servers: Arc::clone(&config.name_servers),
+        for_peer: origin == Origin::Peer,
+    };
+    match names.resolve(&question.question) {
+        Resolved::Now(outcome) => {
+            reply(config, origin, &question, &outcome, out);
+            Handled::Reply
+        }
+        Resolved::Later(later) => Handled::Later(question, later),
+    }
+}
+
+/// Writes the reply into `out`, and remembers the name for the client's connections.
+pub(crate) fn reply(
+    config: &RuntimeConfig,
+    origin: Origin,
+    question: &ClientQuestion,
+    outcome: &Answered,
+    out: &mut Vec<u8>,
+) {
+    let dns = &config.shared.dns;
+    let most = match origin {
+        Origin::Udp(_) => question.udp_most(),
+        Origin::Tcp(_) | Origin::Peer => usize::from(u16::MAX),
+    };
+    question.reply(outcome, most, out);
+    // the bit of a truncated message
+    if out.get(2).is_some_and(|flags| flags & 2 != 0) {
+        dns.counts.truncated.fetch_add(1, Relaxed);
+    }
+    let (Origin::Udp(client) | Origin::Tcp(client)) = origin else { return };
+    if config.settings.gateway.is_on() {
+        let (answer, ttl) = match outcome {
+            Outcome::Fresh(answer, ttl) => (answer, *ttl),
+            Outcome::Stale(answer) => (answer, STALE_TTL),
+            Outcome::Failed => return,
+        };
+        remember(config, client, question, &answer.addresses, ttl);
+    }
+}
+
+fn remember(
+    config: &RuntimeConfig,
+    client: IpAddr,
+    question: &ClientQuestion,
+    addresses: &[IpAddr],
+    ttl: Span,
+) {
+    if addresses.is_empty() {
+        return;
+    }
+    let mut name = question.question.name.to_ascii();
+    name.make_ascii_lowercase();
+    let name: Arc<str> = name.trim_end_matches('.').into();
+    let now = clock::now();
+    let mut heard = locked(&config.shared.dns.heard);
+    addresses.iter().for_each(|address| heard.on_answer(now, client, *address, &name, ttl));
+}

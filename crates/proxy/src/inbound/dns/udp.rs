@@ -1,0 +1,95 @@
+//! Questions in datagrams.
+
+use super::{Handled, Origin, handle, may_ask, reply};
+use crate::observe::log_throttle::LogThrottle;
+use crate::runtime::RuntimeConfig;
+use ekiden_linux::sockets::datagram;
+use ekiden_linux::sockets::receive_batch::ReceiveBatch;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+/// Datagrams taken in with one call.
+const AT_ONCE: usize = 16;
+
+/// A port for questions.
+#[derive(Debug)]
+pub(crate) struct DnsPort {
+    at: SocketAddr,
+    socket: UdpSocket,
+    /// The same socket, for calls that tokio does not know.
+    plain: std::net::UdpSocket,
+}
+
+impl DnsPort {
+    /// Errors: the address cannot be bound.
+    pub(crate) fn bind(at: SocketAddr) -> io::Result<Self> {
+        let plain = datagram::open(at)?;
+        // a port of all addresses answers from the one that was asked
+        datagram::report_destinations(&plain)?;
+        let socket = UdpSocket::from_std(plain.try_clone()?)?;
+        Ok(Self { at, socket, plain })
+    }
+
+    /// Answers until its task is aborted. `config`: the configuration in effect.
+    pub(crate) async fn serve(self, config: impl Fn() -> Arc<RuntimeConfig>) {
+        let port = Arc::new(self);
+        let (mut batch, mut out) = (ReceiveBatch::default(), Vec::new());
+        loop {
+            if let Err(error) = port.socket.readable().await {
+                return tracing::error!("the UDP port {} broke: {error}", port.at);
+            }
+            let taken =
+                port.socket.try_io(Interest::READABLE, || batch.receive(&port.plain, AT_ONCE));
+            // nothing there, or an ICMP error about an earlier reply
+            if taken.is_err() {
+                continue;
+            }
+            let config = config();
+            for datagram in batch.datagrams() {
+                let ends = (datagram.here, datagram.from);
+                port.answer(&config, datagram.bytes, ends, &mut out);
+            }
+        }
+    }
+
+    fn answer(
+        self: &Arc<Self>,
+        config: &Arc<RuntimeConfig>,
+        bytes: &[u8],
+        ends: (Option<IpAddr>, SocketAddr),
+        out: &mut Vec<u8>,
+    ) {
+        let client = ends.1.ip();
+        if !may_ask(config, client) {
+            config.shared.dns.counts.refused.fetch_add(1, Relaxed);
+            static LOGGED: LogThrottle = LogThrottle::new();
+            if LOGGED.is_due() {
+                tracing::warn!(%client, "a question at {} is not answered: no rule names this client; the status counts all", self.at);
+            }
+            return;
+        }
+        let origin = Origin::Udp(client);
+        match handle(config, origin, bytes, out) {
+            Handled::Reply => self.send(ends, out),
+            Handled::Silence => {}
+            Handled::Later(question, later) => {
+                let (port, config) = (Arc::clone(self), Arc::clone(config));
+                tokio::spawn(async move {
+                    let outcome = later.await;
+                    let mut out = Vec::new();
+                    reply(&config, origin, &question, &outcome, &mut out);
+                    port.send(ends, &out);
+                });
+            }
+        }
+    }
+
+    fn send(&self, ends: (Option<IpAddr>, SocketAddr), reply: &[u8]) {
+        // a full queue loses it, as any path may; the client asks again
+        let _ = datagram::send(&self.plain, ends, reply);
+    }
+}

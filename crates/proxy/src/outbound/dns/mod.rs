@@ -1,0 +1,26 @@
+//! Names for clients: the answers that are kept, the servers that are asked, and how.
+
+mod ask;
+pub(crate) mod own;
+pub(crate) mod pipe;
+pub(crate) mod resolve;
+pub(crate) mod server;
+pub(crate) mod state;
+
+use crate::destination::{Destination, Host};
+use std::net::SocketAddr;
+
+/// Not a DNS name (RFC 6761 §6.4): a peer that does not know it reports that it cannot be resolved.
+const NAME: &str = "names.ekiden.invalid";
+const PORT: u16 = 53;
+
+/// Where a peer answers questions itself.
+fn at_peer(to: Option<SocketAddr>) -> Destination {
+    let itself = || Destination { host: Host::Name(NAME.to_owned()), port: PORT };
+    to.map_or_else(itself, Destination::from)
+}
+
+/// Whether a flow out of a tunnel carries questions for this relay.
+pub(crate) fn is_meant(to: &Destination) -> bool {
+    to.port == PORT && matches!(&to.host, Host::Name(name) if name == NAME)
+}

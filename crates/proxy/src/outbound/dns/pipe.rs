@@ -1,0 +1,152 @@
+//! Questions and replies on one stream, in any order (RFC 7766 §6.2.1): each message behind its length.
+
+use crate::wire::dns::{Lie, Question, ServerReply, read_answer};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// A stream is closed when nothing was asked for so long, or a question has no reply for so long.
+const SILENT: Duration = Duration::from_secs(15);
+/// A message must be taken by the other side within this time.
+const WRITING: Duration = Duration::from_secs(5);
+/// Questions on their way on one stream.
+const MOST: usize = 256;
+
+/// A random identifier (RFC 5452 §9.2).
+pub(super) fn random_id() -> u16 {
+    let mut bytes = [0; 2];
+    // fails only without the system's source, and the port is random all the same
+    let _ = SystemRandom::new().fill(&mut bytes);
+    u16::from_be_bytes(bytes)
+}
+
+struct Request {
+    message: Vec<u8>,
+    reply: oneshot::Sender<(u16, Vec<u8>)>,
+}
+
+/// A stream to a server; its task ends with it, or when it is silent.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    requests: mpsc::Sender<Request>,
+}
+
+impl Clone for Pipe {
+    fn clone(&self) -> Self {
+        Self { requests: self.requests.clone() }
+    }
+}
+
+impl Pipe {
+    pub(super) fn new(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
+        let (requests, waiting) = mpsc::channel(16);
+        tokio::spawn(run(stream, waiting));
+        Self { requests }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.requests.is_closed()
+    }
+
+    /// The server's reply. Errors: the stream ended before it, or what came is no reply to this.
+    pub(super) async fn ask(&self, question: &Question) -> io::Result<Result<ServerReply, Lie>> {
+        let message = question.message(0).map_err(io::Error::other)?;
+        let (reply, answered) = oneshot::channel();
+        let closed = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        self.requests.send(Request { message, reply }).await.map_err(|_| closed())?;
+        let (id, bytes) = answered.await.map_err(|_| closed())?;
+        Ok(read_answer(question, id, &bytes))
+    }
+}
+
+async fn run(
+    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    mut waiting: mpsc::Receiver<Request>,
+) {
+    let (mut from, mut to) = tokio::io::split(stream);
+    let mut asked: BTreeMap<u16, oneshot::Sender<(u16, Vec<u8>)>> = BTreeMap::new();
+    let mut received = Vec::new();
+    let mut until = Instant::now() + SILENT;
+    loop {
+        tokio::select! {
+            read = from.read_buf(&mut received) => {
+                if !read.is_ok_and(|n| n > 0) {
+                    return;
+                }
+                while let Some(message) = take_message(&mut received) {
+                    until = Instant::now() + SILENT;
+                    let id = u16::from_be_bytes([message[0], message[1]]);
+                    // one that nobody waits for is left alone
+                    if let Some(reply) = asked.remove(&id) {
+                        let _ = reply.send((id, message));
+                    }
+                }
+            }
+            request = waiting.recv(), if asked.len() < MOST => {
+                let Some(Request { mut message, reply }) = request else { return };
+                // whoever stopped waiting needs no place
+                asked.retain(|_, reply| !reply.is_closed());
+                if asked.is_empty() {
+                    until = Instant::now() + SILENT;
+                }
+                let mut id = random_id();
+                while asked.contains_key(&id) {
+                    id = id.wrapping_add(1);
+                }
+                message[..2].copy_from_slice(&id.to_be_bytes());
+                asked.insert(id, reply);
+                let Some(framed) = framed(&message) else { return };
+                if !matches!(timeout(WRITING, to.write_all(&framed)).await, Ok(Ok(()))) {
+                    return;
+                }
+                if !matches!(timeout(WRITING, to.flush()).await, Ok(Ok(()))) {
+                    return;
+                }
+            }
+            () = sleep_until(until) => return,
+        }
+    }
+}
+
+/// A message behind its length. `None`: it has too many bytes.
+pub(crate) fn framed(message: &[u8]) -> Option<Vec<u8>> {
+    let length = u16::try_from(message.len()).ok()?;
+    let mut framed = length.to_be_bytes().to_vec();
+    framed.extend_from_slice(message);
+    Some(framed)
+}
+
+/// Takes the first message out of what was received, if it is there as a whole; shorter ones than a header are left
+/// out.
+pub(crate) fn take_message(received: &mut Vec<u8>) -> Option<Vec<u8>> {
+    loop {
+        let length = usize::from(u16::from_be_bytes([*received.first()?, *received.get(1)?]));
+        let message = received.get(2..2 + length)?.to_vec();
+        received.drain(..2 + length);
+        if length >= 12 {
+            return Some(message);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_cut_out_of_a_stream_however_it_comes() {
+        let messages = [vec![1; 12], vec![2; 300], vec![3; 4], vec![4; 20]];
+        let stream: Vec<u8> = messages.iter().flat_map(|one| framed(one).unwrap()).collect();
+        let (mut received, mut taken) = (Vec::new(), Vec::new());
+        for byte in stream {
+            received.push(byte);
+            taken.extend(take_message(&mut received));
+        }
+        assert_eq!(taken, [messages[0].clone(), messages[1].clone(), messages[3].clone()]);
+        assert!(received.is_empty() && framed(&vec![0; 70_000]).is_none());
+    }
+}

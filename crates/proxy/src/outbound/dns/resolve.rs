@@ -1,0 +1,188 @@
+//! From a question to its answer: out of memory, or from a server, whom one question asks for all that wait.
+
+use super::ask::ask;
+use super::server::NameServers;
+use super::state::{Answered, Waiter};
+use crate::runtime::shared::Shared;
+use crate::wire::dns::{Answer, Nat64, Question, special};
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::dns::{Decision, Found, Outcome, Released};
+use ekiden_model::units::{Span, Time};
+use hickory_resolver::proto::rr::RecordType;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::sync::oneshot;
+
+/// Between two looks for clients that have waited long enough: some come after a question has begun.
+const LOOKS: Span = Span::from_millis(250);
+
+/// The answer, or what it comes from.
+pub(crate) enum Resolved {
+    Now(Answered),
+    Later(Pin<Box<dyn Future<Output = Answered> + Send>>),
+}
+
+/// Where questions are answered from.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) servers: Arc<NameServers>,
+    /// Whether a peer asks: no server through a tunnel is asked then.
+    pub(crate) for_peer: bool,
+}
+
+enum Begun {
+    Now(Answered),
+    Waiting(oneshot::Receiver<Answered>),
+}
+
+impl Names {
+    /// Answers as clients are answered: names without IPv6 with a translator's addresses, if there is one.
+    pub(crate) fn resolve(&self, question: &Question) -> Resolved {
+        let begun = self.begin(question);
+        let nat64 = self.servers.nat64.filter(|_| Nat64::applies(question));
+        match (begun, nat64) {
+            (Begun::Now(outcome), None) => Resolved::Now(outcome),
+            (Begun::Now(outcome), Some(_)) if !lacks(&outcome) => Resolved::Now(outcome),
+            (Begun::Waiting(waiting), None) => Resolved::Later(Box::pin(finish(waiting))),
+            (begun, Some(nat64)) => {
+                let (names, question) = (self.clone(), question.clone());
+                Resolved::Later(Box::pin(async move {
+                    let outcome = wait(begun).await;
+                    if !lacks(&outcome) {
+                        return outcome;
+                    }
+                    let of_v4 = wait(names.begin(&question.of_kind(RecordType::A))).await;
+                    let synthesized = synthesize(nat64, &question, &outcome, &of_v4);
+                    if synthesized.is_some() {
+                        names.shared.dns.counts.synthesized.fetch_add(1, Relaxed);
+                    }
+                    synthesized.unwrap_or(outcome)
+                }))
+            }
+        }
+    }
+
+    fn begin(&self, question: &Question) -> Begun {
+        if let Some(Found { answer, ttl, .. }) = special(question) {
+            return Begun::Now(Outcome::Fresh(answer, ttl));
+        }
+        let mut key = question.key();
+        // two relays that ask each other must not wait for each other
+        if self.for_peer && self.servers.uses_tunnels() {
+            key.push(1);
+        }
+        let mut waiting = None;
+        let waiter = || {
+            let (sender, receiver) = oneshot::channel();
+            waiting = Some(receiver);
+            sender
+        };
+        let decision = locked(&self.shared.dns.answers).on_question(clock::now(), &key, waiter);
+        let (begun, asks) = match (decision, waiting) {
+            (Decision::Answer { outcome, ask }, _) => (Begun::Now(outcome), ask),
+            (Decision::Wait { ask }, Some(waiting)) => (Begun::Waiting(waiting), ask),
+            (Decision::Wait { ask }, None) => (Begun::Now(Outcome::Failed), ask),
+        };
+        if asks {
+            let asking = Asking { names: self.clone(), key, reported: false };
+            tokio::spawn(asking.run(question.clone()));
+        }
+        begun
+    }
+}
+
+async fn finish(waiting: oneshot::Receiver<Answered>) -> Answered {
+    waiting.await.unwrap_or(Outcome::Failed)
+}
+
+async fn wait(begun: Begun) -> Answered {
+    match begun {
+        Begun::Now(outcome) => outcome,
+        Begun::Waiting(waiting) => finish(waiting).await,
+    }
+}
+
+/// Whether a translator's addresses take this answer's place.
+fn lacks(outcome: &Answered) -> bool {
+    match outcome {
+        Outcome::Fresh(answer, _) | Outcome::Stale(answer) => Nat64::lacks(answer),
+        Outcome::Failed => false,
+    }
+}
+
+fn synthesize(
+    nat64: Nat64,
+    question: &Question,
+    none: &Answered,
+    of_v4: &Answered,
+) -> Option<Answered> {
+    let make = |answer: &Answer, ttl| nat64.synthesize(question, answer, ttl);
+    match (of_v4, none) {
+        // no longer than it is known that there are no others (RFC 6147 §5.1.7)
+        (Outcome::Fresh(answer, ttl), Outcome::Fresh(_, other)) => {
+            let found = make(answer, *ttl)?;
+            let ttl = if *other == Span::ZERO { *ttl } else { (*ttl).min(*other) };
+            Some(Outcome::Fresh(found.answer, ttl))
+        }
+        (Outcome::Fresh(answer, _) | Outcome::Stale(answer), _) => {
+            make(answer, Span::ZERO).map(|found| Outcome::Stale(found.answer))
+        }
+        (Outcome::Failed, _) => None,
+    }
+}
+
+/// A question on its way; whatever becomes of it is reported.
+struct Asking {
+    names: Names,
+    key: Vec<u8>,
+    reported: bool,
+}
+
+impl Asking {
+    async fn run(mut self, question: Question) {
+        let Names { shared, servers, for_peer } = self.names.clone();
+        let mut asking = Box::pin(ask(&shared, &servers, &question, for_peer));
+        let answered = loop {
+            let now = clock::now();
+            let look = locked(&shared.dns.answers).deadline().min(now + LOOKS);
+            tokio::select! {
+                answered = &mut asking => break answered,
+                () = tokio::time::sleep(look.since(now).into()) => {
+                    let released = locked(&shared.dns.answers).on_deadline(clock::now());
+                    released.into_iter().for_each(release);
+                }
+            }
+        };
+        let found = answered.inspect_err(|why| tracing::debug!("{}: {why}", question.name)).ok();
+        self.report(clock::now(), found);
+    }
+
+    fn report(&mut self, now: Time, found: Option<Found<Arc<Answer>>>) {
+        self.reported = true;
+        let mut answers = locked(&self.names.shared.dns.answers);
+        let released = match found {
+            Some(found) => answers.on_answer(now, &self.key, found),
+            None => answers.on_failure(now, &self.key),
+        };
+        drop(answers);
+        release(released);
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if !self.reported {
+            self.report(clock::now(), None);
+        }
+    }
+}
+
+fn release((outcome, waiters): Released<Arc<Answer>, Waiter>) {
+    for waiter in waiters {
+        // a client that has gone needs no answer
+        let _ = waiter.send(outcome.clone());
+    }
+}

@@ -1,0 +1,163 @@
+//! The servers of a configuration, and whether they answer.
+
+use super::pipe::Pipe;
+use crate::observe::status::DnsServerStatus;
+use crate::policy::trust;
+use crate::settings::{Dns, DnsServer, UpstreamTls};
+use crate::wire::dns::Nat64;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::connect::failover::{Config, Health};
+use ekiden_model::units::{Span, Time};
+use hickory_resolver::system_conf::read_system_conf;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+#[derive(Debug)]
+pub(crate) struct NameServers {
+    pub(crate) list: Vec<Arc<NameServer>>,
+    pub(crate) nat64: Option<Nat64>,
+    /// How long an answer may take, all servers together.
+    pub(crate) limit: Span,
+}
+
+#[derive(Debug)]
+pub(crate) struct NameServer {
+    pub(crate) setting: DnsServer,
+    authorities: Option<PathBuf>,
+    pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// The connection that questions share, where it is open.
+    pub(crate) pipe: tokio::sync::Mutex<Option<Pipe>>,
+    /// With the last failure, in words.
+    health: Mutex<(Health, Option<String>)>,
+    asked: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl NameServers {
+    /// Those of the settings, or of `/etc/resolv.conf`. Servers that were there before keep their state. Errors: in
+    /// words; TLS cannot be set up.
+    pub(crate) fn new(dns: &Dns, limit: Span, before: Option<&Self>) -> Result<Self, String> {
+        let settings = match dns.servers.as_slice() {
+            [] => of_the_system(dns),
+            servers => servers.to_vec(),
+        };
+        let server = |setting: DnsServer| {
+            let known = before.and_then(|before| {
+                let mut list = before.list.iter();
+                list.find(|one| one.setting == setting && one.authorities == dns.authorities)
+            });
+            match known {
+                Some(known) => Ok(Arc::clone(known)),
+                None => NameServer::new(setting, dns).map(Arc::new),
+            }
+        };
+        let list = settings.into_iter().map(server).collect::<Result<_, _>>()?;
+        Ok(Self { list, nat64: dns.nat64.and_then(Nat64::new), limit })
+    }
+
+    /// Whether some are asked through tunnels.
+    pub(crate) fn uses_tunnels(&self) -> bool {
+        self.list.iter().any(|server| server.is_beyond_tunnel())
+    }
+
+    /// Whether all are asked as any program asks.
+    pub(crate) fn are_plain(&self) -> bool {
+        self.list.iter().all(|server| matches!(server.setting, DnsServer::Plain(_)))
+    }
+
+    pub(crate) fn status(&self) -> Vec<DnsServerStatus> {
+        self.list.iter().map(|server| server.status()).collect()
+    }
+}
+
+/// Those of `/etc/resolv.conf`, but for this relay itself.
+fn of_the_system(dns: &Dns) -> Vec<DnsServer> {
+    // the relay's own resolver logs that the file cannot be read
+    let Ok((config, _)) = read_system_conf() else { return Vec::new() };
+    let servers = config.name_servers().iter().map(|server| SocketAddr::new(server.ip, 53));
+    let own = |at: &SocketAddr| {
+        dns.listen.iter().any(|own| {
+            own == at
+                || own.port() == at.port() && own.ip().is_unspecified() && at.ip().is_loopback()
+        })
+    };
+    servers.filter(|at| !own(at)).map(DnsServer::Plain).collect()
+}
+
+impl NameServer {
+    fn new(setting: DnsServer, dns: &Dns) -> Result<Self, String> {
+        let authorities = dns.authorities.clone();
+        let tls = match &setting {
+            DnsServer::Tls { at, name } => {
+                let trusted = UpstreamTls { authorities: authorities.clone(), fingerprint: None };
+                let wrong = |why: String| format!("DNS server {setting}: {why}");
+                let mut config = ClientConfig::clone(&*trust::client(&trusted).map_err(wrong)?);
+                // RFC 7858 §3.1
+                config.alpn_protocols = vec![b"dot".to_vec()];
+                let name = name.clone().unwrap_or_else(|| at.ip().to_string());
+                let name = ServerName::try_from(name)
+                    .map_err(|_| wrong("this cannot be a name in a certificate".to_owned()))?;
+                Some((Arc::new(config), name))
+            }
+            DnsServer::Plain(_) | DnsServer::Tunnel { .. } => None,
+        };
+        Ok(Self {
+            setting,
+            authorities,
+            tls,
+            pipe: tokio::sync::Mutex::new(None),
+            health: Mutex::new((Health::new(Config::default()), None)),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) const fn is_beyond_tunnel(&self) -> bool {
+        matches!(self.setting, DnsServer::Tunnel { .. })
+    }
+
+    pub(crate) fn is_available(&self, now: Time) -> bool {
+        locked(&self.health).0.is_available(now)
+    }
+
+    pub(crate) fn on_asked(&self) {
+        self.asked.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn on_answered(&self) {
+        self.answered.fetch_add(1, Relaxed);
+        let mut health = locked(&self.health);
+        if health.0.failures() > 0 {
+            tracing::info!(server = %self.setting, "DNS server reachable again");
+        }
+        health.0.on_success();
+    }
+
+    pub(crate) fn on_failure(&self, error: &str) {
+        let now = clock::now();
+        let mut health = locked(&self.health);
+        if health.0.is_available(now) {
+            health.0.on_failure(now);
+            if health.0.failures() == 1 {
+                tracing::warn!(server = %self.setting, "DNS server does not answer: {error}");
+            }
+        }
+        health.1 = Some(error.to_owned());
+    }
+
+    fn status(&self) -> DnsServerStatus {
+        let health = locked(&self.health);
+        DnsServerStatus {
+            server: self.setting.to_string(),
+            available: health.0.is_available(clock::now()),
+            asked: self.asked.load(Relaxed),
+            answered: self.answered.load(Relaxed),
+            last_error: health.1.clone(),
+        }
+    }
+}

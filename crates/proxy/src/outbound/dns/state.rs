@@ -1,0 +1,133 @@
+//! What reloads keep: answers, names that clients know, rates, counts.
+
+use crate::observe::dns_counts::DnsCounts;
+use crate::observe::status::DnsStatus;
+use crate::outbound::dns::server::NameServers;
+use crate::settings::Dns;
+use crate::wire::dns::Answer;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::dns::{Answers, Config, Heard, Outcome, QuestionRate};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use tokio::sync::oneshot;
+
+/// Streams of one client.
+const STREAMS_OF_ONE: u32 = 16;
+/// Of all clients.
+const STREAMS: u32 = 256;
+
+/// What somebody is answered.
+pub(crate) type Answered = Outcome<Arc<Answer>>;
+
+/// Who waits for an answer.
+pub(crate) type Waiter = oneshot::Sender<Answered>;
+
+#[derive(Debug)]
+pub(crate) struct DnsState {
+    pub(crate) answers: Mutex<Answers<Arc<Answer>, Waiter>>,
+    pub(crate) heard: Mutex<Heard>,
+    pub(crate) rate: Mutex<QuestionRate>,
+    pub(crate) counts: DnsCounts,
+    streams: Mutex<BTreeMap<IpAddr, u32>>,
+}
+
+fn config(dns: &Dns) -> Config {
+    Config {
+        memory: dns.memory,
+        min_ttl: dns.min_ttl,
+        max_ttl: dns.max_ttl,
+        negative_ttl: dns.negative_ttl,
+        stale: dns.stale,
+        ..Config::default()
+    }
+}
+
+impl DnsState {
+    pub(crate) fn new(dns: &Dns) -> Self {
+        Self {
+            answers: Mutex::new(Answers::new(config(dns))),
+            heard: Mutex::default(),
+            rate: Mutex::new(QuestionRate::new(dns.rate)),
+            counts: DnsCounts::default(),
+            streams: Mutex::default(),
+        }
+    }
+
+    /// Other settings from now on.
+    pub(crate) fn configure(&self, dns: &Dns) {
+        locked(&self.answers).configure(config(dns));
+        locked(&self.rate).configure(dns.rate);
+    }
+
+    /// Room for a client's stream; `None`: it has too many, or all have.
+    pub(crate) fn stream(self: &Arc<Self>, client: IpAddr) -> Option<StreamPlace> {
+        let mut streams = locked(&self.streams);
+        let all: u32 = streams.values().sum();
+        let own = streams.entry(client).or_default();
+        if all >= STREAMS || *own >= STREAMS_OF_ONE {
+            // an entry that was just made has no streams
+            if *own == 0 {
+                streams.remove(&client);
+            }
+            return None;
+        }
+        *own += 1;
+        Some(StreamPlace { state: Arc::clone(self), client })
+    }
+
+    pub(crate) fn status(&self, dns: &Dns, servers: &NameServers) -> Option<DnsStatus> {
+        let seen = locked(&self.answers).snapshot();
+        let count = |counter: &AtomicU64| counter.load(Relaxed);
+        let counts = &self.counts;
+        let asked = [&counts.udp, &counts.tcp, &counts.peers].map(count);
+        if dns.listen.is_empty() && seen.asked == 0 && asked == [0; 3] {
+            return None;
+        }
+        Some(DnsStatus {
+            listen: dns.listen.clone(),
+            questions_udp: asked[0],
+            questions_tcp: asked[1],
+            questions_peers: asked[2],
+            cached: seen.fresh,
+            stale: seen.stale,
+            failed: seen.failed,
+            joined: seen.joined,
+            asked: seen.asked,
+            prefetched: seen.prefetched,
+            entries: seen.entries,
+            bytes: seen.bytes,
+            memory: dns.memory.as_u64(),
+            evicted: seen.evicted,
+            malformed: count(&counts.malformed),
+            refused: count(&counts.refused),
+            limited: count(&counts.limited),
+            truncated: count(&counts.truncated),
+            lies: count(&counts.lies),
+            left_out: count(&counts.left_out),
+            synthesized: count(&counts.synthesized),
+            named: count(&counts.named),
+            servers: servers.status(),
+        })
+    }
+}
+
+/// A stream's room until it is dropped.
+#[derive(Debug)]
+pub(crate) struct StreamPlace {
+    state: Arc<DnsState>,
+    client: IpAddr,
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        let mut streams = locked(&self.state.streams);
+        if let Some(own) = streams.get_mut(&self.client) {
+            *own -= 1;
+            if *own == 0 {
+                streams.remove(&self.client);
+            }
+        }
+    }
+}
