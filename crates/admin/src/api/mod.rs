@@ -62,8 +62,7 @@ fn document() -> Value {
     let mut document = serde_json::to_value(about).unwrap_or_default();
     document["components"]["schemas"] = Value::Object(schemas());
     document["components"]["securitySchemes"] = json!({
-        "token": { "type": "http", "scheme": "bearer", "description": "The token that `ekiden token show` prints." },
-        "operator": { "type": "http", "scheme": "basic", "description": "An operator of `ekiden operator add`." }
+        "token": { "type": "http", "scheme": "bearer", "description": "The token that `ekiden token show` prints." }
     });
     let paths = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
     for call in paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut) {
@@ -71,7 +70,7 @@ fn document() -> Value {
             sent["required"] = Value::Bool(true);
         }
     }
-    document["security"] = json!([{ "token": [] }, { "operator": [] }]);
+    document["security"] = json!([{ "token": [] }]);
     document["servers"] = json!([{ "url": "http://127.0.0.1:9128" }]);
     document
 }
