@@ -64,11 +64,6 @@ async fn log_in(
 ) -> Result<Secrets, Problem> {
     let kept = shared.kept()?;
     let now = Instant::now();
-    shared.dashboard.sessions.may_guess(address, now).map_err(|wait| {
-        let seconds = wait.as_secs().max(1);
-        let why = format!("too many wrong tokens from {address}; try again in {seconds} s");
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "guesses", why)
-    })?;
     // other types are what forms of other sites could send
     let json = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     let bad = || Problem::new(StatusCode::BAD_REQUEST, "document", "a log-in is {\"token\": …}");
@@ -76,8 +71,13 @@ async fn log_in(
     let said: LogIn = serde_json::from_slice(&body).ok().filter(|_| json).ok_or_else(bad)?;
     let token = Token::read(&kept.token)
         .map_err(|error| Problem::unavailable("no-token", error.to_string()))?;
+    // its 256 random bits are not guessed, so whoever has it enters; all users of this machine share an address
     if !token.is(said.token.trim()) {
-        shared.dashboard.sessions.on_wrong(address, now);
+        shared.dashboard.sessions.guess(address, now).map_err(|wait| {
+            let seconds = wait.as_secs().max(1);
+            let why = format!("too many wrong tokens from {address}; try again in {seconds} s");
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "guesses", why)
+        })?;
         return Err(Problem::new(StatusCode::UNAUTHORIZED, "token", "wrong token")
             .hint("`ekiden token show` prints it on the relay's machine"));
     }

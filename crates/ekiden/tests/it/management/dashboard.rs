@@ -108,8 +108,10 @@ fn guesses_are_limited_and_written_down() {
     let tried: Vec<u16> = (0..20).map(|_| daemon.try_log_in("", &wrong).0).collect();
     assert_eq!(tried[0], 401);
     assert_eq!(tried[19], 429, "{tried:?}");
-    let waits = daemon.try_log_in("", &daemon.token());
+    let waits = daemon.try_log_in("", &wrong);
     assert!(waits.0 == 429 && waits.2.contains("try again in"), "{}", waits.2);
+    // the right token enters beside them
+    assert_eq!(daemon.try_log_in("", &daemon.token()).0, 200);
     // sessions and the token itself go on
     assert_eq!(daemon.call("GET", "/api/v1/relays", None).0, 200);
     assert!(daemon.state("audit-refused.jsonl").contains("/page/session"));
