@@ -288,6 +288,15 @@ fn a_peer_is_invited_and_removed_by_the_page() {
         let answer = daemon.send("POST", "/page/peers", &session.fields(), &document);
         assert_eq!(answer.0, status, "{document}: {}", answer.2);
     }
+    // in the words of the form, not of the command
+    let low = json!({ "name": "b", "address": address, "send": 1_000_000, "receive": 2_000 });
+    for (document, words) in [
+        (&low, "The link carries from it: 2 kbit/s is too low"),
+        (&new, "or replace the peer of this name"),
+    ] {
+        let said = daemon.send("POST", "/page/peers", &session.fields(), document).2;
+        assert!(said.contains(words) && !said.contains("--"), "{said}");
+    }
     let known = daemon.read(&session, "/page/peers");
     assert_eq!(
         (&known["peers"][0]["name"], &known["peers"][0]["kind"]),
