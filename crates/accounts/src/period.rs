@@ -78,7 +78,8 @@ impl FromStr for Quota {
     type Err = BadPeriod;
     fn from_str(text: &str) -> Result<Self, BadPeriod> {
         let (size, period) = text.split_once('/').unwrap_or((text, "never"));
-        let bytes = size.trim().parse::<Bytes>().map_err(|bad| BadPeriod::Size(bad.to_string()))?;
+        let bad = |bad| BadPeriod::Size(format!("{bad}, or with its period, `20 GB/month`"));
+        let bytes = size.trim().parse::<Bytes>().map_err(bad)?;
         Ok(Self { bytes, period: period.parse()? })
     }
 }

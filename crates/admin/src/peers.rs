@@ -2,8 +2,7 @@
 
 use ekiden_model::units::Rate;
 use ekiden_tunnel::core::Terms;
-use ekiden_tunnel::trust::{Peer, PeerKind, Store, StoreError, Token, hash, random};
-use std::error::Error;
+use ekiden_tunnel::trust::{NoRandomness, Peer, PeerKind, Store, StoreError, Token, hash, random};
 
 /// Below it a tunnel's own packets take too much of the line.
 const LEAST: u64 = 64_000;
@@ -21,12 +20,34 @@ pub struct Invitation {
     pub renew: bool,
 }
 
+/// Why there is no invitation.
+#[derive(Debug, thiserror::Error)]
+pub enum InviteError {
+    /// There is a peer of that name, which is not to be replaced.
+    #[error(
+        "a peer `{0}` is known already, and its line was shown once; choose another name with --name, or invite it again with --renew"
+    )]
+    Taken(String),
+    /// The store cannot be used.
+    #[error(transparent)]
+    Store(StoreError),
+    /// The system has no random numbers.
+    #[error(transparent)]
+    Random(#[from] NoRandomness),
+}
+
+impl From<StoreError> for InviteError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Taken(name) => Self::Taken(name),
+            other => Self::Store(other),
+        }
+    }
+}
+
 /// Invites a peer. Returns the token, and the peer of that name that is replaced. Errors: there is one that is not to
 /// be replaced; the store cannot be written.
-pub fn invite(
-    store: &Store,
-    invitation: Invitation,
-) -> Result<(Token, Option<Peer>), Box<dyn Error>> {
+pub fn invite(store: &Store, invitation: Invitation) -> Result<(Token, Option<Peer>), InviteError> {
     let Invitation { name, address, terms, renew } = invitation;
     let fingerprint = store.credentials()?.fingerprint();
     let secret = random()?;
@@ -36,21 +57,20 @@ pub fn invite(
     let token = Token { address, fingerprint, secret, send, receive, made };
     let kind = PeerKind::Invited { invitation: hash(&secret).into() };
     let put = store.put(Peer { name, kind, terms }, |_| renew);
-    let old = put.map_err(|error| match error {
-        StoreError::Taken(name) => format!(
-            "a peer `{name}` is known already, and its line was shown once; choose another name with --name, or invite it again with --renew"
-        ),
-        other => other.to_string(),
-    })?;
-    Ok((token, old))
+    Ok((token, put?))
 }
 
-/// Refuses rates that are too low for a tunnel.
+/// Refuses rates that are too low for a tunnel, by the options of the command.
 pub fn check_terms(terms: &Terms) -> Result<(), String> {
+    check_rates(terms, ["--send", "--receive"])
+}
+
+/// The same by other names of the rates to send and to receive.
+pub(crate) fn check_rates(terms: &Terms, names: [&str; 2]) -> Result<(), String> {
     let least = Rate::from_bits_per_second(LEAST);
-    for (rate, option) in [(terms.send, "--send"), (terms.receive, "--receive")] {
+    for (rate, name) in [terms.send, terms.receive].into_iter().zip(names) {
         if rate < least {
-            return Err(format!("{option} {rate} is too low for a tunnel; use at least {least}"));
+            return Err(format!("{name} {rate} is too low for a tunnel; use at least {least}"));
         }
     }
     Ok(())

@@ -151,7 +151,11 @@ pub fn read_with(text: &str, file_name: &str, overrides: &Overrides) -> Reading 
                 let span = error.span();
                 let mut lines = error.message().lines();
                 let message = lines.next().unwrap_or("not TOML").to_owned();
-                let hint = lines.collect::<Vec<_>>().join("\n");
+                let found = span.clone().and_then(|span| text.get(span));
+                let hint = match found.and_then(switch) {
+                    Some(switch) => format!("a switch is true or false: write {switch}"),
+                    None => lines.collect::<Vec<_>>().join("\n"),
+                };
                 let severity = Severity::Error;
                 reader.problems.at(
                     severity,
@@ -204,6 +208,15 @@ pub fn read_with(text: &str, file_name: &str, overrides: &Overrides) -> Reading 
         origins,
         password_files,
         holds_password,
+    }
+}
+
+/// The switch that a word of other languages means.
+fn switch(word: &str) -> Option<bool> {
+    match word.to_ascii_lowercase().as_str() {
+        "yes" | "on" | "true" => Some(true),
+        "no" | "off" | "false" => Some(false),
+        _ => None,
     }
 }
 

@@ -323,6 +323,8 @@ fn reports_each_mistake() {
         ("[timeouts.stop]\n", "not a table"),
         ("timeouts = 3", "write it as [timeouts]"),
         ("a = 1\na = 2", "this is not TOML: duplicate key"),
+        ("[accounts]\nenabled = yes", "a switch is true or false: write true"),
+        ("[accounts]\nenabled = Off", "a switch is true or false: write false"),
     ] {
         assert!(first(text).contains(part), "{text}\n{}", first(text));
     }

@@ -18,6 +18,9 @@ use std::process::ExitCode;
 
 /// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
+    if let Some(code) = retired() {
+        return ExitCode::from(code);
+    }
     let code = match Cli::parse().command {
         Command::Serve(args) => daemon::start::run(&args),
         Command::Init(args) => commands::init::run(*args),
@@ -50,8 +53,6 @@ pub fn run() -> ExitCode {
         Command::Lab(_) => without("lab", "lab"),
         Command::Completions { shell } => commands::man::completions(shell),
         Command::Man => commands::man::man(),
-        Command::User(rest) => renamed("user", "account", &rest),
-        Command::Relay(rest) => renamed("relay", "peer", &rest),
     };
     ExitCode::from(code)
 }
@@ -64,6 +65,18 @@ fn without(command: &str, feature: &str) -> u8 {
          --features {feature}\n"
     ));
     exit::USAGE
+}
+
+/// Refuses a command that has a new name. Clap does not know the old ones, or it would suggest them.
+fn retired() -> Option<u8> {
+    let mut words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let old = words.next()?;
+    let new = match old.as_str() {
+        "user" => "account",
+        "relay" => "peer",
+        _ => return None,
+    };
+    Some(renamed(&old, new, &Rest { rest: words.collect() }))
 }
 
 fn renamed(old: &str, new: &str, rest: &Rest) -> u8 {

@@ -79,11 +79,6 @@ async fn log_in(
 ) -> Result<(Secrets, Caller), Problem> {
     let kept = shared.kept()?;
     let now = Instant::now();
-    shared.dashboard.sessions.may_guess(address, now).map_err(|wait| {
-        let seconds = wait.as_secs().max(1);
-        let why = format!("too many wrong tokens from {address}; try again in {seconds} s");
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "guesses", why)
-    })?;
     // other types are what forms of other sites could send
     let json = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     let bad = || {
@@ -99,22 +94,24 @@ async fn log_in(
         LogIn::Token(ByToken { token: said }) => {
             let token = Token::read(&kept.token)
                 .map_err(|error| Problem::unavailable("no-token", error.to_string()))?;
-            match token.is(said.trim()) {
-                true => Ok(Caller::Token(token.id())),
-                false => Err(Problem::new(StatusCode::UNAUTHORIZED, "token", "wrong token")
-                    .hint("`ekiden token show` prints it on the relay's machine")),
+            // its 256 random bits are not guessed, so whoever has it enters; all users of this machine share an address
+            if !token.is(said.trim()) {
+                shared.dashboard.sessions.guess(address, now).map_err(|wait| {
+                    let seconds = wait.as_secs().max(1);
+                    let why =
+                        format!("too many wrong tokens from {address}; try again in {seconds} s");
+                    Problem::new(StatusCode::TOO_MANY_REQUESTS, "guesses", why)
+                })?;
+                return Err(Problem::new(StatusCode::UNAUTHORIZED, "token", "wrong token")
+                    .hint("`ekiden token show` prints it on the relay's machine"));
             }
+            Caller::Token(token.id())
         }
+        // guesses at passwords are counted there
         LogIn::Operator(ByName { name, password }) => {
-            let found = shared.operators.verify((name.trim(), &password), address).await;
-            found.map(Caller::Operator)
+            Caller::Operator(shared.operators.verify((name.trim(), &password), address).await?)
         }
     };
-    let caller = caller.inspect_err(|problem| {
-        if problem.status == StatusCode::UNAUTHORIZED.as_u16() {
-            shared.dashboard.sessions.on_wrong(address, now);
-        }
-    })?;
     if let Some(old) = cookie(headers) {
         shared.dashboard.sessions.close(old);
     }

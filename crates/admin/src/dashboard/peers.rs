@@ -2,7 +2,7 @@
 
 use crate::Shared;
 use crate::guard::noted;
-use crate::peers::{self, Invitation};
+use crate::peers::{self, Invitation, InviteError};
 use crate::problem::Problem;
 use axum::Json;
 use axum::body::{Body, to_bytes};
@@ -91,14 +91,19 @@ pub(super) async fn invite(
             .map_err(|_| Problem::inconsistent("the address is not host:port"))?;
         let rate = Rate::from_bits_per_second;
         let terms = Terms { send: rate(send), receive: rate(receive), dedicated: None };
-        peers::check_terms(&terms).map_err(Problem::inconsistent)?;
+        let fields = ["The link carries towards it:", "The link carries from it:"];
+        peers::check_rates(&terms, fields).map_err(Problem::inconsistent)?;
         let store = store(&shared)?;
         let token = blocking(move || {
             let invitation = Invitation { name, address, terms, renew };
             let made = peers::invite(&store, invitation);
-            let taken = |error: Box<dyn std::error::Error>| {
-                Problem::new(StatusCode::CONFLICT, "taken", error.to_string())
+            let taken = |error: InviteError| match error {
+                InviteError::Taken(name) => format!(
+                    "a peer `{name}` is known already, and its line was shown once; choose another name, or replace the peer of this name"
+                ),
+                other => other.to_string(),
             };
+            let taken = |error| Problem::new(StatusCode::CONFLICT, "taken", taken(error));
             made.map(|(token, _)| token).map_err(taken)
         });
         let token = token.await?;

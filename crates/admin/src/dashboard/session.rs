@@ -102,21 +102,8 @@ impl Sessions {
         locked(&self.state).open.retain(|session| session.cookie != cookie);
     }
 
-    /// Whether a token from this address is looked at; else how long not.
-    pub(crate) fn may_guess(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
-        let mut state = locked(&self.state);
-        let Some(known) = state.guesses.iter_mut().find(|known| known.address == address) else {
-            return Ok(());
-        };
-        known.refill(now);
-        match known.left {
-            0 => Err(REFILL.saturating_sub(now.duration_since(known.since))),
-            _ => Ok(()),
-        }
-    }
-
-    /// A token from this address was wrong.
-    pub(crate) fn on_wrong(&self, address: IpAddr, now: Instant) {
+    /// Takes one guess of this address; fails where none is left, with how long to wait.
+    pub(crate) fn guess(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let mut state = locked(&self.state);
         if !state.guesses.iter().any(|known| known.address == address) {
             if state.guesses.len() >= ADDRESSES {
@@ -126,8 +113,12 @@ impl Sessions {
         }
         if let Some(known) = state.guesses.iter_mut().find(|known| known.address == address) {
             known.refill(now);
-            known.left = known.left.saturating_sub(1);
+            match known.left {
+                0 => return Err(REFILL.saturating_sub(now.duration_since(known.since))),
+                _ => known.left -= 1,
+            }
         }
+        Ok(())
     }
 }
 
@@ -201,19 +192,17 @@ mod tests {
     fn guesses_are_limited_by_address() {
         let (sessions, now) = (Sessions::default(), Instant::now());
         for _ in 0..GUESSES {
-            assert_eq!(sessions.may_guess(A, now), Ok(()));
-            sessions.on_wrong(A, now);
+            assert_eq!(sessions.guess(A, now), Ok(()));
         }
-        assert_eq!(sessions.may_guess(A, now), Err(REFILL));
-        assert_eq!(sessions.may_guess([192, 0, 2, 1].into(), now), Ok(()));
+        assert_eq!(sessions.guess(A, now), Err(REFILL));
+        assert_eq!(sessions.guess([192, 0, 2, 1].into(), now), Ok(()));
         let later = now + REFILL;
-        assert_eq!(sessions.may_guess(A, later), Ok(()));
-        sessions.on_wrong(A, later);
-        assert!(sessions.may_guess(A, later).is_err());
+        assert_eq!(sessions.guess(A, later), Ok(()));
+        assert!(sessions.guess(A, later).is_err());
         for n in 0..1_000_u32 {
-            sessions.on_wrong(std::net::Ipv4Addr::from(n).into(), now);
+            sessions.guess(std::net::Ipv4Addr::from(n).into(), now).unwrap();
         }
         assert_eq!(locked(&sessions.state).guesses.len(), ADDRESSES);
-        assert_eq!(sessions.may_guess(A, now + REFILL * 100), Ok(()));
+        assert_eq!(sessions.guess(A, now + REFILL * 100), Ok(()));
     }
 }

@@ -22,8 +22,17 @@ const VIEWS = [
   ["configuration", "Configuration", Configuration],
 ];
 
+// a part of an address as text; as it stands where somebody typed a lone %
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function useRoute() {
-  const read = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const read = () => location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   const [route, setRoute] = useState(read);
   useEffect(() => {
     const on = () => setRoute(read());

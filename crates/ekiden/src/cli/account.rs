@@ -347,6 +347,8 @@ mod tests {
         }
         let week = parse(&["--quota", "1 GB/week", "--reset-day", "8"]).unwrap();
         assert!(week.limits.changes().apply(&mut Attributes::default()).is_err());
+        let size = parse(&["--quota", "5"]).err().unwrap().to_string();
+        assert!(size.contains("with its period, `20 GB/month`"), "{size}");
         let zone = parse(&["--zone", "Atlantis"]).unwrap();
         let refused =
             zone.limits.changes().apply(&mut Attributes::default()).unwrap_err().to_string();

@@ -78,9 +78,6 @@ pub(crate) enum Command {
     /// Manage accounts: who may use this relay, their limits, their usage
     #[command(subcommand)]
     Account(AccountCommand),
-    /// Renamed to `account`.
-    #[command(hide = true, disable_help_flag = true)]
-    User(Rest),
     /// Show or replace the token of the management API
     #[command(subcommand)]
     Token(TokenCommand),
@@ -90,9 +87,6 @@ pub(crate) enum Command {
     /// Manage peers at the other end of tunnels: one relay invites, the other joins
     #[command(subcommand)]
     Peer(PeerCommand),
-    /// Renamed to `peer`.
-    #[command(hide = true, disable_help_flag = true)]
-    Relay(Rest),
     /// Show the rules that divert connections of devices to this relay
     #[command(subcommand)]
     Gateway(GatewayCommand),
@@ -392,7 +386,7 @@ fn renamed(new: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone
 #[derive(Debug, Args)]
 pub(crate) struct Rest {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    rest: Vec<String>,
+    pub(crate) rest: Vec<String>,
 }
 
 impl Rest {

@@ -90,7 +90,7 @@ pub(crate) struct Join {
     #[arg(required = true)]
     pub token: Vec<String>,
     /// The peer's name on this relay
-    #[arg(long, value_parser = short_name)]
+    #[arg(long, value_parser = short_name, default_value = "shore")]
     pub name: String,
     /// Maximum rate towards the peer, if lower than the invitation's
     #[arg(long, value_name = "RATE")]
@@ -142,6 +142,14 @@ fn bracketed(host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn the_relay_that_is_joined_is_called_shore_where_nothing_is_said() {
+        let cli = crate::cli::Cli::try_parse_from(["ekiden", "peer", "join", "ekiden1-x"]).unwrap();
+        let crate::cli::Command::Peer(PeerCommand::Join(join)) = cli.command else { panic!() };
+        assert_eq!(join.name, "shore");
+    }
 
     #[test]
     fn a_missing_port_is_named() {

@@ -1,6 +1,6 @@
 //! `ekiden account`: accounts, in the database that a daemon polls.
 
-use super::{own, with_runtime};
+use super::{client, own, with_runtime};
 use crate::cli::account::{AccountCommand, AccountConfig, Devices, Limits};
 use crate::daemon::state;
 use crate::print::{clean, out, table, traffic, warn};
@@ -10,6 +10,7 @@ use ekiden_accounts::{
 };
 use ekiden_admin::documents::{AccountDocument, AccountList, Period, Periods, begun};
 use ekiden_model::units::Rate;
+use ekiden_proxy::observe::status::AccountStatus;
 use ekiden_proxy::settings::Accounts;
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -106,13 +107,13 @@ async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountC
     let (store, enabled) = store(config).await?;
     account.id = store.add(&account).await?;
     store.close().await;
-    if !enabled {
-        warn("accounts are not enabled: set [accounts] enabled = true, and restart the daemon\n");
-    }
-    Ok(out(&format!(
-        "added account \"{}\", {}; a running daemon admits it within a second\n",
-        account.name, account.id
-    )))
+    let then = match enabled {
+        true => "a running daemon admits it within a second",
+        false => {
+            "it counts once accounts are enabled: set [accounts] enabled = true, and restart the daemon"
+        }
+    };
+    Ok(out(&format!("added account \"{}\", {}; {then}\n", account.name, account.id)))
 }
 
 async fn set(
@@ -124,7 +125,7 @@ async fn set(
     config: &AccountConfig,
 ) -> Done {
     let hash = password(devices)?;
-    let (store, _) = store(config).await?;
+    let (store, enabled) = store(config).await?;
     let changed = store.change(name, |account| {
         forget_devices(&forget, account)?;
         devices.changes(hash).apply(account)?;
@@ -135,10 +136,11 @@ async fn set(
     });
     let account = changed.await?;
     store.close().await;
-    Ok(out(&format!(
-        "changed account \"{}\"; a running daemon applies it within a second\n",
-        account.name
-    )))
+    let then = match enabled {
+        true => "a running daemon applies it within a second",
+        false => "accounts are not enabled, so no daemon applies it",
+    };
+    Ok(out(&format!("changed account \"{}\"; {then}\n", account.name)))
 }
 
 async fn remove(name: &str, config: &AccountConfig) -> Done {
@@ -156,6 +158,7 @@ async fn list(json: bool, config: &AccountConfig) -> Done {
     let (_, accounts) = store.accounts().await?;
     let usage = if json { Vec::new() } else { store.usage(0).await? };
     store.close().await;
+    let spent = if json { Vec::new() } else { spent().await };
     if json {
         return document(&AccountList {
             accounts: accounts.iter().map(AccountDocument::of).collect(),
@@ -165,13 +168,29 @@ async fn list(json: bool, config: &AccountConfig) -> Done {
         return Ok(out("no accounts; see `ekiden account add --help`\n"));
     }
     let head = ["ACCOUNT", "DEVICES", "DOWN", "UP", "QUOTA", "STATE"].map(str::to_owned).to_vec();
-    let rows = accounts.iter().map(|account| row(account, used(account, &usage))).collect();
+    let rows = accounts.iter().map(|account| row(account, used(account, &usage, &spent))).collect();
     let text = table(head, rows, &[false, true, true, true, true, false], None);
     Ok(out(text.trim_start_matches('\n')))
 }
 
-/// Bytes that an account has used in the quota's current period, as far as they are settled.
-fn used(account: &Account, usage: &[Usage]) -> u64 {
+/// The accounts whose quota is used up, as the running daemon knows it at once: name and quota.
+async fn spent() -> Vec<(String, u64)> {
+    let status = client::status(None).await.ok().map(|(status, _)| status);
+    let accounts = status.and_then(|status| status.sharing).map(|sharing| sharing.accounts);
+    let spent = |account: &AccountStatus| matches!(&*account.state, "cut" | "throttle");
+    let accounts = accounts.into_iter().flatten().filter(spent);
+    accounts.filter_map(|account| Some((account.name, account.quota?))).collect()
+}
+
+/// Bytes that an account has used in the quota's current period: as far as they are settled, which takes some
+/// seconds, but all where the daemon holds it for `spent`.
+fn used(account: &Account, usage: &[Usage], spent: &[(String, u64)]) -> u64 {
+    let quota = account.attributes.quota.map(|quota| quota.bytes.as_u64());
+    let gone = spent.iter().any(|(name, of)| *name == account.name && Some(*of) == quota);
+    settled(account, usage).max(quota.filter(|_| gone).unwrap_or(0))
+}
+
+fn settled(account: &Account, usage: &[Usage]) -> u64 {
     let calendar = account.attributes.calendar().ok();
     let begun = calendar.map(|calendar| calendar.begun(Timestamp::now()).as_second());
     let current = |one: &&Usage| one.account == account.id && Some(one.begun) == begun;
@@ -215,7 +234,8 @@ fn row(account: &Account, used: u64) -> Vec<String> {
 async fn show(name: &str, json: bool, config: &AccountConfig) -> Done {
     let (store, _) = store(config).await?;
     let account = store.account(name).await?;
-    let used = used(&account, &store.usage(0).await?);
+    let spent = if json { Vec::new() } else { spent().await };
+    let used = used(&account, &store.usage(0).await?, &spent);
     store.close().await;
     if json {
         return document(&AccountList { accounts: vec![AccountDocument::of(&account)] });

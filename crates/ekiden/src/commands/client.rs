@@ -26,6 +26,8 @@ pub(crate) enum AskError {
     NoDaemon(Vec<PathBuf>),
     /// This user may not use the socket.
     Denied(PathBuf),
+    /// None within so many seconds.
+    Slow(PathBuf, u64),
     /// An unexpected answer.
     Answer(PathBuf, String),
 }
@@ -44,6 +46,11 @@ impl fmt::Display for AskError {
             Self::Denied(path) => write!(
                 f,
                 "{} belongs to another user: run this as that user or as root (sudo)",
+                path.display()
+            ),
+            Self::Slow(path, seconds) => write!(
+                f,
+                "the daemon on {} did not answer within {seconds} s: it is busy or stopped; try again, and see its log",
                 path.display()
             ),
             Self::Answer(path, why) => write!(
@@ -156,7 +163,7 @@ async fn send<T: DeserializeOwned>(
         let wrong = |why: String| AskError::Answer(path.clone(), why);
         let body = tokio::time::timeout(patience, request(stream, what.clone()))
             .await
-            .map_err(|_| wrong(format!("no answer within {} s", patience.as_secs())))?
+            .map_err(|_| AskError::Slow(path.clone(), patience.as_secs()))?
             .map_err(wrong)?;
         let Some(body) = body else { return Ok((None, Bytes::new())) };
         let document = serde_json::from_slice(&body).map_err(|error| wrong(error.to_string()))?;
@@ -189,4 +196,19 @@ async fn request(
     let body = Limited::new(response.into_body(), LONGEST).collect().await;
     driver.abort();
     body.map(|body| Some(body.to_bytes())).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_daemon_that_is_late_is_no_other_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let _silent = tokio::net::UnixListener::bind(&path).unwrap();
+        let asked = ask::<Status>(Some(&path), "/v1/status", Duration::from_millis(1)).await;
+        let said = asked.unwrap_err().to_string();
+        assert!(said.contains("did not answer within") && !said.contains("version"), "{said}");
+    }
 }

@@ -359,7 +359,7 @@ fn difference(before: &str, after: &str) -> String {
     }
     let (mut i, mut j, mut out) = (0, 0, String::new());
     while i < old.len() || j < new.len() {
-        let added = j < new.len() && (i == old.len() || longest[i][j + 1] >= longest[i + 1][j]);
+        let added = j < new.len() && (i == old.len() || longest[i][j + 1] > longest[i + 1][j]);
         let line = if i < old.len() && j < new.len() && old[i] == new[j] {
             (i, j) = (i + 1, j + 1);
             continue;

@@ -1,11 +1,15 @@
 //! The page for an account's owner on the proxy's own port: whose figures it shows to whom, and in which language.
 
 use crate::accounts::Accounts;
+use crate::log_in::devtools::Browser;
+use crate::log_in::present;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ekiden_testkit::{Daemon, PATIENCE, wait_for};
+use ekiden_testkit::{Certificate, Daemon, PATIENCE, wait_for};
+use sha2::{Digest as _, Sha256};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 
 /// Status, head and body of an answer to a request in origin form with these fields.
 fn ask(daemon: &Daemon, path: &str, fields: &str) -> (u16, String, String) {
@@ -210,4 +214,162 @@ fn speaks_japanese_and_english_and_can_be_switched_off() {
     daemon.reload("[pac]\npage = false\n");
     assert_eq!(ask(&daemon, "/", "").0, 400);
     assert_eq!(ask(&daemon, "/proxy.pac", "").0, 200);
+}
+
+/// A relay with accounts and a certificate for `localhost` and 127.0.0.1.
+struct Secured {
+    accounts: Accounts,
+    daemon: Daemon,
+    made: Certificate,
+}
+
+impl Secured {
+    fn start() -> Self {
+        let accounts = Accounts::new();
+        let made = Certificate::self_signed(accounts.path(), "own", &["localhost", "127.0.0.1"]);
+        let [certificate, key] = [&made.certificate, &made.key].map(|file| file.display());
+        accounts.configure(&format!(
+            "[accounts]\nenabled = true\n[tls]\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n"
+        ));
+        let user = ["add", "home", "--user", "anna", "--password-stdin"];
+        accounts.account(&user, "right password\n");
+        let daemon = accounts.serve();
+        Self { accounts, daemon, made }
+    }
+
+    fn url(&self, host: &str, path: &str) -> String {
+        format!("https://{host}:{}{path}", self.daemon.address.port())
+    }
+
+    /// Status and body, as curl gets them without a proxy.
+    fn curl(&self, args: &[&str], url: &str) -> (String, String) {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--max-time", "30", "--noproxy", "*"]);
+        curl.args(["--write-out", "\n%{http_version} %{http_code}", "--cacert"]);
+        let output = curl.arg(&self.made.certificate).args(args).arg(url).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (body, status) = text.rsplit_once('\n').unwrap();
+        (status.to_owned(), format!("{body}{}", String::from_utf8_lossy(&output.stderr)))
+    }
+}
+
+#[test]
+fn the_page_the_log_in_and_the_script_come_by_http_2() {
+    if !present("curl") {
+        return;
+    }
+    let relay = Secured::start();
+    for (version, flag) in [("1.1", "--http1.1"), ("2", "--http2")] {
+        let fine = format!("{version} 200");
+        for host in ["localhost", "127.0.0.1"] {
+            let (status, body) = relay.curl(&[flag], &relay.url(host, "/"));
+            assert_eq!(status, fine, "{host}: {body}");
+            assert!(body.contains("This device is not known"), "{body}");
+            let (status, script) = relay.curl(&[flag], &relay.url(host, "/proxy.pac"));
+            assert_eq!(status, fine, "{host}: {script}");
+            let proxy = format!("HTTPS {host}:{}", relay.daemon.address.port());
+            assert!(script.contains(&proxy), "{script}");
+        }
+        let login = relay.url("localhost", "/?login");
+        assert_eq!(relay.curl(&[flag], &login).0, format!("{version} 401"));
+        let (status, body) = relay.curl(&[flag, "--user", "anna:right password"], &login);
+        assert_eq!(status, fine, "{body}");
+        assert!(body.contains("<bdi>home</bdi>"), "{body}");
+        // a name that is not the relay's, and what only a proxy could fetch
+        for (field, path) in [("Host: other.example", "/"), ("A: b", "/other")] {
+            let (status, body) =
+                relay.curl(&[flag, "--header", field], &relay.url("localhost", path));
+            let own = version == "1.1" && path == "/";
+            assert_eq!(status == fine, own, "{field} {path}: {status} {body}");
+        }
+    }
+    let absolute = |target: &str| {
+        relay.curl(&["--http1.1", "--request-target", target], &relay.url("localhost", "/"))
+    };
+    assert_eq!(absolute(&relay.url("localhost", "/")).0, "1.1 200");
+    assert_eq!(absolute(&relay.url("localhost", "/proxy.pac")).0, "1.1 200");
+    assert_ne!(absolute("https://other.example/").0, "1.1 200");
+}
+
+#[test]
+fn chromium_opens_the_page_by_https_and_logs_in() {
+    if !present("chromium") {
+        return;
+    }
+    let relay = Secured::start();
+    let key = rcgen::PublicKeyData::subject_public_key_info(&relay.made.pair);
+    let key = STANDARD.encode(Sha256::digest(key));
+    let mut browser = Browser::start(&[format!("--ignore-certificate-errors-spki-list={key}")]);
+    let (text, asked) = browser.read(&relay.url("localhost", "/"), "anna", "right password");
+    assert!(text.contains("This device is not known") && asked == 0, "{text}");
+    let (text, asked) = browser.read(&relay.url("localhost", "/?login"), "anna", "right password");
+    assert!(text.contains("Account home") && asked == 1, "{text}");
+}
+
+/// Sends so many bytes through the relay, or fewer if it cuts the connection.
+fn spend(daemon: &Daemon, bytes: usize) {
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (head, mut stream) = daemon.connect(server.local_addr().unwrap(), "");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let (mut far, _) = server.accept().unwrap();
+    let _cut = stream.write_all(&vec![7; bytes]);
+    drop(stream);
+    let _cut = far.read_to_end(&mut Vec::new());
+}
+
+const CUT: &str = "The volume is used up. Connections are refused until it begins anew.";
+
+#[test]
+fn a_cut_account_reads_its_page_and_nothing_else() {
+    if !present("curl") {
+        return;
+    }
+    let relay = Secured::start();
+    let limits = ["--quota", "50 kB/month", "--on-quota-exceeded", "cut"];
+    let address = ["--address", "127.0.0.0/8"];
+    relay.accounts.account(&[&["set", "home"], &limits[..], &address].concat(), "");
+    wait_for("the quota", || ask(&relay.daemon, "/", "").2.contains("of 50.0 kB"));
+    spend(&relay.daemon, 200_000);
+    wait_for("the cut", || {
+        let (status, _, body) = ask(&relay.daemon, "/", "");
+        status == 200 && body.contains(CUT) && body.contains("Begins anew: ")
+    });
+    for flag in ["--http1.1", "--http2"] {
+        let (status, body) = relay.curl(&[flag], &relay.url("localhost", "/"));
+        assert!(status.ends_with(" 200") && body.contains(CUT), "{status} {body}");
+        let (status, body) = relay.curl(&[flag], &relay.url("localhost", "/other"));
+        assert!(status.ends_with(" 403") && body.contains("quota is used up"), "{status} {body}");
+    }
+    assert_eq!(ask(&relay.daemon, "/other", "").0, 403);
+    assert_eq!(ask(&relay.daemon, "http://127.0.0.1:1/", "Host: 127.0.0.1:1\r\n").0, 403);
+    let (head, _) = relay.daemon.connect(([127, 0, 0, 1], 1).into(), "");
+    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
+}
+
+#[test]
+fn an_account_of_the_configuration_is_shown_and_tls_is_refused_by_an_alert() {
+    let account = |address: &str| {
+        format!(
+            "[[account]]\nname = \"village\"\naddresses = [\"{address}\"]\nquota = \"2 MB/30 d\"\non_quota_exceeded = \"cut\"\n"
+        )
+    };
+    let accounts = Accounts::with(&account("192.0.2.0/24"));
+    let daemon = accounts.serve();
+    let (_, _, body) = ask(&daemon, "/", "");
+    assert!(body.contains("This device is not known"), "{body}");
+    assert!(!body.contains("no accounts") && !body.contains("/?login"), "{body}");
+    daemon.reload(&account("127.0.0.0/8"));
+    let (_, _, body) = ask(&daemon, "/", "");
+    assert!(body.contains("<bdi>village</bdi>") && body.contains("of 2.00 MB"), "{body}");
+    let strange = ask(&daemon, "/", "Host: relay.example\r\n").2;
+    assert!(strange.contains("by the relay&#39;s address"), "{strange}");
+    spend(&daemon, 4_000_000);
+    wait_for("the cut", || ask(&daemon, "/", "").2.contains(CUT));
+    // a client of TLS, where there is none
+    let mut stream = TcpStream::connect(daemon.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[22, 3, 1, 0, 1, 1]).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, [21, 3, 3, 0, 2, 2, 49]);
 }

@@ -82,6 +82,32 @@ fn until_cut(stream: &mut TcpStream) -> usize {
 }
 
 #[test]
+fn a_cut_account_is_listed_as_cut_at_once_and_no_daemon_is_promised() {
+    let off = Accounts::with("");
+    let said = off.account(&["add", "tanaka", "--peer", "ship"], "");
+    assert!(said.contains("it counts once accounts are enabled"), "{said}");
+    let said = off.account(&["set", "tanaka", "--down", "5 Mbit/s"], "");
+    assert!(said.contains("accounts are not enabled"), "{said}");
+    let (accounts, server) = (Accounts::new(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let to = server.local_addr().unwrap();
+    let quota = ["--quota", "50 kB/month", "--on-quota-exceeded", "cut"];
+    accounts.account(&[&["add", "tanaka", "--address", "127.0.0.0/8"], &quota[..]].concat(), "");
+    let daemon = accounts.serve();
+    let (head, mut stream) = daemon.connect(to, "");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    let (mut far, _) = server.accept().unwrap();
+    let _cut = stream.write_all(&[7; 200_000]);
+    drop(stream);
+    let _cut = far.read_to_end(&mut Vec::new());
+    wait_for("the cut", || daemon.status()["sharing"]["accounts"][0]["state"] == "cut");
+    // before the use is settled in the database
+    for list in [&["list"][..], &["show", "tanaka"]] {
+        let said = accounts.account(list, "");
+        assert!(said.contains("cut until ") && !said.contains("active"), "{said}");
+    }
+}
+
+#[test]
 fn admits_added_accounts_and_cuts_disabled_ones() {
     let (accounts, server) = (Accounts::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let to = server.local_addr().unwrap();

@@ -1,9 +1,9 @@
 //! The first bytes of a connection decide which protocol serves it.
 
 use crate::inbound::http::forward;
-use crate::inbound::{gateway, port_forward, socks, tls, tunnel};
+use crate::inbound::{gateway, port_forward, socks, spent, tls, tunnel};
 use crate::resources::arrival::Directed;
-use crate::session::{OpenTunnel, Session, within};
+use crate::session::{Admission, OpenTunnel, Session, within};
 use crate::transfer::buffered::BufferedStream;
 use std::sync::Arc;
 
@@ -17,8 +17,12 @@ pub(crate) async fn serve(session: Session) {
     {
         return;
     }
-    if !session.admit().await {
-        return;
+    match session.admit().await {
+        Admission::Granted => {}
+        Admission::Refused => return,
+        Admission::Spent(account, not) => {
+            return Box::pin(spent::serve(&session, &account, &not)).await;
+        }
     }
     // each stage has a box of its own that is freed at its end, so that an idle tunnel holds none of them
     if let Some(tunnel) = detect(&session).await {

@@ -7,6 +7,7 @@ pub(crate) mod gateway;
 pub(crate) mod http;
 pub(crate) mod port_forward;
 pub(crate) mod socks;
+mod spent;
 pub(crate) mod tls;
 pub(crate) mod tunnel;
 pub(crate) mod udp;

@@ -211,6 +211,7 @@ impl Inner {
             directed,
             slot: Mutex::default(),
             tls: None,
+            tls_name: None,
             log: Arc::clone(&self.log),
             stopping: self.stopping.subscribe(),
             permit,

@@ -44,6 +44,8 @@ pub(crate) struct Session {
     pub(crate) slot: Mutex<AccountSlot>,
     /// The client's own connection, where this one is within its TLS.
     pub(crate) tls: Option<Weak<TcpStream>>,
+    /// The name that the client asked for by that TLS (RFC 6066 §3).
+    pub(crate) tls_name: Option<Arc<str>>,
     pub(crate) hops: u8,
     pub(crate) log: Arc<AccessLog>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -51,6 +53,16 @@ pub(crate) struct Session {
     pub(crate) permit: AdmissionPermit,
     /// Dropped last: a connection that holds something is in the status.
     pub(crate) registration: Registration,
+}
+
+/// Whether a client is served.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Granted,
+    /// It has its answer.
+    Refused,
+    /// The volume of this account is used up; the client may read about it.
+    Spent(Arc<str>, NotAdmitted),
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +87,7 @@ pub(crate) struct OpenTunnel {
 
 impl Session {
     /// Identifies the client and takes its slot in its account; refuses the client where either fails.
-    pub(crate) async fn admit(&self) -> bool {
+    pub(crate) async fn admit(&self) -> Admission {
         let client_leg = Arc::clone(&self.config.client_leg);
         let outcomes = client_leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
         self.registration.set_client_leg(self.client_stats(client_leg, outcomes));
@@ -88,15 +100,20 @@ impl Session {
         };
         if let Err(denied) = identified {
             self.refuse_by_rule(&denied).await;
-            return false;
+            return Admission::Refused;
         }
         // a client that may still log in takes a slot when its account is known
         let known = self.config.directory.is_none() || self.registration.entry.account().is_some();
         if known && let Err(not) = self.join_account() {
+            // others do not speak with this relay
+            let own_client = self.arrival.is_none() && self.directed.is_none();
+            if own_client && let Some(account) = not.spent_account() {
+                return Admission::Spent(account, not);
+            }
             self.refuse_by_account(&not).await;
-            return false;
+            return Admission::Refused;
         }
-        true
+        Admission::Granted
     }
 
     async fn refuse_by_rule(&self, denied: &Failure) {
@@ -111,7 +128,7 @@ impl Session {
         self.send_and_close(&denied.response(name, false)).await;
     }
 
-    async fn refuse_by_account(&self, not: &NotAdmitted) {
+    pub(crate) async fn refuse_by_account(&self, not: &NotAdmitted) {
         let text = not.to_string();
         self.count_and_log_refusal(&text);
         if let Some(arrival) = &self.arrival {
@@ -125,7 +142,7 @@ impl Session {
         reject(&self.client, &self.config.settings.name, &rejection).await;
     }
 
-    fn count_and_log_refusal(&self, why: &str) {
+    pub(crate) fn count_and_log_refusal(&self, why: &str) {
         static LOGGED: LogThrottle = LogThrottle::new();
         self.registration.count_refused();
         if LOGGED.is_due() {
@@ -138,7 +155,12 @@ impl Session {
 
     /// The session for the same client's bytes within TLS, out of `stream`. The first inner session
     /// takes over the account slot; later ones take their own.
-    pub(crate) fn inner(&self, stream: TcpStream, permit: AdmissionPermit) -> Self {
+    pub(crate) fn inner(
+        &self,
+        stream: TcpStream,
+        tls_name: Option<Arc<str>>,
+        permit: AdmissionPermit,
+    ) -> Self {
         let client = Arc::new(stream);
         let managed = self.resources().manage(&client, &self.config.client_leg.leg, None);
         let registration = self.registration.inner();
@@ -154,6 +176,7 @@ impl Session {
             directed: None,
             slot,
             tls: Some(Arc::downgrade(&self.client)),
+            tls_name,
             hops: 0,
             log: Arc::clone(&self.log),
             stopping: self.stopping.clone(),

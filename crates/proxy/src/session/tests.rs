@@ -85,6 +85,7 @@ async fn fixture(
         directed: None,
         slot: Mutex::default(),
         tls: None,
+        tls_name: None,
         hops: 0,
         log: Arc::new(AccessLog::open(&AccessLogSetting::Off).unwrap()),
         stopping,
@@ -109,7 +110,7 @@ fn one_connection() -> Settings {
 #[tokio::test]
 async fn admits_loopback_and_refuses_clients_that_no_rule_admits() {
     let local = fixture("127.0.0.1", None, Settings::default()).await;
-    assert!(local.session.admit().await);
+    assert!(matches!(local.session.admit().await, Admission::Granted));
     let mut remote = fixture("192.0.2.1", None, Settings::default()).await;
     let mut answer = String::new();
     let (admitted, read) = tokio::join!(remote.session.admit(), async {
@@ -118,7 +119,10 @@ async fn admits_loopback_and_refuses_clients_that_no_rule_admits() {
         read
     });
     read.unwrap();
-    assert!(!admitted && answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert!(
+        matches!(admitted, Admission::Refused) && answer.starts_with("HTTP/1.1 403 "),
+        "{answer}"
+    );
     assert!(answer.contains("no rule admits clients from 192.0.2.1"), "{answer}");
     assert_eq!(remote.registry.totals.refused.load(Relaxed), 1);
 }
@@ -144,9 +148,9 @@ async fn the_first_inner_session_takes_over_the_slot() {
     let Fixture { session, .. } = fixture("192.0.2.1", None, one_connection()).await;
     session.join_account().unwrap();
     let permit = || session.permit.inner().unwrap();
-    let first = session.inner(pair().await.0, permit());
+    let first = session.inner(pair().await.0, None, permit());
     assert!(first.tls.is_some() && first.share().is_some() && session.share().is_none());
-    let second = session.inner(pair().await.0, permit());
+    let second = session.inner(pair().await.0, None, permit());
     assert!(second.join_account().is_err());
     drop(first);
     second.join_account().unwrap();

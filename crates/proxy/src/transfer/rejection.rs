@@ -71,6 +71,11 @@ async fn send(stream: &TcpStream, name: &str, rejection: &Rejection) -> io::Resu
                 write_all(stream, &[5, reply, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
             }
             Some(4) => write_all(stream, &[0, 91, 0, 0, 0, 0, 0, 0]).await?,
+            // RFC 8446 §6: a fatal alert, access_denied or internal_error
+            Some(22) => {
+                let alert = if rejection.status == 403 { 49 } else { 80 };
+                write_all(stream, &[21, 3, 3, 0, 2, 2, alert]).await?;
+            }
             Some(_) => {
                 let Rejection { status, text, retry_after } = rejection;
                 let refusal = Refusal { retry_after: *retry_after, ..Refusal::new(*status, text) };

@@ -77,7 +77,8 @@ fn summary(report: &DoctorReport, others: &[&Finding], out: &mut dyn Write) -> i
         found(Severity::Note, "note"),
         report.findings.len() - others.len()
     )?;
-    writeln!(out, "{}", missing(others, !report.changes.is_empty()))
+    let asked = report.relay.is_some() || report.tunnel.is_some();
+    writeln!(out, "{}", missing(others, !report.changes.is_empty(), asked))
 }
 
 fn named_failed(report: &DoctorReport) -> bool {
@@ -86,12 +87,17 @@ fn named_failed(report: &DoctorReport) -> bool {
 }
 
 /// What is missing for full speed, in one line: what `--apply` mends, and what a command above does. Notes cost no
-/// speed by themselves.
-fn missing(others: &[&Finding], applied: bool) -> String {
+/// speed by themselves. `asked` of a relay: what only costs speed is not above.
+fn missing(others: &[&Finding], applied: bool, asked: bool) -> String {
     let slow: Vec<_> =
         others.iter().filter(|finding| finding.severity >= Severity::Warning).collect();
     let settings: usize = slow.iter().map(|finding| finding.settings.len()).sum();
-    let by_hand = slow.iter().filter(|finding| finding.settings.is_empty()).count();
+    let mut by_hand = 0;
+    let mut above = 0;
+    for finding in slow.iter().filter(|finding| finding.settings.is_empty()) {
+        by_hand += 1;
+        above += usize::from(!asked || finding.severity == Severity::Problem);
+    }
     let optional: usize =
         others.iter().map(|finding| finding.settings.len()).sum::<usize>() - settings;
     let are = |n: usize| if n == 1 { "is" } else { "are" };
@@ -114,8 +120,11 @@ fn missing(others: &[&Finding], applied: bool) -> String {
             false => format!("`sudo ekiden doctor --apply` mends {settings}"),
         });
     }
-    if by_hand > 0 {
-        parts.push(format!("{by_hand} {} mended by what is said above", are(by_hand)));
+    if above > 0 {
+        parts.push(format!("{above} {} mended by what is said above", are(above)));
+    }
+    if by_hand > above {
+        parts.push(format!("`ekiden doctor` alone says how to mend {}", by_hand - above));
     }
     format!(
         "{} {} missing for full speed: {}.",

@@ -75,6 +75,21 @@ fn the_last_line_says_what_is_missing_for_full_speed() {
         last(&slow),
         "5 settings are missing for full speed: `sudo ekiden doctor --apply` mends 4; 1 is mended by what is said above."
     );
+    // asked about a relay, it says nothing above of what only costs speed
+    let measured = Measured {
+        peer: "shore".into(),
+        received: None,
+        sent: None,
+        tunnel: None,
+        error: Some("down".into()),
+    };
+    let asked = DoctorReport { tunnel: Some(measured), ..report(recorded()) };
+    assert!(!print(&asked, None).contains("said above"), "{}", print(&asked, None));
+    assert!(
+        last(&asked).ends_with("; `ekiden doctor` alone says how to mend 1."),
+        "{}",
+        last(&asked)
+    );
     let mut facts = recorded();
     for setting in findings(&recorded(), None).into_iter().flat_map(|finding| finding.settings) {
         facts.sysctls.insert(setting.name, setting.value);

@@ -71,7 +71,7 @@ pub(super) fn set_up(mut session: Session, args: Shore) -> Result<u8, Failed> {
     let prepared = session.document.prepare(&changes, &session.place)?;
     let invited = if invites {
         let invitation = Invitation { name: name.clone(), address, terms, renew };
-        Some(invite(&store, invitation)?)
+        Some(invite(&store, invitation).map_err(|error| error.to_string())?)
     } else {
         None
     };

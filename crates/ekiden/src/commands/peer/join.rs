@@ -271,9 +271,16 @@ pub(crate) fn told(seen: &Probe, address: &str) -> Told {
             "reached {address} over TCP alone, which holds no rate across losses: open UDP port {port} there ({why})\n"
         )),
         (Err(udp), Err(tcp)) => Told::Unreached(format!(
-            "{address} was not reached:\n  {udp}\n  {tcp}\nis the relay running there, and are UDP and TCP port {port} open in its firewall?"
+            "{address} was not reached:\n  {}\n  {}\nis the relay running there, and are UDP and TCP port {port} open in its firewall?",
+            over("UDP", udp),
+            over("TCP", tcp),
         )),
     }
+}
+
+/// A reason with the protocol that it is of; a time-out does not name it.
+fn over(protocol: &str, why: &str) -> String {
+    if why.starts_with(protocol) { why.to_owned() } else { format!("{protocol} {why}") }
 }
 
 fn millis(span: Span) -> String {
@@ -284,4 +291,19 @@ fn millis(span: Span) -> String {
 /// A runtime for probes and questions to the daemon.
 pub(crate) fn runtime() -> std::io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_protocol_of_each_failure() {
+        let late = || "192.0.2.1:4433: no answer within 6 s".to_owned();
+        let seen = Probe { udp: Err(late()), tcp: Err(format!("TCP {}", late())), refused: None };
+        let Told::Unreached(said) = told(&seen, "192.0.2.1:4433") else { panic!("{seen:?}") };
+        for line in ["\n  UDP 192.0.2.1:4433: no answer", "\n  TCP 192.0.2.1:4433: no answer"] {
+            assert!(said.contains(line), "{said}");
+        }
+    }
 }

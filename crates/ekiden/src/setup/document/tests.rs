@@ -88,10 +88,10 @@ fn values_are_replaced_with_their_comment_kept_and_shown() {
     document.set(&["leg", "client"], "rate", "5 Mbit/s").unwrap();
     document.listen(&[], &["127.0.0.2:1".parse().unwrap()]).unwrap();
     insta::assert_snapshot!(document.changes().unwrap().lines, @r#"
-    + listen = ["127.0.0.1:1", "127.0.0.2:1"]
     - listen = "127.0.0.1:1"
-    + rate = "5 Mbit/s"    # the hub's
+    + listen = ["127.0.0.1:1", "127.0.0.2:1"]
     - rate = "4 Mbit/s"    # the hub's
+    + rate = "5 Mbit/s"    # the hub's
     "#);
 }
 

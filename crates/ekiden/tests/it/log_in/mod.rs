@@ -1,7 +1,7 @@
 //! Clients that people have, logging in: curl over HTTP, an HTTPS proxy and SOCKS, and Chromium.
 
 mod crowd;
-mod devtools;
+pub(crate) mod devtools;
 
 use crate::accounts::Accounts;
 use base64::Engine as _;
@@ -119,7 +119,7 @@ fn answer(mut stream: impl Read + Write) {
 }
 
 /// Whether a program is there. Where it is not, the test is skipped and says so; in CI it fails.
-fn present(program: &str) -> bool {
+pub(crate) fn present(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
         assert!(std::env::var_os("CI").is_none(), "{program} is not installed");

@@ -215,6 +215,7 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
             ("peers", "document.querySelector('h2#invite')"),
             ("audit", "document.querySelectorAll('tbody tr').length >= 1"),
             ("configuration", "document.querySelectorAll('tbody tr').length >= 1"),
+            ("peers/%", "document.querySelector('h2#invite')"),
         ] {
             page.evaluate(&format!("location.hash = '#/{view}'; true"));
             page.wait(&format!("Boolean({ready})"));

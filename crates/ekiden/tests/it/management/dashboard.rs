@@ -110,8 +110,10 @@ fn guesses_are_limited_and_written_down() {
     let tried: Vec<u16> = (0..20).map(|_| daemon.try_log_in("", &wrong).0).collect();
     assert_eq!(tried[0], 401);
     assert_eq!(tried[19], 429, "{tried:?}");
-    let waits = daemon.try_log_in("", &daemon.token());
+    let waits = daemon.try_log_in("", &wrong);
     assert!(waits.0 == 429 && waits.2.contains("try again in"), "{}", waits.2);
+    // the right token enters beside them
+    assert_eq!(daemon.try_log_in("", &daemon.token()).0, 200);
     // sessions and the token itself go on
     assert_eq!(daemon.call("GET", "/api/v1/relays", None).0, 200);
     assert!(daemon.state("audit-refused.jsonl").contains("/page/session"));
@@ -287,6 +289,15 @@ fn a_peer_is_invited_and_removed_by_the_page() {
     ] {
         let answer = daemon.send("POST", "/page/peers", &session.fields(), &document);
         assert_eq!(answer.0, status, "{document}: {}", answer.2);
+    }
+    // in the words of the form, not of the command
+    let low = json!({ "name": "b", "address": address, "send": 1_000_000, "receive": 2_000 });
+    for (document, words) in [
+        (&low, "The link carries from it: 2 kbit/s is too low"),
+        (&new, "or replace the peer of this name"),
+    ] {
+        let said = daemon.send("POST", "/page/peers", &session.fields(), document).2;
+        assert!(said.contains(words) && !said.contains("--"), "{said}");
     }
     let known = daemon.read(&session, "/page/peers");
     assert_eq!(

@@ -3,15 +3,16 @@
 
 use super::cached;
 use super::exchange::{ExchangeResult, exchange};
+use super::own::OwnRequest;
 use super::plan::{ForwardPlan, client_keeps_alive, head_limits};
 use super::rewrite::via;
-use super::{pac, page};
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::registry::{ConnectionState, Protocol};
 use crate::outbound::connect::Purpose;
 use crate::policy::accounts::read_basic;
+use crate::policy::quota::NotAdmitted;
 use crate::resources::{HeldMemory, watch};
 use crate::session::{LogEntry, OpenTunnel, Session, within};
 use crate::transfer::buffered::{BufferedStream, FIRST_READ, close_gently};
@@ -107,9 +108,9 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
         Ok(read) => read,
         Err(failure) => return refuse_early(session, &failure, None).await,
     };
-    let own = match pac::answer(session, &request) {
-        Some(answer) => Some(answer),
-        None => Box::pin(page::answer(session, &request, incoming, &mut held)).await,
+    let own = match OwnRequest::of(session, &request) {
+        Some(own) => Box::pin(own.answer(session, &request, incoming, &mut held)).await,
+        None => None,
     };
     if let Some(answer) = own {
         session.send_and_close(&answer).await;
@@ -132,6 +133,30 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
         }
         Err(bad) => refuse_early(session, &bad.into(), Some(&request)).await,
     }
+}
+
+/// Reads one request of a client whose account has used up its volume. What it asks of the relay itself is answered,
+/// and all else refused.
+pub(crate) async fn serve_spent(
+    session: &Session,
+    mut incoming: BufferedStream,
+    not: &NotAdmitted,
+) {
+    let request = match session.permit.hold(STATE).await {
+        Some(held) => read_head(session, &mut incoming, held).await.ok().and_then(Result::ok),
+        None => None,
+    };
+    let request = request.map(|(request, _, _held)| request);
+    if let Some(request) = &request
+        && let Some(own) = OwnRequest::of(session, request)
+        && let Some(answer) = own.read(session, request).await
+    {
+        return session.send_and_close(&answer).await;
+    }
+    session.count_and_log_refusal(&not.to_string());
+    let head_only = request.is_some_and(|request| request.method == "HEAD");
+    let text = Failure::from(not.clone()).response(&session.config.settings.name, head_only);
+    session.send_and_close(&text).await;
 }
 
 /// Refuses before it is known where the request goes.

@@ -42,7 +42,12 @@ enum NextStep<T> {
     End,
 }
 
-pub(crate) async fn serve<S>(session: &Session, client: S) -> Result<(), h2::Error>
+/// `name`: what the client's TLS asked for.
+pub(crate) async fn serve<S>(
+    session: &Session,
+    name: Option<Arc<str>>,
+    client: S,
+) -> Result<(), h2::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -85,7 +90,7 @@ where
                     connection.set_target_window_size(WINDOW);
                     wide = true;
                 }
-                begin(session, request, respond, &mut streams).await;
+                begin(session, name.clone(), request, respond, &mut streams).await;
             }
             NextStep::Look => {}
             // it had as long again to end by itself
@@ -100,11 +105,14 @@ where
 
 async fn begin(
     session: &Session,
+    name: Option<Arc<str>>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     streams: &mut JoinSet<()>,
 ) {
-    let Ok((inside, _)) = super::begin(session).await else { return refuse(&mut respond, 503) };
+    let Ok((inside, _)) = super::begin(session, name).await else {
+        return refuse(&mut respond, 503);
+    };
     let limits = head_limits(session);
     let leg = &session.config.client_leg.leg;
     let (silence, patience) = (leg.half_closed_timeout, leg.idle_timeout);

@@ -46,14 +46,15 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
     };
     // unsent bytes wait in the session that sends them
     client.get_mut().1.set_buffer_limit(Some(AT_ONCE));
+    let name = client.get_ref().1.server_name().map(Arc::from);
     if client.get_ref().1.alpn_protocol() == Some(HTTP_2) {
         session.registration.set_state(ConnectionState::Relaying);
-        if let Err(error) = Box::pin(h2::serve(session, client)).await {
+        if let Err(error) = Box::pin(h2::serve(session, name, client)).await {
             tracing::debug!(client = %session.address, "HTTP/2: {error}");
         }
         return;
     }
-    let (mut inside, mut task) = match begin(session).await {
+    let (mut inside, mut task) = match begin(session, name).await {
         Ok(begun) => begun,
         Err(why) => return broke(session, &why),
     };
@@ -74,7 +75,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
 #[cfg(fuzzing)]
 pub(crate) async fn h2_in_the_clear(session: &Session, mut incoming: BufferedStream) {
     let client = TlsTransport::new(Arc::clone(&session.client), incoming.take());
-    let _ = Box::pin(h2::serve(session, client)).await;
+    let _ = Box::pin(h2::serve(session, None, client)).await;
 }
 
 /// A session within a session; the box breaks the recursion of types.
@@ -83,12 +84,15 @@ fn serve_boxed(session: Session) -> Pin<Box<dyn Future<Output = ()> + Send>> {
 }
 
 /// Begins a session within this one; returns the connection to it, or in words why there is none.
-async fn begin(session: &Session) -> Result<(TcpStream, JoinHandle<()>), String> {
+async fn begin(
+    session: &Session,
+    name: Option<Arc<str>>,
+) -> Result<(TcpStream, JoinHandle<()>), String> {
     let permit = session.permit.inner().ok_or("all connections are in use")?;
     let failed = |error: io::Error| format!("cannot make a loopback connection: {error}");
     // each with its own listener, so that simultaneous clients do not wait for each other
     let (outside, inside) = LoopbackPairs::new().map_err(failed)?.pair().await.map_err(failed)?;
-    let inner = session.inner(outside, permit);
+    let inner = session.inner(outside, name, permit);
     let entry = Arc::clone(&inner.registration.entry);
     let task = tokio::spawn(serve_boxed(inner));
     // set once, here

@@ -25,11 +25,7 @@ impl Quotas {
         }
         let claimed = {
             let state = &mut *locked(&self.state);
-            let claimed = match peer {
-                Some(peer) => state.claims.of_peer(peer),
-                None => state.claims.of(address),
-            };
-            match claimed {
+            match state.claims.of_client(address, peer) {
                 Some(name) => Arc::clone(name),
                 None if state.unclaimed == Unclaimed::Refuse => {
                     state.refused += 1;

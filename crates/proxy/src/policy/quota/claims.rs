@@ -27,11 +27,19 @@ impl Claims {
     }
 
     /// The account that claims an address: the longest matching prefix.
-    pub(super) fn of(&self, address: IpAddr) -> Option<&Arc<str>> {
+    fn of(&self, address: IpAddr) -> Option<&Arc<str>> {
         self.nets.get_lpm(&address.to_canonical().into()).map(|(_, name)| name)
     }
 
-    pub(super) fn of_peer(&self, peer: &str) -> Option<&Arc<str>> {
+    /// The account that claims a client: the peer's, if it comes through one.
+    pub(super) fn of_client(&self, address: IpAddr, peer: Option<&str>) -> Option<&Arc<str>> {
+        match peer {
+            Some(peer) => self.of_peer(peer),
+            None => self.of(address),
+        }
+    }
+
+    fn of_peer(&self, peer: &str) -> Option<&Arc<str>> {
         self.peers.get(peer)
     }
 }

@@ -16,6 +16,14 @@ pub(crate) enum NotAdmitted {
 }
 
 impl NotAdmitted {
+    /// The account, where its volume is used up.
+    pub(crate) fn spent_account(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Account(name, Refused::Spent(_)) => Some(Arc::clone(name)),
+            _ => None,
+        }
+    }
+
     /// The HTTP status, and when to try again.
     pub(crate) fn status(&self) -> (u16, Option<Span>) {
         match self {

@@ -7,6 +7,8 @@ use crate::settings::ExceededAction;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Time;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 impl Quotas {
     /// The current status; `None` where there is neither an account nor a rate.
@@ -28,6 +30,12 @@ impl Quotas {
             refused: state.refused,
             accounts,
         })
+    }
+
+    /// The configured account that claims a client; `Some(None)`: there are such accounts, but none claims it.
+    pub(crate) fn claiming(&self, address: IpAddr, peer: Option<&str>) -> Option<Option<Arc<str>>> {
+        let claims = &locked(&self.state).claims;
+        (!claims.is_empty()).then(|| claims.of_client(address, peer).cloned())
     }
 
     /// The status of one account, by its name; `None` where none of this name is limited.

@@ -131,6 +131,7 @@ impl Page {
                 write!(page, "{}</section>", own_password(w, details, *may_log_in))
             }
             Shown::NoAccounts => write!(page, "<p>{}</p>", w.no_accounts),
+            Shown::NotClaimed => write!(page, "<p>{}</p>", w.unknown),
             Shown::ByStrangeName => write!(page, "<p>{}</p>", escaped(w.strange_name)),
             Shown::Refused(why) => {
                 write!(page, "<p class=\"warn\">{} {}</p>", w.refused, name(why))
@@ -228,7 +229,7 @@ fn facts(w: &Words, status: &AccountStatus, details: &AccountDetails, page: &mut
     let most = status.connections_limit.map_or_else(String::new, |n| format!(" ({} {n})", w.limit));
     let _ = write!(
         page,
-        "<h3>{}</h3><dl><dt>{}</dt><dd>{}</dd><dt>{}</dt><dd>{}</dd><dt>{}</dt><dd>{}{most}</dd></dl><h3>{}</h3>",
+        "<h3>{}</h3><dl><dt>{}</dt><dd>{}</dd><dt>{}</dt><dd>{}</dd><dt>{}</dt><dd>{}{most}</dd></dl>",
         w.now,
         w.down,
         rate(status.rate_down, status.limit_down),
@@ -236,13 +237,12 @@ fn facts(w: &Words, status: &AccountStatus, details: &AccountDetails, page: &mut
         rate(status.rate_up, status.limit_up),
         w.connections,
         status.connections,
-        w.devices,
     );
+    // an account of the configuration has none
     if details.devices.is_empty() {
-        let _ = write!(page, "<p>{}</p>", w.no_devices);
         return;
     }
-    page.push_str("<ul>");
+    let _ = write!(page, "<h3>{}</h3><ul>", w.devices);
     for (device, identity) in &details.devices {
         let _ = match device == identity {
             true => write!(page, "<li>{}</li>", name(device)),

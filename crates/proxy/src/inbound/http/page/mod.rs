@@ -1,26 +1,25 @@
 //! The page for this relay's users, out of the proxy's own port: how to set up a device, and what an account has used
-//! and has left. It is answered to a request in origin form, as the script for browsers is, and is no JavaScript.
+//! and has left. It has no JavaScript.
 //!
 //! **Who sees an account's figures**: its own devices, by their address or their tunnel, and those that log in (Basic,
 //! RFC 7617, where passwords may be sent). A page of another site must not read them by a name that it makes lead here
 //! (DNS rebinding), so figures by address need a *Host* that no stranger can have.
 
 mod html;
-mod password;
+pub(super) mod password;
 mod words;
 
-use super::pac::reached_at;
+use super::own::OwnRequest;
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::registry::Protocol;
 use crate::observe::status::AccountStatus;
 use crate::policy::accounts::{AccountDetails, KnownAccount, read_basic};
-use crate::resources::HeldMemory;
 use crate::session::Session;
-use crate::transfer::buffered::BufferedStream;
 use crate::wire::http::fields;
 use crate::wire::http::head::Request;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use words::Words;
 
 /// Where a browser logs in.
@@ -43,6 +42,8 @@ struct Page {
 enum Shown {
     /// This relay has no accounts.
     NoAccounts,
+    /// No account of the configuration claims the client.
+    NotClaimed,
     /// Nobody's: not known who asks. Whether there is a way to log in here.
     Unknown { may_log_in: bool },
     /// A known device, by a name that others could have made lead here.
@@ -58,25 +59,17 @@ enum Shown {
     },
 }
 
-/// The answer, if the request asks for the page, or is about a password. `held` is the memory of the request's head.
+/// The answer, if the request asks for the page.
 pub(super) async fn answer(
     session: &Session,
     request: &Request,
-    incoming: &mut BufferedStream,
-    held: &mut HeldMemory,
+    own: &OwnRequest<'_>,
 ) -> Option<Vec<u8>> {
-    if request.target == password::PATH {
-        return password::answer(session, request, incoming, held).await;
-    }
     let settings = &session.config.settings.pac;
-    let reads = matches!(request.method.as_str(), "GET" | "HEAD");
-    let target = request.target.as_str();
-    if !settings.page || !reads || !matches!(target, "/" | LOG_IN) {
+    if !settings.page || !matches!(own.target, "/" | LOG_IN) {
         return None;
     }
-    let tls = session.tls.is_some();
-    let proxy = reached_at(session, request, tls)?;
-    let (status, more, account) = match identified(session, request, &proxy).await {
+    let (status, more, account) = match identified(session, request, own).await {
         Ok(account) => (200, String::new(), account),
         Err(failure) => refused(&failure),
     };
@@ -85,8 +78,8 @@ pub(super) async fn answer(
     let page = Page {
         words: words::of(languages),
         relay: session.config.settings.name.clone(),
-        proxy,
-        tls,
+        proxy: own.proxy.clone(),
+        tls: own.tls,
         script: settings.serve,
         account,
     };
@@ -122,26 +115,38 @@ fn refused(failure: &Failure) -> (u16, String, Shown) {
     }
 }
 
-async fn identified(session: &Session, request: &Request, proxy: &str) -> Result<Shown, Failure> {
+async fn identified(
+    session: &Session,
+    request: &Request,
+    own: &OwnRequest<'_>,
+) -> Result<Shown, Failure> {
+    // others could have made their name lead here
+    let strange = !own.tls && !is_own_name(&own.proxy);
     if session.config.directory.is_none() {
-        return Ok(Shown::NoAccounts);
+        return Ok(match claimed(session) {
+            None => Shown::NoAccounts,
+            Some(None) => Shown::NotClaimed,
+            Some(Some(_)) if strange => Shown::ByStrangeName,
+            Some(Some(name)) => configured(session, &name),
+        });
     }
     let brought = fields::values(&request.fields, "authorization").next().and_then(read_basic);
     if let Some((user, password)) = brought {
         let account = session.log_in(&user, &password).await?;
         return Ok(known(session, &account));
     }
-    if request.target == LOG_IN {
+    if own.target == LOG_IN {
         session.check_password_path()?;
         return Err(Failure::new(FailureKind::LogIn, "log in with user and password"));
     }
     match session.identify()? {
-        Some(_) if session.tls.is_none() && !is_own_name(proxy) => Ok(Shown::ByStrangeName),
+        Some(_) if strange => Ok(Shown::ByStrangeName),
         Some(account) => Ok(known(session, &account)),
-        None => {
-            let may_log_in = session.check_password_path().is_ok();
-            Ok(Shown::Unknown { may_log_in })
-        }
+        None => Ok(match claimed(session).flatten() {
+            Some(_) if strange => Shown::ByStrangeName,
+            Some(name) => configured(session, &name),
+            None => Shown::Unknown { may_log_in: session.check_password_path().is_ok() },
+        }),
     }
 }
 
@@ -155,6 +160,21 @@ fn known(session: &Session, account: &Arc<KnownAccount>) -> Shown {
         details: details.unwrap_or_default(),
         may_log_in: session.check_password_path().is_ok(),
     }
+}
+
+/// The account of the configuration that limits the client; `None`: the configuration has none.
+fn claimed(session: &Session) -> Option<Option<Arc<str>>> {
+    let peer = session.arrival.as_ref().map(|arrival| arrival.peer());
+    session.config.shared.quotas.claiming(session.address.ip(), peer)
+}
+
+fn configured(session: &Session, name: &str) -> Shown {
+    let status = session.config.shared.quotas.account(name).unwrap_or_default();
+    let ends = status.period_ends_in_seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    let ends = ends.and_then(|span| SystemTime::now().checked_add(span));
+    let renews = ends.map(|at| humantime::format_rfc3339_seconds(at).to_string());
+    let details = AccountDetails { renews, ..AccountDetails::default() };
+    Shown::Account { name: name.to_owned(), status: Box::new(status), details, may_log_in: false }
 }
 
 /// Whether nobody else can make the name of `host:port` lead here: an address, or a name that only the local network

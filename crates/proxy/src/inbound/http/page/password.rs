@@ -9,7 +9,7 @@ use super::words::{self, Words};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::inbound::http::forward::STATE;
-use crate::inbound::http::pac::reached_at;
+use crate::inbound::http::own::OwnRequest;
 use crate::observe::registry::Protocol;
 use crate::policy::accounts::PasswordChange;
 use crate::resources::HeldMemory;
@@ -22,7 +22,7 @@ use crate::wire::http::head::Request;
 use std::io;
 
 /// Where the form is.
-pub(super) const PATH: &str = "/?password";
+pub(in crate::inbound::http) const PATH: &str = "/?password";
 
 /// The longest form: three passwords of 255 bytes and a user, each byte as `%XX`.
 const LONGEST: usize = 4 * 1024;
@@ -47,15 +47,13 @@ impl Told {
 pub(in crate::inbound::http) async fn answer(
     session: &Session,
     request: &Request,
-    incoming: &mut BufferedStream,
-    held: &mut HeldMemory,
+    own: &OwnRequest<'_>,
+    (incoming, held): (&mut BufferedStream, &mut HeldMemory),
 ) -> Option<Vec<u8>> {
-    let sends = request.method == "POST";
-    let reads = matches!(request.method.as_str(), "GET" | "HEAD");
-    if !session.config.settings.pac.page || request.target != PATH || !(sends || reads) {
+    if !session.config.settings.pac.page || own.target != PATH {
         return None;
     }
-    let proxy = reached_at(session, request, session.tls.is_some())?;
+    let (proxy, sends) = (own.proxy.clone(), request.method == "POST");
     let languages = fields::values(&request.fields, "accept-language");
     let words = words::of(languages.filter_map(|value| std::str::from_utf8(value).ok()));
     let told = if sends {

@@ -1,0 +1,126 @@
+//! Requests for the relay itself, on the proxy's own port: the script for browsers and the page for users.
+//!
+//! They come in origin form. Within TLS they come in absolute form too, as HTTP/2 writes every request: the relay
+//! forwards no `https://` target, so one that has the relay's own name asks the relay.
+
+use super::page::password;
+use super::{pac, page};
+use crate::destination::{Destination, Host};
+use crate::resources::HeldMemory;
+use crate::session::Session;
+use crate::transfer::buffered::BufferedStream;
+use crate::wire::http::fields;
+use crate::wire::http::head::Request;
+
+/// What is asked of the relay itself.
+pub(super) struct OwnRequest<'a> {
+    /// Path and query.
+    pub(super) target: &'a str,
+    /// `host:port` by which the client reached this relay: as it says, else by address.
+    pub(super) proxy: String,
+    pub(super) tls: bool,
+}
+
+impl<'a> OwnRequest<'a> {
+    /// The request, if it reads something of the relay itself, or sends a new password.
+    pub(super) fn of(session: &Session, request: &'a Request) -> Option<Self> {
+        match request.method.as_str() {
+            "GET" | "HEAD" => Self::at(session, request),
+            "POST" => Self::at(session, request).filter(|own| own.target == password::PATH),
+            _ => None,
+        }
+    }
+
+    fn at(session: &Session, request: &'a Request) -> Option<Self> {
+        let tls = session.tls.is_some();
+        if request.target.starts_with('/') {
+            let proxy = reached_at(session, request, tls)?;
+            return Some(Self { target: &request.target, proxy, tls });
+        }
+        let (authority, target) = https(&request.target).filter(|_| tls)?;
+        let to = Destination::parse(authority, Some(443)).ok()?;
+        is_own(&to.host, session.tls_name.as_deref()).then(|| Self {
+            target,
+            proxy: to.to_string(),
+            tls,
+        })
+    }
+
+    /// The answer. `held` is the memory of the request's head, after which `incoming` goes on.
+    pub(super) async fn answer(
+        &self,
+        session: &Session,
+        request: &Request,
+        incoming: &mut BufferedStream,
+        held: &mut HeldMemory,
+    ) -> Option<Vec<u8>> {
+        match Box::pin(password::answer(session, request, self, (incoming, held))).await {
+            Some(answer) => Some(answer),
+            None => self.read(session, request).await,
+        }
+    }
+
+    /// The answer to a client that may read only.
+    pub(super) async fn read(&self, session: &Session, request: &Request) -> Option<Vec<u8>> {
+        match pac::answer(session, request, self) {
+            Some(answer) => Some(answer),
+            None => page::answer(session, request, self).await,
+        }
+    }
+}
+
+/// Authority, and path with query, of an `https://` target.
+fn https(target: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = target.split_once("://")?;
+    if !scheme.eq_ignore_ascii_case("https") {
+        return None;
+    }
+    match rest.find('/') {
+        Some(at) => Some(rest.split_at(at)),
+        None => Some((rest, "/")),
+    }
+}
+
+/// Whether a host is the one that the client's TLS asked for: by name, or none because it was an address (RFC 6066 §3).
+/// The address and the port may be others here, where a router on the way changes them.
+fn is_own(host: &Host, asked: Option<&str>) -> bool {
+    match (host, asked) {
+        (Host::Address(_), None) => true,
+        (Host::Name(name), Some(asked)) => {
+            name.trim_end_matches('.').eq_ignore_ascii_case(asked.trim_end_matches('.'))
+        }
+        _ => false,
+    }
+}
+
+fn reached_at(session: &Session, request: &Request, tls: bool) -> Option<String> {
+    let port = if tls { 443 } else { 80 };
+    let mut hosts = fields::values(&request.fields, "host");
+    let said = hosts.next().and_then(|host| std::str::from_utf8(host).ok());
+    let said = said.and_then(|host| Destination::parse(host, Some(port)).ok());
+    // within TLS the connection is one of loopback
+    let found = || session.client.local_addr().ok().filter(|_| !tls).map(Destination::from);
+    said.or_else(found).map(|to| to.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_relays_own_name_is_the_one_that_tls_asked_for() {
+        let is =
+            |host: &str, asked| is_own(&Destination::parse(host, Some(1)).unwrap().host, asked);
+        assert!(is("relay.example", Some("relay.example")) && is("RELAY.", Some("relay")));
+        assert!(is("192.0.2.1", None) && is("[2001:db8::1]", None));
+        assert!(!is("other.example", Some("relay.example")) && !is("relay.example", None));
+        assert!(!is("192.0.2.1", Some("relay.example")));
+    }
+
+    #[test]
+    fn targets_in_absolute_form_have_a_path() {
+        assert_eq!(https("https://relay:3128/?login"), Some(("relay:3128", "/?login")));
+        assert_eq!(https("HTTPS://relay"), Some(("relay", "/")));
+        assert_eq!((https("http://relay/"), https("/")), (None, None));
+    }
+}
