@@ -4,8 +4,10 @@
 use super::cached;
 use super::exchange::{ExchangeResult, exchange};
 use super::own::OwnRequest;
-use super::plan::{ForwardPlan, client_keeps_alive, head_limits};
+use super::page::password;
+use super::plan::{ForwardPlan, STATE, client_keeps_alive, head_limits};
 use super::rewrite::via;
+use super::{pac, page};
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
@@ -27,10 +29,6 @@ use std::io;
 
 const NO_MEMORY: BadMessage =
     BadMessage { status: 503, what: "no memory is left for another request's head" };
-
-/// Bytes that a connection takes while a head of it is read, beside the head: 9.7 kB were measured over
-/// 9,000 connections.
-pub(super) const STATE: usize = 10 * 1024;
 
 enum NextStep {
     Request,
@@ -109,7 +107,13 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
         Err(failure) => return refuse_early(session, &failure, None).await,
     };
     let own = match OwnRequest::of(session, &request) {
-        Some(own) => Box::pin(own.answer(session, &request, incoming, &mut held)).await,
+        Some(own) => {
+            let rest = (&mut *incoming, &mut held);
+            match Box::pin(password::answer(session, &request, &own, rest)).await {
+                Some(answer) => Some(answer),
+                None => Box::pin(read_own(session, &request, &own)).await,
+            }
+        }
         None => None,
     };
     if let Some(answer) = own {
@@ -135,6 +139,14 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
     }
 }
 
+/// What is read of the relay itself.
+async fn read_own(session: &Session, request: &Request, own: &OwnRequest<'_>) -> Option<Vec<u8>> {
+    match pac::answer(session, request, own) {
+        Some(answer) => Some(answer),
+        None => page::answer(session, request, own).await,
+    }
+}
+
 /// Reads one request of a client whose account has used up its volume. What it asks of the relay itself is answered,
 /// and all else refused.
 pub(crate) async fn serve_spent(
@@ -149,7 +161,7 @@ pub(crate) async fn serve_spent(
     let request = request.map(|(request, _, _held)| request);
     if let Some(request) = &request
         && let Some(own) = OwnRequest::of(session, request)
-        && let Some(answer) = own.read(session, request).await
+        && let Some(answer) = read_own(session, request, &own).await
     {
         return session.send_and_close(&answer).await;
     }

@@ -3,14 +3,13 @@
 //! They come in origin form. Within TLS they come in absolute form too, as HTTP/2 writes every request: the relay
 //! forwards no `https://` target, so one that has the relay's own name asks the relay.
 
-use super::page::password;
-use super::{pac, page};
 use crate::destination::{Destination, Host};
-use crate::resources::HeldMemory;
 use crate::session::Session;
-use crate::transfer::buffered::BufferedStream;
 use crate::wire::http::fields;
 use crate::wire::http::head::Request;
+
+/// Where the form for the own password is.
+pub(super) const PASSWORD: &str = "/?password";
 
 /// What is asked of the relay itself.
 pub(super) struct OwnRequest<'a> {
@@ -26,7 +25,7 @@ impl<'a> OwnRequest<'a> {
     pub(super) fn of(session: &Session, request: &'a Request) -> Option<Self> {
         match request.method.as_str() {
             "GET" | "HEAD" => Self::at(session, request),
-            "POST" => Self::at(session, request).filter(|own| own.target == password::PATH),
+            "POST" => Self::at(session, request).filter(|own| own.target == PASSWORD),
             _ => None,
         }
     }
@@ -44,28 +43,6 @@ impl<'a> OwnRequest<'a> {
             proxy: to.to_string(),
             tls,
         })
-    }
-
-    /// The answer. `held` is the memory of the request's head, after which `incoming` goes on.
-    pub(super) async fn answer(
-        &self,
-        session: &Session,
-        request: &Request,
-        incoming: &mut BufferedStream,
-        held: &mut HeldMemory,
-    ) -> Option<Vec<u8>> {
-        match Box::pin(password::answer(session, request, self, (incoming, held))).await {
-            Some(answer) => Some(answer),
-            None => self.read(session, request).await,
-        }
-    }
-
-    /// The answer to a client that may read only.
-    pub(super) async fn read(&self, session: &Session, request: &Request) -> Option<Vec<u8>> {
-        match pac::answer(session, request, self) {
-            Some(answer) => Some(answer),
-            None => page::answer(session, request, self).await,
-        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The page as HTML: no JavaScript, one style sheet within it, nothing from elsewhere.
 
 use super::words::Words;
-use super::{LOG_IN, Page, Shown, password};
+use super::{LOG_IN, Page, Shown};
+use crate::inbound::http::own::PASSWORD;
 use crate::observe::status::AccountStatus;
 use crate::policy::accounts::AccountDetails;
 use crate::wire::http::reply::reason;
@@ -256,7 +257,7 @@ fn facts(w: &Words, status: &AccountStatus, details: &AccountDetails, page: &mut
 fn own_password(w: &Words, details: &AccountDetails, may_log_in: bool) -> String {
     match (details.users.is_empty(), may_log_in) {
         (true, _) => format!("<p>{}</p>", w.no_password),
-        (false, true) => format!("<p><a href=\"{}\">{}</a></p>", password::PATH, w.password),
+        (false, true) => format!("<p><a href=\"{}\">{}</a></p>", PASSWORD, w.password),
         (false, false) => String::new(),
     }
 }

@@ -8,8 +8,8 @@ use super::html::{escaped, frame, head, name};
 use super::words::{self, Words};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
-use crate::inbound::http::forward::STATE;
-use crate::inbound::http::own::OwnRequest;
+use crate::inbound::http::own::{OwnRequest, PASSWORD};
+use crate::inbound::http::plan::STATE;
 use crate::observe::registry::Protocol;
 use crate::policy::accounts::PasswordChange;
 use crate::resources::HeldMemory;
@@ -20,9 +20,6 @@ use crate::wire::http::fields;
 use crate::wire::http::form;
 use crate::wire::http::head::Request;
 use std::io;
-
-/// Where the form is.
-pub(in crate::inbound::http) const PATH: &str = "/?password";
 
 /// The longest form: three passwords of 255 bytes and a user, each byte as `%XX`.
 const LONGEST: usize = 4 * 1024;
@@ -50,7 +47,7 @@ pub(in crate::inbound::http) async fn answer(
     own: &OwnRequest<'_>,
     (incoming, held): (&mut BufferedStream, &mut HeldMemory),
 ) -> Option<Vec<u8>> {
-    if !session.config.settings.pac.page || own.target != PATH {
+    if !session.config.settings.pac.page || own.target != PASSWORD {
         return None;
     }
     let (proxy, sends) = (own.proxy.clone(), request.method == "POST");
@@ -87,7 +84,7 @@ pub(in crate::inbound::http) async fn answer(
     }
     let mut entry = session.new_entry(Protocol::Http);
     entry.method = Some(request.method.clone());
-    entry.target = Some(format!("http://{proxy}{PATH}"));
+    entry.target = Some(format!("http://{proxy}{PASSWORD}"));
     entry.status = Some(status);
     session.log(&entry, "answered by the relay");
     Some(answer.into_bytes())
@@ -209,7 +206,7 @@ fn content(words: &Words, told: &Told, may: Result<(), &str>) -> String {
                 )
             };
             format!(
-                "<form method=\"post\" action=\"{PATH}\">{}{}{}{}<p><small>{}</small></p><p><button>{}</button></p></form>",
+                "<form method=\"post\" action=\"{PASSWORD}\">{}{}{}{}<p><small>{}</small></p><p><button>{}</button></p></form>",
                 field(w.user, "user", "text", "username"),
                 field(w.old, "old", "password", "current-password"),
                 field(w.new, "new", "password", "new-password"),
