@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 type Done<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -59,13 +58,6 @@ fn pair(rate: Rate) -> Done<Pair> {
     Ok(Pair { _folder: folder, near, far, incoming })
 }
 
-async fn connection() -> Done<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
-    Ok((one?, other?.0))
-}
-
 /// Processor time so far by thread, in ticks of 10 ms.
 fn ticks() -> Done<BTreeMap<String, (String, u64)>> {
     let mut all = BTreeMap::new();
@@ -94,12 +86,8 @@ async fn row(mbit: u64, seconds: u64) -> Done<()> {
     let flow = pair.near.open("far", opening, Span::from_secs(10)).await?;
     let incoming = pair.incoming.recv().await.ok_or("no flow came")?;
     incoming.flow.accept();
-    let (mut client, near) = connection().await?;
-    let (far, mut server) = connection().await?;
-    let tasks = [
-        tokio::spawn(flow.carry(near, |_, _, _| ())),
-        tokio::spawn(incoming.flow.carry(far, |_, _, _| ())),
-    ];
+    let mut client = flow.into_stream(|_, _, _| ());
+    let mut server = incoming.flow.into_stream(|_, _, _| ());
     let writer = tokio::spawn(async move {
         let bytes = vec![7; 1 << 16];
         while server.write_all(&bytes).await.is_ok() {}
@@ -142,7 +130,6 @@ async fn row(mbit: u64, seconds: u64) -> Done<()> {
         all / 1e3 * took / (bytes / 1e9),
     );
     writer.abort();
-    tasks.iter().for_each(tokio::task::JoinHandle::abort);
     pair.near.close().await;
     pair.far.close().await;
     Ok(())

@@ -42,6 +42,8 @@ pub(super) struct Flow {
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) packets: Packets,
+    /// Nobody here has it any more; it goes once all is sent.
+    pub(super) left: bool,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +101,7 @@ impl Flow {
             sending: Sending { limit, last: now, ..Sending::default() },
             receiving: Receiving { granted, taken_at: now, ..Receiving::default() },
             packets: Packets::default(),
+            left: false,
         }
     }
 
@@ -131,6 +134,14 @@ impl Flow {
 
     pub(super) const fn is_over(&self) -> bool {
         self.sending.ended && self.receiving.ended
+    }
+}
+
+impl Receiving {
+    /// Whether bytes or the end can be read.
+    pub(super) fn is_readable(&self) -> bool {
+        let at_end = |(offset, _): &(u64, End)| self.assembly.complete() >= *offset;
+        self.assembly.has_ready() || self.end.as_ref().is_some_and(at_end)
     }
 }
 

@@ -97,6 +97,10 @@ impl Assembly {
         Some(bytes.freeze())
     }
 
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     pub(super) const fn taken(&self) -> u64 {
         self.complete - self.ready_bytes
     }

@@ -20,4 +20,16 @@ impl FlowView {
     pub fn status(&self) -> Option<FlowStatus> {
         locked(&self.shared.upgrade()?.core).flow_status(self.id)
     }
+
+    /// Whether bytes have come that nobody has read, or an end.
+    pub fn is_readable(&self) -> bool {
+        self.shared.upgrade().is_some_and(|shared| locked(&shared.core).is_readable(self.id))
+    }
+
+    /// Ends its [`FlowStream`](super::FlowStream) here: its reader and its writer find it ended.
+    pub fn shut(&self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let news = locked(&shared.waiting).get(&self.id).cloned();
+        news.inspect(|news| news.shut());
+    }
 }

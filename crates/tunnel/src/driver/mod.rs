@@ -4,18 +4,22 @@
 //! Datagrams wake it. Tasks lock the core for a moment, and wake the thread when data is to be
 //! sent.
 
-mod bridge;
 mod carrier;
 mod drain;
+mod flow;
+mod flow_io;
+mod flow_stream;
 mod flow_view;
+mod news;
 mod pacing;
 mod peers;
 mod send_batch;
 pub(crate) mod tcp_framing;
 mod thread;
 
-pub use crate::driver::bridge::{Ended, Flow};
 pub use crate::driver::drain::{DRAIN_WITHOUT_PROGRESS, wait_until_sent};
+pub use crate::driver::flow::{Ended, Flow};
+pub use crate::driver::flow_stream::FlowStream;
 pub use crate::driver::flow_view::FlowView;
 pub use crate::driver::peers::{
     Incoming, OpenError, Peers, Probe, Settings, StartError, TransportMode, TunnelStatus, probe,
@@ -24,6 +28,7 @@ pub use pacing::PacingError;
 
 use crate::core::{Endpoint, Event, FlowId, TunnelId};
 use crate::driver::carrier::CarrierEnd;
+use crate::driver::news::News;
 use crate::frame::reason::Reason;
 use bytes::Bytes;
 use ekiden_linux::host::clock;
@@ -36,13 +41,13 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 #[derive(Debug)]
 struct Shared {
     core: Mutex<Endpoint>,
     /// Tasks that wait for events of a flow.
-    waiting: Mutex<BTreeMap<FlowId, Arc<Notify>>>,
+    waiting: Mutex<BTreeMap<FlowId, Arc<News>>>,
     /// Rung when the thread sleeps and something changed.
     bell: OwnedFd,
     asleep: AtomicBool,
@@ -98,10 +103,10 @@ impl Driver {
     }
 
     fn flow(&self, id: FlowId) -> Flow {
-        let news = Arc::new(Notify::new());
+        let news = Arc::new(News::default());
         locked(&self.shared.waiting).insert(id, Arc::clone(&news));
         // earlier events come first
-        news.notify_one();
+        news.ring();
         Flow::new(Arc::clone(&self.shared), id, news)
     }
 
@@ -145,7 +150,7 @@ impl Shared {
             match event {
                 Event::Flow(flow) => {
                     if let Some(news) = locked(&self.waiting).get(&flow) {
-                        news.notify_one();
+                        news.ring();
                     }
                 }
                 // nobody receives while the driver is being dropped
@@ -160,6 +165,8 @@ impl Shared {
             let now = clock::now();
             let words = "given up".to_owned();
             self.with(|core| core.abort(now, flow, Reason::Closed, words));
+        } else {
+            self.with(|core| core.leave(flow));
         }
     }
 }

@@ -206,7 +206,7 @@ fn send_final(shared: &Shared, socket: &UdpSocket, outbox: &mut SendBatch) {
     send_due(shared, socket, outbox, Time::NEVER);
     // waiting tasks find their flows gone
     for news in locked(&shared.waiting).values() {
-        news.notify_one();
+        news.ring();
     }
 }
 

@@ -79,12 +79,30 @@ impl Endpoint {
         self.tunnels.get_mut(&flow.tunnel).map_or(Read::Gone, |tunnel| tunnel.read(now, flow.flow))
     }
 
+    /// Whether bytes or an end can be read, or the flow is gone.
+    pub fn is_readable(&self, flow: FlowId) -> bool {
+        self.tunnels.get(&flow.tunnel).is_none_or(|tunnel| tunnel.is_readable(flow.flow))
+    }
+
+    /// Why the flow is broken, if it is, whether or not all bytes before the break were read.
+    pub fn broken(&self, flow: FlowId) -> Option<(Reason, String)> {
+        match self.tunnels.get(&flow.tunnel) {
+            Some(tunnel) => tunnel.broken(flow.flow),
+            None => Some((Reason::TunnelLost, "the tunnel was lost".to_owned())),
+        }
+    }
+
     /// The answer to a flow that was opened here, once there is one: it was accepted, or why not.
     pub fn answer(&self, flow: FlowId) -> Option<Result<(), (Reason, String)>> {
         match self.tunnels.get(&flow.tunnel) {
             Some(tunnel) => tunnel.answer(flow.flow),
             None => Some(Err((Reason::TunnelLost, "the tunnel was lost".to_owned()))),
         }
+    }
+
+    /// Nobody here has the flow any more, both of whose directions ended: what waits is sent.
+    pub fn leave(&mut self, flow: FlowId) {
+        self.with(flow, |tunnel| tunnel.leave(flow.flow));
     }
 
     /// Abandons a flow at once: bytes that wait are discarded, and the peer gets the reason.

@@ -143,9 +143,33 @@ impl Tunnel {
         }
     }
 
+    pub(in crate::core) fn is_readable(&self, id: u64) -> bool {
+        self.flows.get(&id).is_none_or(|flow| flow.receiving.is_readable())
+    }
+
+    pub(in crate::core) fn broken(&self, id: u64) -> Option<(Reason, String)> {
+        let Some(flow) = self.flows.get(&id) else {
+            return Some((Reason::TunnelLost, "the flow is gone".to_owned()));
+        };
+        match (&flow.receiving.end, &flow.answer) {
+            (Some((_, End::Reset(reason, words))), _) => Some((*reason, words.clone())),
+            (_, Some(Err((reason, words)))) => Some((*reason, words.clone())),
+            _ => None,
+        }
+    }
+
     pub(in crate::core) fn answer(&self, id: u64) -> Option<Result<(), (Reason, String)>> {
         let lost = || Some(Err((Reason::TunnelLost, "the flow is gone".to_owned())));
         self.flows.get(&id).map_or_else(lost, |flow| flow.answer.clone())
+    }
+
+    pub(in crate::core) fn leave(&mut self, id: u64) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.left = true;
+        // a break that came after the end, which nobody will read
+        if matches!(flow.receiving.end, Some((_, End::Reset(..)))) && flow.sending.ended {
+            self.give_up(id);
+        }
     }
 
     /// Abandons a flow: waiting bytes are discarded, and the peer is informed.

@@ -311,7 +311,11 @@ impl Tunnel {
             receiving.end = Some((offset, end));
         }
         if reset {
+            let left = flow.left;
             self.stop_sending(now, id);
+            if left {
+                return self.give_up(id);
+            }
         }
         self.changed(id);
     }

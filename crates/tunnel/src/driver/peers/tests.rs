@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::core::Terms;
-use crate::driver::Ended;
+use crate::driver::{Ended, FlowStream};
 use crate::frame::Carries;
 use crate::trust::{Peer, PeerKind, Token, hash};
 use ekiden_model::units::Rate;
@@ -57,35 +57,21 @@ fn opening(port: u16) -> Opening {
     Opening::named("example.org", port)
 }
 
-async fn connection() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
-    (one.unwrap(), other.unwrap().0)
-}
-
 const PATIENCE: Span = Span::from_secs(10);
 
-async fn flow(pair: &mut Pair) -> (TcpStream, TcpStream, JoinHandle<Ended>, JoinHandle<Ended>) {
+async fn flow(pair: &mut Pair) -> (FlowStream, FlowStream) {
     let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
     let incoming = pair.incoming.recv().await.unwrap();
     assert_eq!((&incoming.opening, incoming.peer.as_str()), (&opening(80), "near"));
     incoming.flow.accept();
     flow.answered().await.unwrap();
-    let (client, near) = connection().await;
-    let (far, server) = connection().await;
-    (
-        client,
-        server,
-        tokio::spawn(flow.carry(near, |_, _, _| ())),
-        tokio::spawn(incoming.flow.carry(far, |_, _, _| ())),
-    )
+    (flow.into_stream(|_, _, _| ()), incoming.flow.into_stream(|_, _, _| ()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_go_through_and_each_direction_ends_by_itself() {
     let mut pair = pair(mbit(400));
-    let (mut client, mut server, near, far) = flow(&mut pair).await;
+    let (mut client, mut server) = flow(&mut pair).await;
     let upload: Vec<u8> = (0..3_000_000_u32).map(|n| (n * 7 + n / 301) as u8).collect();
     let (sent, length) = (Sha256::digest(&upload), upload.len());
     let sender = tokio::spawn(async move {
@@ -102,8 +88,6 @@ async fn bytes_go_through_and_each_direction_ends_by_itself() {
     server.write_all(&received[..1_000_000]).await.unwrap();
     drop(server);
     assert_eq!(sender.await.unwrap(), received[..1_000_000]);
-    assert_eq!(near.await.unwrap(), Ended::Closed);
-    assert_eq!(far.await.unwrap(), Ended::Closed);
     let seen = pair.near.status();
     let tunnel = seen[0].tunnel.as_ref().unwrap();
     assert_eq!((tunnel.flows, tunnel.sent), (0, 3_000_000));
@@ -113,17 +97,64 @@ async fn bytes_go_through_and_each_direction_ends_by_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reset_passes_after_earlier_bytes() {
     let mut pair = pair(mbit(100));
-    let (mut client, mut server, near, far) = flow(&mut pair).await;
+    let (mut client, mut server) = flow(&mut pair).await;
     client.write_all(&[7; 200_000]).await.unwrap();
-    // all of it is taken before the reset, which would throw away what waits in the sender
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    ekiden_linux::sockets::socket::abort(std::os::fd::AsFd::as_fd(&client)).unwrap();
+    client.reset_when_sent(Reason::Closed, "it broke");
     drop(client);
     let mut received = Vec::new();
     let error = server.read_to_end(&mut received).await.unwrap_err();
     assert_eq!((received.len(), error.kind()), (200_000, io::ErrorKind::ConnectionReset));
-    assert!(matches!(near.await.unwrap(), Ended::Here(_)));
-    assert!(matches!(far.await.unwrap(), Ended::There(Reason::Closed, _)));
+    assert_eq!(error.to_string(), "it broke");
+}
+
+/// As a socket is closed: bytes that come for nobody are answered by a reset.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_for_a_closed_stream_reset_the_flow() {
+    let mut pair = pair(mbit(100));
+    let (mut client, mut server) = flow(&mut pair).await;
+    client.write_all(b"all of it").await.unwrap();
+    drop(client);
+    let mut received = Vec::new();
+    server.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"all of it");
+    server.write_all(b"nobody reads it").await.unwrap();
+    let broken = tokio::time::timeout(Duration::from_secs(5), server.broken()).await;
+    assert!(broken.is_ok() && server.write(b"more").await.is_err());
+    drop(server);
+    no_flow_is_left(&pair).await;
+}
+
+/// A writer waits for room, and a reader for bytes; both find the stream shut from elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_shut_from_elsewhere_ends_for_those_that_wait() {
+    let mut pair = pair(mbit(10));
+    let (mut client, server) = flow(&mut pair).await;
+    let view = client.view();
+    while let Ok(Ok(())) =
+        tokio::time::timeout(Duration::from_millis(300), client.write_all(&[7; 65_536])).await
+    {
+        assert!(client.view().status().unwrap().sent < 64 << 20, "nobody reads, and all is taken");
+    }
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        view.shut();
+    });
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let (mut none, more) = (Vec::new(), [7; 65_536]);
+    let (read, written) = tokio::join!(reader.read_to_end(&mut none), writer.write_all(&more));
+    assert_eq!((read.unwrap(), written.unwrap_err().kind()), (0, io::ErrorKind::BrokenPipe));
+    drop((reader, writer, server));
+    no_flow_is_left(&pair).await;
+}
+
+async fn no_flow_is_left(pair: &Pair) {
+    let flows = |peers: &Peers| peers.status()[0].tunnel.as_ref().unwrap().flows;
+    let none = async {
+        while flows(&pair.near) + flows(&pair.far) > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), none).await.expect("a flow is left");
 }
 
 /// 2,600 Initials a second, all valid, from one port, for as long as requests go through the tunnel and 4 s at most.
@@ -131,7 +162,7 @@ async fn reset_passes_after_earlier_bytes() {
 async fn requests_go_through_beside_a_flood_of_initials() {
     const EACH_SECOND: usize = 2_600;
     let mut pair = pair(mbit(100));
-    let (mut client, mut server, _near, _far) = flow(&mut pair).await;
+    let (mut client, mut server) = flow(&mut pair).await;
     let (to, fingerprint) = (pair.far.addresses()[0], pair.far.inner.credentials.fingerprint());
     let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let stop = Arc::clone(&over);
@@ -173,12 +204,11 @@ async fn requests_go_through_beside_a_flood_of_initials() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn queued_bytes_arrive_after_a_close() {
     let mut pair = pair(mbit(10));
-    let (mut client, mut server, _near, far) = flow(&mut pair).await;
+    let (mut client, mut server) = flow(&mut pair).await;
     client.shutdown().await.unwrap();
     server.read_to_end(&mut Vec::new()).await.unwrap();
     server.write_all(&[7; 200_000]).await.unwrap();
     drop(server);
-    assert_eq!(far.await.unwrap(), Ended::Closed);
     let mut answer = Vec::new();
     client.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer.len(), 200_000);
@@ -199,7 +229,7 @@ async fn a_refusal_is_told() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
     let mut pair = pair(mbit(100));
-    let (mut client, _server, near, _far) = flow(&mut pair).await;
+    let (mut client, _server) = flow(&mut pair).await;
     assert!(matches!(pair.stores[1].peers().unwrap()[0].kind, PeerKind::Peer { .. }));
     // the far relay is restarted
     let listen = pair.far.addresses().to_vec();
@@ -208,9 +238,11 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
     drop(std::mem::replace(&mut pair.incoming, incoming));
     let (old, _) = (pair.far, ());
     drop(old);
-    let ended = tokio::time::timeout(Duration::from_secs(10), near).await.unwrap().unwrap();
-    assert!(matches!(ended, Ended::There(Reason::TunnelLost, _)), "{ended:?}");
-    assert!(client.read(&mut [0; 9]).await.is_err(), "the connection here was reset");
+    let mut room = [0; 9];
+    let ended = tokio::time::timeout(Duration::from_secs(10), client.read(&mut room)).await;
+    let error = ended.unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "the tunnel was lost");
+    assert!(client.write(b"more").await.is_err() && client.is_broken());
     tokio::time::sleep(Duration::from_millis(200)).await;
     let far = Peers::start(settings, sender).unwrap();
     let flow = pair.near.open("far", opening(80), PATIENCE).await.unwrap();
@@ -237,7 +269,7 @@ async fn a_revoked_relay_is_cut_off_and_a_lost_tunnel_comes_back() {
 async fn a_relay_on_all_addresses_answers_from_the_one_that_was_asked() {
     let other = |at: SocketAddr| SocketAddr::from(([127, 0, 0, 2], at.port()));
     let mut pair = pair_through("0.0.0.0:0", mbit(100), other);
-    let (mut client, mut server, ..) = flow(&mut pair).await;
+    let (mut client, mut server) = flow(&mut pair).await;
     client.write_all(&[7; 100_000]).await.unwrap();
     server.read_exact(&mut [0; 100_000]).await.unwrap();
     assert_eq!(pair.near.status()[0].over_tcp, None);
@@ -319,7 +351,7 @@ async fn falls_back_to_tcp_when_udp_is_blocked() {
         cut = Some(stop);
         at
     });
-    let (mut client, mut server, near, _far) = flow(&mut pair).await;
+    let (mut client, mut server) = flow(&mut pair).await;
     let over = |relays: &Peers| relays.status()[0].over_tcp;
     assert!(over(&pair.near).is_some() && over(&pair.far).is_some());
     let end = pair.far.status()[0].tunnel.as_ref().and_then(|tunnel| tunnel.address).unwrap();
@@ -338,10 +370,9 @@ async fn falls_back_to_tcp_when_udp_is_blocked() {
     let cut = cut.unwrap();
     cut.send_replace(true);
     let read = server.read_to_end(&mut received).await;
-    assert!(read.is_ok(), "{read:?} {:?} {:?}", near.await, pair.near.status());
+    assert!(read.is_ok(), "{read:?} {:?}", pair.near.status());
     assert_eq!((received.len(), Sha256::digest(&received)), (length, sent));
     drop(server);
-    assert_eq!(near.await.unwrap(), Ended::Closed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -408,7 +439,7 @@ async fn tcp_carries_where_the_udp_port_is_filtered_on_loopback_too() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), moved).await.unwrap();
-    let (mut client, mut server, _near, _far) = flow(&mut pair).await;
+    let (mut client, mut server) = flow(&mut pair).await;
     client.write_all(b"hello").await.unwrap();
     let mut came = [0; 5];
     server.read_exact(&mut came).await.unwrap();
