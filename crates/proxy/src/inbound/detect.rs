@@ -5,7 +5,6 @@ use crate::inbound::{gateway, port_forward, socks, spent, tls, tunnel};
 use crate::resources::arrival::Directed;
 use crate::session::{Admission, OpenTunnel, Session, within};
 use crate::transfer::buffered::BufferedStream;
-use std::sync::Arc;
 
 /// Serves one client to the end.
 pub(crate) async fn serve(session: Session) {
@@ -47,7 +46,7 @@ async fn detect(session: &Session) -> Option<OpenTunnel> {
         Some(Ok(1..)) => {}
         _ => return None,
     }
-    let client = BufferedStream::new(Arc::clone(&session.client), Vec::new());
+    let client = BufferedStream::new(session.client.clone(), Vec::new());
     match first.first() {
         Some(5) => Box::pin(socks::socks5(session, client)).await,
         Some(4) => Box::pin(socks::socks4(session, client)).await,

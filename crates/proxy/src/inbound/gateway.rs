@@ -13,7 +13,6 @@ use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::first_bytes::{Config, FirstBytes, Reading};
 use ekiden_model::units::Span;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// From the first byte to the last of a name: a lost packet of it is sent again within that time.
@@ -91,7 +90,7 @@ async fn first_bytes(session: &Session, port: u16) -> Option<(Vec<u8>, Option<De
     let config =
         Config { silence: session.config.settings.gateway.first_bytes, rest: REST, most: MOST };
     let mut wait = FirstBytes::new(config, clock::now());
-    let mut incoming = BufferedStream::new(Arc::clone(&session.client), Vec::new());
+    let mut incoming = BufferedStream::new(session.client.clone(), Vec::new());
     let (mut reader, mut words) = (FirstBytesReader::default(), FirstWords::Partial);
     let mut held = None;
     while wait.outcome().is_none() {

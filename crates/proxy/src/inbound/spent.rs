@@ -18,7 +18,7 @@ pub(super) async fn serve(session: &Session, account: &Arc<str>, not: &NotAdmitt
     if !matches!(session.unless_stopping(peeked).await, Some(Ok(1..))) {
         return session.count_and_log_refusal(&not.to_string());
     }
-    let client = BufferedStream::new(Arc::clone(&session.client), Vec::new());
+    let client = BufferedStream::new(session.client.clone(), Vec::new());
     match first {
         [4 | 5] => session.refuse_by_account(not).await,
         [tls::FIRST_BYTE] if session.config.certificate.is_some() && session.tls.is_none() => {

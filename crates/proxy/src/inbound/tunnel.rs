@@ -9,11 +9,12 @@ use crate::outbound::dns;
 use crate::outbound::tunnel::{destination, measure, reason};
 use crate::resources::arrival::TunnelArrival;
 use crate::session::{OpenTunnel, Session};
+use crate::transfer::buffered::is_transient;
+use crate::transfer::end::End;
+use crate::transfer::scratch::with_scratch;
 use crate::transfer::tls::TlsTransport;
-use ekiden_tunnel::driver::Incoming;
 use ekiden_tunnel::frame::reason::Reason;
-use socket2::SockRef;
-use std::net::Shutdown;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,56 +23,53 @@ const LAST_WORD: Duration = Duration::from_secs(5);
 
 /// Opens the way to the flow's destination by this relay's routes and rules, and answers.
 pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<OpenTunnel> {
-    let (Incoming { flow, opening, peer }, inside) = arrival.take()?;
-    let Some(to) = destination(&opening.target) else {
+    let Some(to) = destination(arrival.target()) else {
         let failure =
             Failure::new(FailureKind::Malformed(400), "the flow has no valid destination");
         session.on_failure(&session.new_entry(Protocol::Tunnel), &failure);
-        flow.refuse(Reason::NoName, failure.text);
+        arrival.refuse(Reason::NoName, failure.text);
         return None;
     };
     if let Some(asked) = measure::is_meant(&to) {
-        flow.accept();
-        let place = session.config.shared.resources.always_reserve();
-        let carrying = tokio::spawn(async move {
-            flow.carry(inside, |_, _, _| ()).await;
-            drop(place);
-        });
+        arrival.accept();
         measure::serve(&session.client, asked).await;
-        // the result is still in transit
-        let _ = SockRef::from(&*session.client).shutdown(Shutdown::Write);
-        let _ = tokio::time::timeout(LAST_WORD, carrying).await;
+        session.client.finish();
+        // what it still sends must not reset the result
+        let _ = tokio::time::timeout(LAST_WORD, discard(&session.client)).await;
         return None;
     }
     if dns::is_meant(&to) {
-        flow.accept();
-        let place = session.config.shared.resources.always_reserve();
-        tokio::spawn(async move {
-            flow.carry(inside, |_, _, _| ()).await;
-            drop(place);
-        });
-        let stream = TlsTransport::new(Arc::clone(&session.client), Vec::new());
+        arrival.accept();
+        let stream = TlsTransport::new(session.client.clone(), Vec::new());
         let config = || Arc::clone(&session.config);
         let serving = Box::pin(serve_names(config, Origin::Peer, PEER_IDLE, stream));
         session.unless_stopping(serving).await;
         return None;
     }
+    let peer = arrival.peer().to_owned();
     let mut entry = session.begin(Protocol::Tunnel, &to, Some(peer), to.to_string());
     match session.open(&to, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {
-            flow.accept();
-            let place = session.config.shared.resources.always_reserve();
-            tokio::spawn(async move {
-                flow.carry(inside, |_, _, _| ()).await;
-                drop(place);
-            });
+            arrival.accept();
             entry.status = Some(0);
             Some(session.tunnel_over(way, Vec::new(), entry))
         }
         Err(failure) => {
             session.on_failure(&entry, &failure);
-            flow.refuse(reason(failure.kind), failure.text);
+            arrival.refuse(reason(failure.kind), failure.text);
             None
+        }
+    }
+}
+
+/// Reads to the end.
+async fn discard(end: &End) -> io::Result<()> {
+    loop {
+        end.readable().await?;
+        match with_scratch(|scratch| end.try_read(scratch)) {
+            Ok(0) => return Ok(()),
+            Err(error) if !is_transient(&error) => return Err(error),
+            Ok(_) | Err(_) => {}
         }
     }
 }

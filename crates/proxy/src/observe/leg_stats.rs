@@ -3,13 +3,16 @@
 use crate::observe::leg_history::verdict_name;
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::status::{FlowStatus, LegStatus, OptionStatus, TunnelStatus};
+use crate::transfer::end::End;
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes};
 use ekiden_linux::sockets::socket;
 use ekiden_linux::sockets::tcp_info::TcpInfo;
 use ekiden_model::connect::path_mtu::{PathFacts, PathMtu};
 use ekiden_model::control::scheduler::Lane;
 use ekiden_tunnel::driver::FlowView;
-use std::net::IpAddr;
+use socket2::SockRef;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
 use tokio::net::TcpStream;
@@ -19,7 +22,7 @@ use tokio::net::TcpStream;
 pub(crate) struct LegStats {
     pub(crate) stream: Weak<TcpStream>,
     pub(crate) leg: Arc<NamedLeg>,
-    outcomes: Vec<Outcomes>,
+    outcomes: Option<Outcomes>,
     path: PathMtu,
     /// The remote address, which a socket with both ends closed does not report any more.
     peer: IpAddr,
@@ -49,12 +52,12 @@ pub(crate) struct TunnelLeg {
 
 impl LegStats {
     pub(crate) fn new(
-        stream: &Arc<TcpStream>,
+        end: &End,
         peer: IpAddr,
         leg: Arc<NamedLeg>,
-        outcomes: Vec<Outcomes>,
+        outcomes: Option<Outcomes>,
     ) -> Self {
-        let (stream, peer) = (Arc::downgrade(stream), peer.to_canonical());
+        let (stream, peer) = (end.downgrade(), peer.to_canonical());
         Self {
             stream,
             leg,
@@ -88,6 +91,41 @@ impl LegStats {
     /// The same leg, to an upstream proxy that speaks TLS: its version and cipher.
     pub(crate) fn with_tls(self, words: &Arc<str>) -> Self {
         Self { tls: Some(Arc::clone(words)), ..self }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.stream.strong_count() > 0
+            || self.tunnel().is_some_and(|leg| leg.flow.status().is_some())
+    }
+
+    /// Whether bytes have arrived that nobody has read.
+    pub(crate) fn has_spoken(&self) -> bool {
+        match self.stream.upgrade() {
+            Some(stream) => {
+                let mut byte = [MaybeUninit::uninit()];
+                SockRef::from(&*stream).peek(&mut byte).is_ok_and(|n| n > 0)
+            }
+            None => {
+                self.tunnel().and_then(|leg| leg.flow.status()).is_some_and(|flow| flow.held > 0)
+            }
+        }
+    }
+
+    /// Ends it here; a flow in both directions.
+    pub(crate) fn shut(&self, how: Shutdown) {
+        match self.stream.upgrade() {
+            // fails only when the other end is gone
+            Some(stream) => drop(SockRef::from(&*stream).shutdown(how)),
+            None => drop(self.tunnel().inspect(|leg| leg.flow.shut())),
+        }
+    }
+
+    /// Makes its close a reset, because neither end may take a cut for an end of stream.
+    pub(crate) fn abort(&self) {
+        match self.stream.upgrade() {
+            Some(stream) => drop(socket::abort(stream.as_fd())),
+            None => drop(self.tunnel().inspect(|leg| leg.flow.abort())),
+        }
     }
 
     /// Checks whether full-sized packets get through, and tells the leg's history.
@@ -135,17 +173,17 @@ impl LegStats {
 
     /// The figures of what carries the leg; `None` when a socket is closed already.
     pub(crate) fn status(&self, side: &str, tunnels: &[TunnelStatus]) -> Option<LegStatus> {
-        let carrier = match &self.carrier {
-            Carrier::Tls(socket) => socket,
-            Carrier::Own | Carrier::Tunnel(_) => &self.stream,
+        let stream = match &self.carrier {
+            Carrier::Tunnel(TunnelLeg { peer, flow }) => {
+                let tunnel = tunnels.iter().find(|tunnel| tunnel.peer == **peer);
+                let flow = flow.status()?;
+                return Some(self.of_tunnel(side, peer, tunnel, &flow));
+            }
+            Carrier::Tls(socket) => socket.upgrade()?,
+            Carrier::Own => self.stream.upgrade()?,
         };
-        let stream = carrier.upgrade()?;
         let info = TcpInfo::read(stream.as_fd()).ok()?;
-        let socket = self.of_socket(side, &stream, &info)?;
-        let Carrier::Tunnel(TunnelLeg { peer, flow }) = &self.carrier else { return Some(socket) };
-        let tunnel = tunnels.iter().find(|tunnel| tunnel.peer == **peer);
-        let flow = flow.status().map(|flow| of_flow(&flow, &info));
-        Some(LegStatus { flow, ..of_tunnel(socket, peer, tunnel, flow.as_ref()) })
+        self.of_socket(side, &stream, &info)
     }
 
     fn of_socket(&self, side: &str, stream: &TcpStream, info: &TcpInfo) -> Option<LegStatus> {
@@ -186,6 +224,58 @@ impl LegStats {
         })
     }
 
+    /// A leg within a tunnel: the tunnel's figures, and the flow's.
+    fn of_tunnel(
+        &self,
+        side: &str,
+        peer: &str,
+        tunnel: Option<&TunnelStatus>,
+        flow: &ekiden_tunnel::core::FlowStatus,
+    ) -> LegStatus {
+        let up = tunnel.filter(|tunnel| tunnel.up);
+        let of = |figure: fn(&TunnelStatus) -> u64| up.map_or(0, figure);
+        let micros =
+            |figure: fn(&TunnelStatus) -> f64| up.map_or(0, |tunnel| figure(tunnel) as u32);
+        let short = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        LegStatus {
+            side: side.to_owned(),
+            profile: self.leg.name.clone(),
+            tunnel: Some(peer.to_owned()),
+            flow: Some(FlowStatus {
+                answered: flow.answered,
+                waiting: flow.queued,
+                full: flow.full,
+                all_full: flow.all_full,
+                held: flow.held,
+            }),
+            tls: self.tls.as_deref().map(str::to_owned),
+            local: None,
+            peer: up.and_then(|tunnel| tunnel.address.as_ref()?.parse().ok()),
+            state: if up.is_some() { "up" } else { "down" }.to_owned(),
+            congestion: "tunnel".to_owned(),
+            rtt_us: micros(|tunnel| tunnel.rtt_us),
+            rtt_var_us: 0,
+            min_rtt_us: micros(|tunnel| (tunnel.rtt_us - tunnel.queue_us).max(0.0)),
+            loss: up.map(|tunnel| tunnel.path_loss),
+            retransmits: short(of(|tunnel| tunnel.packets_lost)),
+            bytes_retransmitted: 0,
+            delivery_rate: of(|tunnel| tunnel.rate),
+            pacing_rate: up.map(|tunnel| tunnel.rate),
+            cwnd: 0,
+            mss: 0,
+            path_mtu: u32::try_from(of(|tunnel| tunnel.mtu)).unwrap_or(0),
+            announced_mss: 0,
+            received_mss: 0,
+            path: String::new(),
+            window_full: false,
+            send_buffer: 0,
+            receive_buffer: 0,
+            unsent: short(flow.queued),
+            unacked: 0,
+            options: self.options(),
+        }
+    }
+
     /// The options requested of the socket, and the kernel's answers.
     fn options(&self) -> Vec<OptionStatus> {
         let answers =
@@ -212,19 +302,6 @@ fn sent_once(info: &TcpInfo) -> Option<u64> {
     Some(info.bytes_sent?.saturating_sub(info.bytes_retrans?))
 }
 
-/// The flow, with all that was written to its end and has not left through the tunnel: in the kernel, and in the flow.
-fn of_flow(flow: &ekiden_tunnel::core::FlowStatus, info: &TcpInfo) -> FlowStatus {
-    let written = || Some(sent_once(info)? + u64::from(info.notsent_bytes?));
-    let waiting = written().map_or(flow.queued, |written| written.saturating_sub(flow.sent));
-    FlowStatus {
-        answered: flow.answered,
-        waiting,
-        full: flow.full,
-        all_full: flow.all_full,
-        held: flow.held,
-    }
-}
-
 /// Whether bytes wait and the next segment does not fit into the other end's window.
 fn window_full(info: &TcpInfo) -> bool {
     let figures = || {
@@ -235,41 +312,4 @@ fn window_full(info: &TcpInfo) -> bool {
     figures().is_some_and(|(in_flight, window, unsent)| {
         unsent > 0 && in_flight + u64::from(info.snd_mss.min(unsent)) > window
     })
-}
-
-/// The tunnel's figures in place of those of the loopback socket that leads to it.
-fn of_tunnel(
-    socket: LegStatus,
-    peer: &str,
-    tunnel: Option<&TunnelStatus>,
-    flow: Option<&FlowStatus>,
-) -> LegStatus {
-    let up = tunnel.filter(|tunnel| tunnel.up);
-    let of = |figure: fn(&TunnelStatus) -> u64| up.map_or(0, figure);
-    let micros = |figure: fn(&TunnelStatus) -> f64| up.map_or(0, |tunnel| figure(tunnel) as u32);
-    LegStatus {
-        tunnel: Some(peer.to_owned()),
-        local: None,
-        peer: up.and_then(|tunnel| tunnel.address.as_ref()?.parse().ok()),
-        state: if up.is_some() { "up" } else { "down" }.to_owned(),
-        congestion: "tunnel".to_owned(),
-        rtt_us: micros(|tunnel| tunnel.rtt_us),
-        rtt_var_us: 0,
-        min_rtt_us: micros(|tunnel| (tunnel.rtt_us - tunnel.queue_us).max(0.0)),
-        loss: up.map(|tunnel| tunnel.path_loss),
-        retransmits: u32::try_from(of(|tunnel| tunnel.packets_lost)).unwrap_or(u32::MAX),
-        bytes_retransmitted: 0,
-        delivery_rate: of(|tunnel| tunnel.rate),
-        pacing_rate: up.map(|tunnel| tunnel.rate),
-        cwnd: 0,
-        mss: 0,
-        path_mtu: u32::try_from(of(|tunnel| tunnel.mtu)).unwrap_or(0),
-        announced_mss: 0,
-        received_mss: 0,
-        path: String::new(),
-        window_full: false,
-        unsent: flow.map_or(0, |flow| u32::try_from(flow.waiting).unwrap_or(u32::MAX)),
-        unacked: 0,
-        ..socket
-    }
 }

@@ -15,19 +15,18 @@ use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
 use crate::settings::{Leg, TunnelAnswer, UpstreamProtocol};
 use crate::transfer::buffered::BufferedStream;
-use ekiden_linux::sockets::outcome::{Outcomes, Stage};
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use crate::transfer::end::End;
+use ekiden_linux::sockets::outcome::Outcomes;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use tokio::net::TcpStream;
 
 #[derive(Debug)]
 pub(crate) struct UpstreamConnection {
-    pub(crate) stream: Arc<TcpStream>,
+    pub(crate) stream: End,
     /// The dialed address: the destination's, or the chain's first proxy's.
     pub(crate) peer: SocketAddr,
     pub(crate) leg: Arc<NamedLeg>,
-    pub(crate) outcomes: Outcomes,
+    pub(crate) outcomes: Option<Outcomes>,
     pub(crate) through: Arc<[String]>,
     /// Bytes that the far end has sent already.
     pub(crate) early: Vec<u8>,
@@ -138,7 +137,7 @@ async fn finish(
     to: &Destination,
     purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
-    let mut incoming = BufferedStream::new(Arc::clone(&dialed.stream), Vec::new());
+    let mut incoming = BufferedStream::new(dialed.stream.clone(), Vec::new());
     // the near end of a tunnel's flow is no connection over the network
     let is_tunnel = |hop: &Arc<Hop>| hop.upstream.protocol == UpstreamProtocol::Tunnel;
     let network = match chain.hops.first().is_some_and(is_tunnel) {
@@ -167,7 +166,7 @@ async fn finish(
     }
     chain.on_success();
     let connection = UpstreamConnection::new(dialed, &first.leg, chain.names());
-    let (stream, early) = (Arc::clone(&incoming.stream), incoming.take());
+    let (stream, early) = (incoming.stream.clone(), incoming.take());
     Ok(UpstreamConnection { stream, early, asks_proxy, tls, ..connection })
 }
 
@@ -217,20 +216,16 @@ async fn open_through_tunnel(
     }
     let patience = first.leg.leg.connect_timeout;
     let limit = config.settings.timeouts.handshake;
-    let place = config.shared.resources.always_reserve();
-    let opening = tunnels.open(peer, request, patience, wait, place);
+    let opening = tunnels.open(peer, request, patience, wait);
     let opened = tokio::time::timeout((patience + limit).into(), opening).await;
     let opened = opened.unwrap_or_else(|_| {
         let text = format!("peer \"{peer}\" did not answer within {limit}");
         Err(Failure::new(FailureKind::TimedOut, text))
     });
     let TunnelStream { stream, answer, leg: tunnel } = opened?;
-    let outcomes = first.leg.leg.socket.apply(stream.as_fd(), Stage::Accepted);
-    // the near end of the flow is a loopback connection within this process
-    let peer = stream.peer_addr().map_err(|error| {
-        Failure::new(FailureKind::Closed, format!("the flow to peer \"{peer}\" broke: {error}"))
-    })?;
-    let dialed = Dialed { stream, peer, outcomes };
+    // the near end of the flow is within this process
+    let peer = (Ipv4Addr::LOCALHOST, 0).into();
+    let dialed = Dialed { stream, peer, outcomes: None };
     let opened = match rest.split_first() {
         Some((second, rest)) => {
             let to = requester.request.to;

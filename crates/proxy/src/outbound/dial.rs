@@ -8,6 +8,7 @@ use crate::outbound::dns::own::lookup;
 use crate::outbound::syn_race::open;
 use crate::policy::access::Denied;
 use crate::runtime::RuntimeConfig;
+use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_model::connect::happy_eyeballs::{Config, FamilyAnswers, HappyEyeballs};
@@ -15,15 +16,14 @@ use ekiden_model::units::Time;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// An established connection, and the kernel's answers to its socket options.
 #[derive(Debug)]
 pub(crate) struct Dialed {
-    pub(crate) stream: Arc<TcpStream>,
+    pub(crate) stream: End,
     pub(crate) peer: SocketAddr,
-    pub(crate) outcomes: Outcomes,
+    pub(crate) outcomes: Option<Outcomes>,
 }
 
 /// Where a connection comes from.

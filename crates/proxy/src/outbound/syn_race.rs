@@ -229,7 +229,7 @@ fn established(leg: &NamedLeg, address: SocketAddr, winner: PendingAttempt) -> D
             SocketOptions { user_timeout: leg.leg.socket.user_timeout, ..SocketOptions::default() };
         outcomes.add(late.apply(stream.as_fd(), Stage::Connecting));
     }
-    Dialed { stream: Arc::new(stream), peer: address, outcomes }
+    Dialed { stream: stream.into(), peer: address, outcomes: Some(outcomes) }
 }
 
 impl Shared {

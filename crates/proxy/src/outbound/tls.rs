@@ -8,6 +8,7 @@ use crate::policy::upstream::{ClientTls, Hop};
 use crate::runtime::RuntimeConfig;
 use crate::settings::Leg;
 use crate::transfer::buffered::BufferedStream;
+use crate::transfer::end::End;
 use crate::transfer::tls::{AT_ONCE, SESSION, TlsTransport, carry};
 use ekiden_linux::sockets::socket;
 use ekiden_model::units::Span;
@@ -51,8 +52,8 @@ pub(crate) async fn secure(
     let held = resources.hold_apart(SESSION).await;
     let held = held.ok_or_else(|| exhausted("no memory is left for another session"))?;
     let place = resources.always_reserve();
-    let stream = Arc::clone(&incoming.stream);
-    let transport = TlsTransport::new(Arc::clone(&stream), incoming.take());
+    let stream = incoming.stream.clone();
+    let transport = TlsTransport::new(stream.clone(), incoming.take());
     let connector = TlsConnector::from(Arc::clone(&tls.config));
     let limit = config.settings.timeouts.handshake;
     let connecting = connector.connect(tls.name.clone(), transport);
@@ -77,12 +78,12 @@ pub(crate) async fn secure(
     let outside = Arc::new(outside);
     let managed = network.map(|(leg, peer)| resources.manage(&stream, leg, Some(peer)));
     let (user, patience) = (Arc::downgrade(&outside), hop.leg.leg.idle_timeout);
-    let socket = Arc::downgrade(&stream);
+    let socket = stream.downgrade();
     tokio::spawn(async move {
         run(secure, inside, user, patience).await;
         drop((held, place, managed));
     });
-    Ok((BufferedStream::new(outside, Vec::new()), SecuredBy { socket, words }))
+    Ok((BufferedStream::new(End::Tcp(outside), Vec::new()), SecuredBy { socket, words }))
 }
 
 /// Carries bytes until both directions have ended, one side breaks, or nobody has the other end.
@@ -98,11 +99,10 @@ async fn run(
         }
     };
     if carry(&mut secure, &mut inside, left, patience).await.is_err() {
-        let stream = Arc::clone(&secure.get_ref().0.stream);
+        let stream = &secure.get_ref().0.stream;
         // bytes that came before the break belong to the other side; an end of stream would hide it
-        tokio::join!(wait_until_sent(&inside), wait_until_sent(&stream));
+        tokio::join!(wait_until_sent(&inside), stream.abort_when_sent("its TLS broke"));
         let _ = socket::abort(inside.as_fd());
-        let _ = socket::abort(stream.as_fd());
     }
 }
 

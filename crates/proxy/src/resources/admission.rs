@@ -4,19 +4,18 @@
 use super::{Deferred, Resources, State};
 use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::place::{AdmissionPermit, Place};
+use crate::transfer::end::End;
 use crate::transfer::rejection::Rejection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::overload::{AdmissionVerdict, Source};
 use ekiden_model::units::{Span, Time};
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::net::TcpStream;
 
 #[derive(Debug, Clone)]
 pub(crate) struct AcceptedClient {
-    pub(crate) stream: Arc<TcpStream>,
+    pub(crate) stream: End,
     pub(crate) address: SocketAddr,
     /// The flow whose outer end this is, where the connection came out of a tunnel.
     pub(crate) arrival: Option<Arc<TunnelArrival>>,
@@ -26,7 +25,7 @@ pub(crate) struct AcceptedClient {
 
 impl AcceptedClient {
     /// One that arrived at a listening address.
-    pub(crate) const fn new(stream: Arc<TcpStream>, address: SocketAddr) -> Self {
+    pub(crate) const fn new(stream: End, address: SocketAddr) -> Self {
         Self { stream, address, arrival: None, directed: None }
     }
 
@@ -42,11 +41,7 @@ impl AcceptedClient {
     }
 
     pub(super) fn is_gone(&self) -> bool {
-        let mut byte = [std::mem::MaybeUninit::uninit()];
-        match socket2::SockRef::from(&*self.stream).peek(&mut byte) {
-            Ok(n) => n == 0,
-            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-        }
+        self.stream.is_gone()
     }
 }
 

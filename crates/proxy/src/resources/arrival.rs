@@ -3,32 +3,33 @@
 use crate::observe::gateway_counts::LiveGuard;
 use crate::observe::leg_stats::TunnelLeg;
 use crate::settings::PortForward;
-use ekiden_linux::host::sync::locked;
-use ekiden_linux::sockets::socket;
-use ekiden_tunnel::driver::Incoming;
+use crate::transfer::end::End;
+use ekiden_tunnel::driver::{FlowStream, Incoming};
 use ekiden_tunnel::frame::reason::Reason;
+use ekiden_tunnel::frame::{Opening, Target};
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
-use std::sync::{Arc, Mutex};
-use tokio::net::TcpStream;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) struct TunnelArrival {
     leg: TunnelLeg,
-    hops: u8,
-    flow: Mutex<Option<(Incoming, TcpStream)>>,
+    flow: Arc<FlowStream>,
+    opening: Opening,
 }
 
 impl TunnelArrival {
-    pub(crate) fn new(incoming: Incoming, inside: TcpStream) -> Arc<Self> {
-        let leg = TunnelLeg { peer: incoming.peer.as_str().into(), flow: incoming.flow.view() };
-        let hops = incoming.opening.hops;
-        Arc::new(Self { leg, hops, flow: Mutex::new(Some((incoming, inside))) })
+    /// The arrival, and the client's end of the connection.
+    pub(crate) fn new(incoming: Incoming) -> (Arc<Self>, End) {
+        let Incoming { flow, opening, peer } = incoming;
+        let leg = TunnelLeg { peer: peer.into(), flow: flow.view() };
+        let flow = Arc::new(flow.into_stream(|_, _, _| ()));
+        let end = End::Flow(Arc::clone(&flow));
+        (Arc::new(Self { leg, flow, opening }), end)
     }
 
     /// How many tunnels the flow has passed.
     pub(crate) const fn hops(&self) -> u8 {
-        self.hops
+        self.opening.hops
     }
 
     pub(crate) fn peer(&self) -> &str {
@@ -40,22 +41,26 @@ impl TunnelArrival {
         &self.leg
     }
 
-    pub(crate) fn take(&self) -> Option<(Incoming, TcpStream)> {
-        locked(&self.flow).take()
+    pub(crate) const fn target(&self) -> &Target {
+        &self.opening.target
+    }
+
+    /// Says that the destination was reached.
+    pub(crate) fn accept(&self) {
+        self.flow.accept();
     }
 
     pub(crate) fn deny(&self, why: &str) {
-        self.refuse(Reason::Denied, why);
+        self.refuse(Reason::Denied, why.to_owned());
     }
 
     pub(crate) fn refuse_for_room(&self) {
-        self.refuse(Reason::Exhausted, "there is no room for another connection");
+        self.refuse(Reason::Exhausted, "there is no room for another connection".to_owned());
     }
 
-    fn refuse(&self, reason: Reason, words: &str) {
-        if let Some((Incoming { flow, .. }, _)) = self.take() {
-            flow.refuse(reason, words.to_owned());
-        }
+    /// Says why it was not reached; the flow is over.
+    pub(crate) fn refuse(&self, reason: Reason, words: String) {
+        self.flow.refuse(reason, words);
     }
 }
 
@@ -79,6 +84,6 @@ pub(crate) struct Diverted {
 }
 
 /// Makes the coming close a reset: no other answer fits every protocol.
-pub(crate) fn reset(client: &TcpStream) {
-    let _ = socket::abort(client.as_fd());
+pub(crate) fn reset(client: &End) {
+    client.abort("closed");
 }

@@ -8,12 +8,12 @@ use crate::policy::route::Route;
 use crate::policy::upstream::Hop;
 use crate::resources::{ManagedLeg, PoolKey};
 use crate::transfer::buffered::BufferedStream;
+use crate::transfer::end::End;
 use crate::wire::http::fields;
 use crate::wire::http::head::Field;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
-use tokio::net::TcpStream;
 
 /// A connection to an origin server or the last proxy before it.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Origin {
         PoolKey::new(&self.route, Arc::clone(&self.through), self.destination.clone(), own)
     }
 
-    pub(crate) const fn stream(&self) -> &Arc<TcpStream> {
+    pub(crate) const fn stream(&self) -> &End {
         &self.incoming.stream
     }
 

@@ -3,7 +3,6 @@
 
 use super::{Deferred, Resources, State};
 use crate::observe::registry::ConnectionEntry;
-use crate::resources::pool::has_spoken;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::overload::{PlaceId, Source};
@@ -309,10 +308,7 @@ impl State {
     /// Whether it idled between two requests, and the next has arrived unread.
     fn has_asked(&self, id: PlaceId) -> bool {
         let entry = self.sources.get(id).and_then(|place| place.entry.get());
-        entry.is_some_and(|entry| {
-            self.parked.contains_key(&entry.id)
-                && entry.streams().iter().any(|stream| has_spoken(stream))
-        })
+        entry.is_some_and(|entry| self.parked.contains_key(&entry.id) && entry.has_spoken())
     }
 
     /// Closes the largest unfinished connections of the sources that hold the most memory, unless closed

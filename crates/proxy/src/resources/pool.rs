@@ -7,6 +7,7 @@ use crate::observe::registry::{ConnectionEntry, TunnelActivity};
 use crate::policy::route::Route;
 use crate::resources::origin::Origin;
 use crate::resources::place::AdmissionPermit;
+use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::idle::{Handle, Pool};
@@ -15,7 +16,6 @@ use ekiden_model::units::Time;
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 pub(crate) type IdleOrigin = Box<Origin>;
@@ -133,7 +133,7 @@ impl Resources {
         if state.pressure.low() {
             return Some(origin);
         }
-        let (stream, leg) = (Arc::clone(origin.stream()), origin.managed.id);
+        let (stream, leg) = (origin.stream().clone(), origin.managed.id);
         let number = state.number();
         let parked = IdleConnection::Origin { origin, number };
         let handle = state.register.insert(clock::now(), Pool::Server(key.clone()), parked);
@@ -193,26 +193,13 @@ impl TunnelActivity for Resources {
 }
 
 /// Waits until bytes can be read, or the other side has ended. Reads nothing.
-pub(crate) async fn watch(stream: &TcpStream) {
+pub(crate) async fn watch(stream: &End) {
     loop {
         // an earlier read may have left it "readable"
-        if stream.readable().await.is_err() || !would_block(stream) {
+        if stream.readable().await.is_err() || !stream.would_block() {
             return;
         }
     }
-}
-
-fn would_block(stream: &TcpStream) -> bool {
-    let mut byte = [std::mem::MaybeUninit::uninit()];
-    let peek = || socket2::SockRef::from(stream).peek(&mut byte).map(|_| ());
-    let peeked = stream.try_io(tokio::io::Interest::READABLE, peek);
-    matches!(peeked, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
-}
-
-/// Whether unread bytes have arrived.
-pub(super) fn has_spoken(stream: &TcpStream) -> bool {
-    let mut byte = [std::mem::MaybeUninit::uninit()];
-    socket2::SockRef::from(stream).peek(&mut byte).is_ok_and(|n| n > 0)
 }
 
 impl State {
@@ -266,18 +253,14 @@ impl State {
 
     /// Closes a client's connection, unless bytes have just arrived.
     fn close(&mut self, entry: &ConnectionEntry, how: Shutdown) -> bool {
-        let streams = entry.streams();
-        if streams.is_empty() || streams.iter().any(|stream| has_spoken(stream)) {
+        if !entry.is_open() || entry.has_spoken() {
             return false;
         }
         // set before the shutdown wakes it, so that later bytes are not taken for a request
         entry.evicted.store(true, Relaxed);
         self.clients -= 1;
         entry.place().and_then(|id| self.sources.on_close(id));
-        for stream in &streams {
-            // fails only when the client is gone
-            let _ = socket2::SockRef::from(&**stream).shutdown(how);
-        }
+        entry.shut(how);
         true
     }
 
@@ -294,7 +277,8 @@ impl State {
 
     pub(super) fn park_tunnel(&mut self, now: Time, entry: Arc<ConnectionEntry>) {
         let (id, legs) = (entry.id, entry.leg_numbers());
-        let open = legs.iter().all(|leg| self.legs.contains_key(leg));
+        // a flow of a tunnel has no buffers to manage, and no number
+        let open = legs.iter().all(|leg| *leg == 0 || self.legs.contains_key(leg));
         if !open || self.parked.contains_key(&id) || entry.evicted.load(Relaxed) {
             return;
         }

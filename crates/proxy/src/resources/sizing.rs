@@ -2,6 +2,7 @@
 
 use super::{Resources, State, leg};
 use crate::settings::Leg as Profile;
+use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::buffers::{Change, Enough, Scheme};
@@ -11,7 +12,6 @@ use leg::Leg;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tokio::net::TcpStream;
 
 /// The allocator wants another decision this soon when a new leg finds the budget used up.
 const HURRY: Span = Span::from_millis(10);
@@ -20,7 +20,7 @@ const HURRY: Span = Span::from_millis(10);
 /// processor.
 const APART: Span = Span::from_micros(10);
 
-/// A leg whose buffers are managed until its drop.
+/// A leg whose buffers are managed until its drop. A flow of a tunnel has none, and the number 0.
 #[derive(Debug)]
 pub(crate) struct ManagedLeg {
     pub(crate) id: u64,
@@ -30,10 +30,13 @@ pub(crate) struct ManagedLeg {
 impl Resources {
     pub(crate) fn manage(
         self: &Arc<Self>,
-        stream: &Arc<TcpStream>,
+        end: &End,
         profile: &Profile,
         to: Option<SocketAddr>,
     ) -> ManagedLeg {
+        let Some(stream) = end.socket() else {
+            return ManagedLeg { id: 0, resources: Arc::clone(self) };
+        };
         let id = self.next.fetch_add(1, Relaxed) + 1;
         let open = leg::open(stream, profile);
         leg::spread(stream, profile);
@@ -50,7 +53,9 @@ impl Resources {
 
     /// From now on, each of the two legs sends what the other receives.
     pub(crate) fn pair(&self, one: u64, other: u64) {
-        locked(&self.state).allocator.on_pair(one, other);
+        if one != 0 && other != 0 {
+            locked(&self.state).allocator.on_pair(one, other);
+        }
     }
 }
 
@@ -123,7 +128,8 @@ impl State {
 }
 
 impl ManagedLeg {
-    pub(crate) fn set_profile(&self, stream: &TcpStream, profile: &Profile) {
+    pub(crate) fn set_profile(&self, end: &End, profile: &Profile) {
+        let Some(stream) = end.socket() else { return };
         let (now, open) = (clock::now(), leg::open(stream, profile));
         leg::spread(stream, profile);
         let state = &mut *locked(&self.resources.state);
@@ -137,6 +143,9 @@ impl ManagedLeg {
 
 impl Drop for ManagedLeg {
     fn drop(&mut self) {
+        if self.id == 0 {
+            return;
+        }
         let state = &mut *locked(&self.resources.state);
         state.legs.remove(&self.id);
         state.allocator.on_close(self.id);

@@ -106,7 +106,7 @@ impl Inner {
             match listener.accept().await {
                 Ok((stream, address)) => {
                     let directed = self.forward_at(at, false).map(Directed::Forward);
-                    let client = AcceptedClient::new(Arc::new(stream), address);
+                    let client = AcceptedClient::new(stream.into(), address);
                     self.arrive(AcceptedClient { directed, ..client });
                 }
                 Err(error) => self.on_accept_error(&error).await,

@@ -163,7 +163,7 @@ impl Inner {
         let address = if own { as_loopback(address) } else { address };
         let diverted = Diverted { to, own, _live: counts.enter() };
         let directed = Some(Directed::Diverted(diverted));
-        let client = AcceptedClient::new(Arc::new(stream), address);
+        let client = AcceptedClient::new(stream.into(), address);
         self.admit(AcceptedClient { directed, ..client });
     }
 

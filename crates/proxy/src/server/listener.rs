@@ -1,10 +1,9 @@
 //! Listening sockets, and the connections and flows that arrive.
 
 use super::{Inner, StartError};
-use crate::error::Failure;
 use crate::inbound::detect::serve;
 use crate::inbound::udp::PacketFlow;
-use crate::outbound::tunnel::{Tunnels, reason};
+use crate::outbound::tunnel::Tunnels;
 use crate::resources::arrival::TunnelArrival;
 use crate::resources::{AcceptedClient, AdmissionPermit};
 use crate::session::Session;
@@ -134,12 +133,10 @@ impl Inner {
     pub(super) fn end_listening(self: &Arc<Self>, listener: &TcpListener) {
         let socket = SockRef::from(listener);
         while let Ok((accepted, address)) = socket.accept() {
-            let stream = accepted
-                .set_nonblocking(true)
-                .and_then(|()| TcpStream::from_std(accepted.into()))
-                .map(Arc::new);
+            let stream =
+                accepted.set_nonblocking(true).and_then(|()| TcpStream::from_std(accepted.into()));
             if let (Ok(stream), Some(address)) = (stream, address.as_socket()) {
-                self.arrive(AcceptedClient::new(stream, address));
+                self.arrive(AcceptedClient::new(stream.into(), address));
             }
         }
         if let Err(error) = socket.shutdown(Shutdown::Both) {
@@ -151,7 +148,7 @@ impl Inner {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    self.arrive(AcceptedClient::new(Arc::new(stream), address));
+                    self.arrive(AcceptedClient::new(stream.into(), address));
                 }
                 Err(error) => self.on_accept_error(&error).await,
             }
@@ -250,23 +247,14 @@ impl Inner {
 
     async fn accept_flows(&self, mut incoming: mpsc::Receiver<Incoming>) {
         while let Some(incoming) = incoming.recv().await {
-            let Some(tunnels) = self.shared.tunnels() else { return };
             if incoming.opening.carries == Carries::Packets {
                 self.begin_packet_flow(incoming);
                 continue;
             }
-            match tunnels.pair().await {
-                Ok((outside, inside)) => {
-                    let Ok(address) = inside.local_addr() else { continue };
-                    let arrival = Some(TunnelArrival::new(incoming, inside));
-                    let client = AcceptedClient::new(Arc::new(outside), address);
-                    self.admit(AcceptedClient { arrival, ..client });
-                }
-                Err(error) => {
-                    let failure = Failure::io("cannot accept a flow from a tunnel", &error);
-                    incoming.flow.refuse(reason(failure.kind), failure.text);
-                }
-            }
+            let (arrival, end) = TunnelArrival::new(incoming);
+            // it has no address of its own
+            let client = AcceptedClient::new(end, (Ipv4Addr::LOCALHOST, 0).into());
+            self.admit(AcceptedClient { arrival: Some(arrival), ..client });
         }
     }
 

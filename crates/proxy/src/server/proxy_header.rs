@@ -4,13 +4,11 @@
 use super::Inner;
 use crate::observe::log_throttle::LogThrottle;
 use crate::resources::AcceptedClient;
+use crate::transfer::end::End;
 use crate::wire::proxy_header::{BadHeader, MOST, ProxyHeader, read};
-use ekiden_linux::sockets::socket;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// How much is looked at first: headers without extensions are shorter.
 const FIRST: usize = 232;
@@ -43,13 +41,13 @@ impl Inner {
                 tracing::warn!(proxy = %client.address, "connection refused: {why} (`proxy_protocol_from` of [access])");
             }
             inner.registry.totals.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let _ = socket::abort(client.stream.as_fd());
+            client.stream.abort("refused");
         });
     }
 }
 
 /// Takes the header, and nothing behind it, out of the stream.
-async fn take_header(stream: &TcpStream) -> io::Result<Result<ProxyHeader, BadHeader>> {
+async fn take_header(stream: &End) -> io::Result<Result<ProxyHeader, BadHeader>> {
     let mut bytes = vec![0; FIRST];
     let mut before = 0;
     loop {

@@ -36,9 +36,8 @@ impl Handle {
             return measured;
         };
         let seconds = seconds.clamp(1, measure::LONGEST);
-        let resources = &shared.resources;
         for (up, rate) in [(false, &mut measured.received), (true, &mut measured.sent)] {
-            match tunnels.measure(resources, peer, seconds, up).await {
+            match tunnels.measure(peer, seconds, up).await {
                 Ok(found) => *rate = Some(found),
                 Err(failure) => measured.error = Some(failure.text),
             }

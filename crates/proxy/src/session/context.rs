@@ -61,7 +61,7 @@ impl Session {
         let client = self.address.ip();
         // only tunnels use the DSCP
         let dscp = match self.config.shared.tunnels() {
-            Some(_) if self.arrival.is_none() => socket::received_dscp(self.client.as_fd()),
+            Some(_) => self.client.socket().and_then(|at| socket::received_dscp(at.as_fd())),
             _ => None,
         };
         let decider = self.decider(account);
@@ -108,7 +108,7 @@ impl Session {
         let connection = open(&self.config, &route, requester, purpose).await?;
         let UpstreamConnection { stream, peer, leg, outcomes, through, tunnel, tls, .. } =
             &connection;
-        let mut stats = LegStats::new(stream, peer.ip(), Arc::clone(leg), vec![outcomes.clone()]);
+        let mut stats = LegStats::new(stream, peer.ip(), Arc::clone(leg), outcomes.clone());
         if let Some(SecuredBy { socket, words }) = tls {
             stats = stats.within_tls(socket).with_tls(words);
         }
@@ -141,20 +141,20 @@ impl Session {
         // a kept-alive connection may have had another route before
         if !self.registration.has_client_leg(&route.client_leg) {
             let leg = Arc::clone(&route.client_leg);
-            let outcomes = leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
+            let outcomes = self.client.apply(&leg.leg.socket, Stage::Accepted);
             self.managed.set_profile(&self.client, &leg.leg);
             self.registration.set_client_leg(self.client_stats(leg, outcomes));
         }
         self.resources().pair(self.managed.id, managed.id);
     }
 
-    pub(super) fn client_stats(&self, leg: Arc<NamedLeg>, outcomes: Outcomes) -> LegStats {
+    pub(super) fn client_stats(&self, leg: Arc<NamedLeg>, outcomes: Option<Outcomes>) -> LegStats {
         // the path of a loopback connection says nothing of the client's
         let at = match self.tls {
             Some(_) => Ipv4Addr::LOCALHOST.into(),
             None => self.address.ip(),
         };
-        let stats = LegStats::new(&self.client, at, leg, vec![outcomes]);
+        let stats = LegStats::new(&self.client, at, leg, outcomes);
         match (&self.tls, &self.arrival) {
             (Some(outer), _) => stats.within_tls(outer),
             (None, Some(arrival)) => stats.through_tunnel(arrival.leg()),

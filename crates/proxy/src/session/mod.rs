@@ -18,6 +18,7 @@ use crate::policy::quota::{AccountConnection, NotAdmitted};
 use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::{AdmissionPermit, ManagedLeg};
 use crate::runtime::RuntimeConfig;
+use crate::transfer::end::End;
 use crate::transfer::rejection::Rejection;
 use crate::transfer::relay::{RelayEnd, Side, relay};
 use ekiden_linux::host::sync::locked;
@@ -25,7 +26,6 @@ use ekiden_linux::sockets::outcome::Stage;
 use ekiden_model::resources::idle_timeout::{Expired, Limits};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use tokio::net::TcpStream;
@@ -34,7 +34,7 @@ use tokio::sync::watch;
 /// A client's connection and all it needs.
 pub(crate) struct Session {
     pub(crate) config: Arc<RuntimeConfig>,
-    pub(crate) client: Arc<TcpStream>,
+    pub(crate) client: End,
     pub(crate) managed: ManagedLeg,
     pub(crate) address: SocketAddr,
     /// The flow whose outer end this is, where the connection came out of a tunnel.
@@ -75,7 +75,7 @@ pub(crate) enum AccountSlot {
 
 /// A tunnel that is open at both ends.
 pub(crate) struct OpenTunnel {
-    pub(crate) upstream: Arc<TcpStream>,
+    pub(crate) upstream: End,
     pub(crate) managed: ManagedLeg,
     pub(crate) early_up: Vec<u8>,
     pub(crate) early_down: Vec<u8>,
@@ -89,7 +89,7 @@ impl Session {
     /// Identifies the client and takes its slot in its account; refuses the client where either fails.
     pub(crate) async fn admit(&self) -> Admission {
         let client_leg = Arc::clone(&self.config.client_leg);
-        let outcomes = client_leg.leg.socket.apply(self.client.as_fd(), Stage::Accepted);
+        let outcomes = self.client.apply(&client_leg.leg.socket, Stage::Accepted);
         self.registration.set_client_leg(self.client_stats(client_leg, outcomes));
         // with accounts, a client that no rule admits may still log in
         let identified = match self.identify() {
@@ -164,7 +164,7 @@ impl Session {
         tls_name: Option<Arc<str>>,
         permit: AdmissionPermit,
     ) -> Self {
-        let client = Arc::new(stream);
+        let client = End::from(stream);
         let managed = self.resources().manage(&client, &self.config.client_leg.leg, None);
         let registration = self.registration.inner();
         registration.entry.legs[0].store(managed.id, Relaxed);
@@ -178,7 +178,7 @@ impl Session {
             arrival: None,
             directed: None,
             slot,
-            tls: Some(Arc::downgrade(&self.client)),
+            tls: Some(self.client.downgrade()),
             tls_name,
             hops: 0,
             log: Arc::clone(&self.log),
@@ -202,7 +202,7 @@ impl Session {
         // its leg is managed to the end
         let OpenTunnel { upstream, managed: _managed, early_up, early_down, limits, entry, answer } =
             tunnel;
-        let client = Arc::clone(&self.client);
+        let client = self.client.clone();
         let budget = &self.config.shared.transfer;
         let (registration, share) = (&self.registration, self.share());
         let early = [early_up, early_down];

@@ -8,6 +8,7 @@ use crate::policy::accounts::{Directory, KnownAccount, PendingLogin};
 use crate::resources::{AcceptedClient, Resources};
 use crate::runtime::shared::Shared;
 use crate::settings::{AccessLog as AccessLogSetting, Account, Limits as AccountLimits, Settings};
+use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_model::units::Span;
 use std::net::IpAddr;
@@ -71,9 +72,9 @@ async fn fixture(
     let config = RuntimeConfig::new(Arc::new(settings), Arc::clone(&shared), directory, None);
     let config = Arc::new(config.unwrap());
     let (client, accepted) = pair().await;
-    let accepted = Arc::new(accepted);
+    let accepted = End::from(accepted);
     let managed = shared.resources.manage(&accepted, &config.client_leg.leg, None);
-    let arrived = AcceptedClient::new(Arc::clone(&accepted), address);
+    let arrived = AcceptedClient::new(accepted.clone(), address);
     let permit = shared.resources.admit(&arrived);
     let (stop, stopping) = watch::channel(false);
     let session = Session {

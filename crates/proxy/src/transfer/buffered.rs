@@ -1,15 +1,14 @@
 //! A stream with the bytes that were read but not used yet.
 
+use crate::transfer::end::End;
 use crate::transfer::scratch::with_scratch;
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// A stream read message by message. Between messages it holds no memory.
 #[derive(Debug)]
 pub(crate) struct BufferedStream {
-    pub(crate) stream: Arc<TcpStream>,
+    pub(crate) stream: End,
     buffer: Vec<u8>,
     /// The other side may have ended its direction.
     pub(crate) ended: bool,
@@ -20,7 +19,7 @@ pub(crate) struct BufferedStream {
 pub(crate) const FIRST_READ: usize = 4 * 1024;
 
 impl BufferedStream {
-    pub(crate) const fn new(stream: Arc<TcpStream>, buffer: Vec<u8>) -> Self {
+    pub(crate) const fn new(stream: End, buffer: Vec<u8>) -> Self {
         Self { stream, buffer, ended: false }
     }
 
@@ -76,7 +75,7 @@ impl BufferedStream {
     }
 }
 
-pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) async fn write_all(stream: &End, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.try_write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -90,10 +89,10 @@ pub(crate) async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Resul
 
 /// After a refusal, reads and discards some of the client's bytes, so that a reset does not destroy
 /// the refusal (RFC 9112 §9.6).
-pub(crate) async fn close_gently(stream: &TcpStream) {
+pub(crate) async fn close_gently(stream: &End) {
     const MOST: usize = 256 * 1024;
     const LONGEST: Duration = Duration::from_secs(2);
-    let _ = socket2::SockRef::from(stream).shutdown(std::net::Shutdown::Write);
+    stream.finish();
     let drain = async {
         let mut read = 0;
         while read < MOST && stream.readable().await.is_ok() {

@@ -1,7 +1,8 @@
-//! Bytes from one socket to another, in both directions.
+//! Bytes from one end of a connection to the other, in both directions.
 
 pub(crate) mod budget;
 pub(crate) mod buffered;
+pub(crate) mod end;
 pub(crate) mod pump;
 pub(crate) mod rejection;
 pub(crate) mod relay;

@@ -1,4 +1,4 @@
-//! One direction of a connection: bytes from one socket to another, with back-pressure.
+//! One direction of a connection: bytes from one end to the other, with back-pressure.
 //!
 //! A pump keeps only bytes that its sink does not accept at once, so an idle direction holds no
 //! buffer and no pipe.
@@ -6,15 +6,23 @@
 use crate::policy::quota::Meter;
 use crate::transfer::budget::{ReservedMemory, TransferBudget};
 use crate::transfer::buffered::is_transient;
+use crate::transfer::end::End;
 use crate::transfer::scratch::{SCRATCH, with_scratch};
+use bytes::{Buf, Bytes};
 use ekiden_linux::sockets::splice::Pipe;
 use ekiden_model::control::copy_mode::{CopyMethod, CopySelector};
-use std::io::{self, ErrorKind};
+use ekiden_tunnel::driver::FlowStream;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{Interest, ReadBuf};
-use tokio::net::TcpStream;
+
+/// Bytes of a flow that are taken at a time when the memory budget is spent.
+const UNHELD: usize = 4 * 1024;
+/// Pieces of a flow, a datagram's bytes each, that are written at a time.
+const PIECES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) enum PumpError {
@@ -40,14 +48,19 @@ enum HeldBytes {
         at: usize,
         _memory: Option<ReservedMemory>,
     },
+    /// Bytes of a flow, as they came.
+    Pieces {
+        pieces: VecDeque<Bytes>,
+        _memory: Option<ReservedMemory>,
+    },
     /// A pipe with bytes in it, or empty between two reads.
     Pipe(Pipe),
 }
 
 #[derive(Debug)]
 pub(crate) struct Pump {
-    from: Arc<TcpStream>,
-    to: Arc<TcpStream>,
+    from: End,
+    to: End,
     held: HeldBytes,
     /// Bytes still to read; `None`: up to the end of the stream.
     left: Option<u64>,
@@ -64,8 +77,8 @@ pub(crate) struct Pump {
 impl Pump {
     /// A pump that begins with `early` bytes, read before, then moves `left` more, or all, as `meter` grants.
     pub(crate) fn new(
-        from: Arc<TcpStream>,
-        to: Arc<TcpStream>,
+        from: End,
+        to: End,
         early: Vec<u8>,
         left: Option<u64>,
         meter: Meter,
@@ -125,7 +138,7 @@ impl Pump {
     fn holds_bytes(&self) -> bool {
         match &self.held {
             HeldBytes::Nothing => false,
-            HeldBytes::Bytes { .. } => true,
+            HeldBytes::Bytes { .. } | HeldBytes::Pieces { .. } => true,
             HeldBytes::Pipe(pipe) => !pipe.is_empty(),
         }
     }
@@ -144,8 +157,10 @@ impl Pump {
                     let end = bytes.len() - unmetered;
                     self.to.try_write(&bytes[*at..end]).inspect(|n| *at += n)
                 }
+                HeldBytes::Pieces { pieces, .. } => write_pieces(&self.to, pieces),
                 HeldBytes::Pipe(pipe) => {
-                    let to = &self.to;
+                    // only between sockets
+                    let Some(to) = self.to.socket() else { break };
                     let wrote = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd(), false));
                     wrote.inspect(|n| moved.spliced += *n as u64)
                 }
@@ -156,7 +171,12 @@ impl Pump {
                 Err(error) if is_transient(&error) => {}
                 Err(error) => return Poll::Ready(Err(PumpError::Sink(error))),
             }
-            if matches!(&self.held, HeldBytes::Bytes { bytes, at, .. } if *at == bytes.len()) {
+            let written = match &self.held {
+                HeldBytes::Bytes { bytes, at, .. } => *at == bytes.len(),
+                HeldBytes::Pieces { pieces, .. } => pieces.is_empty(),
+                HeldBytes::Nothing | HeldBytes::Pipe(_) => false,
+            };
+            if written {
                 self.held = HeldBytes::Nothing;
             }
         }
@@ -181,7 +201,19 @@ impl Pump {
             self.meter.rest();
         }
         ready!(ready).map_err(PumpError::Source)?;
-        let method = self.copy_selector.method();
+        let room = match &self.to {
+            End::Tcp(_) => usize::MAX,
+            // what it does not take would have to be kept here
+            End::Flow(flow) => {
+                let room = flow.poll_room(cx);
+                self.blocked = room.is_pending();
+                ready!(room).map_err(PumpError::Sink)?
+            }
+        };
+        let method = match (&self.from, &self.to) {
+            (End::Tcp(_), End::Tcp(_)) => self.copy_selector.method(),
+            _ => CopyMethod::Copy,
+        };
         let most = match self.meter.is_on() {
             false => usize::MAX,
             true => {
@@ -190,15 +222,22 @@ impl Pump {
                 } else {
                     self.budget.pipe_size
                 });
-                ready!(self.poll_grant(cx, want))?
+                ready!(self.poll_grant(cx, want.min(room)))?
             }
         };
+        let most = most.min(room);
         let read = match method {
             CopyMethod::Splice => match self.take_pipe() {
                 Some(pipe) => Poll::Ready(self.splice(pipe, most).map_err(PumpError::Source)),
                 None => self.poll_copy(cx, moved, most),
             },
-            CopyMethod::Copy => self.poll_copy(cx, moved, most),
+            CopyMethod::Copy => match &self.from {
+                End::Tcp(_) => self.poll_copy(cx, moved, most),
+                End::Flow(flow) => {
+                    let flow = Arc::clone(flow);
+                    self.poll_pass(cx, moved, &flow, most)
+                }
+            },
         };
         self.meter.on_moved(match &read {
             Poll::Ready(Ok(n)) => *n,
@@ -238,8 +277,10 @@ impl Pump {
 
     fn splice(&mut self, mut pipe: Pipe, most: usize) -> io::Result<usize> {
         let most = self.most(pipe.capacity().min(most));
-        let from = &self.from;
-        let read = from.try_io(Interest::READABLE, || pipe.fill(from.as_fd(), most));
+        let read = match self.from.socket() {
+            Some(from) => from.try_io(Interest::READABLE, || pipe.fill(from.as_fd(), most)),
+            None => Err(ErrorKind::Unsupported.into()),
+        };
         self.held = HeldBytes::Pipe(pipe);
         read
     }
@@ -273,7 +314,45 @@ impl Pump {
         }))
     }
 
-    /// The same when the memory budget is spent: peeks, and removes only what the sink accepted, by
+    /// Passes on what has come out of a flow; keeps only what the sink does not accept.
+    fn poll_pass(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: &mut MovedBytes,
+        flow: &FlowStream,
+        most: usize,
+    ) -> Polled<usize> {
+        self.held = HeldBytes::Nothing;
+        let mut memory = self.budget.reserve(SCRATCH);
+        let most = match memory {
+            Some(_) => self.most(SCRATCH.min(most)),
+            // the memory budget is spent: little, and only what has a taker
+            None => {
+                ready!(self.poll_sink(cx))?;
+                self.most(UNHELD.min(most))
+            }
+        };
+        let mut pieces = VecDeque::new();
+        let read = ready!(flow.poll_pieces(cx, most, &mut pieces)).map_err(PumpError::Source)?;
+        let mut wrote = 0;
+        while !pieces.is_empty() {
+            match write_pieces(&self.to, &mut pieces) {
+                Ok(n) => wrote += n,
+                Err(error) if is_transient(&error) => break,
+                Err(error) => return Poll::Ready(Err(PumpError::Sink(error))),
+            }
+        }
+        moved.bytes += wrote as u64;
+        if !pieces.is_empty() {
+            if let Some(memory) = &mut memory {
+                memory.shrink_to(read - wrote);
+            }
+            self.held = HeldBytes::Pieces { pieces, _memory: memory };
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// The same as [`Self::poll_copy`] when the memory budget is spent: peeks, and removes only what the sink accepted, by
     /// one more system call.
     fn poll_copy_unheld(
         &mut self,
@@ -282,9 +361,10 @@ impl Pump {
         most: usize,
     ) -> Polled<usize> {
         ready!(self.poll_sink(cx))?;
+        let Some(from) = self.from.socket() else { return Poll::Ready(Ok(0)) };
         with_scratch(|scratch| {
             let mut seen = ReadBuf::new(&mut scratch[..most]);
-            let seen = ready!(self.from.poll_peek(cx, &mut seen)).map_err(PumpError::Source)?;
+            let seen = ready!(from.poll_peek(cx, &mut seen)).map_err(PumpError::Source)?;
             if seen == 0 {
                 return Poll::Ready(Ok(0));
             }
@@ -293,7 +373,7 @@ impl Pump {
             let mut left = wrote;
             while left > 0 {
                 // these bytes were peeked, so they are there
-                match self.from.try_read(&mut scratch[..left]).map_err(PumpError::Source)? {
+                match from.try_read(&mut scratch[..left]).map_err(PumpError::Source)? {
                     0 => {
                         return Poll::Ready(Err(PumpError::Source(
                             ErrorKind::UnexpectedEof.into(),
@@ -313,9 +393,31 @@ impl Pump {
 
 /// Writes what the sink accepts now, possibly nothing. The kernel reports an error only once, so it
 /// is returned at once: a later read would look like the end of the stream.
-fn write_some(to: &TcpStream, bytes: &[u8]) -> Result<usize, PumpError> {
+fn write_some(to: &End, bytes: &[u8]) -> Result<usize, PumpError> {
     match to.try_write(bytes) {
         Err(error) if is_transient(&error) => Ok(0),
         wrote => wrote.map_err(PumpError::Sink),
     }
+}
+
+/// Writes what the sink accepts now of some pieces, and takes that from them.
+fn write_pieces(to: &End, pieces: &mut VecDeque<Bytes>) -> io::Result<usize> {
+    let wrote = match to {
+        End::Tcp(stream) => {
+            let slices: Vec<_> =
+                pieces.iter().take(PIECES).map(|piece| IoSlice::new(piece)).collect();
+            stream.try_write_vectored(&slices)?
+        }
+        End::Flow(flow) => flow.try_write(pieces.front().map_or(&[], |piece| piece))?,
+    };
+    let mut left = wrote;
+    while let Some(first) = pieces.front_mut() {
+        if left < first.len() {
+            first.advance(left);
+            break;
+        }
+        left -= first.len();
+        pieces.pop_front();
+    }
+    Ok(wrote)
 }

@@ -1,12 +1,12 @@
 //! Rejections in the client's own protocol.
 
 use crate::transfer::buffered::{close_gently, write_all};
+use crate::transfer::end::End;
 use crate::wire::http::reply::Refusal;
 use ekiden_model::units::Span;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Rejections in progress at a time; beyond, connections are closed without an answer.
@@ -48,13 +48,13 @@ pub(crate) struct RejectionSlot(
 
 impl RejectionSlot {
     /// Rejects a client in its own protocol and closes.
-    pub(crate) async fn reject(self, stream: &TcpStream, name: &str, rejection: &Rejection) {
+    pub(crate) async fn reject(self, stream: &End, name: &str, rejection: &Rejection) {
         // fails where the client is gone or silent
         let _ = send(stream, name, rejection).await;
     }
 }
 
-async fn send(stream: &TcpStream, name: &str, rejection: &Rejection) -> io::Result<()> {
+async fn send(stream: &End, name: &str, rejection: &Rejection) -> io::Result<()> {
     let answering = async {
         let mut first = [0; 5];
         let n = stream.peek(&mut first).await?;
@@ -89,7 +89,7 @@ async fn send(stream: &TcpStream, name: &str, rejection: &Rejection) -> io::Resu
     Ok(())
 }
 
-async fn wait_for(stream: &TcpStream, n: usize) -> io::Result<()> {
+async fn wait_for(stream: &End, n: usize) -> io::Result<()> {
     let mut bytes = [0; 260];
     let wanted = bytes.get_mut(..n).unwrap_or_default();
     let mut before = 0;

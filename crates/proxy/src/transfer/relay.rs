@@ -11,23 +11,18 @@
 use crate::observe::registry::{ConnectionState, Registration};
 use crate::policy::quota::{AccountConnection, Meter};
 use crate::transfer::budget::TransferBudget;
+use crate::transfer::end::End;
 use crate::transfer::pump::{MovedBytes, Pump, PumpError};
 use ekiden_linux::host::clock;
-use ekiden_linux::sockets::socket;
 use ekiden_model::resources::idle_timeout::{Expired, Lifetime, Limits};
 use ekiden_model::resources::quota;
 use ekiden_model::units::{Span, Time};
-use ekiden_tunnel::driver::{DRAIN_WITHOUT_PROGRESS, wait_until_sent};
-use socket2::SockRef;
+use ekiden_tunnel::driver::DRAIN_WITHOUT_PROGRESS;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +53,8 @@ pub(crate) enum RelayEnd {
 /// bytes read before, from the client and from upstream. `tunnel`: upstream is a peer's tunnel, whose line a client that
 /// has reset its connection must not hold.
 pub(crate) async fn relay(
-    client: Arc<TcpStream>,
-    (upstream, tunnel): (Arc<TcpStream>, bool),
+    client: End,
+    (upstream, tunnel): (End, bool),
     [early_up, early_down]: [Vec<u8>; 2],
     limits: Limits,
     registration: &Registration,
@@ -67,15 +62,15 @@ pub(crate) async fn relay(
     budget: &Arc<TransferBudget>,
 ) -> RelayEnd {
     registration.set_state(ConnectionState::Relaying);
-    let pump = |from: &Arc<TcpStream>, to: &Arc<TcpStream>, early, direction| {
+    let pump = |from: &End, to: &End, early, direction| {
         let meter = Meter::new(member, direction);
-        Pump::new(Arc::clone(from), Arc::clone(to), early, None, meter, Arc::clone(budget))
+        Pump::new(from.clone(), to.clone(), early, None, meter, Arc::clone(budget))
     };
     let up = pump(&client, &upstream, early_up, quota::Direction::Up);
     let down = pump(&upstream, &client, early_down, quota::Direction::Down);
     let mut relay = Relay {
         directions: [up, down].map(|pump| Direction { pump, ended: false }),
-        streams: [client, upstream],
+        ends: [client, upstream],
         life: Lifetime::new(limits, clock::now()),
         timer: None,
         watches: [None, None],
@@ -86,14 +81,21 @@ pub(crate) async fn relay(
     registration.check_paths();
     match &ended {
         RelayEnd::Reset(Side::Client, error) if tunnel && relay.is_cancelled(error) => {
-            relay.abort()
+            relay.abort(&beyond(error));
         }
-        RelayEnd::Reset(side, _) => relay.pass_reset(*side).await,
+        RelayEnd::Reset(side, error) => relay.pass_reset(*side, &beyond(error)).await,
         // an end of stream would hide that bytes were not delivered
-        RelayEnd::Expired(_) if relay.is_blocked() => relay.abort(),
+        RelayEnd::Expired(_) if relay.is_blocked() => {
+            relay.abort("the connection beyond takes no bytes");
+        }
         RelayEnd::Expired(_) | RelayEnd::Closed => {}
     }
     ended
+}
+
+/// What a peer is told of a connection that broke here.
+fn beyond(error: &io::Error) -> String {
+    format!("the connection beyond broke: {error}")
 }
 
 #[derive(Debug)]
@@ -107,7 +109,7 @@ type Watch = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 struct Relay<'a> {
     /// By [`Side`], and the direction from it.
-    streams: [Arc<TcpStream>; 2],
+    ends: [End; 2],
     directions: [Direction; 2],
     life: Lifetime,
     timer: Option<Pin<Box<Sleep>>>,
@@ -136,25 +138,20 @@ impl Relay<'_> {
         }
         for side in [Side::Client, Side::Upstream] {
             if self.poll_watch(side, cx).is_ready() {
-                let stream = &self.streams[side as usize];
-                let error = socket::take_error(stream.as_fd()).ok().flatten();
-                let reset = || io::Error::from(io::ErrorKind::ConnectionReset);
-                return Poll::Ready(RelayEnd::Reset(side, error.unwrap_or_else(reset)));
+                return Poll::Ready(RelayEnd::Reset(side, self.ends[side as usize].error()));
             }
         }
         self.poll_timer(cx).map(RelayEnd::Expired)
     }
 
     fn poll_watch(&mut self, side: Side, cx: &mut Context<'_>) -> Poll<()> {
-        let (direction, stream) = (&self.directions[side as usize], &self.streams[side as usize]);
+        let (direction, end) = (&self.directions[side as usize], &self.ends[side as usize]);
         if !direction.ended && !direction.pump.is_blocked() {
             return Poll::Pending;
         }
         let watch = self.watches[side as usize].get_or_insert_with(|| {
-            let stream = Arc::clone(stream);
-            Box::pin(async move {
-                let _ = stream.ready(Interest::ERROR).await;
-            })
+            let end = end.clone();
+            Box::pin(async move { end.broken().await })
         });
         watch.as_mut().poll(cx)
     }
@@ -173,10 +170,8 @@ impl Relay<'_> {
             && !self.directions[Side::Client as usize].ended
     }
 
-    fn abort(&self) {
-        for stream in &self.streams {
-            let _ = socket::abort(stream.as_fd());
-        }
+    fn abort(&self, why: &str) {
+        self.ends.iter().for_each(|end| end.abort(why));
     }
 
     fn poll_direction(
@@ -203,9 +198,7 @@ impl Relay<'_> {
 
     /// `side` has sent its FIN, and all its bytes are written.
     fn on_ended(&mut self, side: Side) {
-        let to = &self.streams[side.other() as usize];
-        // fails only when the other side is gone, which the other direction reports
-        let _ = SockRef::from(&**to).shutdown(Shutdown::Write);
+        self.ends[side.other() as usize].finish();
         if !self.has_ended() {
             self.life.on_half_closed(clock::now());
             self.timer = None;
@@ -229,7 +222,7 @@ impl Relay<'_> {
     }
 
     /// `side` broke: delivers its earlier bytes to the other side, then resets it.
-    async fn pass_reset(&mut self, side: Side) {
+    async fn pass_reset(&mut self, side: Side, why: &str) {
         let direction = &mut self.directions[side as usize];
         let mut moved = MovedBytes::default();
         let mut patience = Box::pin(tokio::time::sleep(DRAIN_WITHOUT_PROGRESS));
@@ -245,13 +238,13 @@ impl Relay<'_> {
             patience.as_mut().poll(cx)
         })
         .await;
-        wait_until_sent(&self.streams[side.other() as usize]).await;
+        self.ends[side.other() as usize].abort_when_sent(why).await;
         let (to_upstream, to_client) = match side {
             Side::Client => (moved.bytes, 0),
             Side::Upstream => (0, moved.bytes),
         };
         self.registration.moved(clock::now(), to_upstream, to_client, moved.spliced);
-        self.abort();
+        self.abort(why);
     }
 }
 

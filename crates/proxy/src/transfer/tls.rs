@@ -2,14 +2,12 @@
 //! rest of the relay uses like any other.
 
 use crate::transfer::buffered::is_transient;
+use crate::transfer::end::End;
 use ekiden_model::units::Span;
 use ekiden_tunnel::driver::DRAIN_WITHOUT_PROGRESS;
-use socket2::SockRef;
 use std::future::Future;
 use std::io;
-use std::net::Shutdown;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -131,14 +129,14 @@ async fn outwards(
 /// A TCP connection as TLS reads and writes it, after bytes that were read before.
 #[derive(Debug)]
 pub(crate) struct TlsTransport {
-    pub(crate) stream: Arc<TcpStream>,
+    pub(crate) stream: End,
     early: Vec<u8>,
     used: usize,
 }
 
 impl TlsTransport {
     /// `early`: bytes of the other side that were read before.
-    pub(crate) const fn new(stream: Arc<TcpStream>, early: Vec<u8>) -> Self {
+    pub(crate) const fn new(stream: End, early: Vec<u8>) -> Self {
         Self { stream, early, used: 0 }
     }
 }
@@ -194,6 +192,7 @@ impl AsyncWrite for TlsTransport {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&*self.stream).shutdown(Shutdown::Write))
+        self.stream.finish();
+        Poll::Ready(Ok(()))
     }
 }

@@ -36,7 +36,7 @@ pub struct FlowStream {
 
 #[derive(Default)]
 struct State {
-    /// Taken from the core and too long for the reader's buffer.
+    /// Taken from the core, and more than the reader asked for.
     rest: Bytes,
     /// How the received bytes end, once that is known.
     end: Option<End>,
@@ -86,7 +86,7 @@ impl FlowStream {
         });
     }
 
-    /// Takes at most about `most` bytes that have come and appends them to `pieces`; how many. 0: the stream has ended.
+    /// Takes at most `most` bytes that have come and appends them to `pieces`; how many. 0: the stream has ended.
     /// Errors: the flow broke, after all bytes that came before.
     pub fn poll_pieces(
         &self,
@@ -112,9 +112,9 @@ impl FlowStream {
         most: usize,
         pieces: &mut VecDeque<Bytes>,
     ) -> io::Result<usize> {
-        let mut taken = state.rest.len();
+        let mut taken = state.rest.len().min(most);
         if taken > 0 {
-            pieces.push_back(std::mem::take(&mut state.rest));
+            pieces.push_back(state.rest.split_to(taken));
         }
         if self.flow.news.is_shut() {
             return Ok(taken);
@@ -126,7 +126,10 @@ impl FlowStream {
                 state.accepted = state.accepted || core.answer(id) == Some(Ok(()));
                 while taken < most {
                     match core.read(now, id) {
-                        Read::Bytes(bytes) => {
+                        Read::Bytes(mut bytes) => {
+                            if bytes.len() > most - taken {
+                                state.rest = bytes.split_off(most - taken);
+                            }
                             taken += bytes.len();
                             pieces.push_back(bytes);
                         }
@@ -154,15 +157,13 @@ impl FlowStream {
 
     /// Reads what has come; 0 at the end of the stream. Errors: `WouldBlock`, or the flow broke.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut state = locked(&self.state);
         let mut pieces = VecDeque::new();
-        if state.rest.is_empty() {
-            // one at a time: the rest of it waits here
-            self.take(&mut state, 1, &mut pieces)?;
-            state.rest = pieces.pop_front().unwrap_or_default();
+        let n = self.take(&mut locked(&self.state), buffer.len(), &mut pieces)?;
+        let mut at = 0;
+        for piece in pieces {
+            buffer[at..at + piece.len()].copy_from_slice(&piece);
+            at += piece.len();
         }
-        let n = state.rest.len().min(buffer.len());
-        buffer[..n].copy_from_slice(&state.rest.split_to(n));
         Ok(n)
     }
 

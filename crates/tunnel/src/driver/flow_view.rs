@@ -2,6 +2,8 @@
 
 use super::{Shared, locked};
 use crate::core::{FlowId, FlowStatus};
+use crate::frame::reason::Reason;
+use ekiden_linux::host::clock;
 use std::sync::Weak;
 
 /// Looks at a flow. It does not keep the flow open, nor its tunnel.
@@ -21,15 +23,19 @@ impl FlowView {
         locked(&self.shared.upgrade()?.core).flow_status(self.id)
     }
 
-    /// Whether bytes have come that nobody has read, or an end.
-    pub fn is_readable(&self) -> bool {
-        self.shared.upgrade().is_some_and(|shared| locked(&shared.core).is_readable(self.id))
-    }
-
     /// Ends its [`FlowStream`](super::FlowStream) here: its reader and its writer find it ended.
     pub fn shut(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         let news = locked(&shared.waiting).get(&self.id).cloned();
         news.inspect(|news| news.shut());
+    }
+
+    /// Resets the flow: bytes that wait are discarded.
+    pub fn abort(&self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        let (now, words) = (clock::now(), "ended by the operator or by a limit".to_owned());
+        shared.with(|core| core.abort(now, self.id, Reason::Closed, words));
+        let news = locked(&shared.waiting).get(&self.id).cloned();
+        news.inspect(|news| news.ring());
     }
 }

@@ -17,15 +17,11 @@ use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
 use crate::wire::http::head::{HeadSearch, Response, Version};
 use ekiden_linux::host::clock;
-use ekiden_linux::sockets::socket;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::{Span, Time};
-use ekiden_tunnel::driver::wait_until_sent;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use tokio::io::Interest;
 
 pub(super) enum ExchangeResult {
     Done {
@@ -103,17 +99,15 @@ pub(super) async fn exchange(
             }
             Err(ExchangeError::Failed(failure)) => {
                 // the server must not take the part it received for the whole request
-                let _ = socket::abort(origin.incoming.stream.as_fd());
+                origin.incoming.stream.abort("the request is not whole");
                 // the far end of a tunnel knows why the connection broke
                 let there = origin.answer.as_ref().and_then(|answer| answer.failure());
                 return Err(there.unwrap_or(failure));
             }
             Err(ExchangeError::Broken(why)) => {
                 // bytes that arrived go out first; then both sides learn that it was not the end
-                wait_until_sent(&session.client).await;
-                for stream in [&session.client, &origin.incoming.stream] {
-                    let _ = socket::abort(stream.as_fd());
-                }
+                session.client.abort_when_sent(&why).await;
+                origin.incoming.stream.abort(&why);
                 return Ok(ExchangeResult::Broken(why));
             }
         }
@@ -138,7 +132,7 @@ async fn both_ways(
     head: &[u8],
     entry: &mut LogEntry,
 ) -> Result<ExchangeOutcome, ExchangeError> {
-    let stream = Arc::clone(&origin.incoming.stream);
+    let stream = origin.incoming.stream.clone();
     let reused = origin.reused;
     let progress = Progress::default();
     let begun = clock::now();
@@ -183,7 +177,7 @@ async fn both_ways(
                 }
                 got = &mut down => break got,
                 // also while the body waits for a server that does not read
-                _ = session.client.ready(Interest::ERROR) => {
+                () = session.client.broken() => {
                     break Err(ExchangeError::Broken("the client's connection broke".to_owned()));
                 }
                 () = silence(session, begun, idle) => {

@@ -5,6 +5,7 @@ use crate::cache::BodyCopy;
 use crate::policy::quota::Meter;
 use crate::session::Session;
 use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::transfer::end::End;
 use crate::transfer::pump::{MovedBytes, Pump, PumpError};
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::Body;
@@ -15,7 +16,6 @@ use ekiden_model::resources::quota::Direction;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
-use tokio::net::TcpStream;
 
 pub(super) enum UploadError {
     Client(io::Error),
@@ -28,7 +28,7 @@ pub(super) enum UploadError {
 pub(super) async fn upload(
     session: &Session,
     client: &mut BufferedStream,
-    to: &Arc<TcpStream>,
+    to: &End,
     body: Body,
 ) -> Result<(), UploadError> {
     match body {
@@ -37,8 +37,8 @@ pub(super) async fn upload(
             let early = client.take_first(n);
             let left = n - early.len() as u64;
             let pump = Pump::new(
-                Arc::clone(&client.stream),
-                Arc::clone(to),
+                client.stream.clone(),
+                to.clone(),
                 early,
                 Some(left),
                 Meter::new(session.share().as_ref(), Direction::Up),
@@ -105,7 +105,7 @@ pub(super) async fn pump_down(
         None => origin.take(),
     };
     let left = length.map(|n| n - early.len() as u64);
-    let (from, to) = (Arc::clone(&origin.stream), Arc::clone(&session.client));
+    let (from, to) = (origin.stream.clone(), session.client.clone());
     let meter = Meter::new(session.share().as_ref(), Direction::Down);
     let pump = Pump::new(from, to, early, left, meter, Arc::clone(&session.config.shared.transfer));
     move_all(session, pump, false).await.map_err(|broken| match broken {

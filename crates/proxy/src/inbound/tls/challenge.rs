@@ -27,7 +27,7 @@ pub(crate) async fn answer(session: &Session) -> bool {
     let looking = session.unless_stopping(tokio::time::timeout(limit, challenged(session))).await;
     let Some(Ok(Some(config))) = looking else { return false };
     let Some(_held) = session.permit.hold(SESSION).await else { return true };
-    let transport = TlsTransport::new(Arc::clone(&session.client), Vec::new());
+    let transport = TlsTransport::new(session.client.clone(), Vec::new());
     let accepting = TlsAcceptor::from(config).accept(transport);
     // anybody may come with a challenge's handshake
     static ANSWERED: LogThrottle = LogThrottle::new();

@@ -4,6 +4,7 @@
 use crate::inbound::http::plan::head_limits;
 use crate::session::Session;
 use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::transfer::end::End;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::chunked::{Chunked, Output};
 use crate::wire::http::h2::{request_head, response_head};
@@ -13,15 +14,11 @@ use ekiden_model::units::Span;
 use h2::server::{Builder, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::{Method, Request};
-use socket2::SockRef;
 use std::future::poll_fn;
 use std::io;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 /// Concurrent streams, each counted as a connection; RFC 9113 §6.5.2 recommends at least 100.
@@ -116,7 +113,7 @@ async fn begin(
     let limits = head_limits(session);
     let leg = &session.config.client_leg.leg;
     let (silence, patience) = (leg.half_closed_timeout, leg.idle_timeout);
-    let (inside, whole, sent) = (Arc::new(inside), AtomicBool::new(false), AtomicU64::new(0));
+    let (inside, whole, sent) = (End::from(inside), AtomicBool::new(false), AtomicU64::new(0));
     let stream = H2Stream { inside, limits, silence, patience, sent, whole };
     streams.spawn(async move {
         match stream.carry(request, &mut respond).await {
@@ -136,7 +133,7 @@ fn refuse(respond: &mut SendResponse<Bytes>, status: u16) {
 }
 
 struct H2Stream {
-    inside: Arc<TcpStream>,
+    inside: End,
     limits: Limits,
     /// How long one direction may be silent after the other has ended.
     silence: Span,
@@ -151,7 +148,7 @@ impl Drop for H2Stream {
     fn drop(&mut self) {
         // the session must not take a cut for an end of stream
         if !self.whole.load(Relaxed) {
-            let _ = SockRef::from(&*self.inside).set_linger(Some(Duration::ZERO));
+            self.inside.abort("the stream was cut");
         }
     }
 }
@@ -237,7 +234,7 @@ impl H2Stream {
             write_all(&self.inside, b"0\r\n\r\n").await?;
         }
         if tunnel {
-            SockRef::from(&*self.inside).shutdown(Shutdown::Write)?;
+            self.inside.finish();
         }
         Ok(())
     }
@@ -248,7 +245,7 @@ impl H2Stream {
         tunnel: bool,
         respond: &mut SendResponse<Bytes>,
     ) -> Result<(), StreamBroken> {
-        let mut incoming = BufferedStream::new(Arc::clone(&self.inside), Vec::new());
+        let mut incoming = BufferedStream::new(self.inside.clone(), Vec::new());
         let response = loop {
             match read_response(incoming.bytes(), self.limits) {
                 Ok(Some((response, used))) => {

@@ -36,7 +36,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
         return broke(session, "no memory is left for another session");
     };
     let early = incoming.take();
-    let client = TlsTransport::new(Arc::clone(&session.client), early);
+    let client = TlsTransport::new(session.client.clone(), early);
     let acceptor = TlsAcceptor::from(Arc::clone(&certificate.config));
     let limit = session.config.settings.timeouts.request_head;
     let mut client = match tokio::time::timeout(limit.into(), acceptor.accept(client)).await {
@@ -67,14 +67,14 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
     if carry(&mut client, &mut inside, ended, patience).await.is_err() {
         // neither side may take a cut for an end of stream
         let _ = SockRef::from(&inside).set_linger(Some(Duration::ZERO));
-        let _ = SockRef::from(&*session.client).set_linger(Some(Duration::ZERO));
+        session.client.abort("its TLS broke");
     }
 }
 
 /// HTTP/2 without TLS, which is the fuzzer's alone: it would spend its time in handshakes.
 #[cfg(fuzzing)]
 pub(crate) async fn h2_in_the_clear(session: &Session, mut incoming: BufferedStream) {
-    let client = TlsTransport::new(Arc::clone(&session.client), incoming.take());
+    let client = TlsTransport::new(session.client.clone(), incoming.take());
     let _ = Box::pin(h2::serve(session, None, client)).await;
 }
 

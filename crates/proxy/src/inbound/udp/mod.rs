@@ -26,6 +26,7 @@ use crate::outbound::udp::{IN_A_ROW, send};
 use crate::resources::DescriptorReserve;
 use crate::session::{LogEntry, Session};
 use crate::transfer::buffered::{BufferedStream, close_gently, is_transient};
+use crate::transfer::end::End;
 use crate::transfer::scratch::with_scratch;
 use crate::wire::socks::{self, Reply};
 use ekiden_linux::host::clock;
@@ -35,7 +36,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::UdpSocket;
 
 struct Association<'a> {
     session: &'a Session,
@@ -282,7 +283,7 @@ async fn wait(until: Time) {
 }
 
 /// Reads and discards until the client's connection ends.
-async fn until_closed(stream: &TcpStream) -> String {
+async fn until_closed(stream: &End) -> String {
     loop {
         let read = match stream.readable().await {
             Ok(()) => with_scratch(|scratch| stream.try_read(scratch)),

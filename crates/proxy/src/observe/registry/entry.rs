@@ -5,18 +5,15 @@ use crate::observe::leg_stats::LegStats;
 use crate::settings::KnownAccount;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_linux::sockets::socket;
 use ekiden_model::control::classifier::{Bursts, Class};
 use ekiden_model::control::rate_meter::RateMeter;
 use ekiden_model::control::scheduler::Lane;
 use ekiden_model::resources::overload::PlaceId;
 use ekiden_model::units::Time;
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 #[derive(Debug)]
@@ -146,10 +143,24 @@ impl ConnectionEntry {
         locked(&self.detail).account.clone()
     }
 
-    pub(crate) fn streams(&self) -> Vec<Arc<TcpStream>> {
+    fn any_leg(&self, is: impl Fn(&LegStats) -> bool) -> bool {
         let detail = locked(&self.detail);
-        let legs = [&detail.client, &detail.upstream].into_iter().flatten();
-        legs.filter_map(|leg| leg.stream.upgrade()).collect()
+        [&detail.client, &detail.upstream].into_iter().flatten().any(is)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.any_leg(LegStats::is_open)
+    }
+
+    /// Whether unread bytes have arrived on a leg.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.any_leg(LegStats::has_spoken)
+    }
+
+    /// Ends its legs, in one direction or both.
+    pub(crate) fn shut(&self, how: Shutdown) {
+        let detail = locked(&self.detail);
+        [&detail.client, &detail.upstream].into_iter().flatten().for_each(|leg| leg.shut(how));
     }
 
     pub(crate) fn leg_numbers(&self) -> [u64; 2] {
@@ -186,10 +197,6 @@ impl ConnectionEntry {
     /// Makes the close a reset, because neither end may take the cut for an end of stream.
     pub(super) fn reset_on_close(&self) {
         let detail = locked(&self.detail);
-        for leg in [&detail.client, &detail.upstream].into_iter().flatten() {
-            leg.stream.upgrade().inspect(|stream| {
-                let _ = socket::abort(stream.as_fd());
-            });
-        }
+        [&detail.client, &detail.upstream].into_iter().flatten().for_each(LegStats::abort);
     }
 }

@@ -192,8 +192,7 @@ async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Pipe> {
             let to = at_peer(*to);
             let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
             let request = FlowRequest { to: &to, client, hops: 0, dscp: None };
-            let place = shared.resources.always_reserve();
-            let flow = tunnels.open(peer, request, PATIENCE, true, place).await;
+            let flow = tunnels.open(peer, request, PATIENCE, true).await;
             let flow = flow.map_err(|failure| io::Error::other(failure.text))?;
             Ok(Pipe::new(TlsTransport::new(flow.stream, Vec::new())))
         }

@@ -7,14 +7,12 @@
 use super::{FlowRequest, Tunnels};
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
-use crate::resources::Resources;
 use crate::transfer::buffered::{is_transient, write_all};
+use crate::transfer::end::End;
 use ekiden_model::units::Span;
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 
 /// Not a DNS name (RFC 6761 §6.4): a peer that does not know it reports that it cannot be resolved.
 pub(crate) const NAME: &str = "measure.ekiden.invalid";
@@ -41,7 +39,7 @@ pub(crate) fn is_meant(to: &Destination) -> Option<(u16, bool)> {
     }
 }
 
-pub(crate) async fn serve(stream: &TcpStream, (seconds, up): (u16, bool)) {
+pub(crate) async fn serve(stream: &End, (seconds, up): (u16, bool)) {
     let served = async {
         if up {
             let rate = count(stream, seconds).await?;
@@ -58,7 +56,7 @@ fn longest(seconds: u16) -> Duration {
     Duration::from_secs(seconds.into()) + 2 * Duration::from(PATIENCE)
 }
 
-async fn count(stream: &TcpStream, seconds: u16) -> io::Result<u64> {
+async fn count(stream: &End, seconds: u16) -> io::Result<u64> {
     let mut buffer = vec![0; 65_536];
     let (mut first, mut bytes) = (None::<Instant>, 0_u64);
     loop {
@@ -81,7 +79,7 @@ async fn count(stream: &TcpStream, seconds: u16) -> io::Result<u64> {
 }
 
 /// Writes until the receiver closes, for longer than it counts, because buffers delay the count.
-async fn pour(stream: &TcpStream, seconds: u16) -> io::Result<()> {
+async fn pour(stream: &End, seconds: u16) -> io::Result<()> {
     let (begin, zeros) = (Instant::now(), vec![0; 65_536]);
     while begin.elapsed() < Duration::from_secs(seconds.into()) + Duration::from(PATIENCE) {
         write_all(stream, &zeros).await?;
@@ -92,20 +90,14 @@ async fn pour(stream: &TcpStream, seconds: u16) -> io::Result<()> {
 impl Tunnels {
     /// Measures the throughput from `peer`, or to it, in payload bits per second. Fails without a
     /// tunnel, a peer that measures, or bytes.
-    pub(crate) async fn measure(
-        &self,
-        resources: &Arc<Resources>,
-        peer: &str,
-        seconds: u16,
-        up: bool,
-    ) -> Result<u64, Failure> {
+    pub(crate) async fn measure(&self, peer: &str, seconds: u16, up: bool) -> Result<u64, Failure> {
         let name = Host::from_name(NAME);
         let host = name.map_err(|bad| Failure::new(FailureKind::NoName, bad.to_string()))?;
         let to = Destination { host, port: if up { UP + seconds } else { seconds } };
         let asked =
             FlowRequest { to: &to, client: Ipv4Addr::LOCALHOST.into(), hops: 0, dscp: None };
-        let dug = self.open(peer, asked, PATIENCE, true, resources.always_reserve()).await?;
-        let stream = &*dug.stream;
+        let dug = self.open(peer, asked, PATIENCE, true).await?;
+        let stream = &dug.stream;
         let measuring = async {
             if up {
                 tokio::select! {
@@ -128,7 +120,7 @@ impl Tunnels {
     }
 }
 
-async fn read_rate(stream: &TcpStream) -> io::Result<u64> {
+async fn read_rate(stream: &End) -> io::Result<u64> {
     let (mut rate, mut have) = ([0; 8], 0);
     while have < rate.len() {
         stream.readable().await?;
@@ -158,8 +150,8 @@ mod tests {
     #[tokio::test]
     async fn the_receiver_counts() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let far = listener.accept().await.unwrap().0;
+        let near = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, far) = (End::from(near), End::from(listener.accept().await.unwrap().0));
         let rate = tokio::select! {
             rate = count(&near, 1) => rate.unwrap(),
             () = serve(&far, (1, false)) => panic!("it was not counted in eleven seconds"),

@@ -1,5 +1,4 @@
-//! Tunnels to peers. A flow ends in a loopback TCP connection, so that splicing, half-close, RST,
-//! buffer management and idle limits apply unchanged.
+//! Tunnels to peers.
 
 mod loopback_pair;
 pub(crate) mod measure;
@@ -10,8 +9,8 @@ use crate::error::{Failure, FailureKind, LateFailure};
 use crate::observe::leg_stats::TunnelLeg;
 use crate::observe::status::TunnelStatus;
 pub(crate) use crate::outbound::tunnel::loopback_pair::LoopbackPairs;
-use crate::resources::DescriptorReserve;
 use crate::settings::Settings;
+use crate::transfer::end::End;
 use ekiden_model::units::Span;
 use ekiden_tunnel::core::Limits;
 use ekiden_tunnel::driver::{self, Ended, Flow, Incoming, Peers};
@@ -21,7 +20,6 @@ use ekiden_tunnel::trust::Store;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use unresolved::Unresolved;
 
@@ -33,7 +31,6 @@ const WAITING: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Tunnels {
     peers: Peers,
-    pairs: LoopbackPairs,
     /// Numbers clients for peers, which can tell clients apart but not identify them.
     accounts: RandomState,
     unresolved: Arc<Unresolved>,
@@ -41,7 +38,7 @@ pub(crate) struct Tunnels {
 
 #[derive(Debug)]
 pub(crate) struct TunnelStream {
-    pub(crate) stream: Arc<TcpStream>,
+    pub(crate) stream: End,
     pub(crate) answer: Arc<LateFailure>,
     pub(crate) leg: TunnelLeg,
 }
@@ -74,21 +71,16 @@ impl Tunnels {
             dscp: [tunnel.interactive_dscp, tunnel.bulk_dscp],
             limits: Limits { memory: tunnel.memory, ..Limits::default() },
         };
-        let pairs = LoopbackPairs::new().map_err(|error| {
-            format!("tunnels need a port on 127.0.0.1, but listening there failed: {error}")
-        })?;
         let peers = Peers::start(settings, sender)?;
-        Ok((
-            Self { peers, pairs, accounts: RandomState::new(), unresolved: Arc::default() },
-            incoming,
-        ))
+        let unresolved = Arc::default();
+        Ok((Self { peers, accounts: RandomState::new(), unresolved }, incoming))
     }
 
     pub(crate) fn is_up(&self, peer: &str) -> bool {
         self.peers.is_up(peer)
     }
 
-    /// Opens a flow to `to` through the tunnel to `peer`, whose loopback connection has `place`.
+    /// Opens a flow to `to` through the tunnel to `peer`.
     /// With `wait` the destination has answered when this returns; without, a refusal becomes a
     /// reset, and [`LateFailure`] has its text.
     pub(crate) async fn open(
@@ -97,7 +89,6 @@ impl Tunnels {
         asked: FlowRequest<'_>,
         patience: Span,
         wait: bool,
-        place: DescriptorReserve,
     ) -> Result<TunnelStream, Failure> {
         let name = match &asked.to.host {
             Host::Name(name) => Some(name.clone()),
@@ -107,24 +98,17 @@ impl Tunnels {
         if wait {
             flow.answered().await.map_err(|(reason, words)| refused(peer, reason, &words))?;
         }
-        let (outside, inside) = self.pairs.pair().await.map_err(|error| {
-            Failure::io("cannot connect to this relay's own end of the tunnel", &error)
-        })?;
         let answer = Arc::new(LateFailure::default());
-        let for_task = Arc::clone(&answer);
+        let late = Arc::clone(&answer);
         let leg = TunnelLeg { peer: peer.into(), flow: flow.view() };
         let (peer, unresolved) = (peer.to_owned(), Arc::clone(&self.unresolved));
-        tokio::spawn(async move {
-            let ended = flow.carry(inside, |reason, words, was_refused| {
-                if let (Reason::NoName, Some(name)) = (reason, &name) {
-                    unresolved.insert(&peer, name, words);
-                }
-                for_task.set(refused(&peer, reason, words), was_refused);
-            });
-            ended.await;
-            drop(place);
+        let stream = flow.into_stream(move |reason, words, was_refused| {
+            if let (Reason::NoName, Some(name)) = (reason, &name) {
+                unresolved.insert(&peer, name, words);
+            }
+            late.set(refused(&peer, reason, words), was_refused);
         });
-        Ok(TunnelStream { stream: Arc::new(outside), answer, leg })
+        Ok(TunnelStream { stream: End::Flow(Arc::new(stream)), answer, leg })
     }
 
     /// Why `to` cannot be reached, where the peer reported a moment ago that it cannot resolve its name.
@@ -167,10 +151,6 @@ impl Tunnels {
             };
             Failure { retry_after: error.retry_after, ..Failure::new(kind, error.words) }
         })
-    }
-
-    pub(crate) async fn pair(&self) -> std::io::Result<(TcpStream, TcpStream)> {
-        self.pairs.pair().await
     }
 
     pub(crate) async fn close(&self) {
@@ -244,7 +224,7 @@ fn refused(peer: &str, reason: Reason, words: &str) -> Failure {
 /// The end of a packet flow: regular, or a failure.
 pub(crate) fn ended(peer: &str, ended: Ended) -> Result<(), Failure> {
     match ended {
-        Ended::Closed | Ended::Here(_) | Ended::There(Reason::Closed, _) => Ok(()),
+        Ended::Closed | Ended::There(Reason::Closed, _) => Ok(()),
         Ended::There(reason, words) => Err(refused(peer, reason, &words)),
     }
 }
