@@ -4,6 +4,7 @@ use crate::observe::leg_history::verdict_name;
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::status::{FlowStatus, LegStatus, OptionStatus, TunnelStatus};
 use crate::transfer::end::End;
+use crate::transfer::tls_session::TlsSession;
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes};
 use ekiden_linux::sockets::socket;
 use ekiden_linux::sockets::tcp_info::TcpInfo;
@@ -11,7 +12,6 @@ use ekiden_model::connect::path_mtu::{PathFacts, PathMtu};
 use ekiden_model::control::scheduler::Lane;
 use ekiden_tunnel::driver::FlowView;
 use socket2::SockRef;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -37,8 +37,9 @@ pub(crate) struct LegStats {
 enum Carrier {
     /// The leg's own socket.
     Own,
-    /// A TLS connection, around the loopback socket that is the leg's.
-    Tls(Weak<TcpStream>),
+    /// A TLS connection on this socket. An HTTP/2 stream has a loopback socket within it, which is the leg's, and no
+    /// session of its own.
+    Tls(Weak<TcpStream>, Weak<TlsSession>),
     /// A flow of a tunnel.
     Tunnel(TunnelLeg),
 }
@@ -79,13 +80,17 @@ impl LegStats {
     pub(crate) const fn tunnel(&self) -> Option<&TunnelLeg> {
         match &self.carrier {
             Carrier::Tunnel(tunnel) => Some(tunnel),
-            Carrier::Own | Carrier::Tls(_) => None,
+            Carrier::Own | Carrier::Tls(..) => None,
         }
     }
 
-    /// The same leg, whose bytes the TLS connection on `socket` carries.
-    pub(crate) fn within_tls(self, socket: &Weak<TcpStream>) -> Self {
-        Self { carrier: Carrier::Tls(Weak::clone(socket)), ..self }
+    /// The same leg, whose bytes the TLS connection on `socket` carries; `end` is the leg's own.
+    pub(crate) fn within_tls(self, socket: &Weak<TcpStream>, end: &End) -> Self {
+        let session = match end {
+            End::Tls(session) => Arc::downgrade(session),
+            End::Tcp(_) | End::Flow(_) => Weak::new(),
+        };
+        Self { carrier: Carrier::Tls(Weak::clone(socket), session), ..self }
     }
 
     /// The same leg, to an upstream proxy that speaks TLS: its version and cipher.
@@ -93,37 +98,46 @@ impl LegStats {
         Self { tls: Some(Arc::clone(words)), ..self }
     }
 
+    fn session(&self) -> Option<Arc<TlsSession>> {
+        match &self.carrier {
+            Carrier::Tls(_, session) => session.upgrade(),
+            Carrier::Own | Carrier::Tunnel(_) => None,
+        }
+    }
+
+    /// The leg's own end, where that is a socket or a TLS session; not kept open.
+    fn end(&self) -> Option<End> {
+        self.stream.upgrade().map(End::Tcp).or_else(|| self.session().map(End::Tls))
+    }
+
     pub(crate) fn is_open(&self) -> bool {
-        self.stream.strong_count() > 0
-            || self.tunnel().is_some_and(|leg| leg.flow.status().is_some())
+        self.end().is_some() || self.tunnel().is_some_and(|leg| leg.flow.status().is_some())
     }
 
     /// Whether bytes have arrived that nobody has read.
     pub(crate) fn has_spoken(&self) -> bool {
-        match self.stream.upgrade() {
-            Some(stream) => {
-                let mut byte = [MaybeUninit::uninit()];
-                SockRef::from(&*stream).peek(&mut byte).is_ok_and(|n| n > 0)
-            }
+        match self.end() {
+            Some(end) => end.has_spoken(),
             None => {
                 self.tunnel().and_then(|leg| leg.flow.status()).is_some_and(|flow| flow.held > 0)
             }
         }
     }
 
-    /// Ends it here; a flow in both directions.
+    /// Ends it here; a flow and a TLS session in both directions.
     pub(crate) fn shut(&self, how: Shutdown) {
-        match self.stream.upgrade() {
+        match self.end() {
             // fails only when the other end is gone
-            Some(stream) => drop(SockRef::from(&*stream).shutdown(how)),
+            Some(End::Tcp(stream)) => drop(SockRef::from(&*stream).shutdown(how)),
+            Some(end) => end.shut_reading(),
             None => drop(self.tunnel().inspect(|leg| leg.flow.shut())),
         }
     }
 
     /// Makes its close a reset, because neither end may take a cut for an end of stream.
     pub(crate) fn abort(&self) {
-        match self.stream.upgrade() {
-            Some(stream) => drop(socket::abort(stream.as_fd())),
+        match self.end() {
+            Some(end) => end.abort("ended by the operator or by a limit"),
             None => drop(self.tunnel().inspect(|leg| leg.flow.abort())),
         }
     }
@@ -132,7 +146,7 @@ impl LegStats {
     pub(crate) fn check(&mut self) {
         // loopback has no path
         let stream = match &self.carrier {
-            Carrier::Tls(socket) if self.tls.is_some() => socket,
+            Carrier::Tls(socket, _) if self.tls.is_some() => socket,
             _ => &self.stream,
         };
         let Some(stream) = stream.upgrade() else { return };
@@ -179,7 +193,7 @@ impl LegStats {
                 let flow = flow.status()?;
                 return Some(self.of_tunnel(side, peer, tunnel, &flow));
             }
-            Carrier::Tls(socket) => socket.upgrade()?,
+            Carrier::Tls(socket, _) => socket.upgrade()?,
             Carrier::Own => self.stream.upgrade()?,
         };
         let info = TcpInfo::read(stream.as_fd()).ok()?;

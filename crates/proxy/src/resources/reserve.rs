@@ -1,4 +1,4 @@
-//! Permits for auxiliary sockets: extra SYN attempts, loopback ends of flows, UDP sockets.
+//! Permits for auxiliary sockets: extra SYN attempts, UDP sockets.
 
 use super::Resources;
 use ekiden_linux::host::sync::locked;
@@ -21,12 +21,6 @@ impl Resources {
         }
         state.spares += 1;
         Some(DescriptorReserve { resources: Arc::clone(self) })
-    }
-
-    /// Reserves always, for a loopback connection whose client was admitted before.
-    pub(crate) fn always_reserve(self: &Arc<Self>) -> DescriptorReserve {
-        locked(&self.state).spares += 1;
-        DescriptorReserve { resources: Arc::clone(self) }
     }
 
     /// Reserves as for a new client of `source`, `None` out of a tunnel: evicts the longest idle

@@ -110,7 +110,7 @@ impl Session {
             &connection;
         let mut stats = LegStats::new(stream, peer.ip(), Arc::clone(leg), outcomes.clone());
         if let Some(SecuredBy { socket, words }) = tls {
-            stats = stats.within_tls(socket).with_tls(words);
+            stats = stats.within_tls(socket, stream).with_tls(words);
         }
         if let Some(tunnel) = tunnel {
             stats = stats.through_tunnel(tunnel);
@@ -156,7 +156,7 @@ impl Session {
         };
         let stats = LegStats::new(&self.client, at, leg, outcomes);
         match (&self.tls, &self.arrival) {
-            (Some(outer), _) => stats.within_tls(outer),
+            (Some(outer), _) => stats.within_tls(outer, &self.client),
             (None, Some(arrival)) => stats.through_tunnel(arrival.leg()),
             (None, None) => stats,
         }

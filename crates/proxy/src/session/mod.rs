@@ -156,15 +156,14 @@ impl Session {
         }
     }
 
-    /// The session for the same client's bytes within TLS, out of `stream`. The first inner session
+    /// The session for the same client's bytes within TLS, out of `client`. The first inner session
     /// takes over the account slot; later ones take their own.
     pub(crate) fn inner(
         &self,
-        stream: TcpStream,
+        client: End,
         tls_name: Option<Arc<str>>,
         permit: AdmissionPermit,
     ) -> Self {
-        let client = End::from(stream);
         let managed = self.resources().manage(&client, &self.config.client_leg.leg, None);
         let registration = self.registration.inner();
         registration.entry.legs[0].store(managed.id, Relaxed);
@@ -211,7 +210,7 @@ impl Session {
         let ended =
             relay(client, upstream, early, limits, registration, share.as_ref(), budget).await;
         let result = match &ended {
-            RelayEnd::Closed if registration.entry.evicted.load(Relaxed) => {
+            RelayEnd::Closed | RelayEnd::Reset(..) if registration.entry.evicted.load(Relaxed) => {
                 "silent, and closed to make room".to_owned()
             }
             RelayEnd::Closed => "closed".to_owned(),

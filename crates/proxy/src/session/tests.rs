@@ -149,9 +149,9 @@ async fn the_first_inner_session_takes_over_the_slot() {
     let Fixture { session, .. } = fixture("192.0.2.1", None, one_connection()).await;
     session.join_account().unwrap();
     let permit = || session.permit.inner().unwrap();
-    let first = session.inner(pair().await.0, None, permit());
+    let first = session.inner(pair().await.0.into(), None, permit());
     assert!(first.tls.is_some() && first.share().is_some() && session.share().is_none());
-    let second = session.inner(pair().await.0, None, permit());
+    let second = session.inner(pair().await.0.into(), None, permit());
     assert!(second.join_account().is_err());
     drop(first);
     second.join_account().unwrap();

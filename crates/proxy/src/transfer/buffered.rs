@@ -84,7 +84,7 @@ pub(crate) async fn write_all(stream: &End, mut bytes: &[u8]) -> io::Result<()> 
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    stream.flush().await
 }
 
 /// After a refusal, reads and discards some of the client's bytes, so that a reset does not destroy

@@ -1,12 +1,15 @@
-//! One end of a connection: a socket, or a flow of a peer's tunnel. Both have the calls of tokio's TCP socket.
+//! One end of a connection: a socket, TLS on one, or a flow of a peer's tunnel. All have the calls of tokio's TCP
+//! socket.
 
 use crate::transfer::buffered::is_transient;
+use crate::transfer::tls_session::TlsSession;
 use ekiden_linux::sockets::options::SocketOptions;
 use ekiden_linux::sockets::outcome::{Outcomes, Stage};
 use ekiden_linux::sockets::socket;
 use ekiden_tunnel::driver::{FlowStream, wait_until_sent};
 use ekiden_tunnel::frame::reason::Reason;
 use socket2::SockRef;
+use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
@@ -16,10 +19,11 @@ use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// A socket or a flow. Clones are the same end.
+/// A socket, a TLS session or a flow. Clones are the same end.
 #[derive(Debug, Clone)]
 pub(crate) enum End {
     Tcp(Arc<TcpStream>),
+    Tls(Arc<TlsSession>),
     Flow(Arc<FlowStream>),
 }
 
@@ -33,17 +37,21 @@ impl End {
     pub(crate) const fn socket(&self) -> Option<&Arc<TcpStream>> {
         match self {
             Self::Tcp(stream) => Some(stream),
-            Self::Flow(_) => None,
+            Self::Tls(_) | Self::Flow(_) => None,
         }
     }
 
-    /// Its socket, not kept open; a flow has none.
+    /// Its socket, not kept open; TLS and flows have none of their own.
     pub(crate) fn downgrade(&self) -> Weak<TcpStream> {
         self.socket().map(Arc::downgrade).unwrap_or_default()
     }
 
     fn own_socket(&self) -> io::Result<&Arc<TcpStream>> {
-        self.socket().ok_or_else(|| io::Error::new(ErrorKind::Unsupported, "a flow has no socket"))
+        match self {
+            Self::Tcp(stream) => Ok(stream),
+            Self::Tls(session) => session.carrier().own_socket(),
+            Self::Flow(_) => Err(io::Error::new(ErrorKind::Unsupported, "a flow has no socket")),
+        }
     }
 
     /// Sets the options of a leg's profile; a flow has none.
@@ -59,14 +67,21 @@ impl End {
         self.own_socket()?.peer_addr()
     }
 
-    /// Waits for the first bytes and leaves them there. Only sockets are asked.
+    /// Waits for the first bytes and leaves them there. Flows are not asked.
     pub(crate) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.own_socket()?.peek(bytes).await
+        let Self::Tls(session) = self else { return self.own_socket()?.peek(bytes).await };
+        loop {
+            match session.try_peek(bytes) {
+                Err(error) if is_transient(&error) => self.readable().await?,
+                peeked => return peeked,
+            }
+        }
     }
 
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
+            Self::Tls(session) => session.poll_read_ready(cx),
             Self::Flow(flow) => flow.poll_read_ready(cx).map(Ok),
         }
     }
@@ -74,6 +89,7 @@ impl End {
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tcp(stream) => stream.poll_write_ready(cx),
+            Self::Tls(session) => session.poll_write_ready(cx),
             Self::Flow(flow) => flow.poll_room(cx).map_ok(|_| ()),
         }
     }
@@ -81,6 +97,7 @@ impl End {
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.readable().await,
+            Self::Tls(session) => poll_fn(|cx| session.poll_read_ready(cx)).await,
             Self::Flow(flow) => {
                 flow.readable().await;
                 Ok(())
@@ -91,6 +108,7 @@ impl End {
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.writable().await,
+            Self::Tls(session) => poll_fn(|cx| session.poll_write_ready(cx)).await,
             Self::Flow(flow) => flow.writable().await,
         }
     }
@@ -98,6 +116,7 @@ impl End {
     pub(crate) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_read(bytes),
+            Self::Tls(session) => session.try_read(bytes),
             Self::Flow(flow) => flow.try_read(bytes),
         }
     }
@@ -105,6 +124,7 @@ impl End {
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
+            Self::Tls(session) => session.try_write(bytes),
             Self::Flow(flow) => flow.try_write(bytes),
         }
     }
@@ -114,6 +134,7 @@ impl End {
         match self {
             // fails where the runtime ends
             Self::Tcp(stream) => drop(stream.ready(Interest::ERROR).await),
+            Self::Tls(session) => Box::pin(session.carrier().broken()).await,
             Self::Flow(flow) => flow.broken().await,
         }
     }
@@ -122,6 +143,7 @@ impl End {
     pub(crate) fn error(&self) -> io::Error {
         let found = match self {
             Self::Tcp(stream) => socket::take_error(stream.as_fd()).ok().flatten(),
+            Self::Tls(session) => return session.carrier().error(),
             Self::Flow(flow) => flow.room().err(),
         };
         found.unwrap_or_else(|| ErrorKind::ConnectionReset.into())
@@ -135,6 +157,9 @@ impl End {
                 let peek = || SockRef::from(&**stream).peek(&mut byte).map(|_| ());
                 let peeked = stream.try_io(Interest::READABLE, peek);
                 peeked.is_err_and(|error| is_transient(&error))
+            }
+            Self::Tls(session) => {
+                session.try_peek(&mut [0]).is_err_and(|error| is_transient(&error))
             }
             Self::Flow(flow) => !flow.is_readable(),
         }
@@ -150,8 +175,43 @@ impl End {
                     Err(error) => error.kind() != ErrorKind::WouldBlock,
                 }
             }
+            Self::Tls(session) => session.carrier().is_gone(),
             Self::Flow(flow) => flow.is_broken(),
         }
+    }
+
+    /// Whether bytes have arrived that nobody has read.
+    pub(crate) fn has_spoken(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => {
+                let mut byte = [MaybeUninit::uninit()];
+                SockRef::from(&**stream).peek(&mut byte).is_ok_and(|n| n > 0)
+            }
+            Self::Tls(session) => session.has_spoken(),
+            Self::Flow(flow) => flow.view().status().is_some_and(|flow| flow.held > 0),
+        }
+    }
+
+    /// Ends what is read from it, and wakes its reader.
+    pub(crate) fn shut_reading(&self) {
+        match self {
+            // fails only when the other end is gone
+            Self::Tcp(stream) => drop(SockRef::from(&**stream).shutdown(Shutdown::Read)),
+            Self::Tls(session) => session.shut(),
+            Self::Flow(flow) => flow.view().shut(),
+        }
+    }
+
+    /// Waits until what was written is with the kernel or the tunnel: TLS may keep some.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Tls(session) => session.poll_flush(cx),
+            Self::Tcp(_) | Self::Flow(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    pub(crate) async fn flush(&self) -> io::Result<()> {
+        poll_fn(|cx| self.poll_flush(cx)).await
     }
 
     /// Ends this direction; the other goes on.
@@ -159,6 +219,7 @@ impl End {
         match self {
             // fails only when the other side is gone, which reading reports
             Self::Tcp(stream) => drop(SockRef::from(&**stream).shutdown(Shutdown::Write)),
+            Self::Tls(session) => session.finish(),
             Self::Flow(flow) => flow.finish(),
         }
     }
@@ -167,6 +228,7 @@ impl End {
     pub(crate) fn abort(&self, why: &str) {
         match self {
             Self::Tcp(stream) => drop(socket::abort(stream.as_fd())),
+            Self::Tls(session) => session.abort(why),
             Self::Flow(flow) => flow.abort(Reason::Closed, why),
         }
     }
@@ -177,6 +239,13 @@ impl End {
             Self::Tcp(stream) => {
                 wait_until_sent(stream).await;
                 let _ = socket::abort(stream.as_fd());
+            }
+            Self::Tls(session) => {
+                session.flushed().await;
+                if let Ok(stream) = session.carrier().own_socket() {
+                    wait_until_sent(stream).await;
+                }
+                session.abort(why);
             }
             Self::Flow(flow) => flow.reset_when_sent(Reason::Closed, why),
         }

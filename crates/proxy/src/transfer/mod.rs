@@ -8,3 +8,4 @@ pub(crate) mod rejection;
 pub(crate) mod relay;
 pub(crate) mod scratch;
 pub(crate) mod tls;
+pub(crate) mod tls_session;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{Interest, ReadBuf};
 
-/// Bytes of a flow that are taken at a time when the memory budget is spent.
+/// Bytes that are taken at a time from what is in memory already when the memory budget is spent.
 const UNHELD: usize = 4 * 1024;
 /// Pieces of a flow, a datagram's bytes each, that are written at a time.
 const PIECES: usize = 64;
@@ -114,6 +114,7 @@ impl Pump {
             ready!(self.poll_flush(cx, moved))?;
             if self.ended {
                 self.held = HeldBytes::Nothing;
+                ready!(self.poll_send(cx))?;
                 return Poll::Ready(Ok(()));
             }
             match self.poll_fill(cx, moved) {
@@ -122,6 +123,9 @@ impl Pump {
                     // a waiting pump keeps no pipe
                     if !self.holds_bytes() {
                         self.held = HeldBytes::Nothing;
+                    }
+                    if let Poll::Ready(Err(broken)) = self.poll_send(cx) {
+                        return Poll::Ready(Err(broken));
                     }
                     return Poll::Pending;
                 }
@@ -189,6 +193,13 @@ impl Pump {
         go.map_err(PumpError::Source)
     }
 
+    /// Sends what a TLS sink keeps.
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Polled {
+        let sent = self.to.poll_flush(cx);
+        self.blocked |= sent.is_pending();
+        sent.map_err(PumpError::Sink)
+    }
+
     fn poll_sink(&mut self, cx: &mut Context<'_>) -> Polled {
         let ready = self.to.poll_write_ready(cx);
         self.blocked = ready.is_pending();
@@ -202,7 +213,7 @@ impl Pump {
         }
         ready!(ready).map_err(PumpError::Source)?;
         let room = match &self.to {
-            End::Tcp(_) => usize::MAX,
+            End::Tcp(_) | End::Tls(_) => usize::MAX,
             // what it does not take would have to be kept here
             End::Flow(flow) => {
                 let room = flow.poll_room(cx);
@@ -232,7 +243,7 @@ impl Pump {
                 None => self.poll_copy(cx, moved, most),
             },
             CopyMethod::Copy => match &self.from {
-                End::Tcp(_) => self.poll_copy(cx, moved, most),
+                End::Tcp(_) | End::Tls(_) => self.poll_copy(cx, moved, most),
                 End::Flow(flow) => {
                     let flow = Arc::clone(flow);
                     self.poll_pass(cx, moved, &flow, most)
@@ -314,6 +325,21 @@ impl Pump {
         }))
     }
 
+    /// Copies so little that what the sink does not accept may be kept.
+    fn copy_little(&mut self, moved: &mut MovedBytes, most: usize) -> Result<usize, PumpError> {
+        with_scratch(|scratch| {
+            let most = UNHELD.min(most);
+            let read = self.from.try_read(&mut scratch[..most]).map_err(PumpError::Source)?;
+            let wrote = if read > 0 { write_some(&self.to, &scratch[..read])? } else { 0 };
+            moved.bytes += wrote as u64;
+            if wrote < read {
+                let bytes = scratch[wrote..read].to_vec();
+                self.held = HeldBytes::Bytes { bytes, at: 0, _memory: None };
+            }
+            Ok(read)
+        })
+    }
+
     /// Passes on what has come out of a flow; keeps only what the sink does not accept.
     fn poll_pass(
         &mut self,
@@ -361,7 +387,10 @@ impl Pump {
         most: usize,
     ) -> Polled<usize> {
         ready!(self.poll_sink(cx))?;
-        let Some(from) = self.from.socket() else { return Poll::Ready(Ok(0)) };
+        let Some(from) = self.from.socket() else {
+            // decrypted bytes are in memory already, a record at most
+            return Poll::Ready(self.copy_little(moved, most));
+        };
         with_scratch(|scratch| {
             let mut seen = ReadBuf::new(&mut scratch[..most]);
             let seen = ready!(from.poll_peek(cx, &mut seen)).map_err(PumpError::Source)?;
@@ -408,7 +437,7 @@ fn write_pieces(to: &End, pieces: &mut VecDeque<Bytes>) -> io::Result<usize> {
                 pieces.iter().take(PIECES).map(|piece| IoSlice::new(piece)).collect();
             stream.try_write_vectored(&slices)?
         }
-        End::Flow(flow) => flow.try_write(pieces.front().map_or(&[], |piece| piece))?,
+        End::Tls(_) | End::Flow(_) => to.try_write(pieces.front().map_or(&[], |piece| piece))?,
     };
     let mut left = wrote;
     while let Some(first) = pieces.front_mut() {

@@ -14,8 +14,9 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::sync::Mutex;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::task::coop::poll_proceed;
 
 /// Room from which on writing is worthwhile. Room grows by a datagram at a time.
 const WORTHWHILE: usize = 64 * 1024;
@@ -168,14 +169,20 @@ impl FlowStream {
     }
 
     /// Waits until something can be read: bytes, the end of the stream, or a break.
-    pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
+        // other tasks get their turn between two reads, as with a socket
+        let turn = ready!(poll_proceed(cx));
         self.flow.news.wait_for(Wanted::Bytes, cx);
         let state = locked(&self.state);
         let ready = !state.rest.is_empty()
             || state.end.is_some()
             || self.flow.news.is_shut()
             || locked(&self.flow.shared.core).is_readable(self.flow.id);
-        if ready { Poll::Ready(()) } else { Poll::Pending }
+        if !ready {
+            return Poll::Pending;
+        }
+        turn.made_progress();
+        Poll::Ready(())
     }
 
     /// See [`Self::poll_read_ready`].
@@ -209,11 +216,15 @@ impl FlowStream {
     }
 
     /// Waits for room that is worth a write, or for a break; returns the room in bytes.
-    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<io::Result<usize>> {
+    pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let turn = ready!(poll_proceed(cx));
         self.flow.news.wait_for(Wanted::Room, cx);
         match self.room() {
             Ok(room) if room < WORTHWHILE => Poll::Pending,
-            ready => Poll::Ready(ready),
+            ready => {
+                turn.made_progress();
+                Poll::Ready(ready)
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 use super::FIRST_BYTE;
 use crate::observe::log_throttle::LogThrottle;
 use crate::session::Session;
-use crate::transfer::tls::{SESSION, TlsTransport};
+use crate::transfer::tls::TlsTransport;
+use crate::transfer::tls_session::SESSION;
 use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use std::sync::Arc;

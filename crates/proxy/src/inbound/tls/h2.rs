@@ -107,7 +107,7 @@ async fn begin(
     mut respond: SendResponse<Bytes>,
     streams: &mut JoinSet<()>,
 ) {
-    let Ok((inside, _)) = super::begin(session, name).await else {
+    let Ok(inside) = super::begin_stream(session, name).await else {
         return refuse(&mut respond, 503);
     };
     let limits = head_limits(session);

@@ -1,5 +1,5 @@
-//! TLS on the common port. The decrypted bytes pass a loopback connection, which is served like any
-//! other; this costs a copy in each direction, and counts as two connections.
+//! TLS on the common port. The decrypted bytes are served like those of any client, and count as a second
+//! connection.
 
 pub(crate) mod challenge;
 mod h2;
@@ -11,19 +11,22 @@ use crate::outbound::tunnel::LoopbackPairs;
 use crate::runtime::certificate::HTTP_2;
 use crate::session::Session;
 use crate::transfer::buffered::BufferedStream;
-use crate::transfer::tls::{AT_ONCE, SESSION, TlsTransport, carry};
-use socket2::SockRef;
+use crate::transfer::end::End;
+use crate::transfer::tls::TlsTransport;
+use crate::transfer::tls_session::{Kept, SESSION, TlsSession};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 /// The first byte of a TLS handshake record (RFC 8446 §5.1). No other protocol here begins with it.
 pub(crate) const FIRST_BYTE: u8 = 22;
+
+/// Bytes that may wait to be sent: the content of one TLS record (RFC 8446 §5.1).
+const AT_ONCE: usize = 16 * 1024;
 
 /// Serves a client that begins with TLS.
 pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
@@ -39,35 +42,45 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
     let client = TlsTransport::new(session.client.clone(), early);
     let acceptor = TlsAcceptor::from(Arc::clone(&certificate.config));
     let limit = session.config.settings.timeouts.request_head;
-    let mut client = match tokio::time::timeout(limit.into(), acceptor.accept(client)).await {
+    let client = match tokio::time::timeout(limit.into(), acceptor.accept(client)).await {
         Ok(Ok(client)) => client,
         Ok(Err(error)) => return broke(session, &error.to_string()),
         Err(_) => return broke(session, &format!("not within {limit}")),
     };
-    // unsent bytes wait in the session that sends them
-    client.get_mut().1.set_buffer_limit(Some(AT_ONCE));
     let name = client.get_ref().1.server_name().map(Arc::from);
     if client.get_ref().1.alpn_protocol() == Some(HTTP_2) {
         session.registration.set_state(ConnectionState::Relaying);
+        let mut client = client;
+        // unsent bytes wait in the session that sends them
+        client.get_mut().1.set_buffer_limit(Some(AT_ONCE));
         if let Err(error) = Box::pin(h2::serve(session, name, client)).await {
             tracing::debug!(client = %session.address, "HTTP/2: {error}");
         }
         return;
     }
-    let (mut inside, mut task) = match begin(session, name).await {
-        Ok(begun) => begun,
+    let (transport, tls) = client.into_inner();
+    let client = Arc::new(TlsSession::new(transport, tls, Kept::default()));
+    let mut task = match begin(session, name, End::Tls(Arc::clone(&client))) {
+        Ok(begun) => EndedWithOuter(begun),
         Err(why) => return broke(session, &why),
     };
     session.registration.set_state(ConnectionState::Relaying);
-    let patience = session.config.client_leg.leg.idle_timeout;
-    let ended = async {
-        // it panicked, or is over
-        let _ = (&mut task).await;
-    };
-    if carry(&mut client, &mut inside, ended, patience).await.is_err() {
+    match (&mut task.0).await {
+        Ok(()) => {
+            client.finish();
+            client.flushed().await;
+        }
         // neither side may take a cut for an end of stream
-        let _ = SockRef::from(&inside).set_linger(Some(Duration::ZERO));
-        session.client.abort("its TLS broke");
+        Err(_) => client.abort("cut"),
+    }
+}
+
+/// A session within another ends with it.
+struct EndedWithOuter(JoinHandle<()>);
+
+impl Drop for EndedWithOuter {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -83,21 +96,24 @@ fn serve_boxed(session: Session) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(detect::serve(session))
 }
 
-/// Begins a session within this one; returns the connection to it, or in words why there is none.
-async fn begin(
-    session: &Session,
-    name: Option<Arc<str>>,
-) -> Result<(TcpStream, JoinHandle<()>), String> {
+/// Begins a session within this one for the bytes of `client`; or in words why there is none.
+fn begin(session: &Session, name: Option<Arc<str>>, client: End) -> Result<JoinHandle<()>, String> {
     let permit = session.permit.inner().ok_or("all connections are in use")?;
-    let failed = |error: io::Error| format!("cannot make a loopback connection: {error}");
-    // each with its own listener, so that simultaneous clients do not wait for each other
-    let (outside, inside) = LoopbackPairs::new().map_err(failed)?.pair().await.map_err(failed)?;
-    let inner = session.inner(outside, name, permit);
+    let inner = session.inner(client, name, permit);
     let entry = Arc::clone(&inner.registration.entry);
     let task = tokio::spawn(serve_boxed(inner));
     // set once, here
     let _ = entry.task.set(task.abort_handle());
-    Ok((inside, task))
+    Ok(task)
+}
+
+/// The same for an HTTP/2 stream, whose bytes come over a connection on loopback; returns its other end.
+async fn begin_stream(session: &Session, name: Option<Arc<str>>) -> Result<TcpStream, String> {
+    let failed = |error: io::Error| format!("cannot make a loopback connection: {error}");
+    // each with its own listener, so that simultaneous clients do not wait for each other
+    let (outside, inside) = LoopbackPairs::new().map_err(failed)?.pair().await.map_err(failed)?;
+    begin(session, name, outside.into())?;
+    Ok(inside)
 }
 
 /// Says why clients get no TLS, as often as is useful; the handshake goes on to its alert.

@@ -1,0 +1,266 @@
+//! TLS on a connection, with the calls of a socket (RFC 8446).
+//!
+//! Bytes are decrypted into the reader's buffer and encrypted out of the writer's. What the connection does not take
+//! waits in the session, one record at most, and is sent before anything else.
+
+use crate::resources::{HeldMemory, ManagedLeg};
+use crate::transfer::buffered::is_transient;
+use crate::transfer::end::End;
+use crate::transfer::tls::TlsTransport;
+use ekiden_linux::host::sync::locked;
+use ekiden_tunnel::driver::DRAIN_WITHOUT_PROGRESS;
+use rustls::Connection;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
+
+/// Bytes that may wait to be sent: two records.
+const UNSENT: usize = 32 * 1024;
+
+/// The memory that counts for a session: rustls's state, a record that is not whole, and what waits to be sent.
+pub(crate) const SESSION: usize = 64 * 1024;
+
+/// A session whose handshake is over. One task may read and write it.
+#[derive(Debug)]
+pub(crate) struct TlsSession {
+    carrier: End,
+    state: Mutex<State>,
+    /// Kept for as long as the session: memory and the management of its leg.
+    _kept: Kept,
+}
+
+/// What a session keeps.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    #[expect(dead_code, reason = "given back when dropped")]
+    pub(crate) memory: Option<HeldMemory>,
+    #[expect(dead_code, reason = "ends when dropped")]
+    pub(crate) leg: Option<ManagedLeg>,
+}
+
+#[derive(Debug)]
+struct State {
+    tls: Connection,
+    /// Decrypted bytes that wait to be read.
+    plain: usize,
+    /// This direction has ended.
+    finished: bool,
+    aborted: bool,
+    /// Ended from elsewhere.
+    shut: bool,
+}
+
+/// The carrier as rustls reads and writes it.
+struct Wire<'a>(&'a End);
+
+impl Read for Wire<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, records: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.0.socket() {
+            Some(stream) => stream.try_write_vectored(records),
+            None => self.0.try_write(records.first().map_or(&[], |record| record)),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TlsSession {
+    /// The session `tls`, whose handshake went over `transport`.
+    pub(crate) fn new(transport: TlsTransport, tls: impl Into<Connection>, kept: Kept) -> Self {
+        let mut tls = tls.into();
+        tls.set_buffer_limit(Some(UNSENT));
+        let (carrier, early) = transport.into_parts();
+        let mut early = early.as_slice();
+        while !early.is_empty() && tls.read_tls(&mut early).is_ok_and(|n| n > 0) {
+            // what is wrong with it is found again by the first read
+            let _ = tls.process_new_packets();
+        }
+        // what came with the end of the handshake
+        let plain = tls.process_new_packets().map_or(0, |seen| seen.plaintext_bytes_to_read());
+        let state = State { tls, plain, finished: false, aborted: false, shut: false };
+        Self { carrier, state: Mutex::new(state), _kept: kept }
+    }
+
+    /// The connection that carries it.
+    pub(crate) const fn carrier(&self) -> &End {
+        &self.carrier
+    }
+
+    /// Whether bytes have arrived that nobody has read.
+    pub(crate) fn has_spoken(&self) -> bool {
+        locked(&self.state).plain > 0 || self.carrier.has_spoken()
+    }
+
+    /// Ends it here: its reader finds the end of the stream, and its writer a broken pipe.
+    pub(crate) fn shut(&self) {
+        locked(&self.state).shut = true;
+        // wakes the reader
+        self.carrier.shut_reading();
+    }
+
+    /// Copies the next decrypted bytes and leaves them there; 0 at the end of the stream.
+    pub(crate) fn try_peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let state = &mut *locked(&self.state);
+        self.fill(state)?;
+        let chunk = state.tls.reader().into_first_chunk()?;
+        let n = chunk.len().min(bytes.len());
+        bytes[..n].copy_from_slice(&chunk[..n]);
+        Ok(n)
+    }
+
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if locked(&self.state).plain > 0 {
+            return Poll::Ready(Ok(()));
+        }
+        self.carrier.poll_read_ready(cx)
+    }
+
+    /// Reads decrypted bytes; 0 at the end of the stream. Errors: `WouldBlock`, an end that the other side did not
+    /// announce (`UnexpectedEof`), what is not TLS (`InvalidData`), or a broken connection.
+    pub(crate) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let state = &mut *locked(&self.state);
+        if state.shut {
+            return Ok(0);
+        }
+        self.fill(state)?;
+        let n = state.tls.reader().read(bytes)?;
+        state.plain -= n;
+        Ok(n)
+    }
+
+    /// Decrypts what has come, until there are bytes or the end.
+    fn fill(&self, state: &mut State) -> io::Result<()> {
+        while state.plain == 0 {
+            match state.tls.reader().into_first_chunk() {
+                Err(error) if is_transient(&error) => {}
+                // the end, or how it was missed
+                ended => return ended.map(|_| ()),
+            }
+            // the reader says what an end of the connection means
+            state.tls.read_tls(&mut Wire(&self.carrier))?;
+            match state.tls.process_new_packets() {
+                Ok(seen) => state.plain = seen.plaintext_bytes_to_read(),
+                Err(bad) => {
+                    // the alert that says why
+                    let _ = self.send(state);
+                    return Err(io::Error::new(ErrorKind::InvalidData, bad));
+                }
+            }
+            // tickets and new keys are answered at once, or before the next bytes
+            let _ = self.send(state);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything written is with the connection.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match self.send(&mut locked(&self.state)) {
+                Err(error) if is_transient(&error) => ready!(self.carrier.poll_write_ready(cx))?,
+                sent => return Poll::Ready(sent),
+            }
+        }
+    }
+
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush(cx))?;
+        self.carrier.poll_write_ready(cx)
+    }
+
+    /// Encrypts and sends as much as the connection takes, and one record that may wait here. Errors: `WouldBlock`, or
+    /// the connection broke.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let state = &mut *locked(&self.state);
+        if state.finished || state.shut {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        self.send(state)?;
+        let mut written = 0;
+        while written < bytes.len() {
+            written += state.tls.writer().write(&bytes[written..])?;
+            match self.send(state) {
+                Ok(()) => {}
+                Err(error) if is_transient(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
+    }
+
+    fn send(&self, state: &mut State) -> io::Result<()> {
+        while state.tls.wants_write() {
+            match state.tls.write_tls(&mut Wire(&self.carrier)) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends this direction; what the connection does not take at once is sent behind the scenes.
+    pub(crate) fn finish(self: &Arc<Self>) {
+        let waits = self.end();
+        if waits && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let session = Arc::clone(self);
+            runtime.spawn(async move { session.flushed().await });
+        }
+    }
+
+    /// Announces the end (RFC 8446 §6.1); whether it still waits here.
+    fn end(&self) -> bool {
+        let state = &mut *locked(&self.state);
+        if state.aborted {
+            return false;
+        }
+        if !std::mem::replace(&mut state.finished, true) {
+            state.tls.send_close_notify();
+        }
+        match self.send(state) {
+            Ok(()) => {
+                self.carrier.finish();
+                false
+            }
+            Err(error) => is_transient(&error),
+        }
+    }
+
+    /// Sends what waits, for as long as the other side takes some of it.
+    pub(crate) async fn flushed(&self) {
+        if locked(&self.state).aborted {
+            return;
+        }
+        let flushed = poll_fn(|cx| self.poll_flush(cx));
+        if let Ok(Ok(())) = tokio::time::timeout(DRAIN_WITHOUT_PROGRESS, flushed).await
+            && locked(&self.state).finished
+        {
+            self.carrier.finish();
+        }
+    }
+
+    pub(crate) fn abort(&self, why: &str) {
+        locked(&self.state).aborted = true;
+        self.carrier.abort(why);
+    }
+}
+
+impl Drop for TlsSession {
+    fn drop(&mut self) {
+        // the other side must not take a close for a cut
+        self.end();
+    }
+}
