@@ -3,8 +3,6 @@
 use crate::observe::leg_history::verdict_name;
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::status::{FlowStatus, LegStatus, OptionStatus, TunnelStatus};
-use crate::transfer::end::End;
-use crate::transfer::tls_session::TlsSession;
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes};
 use ekiden_linux::sockets::socket;
 use ekiden_linux::sockets::tcp_info::TcpInfo;
@@ -12,6 +10,7 @@ use ekiden_model::connect::path_mtu::{PathFacts, PathMtu};
 use ekiden_model::control::scheduler::Lane;
 use ekiden_tunnel::driver::FlowView;
 use socket2::SockRef;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Shutdown};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Weak};
@@ -39,9 +38,21 @@ enum Carrier {
     Own,
     /// A TLS connection on this socket. An HTTP/2 stream has a loopback socket within it, which is the leg's, and no
     /// session of its own.
-    Tls(Weak<TcpStream>, Weak<TlsSession>),
+    Tls(Weak<TcpStream>, Option<Weak<dyn TlsLeg>>),
     /// A flow of a tunnel.
     Tunnel(TunnelLeg),
+}
+
+/// A leg within TLS that has no socket of its own.
+pub(crate) trait TlsLeg: std::fmt::Debug + Send + Sync {
+    /// Whether bytes have arrived that nobody has read.
+    fn has_spoken(&self) -> bool;
+
+    /// Ends it here: its reader finds the end of the stream, and its writer a broken pipe.
+    fn shut(&self);
+
+    /// Makes its close a reset. `why`: in words, for a peer.
+    fn abort(&self, why: &str);
 }
 
 /// The flow that carries a leg through a peer's tunnel.
@@ -53,12 +64,12 @@ pub(crate) struct TunnelLeg {
 
 impl LegStats {
     pub(crate) fn new(
-        end: &End,
+        stream: Weak<TcpStream>,
         peer: IpAddr,
         leg: Arc<NamedLeg>,
         outcomes: Option<Outcomes>,
     ) -> Self {
-        let (stream, peer) = (end.downgrade(), peer.to_canonical());
+        let peer = peer.to_canonical();
         Self {
             stream,
             leg,
@@ -84,12 +95,12 @@ impl LegStats {
         }
     }
 
-    /// The same leg, whose bytes the TLS connection on `socket` carries; `end` is the leg's own.
-    pub(crate) fn within_tls(self, socket: &Weak<TcpStream>, end: &End) -> Self {
-        let session = match end {
-            End::Tls(session) => Arc::downgrade(session),
-            End::Tcp(_) | End::Flow(_) => Weak::new(),
-        };
+    /// The same leg, whose bytes the TLS connection on `socket` carries. `session`: where the leg has no socket.
+    pub(crate) fn within_tls(
+        self,
+        socket: &Weak<TcpStream>,
+        session: Option<Weak<dyn TlsLeg>>,
+    ) -> Self {
         Self { carrier: Carrier::Tls(Weak::clone(socket), session), ..self }
     }
 
@@ -98,47 +109,55 @@ impl LegStats {
         Self { tls: Some(Arc::clone(words)), ..self }
     }
 
-    fn session(&self) -> Option<Arc<TlsSession>> {
+    fn session(&self) -> Option<Arc<dyn TlsLeg>> {
         match &self.carrier {
-            Carrier::Tls(_, session) => session.upgrade(),
+            Carrier::Tls(_, session) => session.as_ref()?.upgrade(),
             Carrier::Own | Carrier::Tunnel(_) => None,
         }
     }
 
-    /// The leg's own end, where that is a socket or a TLS session; not kept open.
-    fn end(&self) -> Option<End> {
-        self.stream.upgrade().map(End::Tcp).or_else(|| self.session().map(End::Tls))
+    fn flow(&self) -> Option<&FlowView> {
+        self.tunnel().map(|leg| &leg.flow)
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.end().is_some() || self.tunnel().is_some_and(|leg| leg.flow.status().is_some())
+        self.stream.strong_count() > 0
+            || self.session().is_some()
+            || self.flow().is_some_and(|flow| flow.status().is_some())
     }
 
     /// Whether bytes have arrived that nobody has read.
     pub(crate) fn has_spoken(&self) -> bool {
-        match self.end() {
-            Some(end) => end.has_spoken(),
-            None => {
-                self.tunnel().and_then(|leg| leg.flow.status()).is_some_and(|flow| flow.held > 0)
-            }
+        let mut byte = [MaybeUninit::uninit()];
+        if let Some(stream) = self.stream.upgrade() {
+            SockRef::from(&*stream).peek(&mut byte).is_ok_and(|n| n > 0)
+        } else if let Some(session) = self.session() {
+            session.has_spoken()
+        } else {
+            self.flow().and_then(FlowView::status).is_some_and(|flow| flow.held > 0)
         }
     }
 
     /// Ends it here; a flow and a TLS session in both directions.
     pub(crate) fn shut(&self, how: Shutdown) {
-        match self.end() {
+        if let Some(stream) = self.stream.upgrade() {
             // fails only when the other end is gone
-            Some(End::Tcp(stream)) => drop(SockRef::from(&*stream).shutdown(how)),
-            Some(end) => end.shut_reading(),
-            None => drop(self.tunnel().inspect(|leg| leg.flow.shut())),
+            let _ = SockRef::from(&*stream).shutdown(how);
+        } else if let Some(session) = self.session() {
+            session.shut();
+        } else if let Some(flow) = self.flow() {
+            flow.shut();
         }
     }
 
     /// Makes its close a reset, because neither end may take a cut for an end of stream.
     pub(crate) fn abort(&self) {
-        match self.end() {
-            Some(end) => end.abort("ended by the operator or by a limit"),
-            None => drop(self.tunnel().inspect(|leg| leg.flow.abort())),
+        if let Some(stream) = self.stream.upgrade() {
+            let _ = socket::abort(stream.as_fd());
+        } else if let Some(session) = self.session() {
+            session.abort("ended by the operator or by a limit");
+        } else if let Some(flow) = self.flow() {
+            flow.abort();
         }
     }
 

@@ -8,7 +8,7 @@ use crate::settings::Leg;
 use crate::transfer::buffered::BufferedStream;
 use crate::transfer::end::End;
 use crate::transfer::tls::TlsTransport;
-use crate::transfer::tls_session::{Kept, SESSION, TlsSession};
+use crate::transfer::tls_session::{SESSION, TlsSession};
 use rustls::{ClientConnection, HandshakeKind, ProtocolVersion};
 use std::io;
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ pub(crate) async fn secure(
     let words = in_words(secure.get_ref().1).into();
     let leg = network.map(|(leg, peer)| resources.manage(&stream, leg, Some(peer)));
     let (transport, tls) = secure.into_inner();
-    let session = TlsSession::new(transport, tls, Kept { memory: Some(held), leg });
+    let session = TlsSession::new(transport, tls, Some(Box::new((held, leg))));
     let secured = SecuredBy { socket: stream.downgrade(), words };
     Ok((BufferedStream::new(End::Tls(Arc::new(session)), Vec::new()), secured))
 }

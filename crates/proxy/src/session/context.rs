@@ -108,9 +108,10 @@ impl Session {
         let connection = open(&self.config, &route, requester, purpose).await?;
         let UpstreamConnection { stream, peer, leg, outcomes, through, tunnel, tls, .. } =
             &connection;
-        let mut stats = LegStats::new(stream, peer.ip(), Arc::clone(leg), outcomes.clone());
+        let mut stats =
+            LegStats::new(stream.downgrade(), peer.ip(), Arc::clone(leg), outcomes.clone());
         if let Some(SecuredBy { socket, words }) = tls {
-            stats = stats.within_tls(socket, stream).with_tls(words);
+            stats = stats.within_tls(socket, stream.tls_leg()).with_tls(words);
         }
         if let Some(tunnel) = tunnel {
             stats = stats.through_tunnel(tunnel);
@@ -154,9 +155,9 @@ impl Session {
             Some(_) => Ipv4Addr::LOCALHOST.into(),
             None => self.address.ip(),
         };
-        let stats = LegStats::new(&self.client, at, leg, outcomes);
+        let stats = LegStats::new(self.client.downgrade(), at, leg, outcomes);
         match (&self.tls, &self.arrival) {
-            (Some(outer), _) => stats.within_tls(outer, &self.client),
+            (Some(outer), _) => stats.within_tls(outer, self.client.tls_leg()),
             (None, Some(arrival)) => stats.through_tunnel(arrival.leg()),
             (None, None) => stats,
         }

@@ -1,6 +1,7 @@
 //! One end of a connection: a socket, TLS on one, or a flow of a peer's tunnel. All have the calls of tokio's TCP
 //! socket.
 
+use crate::observe::leg_stats::TlsLeg;
 use crate::transfer::buffered::is_transient;
 use crate::transfer::tls_session::TlsSession;
 use ekiden_linux::sockets::options::SocketOptions;
@@ -44,6 +45,13 @@ impl End {
     /// Its socket, not kept open; TLS and flows have none of their own.
     pub(crate) fn downgrade(&self) -> Weak<TcpStream> {
         self.socket().map(Arc::downgrade).unwrap_or_default()
+    }
+
+    /// Its TLS session for the registry, not kept open.
+    pub(crate) fn tls_leg(&self) -> Option<Weak<dyn TlsLeg>> {
+        let Self::Tls(session) = self else { return None };
+        let session: Arc<dyn TlsLeg> = Arc::clone(session) as _;
+        Some(Arc::downgrade(&session))
     }
 
     fn own_socket(&self) -> io::Result<&Arc<TcpStream>> {

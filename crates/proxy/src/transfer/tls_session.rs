@@ -3,13 +3,14 @@
 //! Bytes are decrypted into the reader's buffer and encrypted out of the writer's. What the connection does not take
 //! waits in the session, one record at most, and is sent before anything else.
 
-use crate::resources::{HeldMemory, ManagedLeg};
+use crate::observe::leg_stats::TlsLeg;
 use crate::transfer::buffered::is_transient;
 use crate::transfer::end::End;
 use crate::transfer::tls::TlsTransport;
 use ekiden_linux::host::sync::locked;
 use ekiden_tunnel::driver::DRAIN_WITHOUT_PROGRESS;
 use rustls::Connection;
+use std::any::Any;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::sync::{Arc, Mutex};
@@ -26,17 +27,8 @@ pub(crate) const SESSION: usize = 64 * 1024;
 pub(crate) struct TlsSession {
     carrier: End,
     state: Mutex<State>,
-    /// Kept for as long as the session: memory and the management of its leg.
-    _kept: Kept,
-}
-
-/// What a session keeps.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    #[expect(dead_code, reason = "given back when dropped")]
-    pub(crate) memory: Option<HeldMemory>,
-    #[expect(dead_code, reason = "ends when dropped")]
-    pub(crate) leg: Option<ManagedLeg>,
+    /// Dropped with the session: the memory that is held for it, the management of its leg.
+    _kept: Option<Box<dyn Any + Send + Sync>>,
 }
 
 #[derive(Debug)]
@@ -78,8 +70,12 @@ impl Write for Wire<'_> {
 }
 
 impl TlsSession {
-    /// The session `tls`, whose handshake went over `transport`.
-    pub(crate) fn new(transport: TlsTransport, tls: impl Into<Connection>, kept: Kept) -> Self {
+    /// The session `tls`, whose handshake went over `transport`. `kept` is dropped with it.
+    pub(crate) fn new(
+        transport: TlsTransport,
+        tls: impl Into<Connection>,
+        kept: Option<Box<dyn Any + Send + Sync>>,
+    ) -> Self {
         let mut tls = tls.into();
         tls.set_buffer_limit(Some(UNSENT));
         let (carrier, early) = transport.into_parts();
@@ -97,18 +93,6 @@ impl TlsSession {
     /// The connection that carries it.
     pub(crate) const fn carrier(&self) -> &End {
         &self.carrier
-    }
-
-    /// Whether bytes have arrived that nobody has read.
-    pub(crate) fn has_spoken(&self) -> bool {
-        locked(&self.state).plain > 0 || self.carrier.has_spoken()
-    }
-
-    /// Ends it here: its reader finds the end of the stream, and its writer a broken pipe.
-    pub(crate) fn shut(&self) {
-        locked(&self.state).shut = true;
-        // wakes the reader
-        self.carrier.shut_reading();
     }
 
     /// Copies the next decrypted bytes and leaves them there; 0 at the end of the stream.
@@ -251,8 +235,20 @@ impl TlsSession {
             self.carrier.finish();
         }
     }
+}
 
-    pub(crate) fn abort(&self, why: &str) {
+impl TlsLeg for TlsSession {
+    fn has_spoken(&self) -> bool {
+        locked(&self.state).plain > 0 || self.carrier.has_spoken()
+    }
+
+    fn shut(&self) {
+        locked(&self.state).shut = true;
+        // wakes the reader
+        self.carrier.shut_reading();
+    }
+
+    fn abort(&self, why: &str) {
         locked(&self.state).aborted = true;
         self.carrier.abort(why);
     }

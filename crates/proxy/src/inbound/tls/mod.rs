@@ -5,6 +5,7 @@ pub(crate) mod challenge;
 mod h2;
 
 use crate::inbound::detect;
+use crate::observe::leg_stats::TlsLeg as _;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol};
 use crate::outbound::tunnel::LoopbackPairs;
@@ -13,7 +14,7 @@ use crate::session::Session;
 use crate::transfer::buffered::BufferedStream;
 use crate::transfer::end::End;
 use crate::transfer::tls::TlsTransport;
-use crate::transfer::tls_session::{Kept, SESSION, TlsSession};
+use crate::transfer::tls_session::{SESSION, TlsSession};
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -59,7 +60,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
         return;
     }
     let (transport, tls) = client.into_inner();
-    let client = Arc::new(TlsSession::new(transport, tls, Kept::default()));
+    let client = Arc::new(TlsSession::new(transport, tls, None));
     let mut task = match begin(session, name, End::Tls(Arc::clone(&client))) {
         Ok(begun) => EndedWithOuter(begun),
         Err(why) => return broke(session, &why),

@@ -3,26 +3,22 @@
 //! A pump keeps only bytes that its sink does not accept at once, so an idle direction holds no
 //! buffer and no pipe.
 
+mod copy;
+
 use crate::policy::quota::Meter;
 use crate::transfer::budget::{ReservedMemory, TransferBudget};
 use crate::transfer::buffered::is_transient;
 use crate::transfer::end::End;
-use crate::transfer::scratch::{SCRATCH, with_scratch};
-use bytes::{Buf, Bytes};
+use crate::transfer::scratch::SCRATCH;
+use bytes::Bytes;
 use ekiden_linux::sockets::splice::Pipe;
 use ekiden_model::control::copy_mode::{CopyMethod, CopySelector};
-use ekiden_tunnel::driver::FlowStream;
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{Interest, ReadBuf};
-
-/// Bytes that are taken at a time from what is in memory already when the memory budget is spent.
-const UNHELD: usize = 4 * 1024;
-/// Pieces of a flow, a datagram's bytes each, that are written at a time.
-const PIECES: usize = 64;
+use tokio::io::Interest;
 
 #[derive(Debug)]
 pub(crate) enum PumpError {
@@ -161,7 +157,7 @@ impl Pump {
                     let end = bytes.len() - unmetered;
                     self.to.try_write(&bytes[*at..end]).inspect(|n| *at += n)
                 }
-                HeldBytes::Pieces { pieces, .. } => write_pieces(&self.to, pieces),
+                HeldBytes::Pieces { pieces, .. } => copy::write_pieces(&self.to, pieces),
                 HeldBytes::Pipe(pipe) => {
                     // only between sockets
                     let Some(to) = self.to.socket() else { break };
@@ -295,158 +291,4 @@ impl Pump {
         self.held = HeldBytes::Pipe(pipe);
         read
     }
-
-    /// Reads into the thread's buffer and writes from it; keeps only what the sink does not accept.
-    fn poll_copy(
-        &mut self,
-        cx: &mut Context<'_>,
-        moved: &mut MovedBytes,
-        most: usize,
-    ) -> Polled<usize> {
-        self.held = HeldBytes::Nothing;
-        let most = self.most(SCRATCH.min(most));
-        let Some(mut memory) = self.budget.reserve(SCRATCH) else {
-            return self.poll_copy_unheld(cx, moved, most);
-        };
-        Poll::Ready(with_scratch(|scratch| {
-            let read = self.from.try_read(&mut scratch[..most]).map_err(PumpError::Source)?;
-            let bytes = &scratch[..read];
-            let wrote = if read > 0 { write_some(&self.to, bytes)? } else { 0 };
-            moved.bytes += wrote as u64;
-            if wrote < read {
-                memory.shrink_to(read - wrote);
-                self.held = HeldBytes::Bytes {
-                    bytes: bytes[wrote..].to_vec(),
-                    at: 0,
-                    _memory: Some(memory),
-                };
-            }
-            Ok(read)
-        }))
-    }
-
-    /// Copies so little that what the sink does not accept may be kept.
-    fn copy_little(&mut self, moved: &mut MovedBytes, most: usize) -> Result<usize, PumpError> {
-        with_scratch(|scratch| {
-            let most = UNHELD.min(most);
-            let read = self.from.try_read(&mut scratch[..most]).map_err(PumpError::Source)?;
-            let wrote = if read > 0 { write_some(&self.to, &scratch[..read])? } else { 0 };
-            moved.bytes += wrote as u64;
-            if wrote < read {
-                let bytes = scratch[wrote..read].to_vec();
-                self.held = HeldBytes::Bytes { bytes, at: 0, _memory: None };
-            }
-            Ok(read)
-        })
-    }
-
-    /// Passes on what has come out of a flow; keeps only what the sink does not accept.
-    fn poll_pass(
-        &mut self,
-        cx: &mut Context<'_>,
-        moved: &mut MovedBytes,
-        flow: &FlowStream,
-        most: usize,
-    ) -> Polled<usize> {
-        self.held = HeldBytes::Nothing;
-        let mut memory = self.budget.reserve(SCRATCH);
-        let most = match memory {
-            Some(_) => self.most(SCRATCH.min(most)),
-            // the memory budget is spent: little, and only what has a taker
-            None => {
-                ready!(self.poll_sink(cx))?;
-                self.most(UNHELD.min(most))
-            }
-        };
-        let mut pieces = VecDeque::new();
-        let read = ready!(flow.poll_pieces(cx, most, &mut pieces)).map_err(PumpError::Source)?;
-        let mut wrote = 0;
-        while !pieces.is_empty() {
-            match write_pieces(&self.to, &mut pieces) {
-                Ok(n) => wrote += n,
-                Err(error) if is_transient(&error) => break,
-                Err(error) => return Poll::Ready(Err(PumpError::Sink(error))),
-            }
-        }
-        moved.bytes += wrote as u64;
-        if !pieces.is_empty() {
-            if let Some(memory) = &mut memory {
-                memory.shrink_to(read - wrote);
-            }
-            self.held = HeldBytes::Pieces { pieces, _memory: memory };
-        }
-        Poll::Ready(Ok(read))
-    }
-
-    /// The same as [`Self::poll_copy`] when the memory budget is spent: peeks, and removes only what the sink accepted, by
-    /// one more system call.
-    fn poll_copy_unheld(
-        &mut self,
-        cx: &mut Context<'_>,
-        moved: &mut MovedBytes,
-        most: usize,
-    ) -> Polled<usize> {
-        ready!(self.poll_sink(cx))?;
-        let Some(from) = self.from.socket() else {
-            // decrypted bytes are in memory already, a record at most
-            return Poll::Ready(self.copy_little(moved, most));
-        };
-        with_scratch(|scratch| {
-            let mut seen = ReadBuf::new(&mut scratch[..most]);
-            let seen = ready!(from.poll_peek(cx, &mut seen)).map_err(PumpError::Source)?;
-            if seen == 0 {
-                return Poll::Ready(Ok(0));
-            }
-            let wrote = write_some(&self.to, &scratch[..seen])?;
-            moved.bytes += wrote as u64;
-            let mut left = wrote;
-            while left > 0 {
-                // these bytes were peeked, so they are there
-                match from.try_read(&mut scratch[..left]).map_err(PumpError::Source)? {
-                    0 => {
-                        return Poll::Ready(Err(PumpError::Source(
-                            ErrorKind::UnexpectedEof.into(),
-                        )));
-                    }
-                    n => left -= n,
-                }
-            }
-            Poll::Ready(match wrote {
-                // not the end: the sink accepts nothing now
-                0 => Err(PumpError::Source(ErrorKind::WouldBlock.into())),
-                n => Ok(n),
-            })
-        })
-    }
-}
-
-/// Writes what the sink accepts now, possibly nothing. The kernel reports an error only once, so it
-/// is returned at once: a later read would look like the end of the stream.
-fn write_some(to: &End, bytes: &[u8]) -> Result<usize, PumpError> {
-    match to.try_write(bytes) {
-        Err(error) if is_transient(&error) => Ok(0),
-        wrote => wrote.map_err(PumpError::Sink),
-    }
-}
-
-/// Writes what the sink accepts now of some pieces, and takes that from them.
-fn write_pieces(to: &End, pieces: &mut VecDeque<Bytes>) -> io::Result<usize> {
-    let wrote = match to {
-        End::Tcp(stream) => {
-            let slices: Vec<_> =
-                pieces.iter().take(PIECES).map(|piece| IoSlice::new(piece)).collect();
-            stream.try_write_vectored(&slices)?
-        }
-        End::Tls(_) | End::Flow(_) => to.try_write(pieces.front().map_or(&[], |piece| piece))?,
-    };
-    let mut left = wrote;
-    while let Some(first) = pieces.front_mut() {
-        if left < first.len() {
-            first.advance(left);
-            break;
-        }
-        left -= first.len();
-        pieces.pop_front();
-    }
-    Ok(wrote)
 }
