@@ -2,6 +2,7 @@
 
 use crate::transfer::end::End;
 use crate::transfer::scratch::with_scratch;
+use crate::transfer::transient::is_transient;
 use std::io;
 use std::time::Duration;
 
@@ -105,9 +106,4 @@ pub(crate) async fn close_gently(stream: &End) {
         }
     };
     let _ = tokio::time::timeout(LONGEST, drain).await;
-}
-
-/// Whether to retry the call, now or when the stream is ready.
-pub(crate) fn is_transient(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

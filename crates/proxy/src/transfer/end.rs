@@ -2,8 +2,8 @@
 //! socket.
 
 use crate::observe::leg_stats::TlsLeg;
-use crate::transfer::buffered::is_transient;
 use crate::transfer::tls_session::TlsSession;
+use crate::transfer::transient::is_transient;
 use ekiden_linux::sockets::options::SocketOptions;
 use ekiden_linux::sockets::outcome::{Outcomes, Stage};
 use ekiden_linux::sockets::socket;

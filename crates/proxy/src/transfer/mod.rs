@@ -9,3 +9,4 @@ pub(crate) mod relay;
 pub(crate) mod scratch;
 pub(crate) mod tls;
 pub(crate) mod tls_session;
+pub(crate) mod transient;

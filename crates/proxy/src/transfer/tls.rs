@@ -1,7 +1,7 @@
 //! A connection as TLS reads and writes it during a handshake.
 
-use crate::transfer::buffered::is_transient;
 use crate::transfer::end::End;
+use crate::transfer::transient::is_transient;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

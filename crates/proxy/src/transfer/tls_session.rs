@@ -4,9 +4,9 @@
 //! waits in the session, one record at most, and is sent before anything else.
 
 use crate::observe::leg_stats::TlsLeg;
-use crate::transfer::buffered::is_transient;
 use crate::transfer::end::End;
 use crate::transfer::tls::TlsTransport;
+use crate::transfer::transient::is_transient;
 use ekiden_linux::host::sync::locked;
 use ekiden_tunnel::driver::DRAIN_WITHOUT_PROGRESS;
 use rustls::Connection;

@@ -71,7 +71,7 @@ pub(super) struct Sending {
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     pub(super) assembly: Assembly,
-    pub(super) recovery: Recovery,
+    pub(super) recovery: Recovery<Bytes>,
     /// The limit that the peer was granted.
     pub(super) granted: u64,
     /// How it ends, and after how many bytes.

@@ -33,6 +33,14 @@ impl Assembly {
             bytes.advance(known as usize);
             offset += known;
         }
+        // in order, with nothing to be found behind a gap
+        if offset == self.complete && self.parts.is_empty() {
+            let new = bytes.len() as u64;
+            self.complete += new;
+            self.ready_bytes += new;
+            self.twice += length - new;
+            return self.append(&bytes);
+        }
         // the piece before it may reach into it
         if let Some((at, part)) = self.parts.range(..=offset).next_back() {
             let known = (at + part.len() as u64).saturating_sub(offset).min(bytes.len() as u64);
@@ -68,6 +76,22 @@ impl Assembly {
             match self.ready.back_mut().filter(|last| last.len() + part.len() <= CHUNK) {
                 Some(last) => last.extend_from_slice(&part),
                 None => self.ready.push_back(part),
+            }
+        }
+    }
+
+    fn append(&mut self, piece: &[u8]) {
+        if piece.is_empty() {
+            return;
+        }
+        match self.ready.back_mut().filter(|last| last.len() + piece.len() <= CHUNK) {
+            Some(last) => last.extend_from_slice(piece),
+            None => {
+                // full packets are followed by more
+                let room = if piece.len() >= CHUNK / 4 { CHUNK } else { piece.len() };
+                let mut first = BytesMut::with_capacity(room.max(piece.len()));
+                first.extend_from_slice(piece);
+                self.ready.push_back(first);
             }
         }
     }

@@ -1,10 +1,9 @@
 //! A flow's receiver: keeps what arrived, and decodes what did not.
 
 use super::code::{Equation, Window, Work, solve};
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::ops::Range;
+use core::ops::{Deref, Range};
 
 /// Equations that wait for others. Half of the repairs of a burst come first: seven for each of its windows at 5 %, and
 /// a burst of 20 Mbit/s and 600 ms has ten windows.
@@ -17,21 +16,28 @@ const PIECE: usize = 64;
 /// Bytes that were missing: their offset, and they.
 pub type Repaired = Vec<(u64, Vec<u8>)>;
 
-/// Pieces of one flow, for as long as there is room, and equations.
-#[derive(Debug, Clone, Default)]
-pub struct Recovery {
-    pieces: BTreeMap<u64, Box<[u8]>>,
+/// Pieces of one flow, for as long as there is room, and equations. `B`: bytes as they arrived.
+#[derive(Debug, Clone)]
+pub struct Recovery<B> {
+    pieces: BTreeMap<u64, B>,
     kept: usize,
     equations: Vec<Equation>,
     work: Work,
 }
 
-impl Recovery {
+impl<B> Default for Recovery<B> {
+    fn default() -> Self {
+        Self { pieces: BTreeMap::new(), kept: 0, equations: Vec::new(), work: Work::default() }
+    }
+}
+
+impl<B: Deref<Target = [u8]> + From<Vec<u8>>> Recovery<B> {
     /// Bytes arrived, perhaps again. Returns what they allow to decode.
-    pub fn on_bytes(&mut self, offset: u64, bytes: &[u8]) -> Repaired {
+    pub fn on_bytes(&mut self, offset: u64, bytes: B) -> Repaired {
         self.work.earn(bytes.len());
+        let end = offset + bytes.len() as u64;
         match self.keep(offset, bytes) {
-            true => self.solved(&(offset..offset + bytes.len() as u64)),
+            true => self.solved(&(offset..end)),
             false => Vec::new(),
         }
     }
@@ -99,15 +105,25 @@ impl Recovery {
     }
 
     /// Keeps the parts that are new, and takes them from all equations; whether there were any.
-    fn keep(&mut self, offset: u64, bytes: &[u8]) -> bool {
-        let end = offset + bytes.len() as u64;
+    fn keep(&mut self, offset: u64, bytes: B) -> bool {
+        let all = offset..offset + bytes.len() as u64;
+        if bytes.is_empty() {
+            return false;
+        }
+        if self.pieces_in(&all).next().is_none() {
+            // as it is, and not a copy
+            self.take_from_equations(&all, &bytes);
+            self.kept += bytes.len() + PIECE;
+            self.pieces.insert(offset, bytes);
+            return true;
+        }
         // a step a piece that is there already
-        let new = self.missing(&(offset..end), &mut Work::of(u64::MAX)).unwrap_or_default();
+        let new = self.missing(&all, &mut Work::of(u64::MAX)).unwrap_or_default();
         for range in &new {
             let part = &bytes[(range.start - offset) as usize..(range.end - offset) as usize];
             self.take_from_equations(range, part);
             self.kept += part.len() + PIECE;
-            self.pieces.insert(range.start, part.into());
+            self.pieces.insert(range.start, part.to_vec().into());
         }
         !new.is_empty()
     }
@@ -131,7 +147,7 @@ impl Recovery {
         let (mut repaired, mut range) = (Vec::new(), range.clone());
         while let Some(found) = self.attempt(&range) {
             for (offset, bytes) in &found {
-                self.keep(*offset, bytes);
+                self.keep(*offset, bytes.clone().into());
                 // the equation that joined others to the range may be spent now
                 range.start = range.start.min(*offset);
                 range.end = range.end.max(offset + bytes.len() as u64);

@@ -25,9 +25,10 @@ use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, R
 use crate::outbound::udp::{IN_A_ROW, send};
 use crate::resources::DescriptorReserve;
 use crate::session::{LogEntry, Session};
-use crate::transfer::buffered::{BufferedStream, close_gently, is_transient};
+use crate::transfer::buffered::{BufferedStream, close_gently};
 use crate::transfer::end::End;
 use crate::transfer::scratch::with_scratch;
+use crate::transfer::transient::is_transient;
 use crate::wire::socks::{self, Reply};
 use ekiden_linux::host::clock;
 use ekiden_model::resources::quota::Direction;

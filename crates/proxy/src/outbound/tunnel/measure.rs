@@ -7,8 +7,9 @@
 use super::{FlowRequest, Tunnels};
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
-use crate::transfer::buffered::{is_transient, write_all};
+use crate::transfer::buffered::write_all;
 use crate::transfer::end::End;
+use crate::transfer::transient::is_transient;
 use ekiden_model::units::Span;
 use std::io;
 use std::net::Ipv4Addr;

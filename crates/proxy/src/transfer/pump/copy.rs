@@ -1,9 +1,9 @@
 //! The ways of a pump that copy: through the thread's buffer, out of a flow, and with the memory budget spent.
 
 use super::{HeldBytes, MovedBytes, Polled, Pump, PumpError};
-use crate::transfer::buffered::is_transient;
 use crate::transfer::end::End;
 use crate::transfer::scratch::{SCRATCH, with_scratch};
+use crate::transfer::transient::is_transient;
 use bytes::{Buf, Bytes};
 use ekiden_tunnel::driver::FlowStream;
 use std::collections::VecDeque;

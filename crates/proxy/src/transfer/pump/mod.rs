@@ -7,9 +7,9 @@ mod copy;
 
 use crate::policy::quota::Meter;
 use crate::transfer::budget::{ReservedMemory, TransferBudget};
-use crate::transfer::buffered::is_transient;
 use crate::transfer::end::End;
 use crate::transfer::scratch::SCRATCH;
+use crate::transfer::transient::is_transient;
 use bytes::Bytes;
 use ekiden_linux::sockets::splice::Pipe;
 use ekiden_model::control::copy_mode::{CopyMethod, CopySelector};

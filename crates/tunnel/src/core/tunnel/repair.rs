@@ -29,6 +29,8 @@ pub(super) const LEAST_ROOM: u32 = 512;
 const MOST_KEPT: usize = 8 << 20;
 /// Pieces kept for decoding.
 const MOST_PIECES: usize = 32_768;
+/// Bytes from which on a piece is kept with its datagram, and not copied: that holds little more.
+const WHOLE: usize = 1_024;
 
 /// What a tunnel keeps for repairs, beside that of its flows.
 #[derive(Debug, Default)]
@@ -201,14 +203,19 @@ impl Tunnel {
     }
 
     /// Data arrived: keeps it for repairs, and returns what it allows to decode.
-    pub(super) fn recover(&mut self, id: u64, offset: u64, bytes: &[u8]) -> Repaired {
+    pub(super) fn recover(&mut self, id: u64, offset: u64, bytes: &Bytes) -> Repaired {
         if !self.greeting.as_ref().is_some_and(|peer| peer.repairs) {
             return Repaired::new();
         }
         let Some(flow) = self.flows.get_mut(&id) else { return Repaired::new() };
         let recovery = &mut flow.receiving.recovery;
         self.repairs.received -= recovery.kept();
-        let repaired = recovery.on_bytes(offset, bytes);
+        // a small one would keep its whole datagram
+        let kept = match bytes.len() {
+            WHOLE.. => bytes.clone(),
+            _ => Bytes::copy_from_slice(bytes),
+        };
+        let repaired = recovery.on_bytes(offset, kept);
         self.repairs.received += recovery.kept();
         self.repairs.arrivals.push_back(id);
         self.forget();

@@ -1,0 +1,66 @@
+//! Flows as streams: resets, closes, and being shut from elsewhere.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reset_passes_after_earlier_bytes() {
+    let mut pair = pair(mbit(100));
+    let (mut client, mut server) = flow(&mut pair).await;
+    client.write_all(&[7; 200_000]).await.unwrap();
+    client.reset_when_sent(Reason::Closed, "it broke");
+    drop(client);
+    let mut received = Vec::new();
+    let error = server.read_to_end(&mut received).await.unwrap_err();
+    assert_eq!((received.len(), error.kind()), (200_000, io::ErrorKind::ConnectionReset));
+    assert_eq!(error.to_string(), "it broke");
+}
+
+/// As a socket is closed: bytes that come for nobody are answered by a reset.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_for_a_closed_stream_reset_the_flow() {
+    let mut pair = pair(mbit(100));
+    let (mut client, mut server) = flow(&mut pair).await;
+    client.write_all(b"all of it").await.unwrap();
+    drop(client);
+    let mut received = Vec::new();
+    server.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"all of it");
+    server.write_all(b"nobody reads it").await.unwrap();
+    let broken = tokio::time::timeout(Duration::from_secs(5), server.broken()).await;
+    assert!(broken.is_ok() && server.write(b"more").await.is_err());
+    drop(server);
+    no_flow_is_left(&pair).await;
+}
+
+/// A writer waits for room, and a reader for bytes; both find the stream shut from elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_shut_from_elsewhere_ends_for_those_that_wait() {
+    let mut pair = pair(mbit(10));
+    let (mut client, server) = flow(&mut pair).await;
+    let view = client.view();
+    while let Ok(Ok(())) =
+        tokio::time::timeout(Duration::from_millis(300), client.write_all(&[7; 65_536])).await
+    {
+        assert!(client.view().status().unwrap().sent < 64 << 20, "nobody reads, and all is taken");
+    }
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        view.shut();
+    });
+    let (mut reader, mut writer) = tokio::io::split(client);
+    let (mut none, more) = (Vec::new(), [7; 65_536]);
+    let (read, written) = tokio::join!(reader.read_to_end(&mut none), writer.write_all(&more));
+    assert_eq!((read.unwrap(), written.unwrap_err().kind()), (0, io::ErrorKind::BrokenPipe));
+    drop((reader, writer, server));
+    no_flow_is_left(&pair).await;
+}
+
+async fn no_flow_is_left(pair: &Pair) {
+    let flows = |peers: &Peers| peers.status()[0].tunnel.as_ref().unwrap().flows;
+    let none = async {
+        while flows(&pair.near) + flows(&pair.far) > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), none).await.expect("a flow is left");
+}
