@@ -152,8 +152,11 @@ fn run(shared: &DoorState, sockets: &[UdpSocket], tun: &Tun, mut gate: impl Gate
 
 /// Sleeps until something comes, or for so many nanoseconds.
 fn wait(shared: &DoorState, sockets: &[UdpSocket], tun: &Tun, nanos: u64) {
-    let mut wanted = vec![PollFd::new(&shared.wake, PollFlags::IN), PollFd::new(tun, PollFlags::IN)];
-    wanted.extend(sockets.iter().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
+    let mut wanted =
+        vec![PollFd::new(&shared.wake, PollFlags::IN), PollFd::new(tun, PollFlags::IN)];
+    wanted.extend(
+        sockets.iter().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)),
+    );
     let time = Timespec { tv_sec: 0, tv_nsec: nanos.min(999_999_999) as _ };
     // interrupted, or out of memory: the next turn asks again
     let _ = poll(&mut wanted, Some(&time));

@@ -71,7 +71,8 @@ mod tests {
         let mut limits = SourceLimits::default();
         let now = Time::ZERO + Span::from_secs(9);
         let passed = |limits: &mut SourceLimits, now| {
-            let each = (0..2 * MOST as u32).filter(|n| limits.on_handshake(now, IpAddr::from(n.to_be_bytes())));
+            let each = (0..2 * MOST as u32)
+                .filter(|n| limits.on_handshake(now, IpAddr::from(n.to_be_bytes())));
             each.count()
         };
         assert_eq!(passed(&mut limits, now), MOST);

@@ -62,7 +62,8 @@ impl Tun {
             Some(libc::EBUSY | libc::EEXIST | libc::EINVAL) => TunError::Taken(name.to_owned()),
             _ => TunError::Other { name: name.to_owned(), error },
         };
-        let options = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
+        let options =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
         let file = options.map_err(|error| match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => TunError::Missing,
             _ => of(error),

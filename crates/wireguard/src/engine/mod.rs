@@ -299,7 +299,11 @@ impl Engine {
         if peer.has_queue {
             peer.has_queue = false;
             for _ in 0..=WAITING {
-                let TunnResult::WriteToNetwork(packet) = peer.session.decapsulate(None, &[], out.room()) else { break };
+                let TunnResult::WriteToNetwork(packet) =
+                    peer.session.decapsulate(None, &[], out.room())
+                else {
+                    break;
+                };
                 let length = packet.len();
                 out.send(way, length);
             }

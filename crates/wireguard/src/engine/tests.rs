@@ -208,7 +208,8 @@ fn whoever_is_no_peer_gets_no_answer() {
     assert_eq!(relay.counts().unknown, 1);
     // one that does not know the relay's key, and noise
     let mut lost = Client::new(9, PrivateKey::generate().unwrap().public());
-    let noise = [vec![], vec![0; 3], vec![4; 200], vec![1, 0, 0, 0], vec![4, 0, 0, 0], lost.begin()];
+    let noise =
+        [vec![], vec![0; 3], vec![4; 200], vec![1, 0, 0, 0], vec![4, 0, 0, 0], lost.begin()];
     for bytes in &noise {
         relay.on_datagram(NOW, stranger.way, bytes, &mut Usual, &mut out);
     }
@@ -240,7 +241,10 @@ fn under_load_a_source_proves_its_address_and_keeps_within_its_limit() {
     let cookies = relay.counts().cookies;
     assert!((800..1_000).contains(&cookies), "{:?}", relay.counts());
     assert_eq!(answers.sent.len() as u64, cookies);
-    assert!(answers.sent.iter().all(|(_, answer)| answer.len() < begin.len()), "nothing is amplified");
+    assert!(
+        answers.sent.iter().all(|(_, answer)| answer.len() < begin.len()),
+        "nothing is amplified"
+    );
     // a peer with its cookie comes in all the same
     let client = &mut clients[0];
     client.way = way("203.0.113.5:77");
