@@ -112,7 +112,7 @@ mod tests {
             add(100 + n, (1, 1_452));
         }
         batch.flush(&sockets);
-        let mut take = |which: usize| {
+        let take = |which: usize| {
             let mut buffer = [0; 2_000];
             let length = to[which].recv(&mut buffer).unwrap();
             (length, buffer[0], buffer[..length].iter().all(|byte| *byte == buffer[0]))

@@ -93,6 +93,10 @@ pub struct PeerSnapshot {
 /// What became of datagrams and packets, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Bytes of packets from peers.
+    pub received: u64,
+    /// Bytes of packets to them.
+    pub sent: u64,
     /// Handshakes that were answered or completed.
     pub handshakes: u64,
     /// Handshakes of sources that had to prove their address first.
@@ -290,6 +294,7 @@ impl Engine {
                     }
                     Some(header) => {
                         peer.received += header.length as u64;
+                        self.counts.received += header.length as u64;
                         out.deliver(packet);
                     }
                 }
@@ -391,6 +396,7 @@ impl Engine {
             out.send(way, length);
             if !waits {
                 peer.sent += header.length as u64;
+                self.counts.sent += header.length as u64;
             }
         }
     }

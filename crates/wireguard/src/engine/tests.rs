@@ -139,7 +139,10 @@ fn packets_pass_both_ways_and_are_counted() {
     let peers = relay.snapshot(NOW);
     assert_eq!((peers[0].received, peers[0].sent), (33 + 53, 33 + 53));
     assert!(peers[0].handshake.is_some_and(|at| NOW.since(at) < Span::from_secs(60)));
-    assert_eq!(relay.counts(), Counts { handshakes: 1, ..Counts::default() });
+    assert_eq!(
+        relay.counts(),
+        Counts { handshakes: 1, received: 86, sent: 86, ..Counts::default() }
+    );
 }
 
 #[test]

@@ -17,6 +17,10 @@ pub struct WireguardStatus {
     pub error: Option<String>,
     /// The devices that may come in, and those that may not now.
     pub peers: Vec<WireguardPeerStatus>,
+    /// Bytes of packets that came in since the start.
+    pub received: u64,
+    /// Bytes of packets that went out.
+    pub sent: u64,
     /// Handshakes since the start.
     pub handshakes: u64,
     /// Those whose sender had to prove its address first.

@@ -190,6 +190,7 @@ impl Inner {
             status.public_key = Some(engine.public().to_string());
             status.peers =
                 engine.snapshot(now).into_iter().map(|peer| peer_status(now, peer)).collect();
+            (status.received, status.sent) = (counts.received, counts.sent);
             status.handshakes = counts.handshakes;
             status.cookies = counts.cookies;
             status.limited = counts.limited;
