@@ -110,7 +110,11 @@ fn plain(level: &str) -> Targets {
     // `foyer` are all of that name
     let quiet = [("hyper", LevelFilter::WARN), ("foyer", LevelFilter::WARN)];
     // a telephone that is off is an error to boringtun
-    let silent = [("h2", LevelFilter::ERROR), ("hickory", LevelFilter::ERROR), ("boringtun", LevelFilter::OFF)];
+    let silent = [
+        ("h2", LevelFilter::ERROR),
+        ("hickory", LevelFilter::ERROR),
+        ("boringtun", LevelFilter::OFF),
+    ];
     all.with_targets(quiet).with_targets(silent)
 }
 

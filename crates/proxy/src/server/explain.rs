@@ -2,7 +2,9 @@
 
 use super::{Handle, Inner};
 use crate::observe::registry::{Around, ConnectionEntry, Rivals, TunnelShares};
-use crate::observe::status::{AccountExplanation, ConnectionStatus, Explanation, TunnelStatus, WireguardPeerStatus};
+use crate::observe::status::{
+    AccountExplanation, ConnectionStatus, Explanation, TunnelStatus, WireguardPeerStatus,
+};
 use std::sync::Arc;
 
 /// Of an account with many connections, so many are explained.

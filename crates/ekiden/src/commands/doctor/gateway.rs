@@ -38,8 +38,10 @@ pub(super) fn gateway(plan: &DivertPlan, running: Option<&Status>, found: &mut V
 /// What stands in the way of clients that come by WireGuard.
 fn wireguard(has_tun: bool, status: Option<&WireguardStatus>, found: &mut Vec<Finding>) {
     if !has_tun {
-        let why = "WireGuard's packets reach the kernel by it; a container has to be given that device";
-        let none = finding("wireguard-tun", Severity::Problem, "there is no /dev/net/tun".to_owned(), why);
+        let why =
+            "WireGuard's packets reach the kernel by it; a container has to be given that device";
+        let none =
+            finding("wireguard-tun", Severity::Problem, "there is no /dev/net/tun".to_owned(), why);
         found.push(Finding { mend: Some("modprobe tun".to_owned()), ..none });
     }
     match status {
@@ -50,11 +52,23 @@ fn wireguard(has_tun: bool, status: Option<&WireguardStatus>, found: &mut Vec<Fi
         }
         Some(status) if status.peers.is_empty() => {
             let why = "`ekiden account add NAME --wireguard` prints a code for one";
-            found.push(finding("wireguard", Severity::Note, "no device has a key of WireGuard".to_owned(), why));
+            found.push(finding(
+                "wireguard",
+                Severity::Note,
+                "no device has a key of WireGuard".to_owned(),
+                why,
+            ));
         }
         Some(status) => {
-            let there = status.peers.iter().filter(|peer| peer.handshake_seconds_ago.is_some_and(|ago| ago < 180.0));
-            let what = format!("WireGuard is open: {} of {} devices are there", there.count(), status.peers.len());
+            let there = status
+                .peers
+                .iter()
+                .filter(|peer| peer.handshake_seconds_ago.is_some_and(|ago| ago < 180.0));
+            let what = format!(
+                "WireGuard is open: {} of {} devices are there",
+                there.count(),
+                status.peers.len()
+            );
             found.push(finding("wireguard", Severity::Ok, what, "`ekiden status` lists them"));
         }
         None => {}

@@ -2,7 +2,9 @@
 
 use crate::commands::status::tunnels::state;
 use crate::print::{clean, count, rate, seconds, traffic};
-use ekiden_proxy::observe::status::{AccountExplanation, AccountStatus, Explanation, TunnelStatus, WireguardPeerStatus};
+use ekiden_proxy::observe::status::{
+    AccountExplanation, AccountStatus, Explanation, TunnelStatus, WireguardPeerStatus,
+};
 
 /// The explanation as text: limits first, then the connections with the same cause together.
 pub(super) fn render(found: &AccountExplanation) -> String {
@@ -213,10 +215,17 @@ mod tests {
     fn says_where_a_device_of_wireguard_is() {
         let addresses = vec!["10.77.0.2".parse().unwrap()];
         let away = WireguardPeerStatus { device: "phone".into(), addresses, ..Default::default() };
-        assert_eq!(device_line(&away), "wireguard: phone at 10.77.0.2, has not come since the start\n");
+        assert_eq!(
+            device_line(&away),
+            "wireguard: phone at 10.77.0.2, has not come since the start\n"
+        );
         let endpoint = Some("198.51.100.7:4000".parse().unwrap());
         let there = WireguardPeerStatus { endpoint, handshake_seconds_ago: Some(5.0), ..away };
-        assert!(device_line(&there).contains("from 198.51.100.7:4000; "), "{}", device_line(&there));
+        assert!(
+            device_line(&there).contains("from 198.51.100.7:4000; "),
+            "{}",
+            device_line(&there)
+        );
         let barred = WireguardPeerStatus { barred: Some("disabled".into()), ..there };
         assert!(device_line(&barred).ends_with("not served: disabled\n"));
     }

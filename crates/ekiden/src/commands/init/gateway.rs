@@ -63,7 +63,8 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
 fn let_telephones_in(session: &mut Session, host: &str) -> Result<Vec<String>, Failed> {
     let document = &mut session.document;
     let bare_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
-    let has_port = !bare_v6 && host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let has_port =
+        !bare_v6 && host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let endpoint = match (has_port, bare_v6) {
         (true, _) => host.to_owned(),
         (false, true) => format!("[{host}]:{WIREGUARD_PORT}"),
@@ -79,7 +80,8 @@ fn let_telephones_in(session: &mut Session, host: &str) -> Result<Vec<String>, F
         // those at home have none
         document.set(&["accounts"], "required", false)?;
     }
-    let restart = begins.then(|| "restart the service, since accounts begin at its start".to_owned());
+    let restart =
+        begins.then(|| "restart the service, since accounts begin at its start".to_owned());
     let hand_out = "hand out a code: ekiden account add NAME --wireguard".to_owned();
     Ok(restart.into_iter().chain([hand_out]).collect())
 }
