@@ -75,12 +75,8 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&table(head, rows, &[false, true, true, true], width));
     }
     out.push_str(&resources(status));
-    if let Some(accounts) = &status.accounts {
-        out.push_str(&accounts_line(accounts));
-    }
-    if let Some(acme) = &status.acme {
-        out.push_str(&acme::render(acme));
-    }
+    out.push_str(&status.accounts.as_ref().map_or_else(String::new, accounts_line));
+    out.push_str(&status.acme.as_ref().map_or_else(String::new, acme::render));
     out.push_str(&alerts::render(status.alerts.as_ref()));
     out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
     let door = status.wireguard.as_ref();
