@@ -46,6 +46,7 @@ TARGETS = {
     "repair": ["model/src/control/repair/"],
     "dns_message": ["proxy/src/wire/dns/"],
     "first_bytes": ["proxy/src/wire/first_bytes.rs"],
+    "tunnel_packet": ["wireguard/src/inspect.rs", "wireguard/src/segments.rs"],
     "proxy_header": ["proxy/src/wire/proxy_header.rs"],
 }
 FLAGS = """-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4

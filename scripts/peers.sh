@@ -2,8 +2,8 @@
 # Installs the programs that tests and benchmarks stand Ekiden beside, and clang to compare the BPF programs with their
 # sources: Debian's, and only those missing; schemathesis, which tries the management API, from PyPI into target/; and
 # pebble, an authority that issues certificates to tests, from the Go module proxy into target/.
-# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box` and
-# `--caddy` install that one alone, which experiments stand the tunnel beside: it is in no Debian, and is built
+# Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box`,
+# `--caddy` and `--wireguard` install that one alone, which experiments and tests stand beside: it is in no Debian, and is built
 # from the Go module proxy where Go is present, in some minutes, and kept where `go install` puts programs.
 set -eu
 
@@ -30,6 +30,7 @@ case ${1-} in
         built sing-box "$version" github.com/sagernet/sing-box/cmd/sing-box -tags with_quic \
             -ldflags "-s -w -X github.com/sagernet/sing-box/constant.Version=${version#v}"
         ;;
+    --wireguard) built wireguard v0.0.0-20260522210424-ecfc5a8d5446 golang.zx2c4.com/wireguard -ldflags "-s -w" ;;
     --caddy) built caddy v2.11.9 github.com/caddyserver/caddy/v2/cmd/caddy -ldflags "-s -w" ;;
 esac
 

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// An account's number, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -58,6 +59,15 @@ pub enum Credential {
     /// The peer whose tunnel it comes through.
     #[serde(alias = "relay")]
     Peer(String),
+    /// A key of WireGuard. Its addresses in the tunnel are the device's alone.
+    Wireguard {
+        /// The address in the tunnel.
+        v4: Ipv4Addr,
+        /// The other one.
+        v6: Ipv6Addr,
+        /// The public key, in base64. The private one is with the device.
+        key: String,
+    },
 }
 
 impl fmt::Debug for Credential {
@@ -69,6 +79,11 @@ impl fmt::Debug for Credential {
             }
             Self::Prefix(net) => f.debug_tuple("Prefix").field(net).finish(),
             Self::Peer(name) => f.debug_tuple("Peer").field(name).finish(),
+            Self::Wireguard { v4, key, .. } => f
+                .debug_struct("Wireguard")
+                .field("v4", v4)
+                .field("key", key)
+                .finish_non_exhaustive(),
         }
     }
 }
@@ -80,6 +95,7 @@ impl Credential {
             Self::Password { user, .. } => ("password", user.clone()),
             Self::Prefix(net) => ("prefix", net.trunc().to_string()),
             Self::Peer(name) => ("peer", name.clone()),
+            Self::Wireguard { v4, .. } => ("wireguard", v4.to_string()),
         }
     }
 }

@@ -114,6 +114,13 @@ impl NewDevices {
     }
 }
 
+/// Adds a key of WireGuard with its addresses to an account, as a device of this name, or one derived from `wireguard`.
+pub fn add_tunnel(credential: Credential, name: Option<&str>, to: &mut Account) -> String {
+    let name = name.map_or_else(|| free_name("wireguard", &to.devices), str::to_owned);
+    to.devices.push(Device { name: name.clone(), credential });
+    name
+}
+
 /// Gives a user its new hash in place of the one that its password was checked against. Fails where the user has another
 /// one by now, or is gone.
 pub fn replace_password(

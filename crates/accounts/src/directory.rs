@@ -42,6 +42,10 @@ impl Directory {
                     Credential::Prefix(net) => {
                         directory.prefixes.insert(net.trunc(), id);
                     }
+                    Credential::Wireguard { v4, v6, .. } => {
+                        directory.prefixes.insert(IpAddr::V4(*v4).into(), id);
+                        directory.prefixes.insert(IpAddr::V6(*v6).into(), id);
+                    }
                 }
             }
             directory.accounts.insert(id, Arc::new(account));
@@ -145,6 +149,16 @@ mod tests {
         assert_eq!(whose("fd65:1::1"), Some(1));
         assert_eq!((whose("192.0.2.1"), whose("2001:db8::1")), (None, None));
         assert_eq!(directory.by_peer("ship").unwrap().id, AccountId(3));
+        let [v4, v6] = ["10.77.0.2", "fd77::2"];
+        let phone = Credential::Wireguard {
+            v4: v4.parse().unwrap(),
+            v6: v6.parse().unwrap(),
+            key: "k".into(),
+        };
+        let directory = Directory::new(4, vec![account(5, &[phone])]);
+        for at in [v4, v6] {
+            assert_eq!(directory.by_address(at.parse().unwrap()).unwrap().id, AccountId(5));
+        }
         assert!(directory.by_peer("shop").is_none());
     }
 

@@ -47,7 +47,7 @@ pub use account::{
     Account, AccountId, Attributes, BadName, Barred, Credential, Device, OnQuotaExceeded,
 };
 pub use change::{
-    LOWEST_RATE, LimitChanges, NewDevices, check_rate, forget_devices, replace_password,
+    LOWEST_RATE, LimitChanges, NewDevices, add_tunnel, check_rate, forget_devices, replace_password,
 };
 pub use directory::Directory;
 pub use hours::{BadHours, Hours};

@@ -63,9 +63,9 @@ pub struct AccountDocument {
 pub struct DeviceDocument {
     /// Its name within the account.
     pub name: String,
-    /// `password`, `prefix` or `peer`.
+    /// `password`, `prefix`, `peer` or `wireguard`.
     pub kind: String,
-    /// The user, the prefix, the peer.
+    /// The user, the prefix, the peer, the address in the tunnel.
     pub identity: String,
 }
 

@@ -8,7 +8,7 @@ use ekiden_model::units::{Bytes, Rate, Share, Span};
 use ekiden_proxy::settings::{
     Access, AccessLog, Accounts, Acme, Allowance, Budgets, Buffers, Cache, CopyMode, Dns,
     ExceededAction, ForwardProtocol, Gateway, Leg, Limits, Pac, Pattern, Pool, Pressure, Route,
-    SendProxy, Sharing, Timeouts, Tls, Tunnel, Udp,
+    SendProxy, Sharing, Timeouts, Tls, Tunnel, Udp, Wireguard,
 };
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -39,6 +39,7 @@ pub struct Draft {
     pub udp: Udp,
     pub forwards: Vec<ForwardDraft>,
     pub gateway: Gateway,
+    pub wireguard: Wireguard,
     pub pac: Pac,
     pub management: Management,
     pub alerts: Alerts,

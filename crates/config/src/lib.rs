@@ -308,6 +308,10 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> 
         allow: rule.action == "allow",
         allow_destinations: rule.allow_destinations.clone(),
     };
+    let (mut gateway, wireguard) = (draft.gateway.clone(), draft.wireguard.clone());
+    if wireguard.is_on() && !gateway.devices.contains(&wireguard.device) {
+        gateway.devices.push(wireguard.device.clone());
+    }
     let mut access = draft.access.clone();
     access.rules = draft.rules.iter().map(rule).collect();
     let routes: Vec<Route> = draft.routes.clone();
@@ -337,7 +341,8 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> 
         tunnel: draft.tunnel.clone(),
         udp: draft.udp,
         forwards: draft.forwards.iter().filter_map(forward).collect(),
-        gateway: draft.gateway.clone(),
+        gateway,
+        wireguard,
         pac: draft.pac.clone(),
         sharing: sharing(draft),
         access_log: draft.log.access.clone(),

@@ -340,7 +340,7 @@ fn elsewhere(name: &str, path: &str) -> Option<&'static str> {
 }
 
 /// The tables that [`elsewhere`] names, in the order in which it prefers them.
-const SUGGESTED: [&str; 17] = [
+const SUGGESTED: [&str; 18] = [
     "timeouts",
     "budgets",
     "dns",
@@ -351,6 +351,7 @@ const SUGGESTED: [&str; 17] = [
     "cache",
     "udp",
     "gateway",
+    "wireguard",
     "pac",
     "management",
     "tls",

@@ -48,7 +48,7 @@ pub enum StoreError {
     NameTaken(String),
     #[error("the {kind} \"{identity}\" already belongs to a device; each may belong to one")]
     CredentialTaken {
-        /// `password`, `prefix` or `peer`.
+        /// `password`, `prefix`, `peer` or `wireguard`.
         kind: &'static str,
         identity: String,
     },
@@ -356,6 +356,7 @@ async fn add_devices(
         let (kind, identity) = device.credential.identity();
         let hash = match &device.credential {
             Credential::Password { hash, .. } => Some(hash.clone()),
+            Credential::Wireguard { v6, key, .. } => Some(format!("{v6} {key}")),
             Credential::Prefix(_) | Credential::Peer(_) => None,
         };
         let added = sqlx::query(sql::ADD_DEVICE)

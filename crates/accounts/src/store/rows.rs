@@ -45,6 +45,16 @@ fn device(row: &AnyRow, account: &str) -> Result<Device, StoreError> {
             Credential::Prefix(net.map_err(|_| wrong(format!("invalid prefix \"{identity}\"")))?)
         }
         "peer" => Credential::Peer(identity),
+        "wireguard" => {
+            // the other address and the key stand where a password has its hash
+            let rest: Option<String> = row.try_get("hash")?;
+            let rest = rest.as_deref().and_then(|rest| rest.split_once(' '));
+            let read = rest.and_then(|(v6, key)| {
+                let (v4, v6) = (identity.parse().ok()?, v6.parse().ok()?);
+                Some(Credential::Wireguard { v4, v6, key: key.to_owned() })
+            });
+            read.ok_or_else(|| wrong(format!("invalid WireGuard device \"{identity}\"")))?
+        }
         other => return Err(wrong(format!("unknown kind of device \"{other}\""))),
     };
     Ok(Device { name: row.try_get("name")?, credential })

@@ -1,7 +1,9 @@
 //! The metrics' names and their places in the status. Counters count since the start. Labels have
 //! few values: the configuration's, and accounts up to a limit.
 
-use ekiden_proxy::observe::status::{AccountStatus, ProfileStatus, Status, TunnelStatus};
+use ekiden_proxy::observe::status::{
+    AccountStatus, ProfileStatus, Status, TunnelStatus, WireguardPeerStatus,
+};
 use std::collections::BTreeMap;
 
 /// Relays of a fleet that are named at most.
@@ -247,6 +249,31 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["none"], g.unnamed);
     }),
     counter("gateway_stray", &[], "Connections to the gateway's own port that nobody had diverted, which were reset", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.stray))),
+    gauge("wireguard_open", &[], "1 while clients may come in by WireGuard; absent where none may", |s, to| to.maybe(&[], s.wireguard.as_ref().map(|w| u64::from(w.error.is_none())))),
+    gauge("wireguard_peers", &["state"], "Devices that come by WireGuard: there, away, or not served now", |s, to| if let Some(w) = &s.wireguard {
+        // a session lasts three minutes
+        let there = |one: &WireguardPeerStatus| one.handshake_seconds_ago.is_some_and(|ago| ago < 180.0);
+        let state = |one: &WireguardPeerStatus| if one.barred.is_some() { "barred" } else if there(one) { "there" } else { "away" };
+        for word in ["there", "away", "barred"] {
+            to.of(&[word], w.peers.iter().filter(|one| state(one) == word).count() as u64);
+        }
+    }),
+    counter("wireguard_moved", &["direction"], "Packets of devices that come by WireGuard, with their heads", |s, to| if let Some(w) = &s.wireguard {
+        to.of(&["up"], w.received);
+        to.of(&["down"], w.sent);
+    }).bytes(),
+    counter("wireguard_handshakes", &["result"], "Handshakes: done, first asked to prove the address, over the limit of their source, of unknown keys", |s, to| if let Some(w) = &s.wireguard {
+        to.of(&["done"], w.handshakes);
+        to.of(&["cookie"], w.cookies);
+        to.of(&["limited"], w.limited);
+        to.of(&["unknown"], w.unknown);
+    }),
+    counter("wireguard_dropped", &["reason"], "Datagrams and packets that came to nothing", |s, to| if let Some(w) = &s.wireguard {
+        to.of(&["invalid"], w.invalid);
+        to.of(&["forged"], w.forged);
+        to.of(&["refused"], w.refused);
+        to.of(&["undelivered"], w.undelivered);
+    }),
     counter("dns_questions", &["over"], "Clients' questions for names; absent where none are answered", |s, to| if let Some(d) = &s.dns {
         to.of(&["udp"], d.questions_udp);
         to.of(&["tcp"], d.questions_tcp);

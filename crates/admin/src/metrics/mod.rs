@@ -117,7 +117,7 @@ mod tests {
     use ekiden_proxy::observe::status::{
         AccountStatus, AccountsStatus, AcmeStatus, AlertReceiverStatus, AlertStatus, AlertsStatus,
         CacheStatus, DnsServerStatus, DnsStatus, EvictedStatus, FleetStatus, GatewayStatus,
-        HeldStatus, LevelStatus, SharingStatus, TunnelStatus,
+        HeldStatus, LevelStatus, SharingStatus, TunnelStatus, WireguardPeerStatus, WireguardStatus,
     };
     use std::collections::BTreeSet;
 
@@ -126,6 +126,8 @@ mod tests {
         let mut status = crate::sample();
         status.cache = Some(CacheStatus::default());
         status.gateway = Some(GatewayStatus::default());
+        let peers = vec![WireguardPeerStatus::default()];
+        status.wireguard = Some(WireguardStatus { peers, ..WireguardStatus::default() });
         let receivers = vec![AlertReceiverStatus { to: "mail".into(), ..Default::default() }];
         let standing = vec![AlertStatus { alert: "line-down".into(), ..Default::default() }];
         status.alerts = Some(AlertsStatus { standing, receivers });

@@ -31,7 +31,7 @@ pub(super) fn gateway(reader: &mut Reader<'_>, draft: &Draft) {
              or give them accounts (`ekiden account add NAME --address …`)",
         );
     }
-    if !gateway.is_on() {
+    if !gateway.is_on() && !draft.wireguard.is_on() {
         return;
     }
     for (name, leg) in &draft.legs {

@@ -12,6 +12,7 @@ mod legs;
 mod peers;
 mod resources;
 mod routing;
+mod wireguard;
 
 pub use access::includes;
 pub(crate) use inherit::inherit;
@@ -39,6 +40,7 @@ pub(super) fn check(
     certificates::acme(reader, draft);
     forward::forwards(reader, draft);
     gateway::gateway(reader, draft);
+    wireguard::wireguard(reader, draft);
     access::listen(reader, draft, file_listens);
     access::management(reader, draft);
     alerts::alerts(reader, draft);

@@ -9,7 +9,7 @@ use ekiden_model::units::Span;
 use ekiden_proxy::settings::{GoTo, Quic};
 
 /// A device's name, as the kernel accepts it and nftables can quote it.
-fn device(text: &str) -> Result<(), String> {
+pub(super) fn device(text: &str) -> Result<(), String> {
     let fine = (1..=15).contains(&text.len())
         && text != "."
         && text != ".."

@@ -13,6 +13,7 @@ pub(crate) mod sharing;
 pub(crate) mod tls;
 pub(crate) mod tunnel;
 pub(crate) mod udp;
+pub(crate) mod wireguard;
 use super::draft::{Draft, RuleDraft, UpstreamDraft};
 use super::value::{Word as _, access_log, movement};
 use crate::keys::key::{Key, keys};
@@ -310,6 +311,7 @@ pub(super) static TABLES: &[Table] = &[
     Table { name: "udp", entries: Once(udp::UDP), about: Some(("Datagrams", "UDP ASSOCIATE of SOCKS5: datagrams of one client to destinations that its rules allow, directly or through tunnels. Upstream proxies do not carry them.")) },
     Table { name: "forward", entries: Forwards, about: Some(("Forwarded ports", "For programs that speak no proxy, such as remote desktops: a port here leads to one destination, by its route and through tunnels.")) },
     Table { name: "gateway", entries: Once(gateway::GATEWAY), about: Some(("Gateway", "Connections of every device behind this machine, with nothing configured there: TCP that arrives on `devices` and is to be forwarded is relayed instead. Rules, routes and accounts apply to it by the client's address. When this relay ends, connections pass by. docs/book/src/guides/gateway.md shows it step by step; `ekiden gateway show` prints the rules of nftables.")) },
+    Table { name: "wireguard", entries: Once(wireguard::WIREGUARD), about: Some(("WireGuard", "For telephones far from home: WireGuard's own app scans what `ekiden account add NAME --wireguard` prints. Its TCP is relayed as that of a device of [gateway], and the kernel forwards the rest. Rules and the limits of accounts hold for all of it. Needs /dev/net/tun, nft and CAP_NET_ADMIN. docs/book/src/operate/wireguard.md shows it step by step.")) },
     Table { name: "pac", entries: Once(pac::PAC), about: Some(("Browsers", "A page for users at http://RELAY:3128/, and a script that tells browsers to use this relay, at http://RELAY:3128/proxy.pac and /wpad.dat, wherever clients reach `listen`. A network that hands out the first by DHCP (option 252), or has a relay named `wpad` on port 80, configures its browsers by itself.")) },
     Table { name: "management", entries: Once(management::MANAGEMENT), about: Some(("Management", "Metrics, health and an API, for programs on this machine. docs/book/src/reference/ describes the API (openapi.json) and the metrics (metrics.md).")) },
     Table { name: "alerts", entries: Once(management::ALERTS), about: Some(("Alerts", "Messages when something needs attention. A tunnel is down, a quota is nearly or all used, or a certificate is near its end. Or the accounts' database is away, the disk is full, or something cannot be saved. `ekiden alerts test` sends one for trial. `ekiden status` and the dashboard show alerts without any of this.")) },

@@ -12,7 +12,7 @@ use ekiden_proxy::settings::{
     AccessLog, CopyMode, DnsServer, Family, ForwardProtocol, GoTo, InitialRto, Pattern, Quic,
     SendProxy, TransportMode, TunnelAnswer, Unclaimed,
 };
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use quota::Quota;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -166,6 +166,7 @@ fields! {
     Vec<IpNet>: Nets(Some, Vec::clone);
     Vec<SocketAddr>: Sockets(Some, Vec::clone);
     Vec<DnsServer>: Words(dns_servers, |v: &Vec<DnsServer>| v.iter().map(ToString::to_string).collect());
+    Ipv4Net: Text(|text: String| text.parse().ok(), Ipv4Net::to_string);
     Ipv6Net: Text(|text: String| text.parse().ok(), Ipv6Net::to_string);
     Family: Text(Family::of, Family::word);
     InitialRto: Text(InitialRto::of, InitialRto::word);
@@ -195,6 +196,25 @@ impl Field for Vec<String> {
     }
     fn get(&self) -> Value {
         if self.is_empty() { Value::Unset } else { Value::Words(self.clone()) }
+    }
+}
+
+/// Addresses without ports.
+impl Field for Vec<IpAddr> {
+    fn put(&mut self, value: Value) {
+        match value {
+            Value::Unset => self.clear(),
+            Value::Words(words) => {
+                *self = words.iter().filter_map(|word| word.parse().ok()).collect()
+            }
+            _ => {}
+        }
+    }
+    fn get(&self) -> Value {
+        match self.is_empty() {
+            true => Value::Unset,
+            false => Value::Words(self.iter().map(ToString::to_string).collect()),
+        }
     }
 }
 

@@ -150,4 +150,7 @@ pub(crate) struct Gateway {
     /// Answer QUIC with "port unreachable", so that browsers use TCP at once
     #[arg(long)]
     pub block_quic: bool,
+    /// Let telephones in by WireGuard, which find this machine under this name or address from outside
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub wireguard: Option<String>,
 }

@@ -109,7 +109,12 @@ fn plain(level: &str) -> Targets {
     }
     // `foyer` are all of that name
     let quiet = [("hyper", LevelFilter::WARN), ("foyer", LevelFilter::WARN)];
-    let silent = [("h2", LevelFilter::ERROR), ("hickory", LevelFilter::ERROR)];
+    // a telephone that is off is an error to boringtun
+    let silent = [
+        ("h2", LevelFilter::ERROR),
+        ("hickory", LevelFilter::ERROR),
+        ("boringtun", LevelFilter::OFF),
+    ];
     all.with_targets(quiet).with_targets(silent)
 }
 

@@ -83,6 +83,7 @@ pub(crate) fn read(
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
     }
+    settings.wireguard.state = settings.accounts.state.clone().or_else(state::directory);
     let shown = shown(&loaded);
     Ok(Reread { settings, text: loaded.text, log, warnings, alerts, tunnels, shown })
 }

@@ -359,6 +359,7 @@ fn settle(loaded: &Loaded, fixed: &Fixed) -> Result<Settings, u8> {
     if settings.tunnel.state.is_none() {
         settings.tunnel.state = state::directory();
     }
+    settings.wireguard.state = settings.accounts.state.clone().or_else(state::directory);
     orders::settle(&mut settings).map_err(|why| failed(why, exit::CONFIGURATION))?;
     match &settings.tls.certificate {
         Some(_) if settings.acme.is_on() => {

@@ -8,6 +8,7 @@ mod names;
 mod network;
 mod relayed;
 mod rules;
+mod wireguard;
 
 use network::Network;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +16,8 @@ use std::process::{Command, ExitCode};
 
 type Test = (&'static str, fn(&Network));
 
-const TESTS: &[&[Test]] = &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS];
+const TESTS: &[&[Test]] =
+    &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS, wireguard::TESTS];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -52,7 +52,9 @@ fn dependencies_point_one_way() {
         ("ekiden-tunnel", &["ekiden-model", "ekiden-linux"]),
         // storage and hashing need nothing of the proxy, and the proxy nothing of a database
         ("ekiden-accounts", &["ekiden-model", "ekiden-linux"]),
-        ("ekiden-proxy", &["ekiden-model", "ekiden-linux", "ekiden-tunnel"]),
+        // moves packets: who may go where is the proxy's
+        ("ekiden-wireguard", &["ekiden-model", "ekiden-linux"]),
+        ("ekiden-proxy", &["ekiden-model", "ekiden-linux", "ekiden-tunnel", "ekiden-wireguard"]),
         // orders certificates: of the proxy it needs the way out and the listener's answers
         ("ekiden-acme", &["ekiden-model", "ekiden-linux", "ekiden-proxy"]),
         // tells people: of the proxy it needs the status and the way out
@@ -116,6 +118,7 @@ fn dependencies_point_one_way() {
                 "ekiden-emulator",
                 "ekiden-lab",
                 "ekiden-studies",
+                "ekiden-wireguard",
             ],
         ),
     ]);

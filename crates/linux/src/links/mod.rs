@@ -1,4 +1,4 @@
-//! Devices and the way between them: rtnetlink, packet sockets, offloads, NAT, forwarding, diverting.
+//! Devices and the way between them: rtnetlink, packet sockets, offloads, NAT, forwarding, diverting, TUN.
 
 pub mod divert;
 pub mod forwarding;
@@ -7,3 +7,4 @@ pub mod netlink;
 pub mod nft;
 pub mod offload;
 pub mod packet;
+pub mod tun;

@@ -36,6 +36,16 @@ pub fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
+/// Lets datagrams that are longer than the path's MTU go in fragments, for a protocol that does not look for it.
+/// Errors: the kernel refuses it.
+pub fn allow_fragments(socket: &UdpSocket) -> io::Result<()> {
+    let (level, name, never) = match socket.local_addr()?.is_ipv6() {
+        true => (IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
+        false => (IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+    };
+    sockopt::set_int(socket.as_fd(), level, name, never).map_err(os_error)
+}
+
 /// Marks datagrams sent from now on with a DSCP of 0 to 63 (the two ECN bits are 0). Errors: the
 /// kernel refuses it.
 pub fn set_dscp(fd: BorrowedFd<'_>, ipv6: bool, dscp: u8) -> io::Result<()> {

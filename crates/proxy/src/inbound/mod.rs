@@ -11,3 +11,5 @@ mod spent;
 pub(crate) mod tls;
 pub(crate) mod tunnel;
 pub(crate) mod udp;
+#[cfg(feature = "wireguard")]
+pub(crate) mod wireguard;

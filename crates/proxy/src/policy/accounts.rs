@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use ekiden_model::units::Span;
 use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -56,6 +56,11 @@ pub trait Directory: fmt::Debug + Send + Sync {
     /// The account behind a peer, by the peer's local name.
     fn behind(&self, relay: &str) -> Option<Result<Arc<KnownAccount>, String>>;
 
+    /// The devices that come by WireGuard, in an order that does not change, and why not now. Called every second.
+    fn tunnel_devices(&self) -> Vec<TunnelDevice> {
+        Vec::new()
+    }
+
     /// Checks a user name and a password from an address.
     fn log_in<'a>(&'a self, user: &'a str, password: &'a str, from: IpAddr) -> PendingLogin<'a>;
 
@@ -88,6 +93,23 @@ pub trait Directory: fmt::Debug + Send + Sync {
 
     /// The accounts' state, for the status.
     fn status(&self) -> crate::observe::status::AccountsStatus;
+}
+
+/// A device of an account that comes by WireGuard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunnelDevice {
+    /// The account's name.
+    pub account: String,
+    /// The device's.
+    pub name: String,
+    /// Its addresses in the tunnel.
+    pub v4: Ipv4Addr,
+    /// The other one.
+    pub v6: Ipv6Addr,
+    /// Its public key, in base64.
+    pub key: String,
+    /// Why it is not served now.
+    pub barred: Option<String>,
 }
 
 /// An account as its owner sees it.

@@ -31,16 +31,18 @@ pub(super) fn bind_dns(
     settings: &Settings,
     running: &DnsPorts,
 ) -> Result<Vec<BoundDns>, StartError> {
-    let client = settings.legs.get("client").cloned().unwrap_or_default();
     let wanted: BTreeSet<SocketAddr> = settings.dns.listen.iter().copied().collect();
     let new = wanted.into_iter().filter(|at| !running.contains_key(at));
-    let bind = |at: SocketAddr| {
-        let wrong = |error| StartError::Listen { address: at, error };
-        let udp = DnsPort::bind(at).map_err(wrong)?;
-        let (_, tcp) = listen(&client, at, false).map_err(wrong)?;
-        Ok(BoundDns { at, udp, tcp })
-    };
-    new.map(bind).collect()
+    new.map(|at| bind_name_port(settings, at)).collect()
+}
+
+/// Opens one address.
+pub(super) fn bind_name_port(settings: &Settings, at: SocketAddr) -> Result<BoundDns, StartError> {
+    let client = settings.legs.get("client").cloned().unwrap_or_default();
+    let wrong = |error| StartError::Listen { address: at, error };
+    let udp = DnsPort::bind(at).map_err(wrong)?;
+    let (_, tcp) = listen(&client, at, false).map_err(wrong)?;
+    Ok(BoundDns { at, udp, tcp })
 }
 
 impl Inner {
@@ -54,13 +56,19 @@ impl Inner {
             }
             stays
         });
-        for BoundDns { at, udp, tcp } in bound {
-            tracing::info!("answers questions for names at {at}");
-            let inner = Arc::clone(self);
-            let udp = tokio::spawn(async move { udp.serve(|| inner.config()).await });
-            let tcp = tokio::spawn(Arc::clone(self).accept_questions(tcp));
-            running.insert(at, [udp, tcp]);
+        for bound in bound {
+            running.insert(bound.at, self.answer_names_at(bound));
         }
+    }
+
+    /// Serves one address.
+    pub(super) fn answer_names_at(self: &Arc<Self>, bound: BoundDns) -> [JoinHandle<()>; 2] {
+        let BoundDns { at, udp, tcp } = bound;
+        tracing::info!("answers questions for names at {at}");
+        let inner = Arc::clone(self);
+        let udp = tokio::spawn(async move { udp.serve(|| inner.config()).await });
+        let tcp = tokio::spawn(Arc::clone(self).accept_questions(tcp));
+        [udp, tcp]
     }
 
     pub(super) fn stop_answering_names(&self) {

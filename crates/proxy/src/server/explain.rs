@@ -2,7 +2,9 @@
 
 use super::{Handle, Inner};
 use crate::observe::registry::{Around, ConnectionEntry, Rivals, TunnelShares};
-use crate::observe::status::{AccountExplanation, ConnectionStatus, Explanation, TunnelStatus};
+use crate::observe::status::{
+    AccountExplanation, ConnectionStatus, Explanation, TunnelStatus, WireguardPeerStatus,
+};
 use std::sync::Arc;
 
 /// Of an account with many connections, so many are explained.
@@ -44,6 +46,7 @@ impl Handle {
             name: name.to_owned(),
             account,
             tunnel,
+            wireguard: inner.wireguard_devices(name),
             barred: standing.and_then(Result::err),
             connections: of.len() as u64,
             slow_lookup: slow.map(|(name, took)| format!("{name} took {took}")),
@@ -57,6 +60,11 @@ impl Handle {
 }
 
 impl Inner {
+    fn wireguard_devices(&self, account: &str) -> Vec<WireguardPeerStatus> {
+        let peers = self.wireguard_status().map_or_else(Vec::new, |door| door.peers);
+        peers.into_iter().filter(|peer| peer.account == account).collect()
+    }
+
     fn explain(
         &self,
         entry: &ConnectionEntry,

@@ -7,9 +7,9 @@ use crate::observe::log_throttle::LogThrottle;
 use crate::observe::status::{GatewayDevice, GatewayStatus};
 use crate::resources::AcceptedClient;
 use crate::resources::arrival::{Directed, Diverted};
-use crate::settings::{Gateway, Quic, Settings};
+use crate::settings::{Gateway, Quic, Settings, Wireguard};
 use ekiden_linux::host::sync::locked;
-use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan};
+use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan, TunnelRules};
 use ekiden_linux::links::netlink::Netlink;
 use ekiden_linux::sockets::{socket, transparent};
 use std::io;
@@ -47,6 +47,20 @@ pub fn divert_plan(settings: &Settings, v4: Option<u16>, v6: Option<u16>) -> Div
         reject_quic: gateway.quic == Quic::Block,
         bypass: gateway.bypass.iter().map(|net| (net.network(), net.prefix_len())).collect(),
         mark: gateway.mark,
+        tunnel: settings.wireguard.is_on().then(|| tunnel_rules(settings)),
+    }
+}
+
+fn tunnel_rules(settings: &Settings) -> TunnelRules {
+    let Wireguard { device, network, network_v6, masquerade, .. } = &settings.wireguard;
+    TunnelRules {
+        device: device.clone(),
+        networks: vec![
+            (network.network().into(), network.prefix_len()),
+            (network_v6.network().into(), network_v6.prefix_len()),
+        ],
+        masquerade: *masquerade,
+        names: !settings.dns.listen.is_empty(),
     }
 }
 
@@ -135,6 +149,16 @@ impl Inner {
             }
         }
         door.lost = if door.error.is_some() { door.lost + 1 } else { 0 };
+    }
+
+    /// Whether the kernel has the rules for the device of the WireGuard door.
+    #[cfg(feature = "wireguard")]
+    pub(super) fn tunnel_rules_hold(&self) -> bool {
+        let door = &mut *locked(&self.gateway);
+        let is_held = |divert: &mut Divert| {
+            divert.is_held() && divert.plan().is_some_and(|plan| plan.tunnel.is_some())
+        };
+        door.divert.as_mut().is_some_and(is_held)
     }
 
     async fn accept_diverted(self: Arc<Self>, listener: TcpListener) {

@@ -34,6 +34,7 @@ pub(super) async fn housekeeping(inner: Arc<Inner>) {
         config.check_legs();
         drop(config);
         inner.check_gateway();
+        inner.tend_wireguard();
         if reclaim.on_tick(registry.len(), registry.take_most()) {
             // off the runtime's threads, which serve the remaining connections
             let _ = tokio::task::spawn_blocking(memory::release).await;

@@ -11,6 +11,11 @@ mod orders;
 mod proxy_header;
 mod reload;
 mod status;
+#[cfg(feature = "wireguard")]
+mod wireguard;
+#[cfg(not(feature = "wireguard"))]
+#[path = "wireguard/absent.rs"]
+mod wireguard;
 
 use crate::cache::Cache;
 use crate::observe::access_log::AccessLog;
@@ -38,6 +43,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use wireguard::{WireguardDoor, check_wireguard};
 
 /// Why a relay did not start, or did not take a new configuration.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +109,7 @@ struct Inner {
     listeners: Mutex<Listeners>,
     forwards: Mutex<ForwardedPorts>,
     gateway: Mutex<GatewayDoor>,
+    wireguard: Mutex<WireguardDoor>,
     dns: Mutex<DnsPorts>,
     no_descriptors: LogThrottle,
     no_room: LogThrottle,
@@ -123,6 +130,7 @@ impl Server {
         settings: Arc<Settings>,
         directory: Option<Arc<dyn Directory>>,
     ) -> Result<Self, StartError> {
+        check_wireguard(&settings)?;
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let (resources, admitted) = Resources::new(&settings, directory.is_some());
         let cache = Cache::open(&settings.cache).map_err(StartError::Cache)?;
@@ -144,6 +152,7 @@ impl Server {
             listeners: Mutex::default(),
             forwards: Mutex::default(),
             gateway: Mutex::default(),
+            wireguard: Mutex::default(),
             dns: Mutex::default(),
             no_descriptors: LogThrottle::new(),
             no_room: LogThrottle::new(),
@@ -157,6 +166,7 @@ impl Server {
         inner.forward_on(&settings, forwards);
         inner.answer_names_on(&settings, dns);
         inner.open_gateway(&settings);
+        inner.open_wireguard(&settings);
         let background_tasks = [
             tokio::spawn(housekeeping(Arc::clone(&inner))),
             tokio::spawn(Arc::clone(&inner.shared.quotas).run()),
@@ -180,6 +190,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        self.inner.close_wireguard();
         self.inner.close_gateway();
         self.inner.stop_listening();
         self.inner.shared.resources.stop();

@@ -3,6 +3,7 @@
 use super::dns::bind_dns;
 use super::forwards::bind_forwards;
 use super::listener::{bind, log_refused_options};
+use super::wireguard::check_wireguard;
 use super::{Server, StartError, Stopped};
 use crate::observe::access_log::AccessLog;
 use crate::runtime::RuntimeConfig;
@@ -21,6 +22,7 @@ impl Server {
     /// and the cache keep the start's. After [`StartError`] nothing has changed.
     pub fn reload(&self, settings: Arc<Settings>) -> Result<(), StartError> {
         let inner = &self.inner;
+        check_wireguard(&settings)?;
         let log = AccessLog::open(&settings.access_log).map_err(StartError::AccessLog)?;
         let mut running = locked(&inner.listeners);
         let (listeners, settings) = bind(settings, &running)?;
@@ -58,6 +60,7 @@ impl Server {
         inner.answer_names_on(&settings, dns);
         leaving.iter().for_each(|listener| inner.end_listening(listener));
         inner.open_gateway(&settings);
+        inner.open_wireguard(&settings);
         inner.reloads.fetch_add(1, Relaxed);
         Ok(())
     }
@@ -86,6 +89,7 @@ impl Server {
         if let Some(tunnels) = inner.shared.tunnels() {
             tunnels.close().await;
         }
+        inner.close_wireguard();
         inner.close_gateway();
         Stopped { finished: begun.saturating_sub(cut), cut }
     }

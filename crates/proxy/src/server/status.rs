@@ -111,6 +111,7 @@ impl Inner {
             alerts: shared.alerts.status(),
             udp: shared.udp.status(config.settings.udp.associations.into()),
             gateway: self.gateway_status(),
+            wireguard: self.wireguard_status(),
             dns: shared.dns.status(&config.settings.dns, &config.name_servers),
             upstreams: config.upstream_status(&tunnels),
             tunnels,

@@ -13,6 +13,7 @@ mod tests;
 mod tls;
 mod tunnel;
 mod udp;
+mod wireguard;
 
 pub use accounts::{Accounts, KnownAccount};
 pub use dns::{Dns, DnsServer, Family};
@@ -25,6 +26,7 @@ pub use sharing::{Account, Allowance, ExceededAction, Limits, Sharing, Unclaimed
 pub use tls::{Acme, Tls, UpstreamTls};
 pub use tunnel::{TransportMode, Tunnel, TunnelAnswer};
 pub use udp::Udp;
+pub use wireguard::Wireguard;
 
 use ekiden_linux::sockets::options::SocketOptions;
 use ekiden_model::units::{Bytes, Rate, Span};
@@ -84,6 +86,8 @@ pub struct Settings {
     pub forwards: Vec<Arc<PortForward>>,
     /// Connections diverted to this relay.
     pub gateway: Gateway,
+    /// Clients that come by WireGuard. Its device is one of the gateway's, too.
+    pub wireguard: Wireguard,
     /// The script for browsers.
     pub pac: Pac,
     /// Accounts in the configuration, and the relay's own rates.
@@ -385,6 +389,7 @@ impl Default for Settings {
             udp: Udp::default(),
             forwards: Vec::new(),
             gateway: Gateway::default(),
+            wireguard: Wireguard::default(),
             pac: Pac::default(),
             sharing: Sharing::default(),
             access_log: AccessLog::Off,

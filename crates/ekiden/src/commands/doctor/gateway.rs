@@ -3,7 +3,8 @@
 use super::findings::finding;
 use super::{Finding, Severity};
 use ekiden_linux::links::divert::{DivertFacts, DivertPlan, OtherRules};
-use ekiden_proxy::observe::status::{GatewayStatus, Status};
+use ekiden_proxy::observe::status::{GatewayStatus, Status, WireguardStatus};
+use std::path::Path;
 
 /// Everything about a gateway; `plan` is the configuration's.
 pub(super) fn gateway(plan: &DivertPlan, running: Option<&Status>, found: &mut Vec<Finding>) {
@@ -12,6 +13,10 @@ pub(super) fn gateway(plan: &DivertPlan, running: Option<&Status>, found: &mut V
         let why = "the clients' connections pass by, unaccelerated; `systemctl reload ekiden` tries again";
         let what = format!("the gateway is not in effect: {error}");
         found.push(finding("gateway", Severity::Problem, what, why));
+    }
+    if plan.tunnel.is_some() {
+        let status = running.and_then(|status| status.wireguard.as_ref());
+        wireguard(Path::new("/dev/net/tun").exists(), status, found);
     }
     let before = found.len();
     judge(&DivertFacts::look(plan), plan, found);
@@ -27,6 +32,46 @@ pub(super) fn gateway(plan: &DivertPlan, running: Option<&Status>, found: &mut V
             what,
             "connections of clients are accelerated",
         ));
+    }
+}
+
+/// What stands in the way of clients that come by WireGuard.
+fn wireguard(has_tun: bool, status: Option<&WireguardStatus>, found: &mut Vec<Finding>) {
+    if !has_tun {
+        let why =
+            "WireGuard's packets reach the kernel by it; a container has to be given that device";
+        let none =
+            finding("wireguard-tun", Severity::Problem, "there is no /dev/net/tun".to_owned(), why);
+        found.push(Finding { mend: Some("modprobe tun".to_owned()), ..none });
+    }
+    match status {
+        Some(WireguardStatus { error: Some(error), .. }) => {
+            let what = format!("nobody comes in by WireGuard: {error}");
+            let why = "the daemon tries again every ten seconds; all others are served";
+            found.push(finding("wireguard", Severity::Problem, what, why));
+        }
+        Some(status) if status.peers.is_empty() => {
+            let why = "`ekiden account add NAME --wireguard` prints a code for one";
+            found.push(finding(
+                "wireguard",
+                Severity::Note,
+                "no device has a key of WireGuard".to_owned(),
+                why,
+            ));
+        }
+        Some(status) => {
+            let there = status
+                .peers
+                .iter()
+                .filter(|peer| peer.handshake_seconds_ago.is_some_and(|ago| ago < 180.0));
+            let what = format!(
+                "WireGuard is open: {} of {} devices are there",
+                there.count(),
+                status.peers.len()
+            );
+            found.push(finding("wireguard", Severity::Ok, what, "`ekiden status` lists them"));
+        }
+        None => {}
     }
 }
 
@@ -62,7 +107,9 @@ pub(crate) fn judge(facts: &DivertFacts, plan: &DivertPlan, found: &mut Vec<Find
             None,
         );
     }
-    for device in &facts.missing {
+    let own = plan.tunnel.as_ref().map(|tunnel| &tunnel.device);
+    // the daemon makes that one
+    for device in facts.missing.iter().filter(|device| Some(*device) != own) {
         add(
             "gateway-device",
             Severity::Warning,
@@ -151,5 +198,25 @@ mod tests {
             ],
         };
         insta::assert_snapshot!(judged(&facts).join("\n"));
+    }
+
+    #[test]
+    fn says_why_nobody_comes_in_by_wireguard() {
+        use ekiden_proxy::observe::status::WireguardPeerStatus;
+        let said = |has_tun, status: Option<WireguardStatus>| {
+            let mut found = Vec::new();
+            wireguard(has_tun, status.as_ref(), &mut found);
+            found.into_iter().map(|finding| (finding.severity, finding.what)).collect::<Vec<_>>()
+        };
+        assert_eq!(said(true, None), []);
+        let broken = WireguardStatus { error: Some("no key".into()), ..WireguardStatus::default() };
+        let both = said(false, Some(broken));
+        assert!(both.iter().all(|(severity, _)| *severity == Severity::Problem), "{both:?}");
+        assert!(both[0].1.contains("/dev/net/tun") && both[1].1.contains("no key"), "{both:?}");
+        let handshake_seconds_ago = Some(3.0);
+        let there = WireguardPeerStatus { handshake_seconds_ago, ..WireguardPeerStatus::default() };
+        let peers = vec![there, WireguardPeerStatus::default()];
+        let open = said(true, Some(WireguardStatus { peers, ..WireguardStatus::default() }));
+        assert_eq!(open, [(Severity::Ok, "WireGuard is open: 1 of 2 devices are there".into())]);
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::commands::status::tunnels::state;
 use crate::print::{clean, count, rate, seconds, traffic};
-use ekiden_proxy::observe::status::{AccountExplanation, AccountStatus, Explanation, TunnelStatus};
+use ekiden_proxy::observe::status::{
+    AccountExplanation, AccountStatus, Explanation, TunnelStatus, WireguardPeerStatus,
+};
 
 /// The explanation as text: limits first, then the connections with the same cause together.
 pub(super) fn render(found: &AccountExplanation) -> String {
@@ -16,6 +18,7 @@ pub(super) fn render(found: &AccountExplanation) -> String {
     if let Some(tunnel) = &found.tunnel {
         out.push_str(&line_of(tunnel));
     }
+    found.wireguard.iter().for_each(|device| out.push_str(&device_line(device)));
     if let Some(slow) = &found.slow_lookup {
         out.push_str(&format!("names: {} to look up, within the last minute\n", clean(slow)));
     }
@@ -43,6 +46,22 @@ pub(super) fn render(found: &AccountExplanation) -> String {
         out.push_str(&format!("\n`ekiden explain {number}` says more of connection {number}\n"));
     }
     out
+}
+
+/// A device that comes by WireGuard.
+fn device_line(device: &WireguardPeerStatus) -> String {
+    let address = device.addresses.first().map_or_else(String::new, ToString::to_string);
+    let state = match (&device.barred, device.handshake_seconds_ago, device.endpoint) {
+        (Some(why), ..) => format!("not served: {}", clean(why)),
+        (None, Some(ago), Some(from)) => format!(
+            "last handshake {} ago, from {from}; {} received, {} sent",
+            seconds(ago),
+            traffic(device.received),
+            traffic(device.sent)
+        ),
+        (None, ..) => "has not come since the start".to_owned(),
+    };
+    format!("wireguard: {} at {address}, {state}\n", clean(&device.device))
 }
 
 /// The line to a peer.
@@ -139,6 +158,7 @@ pub(super) fn sample() -> AccountExplanation {
         name: "tanaka".to_owned(),
         account: Some(account),
         tunnel: None,
+        wireguard: Vec::new(),
         barred: None,
         connections: 1,
         slow_lookup: Some("mirror.example took 2.4 s".to_owned()),
@@ -189,5 +209,24 @@ mod tests {
         let text = render(&found);
         assert!(text.contains("not served: the account is disabled\n"), "{text}");
         assert!(!text.contains("held back by"), "{text}");
+    }
+
+    #[test]
+    fn says_where_a_device_of_wireguard_is() {
+        let addresses = vec!["10.77.0.2".parse().unwrap()];
+        let away = WireguardPeerStatus { device: "phone".into(), addresses, ..Default::default() };
+        assert_eq!(
+            device_line(&away),
+            "wireguard: phone at 10.77.0.2, has not come since the start\n"
+        );
+        let endpoint = Some("198.51.100.7:4000".parse().unwrap());
+        let there = WireguardPeerStatus { endpoint, handshake_seconds_ago: Some(5.0), ..away };
+        assert!(
+            device_line(&there).contains("from 198.51.100.7:4000; "),
+            "{}",
+            device_line(&there)
+        );
+        let barred = WireguardPeerStatus { barred: Some("disabled".into()), ..there };
+        assert!(device_line(&barred).ends_with("not served: disabled\n"));
     }
 }

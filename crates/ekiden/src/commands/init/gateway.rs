@@ -15,6 +15,8 @@ use std::net::SocketAddr;
 
 /// RFC 1035 §4.2.
 const DNS_PORT: u16 = 53;
+/// The port that WireGuard's tools propose.
+const WIREGUARD_PORT: u16 = 51_820;
 
 pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> {
     let configured = session.document.draft().gateway.devices.clone();
@@ -42,15 +44,46 @@ pub(super) fn set_up(mut session: Session, args: Gateway) -> Result<u8, Failed> 
         let from: Vec<String> = from.iter().map(ToString::to_string).collect();
         session.document.admit(&from)?;
     }
+    let handed = match &args.wireguard {
+        Some(host) => Some(let_telephones_in(&mut session, host)?),
+        None => None,
+    };
     let elsewhere = answer_names(&mut session, &devices)?;
     let changes = match session.propose(&[])? {
         Plan::Do(changes) => changes,
         Plan::Nothing | Plan::Not => return Ok(exit::FINE),
     };
     let mut remains = remains(&changes.reading.settings);
-    remains.extend(elsewhere);
+    remains.extend(elsewhere.into_iter().chain(handed.into_iter().flatten()));
     session.document.prepare(&changes, &session.place)?.commit()?;
     Ok(session.finish(&remains, ""))
+}
+
+/// The WireGuard door, and accounts for those who come by it. What is to be done then.
+fn let_telephones_in(session: &mut Session, host: &str) -> Result<Vec<String>, Failed> {
+    let document = &mut session.document;
+    let bare_v6 = host.parse::<std::net::Ipv6Addr>().is_ok();
+    let has_port =
+        !bare_v6 && host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let endpoint = match (has_port, bare_v6) {
+        (true, _) => host.to_owned(),
+        (false, true) => format!("[{host}]:{WIREGUARD_PORT}"),
+        (false, false) => format!("{host}:{WIREGUARD_PORT}"),
+    };
+    let port = endpoint.rsplit_once(':').map_or("", |(_, port)| port);
+    let listen = [format!("0.0.0.0:{port}"), format!("[::]:{port}")];
+    document.set_list(&["wireguard"], "listen", &listen)?;
+    document.set(&["wireguard"], "endpoint", endpoint.as_str())?;
+    let begins = !document.draft().accounts.enabled;
+    document.set(&["accounts"], "enabled", true)?;
+    if begins {
+        // those at home have none
+        document.set(&["accounts"], "required", false)?;
+    }
+    let restart =
+        begins.then(|| "restart the service, since accounts begin at its start".to_owned());
+    let hand_out = "hand out a code: ekiden account add NAME --wireguard".to_owned();
+    Ok(restart.into_iter().chain([hand_out]).collect())
 }
 
 /// Clients may ask at this machine's addresses there, where nobody else answers them already. What is to be said of

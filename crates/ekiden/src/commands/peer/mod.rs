@@ -2,7 +2,7 @@
 
 pub(crate) mod invite;
 pub(crate) mod join;
-mod qr;
+pub(crate) mod qr;
 
 use super::{finished, own};
 use crate::cli::peer::{PeerCommand, PeerConfig};

@@ -1,4 +1,4 @@
-//! An invitation as a QR code of half-blocks.
+//! A text as a QR code of half-blocks.
 
 use crate::print::warn;
 use qrcode::render::unicode::Dense1x2;
@@ -6,7 +6,7 @@ use qrcode::{EcLevel, QrCode};
 use std::io::{IsTerminal as _, stderr, stdout};
 
 /// Writes the code to standard error: where `asked`, else on a terminal that has room for it.
-pub(super) fn show(text: &str, asked: bool) {
+pub(crate) fn show(text: &str, asked: bool) {
     // a screen is no crumpled paper: the lowest level keeps it small
     let Ok(code) = QrCode::with_error_correction_level(text, EcLevel::L) else { return };
     let terminal = stderr().is_terminal();

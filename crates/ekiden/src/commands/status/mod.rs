@@ -6,6 +6,7 @@ pub(crate) mod alerts;
 mod dns;
 mod gateway;
 pub(crate) mod tunnels;
+mod wireguard;
 
 use super::{client, with_runtime};
 use crate::cli;
@@ -74,14 +75,12 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
         out.push_str(&table(head, rows, &[false, true, true, true], width));
     }
     out.push_str(&resources(status));
-    if let Some(accounts) = &status.accounts {
-        out.push_str(&accounts_line(accounts));
-    }
-    if let Some(acme) = &status.acme {
-        out.push_str(&acme::render(acme));
-    }
+    out.push_str(&status.accounts.as_ref().map_or_else(String::new, accounts_line));
+    out.push_str(&status.acme.as_ref().map_or_else(String::new, acme::render));
     out.push_str(&alerts::render(status.alerts.as_ref()));
     out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
+    let door = status.wireguard.as_ref();
+    out.push_str(&door.map_or_else(String::new, |door| wireguard::render(door, width)));
     out.push_str(&status.dns.as_ref().map_or_else(String::new, dns::render));
     if !status.upstreams.is_empty() {
         let head = ["UPSTREAM", "ADDRESS", "STATE", "LAST ERROR"].map(str::to_owned).to_vec();

@@ -15,6 +15,7 @@ use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::{AccountsStatus, FleetStatus, LogInsStatus};
 use ekiden_proxy::policy::accounts::{
     self, AccountDetails, KnownAccount, LoginOutcome, PasswordChange, PendingChange, PendingLogin,
+    TunnelDevice,
 };
 use ekiden_proxy::policy::quota;
 use ekiden_proxy::settings::{Allowance, ExceededAction, Limits, Pattern};
@@ -227,6 +228,26 @@ impl accounts::Directory for AccountDirectory {
     fn behind(&self, relay: &str) -> Option<Result<Arc<KnownAccount>, String>> {
         let directory = self.sync.directory();
         Some(self.admitted(&directory, directory.by_peer(relay)?))
+    }
+
+    fn tunnel_devices(&self) -> Vec<TunnelDevice> {
+        let directory = self.sync.directory();
+        let of = |account: &Arc<Account>| {
+            let barred = may_come_in(account).err();
+            let device = |device: &ekiden_accounts::Device| match &device.credential {
+                Credential::Wireguard { v4, v6, key } => Some(TunnelDevice {
+                    account: account.name.clone(),
+                    name: device.name.clone(),
+                    v4: *v4,
+                    v6: *v6,
+                    key: key.clone(),
+                    barred: barred.clone(),
+                }),
+                _ => None,
+            };
+            account.devices.iter().filter_map(device).collect::<Vec<_>>()
+        };
+        directory.accounts().flat_map(of).collect()
     }
 
     fn log_in<'a>(&'a self, user: &'a str, password: &'a str, from: IpAddr) -> PendingLogin<'a> {

@@ -12,9 +12,11 @@
 
 mod look;
 mod rules;
+mod tunnel;
 
 pub use look::{DivertFacts, OtherRules};
 pub use rules::{DivertPlan, Prefix};
+pub use tunnel::TunnelRules;
 
 use crate::links::netlink::{Failure, MarkRule, Netlink};
 use crate::links::nft::{Nft, NftError};

@@ -1,6 +1,6 @@
 //! What is diverted, as rules of nftables and of `ip`.
 
-use super::{PRIORITY, TABLE};
+use super::{PRIORITY, TABLE, TunnelRules};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
@@ -25,6 +25,8 @@ pub struct DivertPlan {
     pub bypass: Vec<Prefix>,
     /// The mark of diverted packets, and the number of the table that routes them.
     pub mark: u32,
+    /// A device of clients that are far away.
+    pub tunnel: Option<TunnelRules>,
 }
 
 impl DivertPlan {
@@ -43,6 +45,9 @@ impl DivertPlan {
         self.known(&mut text);
         if let Some(user) = self.own_except {
             self.leaving(user, &mut text);
+        }
+        if let Some(tunnel) = &self.tunnel {
+            tunnel.write(self, &mut text);
         }
         text.push_str("}\n");
         text
@@ -73,7 +78,7 @@ impl DivertPlan {
              \tchain divert {{\n\
              \t\tfib daddr type {{ local, broadcast, multicast }} return\n"
         );
-        self.bypassed("\t\t", text);
+        bypassed(&self.bypass, "\t\t", text);
         // without the listener the rule ends at tproxy, and the packet passes by without a mark
         if let Some(port) = self.v4 {
             let _ = writeln!(
@@ -123,7 +128,7 @@ impl DivertPlan {
              \t\tip daddr 169.254.0.0/16 return\n\
              \t\tip6 daddr fe80::/10 return\n",
         );
-        self.bypassed("\t\t", text);
+        bypassed(&self.bypass, "\t\t", text);
         for (port, family) in [(self.v4, "ipv4"), (self.v6, "ipv6")] {
             if let Some(port) = port {
                 let _ = writeln!(
@@ -134,13 +139,14 @@ impl DivertPlan {
         }
         text.push_str("\t}\n");
     }
+}
 
-    fn bypassed(&self, indent: &str, text: &mut String) {
-        for (keyword, ipv6) in [("ip", false), ("ip6", true)] {
-            let nets = self.bypass.iter().filter(|(address, _)| address.is_ipv6() == ipv6);
-            for (address, bits) in nets {
-                let _ = writeln!(text, "{indent}{keyword} daddr {address}/{bits} return");
-            }
+/// Lets destinations pass by.
+pub(super) fn bypassed(nets: &[Prefix], indent: &str, text: &mut String) {
+    for (keyword, ipv6) in [("ip", false), ("ip6", true)] {
+        let nets = nets.iter().filter(|(address, _)| address.is_ipv6() == ipv6);
+        for (address, bits) in nets {
+            let _ = writeln!(text, "{indent}{keyword} daddr {address}/{bits} return");
         }
     }
 }

@@ -85,6 +85,14 @@ impl Netlink {
         self.flags(name, "up", LinkFlags::Up)
     }
 
+    /// Sets the longest packet that a device sends, bytes. Errors: `ENODEV`, `EINVAL` out of the device's range.
+    pub fn set_mtu(&self, name: &str, mtu: u32) -> Result<(), Failure> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.attributes = vec![LinkAttribute::Mtu(mtu)];
+        self.change(&format!("an MTU of {mtu} on {name}"), RouteNetlinkMessage::SetLink(message), 0)
+    }
+
     /// Waits until a device that is up transmits: the end of a pair that came up first drops
     /// packets until the kernel has seen the carrier. Do not wait for the end that came up last: it
     /// transmits at once but reports so up to a second later. Errors: `ETIMEDOUT` after

@@ -1,6 +1,6 @@
 //! What `ekiden explain` says of a connection and of an account.
 
-use super::{AccountStatus, ConnectionStatus, GrantStatus, TunnelStatus};
+use super::{AccountStatus, ConnectionStatus, GrantStatus, TunnelStatus, WireguardPeerStatus};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +44,9 @@ pub struct AccountExplanation {
     /// The tunnel to the peer of that name, where there is one.
     #[serde(default)]
     pub tunnel: Option<TunnelStatus>,
+    /// Its devices that come by WireGuard.
+    #[serde(default)]
+    pub wireguard: Vec<WireguardPeerStatus>,
     /// Why it is not served now, in words; absent where it is.
     pub barred: Option<String>,
     /// Connections now.

@@ -11,6 +11,7 @@ mod dns;
 mod explanation;
 mod gateway;
 mod resources;
+mod wireguard;
 
 pub use accounts::{AccountStatus, SharingStatus};
 pub use acme::AcmeStatus;
@@ -26,6 +27,7 @@ pub use resources::{
     BuffersStatus, CacheStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus,
     PressureStatus, UdpStatus,
 };
+pub use wireguard::{WireguardPeerStatus, WireguardStatus};
 
 use crate::settings::UpstreamProtocol;
 use schemars::JsonSchema;
@@ -83,6 +85,9 @@ pub struct Status {
     /// Connections diverted to this relay; absent where none are.
     #[serde(default)]
     pub gateway: Option<GatewayStatus>,
+    /// Clients that come by WireGuard; absent where none may.
+    #[serde(default)]
+    pub wireguard: Option<WireguardStatus>,
     /// Clients' questions for names; absent where none are answered.
     #[serde(default)]
     pub dns: Option<DnsStatus>,

@@ -1,12 +1,18 @@
 //! `ekiden account`: accounts, in the database that a daemon polls.
 
+#[cfg(not(feature = "wireguard"))]
+#[path = "no_wireguard.rs"]
+mod wireguard;
+#[cfg(feature = "wireguard")]
+mod wireguard;
+
 use super::{client, own, with_runtime};
 use crate::cli::account::{AccountCommand, AccountConfig, Devices, Limits};
 use crate::daemon::state;
 use crate::print::{clean, out, table, traffic, warn};
 use ekiden_accounts::{
-    Account, AccountId, Attributes, OnQuotaExceeded, Quota, Store, Usage, forget_devices, hash,
-    usage_since,
+    Account, AccountId, Attributes, Credential, OnQuotaExceeded, Quota, Store, Usage,
+    forget_devices, hash, usage_since,
 };
 use ekiden_admin::documents::{AccountDocument, AccountList, Period, Periods, begun};
 use ekiden_model::units::Rate;
@@ -15,8 +21,11 @@ use ekiden_proxy::settings::Accounts;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use wireguard::{NewTunnel, is_worth_another, taken};
 
 /// Runs it. Returns the exit code.
 pub(crate) fn run(command: AccountCommand) -> u8 {
@@ -100,12 +109,32 @@ async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountC
     limits.changes().apply(&mut attributes)?;
     let mut account = Account { id: AccountId(0), name, devices: Vec::new(), attributes };
     devices.changes(password(devices)?).apply(&mut account)?;
-    if account.devices.is_empty() {
-        let why = "an account needs a device: --user with --password-stdin, --address or --peer";
+    let tunnel = NewTunnel::asked(devices, config)?;
+    if account.devices.is_empty() && tunnel.is_none() {
+        let why = "an account needs a device: --user with --password-stdin, --address, --peer or --wireguard";
         return Err(why.into());
     }
     let (store, enabled) = store(config).await?;
-    account.id = store.add(&account).await?;
+    let given = match &tunnel {
+        Some(tunnel) => {
+            let mut tried = 0;
+            let (added, given) = loop {
+                tried += 1;
+                let mut with = account.clone();
+                let given = tunnel.give(&mut with, &taken(&store).await?)?;
+                let added = store.add(&with).await;
+                if !is_worth_another(&added, tried) {
+                    break (added, given);
+                }
+            };
+            account.id = added?;
+            Some((tunnel, given))
+        }
+        None => {
+            account.id = store.add(&account).await?;
+            None
+        }
+    };
     store.close().await;
     let then = match enabled {
         true => "a running daemon admits it within a second",
@@ -113,7 +142,26 @@ async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountC
             "it counts once accounts are enabled: set [accounts] enabled = true, and restart the daemon"
         }
     };
-    Ok(out(&format!("added account \"{}\", {}; {then}\n", account.name, account.id)))
+    told(
+        &account.name,
+        given,
+        &format!("added account \"{}\", {}; {then}\n", account.name, account.id),
+    )
+}
+
+/// Says what was done; where a device has its configuration to be printed, that alone goes to standard output.
+fn told(
+    account: &str,
+    given: Option<(&NewTunnel, (String, Ipv4Addr, Ipv6Addr))>,
+    done: &str,
+) -> Done {
+    match given {
+        Some((tunnel, (name, v4, v6))) => {
+            warn(done);
+            tunnel.hand_out(account, (&name, v4, v6))
+        }
+        None => Ok(out(done)),
+    }
 }
 
 async fn set(
@@ -125,22 +173,40 @@ async fn set(
     config: &AccountConfig,
 ) -> Done {
     let hash = password(devices)?;
+    let tunnel = NewTunnel::asked(devices, config)?;
     let (store, enabled) = store(config).await?;
-    let changed = store.change(name, |account| {
-        forget_devices(&forget, account)?;
-        devices.changes(hash).apply(account)?;
-        if let Some(name) = rename {
-            account.name = name;
+    let (mut tried, mut given) = (0, None);
+    let changed = loop {
+        tried += 1;
+        let taken = match &tunnel {
+            Some(_) => taken(&store).await?,
+            None => BTreeSet::new(),
+        };
+        let changed = store.change(name, |account| {
+            forget_devices(&forget, account)?;
+            devices.changes(hash.clone()).apply(account)?;
+            given = tunnel.as_ref().map(|tunnel| tunnel.give(account, &taken)).transpose()?;
+            if let Some(name) = rename.clone() {
+                account.name = name;
+            }
+            limits.changes().apply(&mut account.attributes)
+        });
+        let changed = changed.await;
+        if !is_worth_another(&changed, tried) {
+            break changed;
         }
-        limits.changes().apply(&mut account.attributes)
-    });
-    let account = changed.await?;
+    };
+    let account = changed?;
     store.close().await;
     let then = match enabled {
         true => "a running daemon applies it within a second",
         false => "accounts are not enabled, so no daemon applies it",
     };
-    Ok(out(&format!("changed account \"{}\"; {then}\n", account.name)))
+    told(
+        &account.name,
+        tunnel.as_ref().zip(given),
+        &format!("changed account \"{}\"; {then}\n", account.name),
+    )
 }
 
 async fn remove(name: &str, config: &AccountConfig) -> Done {
@@ -247,6 +313,7 @@ async fn show(name: &str, json: bool, config: &AccountConfig) -> Done {
         let known = match kind {
             "password" => format!("user \"{}\" with a password", clean(&identity)),
             "prefix" => format!("address {identity}"),
+            "wireguard" => wireguard_line(&device.credential),
             _ => format!("peer \"{}\"", clean(&identity)),
         };
         lines.push(("device", format!("{}: {known}", clean(&device.name))));
@@ -284,6 +351,16 @@ async fn show(name: &str, json: bool, config: &AccountConfig) -> Done {
     }
     let line = |(name, value): &(&str, String)| format!("{name:<16} {value}\n");
     Ok(out(&lines.iter().map(line).collect::<String>()))
+}
+
+/// Its configuration cannot be shown again: only its public key is kept.
+fn wireguard_line(credential: &Credential) -> String {
+    match credential {
+        Credential::Wireguard { v4, v6, key } => {
+            format!("WireGuard, {v4} and {v6}, public key {}", clean(key))
+        }
+        _ => String::new(),
+    }
 }
 
 fn quota_line(attributes: &Attributes, quota: Quota) -> String {

@@ -1,0 +1,365 @@
+//! A telephone on the Internet that comes home by WireGuard: wireguard-go, from the text that is handed out.
+//!
+//! ```text
+//! phone  p0 8.8.8.2 ── p1 8.8.8.1  up  u0 9.9.9.2 ── eth0 9.9.9.1  gateway, UDP port 51820
+//! ```
+
+use crate::Test;
+use crate::network::{Network, PATIENCE_OF_SILENCE, SERVER, SERVER_V6};
+use ekiden_linux::namespaces::netns::{Netns, place};
+use ekiden_testkit::names::{answer, code, question};
+use ekiden_testkit::{Daemon, PATIENCE, wait_for};
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_telephone_comes_home_by_wireguard", a_telephone_comes_home_by_wireguard),
+    ("limits_hold_for_all_that_a_telephone_sends", limits_hold_for_all_that_a_telephone_sends),
+    ("a_telephone_s_door_leaves_nothing", a_telephone_s_door_leaves_nothing),
+];
+
+const OFF: &str = "";
+const DOOR: &str = "[accounts]\nenabled = true\n[dns]\nlisten = [\"127.0.0.1:5353\"]\nservers = [\"9.9.9.2\"]\n\
+    [wireguard]\nlisten = [\"0.0.0.0\", \"[::]\"]\nendpoint = \"9.9.9.1:51820\"\n";
+
+/// Where wireguard-go listens for its configuration.
+const CONTROL: &str = "/var/run/wireguard";
+
+/// The program, where it is installed.
+fn program() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join("go/bin"));
+    let folders = std::env::split_paths(&path).chain(home);
+    let places = folders.flat_map(|at| ["wireguard-go", "wireguard"].map(|name| at.join(name)));
+    let found = places.into_iter().find(|path| path.is_file());
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "there is no wireguard-go");
+        println!("SKIPPED: there is no wireguard-go (scripts/peers.sh --wireguard)");
+    }
+    found
+}
+
+struct Phone {
+    netns: Netns,
+    child: Child,
+    device: String,
+    /// The configuration's keys and values.
+    given: BTreeMap<String, String>,
+}
+
+impl Phone {
+    /// A telephone in a network of its own, with what was handed out.
+    fn new(network: &Network, program: &PathBuf, text: &str) -> Self {
+        let netns = Netns::new().unwrap();
+        network.connect(("p0", &netns), ("p1", &network.up)).unwrap();
+        let there =
+            "ip link set lo up; ip addr add 8.8.8.2/24 dev p0; ip route add 9.9.9.1 via 8.8.8.1";
+        network.shell(&netns, there).unwrap();
+        let up = "ip addr add 8.8.8.1/24 dev p1; echo 1 >/proc/sys/net/ipv4/ip_forward";
+        network.shell(&network.up, up).unwrap();
+        network.on_gateway("ip route add 8.8.8.0/24 via 9.9.9.2");
+        let device = format!("wgt{}", std::process::id() % 100_000);
+        let mut command = Command::new(program);
+        command.args(["-f", &device]).stdin(Stdio::null()).stdout(Stdio::null());
+        place(&mut command, &netns).unwrap();
+        let child = command.spawn().unwrap();
+        let given = text.lines().filter_map(|line| line.split_once(" = "));
+        let given = given.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let phone = Self { netns, child, device, given };
+        wait_for("wireguard-go", || phone.control().is_ok());
+        phone.configure();
+        let mut script = format!("ip link set {0} mtu {1} up\n", phone.device, phone.given["MTU"]);
+        for address in phone.given["Address"].split(", ") {
+            script.push_str(&format!("ip addr add {address} dev {}\n", phone.device));
+        }
+        script.push_str(&format!(
+            "ip route add default dev {0}; ip -6 route add default dev {0}",
+            phone.device
+        ));
+        network.shell(&phone.netns, &script).unwrap();
+        phone
+    }
+
+    fn control(&self) -> std::io::Result<UnixStream> {
+        UnixStream::connect(format!("{CONTROL}/{}.sock", self.device))
+    }
+
+    /// By the protocol of `wg` (https://www.wireguard.com/xplatform/).
+    fn configure(&self) {
+        let hex = |key: &str| {
+            use base64::Engine as _;
+            let bytes = base64::engine::general_purpose::STANDARD.decode(&self.given[key]).unwrap();
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let mut text = format!(
+            "set=1\nprivate_key={}\nreplace_peers=true\npublic_key={}\nendpoint={}\npersistent_keepalive_interval={}\n",
+            hex("PrivateKey"),
+            hex("PublicKey"),
+            self.given["Endpoint"],
+            self.given["PersistentKeepalive"],
+        );
+        for net in self.given["AllowedIPs"].split(", ") {
+            text.push_str(&format!("allowed_ip={net}\n"));
+        }
+        let mut control = self.control().unwrap();
+        control.write_all(format!("{text}\n").as_bytes()).unwrap();
+        let mut answer = [0; 64];
+        let n = control.read(&mut answer).unwrap();
+        assert!(answer[..n].starts_with(b"errno=0"), "{}", String::from_utf8_lossy(&answer[..n]));
+    }
+
+    fn page(&self, network: &Network, args: &[&str]) -> String {
+        let output = network.curl(&self.netns, args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Sends a datagram from an address of the telephone; what came back within so long.
+    fn ask(
+        &self,
+        from: &str,
+        to: SocketAddr,
+        message: &[u8],
+        patience: Duration,
+    ) -> Option<Vec<u8>> {
+        let from: IpAddr = from.parse().unwrap();
+        let socket = self.netns.run(|| UdpSocket::bind((from, 0))).unwrap().unwrap();
+        socket.connect(to).unwrap();
+        socket.set_read_timeout(Some(patience)).unwrap();
+        socket.send(message).unwrap();
+        let mut buffer = [0; 2_000];
+        let n = socket.recv(&mut buffer).ok()?;
+        Some(buffer[..n].to_vec())
+    }
+
+    fn own(&self) -> [String; 2] {
+        let mut own =
+            self.given["Address"].split(", ").map(|net| net.split('/').next().unwrap().to_owned());
+        [own.next().unwrap(), own.next().unwrap()]
+    }
+}
+
+impl Drop for Phone {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(format!("{CONTROL}/{}.sock", self.device));
+    }
+}
+
+/// Servers on the Internet that answer datagrams: with the sender's address, and for names.
+fn answer_datagrams(network: &Network) -> [SocketAddr; 2] {
+    let answers = [SERVER, SERVER_V6].map(|at| {
+        let at: IpAddr = at.parse().unwrap();
+        let socket = network.up.run(|| UdpSocket::bind((at, 5_000))).unwrap().unwrap();
+        let address = socket.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 2_000];
+            while let Ok((n, from)) = socket.recv_from(&mut buffer) {
+                let mut reply = from.ip().to_string().into_bytes();
+                reply.resize(n.max(reply.len()), b' ');
+                let _ = socket.send_to(&reply, from);
+            }
+        });
+        address
+    });
+    let names = network.up.run(|| UdpSocket::bind((SERVER, 53))).unwrap().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 1500];
+        while let Ok((n, from)) = names.recv_from(&mut buffer) {
+            let reply = answer(&buffer[..n], Ipv4Addr::new(9, 9, 9, 2), 60);
+            let _ = names.send_to(&reply, from);
+        }
+    });
+    answers
+}
+
+fn serve(network: &Network) -> Daemon {
+    let home = Network::home(OFF, DOOR);
+    network.serve_in(&home)
+}
+
+fn door(daemon: &Daemon) -> serde_json::Value {
+    daemon.status()["wireguard"].clone()
+}
+
+/// Bytes of an account: up and down.
+fn used(daemon: &Daemon, name: &str) -> [u64; 2] {
+    let status = daemon.status();
+    let accounts = status["sharing"]["accounts"].as_array().cloned().unwrap_or_default();
+    let found =
+        accounts.iter().find(|account| account["name"] == name).cloned().unwrap_or_default();
+    ["bytes_up", "bytes_down"].map(|key| found[key].as_u64().unwrap_or(0))
+}
+
+fn a_telephone_comes_home_by_wireguard(network: &Network) {
+    let Some(program) = program() else { return };
+    let servers = answer_datagrams(network);
+    let daemon = serve(network);
+    let text = daemon.printed(&["account", "add", "anna", "--wireguard", "--device", "phone"]);
+    let show = daemon.printed(&["account", "show", "anna"]);
+    assert!(show.contains("phone: WireGuard, 10.77.0.2"), "{show}");
+    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
+    let phone = Phone::new(network, &program, &text);
+    // the first page, and others
+    assert_eq!(phone.page(network, &["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
+    let v6 = ["-g", "http://[2620:fe::2]/"];
+    assert_eq!(phone.page(network, &v6), format!("2620:fe::1 http [{SERVER_V6}]"));
+    let tls = ["--resolve", "example.org:443:9.9.9.2", "https://example.org/"];
+    assert_eq!(phone.page(network, &tls), "9.9.9.1 https example.org");
+    assert_eq!(daemon.status()["gateway"]["diverted"], 3);
+    // datagrams, which the kernel forwards
+    let own = phone.own();
+    for (own, server, outside) in
+        [(&own[0], servers[0], "9.9.9.1"), (&own[1], servers[1], "2620:fe::1")]
+    {
+        let came = phone.ask(own, server, b"whence?", PATIENCE).unwrap();
+        assert_eq!(String::from_utf8(came).unwrap().trim_end(), outside);
+    }
+    // names, at the relay's address in the tunnel, which no port of all addresses serves
+    let names: IpAddr = phone.given["DNS"].split(", ").next().unwrap().parse().unwrap();
+    let asked =
+        phone.ask(&own[0], (names, 53).into(), &question(7, "a.example"), PATIENCE).unwrap();
+    assert!(code(&asked) == 0 && asked.ends_with(&[9, 9, 9, 2]), "{asked:?}");
+    // large transfers, cut and merged on their way
+    let big = network
+        .curl(&phone.netns, &["http://9.9.9.2/big", "--limit-rate", "100M", "-r", "0-2000000"]);
+    assert_eq!((big.status.success(), big.stdout.len()), (true, 2_000_001));
+    assert!(big.stdout.iter().all(|byte| *byte == b'e'));
+    // this machine's own services stay closed, and so does whoever is on the same door
+    let service = network.gateway.run(|| TcpListener::bind(("0.0.0.0", 7_777))).unwrap().unwrap();
+    for at in ["9.9.9.1", "10.77.0.1", "10.77.0.3"] {
+        let to: SocketAddr = format!("{at}:7777").parse().unwrap();
+        let dial = || TcpStream::connect_timeout(&to, Duration::from_secs(3));
+        if at == "9.9.9.1" {
+            // that one has a way beside the tunnel
+            continue;
+        }
+        let dialled = phone.netns.run(dial).unwrap();
+        assert!(dialled.is_err() || is_reset(dialled.unwrap()), "{at}");
+    }
+    drop(service);
+    // an address that is not its own
+    network.shell(&phone.netns, &format!("ip addr add 10.77.0.9/32 dev {}", phone.device)).unwrap();
+    assert!(phone.ask("10.77.0.9", servers[0], b"forged", PATIENCE_OF_SILENCE).is_none());
+    wait_for("the forged packet", || door(&daemon)["forged"].as_u64() >= Some(1));
+    // the telephone gets another address
+    let moved = "ip addr del 8.8.8.2/24 dev p0; ip addr add 8.8.8.3/24 dev p0; ip route add 9.9.9.1 via 8.8.8.1";
+    network.shell(&phone.netns, moved).unwrap();
+    assert_eq!(phone.page(network, &["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
+    let peer = &door(&daemon)["peers"][0];
+    assert!(peer["endpoint"].as_str().unwrap().starts_with("8.8.8.3:"), "{peer}");
+    let text = network.ask(&daemon, &["status"]);
+    assert!(text.contains("anna (phone)") && text.contains("8.8.8.3:"), "{text}");
+}
+
+fn is_reset(mut stream: TcpStream) -> bool {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_))
+}
+
+fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
+    let Some(program) = program() else { return };
+    let servers = answer_datagrams(network);
+    let daemon = serve(network);
+    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
+    wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
+    let phone = Phone::new(network, &program, &text);
+    let own = phone.own();
+    let exchange = |n: usize| phone.ask(&own[0], servers[0], &vec![b'x'; n], PATIENCE_OF_SILENCE);
+    wait_for("the session", || exchange(100).is_some());
+    // what the kernel forwards counts by its payload, once
+    let before = used(&daemon, "anna");
+    for _ in 0..10 {
+        assert_eq!(exchange(1_000).unwrap().len(), 1_000);
+    }
+    assert_eq!(used(&daemon, "anna"), before.map(|bytes| bytes + 10_000));
+    // what the relay carries counts there, and not again
+    let before = used(&daemon, "anna");
+    let stream =
+        phone.netns.run(|| TcpStream::connect((SERVER, crate::network::ECHO))).unwrap().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let back = crate::network::exchange(stream, &[&[b'y'; 50_000]]).unwrap();
+    assert_eq!(back.len(), 50_000);
+    wait_for("the end", || daemon.status()["gateway"]["live"] == 0);
+    assert_eq!(used(&daemon, "anna"), before.map(|bytes| bytes + 50_000));
+    // a rule of the account: datagrams obey it as connections do
+    let to = servers[0].port();
+    daemon.printed(&["account", "set", "anna", "--deny", &format!(":{to}")]);
+    wait_for("the rule", || exchange(10).is_none());
+    assert!(door(&daemon)["refused"].as_u64() > Some(0));
+    daemon.printed(&["account", "set", "anna", "--deny", "none"]);
+    wait_for("the rule's end", || exchange(10).is_some());
+    // a quota that is used up by datagrams stops all
+    let spent: u64 = used(&daemon, "anna").iter().sum();
+    let quota = format!("{} B/day", spent + 20_000);
+    daemon.printed(&["account", "set", "anna", "--quota", &quota, "--on-quota-exceeded", "cut"]);
+    wait_for("the quota", || exchange(1_000).is_none());
+    assert!(used(&daemon, "anna").iter().sum::<u64>() <= spent + 20_000);
+    assert!(!network.curl(&phone.netns, &["http://9.9.9.2/"]).status.success());
+    daemon.printed(&["account", "set", "anna", "--quota", "none"]);
+    wait_for("another quota", || exchange(1_000).is_some());
+    // a disabled account gets no service, and no answer
+    daemon.printed(&["account", "set", "anna", "--disable"]);
+    wait_for("its end", || door(&daemon)["peers"][0]["barred"].is_string());
+    assert!(exchange(100).is_none());
+    daemon.printed(&["account", "set", "anna", "--enable"]);
+    wait_for("its return", || door(&daemon)["peers"][0]["barred"].is_null());
+    // the old key is gone with the new one
+    daemon.printed(&["account", "set", "anna", "--wireguard", "--device", "wireguard"]);
+    let key = door(&daemon)["peers"][0]["public_key"].clone();
+    wait_for("another key", || {
+        door(&daemon)["peers"][0]["public_key"] != key || {
+            let show = daemon.printed(&["account", "show", "anna"]);
+            show.contains(door(&daemon)["peers"][0]["public_key"].as_str().unwrap())
+        }
+    });
+    assert!(exchange(100).is_none());
+}
+
+fn a_telephone_s_door_leaves_nothing(network: &Network) {
+    let home = Network::home(OFF, DOOR);
+    let mut daemon = network.serve_in(&home);
+    let devices = || network.on_gateway("ip -o link").contains("ekiden-wg");
+    assert!(devices() && network.left().2);
+    let key = home.state("wireguard.key");
+    let mode = std::os::unix::fs::MetadataExt::mode(
+        &home.path().join("state/wireguard.key").metadata().unwrap(),
+    );
+    assert_eq!(mode & 0o777, 0o600);
+    daemon.kill();
+    wait_for("the end of both", || !devices() && !network.left().2);
+    let daemon = network.serve_in(&home);
+    assert!(devices() && home.state("wireguard.key") == key);
+    // a reload takes it away and brings it back
+    daemon.reload(&crate::network::config("devices = [\"eth1\"]", "[accounts]\nenabled = true\n"));
+    wait_for("no device", || !devices());
+    daemon.reload(&crate::network::config(OFF, DOOR));
+    wait_for("the device", devices);
+    // somebody else's device is left alone, and everything else is served
+    daemon.reload(&crate::network::config(
+        "devices = [\"eth1\"]",
+        "[accounts]\nenabled = true\nrequired = false\n",
+    ));
+    wait_for("no device", || !devices());
+    network.on_gateway("ip tuntap add mode tun name ekiden-wg");
+    daemon.reload(&crate::network::config(
+        "devices = [\"eth1\"]",
+        &DOOR.replace("enabled = true", "enabled = true\nrequired = false"),
+    ));
+    assert!(door(&daemon)["error"].as_str().unwrap().contains("set another `device`"));
+    assert_eq!(network.page(&["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
+    let text = network.ask(&daemon, &["status"]);
+    assert!(text.contains("wireguard: nobody comes in"), "{text}");
+    network.on_gateway("ip tuntap del mode tun name ekiden-wg");
+    wait_for("another attempt", || door(&daemon)["error"].is_null());
+    daemon.stop();
+    assert!(!devices());
+    assert_eq!(network.left(), (0, 0, false));
+}

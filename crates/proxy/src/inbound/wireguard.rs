@@ -1,0 +1,136 @@
+//! What passes between clients of the WireGuard door and the kernel: by the rules, and within the limits of accounts.
+//!
+//! TCP that the relay carries is judged and counted there. All else passes the kernel alone, so it is judged and counted
+//! here: each packet once, by what it carries behind the heads of IP and UDP.
+
+use crate::destination::Destination;
+use crate::inbound::udp::forward::admit;
+use crate::policy::accounts::KnownAccount;
+use crate::policy::quota::AccountConnection;
+use crate::runtime::RuntimeConfig;
+use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::quota::Direction;
+use ekiden_model::units::{Span, Time};
+use ekiden_wireguard::{Gate, Header, PeerSettings, Protocol};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+/// How long what was found about a client holds.
+const HOLDS: Span = Span::from_secs(1);
+/// After so long without a packet of its own a client gives its place in its account back.
+const IDLE: Span = Span::from_secs(60);
+/// Destinations of one client that are remembered; one more, and all are judged anew.
+const MOST: usize = 1_024;
+
+/// The gate of the WireGuard door.
+pub(crate) struct ClientGate<F> {
+    config: F,
+    clients: HashMap<Ipv4Addr, Client>,
+    swept: Time,
+}
+
+/// What is known of a client.
+struct Client {
+    until: Time,
+    config: Arc<RuntimeConfig>,
+    account: Option<Arc<KnownAccount>>,
+    share: Option<Arc<AccountConnection>>,
+    used: Time,
+    /// Whether it may go to an address and a port.
+    verdicts: HashMap<SocketAddr, bool>,
+}
+
+impl<F: Fn() -> Option<Arc<RuntimeConfig>>> ClientGate<F> {
+    /// `config`: the configuration in effect; `None`: the relay has ended.
+    pub(crate) fn new(config: F) -> Self {
+        Self { config, clients: HashMap::new(), swept: Time::ZERO }
+    }
+
+    fn client(&mut self, now: Time, peer: &PeerSettings) -> Option<&mut Client> {
+        if now >= self.swept + IDLE {
+            self.swept = now;
+            self.clients.retain(|_, client| now < client.used + IDLE);
+        }
+        if self.clients.get(&peer.v4).is_none_or(|client| now >= client.until) {
+            let config = (self.config)()?;
+            let account = admit(&config, SocketAddr::new(peer.v4.into(), 0)).ok().flatten();
+            let known = self.clients.remove(&peer.v4);
+            let is_same = |client: &Client| {
+                let name = |one: &Option<Arc<KnownAccount>>| one.as_ref().map(|one| one.id);
+                name(&client.account) == name(&account)
+            };
+            let (used, share) = match known.filter(is_same) {
+                Some(client) => (client.used, client.share),
+                None => (now, None),
+            };
+            // one that has ended may begin anew with the next period
+            let share = share.filter(|share| share.ended().is_none() && now < used + IDLE);
+            let (until, verdicts) = (now + HOLDS, HashMap::new());
+            self.clients.insert(peer.v4, Client { until, config, account, share, used, verdicts });
+        }
+        self.clients.get_mut(&peer.v4)
+    }
+}
+
+impl<F: Fn() -> Option<Arc<RuntimeConfig>> + Send> Gate for ClientGate<F> {
+    fn passes(&mut self, now: Time, peer: &PeerSettings, from_peer: bool, header: &Header) -> bool {
+        let Some(client) = self.client(now, peer) else { return false };
+        let Some(account) = client.account.clone() else { return false };
+        let (own, other, port) = match from_peer {
+            true => (header.source, header.destination, header.ports.map(|(_, to)| to)),
+            false => (header.destination, header.source, header.ports.map(|(from, _)| from)),
+        };
+        let to = SocketAddr::new(other.to_canonical(), port.unwrap_or(0));
+        if client.is_relayed(header.protocol, to.ip()) {
+            return true;
+        }
+        if from_peer && !client.may_go(now, own, to, &account) {
+            return false;
+        }
+        client.used = now;
+        let direction = if from_peer { Direction::Up } else { Direction::Down };
+        client.count(&account, direction, header.payload)
+    }
+}
+
+impl Client {
+    /// Whether the relay carries it, and so judges and counts it.
+    fn is_relayed(&self, protocol: Protocol, other: IpAddr) -> bool {
+        let settings = &self.config.settings;
+        protocol == Protocol::Tcp
+            && !settings.wireguard.own().contains(&other)
+            && !settings.gateway.bypass.iter().any(|net| net.contains(&other))
+    }
+
+    fn may_go(&mut self, now: Time, own: IpAddr, to: SocketAddr, account: &KnownAccount) -> bool {
+        // the relay itself: nftables lets in what it serves
+        if self.config.settings.wireguard.own().contains(&to.ip()) {
+            return true;
+        }
+        if let Some(known) = self.verdicts.get(&to) {
+            return *known;
+        }
+        let decider = self.config.settings.access.decider(own).of(Some(account));
+        let by_address = decider.address(&Destination::from(to), to.ip()).is_ok();
+        let heard = locked(&self.config.shared.dns.heard).name(now, own, to.ip()).cloned();
+        let name = heard.and_then(|name| {
+            Destination::parse(&format!("{name}:{}", to.port().max(1)), None).ok()
+        });
+        let may = by_address && name.is_none_or(|name| decider.claimed(&name, to.ip()).is_ok());
+        if self.verdicts.len() >= MOST {
+            self.verdicts.clear();
+        }
+        self.verdicts.insert(to, may);
+        may
+    }
+
+    /// Whether the account's limits let so many bytes pass; if so, they count.
+    fn count(&mut self, account: &KnownAccount, direction: Direction, bytes: usize) -> bool {
+        if self.share.is_none() {
+            self.share = self.config.shared.quotas.admit_known(&account.name, None).ok();
+        }
+        let share = self.share.as_ref();
+        share.is_some_and(|share| bytes == 0 || share.datagram(direction, bytes) == Some(true))
+    }
+}

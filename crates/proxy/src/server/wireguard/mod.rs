@@ -1,0 +1,220 @@
+//! The WireGuard door over reloads: its device, its peers, and this relay's answers to their questions for names. What
+//! cannot be opened is an error in the log and in the status, and everything else is served.
+
+use super::dns::bind_name_port;
+use super::{Inner, StartError};
+use crate::inbound::wireguard::ClientGate;
+use crate::observe::status::{WireguardPeerStatus, WireguardStatus};
+use crate::policy::accounts::TunnelDevice;
+use crate::settings::{Settings, Wireguard};
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::links::tun::Tun;
+use ekiden_model::units::Time;
+use ekiden_wireguard::{Door, Engine, PeerSettings, PeerSnapshot, server_key};
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// Between two attempts to open a door that failed.
+const RETRY_SECONDS: u32 = 10;
+
+#[derive(Debug, Default)]
+pub(super) struct WireguardDoor {
+    settings: Wireguard,
+    door: Option<Door>,
+    /// This relay's answers to questions for names, at its addresses in the tunnel.
+    names: Vec<[JoinHandle<()>; 2]>,
+    error: Option<String>,
+    /// Seconds since it failed.
+    failed: u32,
+}
+
+/// Nothing: this build has the door.
+#[allow(clippy::unnecessary_wraps)] // its counterpart in a build without the door fails
+pub(super) const fn check_wireguard(_: &Settings) -> Result<(), StartError> {
+    Ok(())
+}
+
+impl Inner {
+    /// Opens the door that the settings ask for, or closes it.
+    pub(super) fn open_wireguard(self: &Arc<Self>, settings: &Settings) {
+        let door = &mut *locked(&self.wireguard);
+        // what clients are told, and not what is opened
+        let opened = |one: &Wireguard| Wireguard { endpoint: None, dns: Vec::new(), ..one.clone() };
+        let stays = door.door.is_some() && opened(&door.settings) == opened(&settings.wireguard);
+        door.settings = settings.wireguard.clone();
+        door.names.drain(..).flatten().for_each(|task| task.abort());
+        if !stays {
+            door.door = None;
+            door.error = None;
+            if settings.wireguard.is_on() {
+                self.start_wireguard(door);
+            }
+        }
+        if door.door.is_some() {
+            self.answer_names_within(settings, door);
+        }
+    }
+
+    fn start_wireguard(self: &Arc<Self>, door: &mut WireguardDoor) {
+        match self.start(&door.settings) {
+            Ok(started) => {
+                let listen: Vec<String> =
+                    started.listen().iter().map(ToString::to_string).collect();
+                let (key, device) = (started.engine().public(), &door.settings.device);
+                tracing::info!(
+                    "wireguard: listens on {}, device {device}, public key {key}",
+                    listen.join(", ")
+                );
+                self.tell_peers(&started);
+                (door.door, door.error, door.failed) = (Some(started), None, 0);
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if door.error.as_ref() != Some(&error) {
+                    tracing::error!(
+                        "wireguard: {error}; nobody comes in by it (`ekiden doctor` says more)"
+                    );
+                }
+                door.error = Some(error);
+            }
+        }
+    }
+
+    fn start(self: &Arc<Self>, settings: &Wireguard) -> Result<Door, Box<dyn Error>> {
+        let folder = settings.state.as_ref();
+        let folder = folder.ok_or("no home directory for its key; set `state` in [accounts]")?;
+        let key = server_key(folder)?;
+        let bits = |address: &IpAddr| match address {
+            IpAddr::V4(_) => settings.network.prefix_len(),
+            IpAddr::V6(_) => settings.network_v6.prefix_len(),
+        };
+        let addresses = settings.own().map(|address| (address, bits(&address)));
+        let tun = Tun::open(&settings.device, settings.mtu, &addresses)?;
+        // the door does not keep the relay
+        let inner = Arc::downgrade(self);
+        let gate = ClientGate::new(move || inner.upgrade().map(|inner| inner.config()));
+        Ok(Door::start(&settings.listen, tun, Engine::new(key), gate)?)
+    }
+
+    /// Answers at the relay's own addresses in the tunnel, where no port of all addresses does.
+    fn answer_names_within(self: &Arc<Self>, settings: &Settings, door: &mut WireguardDoor) {
+        if settings.dns.listen.is_empty() {
+            return;
+        }
+        for address in door.settings.own() {
+            let at = SocketAddr::new(address, 53);
+            let is_there = |other: &SocketAddr| {
+                let all = other.ip().is_unspecified() && other.is_ipv6() == at.is_ipv6();
+                other.port() == 53 && (all || other.ip() == address)
+            };
+            if settings.dns.listen.iter().any(is_there) {
+                continue;
+            }
+            match bind_name_port(settings, at) {
+                Ok(bound) => door.names.push(self.answer_names_at(bound)),
+                // IPv6 may be off
+                Err(error) if at.is_ipv6() => tracing::debug!("wireguard: {error}"),
+                Err(error) => {
+                    tracing::warn!("wireguard: {error}; clients get no answers for names")
+                }
+            }
+        }
+    }
+
+    /// Every second: peers come and go with their accounts, and a door that failed is tried again.
+    pub(super) fn tend_wireguard(self: &Arc<Self>) {
+        let door = &mut *locked(&self.wireguard);
+        if let Some(running) = &door.door {
+            self.tell_peers(running);
+        } else if door.error.is_some() {
+            door.failed += 1;
+            if door.failed.is_multiple_of(RETRY_SECONDS) {
+                self.start_wireguard(door);
+                if door.door.is_some() {
+                    let settings = Arc::clone(&self.config().settings);
+                    self.answer_names_within(&settings, door);
+                }
+            }
+        }
+    }
+
+    /// Without the kernel's rules nothing passes: rules and limits would not hold.
+    fn tell_peers(&self, door: &Door) {
+        let config = self.config();
+        let devices = config.directory.as_ref().map(|directory| directory.tunnel_devices());
+        let settings = &config.settings.wireguard;
+        let peer = |device: TunnelDevice| {
+            let foreign = (!settings.has(device.v4, device.v6)).then(|| {
+                "its addresses are not of `network`: replace its configuration".to_owned()
+            });
+            Some(PeerSettings {
+                key: device.key.parse().ok()?,
+                v4: device.v4,
+                v6: device.v6,
+                account: device.account,
+                device: device.name,
+                barred: device.barred.or(foreign),
+            })
+        };
+        let peers = devices.unwrap_or_default().into_iter().filter_map(peer).collect();
+        let is_open = self.tunnel_rules_hold();
+        let mut engine = door.engine();
+        engine.set_peers(peers);
+        engine.set_open(is_open);
+    }
+
+    pub(super) fn close_wireguard(&self) {
+        let door = &mut *locked(&self.wireguard);
+        door.names.drain(..).flatten().for_each(|task| task.abort());
+        (door.door, door.error) = (None, None);
+    }
+
+    pub(super) fn wireguard_status(&self) -> Option<WireguardStatus> {
+        let door = locked(&self.wireguard);
+        if !door.settings.is_on() {
+            return None;
+        }
+        let now = clock::now();
+        let mut status = WireguardStatus {
+            device: door.settings.device.clone(),
+            error: door.error.clone(),
+            ..WireguardStatus::default()
+        };
+        if let Some(running) = &door.door {
+            let engine = running.engine();
+            let counts = engine.counts();
+            status.listen = running.listen().to_vec();
+            status.public_key = Some(engine.public().to_string());
+            status.peers =
+                engine.snapshot(now).into_iter().map(|peer| peer_status(now, peer)).collect();
+            (status.received, status.sent) = (counts.received, counts.sent);
+            status.handshakes = counts.handshakes;
+            status.cookies = counts.cookies;
+            status.limited = counts.limited;
+            status.unknown = counts.unknown;
+            status.invalid = counts.invalid;
+            status.forged = counts.forged;
+            status.refused = counts.refused;
+            status.undelivered = counts.undelivered + running.lost();
+        }
+        Some(status)
+    }
+}
+
+fn peer_status(now: Time, peer: PeerSnapshot) -> WireguardPeerStatus {
+    let PeerSnapshot { settings, endpoint, handshake, received, sent } = peer;
+    WireguardPeerStatus {
+        account: settings.account,
+        device: settings.device,
+        public_key: settings.key.to_string(),
+        addresses: vec![settings.v4.into(), settings.v6.into()],
+        endpoint,
+        handshake_seconds_ago: handshake.map(|at| now.since(at).as_millis() as f64 / 1e3),
+        received,
+        sent,
+        barred: settings.barred,
+    }
+}

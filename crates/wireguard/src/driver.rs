@@ -1,0 +1,209 @@
+//! The thread between the sockets and the TUN device.
+
+use crate::engine::{Engine, Gate, Outbox, Way};
+use crate::segments::split;
+use crate::send_batch::SendBatch;
+use ekiden_linux::host::clock;
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::links::tun::{HEAD, LONGEST, Tun};
+use ekiden_linux::sockets::datagram;
+use ekiden_linux::sockets::receive_batch::{ReceiveBatch, merge};
+use ekiden_model::units::Span;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+/// Between two looks at the sessions' timers, as boringtun wants them.
+const TICK: Span = Span::from_millis(250);
+/// Datagrams, or packets, of one turn; then the others have theirs.
+const IN_A_ROW: usize = 128;
+
+/// A running door, until dropped.
+#[derive(Debug)]
+pub struct Door {
+    shared: Arc<DoorState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct DoorState {
+    engine: Mutex<Engine>,
+    stop: AtomicBool,
+    wake: OwnedFd,
+    /// Datagrams that the kernel did not take.
+    lost: AtomicU64,
+    listen: Vec<SocketAddr>,
+}
+
+/// Why there is none.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say it
+pub enum DoorError {
+    #[error("cannot listen on {address} for WireGuard: {error}")]
+    Listen { address: SocketAddr, error: io::Error },
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+impl Door {
+    /// Listens at `addresses` and moves packets between there and the device. Errors: [`DoorError`]; nothing is left then.
+    pub fn start(
+        addresses: &[SocketAddr],
+        tun: Tun,
+        engine: Engine,
+        gate: impl Gate + 'static,
+    ) -> Result<Self, DoorError> {
+        let open = |address: SocketAddr| {
+            let opened = datagram::open(address).and_then(|socket| {
+                datagram::allow_fragments(&socket)?;
+                datagram::report_destinations(&socket)?;
+                // merging saves work; without it they come one by one
+                let _ = merge(&socket);
+                Ok(socket)
+            });
+            opened.map_err(|error| DoorError::Listen { address, error })
+        };
+        let sockets: Vec<UdpSocket> =
+            addresses.iter().copied().map(open).collect::<Result<_, _>>()?;
+        let listen = sockets.iter().map(UdpSocket::local_addr).collect::<Result<_, _>>()?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = wake.map_err(io::Error::from)?;
+        let (stop, lost) = (AtomicBool::new(false), AtomicU64::new(0));
+        let shared = Arc::new(DoorState { engine: Mutex::new(engine), stop, wake, lost, listen });
+        let own = Arc::clone(&shared);
+        let run = move || run(&own, &sockets, &tun, gate);
+        let thread = std::thread::Builder::new().name("wireguard".into()).spawn(run)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Its state. The thread waits meanwhile.
+    pub fn engine(&self) -> MutexGuard<'_, Engine> {
+        locked(&self.shared.engine)
+    }
+
+    /// Where it listens.
+    pub fn listen(&self) -> &[SocketAddr] {
+        &self.shared.listen
+    }
+
+    /// Datagrams that the kernel did not take, since the start.
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The way out of the engine.
+struct Out<'a> {
+    sockets: &'a [UdpSocket],
+    tun: &'a Tun,
+    batch: SendBatch,
+    lost: u64,
+}
+
+impl Outbox for Out<'_> {
+    fn room(&mut self) -> &mut [u8] {
+        self.batch.room()
+    }
+
+    fn send(&mut self, way: Way, length: usize) {
+        self.batch.add(self.sockets, way, length);
+    }
+
+    fn deliver(&mut self, packet: &[u8]) {
+        // the checksum stands, and nothing is merged
+        self.lost += u64::from(self.tun.write(&[0; HEAD], packet).is_err());
+    }
+}
+
+fn run(shared: &DoorState, sockets: &[UdpSocket], tun: &Tun, mut gate: impl Gate) {
+    let mut out = Out { sockets, tun, batch: SendBatch::new(), lost: 0 };
+    let mut received = ReceiveBatch::default();
+    let (mut read, mut room) = (vec![0; LONGEST], Vec::with_capacity(2_048));
+    let mut ticked = clock::now();
+    while !shared.stop.load(Ordering::Acquire) {
+        let left = TICK.as_nanos().saturating_sub(clock::now().since(ticked).as_nanos());
+        wait(shared, sockets, tun, left);
+        for (n, socket) in sockets.iter().enumerate() {
+            take_datagrams(shared, (n, socket), &mut received, &mut gate, &mut out);
+        }
+        take_packets(shared, tun, (&mut read, &mut room), &mut gate, &mut out);
+        if clock::now().since(ticked) >= TICK {
+            ticked = clock::now();
+            locked(&shared.engine).on_tick(ticked, &mut out);
+            out.batch.flush(sockets);
+        }
+        shared.lost.store(out.lost + out.batch.lost, Ordering::Relaxed);
+    }
+}
+
+/// Sleeps until something comes, or for so many nanoseconds.
+fn wait(shared: &DoorState, sockets: &[UdpSocket], tun: &Tun, nanos: u64) {
+    let mut wanted =
+        vec![PollFd::new(&shared.wake, PollFlags::IN), PollFd::new(tun, PollFlags::IN)];
+    wanted.extend(
+        sockets.iter().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)),
+    );
+    let time = Timespec { tv_sec: 0, tv_nsec: nanos.min(999_999_999) as _ };
+    // interrupted, or out of memory: the next turn asks again
+    let _ = poll(&mut wanted, Some(&time));
+}
+
+fn take_datagrams(
+    shared: &DoorState,
+    (n, socket): (usize, &UdpSocket),
+    received: &mut ReceiveBatch,
+    gate: &mut impl Gate,
+    out: &mut Out<'_>,
+) {
+    let mut taken = 0;
+    while taken < IN_A_ROW {
+        let more = match received.receive(socket, IN_A_ROW - taken) {
+            Ok(more) => more,
+            // an ICMP error of an earlier datagram
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
+            Err(_) => break,
+        };
+        let mut engine = locked(&shared.engine);
+        let now = clock::now();
+        for datagram in received.datagrams() {
+            taken += 1;
+            let way = Way { socket: n, to: datagram.from, here: datagram.here };
+            engine.on_datagram(now, way, datagram.bytes, gate, out);
+        }
+        if !more {
+            break;
+        }
+    }
+    out.batch.flush(out.sockets);
+}
+
+fn take_packets(
+    shared: &DoorState,
+    tun: &Tun,
+    (read, room): (&mut [u8], &mut Vec<u8>),
+    gate: &mut impl Gate,
+    out: &mut Out<'_>,
+) {
+    for _ in 0..IN_A_ROW {
+        let Ok(length) = tun.read(read) else { break };
+        let mut engine = locked(&shared.engine);
+        let now = clock::now();
+        let each = |packet: &[u8]| engine.on_packet(now, packet, gate, out);
+        split(read.get_mut(..length).unwrap_or_default(), room, each);
+    }
+    out.batch.flush(out.sockets);
+}
