@@ -211,10 +211,7 @@ async fn open_through_tunnel(
         }
     };
     // what the next hop is asked travels with the opening; its answer says whether both worked
-    let wait = !at_once;
-    if at_once && let Some(failure) = tunnels.unresolved(peer, request.to) {
-        return Err(failure);
-    }
+    let wait = !at_once || tunnels.is_unresolved(peer, request.to);
     let patience = first.leg.leg.connect_timeout;
     let limit = config.settings.timeouts.handshake;
     let place = config.shared.resources.always_reserve();

@@ -105,7 +105,12 @@ impl Tunnels {
         };
         let flow = self.begin(peer, asked, patience, Carries::Stream).await?;
         if wait {
-            flow.answered().await.map_err(|(reason, words)| refused(peer, reason, &words))?;
+            flow.answered().await.map_err(|(reason, words)| {
+                if let (Reason::NoName, Some(name)) = (reason, &name) {
+                    self.unresolved.insert(peer, name);
+                }
+                refused(peer, reason, &words)
+            })?;
         }
         let (outside, inside) = self.pairs.pair().await.map_err(|error| {
             Failure::io("cannot connect to this relay's own end of the tunnel", &error)
@@ -117,7 +122,7 @@ impl Tunnels {
         tokio::spawn(async move {
             let ended = flow.carry(inside, |reason, words, was_refused| {
                 if let (Reason::NoName, Some(name)) = (reason, &name) {
-                    unresolved.insert(&peer, name, words);
+                    unresolved.insert(&peer, name);
                 }
                 for_task.set(refused(&peer, reason, words), was_refused);
             });
@@ -127,10 +132,9 @@ impl Tunnels {
         Ok(TunnelStream { stream: Arc::new(outside), answer, leg })
     }
 
-    /// Why `to` cannot be reached, where the peer reported a moment ago that it cannot resolve its name.
-    pub(crate) fn unresolved(&self, peer: &str, to: &Destination) -> Option<Failure> {
-        let Host::Name(name) = &to.host else { return None };
-        Some(refused(peer, Reason::NoName, &self.unresolved.get(peer, name)?))
+    /// Whether the peer reported a moment ago that it cannot resolve the name of `to`.
+    pub(crate) fn is_unresolved(&self, peer: &str, to: &Destination) -> bool {
+        matches!(&to.host, Host::Name(name) if self.unresolved.contains(peer, name))
     }
 
     /// Opens a packet flow to `to` through the tunnel to `peer`; packets may follow at once.
