@@ -24,6 +24,8 @@ pub(crate) struct Summary {
     pub(crate) command: String,
     /// Processor, their number, kernel, and other work on it before the run.
     pub(crate) machine: String,
+    /// The relay's program, and the version that it says.
+    pub(crate) binary: String,
     pub(crate) version: String,
     pub(crate) seed: u64,
     pub(crate) seconds: f64,
@@ -44,6 +46,8 @@ pub(crate) struct Summary {
     pub(crate) growth: Vec<Growth>,
     /// Questions to the name server.
     pub(crate) names_asked: u64,
+    /// Messages to the receiver of alerts, and alerts in them.
+    pub(crate) alerts_told: (u64, u64),
 }
 
 /// Transfers of a door over a leg.
@@ -106,18 +110,19 @@ impl Summary {
         let faults: usize = self.faults.values().sum();
         writeln!(
             out,
-            "soak: seed {}, {length:?}, {}: {:.1} GB compared, {:.0} Mbit/s, {faults} faults",
+            "soak: seed {}, {length:?}, {} ({}): {:.1} GB compared, {:.0} Mbit/s, {faults} faults",
             self.seed,
             self.version,
+            self.binary,
             self.bytes as f64 / 1e9,
             self.mbit_per_second
         )?;
-        writeln!(out, "\n{:<11}{:<8}{:>10}{:>9}{:>12}", "DOOR", "LEG", "WHOLE", "BROKEN", "MB")?;
+        writeln!(out, "\n{:<13}{:<8}{:>10}{:>9}{:>12}", "DOOR", "LEG", "WHOLE", "BROKEN", "MB")?;
         for Row { door, leg, transfers } in &self.transfers {
             let Transfers { whole, broken, bytes } = transfers;
             let mb = *bytes as f64 / 1e6;
             let (door, leg) = (door.name(), leg.name());
-            writeln!(out, "{door:<11}{leg:<8}{whole:>10}{broken:>9}{mb:>12.1}")?;
+            writeln!(out, "{door:<13}{leg:<8}{whole:>10}{broken:>9}{mb:>12.1}")?;
         }
         writeln!(out, "\n{:<22}{:>7}{:>8}", "FAULT", "TIMES", "BROKE")?;
         for (kind, times) in &self.faults {
@@ -128,14 +133,14 @@ impl Summary {
         let [account, way, booked, received, sent, missing, may] = heads;
         writeln!(
             out,
-            "\n{account:<11}{way:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may:>11}"
+            "\n{account:<13}{way:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may:>11}"
         )?;
         for balance in &self.accounts {
-            let Balance { account, direction, booked, received, sent, may_miss } = balance;
+            let Balance { account, direction, booked, received, sent, may_miss, .. } = balance;
             let missing = balance.missing();
             writeln!(
                 out,
-                "{account:<11}{direction:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may_miss:>11}"
+                "{account:<13}{direction:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may_miss:>11}"
             )?;
         }
         writeln!(
