@@ -11,7 +11,7 @@ use crate::network;
 use crate::origin::{self, AlertReceiver, Names};
 use crate::relays::{PORT, Relays, STATE};
 use crate::summary::{Row, Summary};
-use crate::watch::Watch;
+use crate::watch::{Lateness, Watch};
 use ekiden_emulator::topology::{Host, Topology};
 use ekiden_linux::namespaces::sandbox::Sandbox;
 use ekiden_testbed::{limits, peers};
@@ -116,6 +116,7 @@ struct Stage {
     names: Arc<Names>,
     alerts: Arc<AlertReceiver>,
     watches: [Watch; 2],
+    lateness: Lateness,
     clients: Arc<Clients>,
     seed: u64,
     logs: Option<PathBuf>,
@@ -184,6 +185,7 @@ impl Stage {
             names,
             alerts,
             watches,
+            lateness: Lateness::default(),
             clients,
             seed: arguments.seed,
             logs: arguments.logs.clone(),
@@ -205,6 +207,7 @@ impl Stage {
         let (begun, ledger, happened) = (self.begun, &self.ledger, &self.happened);
         let (servers, near) = ((&*self.names, &*self.alerts), Arc::clone(&self.relays.near.home));
         let (relays, database, watches) = (&mut self.relays, &mut self.database, &mut self.watches);
+        let lateness = &mut self.lateness;
         let mut failures = Vec::new();
         thread::scope(|scope| {
             let clock = (begun, &**ledger);
@@ -215,9 +218,10 @@ impl Stage {
                 }),
                 scope.spawn(move || inject::machines(faults, clock, relays, database, happened)),
             ];
-            let shown = Progress::new(length);
+            let mut shown = Progress::new(length);
             while ledger.now() < length && !happened.is_stopped() {
                 thread::sleep(SECOND);
+                lateness.on_look(ledger.now());
                 watches.iter_mut().for_each(|watch| watch.look(ledger));
                 shown.show(ledger, happened);
             }
@@ -313,6 +317,7 @@ impl Stage {
             windows,
             accounts: self.balances()?,
             growth: self.watches.iter().flat_map(|watch| watch.growth(quiet, length)).collect(),
+            late_seconds: [self.lateness.most, self.lateness.sum].map(|late| late.as_secs_f64()),
             names_asked: self.names.asked(),
             alerts_told: self.alerts.told(),
         })
@@ -363,6 +368,8 @@ fn trusting(
 struct Progress {
     bar: Option<ProgressBar>,
     length: Duration,
+    /// Minutes that were shown.
+    minutes: u64,
 }
 
 impl Progress {
@@ -372,10 +379,10 @@ impl Progress {
             let style = ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar());
             ProgressBar::new(length.as_secs()).with_style(style)
         });
-        Self { bar, length }
+        Self { bar, length, minutes: 0 }
     }
 
-    fn show(&self, ledger: &Ledger, happened: &Happened) {
+    fn show(&mut self, ledger: &Ledger, happened: &Happened) {
         let now = ledger.now();
         let (bytes, faults) = (ledger.compared() as f64, happened.windows().len());
         let broken = ledger.breaks().len();
@@ -391,8 +398,9 @@ impl Progress {
                 bar.set_position(now.as_secs());
                 bar.set_message(words);
             }
-            None if now.as_secs().is_multiple_of(60) => {
-                eprintln!("soak: {} s of {words}", now.as_secs())
+            None if now.as_secs() / 60 > self.minutes => {
+                self.minutes = now.as_secs() / 60;
+                eprintln!("soak: {} s of {words}", now.as_secs());
             }
             None => {}
         }

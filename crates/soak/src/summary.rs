@@ -44,6 +44,8 @@ pub(crate) struct Summary {
     pub(crate) windows: Vec<Window>,
     pub(crate) accounts: Vec<Balance>,
     pub(crate) growth: Vec<Growth>,
+    /// How late looks came that were due once a second, at most and in all: a sign of a busy machine.
+    pub(crate) late_seconds: [f64; 2],
     /// Questions to the name server.
     pub(crate) names_asked: u64,
     /// Messages to the receiver of alerts, and alerts in them.
@@ -155,6 +157,14 @@ impl Summary {
                 out,
                 "{relay:<7}{quantity:<13}{least:>13.0}{most:>13.0}{per_hour:>14.0}{error:>14.0}"
             )?;
+        }
+        let [most, sum] = self.late_seconds;
+        writeln!(
+            out,
+            "looks that were due each second: {most:.1} s late at most, {sum:.1} s in all"
+        )?;
+        if self.growth.iter().any(|growth| !growth.judged) {
+            writeln!(out, "growth is shown and not judged: the run is too short")?;
         }
         for wrong in self.wrong.iter().take(SHOWN) {
             writeln!(out, "wrong: {wrong}")?;
