@@ -4,7 +4,7 @@
 use super::{Deferred, Resources, State};
 use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::place::{AdmissionPermit, Place};
-use crate::transfer::rejection::{Rejection, can_reject, reject};
+use crate::transfer::rejection::Rejection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::overload::{AdmissionVerdict, Source};
@@ -80,8 +80,8 @@ impl Resources {
         let name = Arc::clone(&locked(&self.state).name);
         let text = "all connections are in use".to_owned();
         let rejection = Rejection { status: 503, text, retry_after: Some(retry_after) };
-        if can_reject() {
-            tokio::spawn(async move { reject(&client.stream, &name, &rejection).await });
+        if let Some(slot) = self.rejections.slot() {
+            tokio::spawn(async move { slot.reject(&client.stream, &name, &rejection).await });
         }
     }
 }

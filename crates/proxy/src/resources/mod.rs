@@ -37,6 +37,7 @@ pub(crate) use crate::resources::sizing::ManagedLeg;
 use crate::observe::registry::ConnectionEntry;
 use crate::resources::pool::IdleConnection;
 use crate::settings::Settings;
+use crate::transfer::rejection::Rejections;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::host::{clock, usage};
 use ekiden_linux::sockets::buffers::Limits;
@@ -73,6 +74,7 @@ pub(crate) struct Resources {
     /// How often it did not suffice.
     memory_refused: AtomicU64,
     next: AtomicU64,
+    pub(crate) rejections: Rejections,
     /// Admitted clients that waited, for the server to begin.
     admitted: mpsc::UnboundedSender<(AcceptedClient, AdmissionPermit)>,
 }
@@ -180,7 +182,9 @@ impl Resources {
         let (state, next) = (Mutex::new(state), AtomicU64::new(0));
         let memory_refused = AtomicU64::new(0);
         let memory_turn = tokio::sync::Mutex::default();
-        let resources = Self { state, memory, memory_turn, memory_refused, next, admitted };
+        let rejections = Rejections::new();
+        let resources =
+            Self { state, memory, memory_turn, memory_refused, next, rejections, admitted };
         (Arc::new(resources), turns)
     }
 

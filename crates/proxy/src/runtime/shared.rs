@@ -6,7 +6,7 @@ use crate::observe::gateway_counts::GatewayCounts;
 use crate::observe::udp_counts::UdpCounts;
 use crate::outbound::dns::state::DnsState;
 use crate::outbound::tunnel::Tunnels;
-use crate::policy::quota::Quotas;
+use crate::policy::quota::{Quotas, SpentReaders};
 use crate::resources::Resources;
 use crate::runtime::acme::AcmeState;
 use crate::runtime::alerts::AlertState;
@@ -36,6 +36,7 @@ pub(crate) struct Shared {
     /// Orders of certificates.
     pub(crate) acme: Arc<AcmeState>,
     pub(crate) alerts: Arc<AlertState>,
+    pub(crate) spent_readers: SpentReaders,
 }
 
 impl Shared {
@@ -56,6 +57,7 @@ impl Shared {
             dns: Arc::new(DnsState::new(&settings.dns)),
             acme: Arc::default(),
             alerts: Arc::default(),
+            spent_readers: SpentReaders::default(),
         })
     }
 

@@ -18,7 +18,7 @@ use crate::policy::quota::{AccountConnection, NotAdmitted};
 use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::{AdmissionPermit, ManagedLeg};
 use crate::runtime::RuntimeConfig;
-use crate::transfer::rejection::{Rejection, reject};
+use crate::transfer::rejection::Rejection;
 use crate::transfer::relay::{RelayEnd, Side, relay};
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::outcome::Stage;
@@ -139,7 +139,10 @@ impl Session {
         }
         let (status, retry_after) = not.status();
         let rejection = Rejection { status, text, retry_after };
-        reject(&self.client, &self.config.settings.name, &rejection).await;
+        // silently where too many rejections are in progress
+        if let Some(slot) = self.resources().rejections.slot() {
+            slot.reject(&self.client, &self.config.settings.name, &rejection).await;
+        }
     }
 
     pub(crate) fn count_and_log_refusal(&self, why: &str) {

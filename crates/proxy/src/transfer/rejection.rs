@@ -4,17 +4,16 @@ use crate::transfer::buffered::{close_gently, write_all};
 use crate::wire::http::reply::Refusal;
 use ekiden_model::units::Span;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Rejections in progress at a time; beyond, connections are closed without an answer.
-const MOST_REJECTIONS: u64 = 256;
+const MOST_REJECTIONS: usize = 256;
 
 /// How long to wait for the client's first bytes, which show its protocol.
 const FIRST_BYTES: Duration = Duration::from_secs(2);
-
-static REJECTIONS: AtomicU64 = AtomicU64::new(0);
 
 /// The answer to a client that is not served.
 #[derive(Debug, Clone)]
@@ -26,31 +25,32 @@ pub(crate) struct Rejection {
     pub(crate) retry_after: Option<Span>,
 }
 
-pub(crate) fn can_reject() -> bool {
-    REJECTIONS.load(Relaxed) < MOST_REJECTIONS
-}
+/// The rejections of one relay that may be in progress.
+#[derive(Debug, Clone)]
+pub(crate) struct Rejections(Arc<Semaphore>);
 
-/// Rejects a client in its own protocol and closes; silently where too many rejections are in progress.
-pub(crate) async fn reject(stream: &TcpStream, name: &str, rejection: &Rejection) {
-    if let Some(_slot) = RejectionSlot::take() {
-        // fails where the client is gone or silent
-        let _ = send(stream, name, rejection).await;
+impl Rejections {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(MOST_REJECTIONS)))
+    }
+
+    /// A slot for one rejection, where too many are not in progress.
+    pub(crate) fn slot(&self) -> Option<RejectionSlot> {
+        Arc::clone(&self.0).try_acquire_owned().ok().map(RejectionSlot)
     }
 }
 
-struct RejectionSlot;
+/// Ends with the rejection.
+#[derive(Debug)]
+pub(crate) struct RejectionSlot(
+    #[expect(dead_code, reason = "given back when dropped")] OwnedSemaphorePermit,
+);
 
 impl RejectionSlot {
-    fn take() -> Option<Self> {
-        // counted first, so that the drop of a refused slot balances it
-        let slot = Self;
-        (REJECTIONS.fetch_add(1, Relaxed) < MOST_REJECTIONS).then_some(slot)
-    }
-}
-
-impl Drop for RejectionSlot {
-    fn drop(&mut self) {
-        REJECTIONS.fetch_sub(1, Relaxed);
+    /// Rejects a client in its own protocol and closes.
+    pub(crate) async fn reject(self, stream: &TcpStream, name: &str, rejection: &Rejection) {
+        // fails where the client is gone or silent
+        let _ = send(stream, name, rejection).await;
     }
 }
 

@@ -22,11 +22,13 @@ mod connection;
 mod meter;
 mod refusal;
 mod report;
+mod spent_readers;
 mod state;
 
 pub(crate) use connection::AccountConnection;
 pub(crate) use meter::Meter;
 pub(crate) use refusal::NotAdmitted;
+pub(crate) use spent_readers::SpentReaders;
 
 use crate::settings::{Limits, Sharing};
 use ekiden_linux::host::clock;
