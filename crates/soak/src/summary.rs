@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+/// A look that was due each second and came this much later: the program stood still, and so did its clocks' patience.
+const STOOD_STILL: f64 = 10.0;
 /// Breaks that are printed one by one at most.
 const SHOWN: usize = 12;
 
@@ -94,6 +96,11 @@ impl Summary {
                 }
                 None => format!("too few samples of the {relay} relay's {quantity}: run longer"),
             });
+        }
+        let [late, _] = self.late_seconds;
+        if late > STOOD_STILL {
+            failures
+                .push(format!("the machine let the run stand still for {late:.0} s: run it again"));
         }
         self.holds = failures.is_empty();
         self.failures = failures;
