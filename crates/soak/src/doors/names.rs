@@ -46,7 +46,11 @@ async fn ask(clients: &Clients, name: &str, id: u16) -> Result<(), Failure> {
                 let reply = buffer.get(..length).unwrap_or_default();
                 match judge(&question, reply, clients.servers) {
                     Ok(None) => return Ok(()),
-                    Ok(Some(code)) => return Err(Failure::Ended(format!("the code {code}"))),
+                    // as the libraries of clients do
+                    Ok(Some(code)) => {
+                        why = format!("the code {code}");
+                        sleep(TRY).await;
+                    }
                     Err(what) => {
                         return Err(Failure::Wrong(format!("the answer for {name}: {what}")));
                     }
