@@ -104,7 +104,7 @@ async fn open_chain(
     requester: Requester<'_>,
     purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
-    let Requester { decider, request: FlowRequest { to, .. }, source } = requester;
+    let Requester { decider, request: FlowRequest { to, client, .. }, source } = requester;
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
@@ -125,6 +125,9 @@ async fn open_chain(
         // the client does not know that address
         Failure { text: format!("upstream \"{}\": {}", first.name, failure.text), ..failure }
     })?;
+    let comes_back = first.upstream.protocol == UpstreamProtocol::Socks5
+        && dialed.peer.ip().to_canonical() == client.to_canonical();
+    let _until_answered = comes_back.then(|| first.on_returned(to)).transpose()?;
     finish(config, chain, first, rest, dialed, to, purpose).await
 }
 
