@@ -53,7 +53,14 @@ impl<'a> Kept<'a> {
             .header(PROXY_AUTHORIZATION, credentials(self.door))
             .body(body)
             .map_err(io::Error::other)?;
-        let mut sender = match self.sender.take().filter(|_| self.left > 0) {
+        let mut kept = self.sender.take().filter(|_| self.left > 0);
+        // a relay may end a connection between two requests
+        if let Some(sender) = &mut kept
+            && sender.ready().await.is_err()
+        {
+            kept = None;
+        }
+        let mut sender = match kept {
             Some(kept) => kept,
             None => self.open().await?,
         };
