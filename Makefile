@@ -8,6 +8,7 @@
 # make fuzz-http  the same HTTP streams to Ekiden, nginx and squid for SECONDS; SEED=2, ARGS="--json"
 # make suites others' suites: h2spec, Autobahn, http-cache-tests, curl's tests, testssl; ARGS="h2spec cache"
 # make soak   HOURS (0.05) of traffic through every door while faults happen, drawn by SEED; root
+# make attack  floods on loopback, and what the relay lets them have, in ARGS (all); root and some minutes
 # make packages  Debian packages, static programs, container images, in target/packages
 # make repository KEY=…  an apt repository of them, signed by that key of gpg, in target/repository
 # make packages-test  installs, runs and purges them in a fresh Debian 12; root and some minutes
@@ -21,7 +22,7 @@ HOURS ?= 0.05
 SEED ?= 1
 RESULTS := experiments/results
 
-.PHONY: run quick build test check bench demo lab soak book fuzz fuzz-http suites bpf peers toolchain packages repository packages-test
+.PHONY: run quick build test check bench demo lab soak attack book fuzz fuzz-http suites bpf peers toolchain packages repository packages-test
 
 run: quick
 	exec target/quick/ekiden serve $(ARGS)
@@ -72,6 +73,9 @@ lab: build peers
 soak: toolchain peers
 	$(CARGO) build --profile quick --package ekiden --package ekiden-soak --no-default-features --features ekiden/api,ekiden/bpf,ekiden/cache,ekiden/dashboard,ekiden/postgres,ekiden/tui,ekiden/zones
 	target/quick/ekiden-soak --ekiden target/quick/ekiden --hours $(HOURS) --seed $(SEED) $(ARGS)
+
+attack: build
+	EKIDEN=target/release/ekiden python3 scripts/attack/attack.py $(ARGS)
 
 packages:
 	@sh scripts/packages/make.sh

@@ -3,6 +3,10 @@
 //! A relay books what it reads. Of one direction it has read at least what the receiver compared, and at most what the
 //! sender sent. Between the two lie heads, framing, and what was on its way when a transfer broke. A kill may lose what
 //! was read since the journal was written last, a second before at most. Nothing may be booked twice.
+//!
+//! A relay of HTTP writes heads and chunks anew, and books them as read or as written, whichever is more: 8 bytes for
+//! each piece of a chunked body that it reads. So it may book as much framing as the receiver got on top of what was
+//! sent, and as much as may have been on its way to a receiver that broke.
 
 use serde::Serialize;
 
@@ -19,6 +23,8 @@ pub(crate) struct Balance {
     pub(crate) sent: u64,
     /// What may be missing: the seconds before each kill.
     pub(crate) may_miss: u64,
+    /// Framing that the relay wrote anew, at most.
+    pub(crate) rewritten: u64,
 }
 
 impl Balance {
@@ -29,7 +35,7 @@ impl Balance {
 
     /// Booked and never sent.
     pub(crate) fn twice(&self) -> u64 {
-        self.booked.saturating_sub(self.sent)
+        self.booked.saturating_sub(self.sent + self.rewritten)
     }
 
     /// Whether the account is balanced.
@@ -44,7 +50,8 @@ mod tests {
 
     fn balance(booked: u64) -> Balance {
         let (account, direction) = ("connect", "down");
-        Balance { account, direction, booked, received: 1_000, sent: 1_100, may_miss: 50 }
+        let (received, sent, may_miss, rewritten) = (1_000, 1_090, 50, 10);
+        Balance { account, direction, booked, received, sent, may_miss, rewritten }
     }
 
     #[test]

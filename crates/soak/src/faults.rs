@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     DiskFull,
     /// PostgreSQL is killed and started again later.
     DatabaseAway,
+    /// The receiver of alerts takes connections and does not answer.
+    AlertsAway,
     /// The other configuration comes into effect, and a broken one is refused before.
     Reload,
 }
@@ -62,6 +64,7 @@ impl Kind {
             Self::FreezeFar => "far relay stopped",
             Self::DiskFull => "state disk full",
             Self::DatabaseAway => "database away",
+            Self::AlertsAway => "alerts' receiver away",
             Self::Reload => "reload",
         }
     }
@@ -72,6 +75,11 @@ impl Kind {
             Self::Cut(link) | Self::Outage(link) | Self::Lossy(link) => Some(link),
             _ => None,
         }
+    }
+
+    /// Whether it is the network's or a server's there, and no relay's machine's.
+    pub(crate) const fn is_network(self) -> bool {
+        self.link().is_some() || matches!(self, Self::NamesDead | Self::AlertsAway)
     }
 
     const fn is_kill(self) -> bool {
@@ -89,7 +97,7 @@ impl Kind {
             Self::KillNear | Self::KillFar => (50, 2_000),
             Self::FreezeNear | Self::FreezeFar => (200, 3_000),
             Self::DiskFull => (1_500, 6_000),
-            Self::DatabaseAway => (1_500, 6_000),
+            Self::DatabaseAway | Self::AlertsAway => (1_500, 6_000),
             Self::Reload => (0, 0),
         }
     }
@@ -127,7 +135,7 @@ const RECOVERY: Duration = Duration::from_secs(2);
 /// lanes overlap as they come. Each lane deals its kinds like cards, so that none is missing for long.
 pub(crate) fn draw(seed: u64, length: Duration, every: Duration) -> Vec<Fault> {
     let mut rng = Rng::new(seed);
-    let mut network = vec![Kind::NamesDead];
+    let mut network = vec![Kind::NamesDead, Kind::AlertsAway];
     for link in LINKS {
         network.extend([Kind::Cut(link), Kind::Outage(link), Kind::Lossy(link)]);
     }
@@ -219,7 +227,7 @@ mod tests {
             let faults = draw(seed, 2 * HOUR, Duration::from_secs(13));
             assert!(faults.len() >= 500, "seed {seed}: {}", faults.len());
             let kinds: BTreeSet<Kind> = faults.iter().map(|fault| fault.kind).collect();
-            assert_eq!(kinds.len(), 1 + 3 * LINKS.len() + 7, "{kinds:?}");
+            assert_eq!(kinds.len(), 2 + 3 * LINKS.len() + 7, "{kinds:?}");
         }
     }
 
@@ -227,9 +235,8 @@ mod tests {
     fn lanes_do_not_overlap_and_the_end_is_without_kills() {
         for seed in 0..50 {
             let faults = draw(seed, HOUR, Duration::from_secs(6));
-            let is_network = |kind: Kind| kind.link().is_some() || kind == Kind::NamesDead;
             for network in [true, false] {
-                let lane = faults.iter().filter(|fault| is_network(fault.kind) == network);
+                let lane = faults.iter().filter(|fault| fault.kind.is_network() == network);
                 let lane: Vec<&Fault> = lane.collect();
                 for two in lane.windows(2) {
                     assert!(two[0].end() + RECOVERY <= two[1].at, "{two:?}");

@@ -3,7 +3,7 @@
 use crate::faults::{Fault, Kind};
 use crate::laws::Window;
 use crate::ledger::Ledger;
-use crate::origin::Names;
+use crate::origin::{AlertReceiver, Names};
 use crate::relays::{Relays, tunnel_is_up};
 use ekiden_testkit::{Home, Postgres, wait_for};
 use rustix::process::Signal;
@@ -86,20 +86,21 @@ impl Drop for StopOnPanic<'_> {
 pub(crate) fn network(
     faults: &[Fault],
     (begun, ledger): (Instant, &Ledger),
-    names: &Names,
+    (names, alerts): (&Names, &AlertReceiver),
     near: &Arc<Home>,
     happened: &Happened,
 ) {
     let _guard = StopOnPanic(happened);
-    let is_mine = |fault: &&Fault| fault.kind.link().is_some() || fault.kind == Kind::NamesDead;
-    for fault in faults.iter().filter(is_mine) {
+    for fault in faults.iter().filter(|fault| fault.kind.is_network()) {
         if !happened.wait_until(begun, fault.at) {
             return;
         }
         names.set_dead(fault.kind == Kind::NamesDead);
+        alerts.set_away(fault.kind == Kind::AlertsAway);
         // one that has begun is ended
         sleep((begun + fault.end()).saturating_duration_since(Instant::now()));
         names.set_dead(false);
+        alerts.set_away(false);
         if let Kind::Outage(_) = fault.kind {
             wait_for("the tunnel after an outage", || tunnel_is_up(near));
         }
@@ -120,8 +121,7 @@ pub(crate) fn machines(
     happened: &Happened,
 ) -> io::Result<()> {
     let _guard = StopOnPanic(happened);
-    let is_mine = |fault: &&Fault| fault.kind.link().is_none() && fault.kind != Kind::NamesDead;
-    for fault in faults.iter().filter(is_mine) {
+    for fault in faults.iter().filter(|fault| !fault.kind.is_network()) {
         if !happened.wait_until(begun, fault.at) {
             return Ok(());
         }
@@ -179,7 +179,7 @@ fn apply(
             database.start();
         }
         Kind::Reload => relays.reload(),
-        Kind::Cut(_) | Kind::Outage(_) | Kind::Lossy(_) | Kind::NamesDead => {}
+        Kind::Cut(_) | Kind::Outage(_) | Kind::Lossy(_) | Kind::NamesDead | Kind::AlertsAway => {}
     }
     Ok(())
 }

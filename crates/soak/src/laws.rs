@@ -22,9 +22,13 @@ pub(crate) enum Door {
     Datagrams,
     /// Requests for objects that may be cached.
     Cache,
+    /// A forwarded port, from a proxy that names its client by a PROXY header.
+    PortForward,
+    /// Questions for names.
+    Names,
 }
 
-pub(crate) const DOORS: [Door; 7] = [
+pub(crate) const DOORS: [Door; 9] = [
     Door::Forward,
     Door::Connect,
     Door::Socks,
@@ -32,6 +36,8 @@ pub(crate) const DOORS: [Door; 7] = [
     Door::Http2,
     Door::Datagrams,
     Door::Cache,
+    Door::PortForward,
+    Door::Names,
 ];
 
 impl Door {
@@ -45,7 +51,14 @@ impl Door {
             Self::Http2 => "http2",
             Self::Datagrams => "datagrams",
             Self::Cache => "cache",
+            Self::PortForward => "port-forward",
+            Self::Names => "names",
         }
+    }
+
+    /// Whether its clients take this leg: the relay asks its name server directly.
+    pub(crate) const fn takes(self, leg: Leg) -> bool {
+        !matches!((self, leg), (Self::Names, Leg::Tunnel))
     }
 }
 
@@ -113,6 +126,7 @@ fn may_break(kind: Kind, leg: Leg, opened: bool) -> bool {
         | Kind::FreezeFar
         | Kind::DiskFull
         | Kind::DatabaseAway
+        | Kind::AlertsAway
         | Kind::Reload => false,
     }
 }
@@ -173,6 +187,7 @@ mod tests {
             Kind::Reload,
             Kind::DiskFull,
             Kind::DatabaseAway,
+            Kind::AlertsAway,
             Kind::FreezeNear,
             Kind::FreezeFar,
             Kind::Cut(Link::Direct),

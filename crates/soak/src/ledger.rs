@@ -17,8 +17,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub(crate) struct Side {
     /// All that its sender wrote, heads and framing included: the most that may be booked.
     sent: AtomicU64,
+    /// Of streams, all that their receiver read.
+    arrived: AtomicU64,
     /// Of streams, what their receiver compared: the least that must be booked.
     compared: AtomicU64,
+    /// Framing that may have been on its way to a receiver that broke.
+    unread: AtomicU64,
     /// The latter by time.
     meter: Meter,
 }
@@ -27,7 +31,9 @@ impl Side {
     fn new(begun: Instant, lasts: Duration) -> Self {
         Self {
             sent: AtomicU64::new(0),
+            arrived: AtomicU64::new(0),
             compared: AtomicU64::new(0),
+            unread: AtomicU64::new(0),
             meter: Meter::new(begun, lasts),
         }
     }
@@ -35,6 +41,17 @@ impl Side {
     /// These bytes were written, or may be.
     pub(crate) fn on_sent(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Relaxed);
+    }
+
+    /// A chunked stream of so many bytes broke. Who writes chunks anew makes one of each piece that it reads, which are
+    /// 512 bytes or more but for the last ones.
+    pub(crate) fn on_broken_chunks(&self, bytes: u64) {
+        self.unread.fetch_add(bytes / 64 + 1_024, Relaxed);
+    }
+
+    /// These bytes were read, heads and framing included.
+    fn on_arrived(&self, bytes: u64) {
+        self.arrived.fetch_add(bytes, Relaxed);
     }
 
     /// These bytes came and were right.
@@ -46,6 +63,12 @@ impl Side {
     /// Bytes sent, and bytes compared.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.sent.load(Relaxed), self.compared.load(Relaxed))
+    }
+
+    /// Heads and framing that came, or may have been on their way when a transfer broke.
+    pub(crate) fn framing(&self) -> u64 {
+        let (arrived, compared) = (self.arrived.load(Relaxed), self.compared.load(Relaxed));
+        arrived.saturating_sub(compared) + self.unread.load(Relaxed)
     }
 
     /// What was compared between these times since the beginning.
@@ -142,7 +165,9 @@ impl Ledger {
     pub(crate) fn transfers(&self) -> Vec<(Door, Leg, Transfers)> {
         let entries = self.entries();
         let of = |door, leg| entries.transfers.get(&(door, leg)).copied().unwrap_or_default();
-        DOORS.iter().flat_map(|door| LEGS.map(|leg| (*door, leg, of(*door, leg)))).collect()
+        let all = DOORS.iter().flat_map(|door| LEGS.map(|leg| (*door, leg)));
+        let taken = all.filter(|(door, leg)| door.takes(*leg));
+        taken.map(|(door, leg)| (door, leg, of(door, leg))).collect()
     }
 
     /// Transfers that did not end whole.
@@ -163,7 +188,7 @@ pub(crate) enum Towards {
     Client,
 }
 
-/// A stream whose written bytes are counted as sent.
+/// A stream whose written bytes are counted as sent, and whose read ones as arrived.
 #[derive(Debug)]
 pub(crate) struct Counted<T> {
     inner: T,
@@ -177,10 +202,12 @@ impl<T> Counted<T> {
         Self { inner, ledger: Arc::clone(ledger), door, towards }
     }
 
-    fn side(&self) -> &Side {
+    /// Of what is written, and of what is read.
+    fn sides(&self) -> [&Side; 2] {
+        let (up, down) = (self.ledger.up(self.door), self.ledger.down(self.door));
         match self.towards {
-            Towards::Server => self.ledger.up(self.door),
-            Towards::Client => self.ledger.down(self.door),
+            Towards::Server => [up, down],
+            Towards::Client => [down, up],
         }
     }
 }
@@ -191,7 +218,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Counted<T> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buffer);
+        self.sides()[1].on_arrived((buffer.filled().len() - before) as u64);
+        read
     }
 }
 
@@ -203,7 +233,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Counted<T> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
         if let Poll::Ready(Ok(n)) = &written {
-            self.side().on_sent(*n as u64);
+            self.sides()[0].on_sent(*n as u64);
         }
         written
     }

@@ -1,8 +1,9 @@
 //! The two relays, each in a folder and on a machine of its own, and what an operator does to them.
 
 use crate::doors::PASSWORD;
-use crate::laws::DOORS;
-use crate::network::{FAR, NEAR, SERVERS};
+use crate::laws::{DOORS, Door, LEGS, Leg};
+use crate::network::{CLIENTS, FAR, NEAR, SERVERS};
+use crate::origin::{ALERTS, Service, port};
 use ekiden_emulator::topology::Topology;
 use ekiden_linux::namespaces::netns::{Netns, place};
 use ekiden_testkit::{Daemon, Home, wait_for};
@@ -17,6 +18,10 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// The near relay's port for all it speaks.
 pub(crate) const PORT: u16 = 3128;
+/// The near relay's port for names.
+pub(crate) const NAMES: u16 = 5_353;
+/// The client that the proxy names, which an account has.
+pub(crate) const CLAIMED: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 /// Where the emulator's machines have their addresses.
 const ADDRESSES: &str = "100.64.0.0/10";
 /// Rates of the tunnel, each way.
@@ -102,6 +107,8 @@ pub(crate) struct Relays {
 struct NearConfig {
     address: Ipv4Addr,
     names: Ipv4Addr,
+    /// Where the clients' proxy connects from.
+    proxy: Ipv4Addr,
     database: String,
     certificate: PathBuf,
     key: PathBuf,
@@ -129,15 +136,28 @@ impl Relays {
         fs::write(&certificate, made.cert.pem())?;
         fs::write(&key, made.signing_key.serialize_pem())?;
         let address = near.address();
+        let (names, proxy) = (servers, host(CLIENTS)?.address());
         let config =
-            NearConfig { address, names: servers, database, certificate, key, second: false };
+            NearConfig { address, names, proxy, database, certificate, key, second: false };
         let near_home = Home::new(program, &config.text());
         let far_home = Home::new(program, &far_config(far.address(), servers));
         fs::create_dir(near_home.path().join("state"))?;
         small(&near_home.path().join("state"))?;
         for door in DOORS {
-            let args = ["account", "add", door.name(), "--user", door.name(), "--password-stdin"];
-            succeeded(&near_home.run_with(&args, &format!("{PASSWORD}\n")))?;
+            let address = match door {
+                Door::PortForward => Some(CLAIMED),
+                Door::Names => Some(proxy),
+                _ => None,
+            };
+            let add = ["account", "add", door.name()];
+            let output = match address.map(|address| address.to_string()) {
+                Some(address) => near_home.run(&[&add[..], &["--address", &address]].concat()),
+                None => {
+                    let user = ["--user", door.name(), "--password-stdin"];
+                    near_home.run_with(&[&add[..], &user].concat(), &format!("{PASSWORD}\n"))
+                }
+            };
+            succeeded(&output)?;
         }
         let address = format!("{}:4433", far.address());
         let invite = ["peer", "invite", "--name", NEAR, "--address", &address];
@@ -184,6 +204,15 @@ impl Relays {
         Ok(path)
     }
 
+    /// Sends a trial to the receiver of alerts. Errors: what came back, if it was not taken.
+    pub(crate) fn try_alerts(&self) -> io::Result<()> {
+        let printed = succeeded(&self.near.home.run(&["alerts", "test"]))?;
+        if printed.contains("delivered") {
+            return Ok(());
+        }
+        Err(io::Error::other(printed))
+    }
+
     /// What each account used, as `ekiden account usage` says: name, bytes up and down.
     pub(crate) fn usage(&self) -> io::Result<Vec<(String, u64, u64)>> {
         let of = |name: &str| {
@@ -200,12 +229,20 @@ impl Relays {
 impl NearConfig {
     /// Two configurations that differ in listeners, legs, pools, the cache and time-outs.
     fn text(&self) -> String {
-        let Self { address, names, database, certificate, key, second } = self;
+        let Self { address, names, proxy, database, certificate, key, second } = self;
         let (certificate, key) = (certificate.display(), key.display());
         let more = match second {
             false => String::new(),
             true => format!(", \"{address}:{}\"", PORT + 1),
         };
+        let to = port(Service::Exchange, Door::PortForward);
+        let forward = |leg: Leg| {
+            let (port, leg) = (forwarded_port(leg), leg.name());
+            format!(
+                "[[forward]]\nlisten = [\"{address}:{port}\"]\nto = \"forwarded.{leg}.test:{to}\"\n"
+            )
+        };
+        let forwards = LEGS.map(forward).concat();
         let (lowat, kept, largest, idle) = match second {
             false => ("kernel", 1_024, "4 MiB", "75 s"),
             true => ("256 KiB", 8, "64 KiB", "60 s"),
@@ -219,14 +256,19 @@ listen = "off"
 notsent_lowat = "{lowat}"
 [access]
 allow_destinations = ["{ADDRESSES}"]
+proxy_protocol_from = ["{proxy}"]
 [accounts]
 enabled = true
 cleartext = true
 database = "{database}"
+[alerts]
+webhook = "http://{names}:{ALERTS}/alerts"
+after = "1 s"
 [dns]
+listen = ["{address}:{NAMES}"]
 servers = ["{names}"]
 hosts_file = false
-[timeouts]
+{forwards}[timeouts]
 keep_alive = "{idle}"
 [pool]
 connections = {kept}
@@ -246,6 +288,11 @@ state = "DIR/state"
 "#
         )
     }
+}
+
+/// The near relay's port that leads to a server over this leg.
+pub(crate) const fn forwarded_port(leg: Leg) -> u16 {
+    PORT + 10 + leg as u16
 }
 
 fn far_config(address: Ipv4Addr, names: Ipv4Addr) -> String {

@@ -8,10 +8,10 @@ use crate::inject::{self, Happened};
 use crate::laws::{DOORS, Door, explains};
 use crate::ledger::{Ledger, Side};
 use crate::network;
-use crate::origin::{self, Names};
+use crate::origin::{self, AlertReceiver, Names};
 use crate::relays::{PORT, Relays, STATE};
 use crate::summary::{Row, Summary};
-use crate::watch::Watch;
+use crate::watch::{Lateness, Watch};
 use ekiden_emulator::topology::{Host, Topology};
 use ekiden_linux::namespaces::sandbox::Sandbox;
 use ekiden_testbed::{limits, peers};
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments, sandbox: &Sandbox) -> Result<bool, Erro
     let mut stage = Stage::set(arguments, sandbox, &binary, &faults, length)?;
     let error = stage.play(&faults, length);
     let mut summary = stage.close(arguments, machine, length, &faults)?;
-    summary.version = version(&binary);
+    (summary.version, summary.binary) = (version(&binary), binary.display().to_string());
     summary.failures.extend(error);
     summary.judge();
     print!("{}", summary.text());
@@ -114,7 +114,9 @@ struct Stage {
     relays: Relays,
     database: Postgres,
     names: Arc<Names>,
+    alerts: Arc<AlertReceiver>,
     watches: [Watch; 2],
+    lateness: Lateness,
     clients: Arc<Clients>,
     seed: u64,
     logs: Option<PathBuf>,
@@ -150,14 +152,20 @@ impl Stage {
         let (address, counts) = (servers.address(), Arc::clone(&ledger));
         let serve = async move {
             origin::start(address, &counts).await?;
-            Names::start(address).await
+            Ok::<_, std::io::Error>((
+                Names::start(address).await?,
+                AlertReceiver::start(address).await?,
+            ))
         };
-        let names = on_servers.block_on(on_servers.spawn(serve))??;
+        let (names, alerts) = on_servers.block_on(on_servers.spawn(serve))??;
         relays.start()?;
         let near = network.host(network::NEAR).ok_or("there is no near relay")?;
+        let at = |name| network.host(name).map(Host::address).ok_or("there are no clients");
         let clients = Arc::new(Clients {
             ledger: Arc::clone(&ledger),
             relay: (near.address(), PORT).into(),
+            proxy: at(network::CLIENTS)?,
+            servers: address,
             tls: trusting(certificate)?,
             end: begun + length,
             rate: (arguments.rate.as_bytes_per_second() as f64 / BUSY) as u64
@@ -175,7 +183,9 @@ impl Stage {
             relays,
             database,
             names,
+            alerts,
             watches,
+            lateness: Lateness::default(),
             clients,
             seed: arguments.seed,
             logs: arguments.logs.clone(),
@@ -195,21 +205,23 @@ impl Stage {
             Err(error) => return vec![format!("the clients: {error}")],
         };
         let (begun, ledger, happened) = (self.begun, &self.ledger, &self.happened);
-        let (names, near) = (&self.names, Arc::clone(&self.relays.near.home));
+        let (servers, near) = ((&*self.names, &*self.alerts), Arc::clone(&self.relays.near.home));
         let (relays, database, watches) = (&mut self.relays, &mut self.database, &mut self.watches);
+        let lateness = &mut self.lateness;
         let mut failures = Vec::new();
         thread::scope(|scope| {
             let clock = (begun, &**ledger);
             let lanes = [
                 scope.spawn(move || {
-                    inject::network(faults, clock, names, &near, happened);
+                    inject::network(faults, clock, servers, &near, happened);
                     Ok(())
                 }),
                 scope.spawn(move || inject::machines(faults, clock, relays, database, happened)),
             ];
-            let shown = Progress::new(length);
+            let mut shown = Progress::new(length);
             while ledger.now() < length && !happened.is_stopped() {
                 thread::sleep(SECOND);
+                lateness.on_look(ledger.now());
                 watches.iter_mut().for_each(|watch| watch.look(ledger));
                 shown.show(ledger, happened);
             }
@@ -242,6 +254,13 @@ impl Stage {
         let mut failures = Vec::new();
         failures.extend(self.relays.near.ended());
         failures.extend(self.relays.far.ended());
+        // all faults are over: whoever was away is reached again
+        if let Err(error) = self.relays.try_alerts() {
+            failures.push(format!("the receiver of alerts was not reached: {error}"));
+        }
+        for wrong in self.alerts.wrong() {
+            failures.push(format!("a message to the receiver of alerts is none: {wrong}"));
+        }
         self.relays.near.stop();
         self.relays.far.stop();
         for relay in [&self.relays.near, &self.relays.far] {
@@ -282,6 +301,7 @@ impl Stage {
             ),
             machine,
             version: String::new(),
+            binary: String::new(),
             seed: arguments.seed,
             seconds: length.as_secs_f64(),
             bytes,
@@ -297,7 +317,9 @@ impl Stage {
             windows,
             accounts: self.balances()?,
             growth: self.watches.iter().flat_map(|watch| watch.growth(quiet, length)).collect(),
+            late_seconds: [self.lateness.most, self.lateness.sum].map(|late| late.as_secs_f64()),
             names_asked: self.names.asked(),
+            alerts_told: self.alerts.told(),
         })
     }
 
@@ -307,9 +329,9 @@ impl Stage {
             let before = |(from, to): &(Duration, Duration)| {
                 side.between(from.saturating_sub(SECOND), *to + SECOND / 10)
             };
-            let (sent, received) = side.read();
-            let may_miss = kills.iter().map(before).sum();
-            Balance { account: door.name(), direction, booked, received, sent, may_miss }
+            let ((sent, received), rewritten) = (side.read(), side.framing());
+            let (account, may_miss) = (door.name(), kills.iter().map(before).sum());
+            Balance { account, direction, booked, received, sent, may_miss, rewritten }
         };
         let both = |(door, (_, up, down)): (&Door, &(String, u64, u64))| {
             let (upwards, downwards) = (self.ledger.up(*door), self.ledger.down(*door));
@@ -346,6 +368,8 @@ fn trusting(
 struct Progress {
     bar: Option<ProgressBar>,
     length: Duration,
+    /// Minutes that were shown.
+    minutes: u64,
 }
 
 impl Progress {
@@ -355,10 +379,10 @@ impl Progress {
             let style = ProgressStyle::with_template(style).unwrap_or(ProgressStyle::default_bar());
             ProgressBar::new(length.as_secs()).with_style(style)
         });
-        Self { bar, length }
+        Self { bar, length, minutes: 0 }
     }
 
-    fn show(&self, ledger: &Ledger, happened: &Happened) {
+    fn show(&mut self, ledger: &Ledger, happened: &Happened) {
         let now = ledger.now();
         let (bytes, faults) = (ledger.compared() as f64, happened.windows().len());
         let broken = ledger.breaks().len();
@@ -374,8 +398,9 @@ impl Progress {
                 bar.set_position(now.as_secs());
                 bar.set_message(words);
             }
-            None if now.as_secs().is_multiple_of(60) => {
-                eprintln!("soak: {} s of {words}", now.as_secs())
+            None if now.as_secs() / 60 > self.minutes => {
+                self.minutes = now.as_secs() / 60;
+                eprintln!("soak: {} s of {words}", now.as_secs());
             }
             None => {}
         }

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+/// A look that was due each second and came this much later: the program stood still, and so did its clocks' patience.
+const STOOD_STILL: f64 = 10.0;
 /// Breaks that are printed one by one at most.
 const SHOWN: usize = 12;
 
@@ -24,6 +26,8 @@ pub(crate) struct Summary {
     pub(crate) command: String,
     /// Processor, their number, kernel, and other work on it before the run.
     pub(crate) machine: String,
+    /// The relay's program, and the version that it says.
+    pub(crate) binary: String,
     pub(crate) version: String,
     pub(crate) seed: u64,
     pub(crate) seconds: f64,
@@ -42,8 +46,12 @@ pub(crate) struct Summary {
     pub(crate) windows: Vec<Window>,
     pub(crate) accounts: Vec<Balance>,
     pub(crate) growth: Vec<Growth>,
+    /// How late looks came that were due once a second, at most and in all: a sign of a busy machine.
+    pub(crate) late_seconds: [f64; 2],
     /// Questions to the name server.
     pub(crate) names_asked: u64,
+    /// Messages to the receiver of alerts, and alerts in them.
+    pub(crate) alerts_told: (u64, u64),
 }
 
 /// Transfers of a door over a leg.
@@ -89,6 +97,11 @@ impl Summary {
                 None => format!("too few samples of the {relay} relay's {quantity}: run longer"),
             });
         }
+        let [late, _] = self.late_seconds;
+        if late > STOOD_STILL {
+            failures
+                .push(format!("the machine let the run stand still for {late:.0} s: run it again"));
+        }
         self.holds = failures.is_empty();
         self.failures = failures;
     }
@@ -106,18 +119,19 @@ impl Summary {
         let faults: usize = self.faults.values().sum();
         writeln!(
             out,
-            "soak: seed {}, {length:?}, {}: {:.1} GB compared, {:.0} Mbit/s, {faults} faults",
+            "soak: seed {}, {length:?}, {} ({}): {:.1} GB compared, {:.0} Mbit/s, {faults} faults",
             self.seed,
             self.version,
+            self.binary,
             self.bytes as f64 / 1e9,
             self.mbit_per_second
         )?;
-        writeln!(out, "\n{:<11}{:<8}{:>10}{:>9}{:>12}", "DOOR", "LEG", "WHOLE", "BROKEN", "MB")?;
+        writeln!(out, "\n{:<13}{:<8}{:>10}{:>9}{:>12}", "DOOR", "LEG", "WHOLE", "BROKEN", "MB")?;
         for Row { door, leg, transfers } in &self.transfers {
             let Transfers { whole, broken, bytes } = transfers;
             let mb = *bytes as f64 / 1e6;
             let (door, leg) = (door.name(), leg.name());
-            writeln!(out, "{door:<11}{leg:<8}{whole:>10}{broken:>9}{mb:>12.1}")?;
+            writeln!(out, "{door:<13}{leg:<8}{whole:>10}{broken:>9}{mb:>12.1}")?;
         }
         writeln!(out, "\n{:<22}{:>7}{:>8}", "FAULT", "TIMES", "BROKE")?;
         for (kind, times) in &self.faults {
@@ -128,14 +142,14 @@ impl Summary {
         let [account, way, booked, received, sent, missing, may] = heads;
         writeln!(
             out,
-            "\n{account:<11}{way:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may:>11}"
+            "\n{account:<13}{way:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may:>11}"
         )?;
         for balance in &self.accounts {
-            let Balance { account, direction, booked, received, sent, may_miss } = balance;
+            let Balance { account, direction, booked, received, sent, may_miss, .. } = balance;
             let missing = balance.missing();
             writeln!(
                 out,
-                "{account:<11}{direction:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may_miss:>11}"
+                "{account:<13}{direction:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may_miss:>11}"
             )?;
         }
         writeln!(
@@ -150,6 +164,14 @@ impl Summary {
                 out,
                 "{relay:<7}{quantity:<13}{least:>13.0}{most:>13.0}{per_hour:>14.0}{error:>14.0}"
             )?;
+        }
+        let [most, sum] = self.late_seconds;
+        writeln!(
+            out,
+            "looks that were due each second: {most:.1} s late at most, {sum:.1} s in all"
+        )?;
+        if self.growth.iter().any(|growth| !growth.judged) {
+            writeln!(out, "growth is shown and not judged: the run is too short")?;
         }
         for wrong in self.wrong.iter().take(SHOWN) {
             writeln!(out, "wrong: {wrong}")?;

@@ -13,6 +13,8 @@ use std::time::Duration;
 const MEMORY: f64 = 16e6;
 /// Connections come and go by tens.
 const DESCRIPTORS: f64 = 32.0;
+/// A fit over less than this shows how the load came and went, and is not judged.
+const JUDGED: f64 = 600.0;
 /// Of the time without kills, the part in which caches and pools fill.
 const WARM_UP: u32 = 4;
 
@@ -33,6 +35,23 @@ pub(crate) struct Watch {
     samples: Vec<Sample>,
 }
 
+/// How late a look came that was due once a second: so long this program had no processor.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Lateness {
+    last: Duration,
+    pub(crate) most: Duration,
+    /// All of it.
+    pub(crate) sum: Duration,
+}
+
+impl Lateness {
+    /// A look, a second after the last one began.
+    pub(crate) fn on_look(&mut self, now: Duration) {
+        let late = now.saturating_sub(self.last + Duration::from_secs(1));
+        (self.last, self.most, self.sum) = (now, self.most.max(late), self.sum + late);
+    }
+}
+
 /// What a relay's quantity did in its last life.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Growth {
@@ -44,6 +63,8 @@ pub(crate) struct Growth {
     /// `None`: too few samples to fit.
     pub(crate) slope: Option<Slope>,
     pub(crate) slack: f64,
+    /// Whether the fit is long enough to tell a leak from the load.
+    pub(crate) judged: bool,
     pub(crate) holds: bool,
 }
 
@@ -69,6 +90,7 @@ impl Watch {
             let points = fitted.iter().map(|sample| (sample.at.as_secs_f64(), of(sample) as f64));
             let points: Vec<(f64, f64)> = points.collect();
             let slope = Slope::fit(&points);
+            let judged = slope.is_some_and(|slope| slope.seconds >= JUDGED);
             let values = || points.iter().map(|(_, value)| *value);
             Growth {
                 relay: self.relay,
@@ -77,7 +99,8 @@ impl Watch {
                 most: values().reduce(f64::max).unwrap_or_default(),
                 slope,
                 slack,
-                holds: slope.is_some_and(|slope| !slope.grows(slack)),
+                judged,
+                holds: slope.is_some_and(|slope| !judged || !slope.grows(slack)),
             }
         };
         [

@@ -4,9 +4,9 @@ use crate::daemons::{free_port, pair, tunnel_is_up};
 use ekiden_testkit::names::{answer, code, question};
 use ekiden_testkit::{Daemon, PATIENCE, wait_for};
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 7);
 
@@ -99,4 +99,60 @@ fn two_relays_that_ask_each_other_do_not_go_round() {
         "{seen}"
     );
     assert_eq!(seen["servers"][0]["asked"], 0, "{seen}");
+}
+
+/// A name server that fails, until the switch says otherwise; then each name is this machine.
+fn failing() -> (SocketAddr, Arc<AtomicBool>) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (at, works) = (socket.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+    let switch = Arc::clone(&works);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 1500];
+        while let Ok((n, from)) = socket.recv_from(&mut buffer) {
+            let mut reply = answer(&buffer[..n], Ipv4Addr::LOCALHOST, 60);
+            if !works.load(Relaxed) {
+                // SERVFAIL, without the answer
+                let question = reply.len() - 16;
+                (reply[3], reply[7]) = (0x82, 0);
+                reply.truncate(question);
+            }
+            socket.send_to(&reply, from).unwrap();
+        }
+    });
+    (at, switch)
+}
+
+/// A client is told why a name failed a moment ago, and is served as soon as the name resolves.
+#[test]
+fn a_name_that_resolves_again_is_served_at_once() {
+    let (names, works) = failing();
+    let far = format!("[dns]\nservers = [\"{names}\"]\nprefer = \"ipv4-only\"\n");
+    let [_far, near] = pair(["100 Mbit/s", "100 Mbit/s"], [&far, ""]).map(|home| home.serve());
+    wait_for("the tunnel", || tunnel_is_up(&near));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let ask = |method: &str| {
+        let mut client = TcpStream::connect(near.address).unwrap();
+        let to = format!("a.example:{port}");
+        let target = if method == "GET" { format!("http://{to}/") } else { to.clone() };
+        write!(client, "{method} {target} HTTP/1.1\r\nHost: {to}\r\n\r\n").unwrap();
+        client
+    };
+    let status = |mut client: TcpStream| {
+        let mut start = [0; 13];
+        client.read_exact(&mut start).unwrap();
+        String::from_utf8_lossy(&start).into_owned()
+    };
+    let mut first = ask("CONNECT");
+    let _broken = first.read_to_end(&mut Vec::new());
+    assert_eq!(status(ask("CONNECT")), "HTTP/1.1 502 ");
+    assert_eq!(status(ask("GET")), "HTTP/1.1 502 ");
+    works.store(true, Relaxed);
+    let connected = ask("CONNECT");
+    assert_eq!(status(connected), "HTTP/1.1 200 ");
+    listener.accept().unwrap();
+    let asked = ask("GET");
+    let (mut origin, _) = listener.accept().unwrap();
+    origin.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+    assert_eq!(status(asked), "HTTP/1.1 204 ");
 }

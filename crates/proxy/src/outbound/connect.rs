@@ -103,7 +103,7 @@ async fn open_chain(
     requester: Requester<'_>,
     purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
-    let Requester { decider, request: FlowRequest { to, .. }, source } = requester;
+    let Requester { decider, request: FlowRequest { to, client, .. }, source } = requester;
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
@@ -124,6 +124,9 @@ async fn open_chain(
         // the client does not know that address
         Failure { text: format!("upstream \"{}\": {}", first.name, failure.text), ..failure }
     })?;
+    let comes_back = first.upstream.protocol == UpstreamProtocol::Socks5
+        && dialed.peer.ip().to_canonical() == client.to_canonical();
+    let _until_answered = comes_back.then(|| first.on_returned(to)).transpose()?;
     finish(config, chain, first, rest, dialed, to, purpose).await
 }
 
@@ -210,10 +213,7 @@ async fn open_through_tunnel(
         }
     };
     // what the next hop is asked travels with the opening; its answer says whether both worked
-    let wait = !at_once;
-    if at_once && let Some(failure) = tunnels.unresolved(peer, request.to) {
-        return Err(failure);
-    }
+    let wait = !at_once || tunnels.is_unresolved(peer, request.to);
     let patience = first.leg.leg.connect_timeout;
     let limit = config.settings.timeouts.handshake;
     let opening = tunnels.open(peer, request, patience, wait);

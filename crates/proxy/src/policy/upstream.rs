@@ -12,6 +12,7 @@ use ekiden_model::connect::failover::{Config, Health};
 use ekiden_model::units::Time;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 #[derive(Debug)]
@@ -23,6 +24,30 @@ pub(crate) struct Hop {
     pub(crate) tls: Option<ClientTls>,
     /// With the last failure, in words. Kept over reloads.
     health: Arc<Mutex<(Health, Option<String>)>>,
+    /// Requests of clients at its own address that it has not answered, by destination.
+    returned: Mutex<HashMap<Destination, usize>>,
+}
+
+/// Requests to one destination that come from the upstream's own address and wait for its answer: that many are a ring.
+const MOST_RETURNED: usize = 64;
+
+/// A request that may have come around; its drop ends it.
+#[derive(Debug)]
+pub(crate) struct Returned<'a> {
+    hop: &'a Hop,
+    to: &'a Destination,
+}
+
+impl Drop for Returned<'_> {
+    fn drop(&mut self) {
+        let mut returned = locked(&self.hop.returned);
+        if let Some(count) = returned.get_mut(self.to) {
+            *count -= 1;
+            if *count == 0 {
+                returned.remove(self.to);
+            }
+        }
+    }
 }
 
 /// TLS to an upstream proxy.
@@ -62,7 +87,24 @@ impl Hop {
         let health = same.map(|hop| Arc::clone(&hop.health));
         let new = || Arc::new(Mutex::new((Health::new(Config::default()), None)));
         let (name, upstream) = (name.to_owned(), upstream.clone());
-        Ok(Self { name, upstream, leg, tls, health: health.unwrap_or_else(new) })
+        let (health, returned) = (health.unwrap_or_else(new), Mutex::default());
+        Ok(Self { name, upstream, leg, tls, health, returned })
+    }
+
+    /// A client at this upstream's own address asks for `to`. SOCKS has no field such as `Via`, so two relays that are
+    /// each other's upstream do not know their own requests again; their number tells. Errors: it is too large.
+    pub(crate) fn on_returned<'a>(&'a self, to: &'a Destination) -> Result<Returned<'a>, Failure> {
+        let mut returned = locked(&self.returned);
+        let count = returned.entry(to.clone()).or_default();
+        if *count == MOST_RETURNED {
+            let text = format!(
+                "{MOST_RETURNED} requests for {to} came from upstream \"{}\" and wait for it: the relays are a ring",
+                self.name
+            );
+            return Err(Failure::new(FailureKind::Loop, text));
+        }
+        *count += 1;
+        Ok(Returned { hop: self, to })
     }
 
     pub(crate) fn destination(&self) -> Result<Destination, Failure> {

@@ -186,20 +186,38 @@ fn reload_keeps_the_health_of_unchanged_upstreams() {
     assert_eq!(upstream(&relay, "gone").failures, 0);
 }
 
-/// Two relays that send each other everything: each adds itself to `Via`, and keeps who came before.
-#[test]
-fn a_ring_of_relays_ends_at_its_first_turn() {
+/// Two relays that send each other everything by `protocol`.
+fn ring(protocol: &str) -> [Relay; 2] {
     let mut settings = [settings(), settings()];
     let last = Relay::start(settings[1].clone());
-    add(&mut settings[0], "next", "http", last.address, None);
+    add(&mut settings[0], "next", protocol, last.address, None);
     settings[0].routes.push(route(vec![], &[&["next"]]));
     let first = Relay::start(settings[0].clone());
     settings[1].listen = vec![last.address];
-    add(&mut settings[1], "next", "http", first.address, None);
+    add(&mut settings[1], "next", protocol, first.address, None);
     settings[1].routes.push(route(vec![], &[&["next"]]));
     last.reload(settings[1].clone()).unwrap();
+    [first, last]
+}
+
+/// Each adds itself to `Via`, and keeps who came before.
+#[test]
+fn a_ring_of_relays_ends_at_its_first_turn() {
+    let [first, last] = ring("http");
     let text = refusal(first.address, "127.0.0.1:9");
     assert!(text.starts_with("HTTP/1.1 50"), "{text}");
     // the client's, and the one that came back
     assert_eq!([&first, &last].map(|relay| relay.status().totals.accepted), [2, 1]);
+}
+
+/// SOCKS has no field for who came before.
+#[test]
+fn a_ring_of_relays_by_socks_ends_after_some_turns() {
+    let [first, last] = ring("socks5");
+    for _ in 0..2 {
+        let text = refusal(first.address, "127.0.0.1:9");
+        assert!(text.starts_with("HTTP/1.1 50"), "{text}");
+    }
+    let accepted = [&first, &last].map(|relay| relay.status().totals.accepted);
+    assert!(accepted.iter().all(|accepted| *accepted <= 2 * 65), "{accepted:?}");
 }

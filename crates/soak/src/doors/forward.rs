@@ -18,8 +18,6 @@ use tokio::time::{Duration, sleep};
 
 type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
 
-/// A relay counts a response's head as it sends it, with fields of its own: less than this more.
-const FIELDS: u64 = 256;
 /// Of the head of a response from a cache, more than it has.
 const HEAD: u64 = 1_024;
 /// Requests over one connection at most.
@@ -55,7 +53,14 @@ impl<'a> Kept<'a> {
             .header(PROXY_AUTHORIZATION, credentials(self.door))
             .body(body)
             .map_err(io::Error::other)?;
-        let mut sender = match self.sender.take().filter(|_| self.left > 0) {
+        let mut kept = self.sender.take().filter(|_| self.left > 0);
+        // a relay may end a connection between two requests
+        if let Some(sender) = &mut kept
+            && sender.ready().await.is_err()
+        {
+            kept = None;
+        }
+        let mut sender = match kept {
             Some(kept) => kept,
             None => self.open().await?,
         };
@@ -104,7 +109,6 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
         let order = Order::draw(&mut rng, clients.rate);
         let name = name(&mut rng, leg);
         let (from, opened) = (clients.ledger.now(), Opened::default());
-        clients.ledger.down(door).on_sent(FIELDS);
         let transfer = async {
             let sized = order.seed & 1 == 0;
             let body = PatternBody::new(order.upwards(), order.up, order.rate, sized).boxed();
@@ -118,6 +122,8 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
         let result = stalled(&order, transfer).await;
         if result.is_err() {
             kept.sender = None;
+            clients.ledger.up(door).on_broken_chunks(order.up);
+            clients.ledger.down(door).on_broken_chunks(order.down);
         }
         book(clients, (door, leg), from, volume(&order), opened.get(), result).await;
     }

@@ -3,6 +3,7 @@
 mod datagrams;
 mod forward;
 mod http2;
+mod names;
 mod raw;
 
 use crate::exchange::{Failure, Order};
@@ -13,11 +14,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ekiden_model::rng::Rng;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
@@ -34,6 +35,10 @@ pub(crate) struct Clients {
     pub(crate) ledger: Arc<Ledger>,
     /// The near relay.
     pub(crate) relay: SocketAddr,
+    /// The clients' other address, from which a proxy connects.
+    pub(crate) proxy: Ipv4Addr,
+    /// Where every name leads.
+    pub(crate) servers: Ipv4Addr,
     /// Trusts its certificate.
     pub(crate) tls: Arc<rustls::ClientConfig>,
     /// No transfer begins after this.
@@ -51,6 +56,16 @@ impl Clients {
     async fn connect(&self) -> io::Result<TcpStream> {
         let stream =
             crate::exchange::patiently("connecting", TcpStream::connect(self.relay)).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// A connection to a forwarded port, by the proxy.
+    async fn connect_by_proxy(&self, port: u16) -> io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((self.proxy, 0).into())?;
+        let connecting = socket.connect((self.relay.ip(), port).into());
+        let stream = crate::exchange::patiently("connecting", connecting).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }
@@ -121,7 +136,7 @@ pub(crate) fn start(clients: &Arc<Clients>, seed: u64) -> JoinSet<()> {
     let mut running = JoinSet::new();
     let mut seeds = Rng::new(seed);
     for door in DOORS {
-        for leg in LEGS {
+        for leg in LEGS.into_iter().filter(|leg| door.takes(*leg)) {
             for _ in 0..CLIENTS {
                 let (clients, rng) = (Arc::clone(clients), Rng::new(seeds.next_u64()));
                 running.spawn(live(clients, door, leg, rng));
@@ -135,7 +150,10 @@ async fn live(clients: Arc<Clients>, door: Door, leg: Leg, rng: Rng) {
     match door {
         Door::Forward => forward::exchanges(&clients, leg, rng).await,
         Door::Cache => forward::objects(&clients, leg, rng).await,
-        Door::Connect | Door::Socks | Door::Tls => raw::exchanges(&clients, door, leg, rng).await,
+        Door::Connect | Door::Socks | Door::Tls | Door::PortForward => {
+            raw::exchanges(&clients, door, leg, rng).await
+        }
+        Door::Names => names::questions(&clients, leg, rng).await,
         Door::Http2 => http2::exchanges(&clients, leg, rng).await,
         Door::Datagrams => datagrams::associations(&clients, leg, rng).await,
     }

@@ -1,11 +1,13 @@
-//! CONNECT, SOCKS5, and CONNECT within TLS: one connection a transfer.
+//! CONNECT, SOCKS5, CONNECT within TLS, and forwarded ports: one connection a transfer.
 
 use super::{Clients, Opened, PASSWORD, book, credentials, target, volume};
 use crate::exchange::{Failure, Order, client, patiently};
 use crate::laws::{Door, Leg};
 use crate::origin::Service;
+use crate::relays::{CLAIMED, forwarded_port};
 use ekiden_model::rng::Rng;
 use std::io;
+use std::net::Ipv4Addr;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// The longest head of an answer.
@@ -17,14 +19,14 @@ pub(super) async fn exchanges(clients: &Clients, door: Door, leg: Leg, mut rng: 
         let to = target(&mut rng, leg, Service::Exchange, door);
         let (from, opened) = (clients.ledger.now(), Opened::default());
         let opens = || opened.set();
-        let result = transfer(clients, door, &to, &order, opens).await;
+        let result = transfer(clients, (door, leg), &to, &order, opens).await;
         book(clients, (door, leg), from, volume(&order), opened.get(), result).await;
     }
 }
 
 async fn transfer(
     clients: &Clients,
-    door: Door,
+    (door, leg): (Door, Leg),
     to: &(String, u16),
     order: &Order,
     opens: impl FnMut(),
@@ -34,12 +36,32 @@ async fn transfer(
         connect(&mut stream, door, to).await?;
         return client(stream, order, &clients.ledger, door, opens).await;
     }
+    if door == Door::PortForward {
+        let stream = clients.connect_by_proxy(forwarded_port(leg)).await?;
+        let mut stream = clients.counted(stream, door);
+        let header = proxy_header(order.seed & 2 == 0, clients.relay.port());
+        patiently("the PROXY header", stream.write_all(&header)).await?;
+        return client(stream, order, &clients.ledger, door, opens).await;
+    }
     let mut stream = clients.counted(clients.connect().await?, door);
     match door {
         Door::Socks => drop(socks(&mut stream, door, 1, to).await?),
         _ => connect(&mut stream, door, to).await?,
     }
     client(stream, order, &clients.ledger, door, opens).await
+}
+
+/// The header of the PROXY protocol, in text or in bytes: from the client whose account it is, to anywhere.
+fn proxy_header(text: bool, port: u16) -> Vec<u8> {
+    let [from, to] = [CLAIMED, Ipv4Addr::new(192, 0, 2, 1)];
+    if text {
+        return format!("PROXY TCP4 {from} {to} 4711 {port}\r\n").into_bytes();
+    }
+    let signature = b"\r\n\r\n\0\r\nQUIT\n";
+    // version 2, PROXY, TCP over IPv4, 12 bytes
+    let kind = [0x21, 0x11, 0, 12];
+    let ports = [4_711_u16.to_be_bytes(), port.to_be_bytes()].concat();
+    [&signature[..], &kind, &from.octets(), &to.octets(), &ports].concat()
 }
 
 /// CONNECT (RFC 9110 section 9.3.6).

@@ -1,10 +1,12 @@
-//! The servers: exchanges, HTTP, datagrams, names. Each account has ports of its own, so that its bytes are counted from
+//! The servers: exchanges, HTTP, datagrams, names, alerts. Each account has ports of its own, so that its bytes are counted from
 //! the first one on.
 
+mod alerts;
 mod datagrams;
 mod http;
 mod names;
 
+pub(crate) use alerts::{ALERTS, AlertReceiver};
 pub(crate) use datagrams::{compared, datagram};
 pub(crate) use http::{OBJECTS, PatternBody, compare, object, path};
 pub(crate) use names::Names;

@@ -96,7 +96,12 @@ impl Tunnels {
         };
         let flow = self.begin(peer, asked, patience, Carries::Stream).await?;
         if wait {
-            flow.answered().await.map_err(|(reason, words)| refused(peer, reason, &words))?;
+            flow.answered().await.map_err(|(reason, words)| {
+                if let (Reason::NoName, Some(name)) = (reason, &name) {
+                    self.unresolved.insert(peer, name);
+                }
+                refused(peer, reason, &words)
+            })?;
         }
         let answer = Arc::new(LateFailure::default());
         let late = Arc::clone(&answer);
@@ -104,17 +109,16 @@ impl Tunnels {
         let (peer, unresolved) = (peer.to_owned(), Arc::clone(&self.unresolved));
         let stream = flow.into_stream(move |reason, words, was_refused| {
             if let (Reason::NoName, Some(name)) = (reason, &name) {
-                unresolved.insert(&peer, name, words);
+                unresolved.insert(&peer, name);
             }
             late.set(refused(&peer, reason, words), was_refused);
         });
         Ok(TunnelStream { stream: End::Flow(Arc::new(stream)), answer, leg })
     }
 
-    /// Why `to` cannot be reached, where the peer reported a moment ago that it cannot resolve its name.
-    pub(crate) fn unresolved(&self, peer: &str, to: &Destination) -> Option<Failure> {
-        let Host::Name(name) = &to.host else { return None };
-        Some(refused(peer, Reason::NoName, &self.unresolved.get(peer, name)?))
+    /// Whether the peer reported a moment ago that it cannot resolve the name of `to`.
+    pub(crate) fn is_unresolved(&self, peer: &str, to: &Destination) -> bool {
+        matches!(&to.host, Host::Name(name) if self.unresolved.contains(peer, name))
     }
 
     /// Opens a packet flow to `to` through the tunnel to `peer`; packets may follow at once.

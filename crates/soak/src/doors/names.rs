@@ -1,0 +1,104 @@
+//! Questions to the relay, by UDP, as a client of names asks them: again and again until there is an answer.
+
+use super::{Clients, book, name};
+use crate::exchange::Failure;
+use crate::laws::{Door, Leg};
+use ekiden_model::rng::Rng;
+use ekiden_testkit::names::question;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::time::{sleep, timeout};
+
+/// Between two tries, and how many there are: longer than a link is cut or a relay is stopped.
+const TRY: Duration = Duration::from_secs(2);
+const TRIES: usize = 5;
+/// Questions a second of a client at most.
+const A_SECOND: u32 = 20;
+/// The largest reply over UDP.
+const LARGEST: usize = 1_232;
+
+pub(super) async fn questions(clients: &Clients, leg: Leg, mut rng: Rng) {
+    while !clients.is_over() {
+        let (from, name) = (clients.ledger.now(), name(&mut rng, leg));
+        let result = ask(clients, &name, rng.below(1 << 16) as u16).await;
+        let bytes = name.len() as u64;
+        book(clients, (Door::Names, leg), from, bytes, false, result).await;
+        sleep(Duration::from_secs(1) / A_SECOND).await;
+    }
+}
+
+/// Asks until an answer has come.
+async fn ask(clients: &Clients, name: &str, id: u16) -> Result<(), Failure> {
+    let socket = UdpSocket::bind((clients.proxy, 0)).await?;
+    socket.connect((clients.relay.ip(), crate::relays::NAMES)).await?;
+    let (question, mut buffer) = (question(id, name), [0; LARGEST]);
+    let mut why = "no answer".to_owned();
+    for _ in 0..TRIES {
+        // a relay that is gone is soon there again
+        if let Err(error) = socket.send(&question).await {
+            why = error.to_string();
+            sleep(TRY / 4).await;
+            continue;
+        }
+        match timeout(TRY, socket.recv(&mut buffer)).await {
+            Ok(Ok(length)) => {
+                let reply = buffer.get(..length).unwrap_or_default();
+                match judge(&question, reply, clients.servers) {
+                    Ok(None) => return Ok(()),
+                    // as the libraries of clients do
+                    Ok(Some(code)) => {
+                        why = format!("the code {code}");
+                        sleep(TRY).await;
+                    }
+                    Err(what) => {
+                        return Err(Failure::Wrong(format!("the answer for {name}: {what}")));
+                    }
+                }
+            }
+            Ok(Err(error)) => {
+                why = error.to_string();
+                sleep(TRY / 4).await;
+            }
+            Err(_) => {}
+        }
+    }
+    Err(Failure::Ended(format!("{TRIES} questions: {why}")))
+}
+
+/// Nothing where the reply has the address, or the code of a failure. Errors: a reply that is none to this question.
+fn judge(question: &[u8], reply: &[u8], address: Ipv4Addr) -> Result<Option<u8>, String> {
+    let same = |range: std::ops::Range<usize>| reply.get(range.clone()) == question.get(range);
+    let Some(flags) = reply.get(2..4).filter(|flags| flags[0] & 0x80 != 0 && same(0..2)) else {
+        return Err(format!("{reply:?}"));
+    };
+    match flags[1] & 15 {
+        0 if !same(12..question.len()) => Err(format!("{reply:?}")),
+        // the address of a record, whose length comes before
+        0 if reply.windows(6).any(|six| six[..2] == [0, 4] && six[2..] == address.octets()) => {
+            Ok(None)
+        }
+        0 => Err(format!("no address in {reply:?}")),
+        code => Ok(Some(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_testkit::names::answer;
+
+    #[test]
+    fn answers_have_the_question_and_the_address() {
+        let (here, there) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
+        let asked = question(7, "a.test");
+        let mut reply = answer(&asked, here, 1);
+        assert_eq!(judge(&asked, &reply, here), Ok(None));
+        assert!(judge(&asked, &reply, there).is_err());
+        assert!(judge(&question(8, "a.test"), &reply, here).is_err());
+        assert!(judge(&question(7, "b.test"), &reply, here).is_err());
+        assert!(judge(&asked, &asked, here).is_err());
+        reply[3] |= 2;
+        assert_eq!(judge(&asked, &reply, here), Ok(Some(2)));
+    }
+}

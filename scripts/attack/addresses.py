@@ -1,0 +1,54 @@
+"""A2: 10,500 silent connections of one address, plain and within HTTP/2, and of fifty networks."""
+
+from doors import basic
+from relay import Relay, ask, certificate, origin, small
+from silent import Silent
+
+COUNT = 10_500
+NETWORKS = 50
+REQUESTS = 300
+OTHER = "127.0.2.1"
+ACCESS = '[access]\nallow_destinations = ["127.0.0.0/8"]\n[management]\nlisten = "off"\n'
+
+
+def secured(config):
+    relay = Relay(config)
+    path = relay.path / "ekiden/config.toml"
+    path.write_text(path.read_text() + certificate(relay.path))
+    return relay
+
+
+def one_address(protocol):
+    with secured(ACCESS) as relay:
+        to = origin(small)
+        peace = ask(relay.address, to, OTHER, REQUESTS)
+        with Silent(relay.address, ["127.0.1.1"], COUNT, protocol=protocol) as attack:
+            before = attack.settle(60)
+            attacked = ask(relay.address, to, OTHER, REQUESTS)
+            after = attack.settle(0)
+        ratio = attacked.get("p99_ms", 0) / peace["p99_ms"]
+        return {"peace": peace, "attacked": attacked, "p99_ratio": round(ratio, 2), "attackers": [before, after]}
+
+
+def fifty_networks():
+    config = ACCESS + '[accounts]\nenabled = true\nstate = "DIR/state"\n'
+    relay = secured(config)
+    users = [f"user{n}" for n in range(5)]
+    for user in users:
+        relay.run("account", "add", user, "--user", user, "--password-stdin", input="a right password\n")
+    with relay:
+        to = origin(small)
+        fields = {user: f"Proxy-Authorization: {basic(user, 'a right password')}\r\n" for user in users}
+        before = [ask(relay.address, to, f"127.0.3.{n}", 3, fields=fields[user]) for n, user in enumerate(users, 1)]
+        sources = [f"127.1.{n}.1" for n in range(NETWORKS)]
+        with Silent(relay.address, sources, COUNT) as attack:
+            stand = attack.settle(60)
+            during = [
+                ask(relay.address, to, f"127.0.3.{n}", REQUESTS // 5, fields=fields[user])
+                for n, user in enumerate(users, 1)
+            ]
+        return {"before": before, "attacked": during, "attackers": stand}
+
+
+def run():
+    return {"plain": one_address(None), "http2": one_address("h2"), "fifty_networks": fifty_networks()}
