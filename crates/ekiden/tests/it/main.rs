@@ -33,6 +33,7 @@ mod reloads;
 mod repository;
 mod results_pages;
 mod serve;
+mod traces;
 mod transcripts;
 mod tunnel;
 mod tunnel_datagrams;

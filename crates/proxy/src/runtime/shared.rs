@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::error::{Failure, FailureKind};
 use crate::observe::gateway_counts::GatewayCounts;
+use crate::observe::traces::TraceQueue;
 use crate::observe::udp_counts::UdpCounts;
 use crate::outbound::dns::state::DnsState;
 use crate::outbound::tunnel::Tunnels;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     /// Orders of certificates.
     pub(crate) acme: Arc<AcmeState>,
     pub(crate) alerts: Arc<AlertState>,
+    /// Which connections are traced.
+    pub(crate) traces: Arc<TraceQueue>,
 }
 
 impl Shared {
@@ -56,6 +59,7 @@ impl Shared {
             dns: Arc::new(DnsState::new(&settings.dns)),
             acme: Arc::default(),
             alerts: Arc::default(),
+            traces: Arc::default(),
         })
     }
 

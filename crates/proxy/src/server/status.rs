@@ -110,6 +110,7 @@ impl Inner {
             accounts: config.directory.as_ref().map(|directory| directory.status()),
             acme: shared.acme.status(),
             alerts: shared.alerts.status(),
+            traces: shared.traces.status(),
             udp: shared.udp.status(config.settings.udp.associations.into()),
             gateway: self.gateway_status(),
             dns: shared.dns.status(&config.settings.dns, &config.name_servers),

@@ -12,6 +12,7 @@ use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::registry::{ConnectionState, Protocol};
+use crate::observe::traces::TraceParent;
 use crate::outbound::connect::Purpose;
 use crate::policy::accounts::read_basic;
 use crate::policy::quota::NotAdmitted;
@@ -308,7 +309,9 @@ async fn forward(
     let path = plan.path.split('?').next().unwrap_or_default();
     let url = format!("http://{}{path}", plan.authority);
     let method = Some(plan.request.method.clone());
-    let mut entry = session.begin(Protocol::Http, &plan.destination, method, url);
+    let parent = fields::values(&plan.request.fields, "traceparent").next();
+    let parent = parent.and_then(TraceParent::read);
+    let mut entry = session.begin_within(parent, Protocol::Http, &plan.destination, (method, url));
     let checked = checks(session, &plan.request).and_then(|()| {
         if plan.request.method == "TRACE" {
             let text = "TRACE is not forwarded, because it would reveal fields of other proxies";
@@ -351,6 +354,7 @@ async fn forward(
         Ok(ExchangeResult::Upgraded(tunnel)) => NextStep::Tunnel(*tunnel),
         Ok(ExchangeResult::Broken(why)) => {
             session.registration.count_failed();
+            session.trace_error("broken");
             session.log(&entry, &why);
             NextStep::Close
         }

@@ -11,6 +11,7 @@ mod dns;
 mod explanation;
 mod gateway;
 mod resources;
+mod traces;
 
 pub use accounts::{AccountStatus, SharingStatus};
 pub use acme::AcmeStatus;
@@ -26,6 +27,7 @@ pub use resources::{
     BuffersStatus, CacheStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus,
     PressureStatus, UdpStatus,
 };
+pub use traces::TracesStatus;
 
 use crate::settings::UpstreamProtocol;
 use schemars::JsonSchema;
@@ -77,6 +79,9 @@ pub struct Status {
     /// What needs attention, and who is told of it; absent while nobody looks.
     #[serde(default)]
     pub alerts: Option<AlertsStatus>,
+    /// Traces of connections; absent while they are off.
+    #[serde(default)]
+    pub traces: Option<TracesStatus>,
     /// Datagrams of SOCKS5 clients.
     #[serde(default)]
     pub udp: UdpStatus,
