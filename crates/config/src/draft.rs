@@ -110,6 +110,8 @@ pub struct Management {
     pub token_file: Option<PathBuf>,
     /// The most accounts that are named in metrics.
     pub metrics_accounts: u32,
+    /// The folder of the laboratory's reports.
+    pub reports: Option<PathBuf>,
 }
 
 impl Default for Management {
@@ -120,6 +122,7 @@ impl Default for Management {
             hosts: Vec::new(),
             token_file: None,
             metrics_accounts: 100,
+            reports: None,
         }
     }
 }

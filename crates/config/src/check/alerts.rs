@@ -1,6 +1,6 @@
 //! Who is told of alerts, and how; where traces go.
 
-use crate::draft::Draft;
+use crate::draft::{Draft, Traces};
 use crate::reader::Reader;
 use crate::value::receiver::{MailServer, WebhookUrl};
 use std::net::IpAddr;
@@ -44,7 +44,15 @@ pub(super) fn alerts(reader: &mut Reader<'_>, draft: &Draft) {
 
 pub(super) fn traces(reader: &mut Reader<'_>, draft: &Draft) {
     let traces = &draft.traces;
-    for key in ["sample", "service", "authorization_file", "ca"] {
+    // a default may be written down
+    let usual = Traces::default();
+    let sets = [
+        ("sample", traces.sample != usual.sample),
+        ("service", traces.service != usual.service),
+        ("authorization_file", true),
+        ("ca", true),
+    ];
+    for (key, _) in sets.into_iter().filter(|(_, other)| *other) {
         let path = format!("traces.{key}");
         if reader.spans.contains_key(&path) && !reader.spans.contains_key("traces.endpoint") {
             let hint = "endpoint = \"http://collector:4318\"";

@@ -43,6 +43,8 @@ pub(super) static MANAGEMENT: &[Key<Draft>] = keys! { Draft, |draft| draft.manag
     metrics_accounts = metrics_accounts: Kind::Number(0, 10_000), None,
         "Maximum number of accounts that /metrics names, in order of name. The rest are only counted.",
         "About 15 time series each in Prometheus. 0: no names.", "Large sites, or to keep names out of metrics. Needs a restart.";
+    reports = reports: Kind::Text("an absolute path", absolute_path), Some(""),
+        "A folder with reports of `ekiden lab run --out`, which the dashboard then shows.", "Whoever may log in reads them.", "Who measures own lines. Needs a restart.";
 };
 
 const DAY: Span = HOUR.saturating_mul(24);

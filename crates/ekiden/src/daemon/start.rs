@@ -10,6 +10,7 @@ use super::orders::{self, Ordering};
 use super::signals::{Request, Signals};
 use super::{alerts, limits, reload, state, traces};
 use crate::commands::client::Reloaded;
+use crate::commands::doctor;
 use crate::print::warn as print;
 use crate::setup::ports::{self, Transport};
 use crate::{cli, exit};
@@ -148,7 +149,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         answer(control, &handle, alerting.trials(), (reloads.clone(), fixed.file.clone()))
     });
     if let Some(admin) = &admin {
-        admin.runs(Running { handle: handle.clone(), sync: sync.clone() });
+        let doctor = doctor::daemon::of(&handle);
+        admin.runs(Running { handle: handle.clone(), sync: sync.clone(), doctor });
     }
     tell_systemd(&[NotifyState::Ready]);
     while let Request::Reload(answer) = signals.reload_or_stop(&mut asked).await {

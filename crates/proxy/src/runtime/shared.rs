@@ -8,6 +8,7 @@ use crate::observe::udp_counts::UdpCounts;
 use crate::outbound::dns::state::DnsState;
 use crate::outbound::tunnel::Tunnels;
 use crate::policy::quota::Quotas;
+use crate::policy::speed_tests::SpeedTests;
 use crate::resources::Resources;
 use crate::runtime::acme::AcmeState;
 use crate::runtime::alerts::AlertState;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     /// Orders of certificates.
     pub(crate) acme: Arc<AcmeState>,
     pub(crate) alerts: Arc<AlertState>,
+    /// Speed tests of the page for users.
+    pub(crate) speed_tests: SpeedTests,
     /// Which connections are traced.
     pub(crate) traces: Arc<TraceQueue>,
 }
@@ -59,6 +62,7 @@ impl Shared {
             dns: Arc::new(DnsState::new(&settings.dns)),
             acme: Arc::default(),
             alerts: Arc::default(),
+            speed_tests: SpeedTests::default(),
             traces: Arc::default(),
         })
     }

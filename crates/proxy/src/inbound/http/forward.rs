@@ -4,7 +4,7 @@
 use super::cached;
 use super::exchange::{ExchangeResult, exchange};
 use super::own::OwnRequest;
-use super::page::password;
+use super::page::{password, speed};
 use super::plan::{ForwardPlan, STATE, client_keeps_alive, head_limits};
 use super::rewrite::via;
 use super::{pac, page};
@@ -109,6 +109,10 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
     };
     let own = match OwnRequest::of(session, &request) {
         Some(own) => {
+            if let Some(part) = speed::Part::of(session, &request, &own) {
+                Box::pin(speed::serve(session, (&request, &own), incoming, part)).await;
+                return NextStep::Close;
+            }
             let rest = (&mut *incoming, &mut held);
             match Box::pin(password::answer(session, &request, &own, rest)).await {
                 Some(answer) => Some(answer),
