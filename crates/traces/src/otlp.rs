@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_choose_is_short() {
+    fn texts_of_clients_are_short() {
         let method = Some("X".repeat(4000));
         let server = ("x".repeat(4000), 80);
         let span = spans(&FinishedTrace { method, server, parent: Some(7), ..trace() }).remove(0);

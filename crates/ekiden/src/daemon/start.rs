@@ -149,7 +149,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         answer(control, &handle, alerting.trials(), (reloads.clone(), fixed.file.clone()))
     });
     if let Some(admin) = &admin {
-        let doctor = doctor::daemon::of(&handle);
+        let doctor = doctor::of_daemon(&handle);
         admin.runs(Running { handle: handle.clone(), sync: sync.clone(), doctor });
     }
     tell_systemd(&[NotifyState::Ready]);

@@ -11,7 +11,6 @@ use crate::{cli, exit};
 
 mod apply;
 mod certificate;
-pub(crate) mod daemon;
 mod dns;
 mod findings;
 pub(crate) mod gateway;
@@ -26,8 +25,10 @@ use apply::Change;
 use findings::findings;
 use proxy::ProxyReport;
 
+use ekiden_admin::Doctor;
 use ekiden_linux::host::facts::Facts;
 use ekiden_linux::links::divert::DivertPlan;
+use ekiden_proxy::Handle;
 use ekiden_proxy::observe::status::{Measured, Status};
 use ekiden_proxy::settings::Tls;
 use schemars::JsonSchema;
@@ -35,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// What was asked for on the command line.
@@ -236,6 +238,23 @@ pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<boo
         print::text(&report, style, out)?;
     }
     Ok(fine)
+}
+
+/// The doctor of a running daemon, for the operator's page: without a relay to measure, and without changes.
+pub(crate) fn of_daemon(handle: &Handle) -> Doctor {
+    let handle = handle.clone();
+    Doctor(Arc::new(move |status| {
+        let settings = handle.settings();
+        let tls = if settings.acme.is_on() { Tls::default() } else { settings.tls.clone() };
+        let options = DoctorOptions {
+            running: Some(status.clone()),
+            tls,
+            gateway: super::kernel::gateway::plan_to_judge(&settings),
+            dns: settings.dns.listen.clone(),
+            ..DoctorOptions::default()
+        };
+        serde_json::json!({ "findings": look(&options, &Facts::gather()) })
+    }))
 }
 
 #[cfg(test)]

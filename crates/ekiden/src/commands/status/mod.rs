@@ -80,8 +80,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
     if let Some(acme) = &status.acme {
         out.push_str(&acme::render(acme));
     }
-    out.push_str(&alerts::render(status.alerts.as_ref()));
-    out.push_str(&alerts::render_traces(status.traces.as_ref()));
+    out.push_str(&alerts::lines(status));
     out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
     out.push_str(&status.dns.as_ref().map_or_else(String::new, dns::render));
     if !status.upstreams.is_empty() {

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_dropped_and_counted() {
+    fn traces_without_room_are_dropped_and_counted() {
         let queue = on(100);
         let trace = Trace::new((1, 1, None), server(), clock::now());
         for _ in 0..ROOM + 5 {

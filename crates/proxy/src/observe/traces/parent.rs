@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_ignored() {
+    fn malformed_values_are_ignored() {
         let zeros = format!("00-{}-b7ad6b7169203331-01", "0".repeat(32));
         let no_span = format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", "0".repeat(16));
         for wrong in [
