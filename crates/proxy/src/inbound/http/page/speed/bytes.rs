@@ -19,6 +19,8 @@ const RECEIVING: Duration = Duration::from_secs(20);
 /// Seconds that the far end of a tunnel counts.
 const COUNTED: u16 = 1;
 const AT_ONCE: usize = 16 * 1024;
+/// Not in the connection's memory.
+static ZEROS: [u8; AT_ONCE] = [0; AT_ONCE];
 
 fn broke(error: &io::Error) -> Failure {
     match error.kind() {
@@ -35,12 +37,11 @@ pub(super) async fn down(session: &Session) -> Result<(), Failure> {
          X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
     );
     session.answer(head.as_bytes()).await.map_err(|error| broke(&error))?;
-    let zeros = [0; AT_ONCE];
     let sending = async {
         let mut left = MOST;
         while left > 0 {
             session.pass(Direction::Down, AT_ONCE).await?;
-            write_all(&session.client, &zeros).await?;
+            write_all(&session.client, &ZEROS).await?;
             session.registration.moved(clock::now(), 0, AT_ONCE as u64, 0);
             left = left.saturating_sub(AT_ONCE as u64);
         }
