@@ -24,7 +24,7 @@ mod status_cache;
 pub mod token;
 
 pub use guard::operators;
-pub use status_cache::Running;
+pub use status_cache::{Doctor, Running};
 
 use audit::Audit;
 pub use audit::{ChangeByCommand, record_command};

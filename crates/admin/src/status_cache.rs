@@ -19,6 +19,19 @@ pub struct Running {
     pub handle: Handle,
     /// Its accounts, where there are any.
     pub sync: Option<Arc<AccountSync>>,
+    /// Looks at this machine.
+    pub doctor: Doctor,
+}
+
+/// What `ekiden doctor --json` finds, given the status without connections: `{"findings": […]}`. It may take a second.
+#[derive(Clone)]
+pub struct Doctor(pub Arc<dyn Fn(&Status) -> serde_json::Value + Send + Sync>);
+
+impl Doctor {
+    #[cfg_attr(not(feature = "dashboard"), allow(dead_code))] // the page alone asks
+    pub(super) fn look(&self, status: &Status) -> serde_json::Value {
+        (self.0)(status)
+    }
 }
 
 impl fmt::Debug for Running {

@@ -18,12 +18,14 @@ mod mail;
 #[path = "mail/absent.rs"]
 mod mail;
 mod message;
+mod post;
 mod receiver;
 mod watch;
 mod webhook;
 
 pub use kind::AlertKind;
 pub use message::{AlertDocument, AlertMessage};
+pub use post::{PostAnswer, PostTarget};
 
 use ekiden_config::{AlertSecrets, Alerts};
 use ekiden_proxy::Handle;

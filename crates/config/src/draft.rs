@@ -43,6 +43,7 @@ pub struct Draft {
     pub pac: Pac,
     pub management: Management,
     pub alerts: Alerts,
+    pub traces: Traces,
     /// Without its list.
     pub shared: Sharing,
     pub account: Vec<AccountDraft>,
@@ -110,6 +111,8 @@ pub struct Management {
     pub token_file: Option<PathBuf>,
     /// The most accounts that are named in metrics.
     pub metrics_accounts: u32,
+    /// The folder of the laboratory's reports.
+    pub reports: Option<PathBuf>,
 }
 
 impl Default for Management {
@@ -120,6 +123,7 @@ impl Default for Management {
             hosts: Vec::new(),
             token_file: None,
             metrics_accounts: 100,
+            reports: None,
         }
     }
 }
@@ -187,6 +191,29 @@ impl Default for Alerts {
             quota: Share::from_percent(80).unwrap_or(Share::ALL),
             certificate: Span::from_secs(14 * 86_400),
             disk_free: Bytes::mib(64),
+        }
+    }
+}
+
+/// `[traces]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traces {
+    pub endpoint: Option<String>,
+    pub sample: Share,
+    pub service: String,
+    pub authorization_file: Option<PathBuf>,
+    /// Authorities for the collector's certificate, in place of the system's.
+    pub authorities: Option<PathBuf>,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self {
+            endpoint: None,
+            sample: Share::from_percent(1).unwrap_or(Share::NONE),
+            service: "ekiden".to_owned(),
+            authorization_file: None,
+            authorities: None,
         }
     }
 }

@@ -15,7 +15,7 @@ mod show;
 mod value;
 
 pub use check::includes;
-pub use draft::{Alerts, At, Control, Draft, Log, Management};
+pub use draft::{Alerts, At, Control, Draft, Log, Management, Traces};
 pub use example::example;
 pub use keys::name;
 pub use load::{Loaded, find, load};
@@ -73,6 +73,8 @@ pub enum SecretOf {
     MailServer,
     /// The webhook of `[alerts]`.
     Webhook,
+    /// The collector of `[traces]`.
+    Collector,
 }
 
 /// A file that holds a secret.
@@ -101,6 +103,16 @@ impl std::fmt::Debug for AlertSecrets {
     }
 }
 
+/// A word that no log may show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
 /// What reading a configuration came to.
 #[derive(Debug, Clone)]
 pub struct Reading {
@@ -113,6 +125,8 @@ pub struct Reading {
     pub alerts: Alerts,
     /// The secrets of its files.
     pub alert_secrets: AlertSecrets,
+    /// The value of `Authorization` for the collector of `[traces]`.
+    pub collector_secret: Option<Secret>,
     /// What is wrong, in the order of the file.
     pub problems: Vec<Problem>,
     /// Where values come from, by path such as `leg.client.mss`; what is not there is a default.
@@ -204,6 +218,7 @@ pub fn read_with(text: &str, file_name: &str, overrides: &Overrides) -> Reading 
         draft,
         alerts,
         alert_secrets,
+        collector_secret: None,
         problems,
         origins,
         password_files,
@@ -274,7 +289,12 @@ fn password_files(reader: &Reader<'_>, draft: &Draft) -> Vec<PasswordFile> {
         let (path, place) = (path.clone()?, place(&format!("alerts.{key}")));
         Some(PasswordFile { of, path, place })
     });
-    of_upstreams.chain(of_alerts).collect()
+    let of_traces = draft.traces.authorization_file.iter().map(|path| PasswordFile {
+        of: SecretOf::Collector,
+        path: path.clone(),
+        place: place("traces.authorization_file"),
+    });
+    of_upstreams.chain(of_alerts).chain(of_traces).collect()
 }
 
 fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> Settings {

@@ -1,7 +1,7 @@
 //! Finding and opening the configuration and the password files it names.
 
 use super::problem::{Problem, Severity};
-use super::{LONGEST, Overrides, Reading, SecretOf, read_with};
+use super::{LONGEST, Overrides, Reading, Secret, SecretOf, read_with};
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -109,6 +109,7 @@ fn read_passwords(reading: &mut Reading, name: &str) {
                     SecretOf::Upstream(name) => format!("the password of upstream `{name}`"),
                     SecretOf::MailServer => "the password for `mail_server`".to_owned(),
                     SecretOf::Webhook => "the authorization for `webhook`".to_owned(),
+                    SecretOf::Collector => "the authorization for `endpoint`".to_owned(),
                 };
                 let why = format!("{why} cannot be read: {error}");
                 let hint = "a file with one line, readable by the user ekiden runs as";
@@ -125,7 +126,8 @@ fn read_passwords(reading: &mut Reading, name: &str) {
         }
         let password = text.lines().next().unwrap_or("").to_owned();
         // a token that authorizes may be long
-        let longest = if entry.of == SecretOf::Webhook { 4096 } else { 255 };
+        let token = matches!(entry.of, SecretOf::Webhook | SecretOf::Collector);
+        let longest = if token { 4096 } else { 255 };
         if password.is_empty() || password.len() > longest || password.chars().any(char::is_control)
         {
             reading.problems.push(problem(
@@ -137,6 +139,7 @@ fn read_passwords(reading: &mut Reading, name: &str) {
         }
         match &entry.of {
             SecretOf::Webhook => reading.alert_secrets.authorization = Some(password),
+            SecretOf::Collector => reading.collector_secret = Some(Secret(password)),
             SecretOf::MailServer => reading.alert_secrets.mail_password = Some(password),
             SecretOf::Upstream(name) => {
                 let upstream = reading.settings.upstreams.get_mut(name);

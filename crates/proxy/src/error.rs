@@ -36,6 +36,29 @@ pub(crate) enum FailureKind {
     Exhausted,
 }
 
+impl FailureKind {
+    /// One word for programs.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Malformed(_) => "malformed",
+            Self::Denied => "denied",
+            Self::Prohibited => "prohibited",
+            Self::LogIn => "log_in",
+            Self::Loop => "loop",
+            Self::NoName => "no_name",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::NoTunnel => "no_tunnel",
+            Self::TimedOut => "timeout",
+            Self::UpstreamRefused => "upstream_refused",
+            Self::NotAdmitted => "not_admitted",
+            Self::BadAnswer => "bad_answer",
+            Self::Closed => "closed",
+            Self::Exhausted => "exhausted",
+        }
+    }
+}
+
 /// A failure, with its text for the client and the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]

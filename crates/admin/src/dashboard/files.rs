@@ -13,18 +13,12 @@ use std::sync::Arc;
 /// A path, its media type, its bytes, and for how long a browser may keep it: names within the page change with it.
 type File = (&'static str, &'static str, &'static [u8], &'static str);
 
-const FILES: [File; 4] = [
+const FILES: [File; 3] = [
     ("/", "text/html; charset=utf-8", include_bytes!("../../web/dist/index.html.gz"), "no-cache"),
     (
         "/assets/app.js",
         "text/javascript; charset=utf-8",
         include_bytes!("../../web/dist/app.js.gz"),
-        "max-age=31536000, immutable",
-    ),
-    (
-        "/assets/app.css",
-        "text/css; charset=utf-8",
-        include_bytes!("../../web/dist/app.css.gz"),
         "max-age=31536000, immutable",
     ),
     (
@@ -36,8 +30,12 @@ const FILES: [File; 4] = [
 ];
 
 /// No script, style, image or connection but this port's own; nothing may frame the page.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-    base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+const POLICY: &str = concat!(
+    "default-src 'none'; script-src 'self'; style-src 'self' ",
+    // of the style sheet within the page
+    include_str!("../../web/dist/style.sha256"),
+    "; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+);
 
 const FIELDS: [(HeaderName, &str); 6] = [
     (header::CONTENT_SECURITY_POLICY, POLICY),

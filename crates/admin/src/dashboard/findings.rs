@@ -44,6 +44,12 @@ pub(super) fn findings(status: &Status) -> Vec<Finding> {
             );
         }
     }
+    if let Some(why) = status.traces.as_ref().and_then(|traces| traces.last_error.as_ref()) {
+        find(
+            format!("traces do not reach their collector: {why}"),
+            "connections are not affected; see `endpoint` in [traces], and the collector's log",
+        );
+    }
     let away = status.accounts.as_ref().and_then(|accounts| accounts.away.as_ref());
     if let Some(why) = away.filter(|_| !is_alert("database-away", "accounts")) {
         find(

@@ -5,12 +5,14 @@
 
 mod accounts;
 mod connections;
+mod doctor;
 pub(crate) mod files;
 mod findings;
 mod live;
 pub(crate) mod log_in;
 mod peers;
 mod records;
+mod reports;
 mod session;
 
 use crate::history::History;
@@ -31,6 +33,7 @@ const SESSION: &str = "/page/session";
 pub(crate) struct Dashboard {
     sessions: Sessions,
     live: Live,
+    doctor: doctor::LastLook,
     /// Set once the relay runs, unless its folder cannot be used.
     pub(crate) history: OnceLock<Arc<History>>,
     /// The configuration in effect, as `ekiden config show --json` prints it.
@@ -73,4 +76,7 @@ pub(crate) fn router() -> Router<Arc<Shared>> {
         .route("/page/history", get(records::history))
         .route("/page/audit", get(records::audit))
         .route("/page/configuration", get(records::configuration))
+        .route("/page/doctor", get(doctor::look))
+        .route("/page/reports", get(reports::list))
+        .route("/page/reports/{experiment}/{engine}", get(reports::page))
 }

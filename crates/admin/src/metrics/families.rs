@@ -236,6 +236,12 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&[&one.to, "delivered"], one.delivered);
         to.of(&[&one.to, "failed"], one.failed);
     })),
+    // traces
+    counter("traces", &["result"], "Traces of requests and tunnels: sent to the collector, and dropped because they found no room, came too fast or were refused", |s, to| if let Some(t) = &s.traces {
+        to.of(&["sent"], t.sent);
+        to.of(&["dropped"], t.dropped);
+    }),
+    gauge("traces_waiting", &[], "Traces that wait for the collector; absent while traces are off", |s, to| to.maybe(&[], s.traces.as_ref().map(|t| t.waiting))),
     // datagrams
     gauge("gateway_in_effect", &[], "1 while connections are diverted to the relay; absent without a gateway", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| u64::from(g.in_effect)))),
     gauge("gateway_live", &[], "Live diverted connections", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.live))),

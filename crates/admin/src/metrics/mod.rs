@@ -117,7 +117,8 @@ mod tests {
     use ekiden_proxy::observe::status::{
         AccountStatus, AccountsStatus, AcmeStatus, AlertReceiverStatus, AlertStatus, AlertsStatus,
         CacheStatus, DnsServerStatus, DnsStatus, EvictedStatus, FleetStatus, GatewayStatus,
-        HeldStatus, LevelStatus, SharingStatus, TunnelStatus, WireguardPeerStatus, WireguardStatus,
+        HeldStatus, LevelStatus, SharingStatus, TracesStatus, TunnelStatus, WireguardPeerStatus,
+        WireguardStatus,
     };
     use std::collections::BTreeSet;
 
@@ -131,6 +132,7 @@ mod tests {
         let receivers = vec![AlertReceiverStatus { to: "mail".into(), ..Default::default() }];
         let standing = vec![AlertStatus { alert: "line-down".into(), ..Default::default() }];
         status.alerts = Some(AlertsStatus { standing, receivers });
+        status.traces = Some(TracesStatus::default());
         let servers = vec![DnsServerStatus::default()];
         status.dns = Some(DnsStatus { servers, ..DnsStatus::default() });
         let expires_in_seconds = Some(5e6);

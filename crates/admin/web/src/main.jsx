@@ -10,6 +10,7 @@ import { Field, Name, Problem } from "./parts.jsx";
 import { Accounts } from "./accounts.jsx";
 import { Audit, Configuration } from "./records.jsx";
 import { Connection, Connections } from "./connections.jsx";
+import { Doctor, Reports } from "./doctor.jsx";
 import { Overview } from "./overview.jsx";
 import { Peers } from "./peers.jsx";
 
@@ -18,6 +19,8 @@ const VIEWS = [
   ["connections", "Connections", Connections],
   ["accounts", "Accounts", Accounts],
   ["peers", "Peers", Peers],
+  ["doctor", "Doctor", Doctor],
+  ["reports", "Reports", Reports],
   ["audit", "Audit log", Audit],
   ["configuration", "Configuration", Configuration],
 ];

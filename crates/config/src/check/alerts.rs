@@ -1,6 +1,6 @@
-//! Who is told of alerts, and how.
+//! Who is told of alerts, and how; where traces go.
 
-use crate::draft::Draft;
+use crate::draft::{Draft, Traces};
 use crate::reader::Reader;
 use crate::value::receiver::{MailServer, WebhookUrl};
 use std::net::IpAddr;
@@ -36,16 +36,41 @@ pub(super) fn alerts(reader: &mut Reader<'_>, draft: &Draft) {
             _ => {}
         }
     }
-    let url = alerts.webhook.as_deref().and_then(|url| WebhookUrl::read(url).ok());
-    if let Some(url) = url.filter(|url| !url.tls && alerts.webhook_authorization_file.is_some())
-        && !url.host.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_loopback())
-    {
-        reader.warn(
-            "alerts.webhook",
-            "the value of `webhook_authorization_file` crosses the network unencrypted",
-            "use https://",
-        );
+    if alerts.webhook_authorization_file.is_some() && is_open(alerts.webhook.as_deref()) {
+        let text = "the value of `webhook_authorization_file` crosses the network unencrypted";
+        reader.warn("alerts.webhook", text, "use https://");
     }
+}
+
+pub(super) fn traces(reader: &mut Reader<'_>, draft: &Draft) {
+    let traces = &draft.traces;
+    // a default may be written down
+    let usual = Traces::default();
+    let sets = [
+        ("sample", traces.sample != usual.sample),
+        ("service", traces.service != usual.service),
+        ("authorization_file", true),
+        ("ca", true),
+    ];
+    for (key, _) in sets.into_iter().filter(|(_, other)| *other) {
+        let path = format!("traces.{key}");
+        if reader.spans.contains_key(&path) && !reader.spans.contains_key("traces.endpoint") {
+            let hint = "endpoint = \"http://collector:4318\"";
+            reader.error(&path, format!("`{key}` needs `endpoint`"), hint);
+        }
+    }
+    if traces.authorization_file.is_some() && is_open(traces.endpoint.as_deref()) {
+        let text = "the value of `authorization_file` crosses the network unencrypted";
+        reader.warn("traces.endpoint", text, "use https://");
+    }
+}
+
+/// Whether what is sent to this URL crosses a network unencrypted.
+fn is_open(url: Option<&str>) -> bool {
+    let loopback =
+        |host: &str| host.parse().is_ok_and(|address: IpAddr| address.to_canonical().is_loopback());
+    let url = url.and_then(|url| WebhookUrl::read(url).ok());
+    url.is_some_and(|url| !url.tls && !loopback(&url.host))
 }
 
 #[cfg(test)]
@@ -98,5 +123,17 @@ mod tests {
             shown.contains("https://hooks.example/***") && !shown.contains("geheim"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn traces_need_a_collector() {
+        let traces =
+            |text: &str| render_all(&read(&format!("[traces]\n{text}"), "test.toml").problems);
+        let endpoint = "endpoint = \"http://192.0.2.1:4318\"\n";
+        assert_eq!(traces(&format!("{endpoint}sample = \"0.1%\"\n")), "");
+        assert!(traces("sample = \"5%\"\n").contains("`sample` needs `endpoint`"));
+        assert!(traces("endpoint = \"192.0.2.1:4318\"\n").contains("a collector's URL begins"));
+        let open = traces(&format!("{endpoint}authorization_file = \"/a\"\n"));
+        assert!(open.contains("crosses the network unencrypted"), "{open}");
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn check(
     access::listen(reader, draft, file_listens);
     access::management(reader, draft);
     alerts::alerts(reader, draft);
+    alerts::traces(reader, draft);
     access::destinations(reader, draft);
     urls
 }

@@ -1,4 +1,4 @@
-//! Keys of the management port and of what is sent without being asked: `[management]`, `[alerts]`.
+//! Keys of the management port and of what is sent without being asked: `[management]`, `[alerts]`, `[traces]`.
 
 use super::key::{Key, keys};
 use crate::draft::Draft;
@@ -43,6 +43,8 @@ pub(super) static MANAGEMENT: &[Key<Draft>] = keys! { Draft, |draft| draft.manag
     metrics_accounts = metrics_accounts: Kind::Number(0, 10_000), None,
         "Maximum number of accounts that /metrics names, in order of name. The rest are only counted.",
         "About 15 time series each in Prometheus. 0: no names.", "Large sites, or to keep names out of metrics. Needs a restart.";
+    reports = reports: Kind::Text("an absolute path", absolute_path), Some(""),
+        "A folder with reports of `ekiden lab run --out`, which the dashboard then shows.", "Whoever may log in reads them.", "Who measures own lines. Needs a restart.";
 };
 
 const DAY: Span = HOUR.saturating_mul(24);
@@ -76,4 +78,26 @@ pub(super) static ALERTS: &[Key<Draft>] = keys! { Draft, |draft| draft.alerts;
         "An alert comes when the certificate of [tls] ends within this time, or the ordered one does and is not renewed.", "None.", "Rarely needed.";
     disk_free = disk_free: Kind::Size(Bytes::new(0), Bytes::mib(1 << 30)), None,
         "An alert comes when the disk of the state folder has less free.", "None.", "Small disks: less.";
+};
+
+/// The name of a service: what OpenTelemetry takes, in one line.
+fn service(text: &str) -> Result<(), String> {
+    let fine = (1..=255).contains(&text.len()) && !text.chars().any(char::is_control);
+    if fine { Ok(()) } else { Err("1 to 255 bytes without control characters".to_owned()) }
+}
+
+pub(super) static TRACES: &[Key<Draft>] = keys! { Draft, |draft| draft.traces;
+    endpoint = endpoint: Kind::Text("an http:// or https:// URL such as \"http://collector:4318\"", receiver::collector), Some(""),
+        "Where traces are sent to: the URL of an OpenTelemetry collector that takes OTLP over HTTP. /v1/traces is added to it. The connection goes out directly, by the leg `direct`, and not by [[route]].",
+        "The receiver learns addresses of clients and destinations, and names of accounts. http:// is not encrypted.", "To see where the time of single connections goes, beside other services' traces.";
+    sample = sample: Kind::Share(Share::NONE, Share::ALL), None,
+        "The share of requests and tunnels that is traced. A request with the field `traceparent` is traced if its client traces it, whatever is set here. At most 200 begin in a second.",
+        "About 1 kB each to the collector.", "Few connections: more.";
+    service = service: Kind::Text("a name", service), None,
+        "The `service.name` of these traces. `service.instance.id` is the relay's `name`.", "None.", "Several groups of relays with one collector.";
+    authorization_file = authorization_file: Kind::Text("an absolute path", absolute_path), Some(""),
+        "A file whose first line is the value of the field `Authorization`, such as \"Bearer …\".", "None.", "If the collector asks for it.";
+    ca = authorities: Kind::Text("an absolute path", absolute_path), Some(""),
+        "A PEM file with the authorities to trust for the collector's certificate. They replace the system's.",
+        "None.", "For an authority of your own.";
 };

@@ -1,4 +1,4 @@
-//! Who is told of alerts: the URL of a webhook, mail addresses, the URL of a mail server.
+//! Who is sent something: the URL of a webhook or a collector, mail addresses, the URL of a mail server.
 
 use super::pattern::shorten;
 use super::url;
@@ -123,6 +123,17 @@ impl WebhookUrl {
     }
 }
 
+/// The URL of a collector: a base to which `/v1/traces` is added (OpenTelemetry protocol exporter, "Endpoint URLs").
+pub(crate) fn collector(text: &str) -> Result<(), String> {
+    match WebhookUrl::read(text) {
+        Ok(url) if url.path.contains('?') => Err("a collector's URL has no `?`".to_owned()),
+        Ok(_) => Ok(()),
+        Err(why) => Err(why
+            .replace("a webhook's URL", "a collector's URL")
+            .replace("webhook_authorization_file", "authorization_file")),
+    }
+}
+
 pub(crate) fn webhook(text: &str) -> Result<(), String> {
     WebhookUrl::read(text).map(|_| ())
 }
@@ -203,6 +214,18 @@ mod tests {
         ] {
             assert!(webhook(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn collectors_have_a_base_url() {
+        for fine in ["http://collector:4318", "https://c.example/otlp/", "http://[::1]:4318"] {
+            assert_eq!(collector(fine), Ok(()), "{fine}");
+        }
+        let why = collector("collector:4318").unwrap_err();
+        assert!(why.contains("a collector's URL begins with"), "{why}");
+        let why = collector("http://u:p@c/").unwrap_err();
+        assert!(why.ends_with("use `authorization_file`"), "{why}");
+        assert!(collector("http://c/?x").is_err());
     }
 
     #[test]

@@ -13,3 +13,4 @@ pub(crate) mod reload;
 pub(crate) mod signals;
 pub(crate) mod start;
 pub(crate) mod state;
+pub(crate) mod traces;

@@ -1,10 +1,11 @@
 //! Reloads: reads the configuration again while the daemon runs.
 
 use crate::daemon::start::{Fixed, shown};
-use crate::daemon::{alerts, limits, orders, state};
+use crate::daemon::{alerts, limits, orders, state, traces};
 use ekiden_alerts::AlertSettings;
 use ekiden_config::{self as config, Draft, Log};
 use ekiden_proxy::settings::{AccessLog, Accounts, Settings, Tunnel};
+use ekiden_traces::TraceSettings;
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use tracing::{error, info, warn};
@@ -19,6 +20,7 @@ pub(crate) struct Reread {
     pub(crate) log: Log,
     pub(crate) warnings: Vec<String>,
     pub(crate) alerts: AlertSettings,
+    pub(crate) traces: TraceSettings,
     /// As [`tunnels`].
     pub(crate) tunnels: Option<Tunnel>,
     /// As [`shown`].
@@ -65,6 +67,7 @@ pub(crate) fn read(
     if loaded.reading.draft.top.name.is_none() {
         settings.name.clone_from(&fixed.drawn);
     }
+    let traces = traces::settings(reading, &settings);
     let alerts = alerts::settings(reading, &settings).map_err(|why| wrong.push(why)).ok();
     warnings.iter().for_each(|line| warn!("{line}"));
     let (true, Some(alerts)) = (wrong.is_empty(), alerts) else {
@@ -85,7 +88,7 @@ pub(crate) fn read(
     }
     settings.wireguard.state = settings.accounts.state.clone().or_else(state::directory);
     let shown = shown(&loaded);
-    Ok(Reread { settings, text: loaded.text, log, warnings, alerts, tunnels, shown })
+    Ok(Reread { settings, text: loaded.text, log, warnings, alerts, traces, tunnels, shown })
 }
 
 /// Why a configuration with accounts cannot be taken over by a daemon that was started without: clients of other machines

@@ -8,8 +8,9 @@ use super::listening::Listening;
 use super::logging::{self, LogLevel};
 use super::orders::{self, Ordering};
 use super::signals::{Request, Signals};
-use super::{alerts, limits, reload, state};
+use super::{alerts, limits, reload, state, traces};
 use crate::commands::client::Reloaded;
+use crate::commands::doctor;
 use crate::print::warn as print;
 use crate::setup::ports::{self, Transport};
 use crate::{cli, exit};
@@ -21,6 +22,7 @@ use ekiden_config::{self as config, Draft, Loaded, Overrides};
 use ekiden_proxy::policy::accounts::Directory;
 use ekiden_proxy::settings::{Accounts, Settings, TransportMode, Udp};
 use ekiden_proxy::{Handle, Server, StartError};
+use ekiden_traces::TraceExport;
 use sd_notify::NotifyState;
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
@@ -90,6 +92,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     let mut settings = settle(&loaded, &fixed)?;
     let alerts = alerts::settings(&loaded.reading, &settings)
         .map_err(|why| failed(why, exit::CONFIGURATION))?;
+    let traces = traces::settings(&loaded.reading, &settings);
     let mut programs = Programs::new();
     // the log has it
     let _lacks = programs.settle(&mut settings);
@@ -126,6 +129,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     let handle = server.handle();
     let mut ordering = Ordering::default();
     ordering.follow(&acme, &handle);
+    traces::announce(&traces);
+    let exporting = TraceExport::start(traces, handle.clone());
     let alerting = alerts::start(alerts, &handle, sync.clone(), &loaded.reading);
     let counting = accounts.clone().map(|accounts| {
         accounts.limit(handle.accounts());
@@ -144,7 +149,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         answer(control, &handle, alerting.trials(), (reloads.clone(), fixed.file.clone()))
     });
     if let Some(admin) = &admin {
-        admin.runs(Running { handle: handle.clone(), sync: sync.clone() });
+        let doctor = doctor::of_daemon(&handle);
+        admin.runs(Running { handle: handle.clone(), sync: sync.clone(), doctor });
     }
     tell_systemd(&[NotifyState::Ready]);
     while let Request::Reload(answer) = signals.reload_or_stop(&mut asked).await {
@@ -168,6 +174,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
             tunnels = tunnels.take().or(reread.tunnels);
             ordering.follow(&settings.acme, &handle);
             alerting.follow(reread.alerts);
+            exporting.follow(reread.traces);
             fixed.level.set(&reread.log);
             bpf::agree(&settings);
             limit = stop;
@@ -187,7 +194,7 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
         }
         tell_systemd(&[NotifyState::Ready]);
     }
-    drop((asked, alerting));
+    drop((asked, alerting, exporting));
     tell_systemd(&[NotifyState::Stopping]);
     info!(
         "stopping: no new connections; live ones may run for {limit}, a second signal ends at once"

@@ -59,6 +59,8 @@ fn dependencies_point_one_way() {
         ("ekiden-acme", &["ekiden-model", "ekiden-linux", "ekiden-proxy"]),
         // tells people: of the proxy it needs the status and the way out
         ("ekiden-alerts", &["ekiden-model", "ekiden-linux", "ekiden-config", "ekiden-proxy"]),
+        // sends traces: of the alerts it needs how a document is posted
+        ("ekiden-traces", &["ekiden-model", "ekiden-config", "ekiden-proxy", "ekiden-alerts"]),
         (
             "ekiden-admin",
             &[
@@ -114,6 +116,7 @@ fn dependencies_point_one_way() {
                 "ekiden-acme",
                 "ekiden-admin",
                 "ekiden-alerts",
+                "ekiden-traces",
                 "ekiden-config",
                 "ekiden-emulator",
                 "ekiden-lab",

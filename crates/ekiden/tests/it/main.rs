@@ -33,6 +33,8 @@ mod reloads;
 mod repository;
 mod results_pages;
 mod serve;
+mod speed;
+mod traces;
 mod transcripts;
 mod tunnel;
 mod tunnel_datagrams;

@@ -207,7 +207,7 @@ fn speaks_japanese_and_english_and_can_be_switched_off() {
     assert!(ask(&daemon, "/", "").2.contains("This relay has no accounts"));
     // a host cannot write into the page
     let (status, _, body) = ask(&daemon, "/", "Host: \"><script>\r\n");
-    assert!(status == 400 || !body.contains("<script>"), "{status} {body}");
+    assert!(status == 400 || body.matches("<script").count() == 1, "{status} {body}");
     for other in ["/x", "/?x", "//"] {
         assert_eq!(ask(&daemon, other, "").0, 400, "{other}");
     }

@@ -9,4 +9,5 @@ pub(crate) mod log_throttle;
 pub(crate) mod named_leg;
 pub(crate) mod registry;
 pub mod status;
+pub mod traces;
 pub(crate) mod udp_counts;

@@ -4,6 +4,7 @@ use crate::destination::Destination;
 use crate::error::{Failure, FailureKind, LateFailure};
 use crate::observe::leg_stats::TunnelLeg;
 use crate::observe::named_leg::NamedLeg;
+use crate::observe::traces::Trace;
 pub(crate) use crate::outbound::ask::Purpose;
 use crate::outbound::ask::ask;
 use crate::outbound::dial::{DialFrom, Dialed, dial};
@@ -65,6 +66,8 @@ pub(crate) struct Requester<'a> {
     pub(crate) request: FlowRequest<'a>,
     /// The address that direct connections come from, in place of this machine's.
     pub(crate) source: Option<IpAddr>,
+    /// What it is opened for, where that is traced.
+    pub(crate) trace: Option<&'a Trace>,
 }
 
 /// Opens a connection along `route`. Fails with the last chain's failure, or at once with one that
@@ -103,11 +106,11 @@ async fn open_chain(
     requester: Requester<'_>,
     purpose: Purpose<'_>,
 ) -> Result<UpstreamConnection, Failure> {
-    let Requester { decider, request: FlowRequest { to, client, .. }, source } = requester;
+    let Requester { decider, request: FlowRequest { to, client, .. }, source, trace } = requester;
     let Some((first, rest)) = chain.hops.split_first() else {
         decider.unresolved(to)?;
         let allowed = |address| decider.address(to, address);
-        let from = DialFrom { leg: &route.leg, foreign: source };
+        let from = DialFrom { leg: &route.leg, foreign: source, trace };
         let dialed = dial(config, &to.host, to.port, from, allowed).await?;
         return Ok(UpstreamConnection::new(dialed, &route.leg, Arc::new([])));
     };
@@ -118,7 +121,8 @@ async fn open_chain(
     }
     // the operator chose the hops: no rule applies to them
     let at = first.destination()?;
-    let dialed = dial(config, &at.host, at.port, DialFrom::leg(&first.leg), |_| Ok(())).await;
+    let from = DialFrom { trace, ..DialFrom::leg(&first.leg) };
+    let dialed = dial(config, &at.host, at.port, from, |_| Ok(())).await;
     let dialed = dialed.map_err(|failure| {
         first.on_failure(&failure);
         // the client does not know that address

@@ -4,6 +4,7 @@
 use crate::destination::Host;
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
+use crate::observe::traces::Trace;
 use crate::outbound::dns::own::lookup;
 use crate::outbound::syn_race::open;
 use crate::policy::access::Denied;
@@ -32,12 +33,14 @@ pub(crate) struct DialFrom<'a> {
     pub(crate) leg: &'a Arc<NamedLeg>,
     /// An address of another machine, in place of this one's.
     pub(crate) foreign: Option<IpAddr>,
+    /// What it is opened for, where that is traced.
+    pub(crate) trace: Option<&'a Trace>,
 }
 
 impl<'a> DialFrom<'a> {
     /// From this machine.
     pub(crate) const fn leg(leg: &'a Arc<NamedLeg>) -> Self {
-        Self { leg, foreign: None }
+        Self { leg, foreign: None, trace: None }
     }
 
     /// The address that the configuration or the client requires, and whose it is.
@@ -161,6 +164,7 @@ async fn race(
         resolution_delay: config.resolver.answers(|answers| answers.delay(dns.resolution_delay)),
         ipv6_first,
     });
+    from.trace.inspect(|trace| trace.on_lookup());
     // until the preferred family answers, or the other's first attempt begins without
     let mut awaited = want_v6 && want_v4;
     let resolving = |ipv6: bool, wanted: bool| async move {
@@ -181,6 +185,7 @@ async fn race(
     loop {
         let now = clock::now();
         while let Some(address) = race.next(now) {
+            from.trace.inspect(|trace| trace.on_addresses());
             if std::mem::take(&mut awaited) {
                 config.resolver.answers(FamilyAnswers::on_missing);
             }

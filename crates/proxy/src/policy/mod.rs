@@ -5,5 +5,6 @@ pub mod accounts;
 pub mod quota;
 pub(crate) mod route;
 pub(crate) mod special_addresses;
+pub(crate) mod speed_tests;
 pub mod trust;
 pub(crate) mod upstream;

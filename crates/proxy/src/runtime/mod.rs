@@ -126,6 +126,11 @@ impl RuntimeConfig {
         routes.find(|route| by_name(route) || route.matches(to)).unwrap_or(&self.default_route)
     }
 
+    /// Peers whose tunnels routes use, in order of the routes.
+    pub(crate) fn tunnel_peers(&self) -> impl Iterator<Item = &str> {
+        self.routes.iter().filter_map(|route| Some(route.tunnel()?.upstream.host.as_str()))
+    }
+
     /// The leg of direct connections that no route chose.
     pub(crate) fn direct_leg(&self) -> &Arc<NamedLeg> {
         &self.default_route.leg

@@ -3,10 +3,12 @@
 use crate::cache::Cache;
 use crate::error::{Failure, FailureKind};
 use crate::observe::gateway_counts::GatewayCounts;
+use crate::observe::traces::TraceQueue;
 use crate::observe::udp_counts::UdpCounts;
 use crate::outbound::dns::state::DnsState;
 use crate::outbound::tunnel::Tunnels;
 use crate::policy::quota::{Quotas, SpentReaders};
+use crate::policy::speed_tests::SpeedTests;
 use crate::resources::Resources;
 use crate::runtime::acme::AcmeState;
 use crate::runtime::alerts::AlertState;
@@ -37,6 +39,10 @@ pub(crate) struct Shared {
     pub(crate) acme: Arc<AcmeState>,
     pub(crate) alerts: Arc<AlertState>,
     pub(crate) spent_readers: SpentReaders,
+    /// Speed tests of the page for users.
+    pub(crate) speed_tests: SpeedTests,
+    /// Which connections are traced.
+    pub(crate) traces: Arc<TraceQueue>,
 }
 
 impl Shared {
@@ -58,6 +64,8 @@ impl Shared {
             acme: Arc::default(),
             alerts: Arc::default(),
             spent_readers: SpentReaders::default(),
+            speed_tests: SpeedTests::default(),
+            traces: Arc::default(),
         })
     }
 

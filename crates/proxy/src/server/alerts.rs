@@ -1,7 +1,8 @@
-//! What alerts need of a running relay.
+//! What alerts and traces need of a running relay.
 
 use super::{Handle, SecureStream};
 use crate::destination::Host;
+use crate::observe::traces::TraceQueue;
 use crate::outbound::dial::{DialFrom, dial};
 use crate::runtime::alerts::AlertState;
 use crate::transfer::tls::TlsTransport;
@@ -12,6 +13,11 @@ impl Handle {
     /// What could not be saved, and the alerts that the status shows.
     pub fn alerts(&self) -> Arc<AlertState> {
         Arc::clone(&self.inner.shared.alerts)
+    }
+
+    /// Traces of connections: which are taken, and those that wait to be sent.
+    pub fn traces(&self) -> Arc<TraceQueue> {
+        Arc::clone(&self.inner.shared.traces)
     }
 
     /// The certificate of `[tls]` and its key, where the operator renews them.

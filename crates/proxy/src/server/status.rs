@@ -6,6 +6,7 @@ use crate::observe::status::{
 };
 use crate::outbound::tunnel::{Tunnels, measure};
 use crate::policy::quota::Quotas;
+use crate::settings::Settings;
 use ekiden_linux::host::clock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,6 +20,11 @@ impl Handle {
     /// The current status without connections, for which the kernel is not asked: a millisecond where they are thousands.
     pub fn overview(&self) -> Status {
         self.inner.overview(self.inner.tunnels())
+    }
+
+    /// The settings in effect.
+    pub fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.inner.config().settings)
     }
 
     /// Some of the live connections. The kernel is asked about those alone.
@@ -37,7 +43,7 @@ impl Handle {
         };
         let seconds = seconds.clamp(1, measure::LONGEST);
         for (up, rate) in [(false, &mut measured.received), (true, &mut measured.sent)] {
-            match tunnels.measure(peer, seconds, up).await {
+            match tunnels.measure(peer, (seconds, u64::MAX), up, None).await {
                 Ok(found) => *rate = Some(found),
                 Err(failure) => measured.error = Some(failure.text),
             }
@@ -109,6 +115,7 @@ impl Inner {
             accounts: config.directory.as_ref().map(|directory| directory.status()),
             acme: shared.acme.status(),
             alerts: shared.alerts.status(),
+            traces: shared.traces.status(),
             udp: shared.udp.status(config.settings.udp.associations.into()),
             gateway: self.gateway_status(),
             wireguard: self.wireguard_status(),

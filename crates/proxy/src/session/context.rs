@@ -66,7 +66,7 @@ impl Session {
         };
         let decider = self.decider(account);
         let request = FlowRequest { to, client, hops: self.hops, dscp };
-        Requester { decider, request, source: None }
+        Requester { decider, request, source: None, trace: None }
     }
 
     /// Opens the way to `to`, and applies the route's profile to the client's leg.
@@ -104,8 +104,14 @@ impl Session {
         purpose: Purpose<'_>,
     ) -> Result<OpenedRoute, Failure> {
         let account = self.registration.entry.account();
-        let requester = Requester { source, ..self.requester(to, account.as_deref()) };
+        let trace = self.registration.trace();
+        let trace = trace.as_deref();
+        let requester = Requester { source, trace, ..self.requester(to, account.as_deref()) };
+        trace.inspect(|trace| trace.on_opening());
         let connection = open(&self.config, &route, requester, purpose).await?;
+        // the near end of a tunnel's flow is no connection over the network
+        let peer = connection.tunnel.is_none().then_some(connection.peer);
+        trace.inspect(|trace| trace.on_opened(peer));
         let UpstreamConnection { stream, peer, leg, outcomes, through, tunnel, tls, .. } =
             &connection;
         let mut stats =

@@ -5,6 +5,7 @@ use crate::destination::Destination;
 use crate::error::Failure;
 use crate::observe::access_log::{AccessLog, Record, timestamp};
 use crate::observe::registry::{Protocol, Registration};
+use crate::observe::traces::{TraceEnd, TraceParent};
 use ekiden_linux::host::clock;
 use ekiden_model::units::Time;
 use std::sync::Arc;
@@ -84,7 +85,20 @@ impl Session {
         method: Option<String>,
         target: String,
     ) -> LogEntry {
+        self.begin_within(None, protocol, destination, (method, target))
+    }
+
+    /// The same within a client's own trace, for a method and a target.
+    pub(crate) fn begin_within(
+        &self,
+        parent: Option<TraceParent>,
+        protocol: Protocol,
+        destination: &Destination,
+        (method, target): (Option<String>, String),
+    ) -> LogEntry {
         self.registration.begin(protocol, destination.to_string());
+        let server = (destination.host.to_string(), destination.port);
+        self.registration.set_trace(self.config.shared.traces.begin(parent, server));
         LogEntry { method, target: Some(target), ..self.new_entry(protocol) }
     }
 
@@ -95,10 +109,28 @@ impl Session {
 
     pub(crate) fn on_failure(&self, entry: &LogEntry, failure: &Failure) {
         self.registration.count(failure);
+        self.trace_error(failure.kind.word());
         self.log(entry, &failure.text);
+    }
+
+    /// Marks the present trace, if there is one, as failed.
+    pub(crate) fn trace_error(&self, word: &'static str) {
+        self.registration.trace().inspect(|trace| trace.on_error(word));
     }
 
     pub(crate) fn log(&self, entry: &LogEntry, result: &str) {
         entry.write(&self.log, &self.registration, result);
+        let mut end = TraceEnd::default();
+        let Some(trace) = self.registration.take_trace(&mut end) else { return };
+        let end = TraceEnd {
+            protocol: entry.protocol.name(),
+            method: entry.method.clone(),
+            status: entry.status,
+            through: Arc::clone(&entry.through),
+            bytes: entry.bytes(&self.registration),
+            result: result.to_owned(),
+            ..end
+        };
+        self.config.shared.traces.finish(&trace, self.registration.entry.client, end);
     }
 }

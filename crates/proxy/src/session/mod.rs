@@ -218,9 +218,11 @@ impl Session {
                 error.to_string()
             }
             RelayEnd::Reset(Side::Client, error) => {
+                self.trace_error("client_reset");
                 format!("the client's connection broke: {error}")
             }
             RelayEnd::Reset(Side::Upstream, error) => {
+                self.trace_error("upstream_reset");
                 // the client was answered before the peer had connected
                 if let Some(refusal) = answer.as_ref().and_then(|answer| answer.refusal()) {
                     registration.count(&refusal);

@@ -25,8 +25,10 @@ use apply::Change;
 use findings::findings;
 use proxy::ProxyReport;
 
+use ekiden_admin::Doctor;
 use ekiden_linux::host::facts::Facts;
 use ekiden_linux::links::divert::DivertPlan;
+use ekiden_proxy::Handle;
 use ekiden_proxy::observe::status::{Measured, Status};
 use ekiden_proxy::settings::Tls;
 use schemars::JsonSchema;
@@ -34,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// What was asked for on the command line.
@@ -181,27 +184,29 @@ fn options(args: cli::Doctor) -> Result<DoctorOptions, Box<dyn std::error::Error
     Ok(DoctorOptions { json, apply, persist, with, tunnel, running, tls, gateway, dns })
 }
 
+/// Judges these facts and what a running daemon says; what matters most first.
+fn look(options: &DoctorOptions, facts: &Facts) -> Vec<Finding> {
+    let running = options.running.as_ref();
+    let mut found = findings(facts, running);
+    if let Some(why) = clock::behind() {
+        let means = "certificates, quotas and invitations depend on the time";
+        found.insert(0, findings::finding("clock", Severity::Problem, why, means));
+    }
+    certificate::in_files(&options.tls, SystemTime::now(), &mut found);
+    if let Some(plan) = &options.gateway {
+        gateway::gateway(plan, running, &mut found);
+    }
+    dns::dns(&options.dns, running, &mut found);
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    found
+}
+
 /// Looks, judges, applies if asked, prints to `out`. `Ok(true)`: all fine (exit code 0), `Ok(false)`:
 /// something is not (exit code 1).
 /// Errors: when `out` cannot be written.
 pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<bool> {
     let mut facts = Facts::gather();
-    let running = options.running.as_ref();
-    let look = |facts: &Facts| {
-        let mut found = findings(facts, running);
-        if let Some(why) = clock::behind() {
-            let means = "certificates, quotas and invitations depend on the time";
-            found.insert(0, findings::finding("clock", Severity::Problem, why, means));
-        }
-        certificate::in_files(&options.tls, SystemTime::now(), &mut found);
-        if let Some(plan) = &options.gateway {
-            gateway::gateway(plan, running, &mut found);
-        }
-        dns::dns(&options.dns, running, &mut found);
-        found.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-        found
-    };
-    let mut found = look(&facts);
+    let mut found = look(&options, &facts);
     let mut changes = Vec::new();
     if options.apply {
         changes = apply::apply(&found, facts.capabilities.net_admin);
@@ -212,7 +217,7 @@ pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<boo
     }
     if changes.iter().any(|change| change.refused.is_none()) {
         facts = Facts::gather();
-        found = look(&facts);
+        found = look(&options, &facts);
     }
     let relay = options.with.as_deref().map(proxy::look);
     let fine = found.iter().all(|finding| finding.severity <= Severity::Note)
@@ -233,6 +238,23 @@ pub(crate) fn run(options: DoctorOptions, out: &mut dyn Write) -> io::Result<boo
         print::text(&report, style, out)?;
     }
     Ok(fine)
+}
+
+/// The doctor of a running daemon, for the operator's page: without a relay to measure, and without changes.
+pub(crate) fn of_daemon(handle: &Handle) -> Doctor {
+    let handle = handle.clone();
+    Doctor(Arc::new(move |status| {
+        let settings = handle.settings();
+        let tls = if settings.acme.is_on() { Tls::default() } else { settings.tls.clone() };
+        let options = DoctorOptions {
+            running: Some(status.clone()),
+            tls,
+            gateway: super::kernel::gateway::plan_to_judge(&settings),
+            dns: settings.dns.listen.clone(),
+            ..DoctorOptions::default()
+        };
+        serde_json::json!({ "findings": look(&options, &Facts::gather()) })
+    }))
 }
 
 #[cfg(test)]

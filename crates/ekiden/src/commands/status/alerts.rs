@@ -6,7 +6,7 @@ use crate::commands::with_runtime;
 use crate::exit;
 use crate::print::{self, clean, count, seconds};
 use ekiden_alerts::Trial;
-use ekiden_proxy::observe::status::{AlertReceiverStatus, AlertsStatus};
+use ekiden_proxy::observe::status::{AlertReceiverStatus, AlertsStatus, Status, TracesStatus};
 
 /// `ekiden alerts`. Returns the exit code.
 pub(crate) fn run(command: &AlertsCommand) -> u8 {
@@ -37,8 +37,13 @@ fn tell(tried: &[Trial]) -> String {
     tried.iter().map(line).collect()
 }
 
+/// Alerts, and what could not be sent.
+pub(crate) fn lines(status: &Status) -> String {
+    render(status.alerts.as_ref()) + &render_traces(status.traces.as_ref())
+}
+
 /// A line for each alert, and for each receiver that was not reached.
-pub(crate) fn render(alerts: Option<&AlertsStatus>) -> String {
+fn render(alerts: Option<&AlertsStatus>) -> String {
     let Some(alerts) = alerts else { return String::new() };
     let mut out = String::new();
     for alert in &alerts.standing {
@@ -62,10 +67,26 @@ pub(crate) fn render(alerts: Option<&AlertsStatus>) -> String {
     out
 }
 
+/// A line where traces do not reach their collector.
+fn render_traces(traces: Option<&TracesStatus>) -> String {
+    let Some(TracesStatus { last_error: Some(why), dropped, waiting, .. }) = traces else {
+        return String::new();
+    };
+    format!("traces: {waiting} waiting, {dropped} dropped: {}\n", clean(why))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use ekiden_proxy::observe::status::AlertStatus;
+
+    #[test]
+    fn traces_are_named_where_they_do_not_arrive() {
+        let fine = TracesStatus { sent: 5, ..TracesStatus::default() };
+        assert_eq!(render_traces(Some(&fine)) + &render_traces(None), "");
+        let away = TracesStatus { last_error: Some("c: away".to_owned()), dropped: 2, ..fine };
+        assert_eq!(render_traces(Some(&away)), "traces: 0 waiting, 2 dropped: c: away\n");
+    }
 
     #[test]
     fn says_what_stands_and_what_came_back() {

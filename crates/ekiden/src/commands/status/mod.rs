@@ -77,7 +77,7 @@ pub(crate) fn render(status: &Status, width: Option<usize>) -> String {
     out.push_str(&resources(status));
     out.push_str(&status.accounts.as_ref().map_or_else(String::new, accounts_line));
     out.push_str(&status.acme.as_ref().map_or_else(String::new, acme::render));
-    out.push_str(&alerts::render(status.alerts.as_ref()));
+    out.push_str(&alerts::lines(status));
     out.push_str(&status.gateway.as_ref().map_or_else(String::new, gateway::render));
     let door = status.wireguard.as_ref();
     out.push_str(&door.map_or_else(String::new, |door| wireguard::render(door, width)));

@@ -1,6 +1,6 @@
 //! Alerts that real faults cause, at a real web server and a real mail server.
 
-mod receivers;
+pub(crate) mod receivers;
 
 use crate::daemons::{daemon, pair, stdout, tunnel_is_up};
 use ekiden_testkit::{Authority, Daemon, wait_for};

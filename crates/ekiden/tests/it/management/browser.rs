@@ -177,16 +177,23 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     }
     let axe = fs::read_to_string(web.join("node_modules/axe-core/axe.min.js")).unwrap();
     let config = "listen = [\"127.0.0.1:0\"]\n[access]\nallow_destinations = [\"127.0.0.0/8\"]\n\
-        [accounts]\nenabled = true\n[management]\nlisten = \"127.0.0.1:0\"\n\
+        [accounts]\nenabled = true\n[management]\nlisten = \"127.0.0.1:0\"\nreports = \"DIR/reports\"\n\
         [tunnel]\nlisten = [\"127.0.0.1:0\"]\nstate = \"DIR/peers\"\n";
     let daemon = Managed::start(config);
+    let report = daemon.path().join("reports/satellite/sim");
+    fs::create_dir_all(&report).unwrap();
+    let claims = json!([{ "text": EVIL, "holds": true, "evidence": "1.0" }]);
+    let summary = json!({ "version": "0.1.0", "claims": claims }).to_string();
+    fs::write(report.join("summary.json"), summary).unwrap();
+    fs::write(report.join("report.html"), "<p>").unwrap();
     let new = json!({
         "name": "tanaka", "quota": 20_000_000_000_u64, "period": "month",
         "devices": [{ "kind": "password", "user": EVIL, "password": "right password" },
                     { "kind": "prefix", "prefix": "127.0.0.0/8" }]
     });
     assert_eq!(daemon.call("POST", "/api/v1/accounts", Some(&new)).0, 201);
-    daemon.get(&format!("/api/{}", "%3Cscript%3E%E2%80%AE"));
+    let agent = "User-Agent: <img src=x onerror=window.hit=1>\r\n";
+    daemon.ask("GET", &format!("/api/{}", "%3Cscript%3E%E2%80%AE"), agent);
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = server.local_addr().unwrap();
     let _held = eventually("the account", || Some(daemon.connect(to)).filter(|c| c.0 == 200));
@@ -213,6 +220,8 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
             ("accounts/tanaka", "document.querySelectorAll('tbody tr').length === 2"),
             ("accounts/", "document.querySelector('h1').textContent === 'Add an account'"),
             ("peers", "document.querySelector('h2#invite')"),
+            ("doctor", "document.querySelectorAll('.findings li, section li').length >= 1"),
+            ("reports", "document.querySelectorAll('tbody tr').length === 1"),
             ("audit", "document.querySelectorAll('tbody tr').length >= 1"),
             ("configuration", "document.querySelectorAll('tbody tr').length >= 1"),
             ("peers/%", "document.querySelector('h2#invite')"),
@@ -233,6 +242,14 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
         page.open(&site);
         page.wait("document.querySelector('h1')?.textContent === 'Overview'");
     }
+
+    // a user measures the speed
+    page.shape(360, "light", "ja");
+    page.open(&format!("http://{}/", daemon.daemon.address));
+    page.press("測定する");
+    page.wait("document.getElementById('told').textContent === '測定しました。'");
+    page.wait("[...document.querySelectorAll('td')].filter(d => d.textContent.endsWith(' Mbit/s')).length === 2");
+    page.check("the measured speed");
 
     // a user changes the own password, and the browser says where the form was
     page.shape(360, "light", "en");

@@ -53,6 +53,7 @@ pub(super) async fn exchange(
         let mut origin = match kept.take() {
             Some(origin) => {
                 session.apply_route(&origin.route, &origin.through, &origin.stats, &origin.managed);
+                session.registration.trace().inspect(|trace| trace.on_reused());
                 origin
             }
             None => Box::new(session.open_origin(&plan.destination).await?),
@@ -277,6 +278,7 @@ async fn download(
         origin.incoming.consume(used);
         search = HeadSearch::default();
         progress.arrived.store(!response.is_interim(), Relaxed);
+        session.registration.trace().inspect(|trace| trace.on_first_byte());
         session.pass_head(Direction::Down, used).await?;
         if response.is_interim() {
             interim = true;

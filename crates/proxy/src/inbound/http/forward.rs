@@ -4,7 +4,7 @@
 use super::cached;
 use super::exchange::{ExchangeResult, exchange};
 use super::own::OwnRequest;
-use super::page::password;
+use super::page::{password, speed};
 use super::plan::{ForwardPlan, STATE, client_keeps_alive, head_limits};
 use super::rewrite::via;
 use super::{pac, page};
@@ -12,6 +12,7 @@ use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::registry::{ConnectionState, Protocol};
+use crate::observe::traces::TraceParent;
 use crate::outbound::connect::Purpose;
 use crate::policy::accounts::read_basic;
 use crate::policy::quota::NotAdmitted;
@@ -108,6 +109,10 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
     };
     let own = match OwnRequest::of(session, &request) {
         Some(own) => {
+            if let Some(part) = speed::Part::of(session, &request, &own) {
+                Box::pin(speed::serve(session, (&request, &own), incoming, part)).await;
+                return NextStep::Close;
+            }
             let rest = (&mut *incoming, &mut held);
             match Box::pin(password::answer(session, &request, &own, rest)).await {
                 Some(answer) => Some(answer),
@@ -308,7 +313,9 @@ async fn forward(
     let path = plan.path.split('?').next().unwrap_or_default();
     let url = format!("http://{}{path}", plan.authority);
     let method = Some(plan.request.method.clone());
-    let mut entry = session.begin(Protocol::Http, &plan.destination, method, url);
+    let parent = fields::values(&plan.request.fields, "traceparent").next();
+    let parent = parent.and_then(TraceParent::read);
+    let mut entry = session.begin_within(parent, Protocol::Http, &plan.destination, (method, url));
     let checked = checks(session, &plan.request).and_then(|()| {
         if plan.request.method == "TRACE" {
             let text = "TRACE is not forwarded, because it would reveal fields of other proxies";
@@ -351,6 +358,7 @@ async fn forward(
         Ok(ExchangeResult::Upgraded(tunnel)) => NextStep::Tunnel(*tunnel),
         Ok(ExchangeResult::Broken(why)) => {
             session.registration.count_failed();
+            session.trace_error("broken");
             session.log(&entry, &why);
             NextStep::Close
         }

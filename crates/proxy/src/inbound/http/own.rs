@@ -10,6 +10,8 @@ use crate::wire::http::head::Request;
 
 /// Where the form for the own password is.
 pub(super) const PASSWORD: &str = "/?password";
+/// What a part of the speed test is behind.
+pub(super) const SPEED: &str = "/?speed=";
 
 /// What is asked of the relay itself.
 pub(super) struct OwnRequest<'a> {
@@ -21,11 +23,12 @@ pub(super) struct OwnRequest<'a> {
 }
 
 impl<'a> OwnRequest<'a> {
-    /// The request, if it reads something of the relay itself, or sends a new password.
+    /// The request, if it reads something of the relay itself, or sends a new password or bytes of the speed test.
     pub(super) fn of(session: &Session, request: &'a Request) -> Option<Self> {
         match request.method.as_str() {
             "GET" | "HEAD" => Self::at(session, request),
-            "POST" => Self::at(session, request).filter(|own| own.target == PASSWORD),
+            "POST" => Self::at(session, request)
+                .filter(|own| own.target == PASSWORD || own.target.starts_with(SPEED)),
             _ => None,
         }
     }

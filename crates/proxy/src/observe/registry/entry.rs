@@ -2,6 +2,7 @@
 
 use super::{AccountUse, ConnectionState, Protocol};
 use crate::observe::leg_stats::LegStats;
+use crate::observe::traces::Trace;
 use crate::settings::KnownAccount;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -58,6 +59,8 @@ pub(super) struct Detail {
     pub(super) account: Option<Arc<KnownAccount>>,
     pub(super) client: Option<LegStats>,
     pub(super) upstream: Option<LegStats>,
+    /// Its request or tunnel, where that is traced.
+    pub(super) trace: Option<Arc<Trace>>,
 }
 
 impl Detail {
@@ -110,6 +113,7 @@ impl ConnectionEntry {
                 account: None,
                 client: None,
                 upstream: None,
+                trace: None,
             }),
             legs: [AtomicU64::new(0), AtomicU64::new(0)],
             evicted: AtomicBool::new(false),

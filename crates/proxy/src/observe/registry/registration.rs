@@ -4,6 +4,7 @@ use super::{ConnectionEntry, ConnectionState, Protocol, Registry, STALLED};
 use crate::error::Failure;
 use crate::observe::leg_stats::LegStats;
 use crate::observe::named_leg::NamedLeg;
+use crate::observe::traces::{Trace, TraceEnd};
 use crate::settings::KnownAccount;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -60,6 +61,11 @@ impl Registration {
                 meter.on_moved(now, bytes);
             }
             detail.update_lane();
+            if down > 0
+                && let Some(trace) = &detail.trace
+            {
+                trace.on_first_byte();
+            }
         }
         if entry.silent.load(Relaxed) {
             self.registry.activity.on_tunnel_moved(entry);
@@ -72,6 +78,26 @@ impl Registration {
         self.registry.totals.requests.fetch_add(1, Relaxed);
         self.set_state(ConnectionState::Connecting);
         locked(&self.entry.detail).destination = Some(destination);
+    }
+
+    pub(crate) fn set_trace(&self, trace: Option<Arc<Trace>>) {
+        locked(&self.entry.detail).trace = trace;
+    }
+
+    /// The trace of the present request or tunnel.
+    pub(crate) fn trace(&self) -> Option<Arc<Trace>> {
+        locked(&self.entry.detail).trace.clone()
+    }
+
+    /// Ends the trace of the present request or tunnel, and fills in what is known of it here.
+    pub(crate) fn take_trace(&self, end: &mut TraceEnd) -> Option<Arc<Trace>> {
+        let mut detail = locked(&self.entry.detail);
+        let trace = detail.trace.take()?;
+        end.connection = self.entry.id;
+        end.account = detail.account.as_ref().map(|account| account.name.clone());
+        end.leg = detail.upstream.as_ref().map(|upstream| upstream.leg.name.clone());
+        end.route.clone_from(&detail.route);
+        Some(trace)
     }
 
     pub(crate) fn set_account(&self, account: Option<Arc<KnownAccount>>) {

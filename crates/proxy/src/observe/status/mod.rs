@@ -11,6 +11,7 @@ mod dns;
 mod explanation;
 mod gateway;
 mod resources;
+mod traces;
 mod wireguard;
 
 pub use accounts::{AccountStatus, SharingStatus};
@@ -27,6 +28,7 @@ pub use resources::{
     BuffersStatus, CacheStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus,
     PressureStatus, UdpStatus,
 };
+pub use traces::TracesStatus;
 pub use wireguard::{WireguardPeerStatus, WireguardStatus};
 
 use crate::settings::UpstreamProtocol;
@@ -79,6 +81,9 @@ pub struct Status {
     /// What needs attention, and who is told of it; absent while nobody looks.
     #[serde(default)]
     pub alerts: Option<AlertsStatus>,
+    /// Traces of connections; absent while they are off.
+    #[serde(default)]
+    pub traces: Option<TracesStatus>,
     /// Datagrams of SOCKS5 clients.
     #[serde(default)]
     pub udp: UdpStatus,

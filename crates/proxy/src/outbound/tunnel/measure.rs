@@ -1,4 +1,5 @@
-//! The throughput of a tunnel, measured with meaningless bytes: `ekiden doctor --with PEER`.
+//! The throughput of a tunnel, measured with meaningless bytes: `ekiden doctor --with PEER`, and the speed test of the
+//! page for users, whose bytes are few and count against an account.
 //!
 //! The peer answers a flow to [`NAME`]. Ports 1 to 30 mean seconds of bytes from the peer, 101 to
 //! 130 of bytes to it. The receiver counts from one second after the first byte, so that bytes that
@@ -7,9 +8,11 @@
 use super::{FlowRequest, Tunnels};
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
+use crate::policy::quota::AccountConnection;
 use crate::transfer::buffered::write_all;
 use crate::transfer::end::End;
 use crate::transfer::transient::is_transient;
+use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::Span;
 use std::io;
 use std::net::Ipv4Addr;
@@ -43,10 +46,10 @@ pub(crate) fn is_meant(to: &Destination) -> Option<(u16, bool)> {
 pub(crate) async fn serve(stream: &End, (seconds, up): (u16, bool)) {
     let served = async {
         if up {
-            let rate = count(stream, seconds).await?;
+            let rate = count(stream, (seconds, u64::MAX), None).await?;
             write_all(stream, &rate.to_be_bytes()).await
         } else {
-            pour(stream, seconds).await
+            pour(stream, (seconds, u64::MAX), None).await.map(drop)
         }
     };
     // on a time-out, the asking side has its result already
@@ -57,9 +60,14 @@ fn longest(seconds: u16) -> Duration {
     Duration::from_secs(seconds.into()) + 2 * Duration::from(PATIENCE)
 }
 
-async fn count(stream: &End, seconds: u16) -> io::Result<u64> {
+/// `limit`: seconds that are counted, and bytes. Where those come first, the rate is that of all of them.
+async fn count(
+    stream: &End,
+    (seconds, most): (u16, u64),
+    share: Option<&AccountConnection>,
+) -> io::Result<u64> {
     let mut buffer = vec![0; 65_536];
-    let (mut first, mut bytes) = (None::<Instant>, 0_u64);
+    let (mut first, mut bytes, mut all) = (None::<Instant>, 0_u64, 0_u64);
     loop {
         stream.readable().await?;
         let n = match stream.try_read(&mut buffer) {
@@ -68,30 +76,59 @@ async fn count(stream: &End, seconds: u16) -> io::Result<u64> {
             Err(error) if is_transient(&error) => continue,
             Err(error) => return Err(error),
         };
+        if let Some(share) = share {
+            share.pass(Direction::Down, n as usize).await?;
+        }
+        all += n;
         let since = first.get_or_insert_with(Instant::now).elapsed();
+        if all >= most {
+            return Ok(rate(all, since));
+        }
         if since >= BEGINNING {
             bytes += n;
         }
         let counted = since.saturating_sub(BEGINNING);
         if counted >= Duration::from_secs(seconds.into()) {
-            return Ok((bytes as f64 * 8.0 / counted.as_secs_f64()) as u64);
+            return Ok(rate(bytes, counted));
         }
     }
 }
 
-/// Writes until the receiver closes, for longer than it counts, because buffers delay the count.
-async fn pour(stream: &End, seconds: u16) -> io::Result<()> {
-    let (begin, zeros) = (Instant::now(), vec![0; 65_536]);
+fn rate(bytes: u64, took: Duration) -> u64 {
+    (bytes as f64 * 8.0 / took.as_secs_f64().max(0.001)) as u64
+}
+
+/// Writes until the receiver closes, for longer than it counts, because buffers delay the count; or until `most` bytes
+/// are written, and then returns their rate.
+async fn pour(
+    stream: &End,
+    (seconds, most): (u16, u64),
+    share: Option<&AccountConnection>,
+) -> io::Result<Option<u64>> {
+    let (begin, zeros, mut left) = (Instant::now(), vec![0; 65_536], most);
     while begin.elapsed() < Duration::from_secs(seconds.into()) + Duration::from(PATIENCE) {
+        if let Some(share) = share {
+            share.pass(Direction::Up, zeros.len()).await?;
+        }
         write_all(stream, &zeros).await?;
+        left = left.saturating_sub(zeros.len() as u64);
+        if left == 0 {
+            return Ok(Some(rate(most, begin.elapsed())));
+        }
     }
-    Ok(())
+    Ok(None)
 }
 
 impl Tunnels {
     /// Measures the throughput from `peer`, or to it, in payload bits per second. Fails without a
-    /// tunnel, a peer that measures, or bytes.
-    pub(crate) async fn measure(&self, peer: &str, seconds: u16, up: bool) -> Result<u64, Failure> {
+    /// tunnel, a peer that measures, or bytes. `seconds` are counted, but at most `most` bytes; they count against `share`.
+    pub(crate) async fn measure(
+        &self,
+        peer: &str,
+        (seconds, most): (u16, u64),
+        up: bool,
+        share: Option<&AccountConnection>,
+    ) -> Result<u64, Failure> {
         let name = Host::from_name(NAME);
         let host = name.map_err(|bad| Failure::new(FailureKind::NoName, bad.to_string()))?;
         let to = Destination { host, port: if up { UP + seconds } else { seconds } };
@@ -102,14 +139,13 @@ impl Tunnels {
         let measuring = async {
             if up {
                 tokio::select! {
-                    poured = pour(stream, seconds) => {
-                        poured?;
-                        Err(io::ErrorKind::TimedOut.into())
+                    poured = pour(stream, (seconds, most), share) => {
+                        poured?.ok_or_else(|| io::ErrorKind::TimedOut.into())
                     }
                     rate = read_rate(stream) => rate,
                 }
             } else {
-                count(stream, seconds).await
+                count(stream, (seconds, most), share).await
             }
         };
         let measured = tokio::time::timeout(longest(seconds), measuring).await;
@@ -154,7 +190,7 @@ mod tests {
         let near = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (near, far) = (End::from(near), End::from(listener.accept().await.unwrap().0));
         let rate = tokio::select! {
-            rate = count(&near, 1) => rate.unwrap(),
+            rate = count(&near, (1, u64::MAX), None) => rate.unwrap(),
             () = serve(&far, (1, false)) => panic!("it was not counted in eleven seconds"),
         };
         assert!(rate > 0);

@@ -32,6 +32,11 @@ impl AccountConnection {
         Self { quotas: Arc::clone(quotas), flow, name, used }
     }
 
+    /// The account's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// How many bytes may pass now: 1 to `want`, to be reported with [`Self::on_moved`] before the
     /// next call. A pending caller is woken. Fails with [`io::ErrorKind::QuotaExceeded`]: no bytes
     /// may pass any more.

@@ -1,5 +1,6 @@
-//! The page as HTML: no JavaScript, one style sheet within it, nothing from elsewhere.
+//! The page as HTML: one style sheet and, for the speed test, one script within it; nothing from elsewhere.
 
+use super::speed::SCRIPT;
 use super::words::Words;
 use super::{LOG_IN, Page, Shown};
 use crate::inbound::http::own::PASSWORD;
@@ -14,12 +15,14 @@ use std::sync::OnceLock;
 
 const STYLE: &str = include_str!("page.css");
 
-/// What browsers may do with the page: show it with its style sheet, and nothing else.
+/// What browsers may do with the page: show it with its style sheet, run its script, and nothing else.
 fn policy(forms: &str) -> String {
-    static HASH: OnceLock<String> = OnceLock::new();
-    let hash = HASH.get_or_init(|| STANDARD.encode(ekiden_tunnel::trust::hash(STYLE.as_bytes())));
+    static HASHES: OnceLock<[String; 2]> = OnceLock::new();
+    let [style, script] = HASHES.get_or_init(|| {
+        [STYLE, SCRIPT].map(|text| STANDARD.encode(ekiden_tunnel::trust::hash(text.as_bytes())))
+    });
     format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; base-uri 'none'; form-action {forms}; frame-ancestors 'none'"
+        "default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; connect-src 'self'; img-src data:; base-uri 'none'; form-action {forms}; frame-ancestors 'none'"
     )
 }
 
@@ -113,6 +116,7 @@ impl Page {
     pub(super) fn body(&self) -> String {
         let mut page = String::new();
         self.account(&mut page);
+        self.speed(&mut page);
         self.set_up(&mut page);
         frame(self.words, &self.relay, &page)
     }
@@ -144,6 +148,40 @@ impl Page {
                 write!(page, "<p>{}</p><p>{}</p>", w.unknown, escaped(w.no_log_in))
             }
         };
+    }
+
+    fn speed(&self, page: &mut String) {
+        let w = self.words;
+        // who pays must be known
+        if !matches!(self.account, Shown::Account { .. } | Shown::NoAccounts | Shown::NotClaimed) {
+            return;
+        }
+        let line = |what: &str, id: &str| {
+            format!(
+                "<tr><th scope=\"row\">{what}</th><td id=\"{id}-down\">–</td><td id=\"{id}-up\">–</td></tr>"
+            )
+        };
+        let tunnel = self.tunnel.as_ref();
+        let tunnel =
+            tunnel.map(|peer| line(&format!("{} {}", w.speed_tunnel, name(peer)), "tunnel"));
+        let _ = write!(
+            page,
+            "<section aria-labelledby=\"v\"><h2 id=\"v\">{}</h2><p>{}</p><noscript><p>{}</p></noscript>\
+             <table><tr><td></td><th scope=\"col\">{}</th><th scope=\"col\">{}</th></tr>{}{}</table>\
+             <p><button id=\"measure\" type=\"button\" hidden data-running=\"{}\" data-done=\"{}\" data-failed=\"{}\">{}</button></p>\
+             <p id=\"told\" role=\"status\"></p></section><script>{SCRIPT}</script>",
+            w.speed,
+            w.speed_cost,
+            w.speed_no_script,
+            w.down,
+            w.up,
+            line(w.speed_device, "speed"),
+            tunnel.unwrap_or_default(),
+            w.speed_running,
+            w.speed_done,
+            w.speed_failed,
+            w.speed_begin,
+        );
     }
 
     fn set_up(&self, page: &mut String) {
@@ -270,7 +308,8 @@ mod tests {
     fn page(account: Shown) -> Page {
         let words = words::of(["en"].into_iter());
         let (relay, proxy) = ("relay".to_owned(), "192.0.2.1:3128".to_owned());
-        Page { words, relay, proxy, tls: false, script: true, account }
+        let tunnel = Some("<i>ship".to_owned());
+        Page { words, relay, proxy, tls: false, script: true, tunnel, account }
     }
 
     #[test]
@@ -300,16 +339,18 @@ mod tests {
             "http://192.0.2.1:3128/proxy.pac",
             "proxy server <code>192.0.2.1</code>, port <code>3128</code>",
             "<a href=\"/?password\">Change a password</a>",
+            "The relay to <bdi>&lt;i&gt;ship</bdi>",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
-        assert!(!text.contains("<script"), "{text}");
+        assert_eq!(text.matches("<script").count(), 1, "{text}");
     }
 
     #[test]
-    fn only_its_own_style_sheet_is_allowed() {
+    fn only_its_own_style_sheet_and_script_are_allowed() {
         let head = page(Shown::NoAccounts).head(200, "");
         assert!(head.contains("default-src 'none'; style-src 'sha256-"), "{head}");
+        assert!(head.contains("; script-src 'sha256-"), "{head}");
         assert!(!head.contains("unsafe"), "{head}");
     }
 }

@@ -1,5 +1,5 @@
 //! The page for this relay's users, out of the proxy's own port: how to set up a device, and what an account has used
-//! and has left. It has no JavaScript.
+//! and has left. JavaScript is for the speed test alone.
 //!
 //! **Who sees an account's figures**: its own devices, by their address or their tunnel, and those that log in (Basic,
 //! RFC 7617, where passwords may be sent). A page of another site must not read them by a name that it makes lead here
@@ -7,6 +7,7 @@
 
 mod html;
 pub(super) mod password;
+pub(super) mod speed;
 mod words;
 
 use super::own::OwnRequest;
@@ -35,6 +36,8 @@ struct Page {
     tls: bool,
     /// Whether there is a script for browsers.
     script: bool,
+    /// The peer of the tunnel that a speed test measures.
+    tunnel: Option<String>,
     account: Shown,
 }
 
@@ -81,6 +84,7 @@ pub(super) async fn answer(
         proxy: own.proxy.clone(),
         tls: own.tls,
         script: settings.serve,
+        tunnel: speed::tunnel(session),
         account,
     };
     let mut answer = page.head(status, &more);
