@@ -268,7 +268,8 @@ fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
     let Some(program) = program() else { return };
     let servers = answer_datagrams(network);
     let daemon = serve(network);
-    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
+    let add = ["account", "add", "anna", "--wireguard", "--quota", "1 GB/day"];
+    let text = daemon.printed(&add);
     wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
     let phone = Phone::new(network, &program, &text);
     let own = phone.own();
