@@ -161,7 +161,8 @@ impl Devices {
             user: self.user.clone().zip(hash),
             prefixes: self.address.clone(),
             peers: self.peer.clone(),
-            name: self.device.clone(),
+            // that of the telephone, where there is one
+            name: self.device.clone().filter(|_| self.wireguard.is_none()),
         }
     }
 }

@@ -189,12 +189,15 @@ fn door(daemon: &Daemon) -> serde_json::Value {
     daemon.status()["wireguard"].clone()
 }
 
-/// Bytes of an account: up and down.
-fn used(daemon: &Daemon, name: &str) -> [u64; 2] {
+fn account(daemon: &Daemon, name: &str) -> serde_json::Value {
     let status = daemon.status();
     let accounts = status["sharing"]["accounts"].as_array().cloned().unwrap_or_default();
-    let found =
-        accounts.iter().find(|account| account["name"] == name).cloned().unwrap_or_default();
+    accounts.into_iter().find(|account| account["name"] == name).unwrap_or_default()
+}
+
+/// Bytes of an account: up and down.
+fn used(daemon: &Daemon, name: &str) -> [u64; 2] {
+    let found = account(daemon, name);
     ["bytes_up", "bytes_down"].map(|key| found[key].as_u64().unwrap_or(0))
 }
 
@@ -268,7 +271,8 @@ fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
     let Some(program) = program() else { return };
     let servers = answer_datagrams(network);
     let daemon = serve(network);
-    let text = daemon.printed(&["account", "add", "anna", "--wireguard"]);
+    let add = ["account", "add", "anna", "--wireguard", "--quota", "1 GB/day"];
+    let text = daemon.printed(&add);
     wait_for("the peer", || door(&daemon)["peers"][0]["account"] == "anna");
     let phone = Phone::new(network, &program, &text);
     let own = phone.own();
@@ -300,6 +304,8 @@ fn limits_hold_for_all_that_a_telephone_sends(network: &Network) {
     let spent: u64 = used(&daemon, "anna").iter().sum();
     let quota = format!("{} B/day", spent + 20_000);
     daemon.printed(&["account", "set", "anna", "--quota", &quota, "--on-quota-exceeded", "cut"]);
+    // until then more passes
+    wait_for("the news of it", || account(&daemon, "anna")["quota"] == spent + 20_000);
     wait_for("the quota", || exchange(1_000).is_none());
     assert!(used(&daemon, "anna").iter().sum::<u64>() <= spent + 20_000);
     assert!(!network.curl(&phone.netns, &["http://9.9.9.2/"]).status.success());
