@@ -23,8 +23,8 @@ const HEAD: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 16 << 10;
 /// After so long a connection takes no further request. It is what ends clients that do not read.
 const LIFE: Duration = Duration::from_secs(60);
-/// And so long the last one has.
-const END: Duration = Duration::from_secs(15);
+/// And so long the last one has: the dashboard's stream of events lasts 50 s, and may be the last.
+const END: Duration = Duration::from_secs(55);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) SocketAddr);

@@ -109,6 +109,7 @@ struct Inner {
     listeners: Mutex<Listeners>,
     forwards: Mutex<ForwardedPorts>,
     gateway: Mutex<GatewayDoor>,
+    #[cfg_attr(not(feature = "wireguard"), expect(dead_code, reason = "there is no such door"))]
     wireguard: Mutex<WireguardDoor>,
     dns: Mutex<DnsPorts>,
     no_descriptors: LogThrottle,

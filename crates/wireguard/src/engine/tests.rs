@@ -202,7 +202,7 @@ fn a_peer_that_moves_is_followed_by_data_and_not_by_a_repeated_handshake() {
 }
 
 #[test]
-fn whoever_is_no_peer_gets_no_answer() {
+fn a_stranger_gets_no_answer() {
     let (mut relay, _) = relay(1);
     let mut stranger = Client::new(9, relay.public());
     let mut out = Kept::default();
