@@ -1,5 +1,6 @@
 //! Names: who may ask, addresses that clash, and servers that are this relay itself.
 
+use super::NAME_CLIENTS;
 use crate::draft::{Draft, RuleDraft};
 use crate::reader::Reader;
 use ekiden_proxy::settings::DnsServer;
@@ -27,10 +28,7 @@ pub(super) fn dns(reader: &mut Reader<'_>, draft: &Draft) {
             reader.error(
                 &here,
                 format!("no rule names clients that may ask at {at}"),
-                "name your clients; for example, add:\n\
-                 [[rule]]\n\
-                 from = [\"192.168.0.0/16\", \"fd00::/8\"]\n\
-                 action = \"allow\"",
+                NAME_CLIENTS,
             );
         }
     }

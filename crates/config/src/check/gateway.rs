@@ -1,5 +1,6 @@
 //! The gateway: who is admitted, and marks that must differ.
 
+use super::NAME_CLIENTS;
 use crate::draft::{Draft, RuleDraft};
 use crate::reader::Reader;
 use ekiden_proxy::settings::Quic;
@@ -24,11 +25,9 @@ pub(super) fn gateway(reader: &mut Reader<'_>, draft: &Draft) {
         reader.error(
             "gateway.devices",
             "no rule admits the clients behind these devices: all their connections would be reset",
-            "name your clients; for example, add:\n\
-             [[rule]]\n\
-             from = [\"192.168.0.0/16\", \"fd00::/8\"]\n\
-             action = \"allow\"\n\
-             or give them accounts (`ekiden account add NAME --address …`)",
+            format!(
+                "{NAME_CLIENTS}\nor give them accounts (`ekiden account add NAME --address …`)"
+            ),
         );
     }
     if !gateway.is_on() && !draft.wireguard.is_on() {

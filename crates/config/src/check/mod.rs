@@ -22,6 +22,12 @@ use crate::reader::Reader;
 use crate::value::url;
 use std::collections::BTreeMap;
 
+/// What to do where clients of the local network would not be admitted.
+const NAME_CLIENTS: &str = "name your clients; for example, add:\n\
+    [[rule]]\n\
+    from = [\"192.168.0.0/16\", \"fd00::/8\"]\n\
+    action = \"allow\"";
+
 /// All checks. `file_listens`: the listen addresses come from the file.
 pub(super) fn check(
     reader: &mut Reader<'_>,

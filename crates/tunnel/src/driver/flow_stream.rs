@@ -346,7 +346,9 @@ impl Drop for FlowStream {
         // without a runtime nobody could wait for the other end
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if unread {
-            return self.reset_when_sent_and_leave();
+            self.reset_when_sent(Reason::Closed, "closed with bytes unread");
+            self.flow.hold = Hold::Left;
+            return;
         }
         self.finish();
         if received_all {
@@ -357,13 +359,6 @@ impl Drop for FlowStream {
         let flow = Flow::new(shared.clone(), *id, news.clone());
         self.flow.hold = Hold::Passed;
         runtime.spawn(linger(flow));
-    }
-}
-
-impl FlowStream {
-    fn reset_when_sent_and_leave(&mut self) {
-        self.reset_when_sent(Reason::Closed, "closed with bytes unread");
-        self.flow.hold = Hold::Left;
     }
 }
 
