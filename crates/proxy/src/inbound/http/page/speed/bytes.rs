@@ -2,7 +2,7 @@
 
 use crate::error::{Failure, FailureKind};
 use crate::session::Session;
-use crate::transfer::buffered::{BufferedStream, close_gently, write_all};
+use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::head::Request;
 use ekiden_linux::host::clock;
@@ -29,7 +29,7 @@ fn broke(error: &io::Error) -> Failure {
     }
 }
 
-/// Sends bytes to the device, which counts them.
+/// Sends bytes to the device, which counts them until the connection ends.
 pub(super) async fn down(session: &Session) -> Result<(), Failure> {
     let relay = &session.config.settings.name;
     let head = format!(
@@ -49,9 +49,7 @@ pub(super) async fn down(session: &Session) -> Result<(), Failure> {
     };
     // the end of the time is the end of the answer
     let sent = tokio::time::timeout(SENDING, sending).await.unwrap_or(Ok(()));
-    sent.map_err(|error| broke(&error))?;
-    close_gently(&session.client).await;
-    Ok(())
+    sent.map_err(|error| broke(&error))
 }
 
 /// Receives the request's body. Returns its rate, bits per second, from its first byte to its last.

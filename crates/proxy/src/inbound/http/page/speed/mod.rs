@@ -12,7 +12,7 @@ use crate::inbound::http::own::{OwnRequest, SPEED};
 use crate::observe::registry::Protocol;
 use crate::policy::accounts::read_basic;
 use crate::session::Session;
-use crate::transfer::buffered::BufferedStream;
+use crate::transfer::buffered::{BufferedStream, close_gently};
 use crate::wire::http::fields;
 use crate::wire::http::head::Request;
 use crate::wire::http::reply::reason;
@@ -113,9 +113,11 @@ async fn run(
             Some(json!({ "peer": peer, "down": down, "up": up }))
         }
     };
+    // before the answer's end, after which the page begins the next part at once
     drop(running);
-    if let Some(json) = json {
-        session.send_and_close(answer(session, &json.to_string()).as_bytes()).await;
+    match json {
+        Some(json) => session.send_and_close(answer(session, &json.to_string()).as_bytes()).await,
+        None => close_gently(&session.client).await,
     }
     Ok(())
 }
