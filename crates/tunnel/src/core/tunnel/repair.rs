@@ -7,6 +7,7 @@ use super::super::OutgoingDatagram;
 use super::super::flow::Flow;
 use super::super::lane::Lane;
 use super::Tunnel;
+use crate::core::reassembly::WHOLE;
 use crate::frame::{Carries, Frame};
 use bytes::Bytes;
 use ekiden_model::control::repair::{Path, Recovery, Repaired, Step, Window};
@@ -29,8 +30,6 @@ pub(super) const LEAST_ROOM: u32 = 512;
 const MOST_KEPT: usize = 8 << 20;
 /// Pieces kept for decoding.
 const MOST_PIECES: usize = 32_768;
-/// Bytes from which on a piece is kept with its datagram, and not copied: that holds little more.
-const WHOLE: usize = 1_024;
 
 /// What a tunnel keeps for repairs, beside that of its flows.
 #[derive(Debug, Default)]
