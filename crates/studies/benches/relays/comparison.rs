@@ -6,7 +6,7 @@
 use ekiden_testbed::load::Method;
 use ekiden_testbed::load::generator::{Generator, Load, Servers};
 use ekiden_testbed::peers::{
-    Peer, PeerError, Start, dante, ekiden, haproxy, microsocks, nginx, squid,
+    Peer, PeerError, Start, dante, ekiden, haproxy, microsocks, nginx, sing_box, squid, tinyproxy,
 };
 use serde::Serialize;
 use std::io;
@@ -32,7 +32,7 @@ const fn contestant(name: &'static str, method: Method, start: Starter) -> Conte
 
 impl Contestant {
     /// All of them.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 11] = [
         contestant("squid", Method::Connect, |start, _, _| squid::start(start)),
         contestant("dante", Method::Socks5, |start, _, _| dante::start(start)),
         contestant("haproxy-splice", Method::None, |start, servers, _| {
@@ -45,6 +45,9 @@ impl Contestant {
             nginx::stream(start, servers.addresses())
         }),
         contestant("microsocks", Method::Socks5, |start, _, _| microsocks::start(start)),
+        contestant("tinyproxy", Method::Connect, |start, _, _| tinyproxy::start(start)),
+        contestant("sing-box-connect", Method::Connect, |start, _, _| sing_box::proxy(start)),
+        contestant("sing-box-socks5", Method::Socks5, |start, _, _| sing_box::proxy(start)),
         contestant("ekiden-connect", Method::Connect, start_ekiden),
         contestant("ekiden-socks5", Method::Socks5, start_ekiden),
     ];

@@ -161,10 +161,13 @@ pub(super) fn write_pieces(to: &End, pieces: &mut VecDeque<Bytes>) -> io::Result
         // a record, or a flow's packets, for all of them
         End::Tls(_) | End::Flow(_) => with_scratch(|scratch| {
             let mut at = 0;
-            for piece in pieces.iter().take_while(|_| at < scratch.len()) {
+            for piece in pieces.iter() {
                 let some = piece.len().min(scratch.len() - at);
                 scratch[at..at + some].copy_from_slice(&piece[..some]);
                 at += some;
+                if at == scratch.len() {
+                    break;
+                }
             }
             to.try_write(&scratch[..at])
         })?,
