@@ -31,8 +31,10 @@ const FILES: [File; 3] = [
 
 /// No script, style, image or connection but this port's own; nothing may frame the page.
 const POLICY: &str = concat!(
-    "default-src 'none'; script-src 'self'; style-src 'self' ",
-    // of the style sheet within the page
+    "default-src 'none'; script-src 'self' ",
+    // of the script and the style sheet within the page
+    include_str!("../../web/dist/script.sha256"),
+    "; style-src 'self' ",
     include_str!("../../web/dist/style.sha256"),
     "; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 );

@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { send } from "./api.js";
 import { NONE, bytes, count, number, rate } from "./format.js";
+import { BY, Configurations, DeviceFields, NO_DEVICE, device } from "./devices.jsx";
 import { useData, useListing } from "./hooks.js";
 import { accountState, use } from "./overview.jsx";
 import { Choice, Empty, Field, Figure, Find, Name, Pager, Problem, Sure, Table } from "./parts.jsx";
@@ -22,12 +23,6 @@ const PERIODS = ["day", "week", "month", "never"].map((period) => [period, perio
 const SPENT = [
   ["throttle", "go on slowly"],
   ["cut", "refuse connections"],
-];
-
-const KINDS = [
-  ["password", "user and password"],
-  ["prefix", "address"],
-  ["peer", "peer"],
 ];
 
 const to = (name) => `#/accounts/${encodeURIComponent(name)}`;
@@ -177,66 +172,33 @@ function Limits({ draft, set }) {
   );
 }
 
-const NO_DEVICE = { kind: "password", user: "", password: "", prefix: "", peer: "" };
-
-/** The document of a device in the form. */
-function device({ kind, user, password, prefix, peer }) {
-  if (kind === "password") return { kind, user: user.trim(), password };
-  return kind === "prefix" ? { kind, prefix: prefix.trim() } : { kind, peer: peer.trim() };
-}
-
-/** 20 letters that are not mistaken for others: 100 bits. */
-function password() {
-  const letters = "abcdefghijkmnpqrstuvwxyz23456789";
-  const random = crypto.getRandomValues(new Uint8Array(20));
-  return Array.from(random, (byte) => letters[byte % letters.length]).join("");
-}
-
-function DeviceFields({ draft, set }) {
-  const field = (key) => ({ required: true, autocomplete: "off", value: draft[key], onInput: (event) => set({ ...draft, [key]: event.target.value }) });
-  return (
-    <div class="row">
-      <Choice label="Recognised by" value={draft.kind} set={(kind) => set({ ...draft, kind })} options={KINDS} />
-      {draft.kind === "password" && (
-        <>
-          <Field label="User">
-            <input {...field("user")} />
-          </Field>
-          <Field label="Password" hint="8 characters or more. Write it down: only its hash is kept.">
-            <input minLength={8} {...field("password")} />
-            <button type="button" onClick={() => set({ ...draft, password: password() })}>
-              Make one
-            </button>
-          </Field>
-        </>
-      )}
-      {draft.kind === "prefix" && (
-        <Field label="Address or prefix" hint="Such as 100.64.7.0/24.">
-          <input {...field("prefix")} />
-        </Field>
-      )}
-      {draft.kind === "peer" && (
-        <Field label="Peer" hint="Its name under Peers.">
-          <input {...field("peer")} />
-        </Field>
-      )}
-    </div>
-  );
-}
-
 function New() {
   const [draft, setDraft] = useState(drafted(null));
   const [first, setFirst] = useState(NO_DEVICE);
   const [error, setError] = useState(null);
+  const [added, setAdded] = useState(null);
   const submit = async (event) => {
     event.preventDefault();
     try {
       const account = await send("POST", "/api/v1/accounts", { ...changes(draft, null), devices: [device(first)] });
-      location.hash = to(account.name);
+      // what is shown once stays until somebody has seen it
+      if (account.configurations) setAdded(account);
+      else location.hash = to(account.name);
     } catch (why) {
       setError(why);
     }
   };
+  if (added) {
+    const see = () => (location.hash = to(added.name));
+    return (
+      <>
+        <h1>
+          Account <Name>{added.name}</Name> was added
+        </h1>
+        <Configurations made={added.configurations} done={see} />
+      </>
+    );
+  }
   return (
     <>
       <h1>Add an account</h1>
@@ -306,7 +268,7 @@ function Edit({ kept, path, again, said, say }) {
   const change = async (document, done) => {
     try {
       const account = await send("PATCH", path, document);
-      say({ done, error: null });
+      say({ done, error: null, made: account.configurations });
       if (account.name === kept.name) again();
       else location.hash = to(account.name);
     } catch (why) {
@@ -333,7 +295,7 @@ function Edit({ kept, path, again, said, say }) {
   };
   const devices = [
     { name: "Device", show: (one) => <Name>{one.name}</Name> },
-    { name: "Recognised by", show: (one) => ({ password: "user", prefix: "address", peer: "peer" })[one.kind] },
+    { name: "Recognised by", show: (one) => BY[one.kind] ?? one.kind },
     { name: "Identity", show: (one) => <Name>{one.identity}</Name> },
     {
       name: "Change",
@@ -367,6 +329,7 @@ function Edit({ kept, path, again, said, say }) {
       </p>
       <section aria-labelledby="devices">
         <h2 id="devices">Devices</h2>
+        {said.made && <Configurations made={said.made} done={() => say({ done: "", error: null })} />}
         <Table label="Devices" columns={devices} rows={kept.devices} id={(one) => one.name} empty="No devices: nobody can use this account." />
         <form
           class="sheet"

@@ -187,3 +187,19 @@ export function Copy({ text }) {
     </button>
   );
 }
+
+/** Hands a text or a blob to the browser as a file. */
+export function save(content, name) {
+  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: "text/plain" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+export const Save = ({ text, name }) => (
+  <button type="button" onClick={() => save(text, name)}>
+    Save as {name}
+  </button>
+);

@@ -123,6 +123,20 @@ impl Page {
         assert_eq!(done, true, "no field {label}");
     }
 
+    /// Chooses from the list whose label begins with these words.
+    fn choose(&mut self, label: &str, value: &str) {
+        let [label, value] = [label, value].map(|text| json!(text));
+        let done = self.evaluate(&format!(
+            "(() => {{ const label = [...document.querySelectorAll('label')].find(l => l.textContent.startsWith({label}));
+               const list = label?.querySelector('select');
+               if (!list) return false;
+               list.value = {value};
+               list.dispatchEvent(new Event('change', {{ bubbles: true }}));
+               return list.value === {value}; }})()"
+        ));
+        assert_eq!(done, true, "no list {label}");
+    }
+
     fn press(&mut self, button: &str) {
         let button = json!(button);
         let done = self.evaluate(&format!(
@@ -220,6 +234,7 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
             ("accounts/tanaka", "document.querySelectorAll('tbody tr').length === 2"),
             ("accounts/", "document.querySelector('h1').textContent === 'Add an account'"),
             ("peers", "document.querySelector('h2#invite')"),
+            ("alerts", "document.querySelector('h2#trial')"),
             ("doctor", "document.querySelectorAll('.findings li, section li').length >= 1"),
             ("reports", "document.querySelectorAll('tbody tr').length === 1"),
             ("audit", "document.querySelectorAll('tbody tr').length >= 1"),
@@ -283,6 +298,14 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.press("Disable");
     page.wait("document.querySelector('.done').textContent.startsWith('Disabled')");
     assert_eq!(daemon.call("GET", "/api/v1/accounts/sato", None).json()["disabled"], true);
+    // a telephone, where nobody has set up the door for it
+    page.choose("Recognised by", "wireguard");
+    page.fill("Name of the device", "phone");
+    page.press("Add the device");
+    page.wait("document.querySelector('.problem')?.textContent.includes('init gateway --wireguard')");
+    page.check("a refused device");
+    page.evaluate("location.hash = '#/alerts'; true");
+    page.wait("document.querySelector('main').textContent.includes('Nobody is told of alerts.')");
     page.evaluate("location.hash = '#/peers'; true");
     page.wait("Boolean(document.querySelector('h2#invite'))");
     page.fill("Name of the peer", "ship");

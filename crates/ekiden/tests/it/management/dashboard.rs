@@ -138,7 +138,8 @@ fn the_page_is_served_with_a_strict_policy() {
         let head = head.join("\n").to_ascii_lowercase();
         assert!(head.starts_with("http/1.1 200 "), "{head}");
         for field in [
-            "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'",
+            "content-security-policy: default-src 'none'; script-src 'self' 'sha256-",
+            "; style-src 'self' 'sha256-",
             "frame-ancestors 'none'",
             "x-content-type-options: nosniff",
             "x-frame-options: deny",
