@@ -13,12 +13,18 @@ use std::sync::Arc;
 /// A path, its media type, its bytes, and for how long a browser may keep it: names within the page change with it.
 type File = (&'static str, &'static str, &'static [u8], &'static str);
 
-const FILES: [File; 3] = [
+const FILES: [File; 4] = [
     ("/", "text/html; charset=utf-8", include_bytes!("../../web/dist/index.html.gz"), "no-cache"),
     (
         "/assets/app.js",
         "text/javascript; charset=utf-8",
         include_bytes!("../../web/dist/app.js.gz"),
+        "max-age=31536000, immutable",
+    ),
+    (
+        "/assets/uplot.js",
+        "text/javascript; charset=utf-8",
+        include_bytes!("../../web/dist/uplot.js.gz"),
         "max-age=31536000, immutable",
     ),
     (

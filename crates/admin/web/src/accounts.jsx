@@ -205,7 +205,7 @@ function New() {
       <form class="sheet" onSubmit={submit}>
         <Limits draft={draft} set={setDraft} />
         <h2>First device</h2>
-        <DeviceFields draft={first} set={setFirst} />
+        <DeviceFields draft={first} set={setFirst} first />
         <Problem error={error} />
         <p class="actions">
           <button type="submit" class="primary">

@@ -6,7 +6,7 @@ const KINDS = [
   ["password", "user and password"],
   ["prefix", "address"],
   ["peer", "peer"],
-  ["wireguard", "WireGuard"],
+  ["wireguard", "WireGuard (telephone)"],
 ];
 
 /** What tells a device's kind in a table. */
@@ -28,7 +28,7 @@ function password() {
   return Array.from(random, (byte) => letters[byte % letters.length]).join("");
 }
 
-export function DeviceFields({ draft, set }) {
+export function DeviceFields({ draft, set, first }) {
   const field = (key) => ({ required: true, autocomplete: "off", value: draft[key], onInput: (event) => set({ ...draft, [key]: event.target.value }) });
   return (
     <div class="row">
@@ -57,7 +57,7 @@ export function DeviceFields({ draft, set }) {
         </Field>
       )}
       {draft.kind === "wireguard" && (
-        <Field label="Name of the device" hint="Such as phone. One of this name that is there gets a new key.">
+        <Field label="Name of the device" hint={first ? "Such as phone." : "Such as phone. A device of this name gets a new key."}>
           <input maxLength={63} {...field("name")} />
         </Field>
       )}
