@@ -5,6 +5,8 @@ use super::problem::Problem;
 use ekiden_accounts::{AccountSync, Store};
 use ekiden_proxy::Handle;
 use ekiden_proxy::observe::status::Status;
+#[cfg(feature = "dashboard")]
+use ekiden_proxy::observe::status::Summary;
 use serde::Serialize;
 use std::fmt;
 use std::pin::Pin;
@@ -102,10 +104,10 @@ impl StatusCache {
         Ok(status)
     }
 
-    /// The status without connections, as of now.
+    /// The status without connections, as of now, with the busiest accounts alone.
     #[cfg(feature = "dashboard")]
-    pub(super) async fn overview(&self) -> Result<Status, Problem> {
-        self.ask(|handle| handle.overview()).await
+    pub(super) async fn summary(&self, busiest: usize) -> Result<Summary, Problem> {
+        self.ask(move |handle| handle.summary(busiest)).await
     }
 
     /// Asks the relay, not on a thread that relays. Fails while it starts.

@@ -9,9 +9,7 @@
 mod accounts;
 
 use accounts::Accounts;
-use ekiden_accounts::{
-    Account, AccountId, Attributes, Credential, Device, Period, Quota, Store,
-};
+use ekiden_accounts::{Account, AccountId, Attributes, Credential, Device, Period, Quota, Store};
 use ekiden_model::units::Bytes;
 use ekiden_testbed::limits::raise_descriptors;
 use ekiden_testkit::{Daemon, eventually};
@@ -144,7 +142,12 @@ impl Port {
     }
 
     /// Looks at a page as a browser does, until it is over: its stream, and its list each 2 or 3 seconds.
-    fn view(&self, list: &'static str, every: Duration, over: &Arc<AtomicBool>) -> [thread::JoinHandle<()>; 2] {
+    fn view(
+        &self,
+        list: &'static str,
+        every: Duration,
+        over: &Arc<AtomicBool>,
+    ) -> [thread::JoinHandle<()>; 2] {
         let (port, end) = (self.clone(), Arc::clone(over));
         let stream = thread::spawn(move || {
             let mut reader = port.ask("/page/live");
@@ -224,9 +227,8 @@ fn main() {
         let known = daemon.status()["accounts"]["known"].as_u64();
         (known == Some(ACCOUNTS as u64 + 1)).then_some(())
     });
-    let held: Vec<TcpStream> = (0..CONNECTIONS)
-        .map(|n| connect(daemon.address, address(n % ACCOUNTS), quiet))
-        .collect();
+    let held: Vec<TcpStream> =
+        (0..CONNECTIONS).map(|n| connect(daemon.address, address(n % ACCOUNTS), quiet)).collect();
     let port = Port::of(&daemon);
     println!("{CONNECTIONS} connections of {ACCOUNTS} accounts");
     let stirring = Arc::new(AtomicBool::new(true));

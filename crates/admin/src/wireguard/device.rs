@@ -47,7 +47,9 @@ impl NewTunnel {
                 let public = private.public();
                 (Some(private), public)
             }
-            Some(own) => (None, own.parse().map_err(|bad: ekiden_wireguard::BadKey| bad.to_string())?),
+            Some(own) => {
+                (None, own.parse().map_err(|bad: ekiden_wireguard::BadKey| bad.to_string())?)
+            }
         };
         let dns = match (door.dns.is_empty(), settings.dns.listen.is_empty()) {
             (false, _) => door.dns.clone(),

@@ -14,12 +14,7 @@ pub struct NewTunnel(Infallible);
 
 impl NewTunnel {
     /// Always an error.
-    pub fn new(
-        _: &Settings,
-        _: &Path,
-        _: Option<&str>,
-        _: Option<String>,
-    ) -> Result<Self, String> {
+    pub fn new(_: &Settings, _: &Path, _: Option<&str>, _: Option<String>) -> Result<Self, String> {
         Err("this ekiden was built without the feature `wireguard`".to_owned())
     }
 

@@ -76,6 +76,11 @@ export function Alerts({ live }) {
       {live && (
         <>
           <Table label="Alerts" columns={standing} rows={alerts?.standing ?? []} id={(alert) => `${alert.alert} ${alert.subject}`} empty="No alert stands." />
+          {live.standing > (alerts?.standing.length ?? 0) && (
+            <p>
+              <Words text={`The first ${alerts.standing.length} of ${count(live.standing)}. \`ekiden status\` lists all.`} />
+            </p>
+          )}
           <section aria-labelledby="receivers">
             <h2 id="receivers">Receivers</h2>
             {told.length === 0 ? (

@@ -81,5 +81,8 @@ fn the_api_hands_out_a_configuration_once(network: &Network) {
     daemon.reload(&crate::network::config("devices = [\"eth1\"]", "[accounts]\nenabled = true\n"));
     let (status, refused) = call(network, &daemon, ["PATCH", at], &phone(json!({})));
     assert_eq!(status, 422, "{refused}");
-    assert!(refused["detail"].as_str().unwrap().contains("ekiden init gateway --wireguard"), "{refused}");
+    assert!(
+        refused["detail"].as_str().unwrap().contains("ekiden init gateway --wireguard"),
+        "{refused}"
+    );
 }

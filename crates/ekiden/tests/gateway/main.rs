@@ -17,14 +17,8 @@ use std::process::{Command, ExitCode};
 
 type Test = (&'static str, fn(&Network));
 
-const TESTS: &[&[Test]] = &[
-    relayed::TESTS,
-    rules::TESTS,
-    life::TESTS,
-    names::TESTS,
-    wireguard::TESTS,
-    handed_out::TESTS,
-];
+const TESTS: &[&[Test]] =
+    &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS, wireguard::TESTS, handed_out::TESTS];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -22,7 +22,12 @@ pub(super) fn asked(
 }
 
 /// Prints the configuration, and on a terminal its code.
-pub(super) fn hand_out(tunnel: &NewTunnel, account: &str, (name, v4, v6): &Given, code: bool) -> Done {
+pub(super) fn hand_out(
+    tunnel: &NewTunnel,
+    account: &str,
+    (name, v4, v6): &Given,
+    code: bool,
+) -> Done {
     let text = tunnel.text((*v4, *v6));
     if tunnel.holds_a_key() {
         warn(&format!(

@@ -2,6 +2,7 @@
 //! dark; and the operator's page is what its sources build.
 
 use super::Managed;
+use crate::alerts::receivers::web as web_server;
 use ekiden_testbed::chromium::{Chromium, program};
 use ekiden_testkit::eventually;
 use serde_json::{Value, json};
@@ -193,7 +194,9 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     let config = "listen = [\"127.0.0.1:0\"]\n[access]\nallow_destinations = [\"127.0.0.0/8\"]\n\
         [accounts]\nenabled = true\n[management]\nlisten = \"127.0.0.1:0\"\nreports = \"DIR/reports\"\n\
         [tunnel]\nlisten = [\"127.0.0.1:0\"]\nstate = \"DIR/peers\"\n";
-    let daemon = Managed::start(config);
+    let receiver = web_server(None, &["500 <img src=x onerror=window.hit=1>"]);
+    let config = format!("{config}[alerts]\nwebhook = \"http://127.0.0.1:{}/\"\n", receiver.port);
+    let daemon = Managed::start(&config);
     let report = daemon.path().join("reports/satellite/sim");
     fs::create_dir_all(&report).unwrap();
     let claims = json!([{ "text": EVIL, "holds": true, "evidence": "1.0" }]);
@@ -302,10 +305,15 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.choose("Recognised by", "wireguard");
     page.fill("Name of the device", "phone");
     page.press("Add the device");
-    page.wait("document.querySelector('.problem')?.textContent.includes('init gateway --wireguard')");
+    page.wait(
+        "document.querySelector('.problem')?.textContent.includes('init gateway --wireguard')",
+    );
     page.check("a refused device");
     page.evaluate("location.hash = '#/alerts'; true");
-    page.wait("document.querySelector('main').textContent.includes('Nobody is told of alerts.')");
+    page.wait("Boolean(document.querySelector('h2#trial'))");
+    page.press("Send a trial alert");
+    page.wait("document.querySelector('table[aria-label=\"Outcome of the trial\"]')?.textContent.includes('<img src=x')");
+    page.check("a trial that failed");
     page.evaluate("location.hash = '#/peers'; true");
     page.wait("Boolean(document.querySelector('h2#invite'))");
     page.fill("Name of the peer", "ship");
