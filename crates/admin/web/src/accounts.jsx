@@ -44,9 +44,21 @@ const columns = [
   { name: "State", show: (line) => (line.barred ? <span class="state bad">{line.barred}</span> : accountState(line.now)) },
 ];
 
-export function Accounts({ path }) {
+export function Accounts({ path, live }) {
   if (path[0] === "") return <New />;
-  return path[0] ? <Account name={path[0]} key={path[0]} /> : <List />;
+  return path[0] ? <Account name={path[0]} listen={live?.status.listen[0]} key={path[0]} /> : <List />;
+}
+
+/** Where the account's devices find the proxy, and what its user is to open. */
+function Way({ listen }) {
+  if (!listen) return null;
+  const [, host, port] = listen.match(/^(.*):(\d+)$/) ?? [];
+  const at = `${host === "0.0.0.0" || host === "[::]" ? location.hostname : host}:${port}`;
+  return (
+    <p>
+      Its devices use the proxy <code>{at}</code>. <a href={`http://${at}/`}>Its own page</a> shows its user how, and what is used and left.
+    </p>
+  );
 }
 
 function List() {
@@ -222,7 +234,7 @@ function New() {
 
 const atMost = (limit) => (limit != null ? `of ${rate(limit)}` : "no limit");
 
-function Account({ name }) {
+function Account({ name, listen }) {
   const path = `/api/v1/accounts/${encodeURIComponent(name)}`;
   const query = new URLSearchParams({ find: name, order: "name", offset: 0, count: 200 });
   const now = useData(`/page/accounts?${query}`, 2000);
@@ -251,6 +263,7 @@ function Account({ name }) {
           </Figure>
         </dl>
       )}
+      <Way listen={listen} />
       {missing && missing.status !== 503 && <Problem error={missing} />}
       {missing?.status === 503 && <p>This account stands in the configuration. Change it there, and reload.</p>}
       {kept && <Edit kept={kept} path={path} again={again} said={said} say={setSaid} key={JSON.stringify(kept)} />}

@@ -314,9 +314,11 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.press("Send a trial alert");
     page.wait("document.querySelector('table[aria-label=\"Outcome of the trial\"]')?.textContent.includes('<img src=x')");
     page.check("a trial that failed");
+    assert_eq!(page.evaluate("document.querySelector('.problem')"), Value::Null);
     page.evaluate("location.hash = '#/peers'; true");
     page.wait("Boolean(document.querySelector('h2#invite'))");
     page.fill("Name of the peer", "ship");
+    page.fill("Address of this relay", "relay.example.org:4433");
     page.fill("The link carries towards it", "20");
     page.fill("The link carries from it", "2");
     page.press("Invite");
