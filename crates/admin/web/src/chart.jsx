@@ -136,7 +136,7 @@ export function History({ series, plots, name }) {
           </label>
         ))}
       </fieldset>
-      <div class="plots">{data && plots.map((plot) => <Plot key={`${plot.label} ${span}`} chart={data} plot={plot} />)}</div>
+      <div class={`plots of-${plots.length}`}>{data && plots.map((plot) => <Plot key={`${plot.label} ${span}`} chart={data} plot={plot} />)}</div>
       {!data && <p class="empty">{error ? error.message : "…"}</p>}
     </div>
   );

@@ -68,6 +68,8 @@ export function Meter({ share, label, low }) {
 
 /** Which of `found` are shown, and the way to the others. */
 export function Pager({ offset, count, found, total, noun, go }) {
+  // the list says so itself
+  if (total === 0) return null;
   const last = Math.min(found, offset + count);
   const of = found === total ? found.toLocaleString("en-US") : `${found.toLocaleString("en-US")} that match, ${total.toLocaleString("en-US")} in all`;
   return (
