@@ -6,6 +6,7 @@
 mod life;
 mod names;
 mod network;
+mod quic;
 mod relayed;
 mod rules;
 mod wireguard;
@@ -17,7 +18,7 @@ use std::process::{Command, ExitCode};
 type Test = (&'static str, fn(&Network));
 
 const TESTS: &[&[Test]] =
-    &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS, wireguard::TESTS];
+    &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS, wireguard::TESTS, quic::TESTS];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

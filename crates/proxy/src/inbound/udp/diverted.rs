@@ -10,6 +10,7 @@ use crate::wire::quic_initial::{InitialReader, InitialWords};
 use bytes::Bytes;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
+use ekiden_model::units::Span;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::{mpsc, watch};
@@ -74,7 +75,7 @@ impl ForwardFlow {
             let Ok(Some(packet)) = tokio::time::timeout(left.into(), packets.recv()).await else {
                 return (held, None);
             };
-            let words = if patience.is_zero() { InitialWords::Nameless } else { reader.read(&packet) };
+            let words = if patience == Span::ZERO { InitialWords::Nameless } else { reader.read(&packet) };
             held.push(packet);
             match words {
                 InitialWords::Partial => {}
