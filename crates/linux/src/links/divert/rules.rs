@@ -65,7 +65,13 @@ impl DivertPlan {
 
     /// Whether QUIC of the devices arrives at this machine.
     pub fn diverts_quic(&self) -> bool {
-        !self.devices.is_empty() && self.quic.iter().any(Option::is_some)
+        self.quic_devices().next().is_some() && self.quic.iter().any(Option::is_some)
+    }
+
+    /// Devices whose QUIC is diverted: that of clients far away is judged and counted where it comes out of their tunnel.
+    fn quic_devices(&self) -> impl Iterator<Item = &String> {
+        let far = self.tunnel.as_ref().map(|tunnel| &tunnel.device);
+        self.devices.iter().filter(move |device| far != Some(device))
     }
 
     /// The table, as `nft -f` reads it.
@@ -99,11 +105,11 @@ impl DivertPlan {
     }
 
     fn arriving(&self, text: &mut String) {
-        let devices: Vec<String> = self.devices.iter().map(|name| format!("\"{name}\"")).collect();
-        let devices = devices.join(", ");
+        let devices = quoted(self.devices.iter());
+        let quic_devices = quoted(self.quic_devices());
         let diverts_quic = self.diverts_quic();
         let quic = match diverts_quic {
-            true => format!("\t\tiifname {{ {devices} }} udp dport 443 jump divert\n"),
+            true => format!("\t\tiifname {{ {quic_devices} }} udp dport 443 jump divert\n"),
             false => String::new(),
         };
         if diverts_quic {
@@ -139,6 +145,7 @@ impl DivertPlan {
                 "\tchain forwarded {{\n\
                  \t\ttype filter hook forward priority filter; policy accept\n"
             );
+            let devices = if self.reject_quic { devices } else { quic_devices };
             let pairs: &[&str] = if self.reject_quic { &[""] } else { &BLOCKED_PAIRS };
             for pair in pairs {
                 let pair = if pair.is_empty() { String::new() } else { format!(" {pair}") };
@@ -200,6 +207,10 @@ impl DivertPlan {
         }
         text.push_str("\t}\n");
     }
+}
+
+fn quoted<'a>(devices: impl Iterator<Item = &'a String>) -> String {
+    devices.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
 /// Lets destinations pass by.

@@ -6,6 +6,7 @@ mod hostile;
 mod liar;
 mod measures;
 mod network;
+mod coded;
 mod packets;
 mod pending;
 mod repairs;

@@ -49,6 +49,8 @@ pub struct Decoder<B> {
 pub struct DecoderCounts {
     /// Decoded from repairs.
     pub repaired: u64,
+    /// Bytes of those.
+    pub repaired_bytes: u64,
     /// Arrived, or were decoded, after they had been given up.
     pub late: u64,
 }
@@ -283,6 +285,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
                 continue;
             }
             self.counts.repaired += 1;
+            self.counts.repaired_bytes += packet.len() as u64;
             self.seen = self.seen.max(number.saturating_add(1));
             self.put(now, number, B::from(packet.to_vec()));
         }
