@@ -34,19 +34,14 @@ pub struct GatewayStatus {
     /// Connections that came to the gateway's own port without being diverted. They were reset.
     pub stray: u64,
     /// Where diverted QUIC arrives.
-    #[serde(default)]
     pub listen_quic: Vec<SocketAddr>,
     /// Flows of QUIC through tunnels.
-    #[serde(default)]
     pub quic_tunneled: u64,
     /// Flows of QUIC that this machine sent on directly, because their route leads through no tunnel that is up.
-    #[serde(default)]
     pub quic_direct: u64,
     /// Of both, those that named their destination.
-    #[serde(default)]
     pub quic_named: u64,
     /// Flows of QUIC that were answered with "port unreachable": rules or limits forbid them, or there is no way.
-    #[serde(default)]
     pub quic_blocked: u64,
 }
 
