@@ -6,10 +6,10 @@ use bytes::{Bytes, BytesMut};
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
-    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event,
-    ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
+    ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
+    Event, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -27,7 +27,7 @@ const ALPN: &[u8] = b"download";
 /// A server, until dropped.
 #[derive(Debug)]
 pub struct QuicServer {
-    certificate: CertificateDer<'static>,
+    client: ClientConfig,
     at: SocketAddr,
     stop: Arc<AtomicBool>,
     task: Option<JoinHandle<()>>,
@@ -62,29 +62,45 @@ fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
     io::Error::other(error)
 }
 
+/// A server of this name, with a certificate of its own, and a client that trusts it alone.
+pub fn configs(name: &str) -> io::Result<(Arc<ServerConfig>, ClientConfig)> {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).map_err(other)?;
+    let certificate = made.cert.der().clone();
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut tls = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(other)?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.clone()], key)
+        .map_err(other)?;
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let crypto = QuicServerConfig::try_from(tls).map_err(other)?;
+    let mut server = ServerConfig::with_crypto(Arc::new(crypto));
+    server.transport_config(transport());
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).map_err(other)?;
+    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(other)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(other)?));
+    client.transport_config(transport());
+    Ok((Arc::new(server), client))
+}
+
 impl QuicServer {
     /// Serves on a socket that is bound already, in whatever network that is, under this name.
     pub fn start(socket: UdpSocket, name: &str) -> io::Result<Self> {
-        let made = rcgen::generate_simple_self_signed([name.to_owned()]).map_err(other)?;
-        let certificate = made.cert.der().clone();
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
-        let provider = rustls::crypto::ring::default_provider();
-        let mut tls = rustls::ServerConfig::builder_with_provider(provider.into())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(other)?
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.clone()], key)
-            .map_err(other)?;
-        tls.alpn_protocols = vec![ALPN.to_vec()];
-        let crypto = QuicServerConfig::try_from(tls).map_err(other)?;
-        let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-        config.transport_config(transport());
+        let (server, client) = configs(name)?;
         let at = socket.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
-        let ends = Ends::new(socket, Some(Arc::new(config)))?;
+        let ends = Ends::new(socket, Some(server))?;
         let stopped = Arc::clone(&stop);
         let task = thread::spawn(move || serve(ends, &stopped));
-        Ok(Self { certificate, at, stop, task: Some(task) })
+        Ok(Self { client, at, stop, task: Some(task) })
     }
 
     /// Where it is.
@@ -101,22 +117,10 @@ impl QuicServer {
         bytes: u64,
         patience: Duration,
     ) -> io::Result<Download> {
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(self.certificate.clone()).map_err(other)?;
-        let provider = rustls::crypto::ring::default_provider();
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider.into())
-            .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(other)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        tls.alpn_protocols = vec![ALPN.to_vec()];
-        let mut config =
-            ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(other)?));
-        config.transport_config(transport());
         let mut ends = Ends::new(socket, None)?;
         let begun = Instant::now();
         let (handle, connection) =
-            ends.endpoint.connect(begun, config, to, name).map_err(other)?;
+            ends.endpoint.connect(begun, self.client.clone(), to, name).map_err(other)?;
         ends.connections.insert(handle, connection);
         let mut download = Download::default();
         let mut left = bytes;
@@ -199,7 +203,8 @@ fn serve(mut ends: Ends, stop: &AtomicBool) {
             let Some(connection) = ends.connections.get_mut(handle) else { return false };
             let mut stream = connection.send_stream(*id);
             while *left > 0 {
-                let part = page.slice(..page.len().min(usize::try_from(*left).unwrap_or(usize::MAX)));
+                let part =
+                    page.slice(..page.len().min(usize::try_from(*left).unwrap_or(usize::MAX)));
                 match stream.write(&part) {
                     Ok(0) | Err(_) => break,
                     Ok(written) => *left -= written as u64,
@@ -217,11 +222,7 @@ fn serve(mut ends: Ends, stop: &AtomicBool) {
 }
 
 /// Reads what has come on a stream.
-fn read(
-    connection: &mut Connection,
-    id: StreamId,
-    mut each: impl FnMut(&[u8]),
-) -> io::Result<()> {
+fn read(connection: &mut Connection, id: StreamId, mut each: impl FnMut(&[u8])) -> io::Result<()> {
     let mut stream = connection.recv_stream(id);
     // it is over, and was read
     let Ok(mut chunks) = stream.read(true) else { return Ok(()) };
@@ -323,9 +324,14 @@ impl Ends {
             }
             let mut out = Vec::new();
             while let Some(transmit) = connection.poll_transmit(Instant::now(), 1, &mut out) {
-                match self.socket.send_to(out.get(..transmit.size).unwrap_or_default(), transmit.destination) {
+                match self
+                    .socket
+                    .send_to(out.get(..transmit.size).unwrap_or_default(), transmit.destination)
+                {
                     // a probe that is longer than the device's MTU
-                    Err(error) if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {}
+                    Err(error)
+                        if error.raw_os_error()
+                            == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {}
                     sent => drop(sent?),
                 }
                 out.clear();

@@ -18,9 +18,12 @@ pub(super) fn gateway(reader: &mut Reader<'_>, draft: &Draft) {
             reader.warn(&format!("gateway.{key}"), message, "devices = [\"eth1\"]");
         }
     }
-    let is_used = |name: &String| draft.routes.iter().any(|r| r.through.iter().flatten().any(|n| n == name));
-    let mut tunnels =
-        draft.upstreams.iter().filter(|(name, upstream)| upstream.url.starts_with("tunnel:") && is_used(name));
+    let is_used =
+        |name: &String| draft.routes.iter().any(|r| r.through.iter().flatten().any(|n| n == name));
+    let mut tunnels = draft
+        .upstreams
+        .iter()
+        .filter(|(name, upstream)| upstream.url.starts_with("tunnel:") && is_used(name));
     if gateway.quic == Quic::Tunnel && !gateway.devices.is_empty() && tunnels.next().is_none() {
         reader.warn(
             "gateway.quic",

@@ -191,7 +191,10 @@ fn quic_without_a_way_is_blocked_or_direct(network: &Network) {
             closed.recv(&mut [0]).err().filter(|error| error.kind() != ErrorKind::WouldBlock)
         })
     });
-    assert!([ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable].contains(&error.kind()), "{error}");
+    assert!(
+        [ErrorKind::ConnectionRefused, ErrorKind::HostUnreachable].contains(&error.kind()),
+        "{error}"
+    );
     let seen = &pair.near.status()["gateway"];
     assert!(seen["quic_blocked"].as_u64() >= Some(3), "{seen}");
     // a page over TCP still comes where a route leads

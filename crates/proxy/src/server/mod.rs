@@ -5,11 +5,11 @@ mod dns;
 mod explain;
 mod forwards;
 mod gateway;
-mod quic;
 mod housekeeping;
 mod listener;
 mod orders;
 mod proxy_header;
+mod quic;
 mod reload;
 mod status;
 #[cfg(feature = "wireguard")]

@@ -4,8 +4,8 @@ use crate::cli::GatewayCommand;
 use crate::commands::{client, usable, with_runtime};
 use crate::print::out;
 use ekiden_linux::links::divert::DivertPlan;
-use ekiden_proxy::{Ports, divert_plan};
 use ekiden_proxy::settings::Settings;
+use ekiden_proxy::{Ports, divert_plan};
 use std::net::SocketAddr;
 use std::path::Path;
 

@@ -75,7 +75,8 @@ impl ForwardFlow {
             let Ok(Some(packet)) = tokio::time::timeout(left.into(), packets.recv()).await else {
                 return (held, None);
             };
-            let words = if patience == Span::ZERO { InitialWords::Nameless } else { reader.read(&packet) };
+            let words =
+                if patience == Span::ZERO { InitialWords::Nameless } else { reader.read(&packet) };
             held.push(packet);
             match words {
                 InitialWords::Partial => {}

@@ -76,7 +76,9 @@ impl InitialReader {
             rest = rest.get(packet.all.len()..).unwrap_or_default();
         }
         match self.hello.words() {
-            InitialWords::Partial if any && self.datagrams < MOST_DATAGRAMS => InitialWords::Partial,
+            InitialWords::Partial if any && self.datagrams < MOST_DATAGRAMS => {
+                InitialWords::Partial
+            }
             InitialWords::Partial => InitialWords::Nameless,
             settled => settled,
         }

@@ -54,7 +54,8 @@ fn hello(name: &str) -> Vec<u8> {
     config.alpn_protocols = (0..30).map(|nth| format!("{nth:0>60}").into_bytes()).collect();
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client =
-        ClientConnection::new(Arc::new(config), rustls::quic::Version::V1, name, vec![1; 40]).unwrap();
+        ClientConnection::new(Arc::new(config), rustls::quic::Version::V1, name, vec![1; 40])
+            .unwrap();
     let mut bytes = Vec::new();
     assert!(client.write_hs(&mut bytes).is_none());
     bytes
