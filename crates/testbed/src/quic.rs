@@ -125,14 +125,13 @@ impl QuicServer {
         let mut download = Download::default();
         let mut left = bytes;
         while left > 0 {
-            let mut asked = None;
             for (handle, event) in ends.turn(patience.saturating_sub(begun.elapsed()))? {
                 let Some(connection) = ends.connections.get_mut(&handle) else { continue };
                 match event {
                     Event::Connected => {
                         download.connected = begun.elapsed();
-                        asked = connection.streams().open(Dir::Bi);
-                        let id = asked.ok_or_else(|| other("no stream"))?;
+                        let id = connection.streams().open(Dir::Bi);
+                        let id = id.ok_or_else(|| other("no stream"))?;
                         let mut stream = connection.send_stream(id);
                         stream.write(&bytes.to_be_bytes()).map_err(other)?;
                         stream.finish().map_err(other)?;

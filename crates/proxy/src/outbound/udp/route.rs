@@ -91,10 +91,7 @@ impl DatagramPaths {
         let hop = route.tunnel().filter(up).cloned();
         if hop.is_none() && !route.is_direct() {
             return Err(match route.tunnel() {
-                Some(hop) => {
-                    let text = format!("the tunnel to peer \"{}\" is down", hop.upstream.host);
-                    Failure::new(FailureKind::NoTunnel, text)
-                }
+                Some(hop) => down(hop),
                 None => {
                     let text = format!(
                         "the route to {to} goes through upstream proxies that carry no datagrams"
@@ -114,7 +111,15 @@ impl DatagramPaths {
     /// Sends a datagram by the route of its destination and returns true, or false while its name is resolved.
     pub(crate) fn send(&mut self, to: &Destination, payload: &[u8]) -> Result<bool, DatagramError> {
         let (route, hop) = match &self.settled {
-            Some(SettledPath { route, hop }) => (Arc::clone(route), hop.clone()),
+            Some(SettledPath { route, hop }) => {
+                // opening a flow would wait for the tunnel; another path may be there
+                if let Some(hop) = hop
+                    && !self.config.shared.tunnel_is_up(&hop.upstream.host)
+                {
+                    return Err(DatagramError::Refused(down(hop)));
+                }
+                (Arc::clone(route), hop.clone())
+            }
             None => {
                 let route = Arc::clone(self.config.route(to));
                 let hop = route.tunnel().cloned();
@@ -137,4 +142,9 @@ impl DatagramPaths {
     pub(crate) fn receive(&mut self) -> Option<Result<Received, DatagramError>> {
         self.through.receive().or_else(|| self.direct.receive())
     }
+}
+
+fn down(hop: &Hop) -> Failure {
+    let text = format!("the tunnel to peer \"{}\" is down", hop.upstream.host);
+    Failure::new(FailureKind::NoTunnel, text)
 }

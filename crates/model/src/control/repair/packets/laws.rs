@@ -160,7 +160,7 @@ fn even(loss: f64) -> Line {
 #[test]
 fn most_losses_of_a_download_are_repaired_within_the_overhead() {
     for (loss, overhead, missing) in [(0.01, 0.05, 0.000_5), (0.05, 0.14, 0.002)] {
-        let outcome = run(&download(40_000), even(loss), 7);
+        let outcome = run(&download(12_000), even(loss), 7);
         let share = outcome.repair_bytes as f64 / outcome.bytes as f64;
         assert!(share <= overhead, "{loss}: {share}");
         assert!(outcome.lost as f64 >= 0.8 * loss * outcome.packets as f64);
@@ -175,7 +175,7 @@ fn most_losses_of_a_download_are_repaired_within_the_overhead() {
 #[test]
 fn losses_in_a_row_are_repaired_where_the_window_is_longer() {
     let line = Line { burst: 3, ..even(0.02) };
-    let outcome = run(&download(40_000), line, 3);
+    let outcome = run(&download(12_000), line, 3);
     assert!(outcome.missing * 4 <= outcome.lost, "{} of {}", outcome.missing, outcome.lost);
 }
 
