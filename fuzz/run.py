@@ -46,6 +46,7 @@ TARGETS = {
     "repair": ["model/src/control/repair/"],
     "dns_message": ["proxy/src/wire/dns/"],
     "first_bytes": ["proxy/src/wire/first_bytes.rs"],
+    "quic_initial": ["proxy/src/wire/quic_initial/"],
     "tunnel_packet": ["wireguard/src/inspect.rs", "wireguard/src/segments.rs"],
     "proxy_header": ["proxy/src/wire/proxy_header.rs"],
 }

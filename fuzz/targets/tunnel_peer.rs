@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use ekiden_model::control::repair::Window;
+use ekiden_model::control::repair::packets::PacketRepair;
 use ekiden_model::units::{self, Rate, Span};
 use ekiden_tunnel::core::heard::HeardTunnel;
 use ekiden_tunnel::core::{Fingerprint, Limits, Read};
@@ -62,7 +63,11 @@ impl Input<'_> {
     }
 
     fn opening(&mut self) -> Opening {
-        let carries = if self.byte() % 4 == 0 { Carries::Packets } else { Carries::Stream };
+        let carries = match self.byte() % 5 {
+            0 => Carries::Packets,
+            1 => Carries::Coded,
+            _ => Carries::Stream,
+        };
         let account = Bytes::from(vec![self.byte() % 5; 3]);
         Opening { carries, account, hops: self.byte(), ..Opening::named("example.org", 80) }
     }
@@ -78,6 +83,7 @@ impl Input<'_> {
                 total: self.number(),
                 secret: Bytes::new(),
                 repairs: self.byte() % 2 == 0,
+                coded: self.byte() % 2 == 0,
             }),
             1 | 2 => Frame::Open(Open { flow: self.flow(), opening: self.opening() }),
             3 => Frame::Attach(self.flow()),
@@ -104,10 +110,19 @@ impl Input<'_> {
                         let width = window.width().min(BYTES.len());
                         Frame::Repair { window, symbol: Bytes::from_static(&BYTES[..width]) }
                     }
-                    None => Frame::Unknown(0x21),
+                    None => Frame::Unknown(0x2f),
                 }
             }
-            _ => Frame::Unknown(0x21),
+            15 => {
+                let (number, back) = (self.number(), self.byte() % 128);
+                Frame::Numbered { number, back, packet: self.bytes() }
+            }
+            16 => {
+                let (first, count, nth) = (self.number(), 1 + self.byte() % 128, self.byte());
+                let symbol = Bytes::from([&[0; 2][..], &self.bytes()].concat());
+                Frame::PacketRepair(PacketRepair { first, count, nth, symbol })
+            }
+            _ => Frame::Unknown(0x2f),
         }
     }
 }

@@ -33,4 +33,4 @@ pub use crate::observe::log_throttle::LogThrottle;
 pub use runtime::acme::{AcmeReport, AcmeState};
 pub use runtime::alerts::{AlertReport, AlertState, StandingAlert};
 pub use runtime::certificate::CertificateFiles;
-pub use server::{Handle, SecureStream, Server, StartError, Stopped, divert_plan};
+pub use server::{Handle, Ports, SecureStream, Server, StartError, Stopped, divert_plan};

@@ -254,6 +254,11 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["http"], g.named_http);
         to.of(&["none"], g.unnamed);
     }),
+    counter("gateway_quic", &["way"], "Flows of QUIC that were diverted: through tunnels, directly, or answered with port unreachable", |s, to| if let Some(g) = &s.gateway {
+        to.of(&["tunnel"], g.quic_tunneled);
+        to.of(&["direct"], g.quic_direct);
+        to.of(&["blocked"], g.quic_blocked);
+    }),
     counter("gateway_stray", &[], "Connections to the gateway's own port that nobody had diverted, which were reset", |s, to| to.maybe(&[], s.gateway.as_ref().map(|g| g.stray))),
     gauge("wireguard_open", &[], "1 while clients may come in by WireGuard; absent where none may", |s, to| to.maybe(&[], s.wireguard.as_ref().map(|w| u64::from(w.error.is_none())))),
     gauge("wireguard_peers", &["state"], "Devices that come by WireGuard: there, away, or not served now", |s, to| if let Some(w) = &s.wireguard {

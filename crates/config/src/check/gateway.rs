@@ -11,11 +11,25 @@ pub(super) fn gateway(reader: &mut Reader<'_>, draft: &Draft) {
         let idle = [
             (gateway.keep_source, "keep_source", "`keep_source`"),
             (gateway.quic == Quic::Block, "quic", "`quic = \"block\"`"),
+            (gateway.quic == Quic::Tunnel, "quic", "`quic = \"tunnel\"`"),
         ];
         for (_, key, what) in idle.into_iter().filter(|(set, ..)| *set) {
             let message = format!("{what} has no effect without `devices`");
             reader.warn(&format!("gateway.{key}"), message, "devices = [\"eth1\"]");
         }
+    }
+    let is_used =
+        |name: &String| draft.routes.iter().any(|r| r.through.iter().flatten().any(|n| n == name));
+    let mut tunnels = draft
+        .upstreams
+        .iter()
+        .filter(|(name, upstream)| upstream.url.starts_with("tunnel:") && is_used(name));
+    if gateway.quic == Quic::Tunnel && !gateway.devices.is_empty() && tunnels.next().is_none() {
+        reader.warn(
+            "gateway.quic",
+            "no route leads through a tunnel: QUIC is relayed directly, or blocked where a route leads elsewhere",
+            "join a peer and name it in a [[route]], or leave `quic` out",
+        );
     }
     let admits = |rule: &RuleDraft| {
         rule.action == "allow" && (!rule.from.is_empty() || rule.peers.is_empty())

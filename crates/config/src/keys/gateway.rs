@@ -43,9 +43,9 @@ pub(super) static GATEWAY: &[Key<Draft>] = keys! { Draft, |draft| draft.gateway;
         "Where the server speaks first, as in SSH and mail, a connection opens that much later.",
         "\"0 s\" if neither rules nor logs need names.";
     quic = quic: Kind::Choice(Quic::WORDS), None,
-        "What becomes of UDP to port 443 from `devices`, which is QUIC. \"direct\": it passes by. \"block\": it is answered with \"port unreachable\", so that browsers use TCP at once.",
-        "\"block\": programs that speak only QUIC fail.",
-        "\"block\" on links where this relay is much faster than QUIC.";
+        "What becomes of UDP to port 443 from `devices`, which is QUIC. \"direct\": it passes by. \"block\": it is answered with \"port unreachable\", so that browsers use TCP at once. \"tunnel\": it goes through the tunnel of its route, which repairs lost packets. Without such a tunnel it is relayed directly if the route permits that, and blocked otherwise.",
+        "\"block\": programs that speak only QUIC fail. \"tunnel\": servers see the far relay's address; each flow counts as an association of [udp].",
+        "\"tunnel\" with a tunnel over a lossy link. \"block\" on other links where this relay is much faster than QUIC.";
     bypass = bypass: Kind::Nets, None,
         "Destinations that pass by: this relay sees nothing of them, and its rules do not apply.",
         "None.", "Your other networks behind this machine, and servers that must see TCP end to end.";

@@ -257,7 +257,7 @@ words! {
     TunnelAnswer: "at-once" = AtOnce, "connected" = Connected;
     Unclaimed: "allow" = Allow, "refuse" = Refuse;
     GoTo: "address" = Address, "name" = Name;
-    Quic: "direct" = Direct, "block" = Block;
+    Quic: "direct" = Direct, "block" = Block, "tunnel" = Tunnel;
     ForwardProtocol: "tcp" = Tcp, "udp" = Udp, "both" = Both;
     SendProxy: "off" = Off, "v1" = V1, "v2" = V2;
     QuotaAction: "throttle" = Throttle, "cut" = Cut;

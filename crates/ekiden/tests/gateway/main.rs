@@ -7,6 +7,7 @@ mod handed_out;
 mod life;
 mod names;
 mod network;
+mod quic;
 mod relayed;
 mod rules;
 mod wireguard;
@@ -17,8 +18,15 @@ use std::process::{Command, ExitCode};
 
 type Test = (&'static str, fn(&Network));
 
-const TESTS: &[&[Test]] =
-    &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS, wireguard::TESTS, handed_out::TESTS];
+const TESTS: &[&[Test]] = &[
+    relayed::TESTS,
+    rules::TESTS,
+    life::TESTS,
+    names::TESTS,
+    wireguard::TESTS,
+    handed_out::TESTS,
+    quic::TESTS,
+];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -3,6 +3,7 @@
 
 use super::datagram::{CONTROL, Control};
 use crate::sockets::sockopt::{self, os_error};
+use crate::sockets::transparent::IPV6_ORIGDSTADDR;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, c_int};
 use socket2::{SockAddr, SockAddrStorage};
 use std::io;
@@ -38,6 +39,7 @@ struct Message {
     size: usize,
     from: SocketAddr,
     here: Option<IpAddr>,
+    asked: Option<SocketAddr>,
 }
 
 /// One datagram.
@@ -50,6 +52,8 @@ pub struct Datagram<'a> {
     /// The address here that it was sent to, where [`report_destinations`](super::datagram::report_destinations) was
     /// called.
     pub here: Option<IpAddr>,
+    /// The destination in its head, at a socket of [`transparent::datagrams`](super::transparent::datagrams).
+    pub asked: Option<SocketAddr>,
 }
 
 impl Default for ReceiveBatch {
@@ -103,13 +107,13 @@ impl ReceiveBatch {
         for (room, (head, name)) in heads.iter().zip(names).take(count).enumerate() {
             let length = head.msg_len as usize;
             // SAFETY: the kernel wrote the control messages of this head, whose buffer is still there.
-            let (here, merged) = unsafe { controls_of(&head.msg_hdr) };
+            let Controls { here, asked, size: merged } = unsafe { controls_of(&head.msg_hdr) };
             // SAFETY: the kernel filled in this name as far as the length says.
             let from = unsafe { SockAddr::new(name, head.msg_hdr.msg_namelen) };
             let Some(from) = from.as_socket() else { continue };
             let size = merged.filter(|size| *size > 0).unwrap_or(length);
             self.merged = self.merged.max(length.div_ceil(size.max(1)));
-            self.received.push(Message { room, length, size, from, here });
+            self.received.push(Message { room, length, size, from, here, asked });
         }
         Ok(count == messages)
     }
@@ -125,23 +129,32 @@ impl ReceiveBatch {
     /// What was received last, each datagram by itself.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         self.received.iter().flat_map(|message| {
-            let Message { room, length, size, from, here } = *message;
+            let Message { room, length, size, from, here, asked } = *message;
             let at = room * LARGEST;
             let all = self.bytes.get(at..at + length).unwrap_or_default();
             // an empty one is one, too
             let empty = (length == 0).then_some(all);
             let each = all.chunks(size.max(1)).chain(empty);
-            each.map(move |bytes| Datagram { bytes, from, here })
+            each.map(move |bytes| Datagram { bytes, from, here, asked })
         })
     }
 }
 
-/// The address here, and the size of each of the datagrams that were merged.
+/// What the kernel says beside a message.
+#[derive(Debug, Default)]
+struct Controls {
+    here: Option<IpAddr>,
+    asked: Option<SocketAddr>,
+    /// The size of each of the datagrams that were merged.
+    size: Option<usize>,
+}
+
+/// What the kernel wrote beside a message.
 ///
 /// # Safety
 /// The control messages are those that the kernel wrote for this head.
-unsafe fn controls_of(message: &libc::msghdr) -> (Option<IpAddr>, Option<usize>) {
-    let (mut here, mut size) = (None, None);
+unsafe fn controls_of(message: &libc::msghdr) -> Controls {
+    let mut controls = Controls::default();
     // SAFETY: the control messages lie within the buffer, as the kernel wrote its length, and are copied out unaligned
     // only where they are as long as what is read.
     unsafe {
@@ -156,21 +169,31 @@ unsafe fn controls_of(message: &libc::msghdr) -> (Option<IpAddr>, Option<usize>)
                     // what answers come from: as the destination, but never a broadcast address
                     let info = data.cast::<libc::in_pktinfo>().read_unaligned();
                     let bits = u32::from_be(info.ipi_spec_dst.s_addr);
-                    here = Some(IpAddr::from(Ipv4Addr::from_bits(bits)));
+                    controls.here = Some(IpAddr::from(Ipv4Addr::from_bits(bits)));
                 }
                 (IPPROTO_IPV6, libc::IPV6_PKTINFO) if holds(size_of::<libc::in6_pktinfo>()) => {
                     let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                    here = Some(IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)));
+                    controls.here = Some(IpAddr::from(Ipv6Addr::from(info.ipi6_addr.s6_addr)));
+                }
+                (IPPROTO_IP, libc::IP_ORIGDSTADDR) if holds(size_of::<libc::sockaddr_in>()) => {
+                    let name = data.cast::<libc::sockaddr_in>().read_unaligned();
+                    let address = Ipv4Addr::from_bits(u32::from_be(name.sin_addr.s_addr));
+                    controls.asked = Some((address, u16::from_be(name.sin_port)).into());
+                }
+                (IPPROTO_IPV6, IPV6_ORIGDSTADDR) if holds(size_of::<libc::sockaddr_in6>()) => {
+                    let name = data.cast::<libc::sockaddr_in6>().read_unaligned();
+                    let address = Ipv6Addr::from(name.sin6_addr.s6_addr);
+                    controls.asked = Some((address, u16::from_be(name.sin6_port)).into());
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) if holds(size_of::<c_int>()) => {
-                    size = usize::try_from(data.cast::<c_int>().read_unaligned()).ok();
+                    controls.size = usize::try_from(data.cast::<c_int>().read_unaligned()).ok();
                 }
                 _ => {}
             }
             head = libc::CMSG_NXTHDR(message, head);
         }
     }
-    (here, size)
+    controls
 }
 
 #[cfg(test)]
@@ -253,8 +276,12 @@ mod tests {
             client.send(b"hello").unwrap();
             let mut batch = ReceiveBatch::default();
             take(&mut batch, &server);
-            let hello =
-                Datagram { bytes: b"hello", from: client.local_addr().unwrap(), here: Some(asked) };
+            let hello = Datagram {
+                bytes: b"hello",
+                from: client.local_addr().unwrap(),
+                here: Some(asked),
+                asked: None,
+            };
             assert_eq!(batch.datagrams().collect::<Vec<_>>(), [hello]);
             let (from, here, mut buffer) = (hello.from, hello.here, [0; 9]);
             send(&server, (here, from), b"one").unwrap();

@@ -1,14 +1,17 @@
-//! Sockets with addresses of others: listeners for diverted connections, and connections that keep their
-//! client's address.
+//! Sockets with addresses of others: listeners for diverted connections and datagrams, connections that keep
+//! their client's address, and answers that come from the address that was asked.
 
 use crate::sockets::sockopt::{self, os_error};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// `IP_BIND_ADDRESS_NO_PORT` (include/uapi/linux/in.h): the port is chosen when the destination is known.
 const IP_BIND_ADDRESS_NO_PORT: libc::c_int = 24;
+
+/// `IPV6_ORIGDSTADDR`, also the option that asks for it (include/uapi/linux/in6.h); musl's headers lack it.
+pub(crate) const IPV6_ORIGDSTADDR: libc::c_int = 74;
 
 /// A listener that diverted connections arrive at, on loopback and a port that the kernel chooses. Errors:
 /// `EPERM` without CAP_NET_ADMIN; the family is off.
@@ -25,6 +28,44 @@ pub fn listen(ipv6: bool, backlog: i32) -> io::Result<TcpListener> {
     socket.bind(&SocketAddr::new(address, 0).into())?;
     socket.listen(backlog)?;
     Ok(socket.into())
+}
+
+/// A non-blocking socket that diverted datagrams arrive at, on loopback and a port that the kernel chooses. A
+/// [`ReceiveBatch`](super::receive_batch::ReceiveBatch) tells where each was going. Errors: `EPERM` without
+/// CAP_NET_ADMIN; the family is off.
+pub fn datagrams(ipv6: bool) -> io::Result<UdpSocket> {
+    let (address, level, name): (IpAddr, _, _) = match ipv6 {
+        true => (Ipv6Addr::LOCALHOST.into(), libc::IPPROTO_IPV6, IPV6_ORIGDSTADDR),
+        false => (Ipv4Addr::LOCALHOST.into(), libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR),
+    };
+    let socket = transparent_datagrams(ipv6)?;
+    sockopt::set_int(socket.as_fd(), level, name, 1).map_err(os_error)?;
+    // a burst of many clients; without the right to more, as much as there may be
+    let size = 4 << 20;
+    sockopt::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
+        .or_else(|_| sockopt::set_int(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, size))
+        .map_err(os_error)?;
+    socket.bind(&SocketAddr::new(address, 0).into())?;
+    Ok(socket.into())
+}
+
+/// A non-blocking socket whose datagrams come from `source`, an address of another machine. Several may have the same
+/// one. Errors: `EPERM` without CAP_NET_ADMIN; `EADDRINUSE` where a program serves that port on all addresses.
+pub fn datagrams_from(source: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = transparent_datagrams(source.is_ipv6())?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&source.into())?;
+    Ok(socket.into())
+}
+
+fn transparent_datagrams(ipv6: bool) -> io::Result<Socket> {
+    let domain = if ipv6 { Domain::IPV6 } else { Domain::IPV4 };
+    let socket = Socket::new(domain, Type::DGRAM.nonblocking(), None)?;
+    if ipv6 {
+        socket.set_only_v6(true)?;
+    }
+    set_transparent(socket.as_fd(), ipv6)?;
+    Ok(socket)
 }
 
 /// Lets a socket that is not connected yet connect from an address of another machine. Errors: `EPERM`

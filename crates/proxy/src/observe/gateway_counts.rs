@@ -17,6 +17,12 @@ pub(crate) struct GatewayCounts {
     pub(crate) unnamed: AtomicU64,
     /// Reset because they came to the gateway's port without being diverted.
     pub(crate) stray: AtomicU64,
+    /// Flows of QUIC: through tunnels, and directly; of both, those whose client named the destination.
+    pub(crate) quic_tunneled: AtomicU64,
+    pub(crate) quic_direct: AtomicU64,
+    pub(crate) quic_named: AtomicU64,
+    /// Those that were answered with "port unreachable" in place of that.
+    pub(crate) quic_blocked: AtomicU64,
 }
 
 impl GatewayCounts {

@@ -223,10 +223,11 @@ impl Resources {
             let state = &mut *locked(&self.state);
             state.beats += 1;
             let turn = state.beats % TICKS_PER_LOOK;
-            let in_turn = |(id, leg): (&u64, &Box<Leg>)| {
+            let in_turn = |(id, leg): (&u64, &Leg)| {
                 (id % TICKS_PER_LOOK == turn && !leg.idle).then(|| (*id, leg.stream().clone()))
             };
-            let looks: Vec<_> = state.legs.iter().filter_map(in_turn).collect();
+            let legs = state.legs.iter().map(|(id, leg)| (id, &**leg));
+            let looks: Vec<_> = legs.filter_map(in_turn).collect();
             (looks, state.settings.pressure.silent_tunnel.filter(|_| turn == 0))
         };
         // the kernel is queried without the lock

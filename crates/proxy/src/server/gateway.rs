@@ -28,14 +28,19 @@ pub(super) struct GatewayDoor {
     settings: Gateway,
     /// Where they listen; none before the gateway was first on.
     listeners: Vec<(SocketAddr, JoinHandle<()>)>,
+    /// Where QUIC arrives; none before it was first diverted.
+    pub(super) quic: Vec<(SocketAddr, JoinHandle<()>)>,
     divert: Option<Divert>,
     error: Option<String>,
     /// Seconds since the rules were lost.
     lost: u32,
 }
 
-/// The plan of these settings, for listeners at these ports of loopback.
-pub fn divert_plan(settings: &Settings, v4: Option<u16>, v6: Option<u16>) -> DivertPlan {
+/// Ports of loopback for IPv4 and IPv6.
+pub type Ports = [Option<u16>; 2];
+
+/// The plan of these settings, for listeners at these ports of loopback, and sockets for QUIC at those.
+pub fn divert_plan(settings: &Settings, [v4, v6]: Ports, quic: Ports) -> DivertPlan {
     let gateway = &settings.gateway;
     // a user of its own has no connections but this relay's
     let own = gateway.own.then(|| rustix::process::geteuid().as_raw());
@@ -45,6 +50,7 @@ pub fn divert_plan(settings: &Settings, v4: Option<u16>, v6: Option<u16>) -> Div
         v6,
         own_except: own,
         reject_quic: gateway.quic == Quic::Block,
+        quic: if gateway.quic == Quic::Tunnel { quic } else { Ports::default() },
         bypass: gateway.bypass.iter().map(|net| (net.network(), net.prefix_len())).collect(),
         mark: gateway.mark,
         tunnel: settings.wireguard.is_on().then(|| tunnel_rules(settings)),
@@ -72,6 +78,10 @@ impl Inner {
         let done = match settings.gateway.is_on() {
             true => check_user(&settings.gateway)
                 .and_then(|()| self.listen_for_diverted(door))
+                .and_then(|()| match settings.gateway.quic {
+                    Quic::Tunnel => self.listen_for_quic(door),
+                    Quic::Direct | Quic::Block => Ok(()),
+                })
                 .and_then(|()| door.divert(settings)),
             // live connections still need their packets
             false => door.divert_nothing_new(),
@@ -124,6 +134,7 @@ impl Inner {
         let door = &mut *locked(&self.gateway);
         door.divert = None;
         door.listeners.drain(..).for_each(|(_, task)| task.abort());
+        door.quic.drain(..).for_each(|(_, task)| task.abort());
     }
 
     /// Every second: rules that were lost are set again, and those that nobody needs are removed.
@@ -218,18 +229,28 @@ impl Inner {
             named_http: counts.named_http.load(Relaxed),
             unnamed: counts.unnamed.load(Relaxed),
             stray: counts.stray.load(Relaxed),
+            listen_quic: match door.settings.quic {
+                Quic::Tunnel => door.quic.iter().map(|(address, _)| *address).collect(),
+                Quic::Direct | Quic::Block => Vec::new(),
+            },
+            quic_tunneled: counts.quic_tunneled.load(Relaxed),
+            quic_direct: counts.quic_direct.load(Relaxed),
+            quic_named: counts.quic_named.load(Relaxed),
+            quic_blocked: counts.quic_blocked.load(Relaxed),
         })
     }
 }
 
 impl GatewayDoor {
-    fn port(&self, ipv6: bool) -> Option<u16> {
-        let mut listeners = self.listeners.iter();
-        listeners.find(|(at, _)| at.is_ipv6() == ipv6).map(|(at, _)| at.port())
+    /// Has QUIC of these clients to these destinations answered with "port unreachable". Fails where nft does.
+    pub(super) fn block_quic(&mut self, pairs: &[(SocketAddr, IpAddr)]) -> Result<(), DivertError> {
+        let diverts = |divert: &&mut Divert| divert.plan().is_some_and(DivertPlan::diverts_quic);
+        // otherwise it passes by anyway
+        self.divert.as_mut().filter(diverts).map_or(Ok(()), |divert| divert.block_quic(pairs))
     }
 
     fn divert(&mut self, settings: &Settings) -> Result<(), DivertError> {
-        let plan = divert_plan(settings, self.port(false), self.port(true));
+        let plan = divert_plan(settings, ports(&self.listeners), ports(&self.quic));
         if self.divert.as_mut().is_some_and(|divert| !divert.is_held()) {
             self.divert = None;
         }
@@ -243,7 +264,12 @@ impl GatewayDoor {
     fn divert_nothing_new(&mut self) -> Result<(), DivertError> {
         let Some(divert) = &mut self.divert else { return Ok(()) };
         let Some(before) = divert.plan() else { return Ok(()) };
-        let plan = DivertPlan { devices: Vec::new(), own_except: None, ..before.clone() };
+        let plan = DivertPlan {
+            devices: Vec::new(),
+            own_except: None,
+            quic: Ports::default(),
+            ..before.clone()
+        };
         divert.set(&plan)
     }
 
@@ -261,6 +287,7 @@ impl GatewayDoor {
         let quic = match quic {
             Quic::Direct => "QUIC passes by",
             Quic::Block => "QUIC is answered with \"port unreachable\"",
+            Quic::Tunnel => "QUIC goes through tunnels",
         };
         tracing::info!(
             "gateway: diverts TCP over {} of {}; {quic}",
@@ -279,8 +306,15 @@ fn check_user(gateway: &Gateway) -> Result<(), DivertError> {
     Ok(())
 }
 
+fn ports(sockets: &[(SocketAddr, JoinHandle<()>)]) -> Ports {
+    [false, true].map(|ipv6| {
+        let mut sockets = sockets.iter();
+        sockets.find(|(at, _)| at.is_ipv6() == ipv6).map(|(at, _)| at.port())
+    })
+}
+
 /// Whether a family is switched off on this machine.
-fn is_off(error: &io::Error) -> bool {
+pub(super) fn is_off(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 

@@ -12,7 +12,6 @@ use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::key::Key;
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes, Stage};
 use ekiden_tunnel::driver::Incoming;
-use ekiden_tunnel::frame::Carries;
 use socket2::SockRef;
 use std::collections::BTreeMap;
 use std::io;
@@ -247,7 +246,7 @@ impl Inner {
 
     async fn accept_flows(&self, mut incoming: mpsc::Receiver<Incoming>) {
         while let Some(incoming) = incoming.recv().await {
-            if incoming.opening.carries == Carries::Packets {
+            if incoming.opening.carries.is_packets() {
                 self.begin_packet_flow(incoming);
                 continue;
             }

@@ -9,6 +9,7 @@ mod housekeeping;
 mod listener;
 mod orders;
 mod proxy_header;
+mod quic;
 mod reload;
 mod status;
 #[cfg(feature = "wireguard")]
@@ -32,7 +33,7 @@ use ekiden_linux::host::clock;
 use ekiden_model::units::Time;
 use forwards::{ForwardedPorts, bind_forwards};
 use gateway::GatewayDoor;
-pub use gateway::divert_plan;
+pub use gateway::{Ports, divert_plan};
 use housekeeping::{enforce_accounts, housekeeping, tick_resources};
 use listener::{Listeners, bind};
 pub use orders::SecureStream;

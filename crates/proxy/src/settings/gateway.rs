@@ -42,6 +42,9 @@ pub enum Quic {
     Direct,
     /// It is answered with "port unreachable", so that browsers use TCP at once.
     Block,
+    /// It goes through the tunnel that its route leads through; where there is none it is relayed directly or
+    /// blocked, as the route says.
+    Tunnel,
 }
 
 impl Gateway {

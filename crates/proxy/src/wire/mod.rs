@@ -1,5 +1,5 @@
-//! Wire formats without I/O: HTTP/1.1 heads, bodies and targets, heads of HTTP/2; SOCKS4a and SOCKS5; names in first bytes; relays that a request has passed;
-//! headers of the PROXY protocol; messages of the DNS; QR codes.
+//! Wire formats without I/O: HTTP/1.1 heads, bodies and targets, heads of HTTP/2; SOCKS4a and SOCKS5; names in first bytes
+//! and in QUIC's Initials; relays that a request has passed; headers of the PROXY protocol; messages of the DNS; QR codes.
 
 pub mod dns;
 pub mod first_bytes;
@@ -7,4 +7,5 @@ pub mod hops;
 pub mod http;
 pub mod proxy_header;
 pub mod qr;
+pub mod quic_initial;
 pub mod socks;

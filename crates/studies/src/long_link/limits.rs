@@ -47,7 +47,7 @@ pub(crate) fn weight(cell: &Cell) -> u32 {
 }
 
 pub(crate) fn sim_lacks(cell: &Cell) -> Option<&'static str> {
-    let bulk = matches!(cell.text("load"), Ok("download" | "upload"));
+    let bulk = matches!(cell.text("load"), Ok("download" | "upload" | "quic"));
     let rival = cell.text("rival").is_ok_and(|name| name != "none");
     match cell.text("way") {
         Ok("bbr") => Some("BBR is not in the simulator"),

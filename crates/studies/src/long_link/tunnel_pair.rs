@@ -12,7 +12,7 @@ use ekiden_model::units::{Rate, Span, Time};
 use ekiden_tunnel::core::{
     Endpoint, Event, FlowId, Invited, Limits, Read, Snapshot, Terms, TunnelId,
 };
-use ekiden_tunnel::frame::Opening;
+use ekiden_tunnel::frame::{Carries, Opening};
 use ekiden_tunnel::trust::{Credentials, hash};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -173,7 +173,8 @@ impl Pair {
         Ok(())
     }
 
-    fn advance(&mut self, until: Time) {
+    /// Advances to the next instant at which something is due, at most `until`.
+    pub(crate) fn advance(&mut self, until: Time) {
         let mut next = until;
         for end in [NEAR, FAR] {
             next = next.min(self.ends[end].deadline(self.now)).min(self.links[end].next());
@@ -259,6 +260,31 @@ impl Pair {
             }
         }
         self.served = served;
+    }
+
+    /// A flow of packets; both ends have it by the same number.
+    pub(crate) fn open_packets(&mut self, carries: Carries) -> Result<FlowId, EngineError> {
+        let no_tunnel = || EngineError("there is no tunnel".to_owned());
+        let tunnel = self.tunnels[NEAR].ok_or_else(no_tunnel)?;
+        let opening = Opening { carries, ..Opening::named("server", 443) };
+        let opened = self.ends[NEAR].open(self.now, tunnel, opening);
+        opened.map_err(|reason| EngineError(format!("a flow was not opened: {reason}")))
+    }
+
+    fn at(&self, end: usize, flow: FlowId) -> FlowId {
+        FlowId { tunnel: self.tunnels[end].unwrap_or(flow.tunnel), ..flow }
+    }
+
+    /// Sends a packet from an end; what finds no room is dropped.
+    pub(crate) fn send_packet(&mut self, end: usize, flow: FlowId, packet: Bytes) {
+        let flow = self.at(end, flow);
+        let _dropped = self.ends[end].send_packet(self.now, flow, packet);
+    }
+
+    /// The next packet that came to an end.
+    pub(crate) fn packet(&mut self, end: usize, flow: FlowId) -> Option<Bytes> {
+        let flow = self.at(end, flow);
+        self.ends[end].packet(flow)
     }
 
     pub(crate) fn open(&mut self, asked: Asked) -> Result<FlowId, EngineError> {

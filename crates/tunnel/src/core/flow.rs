@@ -3,9 +3,10 @@
 use crate::core::packet_queue::Packets;
 use crate::core::reassembly::Assembly;
 use crate::frame::reason::Reason;
-use crate::frame::{Frame, Open, Opening};
+use crate::frame::{Carries, Frame, Open, Opening};
 use bytes::{Buf, Bytes, BytesMut};
 use ekiden_model::control::classifier::{Bursts, Class, Hint};
+use ekiden_model::control::repair::packets::{Decoder, Encoder};
 use ekiden_model::control::repair::{Plan, Recovery};
 use ekiden_model::control::scheduler::{Account, Flow as Turns, Lane};
 use ekiden_model::units::{Span, Time};
@@ -42,8 +43,19 @@ pub(super) struct Flow {
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
     pub(super) packets: Packets,
+    /// Where its packets are coded.
+    pub(super) coding: Option<Box<Coding>>,
     /// Nobody here has it any more; it goes once all is sent.
     pub(super) left: bool,
+}
+
+/// Both directions of a flow whose packets are coded.
+#[derive(Debug, Default)]
+pub(super) struct Coding {
+    pub(super) encoder: Encoder<Bytes>,
+    pub(super) decoder: Decoder<Bytes>,
+    /// When the decoder is to be looked at.
+    pub(super) look_at: Option<Time>,
 }
 
 #[derive(Debug, Default)]
@@ -90,6 +102,7 @@ impl Flow {
         (limit, granted): (u64, u64),
     ) -> Self {
         let hint = Hint::of(opening.target.port, opening.dscp);
+        let coding = (opening.carries == Carries::Coded).then(Box::default);
         Self {
             ours,
             opening,
@@ -101,6 +114,7 @@ impl Flow {
             sending: Sending { limit, last: now, ..Sending::default() },
             receiving: Receiving { granted, taken_at: now, ..Receiving::default() },
             packets: Packets::default(),
+            coding,
             left: false,
         }
     }

@@ -9,8 +9,8 @@ const MOST: usize = 256 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     out: DirectionQueue,
-    /// Of the first that waits, so much was paid for by turns.
-    paid: u64,
+    /// Of the first that waits, so much was paid for by turns; less than nothing where repairs are owed.
+    paid: i64,
     come: DirectionQueue,
 }
 
@@ -60,13 +60,18 @@ impl Packets {
 
     /// A turn of so many bytes: the packet that may go now, if it has had as many turns as it needs.
     pub(super) fn turn(&mut self, bytes: u64) -> Option<Bytes> {
-        self.paid += bytes;
-        let first = worth(self.out.packets.front()?);
+        self.paid = self.paid.saturating_add_unsigned(bytes);
+        let first = worth(self.out.packets.front()?).cast_signed();
         if self.paid < first {
             return None;
         }
         self.paid -= first;
         self.out.pop()
+    }
+
+    /// Bytes beside packets that were sent, to be paid by turns.
+    pub(super) const fn owe(&mut self, bytes: u64) {
+        self.paid = self.paid.saturating_sub_unsigned(bytes);
     }
 
     /// One came; the oldest go where too many wait. It is copied: a slice would keep all that came with it.

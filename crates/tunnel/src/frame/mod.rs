@@ -18,6 +18,7 @@ pub use writing::data_overhead;
 use crate::frame::reason::Reason;
 use bytes::Bytes;
 use ekiden_model::control::repair::Window;
+use ekiden_model::control::repair::packets::PacketRepair;
 use ekiden_model::units::Rate;
 use std::net::IpAddr;
 
@@ -44,7 +45,9 @@ mod kind {
     pub(super) const CREDIT: u64 = 0x09;
     pub(super) const TOTAL: u64 = 0x0a;
     pub(super) const PACKET: u64 = 0x0b;
+    pub(super) const NUMBERED: u64 = 0x0c;
     pub(super) const REPAIR: u64 = 0x20;
+    pub(super) const PACKET_REPAIR: u64 = 0x21;
 }
 
 /// Where a flow is to go: the far relay resolves names and chooses the route.
@@ -84,6 +87,8 @@ pub struct Hello {
     pub secret: Bytes,
     /// Its sender understands [`Frame::Repair`].
     pub repairs: bool,
+    /// It takes flows that carry [`Carries::Coded`] packets.
+    pub coded: bool,
 }
 
 /// A flow begins.
@@ -127,6 +132,15 @@ pub enum Carries {
     Stream,
     /// Separate packets: UDP.
     Packets,
+    /// The same, with numbers, repairs of what is lost, and release in order for a while: QUIC.
+    Coded,
+}
+
+impl Carries {
+    /// Whether it carries packets, with or without repairs.
+    pub const fn is_packets(self) -> bool {
+        matches!(self, Self::Packets | Self::Coded)
+    }
 }
 
 /// A frame.
@@ -160,6 +174,15 @@ pub enum Frame {
     Refused { reason: Reason, words: String },
     /// One of the packets that a flow carries; it may have none of its bytes.
     Packet(Bytes),
+    /// One of the packets of a flow whose packets are coded.
+    Numbered {
+        number: u64,
+        /// Repairs cover so many packets before it at most.
+        back: u8,
+        packet: Bytes,
+    },
+    /// A sum of packets of such a flow, of which a receiver decodes what it lacks.
+    PacketRepair(PacketRepair<Bytes>),
     /// A sum of bytes of the flow, of which a receiver decodes what it lacks.
     Repair {
         window: Window,

@@ -8,6 +8,7 @@ use super::{
 use crate::frame::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
 use ekiden_model::control::repair::Window;
+use ekiden_model::control::repair::packets::{LENGTH, MOST_PACKETS, PacketRepair};
 use ekiden_model::units::Rate;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -61,9 +62,21 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
             let (window, total) = (number(&mut body)?, number(&mut body)?);
             let secret = text(&mut body, 64, cut, bad)?;
             // appended later; later versions may append more
-            let repairs = !body.is_empty() && number(&mut body)? != 0;
+            let mut appended =
+                || -> Result<bool, BadFrame> { Ok(!body.is_empty() && number(&mut body)? != 0) };
+            let (repairs, coded) = (appended()?, appended()?);
             body.clear();
-            Frame::Hello(Hello { version, lane, session, receive, window, total, secret, repairs })
+            Frame::Hello(Hello {
+                version,
+                lane,
+                session,
+                receive,
+                window,
+                total,
+                secret,
+                repairs,
+                coded,
+            })
         }
         kind::OPEN => {
             let flow = number(&mut body)?;
@@ -80,6 +93,7 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
             let carries = match added()? {
                 0 => Carries::Stream,
                 1 => Carries::Packets,
+                2 => Carries::Coded,
                 _ => return Err(bad),
             };
             body.clear();
@@ -110,6 +124,24 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
         kind::CREDIT => Frame::Credit { flow: number(&mut body)?, limit: number(&mut body)? },
         kind::TOTAL => Frame::Total(number(&mut body)?),
         kind::PACKET => Frame::Packet(body.split_to(body.len())),
+        kind::NUMBERED => {
+            let number = number(&mut body)?;
+            let back = body.try_get_u8().map_err(|_| cut)?;
+            if u64::from(back) >= MOST_PACKETS {
+                return Err(bad);
+            }
+            Frame::Numbered { number, back, packet: body.split_to(body.len()) }
+        }
+        kind::PACKET_REPAIR => {
+            let first = number(&mut body)?;
+            let count = body.try_get_u8().map_err(|_| cut)?;
+            let nth = body.try_get_u8().map_err(|_| cut)?;
+            if count == 0 || u64::from(count) > MOST_PACKETS || body.len() < LENGTH {
+                return Err(bad);
+            }
+            let symbol = body.split_to(body.len());
+            Frame::PacketRepair(PacketRepair { first, count, nth, symbol })
+        }
         kind::REPAIR => {
             let (base, size) = (number(&mut body)?, number(&mut body)?);
             let (first, length) = (number(&mut body)?, number(&mut body)?);

@@ -2,6 +2,7 @@ use super::number::{get, length, put};
 use super::*;
 use bytes::BytesMut;
 use ekiden_model::control::repair::Window;
+use ekiden_model::control::repair::packets::PacketRepair;
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -32,20 +33,32 @@ fn reason_strategy() -> impl Strategy<Value = Reason> {
 
 fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
-        (number(), 0_u8..2, number(), number(), number(), number(), bytes(0..65), any::<bool>())
-            .prop_map(|(version, lane, session, receive, window, total, secret, repairs)| {
-                let receive = Rate::from_bits_per_second(receive);
-                Frame::Hello(Hello {
-                    version,
-                    lane,
-                    session,
-                    receive,
-                    window,
-                    total,
-                    secret,
-                    repairs,
-                })
-            }),
+        (
+            number(),
+            0_u8..2,
+            number(),
+            number(),
+            number(),
+            number(),
+            bytes(0..65),
+            any::<[bool; 2]>()
+        )
+            .prop_map(
+                |(version, lane, session, receive, window, total, secret, [repairs, coded])| {
+                    let receive = Rate::from_bits_per_second(receive);
+                    Frame::Hello(Hello {
+                        version,
+                        lane,
+                        session,
+                        receive,
+                        window,
+                        total,
+                        secret,
+                        repairs,
+                        coded,
+                    })
+                }
+            ),
         (0..MOST / 2, 1_u32..1_500, 0_u64..1_000, 1_u64..150_000, any::<u8>()).prop_filter_map(
             "windows in range",
             |(base, size, first, length, nth)| {
@@ -57,7 +70,7 @@ fn frame() -> impl Strategy<Value = Frame> {
         (
             (number(), bytes(0..513), any::<u8>(), target_strategy()),
             prop::option::of(0_u8..64),
-            prop_oneof![Just(Carries::Stream), Just(Carries::Packets)],
+            prop_oneof![Just(Carries::Stream), Just(Carries::Packets), Just(Carries::Coded)],
         )
             .prop_map(|((flow, account, hops, target), dscp, carries)| {
                 Frame::Open(Open {
@@ -66,6 +79,16 @@ fn frame() -> impl Strategy<Value = Frame> {
                 })
             }),
         bytes(0..9000).prop_map(Frame::Packet),
+        (number(), 0_u8..128, bytes(0..1500)).prop_map(|(number, back, packet)| Frame::Numbered {
+            number,
+            back,
+            packet
+        }),
+        (number(), 1_u8..=128, any::<u8>(), bytes(2..1500)).prop_map(
+            |(first, count, nth, symbol)| {
+                Frame::PacketRepair(PacketRepair { first, count, nth, symbol })
+            }
+        ),
         number().prop_map(Frame::Attach),
         (0..MOST / 2, bytes(1..9000)).prop_map(|(offset, bytes)| Frame::Data { offset, bytes }),
         number().prop_map(Frame::Fin),
@@ -136,12 +159,14 @@ fn rejects_malformed_frames() {
     assert_eq!(bad(&[0x03, 2, 1, 1]), BadFrame::Length(3), "a byte left over");
     assert_eq!(bad(&[0x04, 1, 0]), BadFrame::Value(4), "no bytes");
     assert_eq!(bad(&[0x02, 7, 0, 0, 0, 4, 1, 2, 3]), BadFrame::Length(2), "a cut address");
+    assert_eq!(bad(&[0x0c, 2, 1, 128]), BadFrame::Value(12), "beyond the longest window");
+    assert_eq!(bad(&[0x21, 5, 1, 0, 7, 0, 0]), BadFrame::Value(0x21), "a repair of nothing");
     assert_eq!(bad(&[0x02, 10, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0]), BadFrame::Value(2), "port 0");
 }
 
-/// Of a peer from before there were repairs.
+/// Of peers from before there were repairs of packets, and from before there were any.
 #[test]
-fn a_hello_without_its_last_number_asks_for_no_repairs() {
+fn a_hello_without_its_last_numbers_asks_for_no_repairs() {
     let hello = Hello {
         version: 1,
         lane: 0,
@@ -151,17 +176,20 @@ fn a_hello_without_its_last_number_asks_for_no_repairs() {
         total: 20,
         secret: Bytes::new(),
         repairs: false,
+        coded: false,
     };
     let whole = Frame::Hello(hello.clone()).to_bytes();
-    let mut older = BytesMut::from(&whole[..whole.len() - 1]);
-    older[1] -= 1;
-    assert_eq!(read(&mut older), Ok(Some(Frame::Hello(hello))));
+    for left_out in [1, 2] {
+        let mut older = BytesMut::from(&whole[..whole.len() - left_out]);
+        older[1] -= left_out as u8;
+        assert_eq!(read(&mut older), Ok(Some(Frame::Hello(hello.clone()))));
+    }
 }
 
 #[test]
 fn skips_unknown_optional_frames() {
-    let mut bytes = BytesMut::from(&[0x21, 3, 1, 2, 3, 0x07, 0][..]);
-    assert_eq!(read(&mut bytes), Ok(Some(Frame::Unknown(0x21))));
+    let mut bytes = BytesMut::from(&[0x2f, 3, 1, 2, 3, 0x07, 0][..]);
+    assert_eq!(read(&mut bytes), Ok(Some(Frame::Unknown(0x2f))));
     assert_eq!(read(&mut bytes), Ok(Some(Frame::Opened)));
 }
 

@@ -13,13 +13,23 @@ impl Frame {
         let mut body = BytesMut::new();
         let kind = match self {
             Self::Hello(hello) => {
-                let Hello { version, lane, session, receive, window, total, secret, repairs } =
-                    hello;
+                let Hello {
+                    version,
+                    lane,
+                    session,
+                    receive,
+                    window,
+                    total,
+                    secret,
+                    repairs,
+                    coded,
+                } = hello;
                 let receive = receive.as_bits_per_second();
                 let fields = [*version, (*lane).into(), *session, receive, *window, *total];
                 numbers(&mut body, kind::HELLO, &fields);
                 put_text(&mut body, secret);
                 put(&mut body, (*repairs).into());
+                put(&mut body, (*coded).into());
                 kind::HELLO
             }
             Self::Open(open) => {
@@ -60,6 +70,21 @@ impl Frame {
                 put(into, bytes.len() as u64);
                 into.put_slice(bytes);
                 return;
+            }
+            Self::Numbered { number, back, packet } => {
+                put(into, kind::NUMBERED);
+                put(into, (length(*number) + 1 + packet.len()) as u64);
+                put(into, *number);
+                into.put_u8(*back);
+                into.put_slice(packet);
+                return;
+            }
+            Self::PacketRepair(repair) => {
+                put(&mut body, repair.first);
+                body.put_u8(repair.count);
+                body.put_u8(repair.nth);
+                body.put_slice(&repair.symbol);
+                kind::PACKET_REPAIR
             }
             Self::Fin(offset) => numbers(&mut body, kind::FIN, &[*offset]),
             Self::Reset { offset, reason, words } => {

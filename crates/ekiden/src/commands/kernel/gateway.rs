@@ -4,8 +4,9 @@ use crate::cli::GatewayCommand;
 use crate::commands::{client, usable, with_runtime};
 use crate::print::out;
 use ekiden_linux::links::divert::DivertPlan;
-use ekiden_proxy::divert_plan;
 use ekiden_proxy::settings::Settings;
+use ekiden_proxy::{Ports, divert_plan};
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// Stands for the ports of the listeners, which the kernel chooses at the daemon's start.
@@ -28,26 +29,25 @@ pub(crate) fn run(command: &GatewayCommand) -> u8 {
             Some(_) => "# ports of the running daemon\n".to_owned(),
             None => format!("# port {PORT} stands for one that the daemon's start chooses\n"),
         };
-        Ok(out(&show(&plan(settings, running.unwrap_or([Some(PORT); 2])), &from)))
+        let (tcp, quic) = running.unwrap_or(([Some(PORT); 2], [Some(PORT); 2]));
+        Ok(out(&show(&divert_plan(settings, tcp, quic), &from)))
     })
 }
 
-/// The ports of the running daemon's listeners for IPv4 and IPv6.
-async fn ports(socket: Option<&Path>) -> Option<[Option<u16>; 2]> {
+/// The ports of the running daemon's listeners for IPv4 and IPv6, and of its sockets for QUIC.
+async fn ports(socket: Option<&Path>) -> Option<(Ports, Ports)> {
     let (status, _) = client::status(socket).await.ok()?;
-    let listen = status.gateway?.listen;
-    let port = |ipv6| listen.iter().find(|at| at.is_ipv6() == ipv6).map(|at| at.port());
-    (!listen.is_empty()).then(|| [port(false), port(true)])
-}
-
-/// The plan of a configuration, for listeners at these ports.
-pub(crate) fn plan(settings: &Settings, [v4, v6]: [Option<u16>; 2]) -> DivertPlan {
-    divert_plan(settings, v4, v6)
+    let gateway = status.gateway?;
+    let of = |listen: &[SocketAddr]| {
+        let port = |ipv6| listen.iter().find(|at| at.is_ipv6() == ipv6).map(|at| at.port());
+        [port(false), port(true)]
+    };
+    (!gateway.listen.is_empty()).then(|| (of(&gateway.listen), of(&gateway.listen_quic)))
 }
 
 /// The plan of a configuration, to be judged without a daemon; `None` where nothing is diverted.
 pub(crate) fn plan_to_judge(settings: &Settings) -> Option<DivertPlan> {
-    settings.gateway.is_on().then(|| plan(settings, [Some(PORT); 2]))
+    settings.gateway.is_on().then(|| divert_plan(settings, [Some(PORT); 2], [Some(PORT); 2]))
 }
 
 fn show(plan: &DivertPlan, from: &str) -> String {

@@ -18,8 +18,15 @@ pub(crate) fn render(gateway: &GatewayStatus) -> String {
         (None, true) => format!("diverts TCP of {}", of.join(", ")),
         (None, false) => "takes no new connections".to_owned(),
     };
+    let quic = match gateway.listen_quic.is_empty() {
+        true => String::new(),
+        false => format!(
+            "  QUIC: {} flows through tunnels, {} direct, {} blocked; {} named\n",
+            gateway.quic_tunneled, gateway.quic_direct, gateway.quic_blocked, gateway.quic_named,
+        ),
+    };
     format!(
-        "gateway: {state}\n  {} diverted, {} own, {} live; names: {} in TLS, {} in HTTP, {} without; {} stray\n",
+        "gateway: {state}\n  {} diverted, {} own, {} live; names: {} in TLS, {} in HTTP, {} without; {} stray\n{quic}",
         gateway.diverted,
         gateway.own,
         gateway.live,
@@ -49,6 +56,11 @@ mod tests {
             named_http: 2,
             unnamed: 3,
             stray: 1,
+            listen_quic: vec![([127, 0, 0, 1], 40_003).into()],
+            quic_tunneled: 7,
+            quic_direct: 1,
+            quic_named: 8,
+            quic_blocked: 2,
             ..GatewayStatus::default()
         };
         let broken = GatewayStatus {

@@ -4,6 +4,8 @@
 //! device ─▶ chain "arriving": a SYN ─ TPROXY ─▶ a transparent listener; its address stays the destination's
 //!           chain "known": packets of transparent sockets get the mark
 //!           rule: fwmark MARK lookup MARK ─▶ route: local default dev lo
+//! device ─▶ chain "arriving": UDP to port 443 ─ TPROXY ─▶ a transparent socket, or "port unreachable" where the
+//!           client and the destination are in a set
 //! own    ─▶ chain "leaving": REDIRECT ─▶ the same listener; SO_ORIGINAL_DST has the destination
 //! ```
 //! The table belongs to this program ([`crate::links::nft`]): when it ends, the kernel removes the table, and
@@ -21,6 +23,7 @@ pub use tunnel::TunnelRules;
 use crate::links::netlink::{Failure, MarkRule, Netlink};
 use crate::links::nft::{Nft, NftError};
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 
 /// The table of nftables, in the family `inet`.
 pub const TABLE: &str = "ekiden_gateway";
@@ -107,6 +110,13 @@ impl Divert {
                 Err(error)
             }
         }
+    }
+
+    /// Answers QUIC of these clients to these destinations with "port unreachable" for half a minute. Errors: nothing was
+    /// set; the plan diverts no QUIC.
+    pub fn block_quic(&mut self, pairs: &[(SocketAddr, IpAddr)]) -> Result<(), DivertError> {
+        let text = rules::block(pairs);
+        if text.is_empty() { Ok(()) } else { Ok(self.nft.run(&text)?) }
     }
 
     /// The plan in effect.

@@ -2,7 +2,38 @@
 
 use super::{PRIORITY, TABLE, TunnelRules};
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+
+/// Clients, with their ports, and destinations between which QUIC is answered with "port
+/// unreachable" for a while: a set of each family.
+const BLOCKED: [(&str, &str); 2] =
+    [("ipv4_addr", "blocked_quic"), ("ipv6_addr", "blocked_quic_v6")];
+const BLOCKED_PAIRS: [&str; 2] = [
+    "ip saddr . udp sport . ip daddr @blocked_quic",
+    "ip6 saddr . udp sport . ip6 daddr @blocked_quic_v6",
+];
+/// The most pairs of a set. What is beyond gets no answer.
+const MOST_BLOCKED: u32 = 16_384;
+/// How long a pair is blocked: a browser that saw QUIC fail uses TCP for some minutes, and may then try again.
+const BLOCKED_SECONDS: u32 = 30;
+
+/// Statements that block QUIC of these clients to these destinations for [`BLOCKED_SECONDS`].
+pub(super) fn block(pairs: &[(SocketAddr, IpAddr)]) -> String {
+    let mut text = String::new();
+    for ((_, name), ipv6) in BLOCKED.iter().zip([false, true]) {
+        let both =
+            |(client, to): &&(SocketAddr, IpAddr)| client.is_ipv6() == ipv6 && to.is_ipv6() == ipv6;
+        let elements: Vec<String> = pairs
+            .iter()
+            .filter(both)
+            .map(|(client, to)| format!("{} . {} . {to}", client.ip(), client.port()))
+            .collect();
+        if !elements.is_empty() {
+            let _ = writeln!(text, "add element inet {TABLE} {name} {{ {} }}", elements.join(", "));
+        }
+    }
+    text
+}
 
 /// An address and how many bits of it count.
 pub type Prefix = (IpAddr, u8);
@@ -21,6 +52,8 @@ pub struct DivertPlan {
     pub own_except: Option<u32>,
     /// Whether UDP port 443 from the devices is answered with "port unreachable".
     pub reject_quic: bool,
+    /// Ports of the transparent sockets for UDP port 443 from the devices, on 127.0.0.1 and ::1.
+    pub quic: [Option<u16>; 2],
     /// Destinations that are never diverted.
     pub bypass: Vec<Prefix>,
     /// The mark of diverted packets, and the number of the table that routes them.
@@ -34,6 +67,17 @@ impl DivertPlan {
     pub fn families(&self) -> impl Iterator<Item = bool> + use<> {
         let families = [(self.v4, false), (self.v6, true)];
         families.into_iter().filter_map(|(port, ipv6)| port.map(|_| ipv6))
+    }
+
+    /// Whether QUIC of the devices arrives at this machine.
+    pub fn diverts_quic(&self) -> bool {
+        self.quic_devices().next().is_some() && self.quic.iter().any(Option::is_some)
+    }
+
+    /// Devices whose QUIC is diverted: that of clients far away is judged and counted where it comes out of their tunnel.
+    fn quic_devices(&self) -> impl Iterator<Item = &String> {
+        let far = self.tunnel.as_ref().map(|tunnel| &tunnel.device);
+        self.devices.iter().filter(move |device| far != Some(device))
     }
 
     /// The table, as `nft -f` reads it.
@@ -67,38 +111,68 @@ impl DivertPlan {
     }
 
     fn arriving(&self, text: &mut String) {
-        let devices: Vec<String> = self.devices.iter().map(|name| format!("\"{name}\"")).collect();
-        let devices = devices.join(", ");
-        let mark = self.mark;
+        let devices = quoted(self.devices.iter());
+        let quic_devices = quoted(self.quic_devices());
+        let diverts_quic = self.diverts_quic();
+        let quic = match diverts_quic {
+            true => format!("\t\tiifname {{ {quic_devices} }} udp dport 443 jump divert\n"),
+            false => String::new(),
+        };
+        if diverts_quic {
+            for (family, name) in BLOCKED {
+                let _ = write!(
+                    text,
+                    "\tset {name} {{\n\t\ttype {family} . inet_service . {family}\n\t\tsize {MOST_BLOCKED}\n\t\tflags timeout\n\t\ttimeout {BLOCKED_SECONDS}s\n\t}}\n"
+                );
+            }
+        }
         let _ = write!(
             text,
             "\tchain arriving {{\n\
              \t\ttype filter hook prerouting priority mangle; policy accept\n\
-             \t\tiifname {{ {devices} }} tcp flags & (fin | syn | rst | ack) == syn jump divert\n\t}}\n\
+             \t\tiifname {{ {devices} }} tcp flags & (fin | syn | rst | ack) == syn jump divert\n\
+             {quic}\t}}\n\
              \tchain divert {{\n\
              \t\tfib daddr type {{ local, broadcast, multicast }} return\n"
         );
         bypassed(&self.bypass, "\t\t", text);
+        if diverts_quic {
+            for keyword in BLOCKED_PAIRS {
+                let _ = writeln!(text, "\t\tmeta l4proto udp {keyword} return");
+            }
+        }
         // without the listener the rule ends at tproxy, and the packet passes by without a mark
-        if let Some(port) = self.v4 {
-            let _ = writeln!(
-                text,
-                "\t\tmeta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} meta mark set {mark:#x} accept"
-            );
-        }
-        if let Some(port) = self.v6 {
-            let _ = writeln!(
-                text,
-                "\t\tmeta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} meta mark set {mark:#x} accept"
-            );
-        }
+        self.diverted_to(("tcp", [self.v4, self.v6]), text);
+        self.diverted_to(("udp", self.quic), text);
         text.push_str("\t}\n");
-        if self.reject_quic {
+        if self.reject_quic || diverts_quic {
             let _ = write!(
                 text,
                 "\tchain forwarded {{\n\
-                 \t\ttype filter hook forward priority filter; policy accept\n\
-                 \t\tiifname {{ {devices} }} udp dport 443 reject with icmpx port-unreachable\n\t}}\n"
+                 \t\ttype filter hook forward priority filter; policy accept\n"
+            );
+            let devices = if self.reject_quic { devices } else { quic_devices };
+            let pairs: &[&str] = if self.reject_quic { &[""] } else { &BLOCKED_PAIRS };
+            for pair in pairs {
+                let pair = if pair.is_empty() { String::new() } else { format!(" {pair}") };
+                let _ = writeln!(
+                    text,
+                    "\t\tiifname {{ {devices} }} udp dport 443{pair} reject with icmpx port-unreachable"
+                );
+            }
+            text.push_str("\t}\n");
+        }
+    }
+
+    fn diverted_to(&self, (protocol, [v4, v6]): (&str, [Option<u16>; 2]), text: &mut String) {
+        let mark = self.mark;
+        for (family, keyword, at, port) in
+            [("ipv4", "ip", "127.0.0.1", v4), ("ipv6", "ip6", "[::1]", v6)]
+        {
+            let Some(port) = port else { continue };
+            let _ = writeln!(
+                text,
+                "\t\tmeta nfproto {family} meta l4proto {protocol} tproxy {keyword} to {at}:{port} meta mark set {mark:#x} accept"
             );
         }
     }
@@ -139,6 +213,10 @@ impl DivertPlan {
         }
         text.push_str("\t}\n");
     }
+}
+
+fn quoted<'a>(devices: impl Iterator<Item = &'a String>) -> String {
+    devices.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
 }
 
 /// Lets destinations pass by.
@@ -186,12 +264,30 @@ mod tests {
     }
 
     #[test]
+    fn quic_is_diverted_but_for_what_is_blocked() {
+        let quic = DivertPlan { quic: [Some(40_003), Some(40_004)], ..plan() };
+        assert_eq!(quic.nft(), include_str!("quic.nft"));
+        let pair = |client: &str, to: &str| (client.parse().unwrap(), to.parse().unwrap());
+        let pairs = [
+            pair("192.168.1.7:1", "192.0.2.1"),
+            pair("[fd77::2]:2", "2001:db8::1"),
+            pair("192.168.1.8:3", "192.0.2.1"),
+        ];
+        assert_eq!(
+            block(&pairs),
+            "add element inet ekiden_gateway blocked_quic { 192.168.1.7 . 1 . 192.0.2.1, 192.168.1.8 . 3 . 192.0.2.1 }\n\
+             add element inet ekiden_gateway blocked_quic_v6 { fd77::2 . 2 . 2001:db8::1 }\n"
+        );
+    }
+
+    #[test]
     fn a_family_without_listener_is_left_alone() {
         let only_v4 = DivertPlan { v6: None, ..plan() };
         let text = only_v4.nft();
         assert!(text.contains("tproxy ip to 127.0.0.1:40001") && !text.contains("tproxy ip6"));
         assert_eq!(only_v4.ip().len(), 2);
         assert!(!text.contains("chain leaving") && !text.contains("chain forwarded"), "{text}");
+        assert!(!text.contains("udp"), "{text}");
         // without devices, packets of live connections still arrive
         let leaving = DivertPlan { devices: Vec::new(), ..plan() }.nft();
         assert!(

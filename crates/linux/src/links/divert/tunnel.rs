@@ -98,6 +98,9 @@ mod tests {
             ..DivertPlan::default()
         };
         assert_eq!(plan.nft(), include_str!("tunnel.nft"));
+        // its QUIC is not diverted
+        let quic = DivertPlan { quic: [Some(40_003), Some(40_004)], ..plan.clone() };
+        assert_eq!(quic.nft(), plan.nft());
         let quiet = TunnelRules { masquerade: false, names: false, ..plan.tunnel.clone().unwrap() };
         let text = DivertPlan { tunnel: Some(quiet), ..plan }.nft();
         assert!(!text.contains("masquerade") && !text.contains("dport 53"), "{text}");

@@ -4,6 +4,8 @@
 //! that is small beside the rate. A receiver that lost packets decodes them from as many repairs.
 //! Bulk that fills the rate is not coded. What was repaired counts as lost all the same (RFC 9265).
 //!
+//! [`packets`] does the same for flows of packets, whose repairs accompany bulk, too.
+//!
 //! [`plan`] decides when and how many, [`recovery`] decodes, by [`code`]. The code is a random linear
 //! one over a sliding window, as RFC 8681's, with the coefficients of a Cauchy matrix.
 
@@ -13,6 +15,7 @@ mod code_laws;
 #[cfg(test)]
 mod counted;
 mod field;
+pub mod packets;
 pub mod plan;
 #[cfg(test)]
 mod plan_laws;

@@ -30,7 +30,7 @@ const TOGETHER: usize = 8;
 /// A burst is over after a sixteenth of the round trip. It is longer than most bursts of losses.
 const QUIET: (Span, Span) = (Span::from_millis(5), Span::from_millis(40));
 /// No repair on shorter paths: a retransmission is there as soon.
-const SHORTEST: Span = Span::from_millis(40);
+pub const SHORTEST: Span = Span::from_millis(40);
 
 /// What is known of the path.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -27,20 +27,38 @@ pub(crate) const WAITING: usize = 64;
 
 /// One client's datagrams to a forwarded port.
 pub(crate) struct ForwardFlow {
-    config: Arc<RuntimeConfig>,
+    pub(super) config: Arc<RuntimeConfig>,
     port: Arc<UdpSocket>,
-    client: SocketAddr,
-    to: Destination,
-    way: DatagramPaths,
+    pub(super) client: SocketAddr,
+    pub(super) to: Destination,
+    pub(super) way: DatagramPaths,
     share: Option<Arc<AccountConnection>>,
     tally: UdpTally,
     log: Arc<AccessLog>,
-    entry: LogEntry,
+    pub(super) entry: LogEntry,
     /// Why it ended; `None` when it was cut.
-    end: Option<String>,
+    pub(super) end: Option<String>,
+    /// Whether the end of its path is its own.
+    pub(super) ends_with_path: bool,
     _place: DescriptorReserve,
     /// Dropped last: a flow that holds something is in the status.
-    registration: Registration,
+    pub(super) registration: Registration,
+}
+
+/// Why a flow ended.
+#[derive(Debug)]
+pub(super) enum FlowEnd {
+    Closed(String),
+    Failed(Failure),
+}
+
+impl std::fmt::Display for FlowEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Closed(why) => f.write_str(why),
+            Self::Failed(failure) => f.write_str(&failure.text),
+        }
+    }
 }
 
 /// The account of a client of a forwarded port. Fails where the client may not come in: such a client gets no flow
@@ -96,6 +114,7 @@ impl ForwardFlow {
                     log,
                     entry,
                     end: None,
+                    ends_with_path: false,
                     _place,
                     registration,
                 })
@@ -147,23 +166,23 @@ impl ForwardFlow {
         mut stopping: watch::Receiver<bool>,
     ) {
         let why = tokio::select! {
-            why = self.run(&mut packets) => why,
+            why = self.run(&mut packets) => why.to_string(),
             _ = stopping.wait_for(|stopping| *stopping) => "the relay is stopping".to_owned(),
         };
         self.end = Some(why);
     }
 
-    async fn run(&mut self, packets: &mut mpsc::Receiver<Bytes>) -> String {
+    pub(super) async fn run(&mut self, packets: &mut mpsc::Receiver<Bytes>) -> FlowEnd {
         let idle = self.config.settings.udp.idle;
         let mut last = clock::now();
         loop {
             if clock::now() >= last + idle {
-                return format!("silent for {idle}");
+                return FlowEnd::Closed(format!("silent for {idle}"));
             }
             let moved = tokio::select! {
                 packet = packets.recv() => match packet {
                     Some(packet) => self.forward(&packet),
-                    None => return "the port is closed".to_owned(),
+                    None => return FlowEnd::Closed("the port is closed".to_owned()),
                 },
                 () = self.way.ready() => self.receive(),
                 () = wait(last + idle) => continue,
@@ -176,12 +195,16 @@ impl ForwardFlow {
         }
     }
 
-    fn forward(&mut self, packet: &[u8]) -> Result<bool, String> {
+    pub(super) fn forward(&mut self, packet: &[u8]) -> Result<bool, FlowEnd> {
         if self.within_limits(Direction::Up, packet.len())? {
             match self.way.send(&self.to, packet) {
                 Ok(true) => self.on_sent(packet.len()),
                 // waits for name resolution
                 Ok(false) => {}
+                // the next one may pass, but for a flow of one destination that may not be gone to
+                Err(DatagramError::Refused(failure)) if self.ends_with_path => {
+                    return Err(FlowEnd::Failed(failure));
+                }
                 Err(on_error) => self.on_error(on_error),
             }
         }
@@ -189,7 +212,7 @@ impl ForwardFlow {
     }
 
     /// Forwards datagrams that came back; returns whether any came.
-    fn receive(&mut self) -> Result<bool, String> {
+    fn receive(&mut self) -> Result<bool, FlowEnd> {
         let mut moved = false;
         for _ in 0..IN_A_ROW {
             let Some(received) = self.way.receive() else { break };
@@ -199,13 +222,18 @@ impl ForwardFlow {
                     self.deliver(&payload)?;
                 }
                 Ok(Received::Sent(bytes)) => self.on_sent(bytes),
+                Err(DatagramError::Refused(failure) | DatagramError::Undelivered(failure))
+                    if self.ends_with_path =>
+                {
+                    return Err(FlowEnd::Failed(failure));
+                }
                 Err(on_error) => self.on_error(on_error),
             }
         }
         Ok(moved)
     }
 
-    fn deliver(&mut self, payload: &[u8]) -> Result<(), String> {
+    fn deliver(&mut self, payload: &[u8]) -> Result<(), FlowEnd> {
         if !self.within_limits(Direction::Down, payload.len())? {
             return Ok(());
         }
@@ -228,9 +256,12 @@ impl ForwardFlow {
     }
 
     /// Whether the account's limits let a datagram pass, else it is dropped; `Err`: none may any more, and why.
-    fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, String> {
+    fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, FlowEnd> {
         let Some(share) = &self.share else { return Ok(true) };
-        let ended = || share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
+        let ended = || {
+            let text = share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
+            FlowEnd::Failed(Failure::new(FailureKind::Denied, text))
+        };
         let passes = share.datagram(direction, bytes).ok_or_else(ended)?;
         if !passes {
             self.tally

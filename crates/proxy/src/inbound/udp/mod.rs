@@ -10,6 +10,7 @@
 //! directly or through a peer's tunnel, and decides who may answer; [`from_tunnel`] uses it, too.
 //! Nothing waits: a datagram that cannot be sent at once is dropped.
 
+pub(crate) mod diverted;
 pub(crate) mod forward;
 mod from_tunnel;
 

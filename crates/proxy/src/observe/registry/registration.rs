@@ -80,6 +80,11 @@ impl Registration {
         locked(&self.entry.detail).destination = Some(destination);
     }
 
+    /// The destination has a name, as it turns out.
+    pub(crate) fn set_destination(&self, destination: String) {
+        locked(&self.entry.detail).destination = Some(destination);
+    }
+
     pub(crate) fn set_trace(&self, trace: Option<Arc<Trace>>) {
         locked(&self.entry.detail).trace = trace;
     }

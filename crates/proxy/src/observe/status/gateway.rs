@@ -33,6 +33,16 @@ pub struct GatewayStatus {
     pub unnamed: u64,
     /// Connections that came to the gateway's own port without being diverted. They were reset.
     pub stray: u64,
+    /// Where diverted QUIC arrives.
+    pub listen_quic: Vec<SocketAddr>,
+    /// Flows of QUIC through tunnels.
+    pub quic_tunneled: u64,
+    /// Flows of QUIC that this machine sent on directly, because their route leads through no tunnel that is up.
+    pub quic_direct: u64,
+    /// Of both, those that named their destination.
+    pub quic_named: u64,
+    /// Flows of QUIC that were answered with "port unreachable": rules or limits forbid them, or there is no way.
+    pub quic_blocked: u64,
 }
 
 /// A device of the gateway.

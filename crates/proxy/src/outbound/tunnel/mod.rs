@@ -119,14 +119,17 @@ impl Tunnels {
         matches!(&to.host, Host::Name(name) if self.unresolved.contains(peer, name))
     }
 
-    /// Opens a packet flow to `to` through the tunnel to `peer`; packets may follow at once.
+    /// Opens a packet flow to `to` through the tunnel to `peer`; packets may follow at once. `coded`: lost ones are
+    /// repaired, and all come in their order, where the peer can do that.
     pub(crate) async fn open_packets(
         &self,
         peer: &str,
         asked: FlowRequest<'_>,
         patience: Span,
+        coded: bool,
     ) -> Result<Flow, Failure> {
-        self.begin(peer, asked, patience, Carries::Packets).await
+        let carries = if coded { Carries::Coded } else { Carries::Packets };
+        self.begin(peer, asked, patience, carries).await
     }
 
     async fn begin(

@@ -76,6 +76,7 @@ struct OutboundSocket {
 /// A name's addresses, and a datagram that waited for them.
 #[derive(Debug)]
 struct Resolution {
+    route: Arc<Route>,
     to: Destination,
     addresses: Result<Vec<IpAddr>, String>,
     payload: Vec<u8>,
@@ -98,8 +99,12 @@ impl DirectSockets {
     }
 
     /// Sends a datagram and returns true, or begins to resolve the name and returns false.
-    pub(crate) fn send(&mut self, to: &Destination, payload: &[u8]) -> Result<bool, DatagramError> {
-        let route = Arc::clone(self.config.route(to));
+    pub(crate) fn send(
+        &mut self,
+        route: &Arc<Route>,
+        to: &Destination,
+        payload: &[u8],
+    ) -> Result<bool, DatagramError> {
         if !route.is_direct() {
             let text =
                 format!("the route to {to} goes through upstream proxies that carry no datagrams");
@@ -108,10 +113,10 @@ impl DirectSockets {
         let decider = self.client.decider(&self.config);
         decider.unresolved(to).map_err(|denied| DatagramError::Refused(denied.into()))?;
         match &to.host {
-            Host::Address(address) => self.send_to(&route, to, *address, payload).map(|()| true),
+            Host::Address(address) => self.send_to(route, to, *address, payload).map(|()| true),
             Host::Name(name) => match self.names.remove(name) {
-                Some(named) => self.send_by_name(&route, to, name, named, payload).map(|()| true),
-                None => self.ask(to, name, payload).map(|()| false),
+                Some(named) => self.send_by_name(route, to, name, named, payload).map(|()| true),
+                None => self.ask(route, to, name, payload).map(|()| false),
             },
         }
     }
@@ -157,7 +162,13 @@ impl DirectSockets {
         None
     }
 
-    fn ask(&mut self, to: &Destination, name: &str, payload: &[u8]) -> Result<(), DatagramError> {
+    fn ask(
+        &mut self,
+        route: &Arc<Route>,
+        to: &Destination,
+        name: &str,
+        payload: &[u8],
+    ) -> Result<(), DatagramError> {
         let busy = || {
             let text = format!("{name}: too many names are being asked for");
             DatagramError::undelivered(FailureKind::Exhausted, text)
@@ -167,16 +178,16 @@ impl DirectSockets {
         }
         let memory = self.config.shared.transfer.reserve(payload.len()).ok_or_else(busy)?;
         let (config, to, payload) = (Arc::clone(&self.config), to.clone(), payload.to_vec());
-        let name = name.to_owned();
+        let (name, route) = (name.to_owned(), Arc::clone(route));
         self.asked.spawn(async move {
             let addresses = resolve(&config, &name).await;
-            Resolution { to, addresses, payload, _memory: memory }
+            Resolution { route, to, addresses, payload, _memory: memory }
         });
         Ok(())
     }
 
     fn on_addresses(&mut self, asked: Resolution) -> Result<usize, DatagramError> {
-        let Resolution { to, addresses, payload, .. } = asked;
+        let Resolution { route, to, addresses, payload, .. } = asked;
         let none = |text: String| DatagramError::undelivered(FailureKind::NoName, text);
         let mut addresses =
             addresses.map_err(|error| none(format!("{} cannot be resolved: {error}", to.host)))?;
@@ -184,7 +195,6 @@ impl DirectSockets {
             return Err(none(format!("{} has no address", to.host)));
         }
         addresses.truncate(MOST_ADDRESSES);
-        let route = Arc::clone(self.config.route(&to));
         let named = ResolvedName { addresses, nth: 0, since: clock::now(), settled: false };
         let name = to.host.to_string();
         self.send_by_name(&route, &to, &name, named, &payload).map(|()| payload.len())

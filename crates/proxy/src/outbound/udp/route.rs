@@ -6,6 +6,8 @@ use crate::error::{Failure, FailureKind};
 use crate::outbound::udp::tunnel::TunnelFlows;
 use crate::policy::access::Decider;
 use crate::policy::accounts::KnownAccount;
+use crate::policy::route::Route;
+use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -58,6 +60,15 @@ pub(crate) struct DatagramPaths {
     config: Arc<RuntimeConfig>,
     direct: DirectSockets,
     through: TunnelFlows,
+    /// The path of all, where it does not change any more.
+    settled: Option<SettledPath>,
+}
+
+#[derive(Debug)]
+struct SettledPath {
+    route: Arc<Route>,
+    /// Directly where there is none.
+    hop: Option<Arc<Hop>>,
 }
 
 impl DatagramPaths {
@@ -65,18 +76,59 @@ impl DatagramPaths {
     pub(crate) fn new(config: Arc<RuntimeConfig>, owner: DatagramOwner, hops: u8) -> Self {
         let direct = DirectSockets::new(Arc::clone(&config), owner.clone());
         let through = TunnelFlows::new(Arc::clone(&config), owner, hops);
-        Self { config, direct, through }
+        Self { config, direct, through, settled: None }
+    }
+
+    /// Settles the path of all datagrams, which go to `to`, by the name that the client claims: through the tunnel of the
+    /// route if that is up, or directly if the route permits that. Fails where neither is so.
+    pub(crate) fn settle(
+        &mut self,
+        to: &Destination,
+        claimed: Option<&Destination>,
+    ) -> Result<&Arc<Route>, Failure> {
+        let route = Arc::clone(self.config.route_of(claimed, to));
+        let up = |hop: &&Arc<Hop>| self.config.shared.tunnel_is_up(&hop.upstream.host);
+        let hop = route.tunnel().filter(up).cloned();
+        if hop.is_none() && !route.is_direct() {
+            return Err(match route.tunnel() {
+                Some(hop) => down(hop),
+                None => {
+                    let text = format!(
+                        "the route to {to} goes through upstream proxies that carry no datagrams"
+                    );
+                    Failure::new(FailureKind::Denied, text)
+                }
+            });
+        }
+        Ok(&self.settled.insert(SettledPath { route, hop }).route)
+    }
+
+    /// The hop of the settled path; `None`: directly, or it is not settled.
+    pub(crate) fn settled_hop(&self) -> Option<&Arc<Hop>> {
+        self.settled.as_ref().and_then(|settled| settled.hop.as_ref())
     }
 
     /// Sends a datagram by the route of its destination and returns true, or false while its name is resolved.
     pub(crate) fn send(&mut self, to: &Destination, payload: &[u8]) -> Result<bool, DatagramError> {
-        let route = self.config.route(to);
-        match route.tunnel() {
-            Some(hop) => {
-                let hop = Arc::clone(hop);
-                self.through.send(&hop, to, payload).map(|()| true)
+        let (route, hop) = match &self.settled {
+            Some(SettledPath { route, hop }) => {
+                // opening a flow would wait for the tunnel; another path may be there
+                if let Some(hop) = hop
+                    && !self.config.shared.tunnel_is_up(&hop.upstream.host)
+                {
+                    return Err(DatagramError::Refused(down(hop)));
+                }
+                (Arc::clone(route), hop.clone())
             }
-            None => self.direct.send(to, payload),
+            None => {
+                let route = Arc::clone(self.config.route(to));
+                let hop = route.tunnel().cloned();
+                (route, hop)
+            }
+        };
+        match hop {
+            Some(hop) => self.through.send(&hop, to, payload).map(|()| true),
+            None => self.direct.send(&route, to, payload),
         }
     }
 
@@ -90,4 +142,9 @@ impl DatagramPaths {
     pub(crate) fn receive(&mut self) -> Option<Result<Received, DatagramError>> {
         self.through.receive().or_else(|| self.direct.receive())
     }
+}
+
+fn down(hop: &Hop) -> Failure {
+    let text = format!("the tunnel to peer \"{}\" is down", hop.upstream.host);
+    Failure::new(FailureKind::NoTunnel, text)
 }

@@ -10,6 +10,7 @@ use crate::outbound::tunnel::FlowRequest;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
+use crate::wire::quic_initial::is_initial;
 use bytes::Bytes;
 use ekiden_model::units::Span;
 use std::collections::{BTreeMap, VecDeque};
@@ -82,6 +83,7 @@ impl TunnelFlows {
             },
             hops: self.hops,
             sender: self.sender.clone(),
+            coded: is_initial(payload),
         };
         self.tasks.spawn(carried.run(packets));
         Ok(())
@@ -107,6 +109,8 @@ struct FlowTask {
     client: IpAddr,
     hops: u8,
     sender: mpsc::Sender<Result<Received, DatagramError>>,
+    /// It looks like QUIC, whose lost packets are repaired. Voice and games would rather lose them.
+    coded: bool,
 }
 
 impl FlowTask {
@@ -130,7 +134,7 @@ impl FlowTask {
         let tunnels = self.config.shared.tunnels_to(peer)?;
         let asked = FlowRequest { to: &self.to, client: self.client, hops: self.hops, dscp: None };
         let patience: Span = self.hop.leg.leg.connect_timeout;
-        let flow = tunnels.open_packets(peer, asked, patience).await?;
+        let flow = tunnels.open_packets(peer, asked, patience, self.coded).await?;
         let from = match self.to.host {
             Host::Address(address) => address,
             Host::Name(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -1,6 +1,7 @@
 //! The satellite study on virtual time: the tunnel's own core at both ends of the kernel's links, and the
 //! model's TCP.
 
+mod quic;
 mod tcp;
 
 use crate::long_link::changes::through;
@@ -19,6 +20,7 @@ const EVERY: Span = Span::from_millis(100);
 const ECHO: usize = 64;
 pub(crate) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
     match (cell.text("way")?, cell.text("load")?) {
+        (_, "quic") => quic::run(cell, seed),
         ("cubic", _) => tcp::run(cell, seed),
         (_, "download" | "upload" | "echo") => bulk(cell, seed),
         (_, "file") => file(cell, seed),

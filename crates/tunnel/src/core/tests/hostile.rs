@@ -259,6 +259,7 @@ fn a_flow_that_comes_before_the_hello_is_told_after_it() {
         total: 1 << 20,
         secret: Bytes::new(),
         repairs: true,
+        coded: true,
     };
     let stream = StreamId::from(VarInt::from_u32(2));
     tunnel.on_lane_event(now, 0, LaneEvent::Frame(stream, Frame::Hello(hello)));

@@ -42,8 +42,9 @@ pub(super) fn open(flow: u64, carries: Carries) -> Frame {
 fn hello(session: u64, lane: u8, (receive, window, total): (u64, u64, u64)) -> Frame {
     let receive = Rate::from_bits_per_second(receive);
     let secret = Bytes::new();
-    let repairs = true;
-    Frame::Hello(Hello { version: VERSION, lane, session, receive, window, total, secret, repairs })
+    let (repairs, coded) = (true, true);
+    let version = VERSION;
+    Frame::Hello(Hello { version, lane, session, receive, window, total, secret, repairs, coded })
 }
 
 pub(super) fn frames(frames: &[Frame]) -> BytesMut {

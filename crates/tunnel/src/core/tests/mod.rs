@@ -1,5 +1,6 @@
 //! Two cores with the model's link between them, on virtual time.
 
+mod coded;
 mod fades;
 mod flows;
 mod hostile;

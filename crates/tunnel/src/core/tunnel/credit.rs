@@ -70,7 +70,7 @@ impl Tunnel {
     pub(super) fn most(&self, granted: u64, carries: Carries) -> u64 {
         match carries {
             Carries::Stream => granted.max(self.promised),
-            Carries::Packets => 0,
+            Carries::Packets | Carries::Coded => 0,
         }
     }
 

@@ -6,7 +6,7 @@ use super::super::lane::Lane;
 use super::super::{FlowId, FlowStatus, Read};
 use super::{GivenUp, Tunnel};
 use crate::frame::reason::Reason;
-use crate::frame::{Frame, Opening};
+use crate::frame::{Carries, Frame, Opening};
 use bytes::Bytes;
 use ekiden_model::units::Time;
 
@@ -14,7 +14,11 @@ use ekiden_model::units::Time;
 const MOST_GIVEN_UP: usize = 8_192;
 
 impl Tunnel {
-    pub(in crate::core) fn open(&mut self, now: Time, opening: Opening) -> Result<FlowId, Reason> {
+    pub(in crate::core) fn open(
+        &mut self,
+        now: Time,
+        mut opening: Opening,
+    ) -> Result<FlowId, Reason> {
         if !self.up {
             return Err(Reason::TunnelLost);
         }
@@ -22,6 +26,11 @@ impl Tunnel {
         let streams = self.lanes[0].as_mut().map_or(0, Lane::streams_in_flight);
         if self.flows.len() >= self.limits.flows || streams > STREAMS as usize / 4 * 3 {
             return Err(Reason::Exhausted);
+        }
+        // a peer that does not know them, or is not known itself, gets plain packets
+        let codes = self.greeting.as_ref().is_some_and(|peer| peer.coded);
+        if opening.carries == Carries::Coded && !codes {
+            opening.carries = Carries::Packets;
         }
         let id = self.next_flow;
         self.next_flow += 2;

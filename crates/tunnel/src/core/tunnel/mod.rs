@@ -1,5 +1,6 @@
 //! A tunnel: two lanes, one rate, and the flows in it.
 
+mod coded;
 mod copies;
 mod credit;
 pub(crate) mod flow_api;
@@ -222,6 +223,7 @@ impl Tunnel {
             total: self.limits.memory.as_u64(),
             secret: self.secret.clone(),
             repairs: true,
+            coded: true,
         }
     }
 
@@ -315,7 +317,7 @@ impl Tunnel {
     #[cfg(test)]
     pub(super) fn forget_repairs(&mut self) {
         if let Some(peer) = &mut self.greeting {
-            peer.repairs = false;
+            (peer.repairs, peer.coded) = (false, false);
         }
     }
 

@@ -15,7 +15,7 @@ impl Tunnel {
     pub(in crate::core) fn send_packet(&mut self, now: Time, id: u64, packet: Bytes) -> bool {
         let Some(flow) = self.flows.get_mut(&id) else { return false };
         let over = flow.sending.ended || flow.sending.end.is_some();
-        if over || flow.opening.carries != Carries::Packets || packet.len() > LARGEST {
+        if over || !flow.opening.carries.is_packets() || packet.len() > LARGEST {
             return false;
         }
         let worth = worth(&packet);
@@ -40,8 +40,15 @@ impl Tunnel {
     pub(super) fn on_packet(&mut self, now: Time, id: u64, packet: Bytes) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.opening.carries != Carries::Packets {
-            return self.fail("the peer sent a packet in a flow of bytes".to_owned());
+            return self
+                .fail("the peer sent a packet in a flow that does not carry such".to_owned());
         }
+        self.take_packet(now, id, packet);
+    }
+
+    /// A packet is to be delivered.
+    pub(super) fn take_packet(&mut self, now: Time, id: u64, packet: Bytes) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
         let lane = flow.on_moved(now, worth(&packet));
         // those of all flows together take a quarter of the memory; a packet may be lost
         if self.packets < self.limits.memory.as_u64() / 4 {
@@ -62,17 +69,13 @@ impl Tunnel {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let Some(packet) = flow.packets.turn(turn.bytes.as_u64()) else { return };
         let nth = turn.lane as usize;
+        if flow.coding.is_some() {
+            return self.send_coded(now, id, turn, packet);
+        }
         let frame = Frame::Packet(packet);
         let mut bytes = flow.header(id).to_bytes();
         frame.write(&mut bytes);
-        let lanes = [nth, 1 - nth];
-        let sent = lanes.iter().any(|nth| {
-            let lane = self.lanes[*nth].as_mut().filter(|lane| lane.connected);
-            lane.is_some_and(|lane| {
-                lane.fits(bytes.len()) && lane.send_datagram(bytes.clone().freeze())
-            })
-        });
-        if !sent {
+        if !self.send_in_datagram(nth, bytes.freeze()) {
             self.say(now, id, nth, &[frame], false);
         }
     }

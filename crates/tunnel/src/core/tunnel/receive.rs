@@ -6,7 +6,7 @@ use super::super::{Event, FlowId};
 use super::{EARLY, Tunnel};
 use crate::core::ack_tap::PacketOutcome;
 use crate::frame::reason::Reason;
-use crate::frame::{Carries, Frame, Hello, Open, Opening};
+use crate::frame::{Frame, Hello, Open, Opening};
 use bytes::Bytes;
 use ekiden_model::control::scheduler;
 use ekiden_model::units::{Span, Time};
@@ -159,6 +159,12 @@ impl Tunnel {
                 self.on_end(now, flow, offset, End::Reset(reason, words));
             }
             (StreamOwner::Flow(flow), Frame::Packet(packet)) => self.on_packet(now, flow, packet),
+            (StreamOwner::Flow(flow), Frame::Numbered { number, back, packet }) => {
+                self.on_numbered(now, flow, (number, back), packet);
+            }
+            (StreamOwner::Flow(flow), Frame::PacketRepair(repair)) => {
+                self.on_packet_repair(now, flow, repair);
+            }
             (StreamOwner::Flow(flow), Frame::Opened) => self.on_answer(now, flow, Ok(())),
             (StreamOwner::Flow(flow), Frame::Refused { reason, words }) => {
                 self.on_answer(now, flow, Err((reason, words)));
@@ -246,7 +252,7 @@ impl Tunnel {
     /// Bytes of a flow, as they arrived or were decoded.
     pub(super) fn take_data(&mut self, now: Time, id: u64, offset: u64, bytes: Bytes) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.opening.carries == Carries::Packets {
+        if flow.opening.carries.is_packets() {
             return self.fail("the peer sent bytes in a flow of packets".to_owned());
         }
         let length = bytes.len() as u64;
@@ -362,7 +368,9 @@ const fn name(frame: &Frame) -> &'static str {
         Frame::Credit { .. } => "CREDIT",
         Frame::Total(_) => "TOTAL",
         Frame::Packet(_) => "PACKET",
+        Frame::Numbered { .. } => "NUMBERED",
         Frame::Repair { .. } => "REPAIR",
+        Frame::PacketRepair(_) => "PACKET REPAIR",
         Frame::Unknown(_) => "a frame",
     }
 }

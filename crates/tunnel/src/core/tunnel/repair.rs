@@ -8,7 +8,7 @@ use super::super::flow::Flow;
 use super::super::lane::Lane;
 use super::Tunnel;
 use crate::core::reassembly::WHOLE;
-use crate::frame::{Carries, Frame};
+use crate::frame::Frame;
 use bytes::Bytes;
 use ekiden_model::control::repair::{Path, Recovery, Repaired, Step, Window};
 use ekiden_model::control::scheduler;
@@ -27,7 +27,7 @@ pub(super) const ATTACH: usize = 1 + 1 + 4;
 /// Where fewer bytes of data fit into a datagram, it is not cut to be repaired.
 pub(super) const LEAST_ROOM: u32 = 512;
 /// Bytes kept for repairs in each direction; of what was received, within a sixteenth of the tunnel's memory.
-const MOST_KEPT: usize = 8 << 20;
+pub(super) const MOST_KEPT: usize = 8 << 20;
 /// Pieces kept for decoding.
 const MOST_PIECES: usize = 32_768;
 
@@ -43,6 +43,11 @@ pub(super) struct Repairs {
     received: usize,
     /// The flow of each piece and repair received, in the order of arrival.
     arrivals: VecDeque<u64>,
+    /// Memory that coded flows of packets take: sent, and received.
+    pub(super) packets_sent: usize,
+    pub(super) packets_received: usize,
+    /// Those flows by the time at which their decoders are to be looked at.
+    pub(super) decoders: BTreeSet<(Time, u64)>,
 }
 
 impl Repairs {
@@ -70,7 +75,7 @@ impl Repairs {
     }
 
     /// Looks at a flow's repairs then, or earlier where that was said before.
-    fn look(&mut self, at: Time, (id, flow): (u64, &mut Flow)) {
+    pub(super) fn look(&mut self, at: Time, (id, flow): (u64, &mut Flow)) {
         if flow.sending.repair_at.is_none_or(|known| known > at) {
             if let Some(known) = flow.sending.repair_at.replace(at) {
                 self.looks.remove(&(known, id));
@@ -81,7 +86,21 @@ impl Repairs {
 
     /// What flows keep is counted, and bounded.
     #[cfg(any(test, fuzzing))]
-    pub(super) fn assert_bounded<'a>(&self, flows: impl Iterator<Item = &'a Flow>, memory: u64) {
+    pub(super) fn assert_bounded<'a>(
+        &self,
+        flows: impl Iterator<Item = &'a Flow> + Clone,
+        memory: u64,
+    ) {
+        let coded = |(sent, received): (usize, usize), flow: &Flow| {
+            let coding = flow.coding.as_ref();
+            let kept = coding.map(|coding| (coding.encoder.kept(), coding.decoder.kept()));
+            let (out, come) = kept.unwrap_or_default();
+            (sent + out, received + come)
+        };
+        assert_eq!(flows.clone().fold((0, 0), coded), (self.packets_sent, self.packets_received));
+        // one flow may be filled by the last packet
+        let most = most_received(memory) + (1 << 18);
+        assert!(self.packets_sent <= MOST_KEPT && self.packets_received <= most);
         let kept = |(sent, received): (usize, usize), flow: &Flow| {
             (sent + flow.sending.repairs.kept(), received + flow.receiving.recovery.kept())
         };
@@ -96,11 +115,18 @@ impl Repairs {
         if let Some(at) = flow.sending.repair_at {
             self.looks.remove(&(at, id));
         }
+        if let Some(coding) = &flow.coding {
+            self.packets_sent -= coding.encoder.kept();
+            self.packets_received -= coding.decoder.kept();
+            if let Some(at) = coding.look_at {
+                self.decoders.remove(&(at, id));
+            }
+        }
     }
 }
 
 /// Bytes received that are kept, of a tunnel with so much memory.
-fn most_received(memory: u64) -> usize {
+pub(super) fn most_received(memory: u64) -> usize {
     (memory / 16).min(MOST_KEPT as u64) as usize
 }
 
@@ -159,6 +185,14 @@ impl Tunnel {
             let (_, id) = self.repairs.looks.pop_first()?;
             let loss = if self.repairs_losses() { self.lately } else { 0.0 };
             let Some(flow) = self.flows.get(&id) else { continue };
+            if flow.coding.is_some() {
+                if self.repair_packets(now, id)
+                    && let Some(out) = self.poll_lanes(now, clock, buf)
+                {
+                    return Some(out);
+                }
+                continue;
+            }
             let header = match flow.is_opening() {
                 true => flow.header(id).to_bytes().len(),
                 false => ATTACH,
@@ -179,7 +213,7 @@ impl Tunnel {
                     let mut bytes = flow.header(id).to_bytes();
                     Frame::Repair { window, symbol: symbol.into() }.write(&mut bytes);
                     let length = bytes.len() as u64;
-                    if self.send_repair(nth, bytes.freeze()) {
+                    if self.send_in_datagram(nth, bytes.freeze()) {
                         self.counts.repairs += 1;
                         self.counts.repair_bytes += length;
                         let out = self.poll_lane(now, clock, nth, buf);
@@ -194,7 +228,8 @@ impl Tunnel {
         None
     }
 
-    fn send_repair(&mut self, nth: usize, bytes: Bytes) -> bool {
+    /// Sends frames about a flow in a datagram, on a lane or the other; `false` where they do not fit.
+    pub(super) fn send_in_datagram(&mut self, nth: usize, bytes: Bytes) -> bool {
         [nth, 1 - nth].iter().any(|nth| {
             let lane = self.lanes[*nth].as_mut().filter(|lane| lane.connected);
             lane.is_some_and(|lane| lane.fits(bytes.len()) && lane.send_datagram(bytes.clone()))
@@ -224,7 +259,7 @@ impl Tunnel {
     pub(super) fn on_repair(&mut self, now: Time, id: u64, window: Window, symbol: &[u8]) {
         let promised = self.promised;
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.opening.carries == Carries::Packets {
+        if flow.opening.carries.is_packets() {
             return self.fail("the peer sent a repair of a flow of packets".to_owned());
         }
         let range = window.range();

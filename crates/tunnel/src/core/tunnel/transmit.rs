@@ -28,6 +28,7 @@ impl Tunnel {
         clock: Instant,
         buf: &mut Vec<u8>,
     ) -> Option<OutgoingDatagram> {
+        self.release_packets(now);
         self.inspect_queues();
         if self.broken.is_some() || !self.wants_to_send(now) {
             return None;
@@ -87,7 +88,8 @@ impl Tunnel {
         let copies = self.copies.iter().filter_map(|queue| queue.front());
         let copy = copies.map(ScheduledCopy::due).min().unwrap_or(Time::NEVER);
         let repair = self.repair_deadline();
-        slot.min(copy.min(repair).max(self.pacer.next(now))).min(self.probe_deadline())
+        let sends = slot.min(copy.min(repair).max(self.pacer.next(now)));
+        sends.min(self.probe_deadline()).min(self.release_deadline())
     }
 
     /// The datagrams taken out were sent by now. Where they leave together, a driver's delays
@@ -153,7 +155,7 @@ impl Tunnel {
             let id = *self.turns.get(&turn.flow)?;
             let nth = turn.lane as usize;
             match self.flows.get(&id)?.opening.carries {
-                Carries::Packets => self.packet_turn(now, id, turn),
+                Carries::Packets | Carries::Coded => self.packet_turn(now, id, turn),
                 Carries::Stream => self.stream_turn(now, id, turn),
             }
             let out = self.poll_lane(now, clock, nth, buf);
@@ -188,6 +190,17 @@ impl Tunnel {
         if more {
             self.changed(id);
         }
+    }
+
+    /// The next datagram of any lane.
+    pub(super) fn poll_lanes(
+        &mut self,
+        now: Time,
+        clock: Instant,
+        buf: &mut Vec<u8>,
+    ) -> Option<OutgoingDatagram> {
+        let out = self.poll_lane(now, clock, 0, buf);
+        out.or_else(|| self.poll_lane(now, clock, 1, buf))
     }
 
     pub(super) fn poll_lane(

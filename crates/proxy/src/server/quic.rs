@@ -1,0 +1,169 @@
+//! The gateway's QUIC: datagrams that arrive at transparent sockets, and the flows that they begin.
+
+use super::Inner;
+use super::gateway::{GatewayDoor, is_off};
+use crate::inbound::udp::diverted::{Blocked, WAITING};
+use crate::inbound::udp::forward::{ForwardFlow, admit};
+use crate::observe::log_throttle::LogThrottle;
+use bytes::Bytes;
+use ekiden_linux::host::sync::locked;
+use ekiden_linux::links::divert::DivertError;
+use ekiden_linux::sockets::receive_batch::{ReceiveBatch, merge};
+use ekiden_linux::sockets::transparent;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+
+/// Datagrams taken in with one call.
+const AT_ONCE: usize = 64;
+/// Those to be blocked that wait for nft, which sets them in batches at this interval.
+const MOST_BLOCKED: usize = 1_024;
+const BLOCK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A flow's client and destination.
+type Ends = (SocketAddr, SocketAddr);
+
+impl Inner {
+    /// Opens the sockets for QUIC where there are none yet.
+    pub(super) fn listen_for_quic(
+        self: &Arc<Self>,
+        door: &mut GatewayDoor,
+    ) -> Result<(), DivertError> {
+        if !door.quic.is_empty() {
+            return Ok(());
+        }
+        let (blocked, to_block) = mpsc::channel(MOST_BLOCKED);
+        for ipv6 in [false, true] {
+            match transparent::datagrams(ipv6) {
+                Ok(plain) => {
+                    // without it they come one by one
+                    let _ = merge(&plain);
+                    let at = plain.local_addr()?;
+                    let socket = UdpSocket::from_std(plain.try_clone()?)?;
+                    let task = Arc::clone(self).take_quic((socket, plain), at, blocked.clone());
+                    door.quic.push((at, tokio::spawn(task)));
+                }
+                Err(error) if ipv6 && is_off(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    let text = "a transparent socket takes CAP_NET_ADMIN";
+                    return Err(io::Error::new(error.kind(), text).into());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        tokio::spawn(Arc::clone(self).block_quic(to_block));
+        Ok(())
+    }
+
+    async fn take_quic(
+        self: Arc<Self>,
+        (socket, plain): (UdpSocket, std::net::UdpSocket),
+        at: SocketAddr,
+        blocked: Blocked,
+    ) {
+        let mut flows: BTreeMap<Ends, mpsc::Sender<Bytes>> = BTreeMap::new();
+        let mut batch = ReceiveBatch::default();
+        loop {
+            if let Err(error) = socket.readable().await {
+                return tracing::error!("the UDP port {at} broke: {error}");
+            }
+            if socket.try_io(Interest::READABLE, || batch.receive(&plain, AT_ONCE)).is_err() {
+                continue;
+            }
+            for datagram in batch.datagrams() {
+                // what comes to the port itself was not diverted
+                let Some(to) = datagram.asked.filter(|to| !to.ip().is_loopback()) else {
+                    self.shared.gateway.stray.fetch_add(1, Relaxed);
+                    continue;
+                };
+                let ends = (datagram.from, to);
+                let packet = Bytes::copy_from_slice(datagram.bytes);
+                let packet = match flows.get(&ends).map(|flow| flow.try_send(packet.clone())) {
+                    // one too many is lost, as on any path
+                    Some(Ok(()) | Err(mpsc::error::TrySendError::Full(_))) => continue,
+                    // its flow ended
+                    Some(Err(mpsc::error::TrySendError::Closed(packet))) => packet,
+                    None => packet,
+                };
+                flows.retain(|_, flow| !flow.is_closed());
+                match self.begin_quic_flow(ends, &blocked) {
+                    Some(flow) => {
+                        // cannot fail: the queue is new
+                        let _ = flow.try_send(packet);
+                        flows.insert(ends, flow);
+                    }
+                    None => {
+                        self.shared.gateway.quic_blocked.fetch_add(1, Relaxed);
+                        let _ = blocked.try_send((ends.0, to.ip()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A flow for the first datagram of a client to a destination; `None`: it is not admitted, or there is no room.
+    fn begin_quic_flow(
+        &self,
+        (client, to): Ends,
+        blocked: &Blocked,
+    ) -> Option<mpsc::Sender<Bytes>> {
+        let config = self.config();
+        static LOGGED: LogThrottle = LogThrottle::new();
+        let account = match admit(&config, client) {
+            Ok(account) => account,
+            Err(failure) => {
+                self.registry.totals.refused.fetch_add(1, Relaxed);
+                if LOGGED.is_due() {
+                    tracing::warn!(%client, "QUIC to {to} refused: {failure}");
+                }
+                return None;
+            }
+        };
+        let answers = transparent::datagrams_from(to).and_then(UdpSocket::from_std);
+        let answers = match answers {
+            Ok(socket) => Arc::new(socket),
+            Err(error) => {
+                self.registry.totals.failed.fetch_add(1, Relaxed);
+                if LOGGED.is_due() {
+                    tracing::warn!(%client, "QUIC to {to} blocked: no socket for its answers: {error}");
+                }
+                return None;
+            }
+        };
+        let registration = self.registry.enter(client);
+        let entry = Arc::clone(&registration.entry);
+        let named = (registration, Arc::clone(&self.log));
+        let flow = ForwardFlow::open(config, (answers, client), &to.into(), account, named)?;
+        let (sender, packets) = mpsc::channel(WAITING);
+        let told = (to.ip(), blocked.clone());
+        let task = tokio::spawn(flow.serve_diverted(told, packets, self.stopping.subscribe()));
+        entry.set_task(task.abort_handle());
+        Some(sender)
+    }
+
+    /// Has the kernel answer with "port unreachable", until the sockets are closed.
+    async fn block_quic(self: Arc<Self>, mut to_block: mpsc::Receiver<(SocketAddr, IpAddr)>) {
+        let mut pairs = Vec::new();
+        while to_block.recv_many(&mut pairs, MOST_BLOCKED).await > 0 {
+            let (inner, batch) = (Arc::clone(&self), std::mem::take(&mut pairs));
+            // nft answers after a millisecond or so
+            let done = tokio::task::spawn_blocking(move || {
+                let door = &mut *locked(&inner.gateway);
+                door.block_quic(&batch)
+            });
+            if let Ok(Err(error)) = done.await {
+                static LOGGED: LogThrottle = LogThrottle::new();
+                if LOGGED.is_due() {
+                    tracing::warn!("gateway: QUIC is dropped that should be blocked: {error}");
+                }
+            }
+            tokio::time::sleep(BLOCK_INTERVAL).await;
+        }
+    }
+}
