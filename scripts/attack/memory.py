@@ -29,7 +29,7 @@ def figures(relay):
     now, most = relay.memory()
     budgets = {}
     # a busy machine may not answer in time
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(OSError, ValueError):
         budgets = {one["name"]: [one["used"], one["limit"]] for one in relay.status()["budgets"]}
     return {
         "budgets": budgets,

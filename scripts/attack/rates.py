@@ -131,6 +131,13 @@ def usage(relay):
     return {one["name"]: one["bytes_up"] + one["bytes_down"] for one in accounts}
 
 
+def booked(relay, name):
+    """When the relay was asked, half-way to its answer, and what it had booked."""
+    at = time.monotonic()
+    bytes_ = usage(relay)[name]
+    return (at + time.monotonic()) / 2, bytes_
+
+
 def within(config, act):
     """Runs `act` on a relay with TLS."""
     relay = Relay(config)
@@ -158,15 +165,19 @@ def rate():
             thread = threading.Thread(target=client, daemon=True)
             thread.start()
             time.sleep(WARM)
-            before, at = usage(relay)[name], time.monotonic()
+            at, before = booked(relay, name)
+            busy = time.process_time()
             time.sleep(WINDOW)
-            booked, to_ = usage(relay)[name] - before, time.monotonic()
+            to_, after = booked(relay, name)
+            busy = time.process_time() - busy
             stop.set()
             thread.join(5)
             received = sum(bytes for when, bytes in came if at <= when < to_)
             rows[name] = {
                 "received_share": round(received * 8 / (to_ - at) / RATE, 4),
-                "booked_share": round(booked * 8 / (to_ - at) / RATE, 4),
+                "booked_share": round((after - before) * 8 / (to_ - at) / RATE, 4),
+                # near 1: client and origin were the limit, which are one process
+                "script_busy": round(busy / (to_ - at), 2),
             }
         return rows
 

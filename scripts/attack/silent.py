@@ -13,6 +13,10 @@ from relay import allow_descriptors, connect, secured
 
 # handshakes at once
 THREADS = 8
+PROCESSES = 2
+# connections that are opened again a second, all processes together: more would measure this machine's processors, which
+# attackers and relay share here
+AGAIN = 500
 
 
 def hello():
@@ -39,12 +43,24 @@ def opened(to, source, first, protocol):
         return None
 
 
-def hold(to, sources, count, first, protocol, reads, shown, stop):
-    """Holds so many, taking `sources` in turn."""
+def hold(to, sources, count, first, protocol, reads, again, shown, stop):
+    """Holds so many, taking `sources` in turn, and opens `again` a second in place of those that were ended."""
     allow_descriptors()
     os.nice(5)
     poll, lock, turn = selectors.DefaultSelector(), threading.Lock(), iter(range(1 << 40))
-    due = [count]
+    due, ended = [count], [0]
+
+    def replace():
+        whole, last = 0.0, time.monotonic()
+        while not stop.is_set():
+            time.sleep(0.02)
+            now = time.monotonic()
+            whole, last = min(whole + (now - last) * again, float(again)), now
+            with lock:
+                some = min(int(whole), ended[0])
+                ended[0] -= some
+                due[0] += some
+            whole -= some
 
     def open_some():
         while not stop.is_set():
@@ -59,12 +75,13 @@ def hold(to, sources, count, first, protocol, reads, shown, stop):
             shown[1] += 1
             if stream is None:
                 with lock:
-                    due[0] += 1
-                time.sleep(0.02)
+                    ended[0] += 1
                 continue
             poll.register(stream, selectors.EVENT_READ if reads else 0x2000)
-            shown[0] += 1
+            with lock:
+                shown[0] += 1
 
+    threading.Thread(target=replace, daemon=True).start()
     for _ in range(THREADS):
         threading.Thread(target=open_some, daemon=True).start()
     while not stop.is_set():
@@ -78,37 +95,49 @@ def hold(to, sources, count, first, protocol, reads, shown, stop):
                     continue
             poll.unregister(stream)
             stream.close()
-            shown[0] -= 1
             with lock:
-                due[0] += 1
+                shown[0] -= 1
+                ended[0] += 1
 
 
 class Silent:
-    """While it is entered, `count` connections from `sources` stand, or as many as the relay lets stand."""
+    """While it is entered, `count` connections from `sources` stand, or as many as the relay lets stand. Each process holds
+    as many of them as its descriptors allow."""
 
     def __init__(self, to, sources, count, first=b"", protocol=None, reads=True):
-        self.shown = multiprocessing.Array("q", 2)
         self.stop = multiprocessing.Event()
-        arguments = (to, sources, count, first, protocol, reads, self.shown, self.stop)
-        self.process = multiprocessing.Process(target=hold, args=arguments, daemon=True)
+        share = -(-count // PROCESSES)
+        self.shown, self.processes = [], []
+        for nth in range(PROCESSES):
+            shown, own = multiprocessing.Array("q", 2), sources[nth::PROCESSES] or sources
+            arguments = (to, own, min(share, count), first, protocol, reads, AGAIN // PROCESSES, shown, self.stop)
+            self.shown.append(shown)
+            self.processes.append(multiprocessing.Process(target=hold, args=arguments, daemon=True))
+            count -= min(share, count)
 
     def __enter__(self):
-        self.process.start()
+        for process in self.processes:
+            process.start()
         return self
+
+    def counts(self):
+        return [sum(shown[at] for shown in self.shown) for at in range(2)]
 
     def settle(self, seconds):
         """Waits until no more stand than a second ago, for so long at most."""
         before, until = -1, time.monotonic() + seconds
-        while self.shown[0] > before and time.monotonic() < until:
-            before = self.shown[0]
+        while self.counts()[0] > before and time.monotonic() < until:
+            before = self.counts()[0]
             time.sleep(1)
-        return {"stand": self.shown[0], "tried": self.shown[1]}
+        stand, tried = self.counts()
+        return {"stand": stand, "tried": tried}
 
     def __exit__(self, *_):
         self.stop.set()
-        self.process.join(5)
-        self.process.kill()
-        self.process.join()
+        for process in self.processes:
+            process.join(5)
+            process.kill()
+            process.join()
 
 
 def addresses(prefix, count):

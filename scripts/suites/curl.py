@@ -24,14 +24,17 @@ SOURCES = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ht
 CONFIGURE = "--with-openssl --disable-shared --disable-ldap --disable-manual --without-libpsl --without-brotli --without-zstd --without-librtmp"
 # no connection is held for later, and what cannot be reached is given up soon
 SQUID = "server_persistent_connections off\ndns_timeout 1 second\nconnect_timeout 2 seconds\nforward_timeout 4 seconds\nread_timeout 20 seconds\n"
-# the tests' SOCKS server, of which the port, its file and the process's id are what runtests.pl wants to know
+# the tests' SOCKS server, of which the port, its file and the process's id are what runtests.pl wants to know; with
+# $BEFORE, Ekiden stands before that server
 SOCKS = """#!/bin/sh
+case "$*" in *--unix-socket*) exit 1 ;; esac
 while [ $# -gt 0 ]; do
     case $1 in
     --port) port=$2 ;;
     --portfile) portfile=$2 ;;
     --pidfile) pidfile=$2 ;;
-    --unix-socket) exec "$0.own" "$@" ;;
+    --backend) backend=$2 ;;
+    --config) config=$2 ;;
     esac
     case $1 in --ipv4 | --ipv6) shift ;; *) shift 2 ;; esac
 done
@@ -43,11 +46,27 @@ control = "off"
 [access]
 allow_destinations = ["127.0.0.0/8", "::1/128"]
 TOML
+if [ -n "$BEFORE" ]; then
+    "$0.own" --port 0 --portfile "$home/port" --pidfile "$home/pid" --backend "$backend" --config "$config" &
+    own=$!
+    until [ -s "$home/port" ]; do sleep 0.05; done
+    cat >>"$home/ekiden.toml" <<TOML
+[upstream.own]
+url = "socks5://uz3r:p4ssworm@127.0.0.1:$(cat "$home/port")"
+[[route]]
+through = ["own"]
+TOML
+fi
 echo $$ >"$pidfile"
 # those who read it connect at once
 ( for _ in $(seq 100); do python3 -c "import socket; socket.create_connection(('127.0.0.1', $port))" 2>/dev/null && break; sleep 0.05; done; echo "$port" >"$portfile" ) &
-exec "$EKIDEN" serve --config "$home/ekiden.toml" >"$home/ekiden.log" 2>&1
+"$EKIDEN" serve --config "$home/ekiden.toml" >"$home/ekiden.log" 2>&1 &
+trap "kill $! $own; exit" TERM INT
+wait
 """
+SOCKS_CASES = ["SOCKS4", "SOCKS5", "SOCKS5h", "SOCKS4a"]
+# they connect to a Unix socket, where Ekiden does not listen
+ELSEWHERE = {1467, 1468}
 
 
 def install(tools):
@@ -123,6 +142,25 @@ def socks_in_place_of(tests, replaced):
         own.rename(program)
 
 
+def socks(tests):
+    """With Ekiden in the place of the tests' SOCKS server, and the rest with Ekiden before it: those ask for destinations
+    that exist behind that server alone."""
+    own = ask(tests, *SOCKS_CASES)[0] - ELSEWHERE
+    environment = {"EKIDEN": str(doors.EKIDEN.resolve())}
+    socks_in_place_of(tests, True)
+    try:
+        alone = ask(tests, *SOCKS_CASES, environment=environment)[0] & own
+        rest = [str(number) for number in sorted(own - alone)]
+        before = ask(tests, *rest, environment={**environment, "BEFORE": "1"})[0] if rest else set()
+    finally:
+        socks_in_place_of(tests, False)
+    missing = [words(tests, number) for number in sorted(own - alone - before)]
+    return [
+        {"door": "ekiden, SOCKS", "passed": len(alone), "of": len(own), "failed": []},
+        {"door": "before their own", "passed": len(before), "of": len(rest), "failed": missing},
+    ]
+
+
 def run(tools, options):
     tests = install(tools)
     cases = options.cases or ["HTTP"]
@@ -145,13 +183,6 @@ def run(tools, options):
             "only_ekiden_passes": sorted((by_ekiden & directly) - by_squid),
         },
     ]
-    own, _ = ask(tests, "SOCKS4", "SOCKS5", "SOCKS5h", "SOCKS4a")
-    socks_in_place_of(tests, True)
-    try:
-        ours, _ = ask(tests, "SOCKS4", "SOCKS5", "SOCKS5h", "SOCKS4a", environment={"EKIDEN": str(doors.EKIDEN.resolve())})
-    finally:
-        socks_in_place_of(tests, False)
-    missing = [words(tests, number) for number in sorted(own - ours)]
-    rows.append({"door": "ekiden, SOCKS", "passed": len(ours & own), "of": len(own), "failed": missing})
+    rows += socks(tests)
     command = f"runtests.pl -a -n -am -P http://127.0.0.1:PORT {' '.join(cases)}"
     return {"suite": tests.parent.name, "command": command, "rows": rows}

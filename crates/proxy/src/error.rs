@@ -74,6 +74,13 @@ impl Failure {
         Self { kind, text: text.into(), retry_after: None }
     }
 
+    /// A request that this relay has passed on before.
+    pub(crate) fn came_around() -> Self {
+        let text =
+            "this request has passed this relay before; a chain of proxies leads back to itself";
+        Self::new(FailureKind::Loop, text)
+    }
+
     pub(crate) fn retry_after(self, span: Span) -> Self {
         Self { retry_after: Some(span), ..self }
     }

@@ -1,6 +1,6 @@
 //! How exactly slots are kept and what that costs: two relays in this process on loopback, one bulk flow.
 //!
-//! `cargo bench -p ekiden-tunnel --bench pacing [-- SECONDS]`; nothing else should run. A gap's error is how
+//! `cargo bench -p ekiden-tunnel --bench pacing [-- SECONDS [MBIT]]`; nothing else should run. A gap's error is how
 //! much later than its slot a datagram was handed to the kernel. Processor time is that of the thread that
 //! sends, of the one that receives, and of the whole process with its client and server, each in milliseconds
 //! a second; and of the process for a gigabyte.
@@ -136,7 +136,9 @@ async fn row(mbit: u64, seconds: u64) -> Done<()> {
 }
 
 fn main() -> Done<()> {
-    let seconds = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(10);
+    let mut numbers = std::env::args().filter_map(|arg| arg.parse().ok());
+    let seconds = numbers.next().unwrap_or(10);
+    let rates = numbers.next().map_or_else(|| vec![4, 20, 200, 1_000], |rate| vec![rate]);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
     println!(
@@ -151,7 +153,7 @@ fn main() -> Done<()> {
         "all ms/s",
         "CPU-s/GB"
     );
-    for mbit in [4, 20, 200, 1_000] {
+    for mbit in rates {
         runtime.block_on(row(mbit, seconds))?;
     }
     Ok(())

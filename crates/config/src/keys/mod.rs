@@ -81,7 +81,7 @@ pub(super) static TOP: &[Key<Draft>] = keys! { Draft, |draft| draft.top;
         "An address beyond loopback needs a [[rule]] that names the clients, or accounts: open proxies are abused within hours.",
         "To serve other machines.";
     name = name: Kind::Text("a name", via_name), Some("auto"),
-        "This relay's name in `Via`, which detects loops. \"auto\": `ekiden-` and 8 random digits at each start.",
+        "This relay's name in `Via`, which detects loops; a SOCKS5 upstream gets its hash among the methods of the greeting. \"auto\": `ekiden-` and 8 random digits at each start.",
         "Two relays with the same name reject each other's requests.",
         "To recognize this relay in other logs.";
     control = control: Kind::Text("an absolute path or \"off\"", control), Some("auto"),

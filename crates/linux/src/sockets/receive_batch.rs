@@ -276,8 +276,7 @@ mod tests {
             client.send(b"hello").unwrap();
             let mut batch = ReceiveBatch::default();
             take(&mut batch, &server);
-            let hello =
-                Datagram {
+            let hello = Datagram {
                 bytes: b"hello",
                 from: client.local_addr().unwrap(),
                 here: Some(asked),

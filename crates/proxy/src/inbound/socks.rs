@@ -6,6 +6,7 @@ use crate::observe::registry::Protocol;
 use crate::outbound::connect::Purpose;
 use crate::session::{OpenTunnel, Session, within};
 use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::wire::hops::{self, Hop};
 use crate::wire::socks::{
     self, BadSocks, METHOD_NONE, METHOD_PASSWORD, METHOD_UNACCEPTABLE, Reply, Request,
 };
@@ -18,8 +19,8 @@ const LONGEST_MESSAGE: usize = 513;
 pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
     let limit = session.config.settings.timeouts.request_head;
     let protocol = Protocol::Socks5;
-    let method = match in_time(within(limit, greet(session, &mut incoming)).await)? {
-        Ok(method) => method,
+    let (method, passed) = match in_time(within(limit, greet(session, &mut incoming)).await)? {
+        Ok(chosen) => chosen,
         Err(bad) => return refuse(session, protocol, bad, &[5, METHOD_UNACCEPTABLE]).await,
     };
     if method == METHOD_PASSWORD {
@@ -53,7 +54,15 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
         }
     };
     let mut entry = session.begin(Protocol::Socks5, &destination, None, destination.to_string());
-    match session.open(&destination, Purpose::Tunnel { via: b"" }).await {
+    let name = &session.config.settings.name;
+    let opened = match passed.contains(&Hop::of(name.as_bytes())) {
+        true => Err(Failure::came_around()),
+        false => {
+            let via = hops::to_via(&passed, name);
+            session.open(&destination, Purpose::Tunnel { via: &via }).await
+        }
+    };
+    match opened {
         Ok(way) => {
             let bound = way.connection.stream.local_addr().unwrap_or_else(|_| unspecified());
             let answer = socks::write_reply(Reply::Succeeded, bound);
@@ -88,18 +97,21 @@ const fn reply_to(bad: &BadSocks) -> Reply {
     }
 }
 
-/// Reads the client's methods, and answers with the chosen one.
+/// Reads the client's methods, and answers with the chosen one. Also the relays that the request has passed.
 async fn greet(
     session: &Session,
     incoming: &mut BufferedStream,
-) -> io::Result<Result<u8, BadSocks>> {
+) -> io::Result<Result<(u8, Vec<Hop>), BadSocks>> {
     let choose = |bytes: &[u8]| {
         let offered = socks::read_methods(bytes)?;
-        Ok(offered.map(|(methods, used)| (choose(session, methods), used)))
+        let chosen = |methods: &[u8]| -> Result<_, BadSocks> {
+            Ok((choose(session, methods)?, hops::from_methods(methods)))
+        };
+        Ok(offered.map(|(methods, used)| (chosen(methods), used)))
     };
     let chosen = read(incoming, choose).await?.and_then(|chosen| chosen);
-    if let Ok(method) = chosen {
-        write_all(&incoming.stream, &[5, method]).await?;
+    if let Ok((method, _)) = &chosen {
+        write_all(&incoming.stream, &[5, *method]).await?;
     }
     Ok(chosen)
 }

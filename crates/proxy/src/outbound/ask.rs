@@ -6,20 +6,32 @@ use crate::policy::upstream::Hop;
 use crate::runtime::RuntimeConfig;
 use crate::settings::{Credentials, UpstreamProtocol};
 use crate::transfer::buffered::{BufferedStream, write_all};
+use crate::wire::hops;
 use crate::wire::http::fields::write_one;
 use crate::wire::http::head::{HeadSearch, Limits};
 use crate::wire::socks::{self, METHOD_NONE, METHOD_PASSWORD};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use std::borrow::Cow;
 use std::future::Future;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose<'a> {
     /// An opaque byte stream: its far end must be the destination itself. `via` is the value of `Via`
-    /// that an HTTP proxy gets, so that a ring of proxies notices itself; empty: this relay alone.
+    /// that an upstream proxy gets, so that a ring of proxies notices itself; empty: this relay alone.
     Tunnel { via: &'a [u8] },
     /// HTTP requests: the far end may be an HTTP proxy, which takes them in absolute form.
     Forward,
+}
+
+impl Purpose<'_> {
+    /// The relays that the request has passed, with this one.
+    fn via(&self, config: &RuntimeConfig) -> Cow<'_, [u8]> {
+        match *self {
+            Self::Tunnel { via } if !via.is_empty() => via.into(),
+            _ => format!("1.1 {}", config.settings.name).into_bytes().into(),
+        }
+    }
 }
 
 /// Asks `hop`, to which `incoming` leads, for a connection to `to`; its health follows the answer.
@@ -40,7 +52,7 @@ pub(crate) async fn ask(
             UpstreamProtocol::Http | UpstreamProtocol::Https => {
                 ask_http(config, hop, incoming, to, (limits, purpose)).await
             }
-            UpstreamProtocol::Socks5 => ask_socks5(hop, incoming, to).await,
+            UpstreamProtocol::Socks5 => ask_socks5(config, hop, incoming, (to, purpose)).await,
             // the configuration check rejects this
             UpstreamProtocol::Tunnel => Err(Failure::new(
                 FailureKind::Unreachable,
@@ -74,10 +86,7 @@ async fn ask_http(
     (limits, purpose): (Limits, Purpose<'_>),
 ) -> Result<(), Failure> {
     let mut request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n").into_bytes();
-    match purpose {
-        Purpose::Tunnel { via } if !via.is_empty() => write_one(&mut request, "Via", via),
-        _ => write_one(&mut request, "Via", format!("1.1 {}", config.settings.name).as_bytes()),
-    }
+    write_one(&mut request, "Via", &purpose.via(config));
     if let Some(credentials) = &hop.upstream.credentials {
         write_one(&mut request, "Proxy-Authorization", basic(credentials).as_bytes());
     }
@@ -119,18 +128,20 @@ async fn ask_http(
 }
 
 async fn ask_socks5(
+    config: &RuntimeConfig,
     hop: &Hop,
     incoming: &mut BufferedStream,
-    to: &Destination,
+    (to, purpose): (&Destination, Purpose<'_>),
 ) -> Result<(), Failure> {
     let wrong = |what: String| failed(hop, FailureKind::BadAnswer, &what);
     let not_admitted = |what: &str| failed(hop, FailureKind::NotAdmitted, what);
     let credentials = hop.upstream.credentials.as_ref();
-    let greeting: &[u8] = match credentials {
-        Some(_) => &[5, 2, METHOD_NONE, METHOD_PASSWORD],
-        None => &[5, 1, METHOD_NONE],
+    let methods: &[u8] = match credentials {
+        Some(_) => &[METHOD_NONE, METHOD_PASSWORD],
+        None => &[METHOD_NONE],
     };
-    with_name(hop, write_all(&incoming.stream, greeting)).await?;
+    let methods = [methods, &hops::to_methods(&purpose.via(config))].concat();
+    with_name(hop, write_all(&incoming.stream, &socks::write_methods(&methods))).await?;
     let [version, method] = exactly::<2>(hop, incoming).await?;
     match (version, method, credentials) {
         (5, METHOD_NONE, _) => {}

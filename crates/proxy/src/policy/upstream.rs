@@ -91,8 +91,8 @@ impl Hop {
         Ok(Self { name, upstream, leg, tls, health, returned })
     }
 
-    /// A client at this upstream's own address asks for `to`. SOCKS has no field such as `Via`, so two relays that are
-    /// each other's upstream do not know their own requests again; their number tells. Errors: it is too large.
+    /// A client at this upstream's own address asks for `to`. Another program's SOCKS proxy does not tell which relays a
+    /// request has passed, so a ring through it is known by the number of requests. Errors: it is too large.
     pub(crate) fn on_returned<'a>(&'a self, to: &'a Destination) -> Result<Returned<'a>, Failure> {
         let mut returned = locked(&self.returned);
         let count = returned.entry(to.clone()).or_default();

@@ -62,9 +62,14 @@ pub(super) fn look(stream: &Weak<TcpStream>) -> Option<LegReading> {
     Some(LegReading { info, memory: buffers::memory(stream.as_fd()).ok()? })
 }
 
-/// The allocator's description of a new leg. Sizes that the profile sets stay the profile's.
+/// The allocator's description of a new leg. Sizes that the profile sets stay the profile's. Lets the kernel pace over a
+/// long path, unless the congestion control paces itself.
 pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> NewConnection {
-    let gamma = match socket::congestion(stream.as_fd()).unwrap_or_default().as_str() {
+    let congestion = socket::congestion(stream.as_fd()).unwrap_or_default();
+    if !congestion.starts_with("bbr") {
+        spread(stream, profile);
+    }
+    let gamma = match congestion.as_str() {
         "cubic" => CUBIC,
         // BBR's window is twice its measured bandwidth-delay product
         "bbr" => 2.0,
@@ -83,14 +88,11 @@ pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> NewConnection
 /// eighth of the round trip there), while bursts grow with the path.
 const LONG: Span = Span::from_millis(128);
 
-/// Lets the kernel pace over a long path, unless the congestion control paces itself.
-pub(super) fn spread(stream: &TcpStream, profile: &settings::Leg) {
-    let congestion = || socket::congestion(stream.as_fd()).unwrap_or_default();
+fn spread(stream: &TcpStream, profile: &settings::Leg) {
     let path = || TcpInfo::read(stream.as_fd()).ok()?.min_rtt_us();
     let asked = profile.spread && profile.socket.pace.is_none();
     if asked
         && is_long(path())
-        && !congestion().starts_with("bbr")
         && let Err(error) = socket::spread(stream.as_fd())
     {
         tracing::debug!(%error, "cannot pace the leg over the round trip");

@@ -20,6 +20,7 @@
 mod admission;
 pub(crate) mod arrival;
 mod leg;
+mod memory;
 pub(crate) mod origin;
 mod place;
 mod pool;
@@ -27,9 +28,11 @@ mod report;
 mod reserve;
 mod setup;
 mod sizing;
+mod turns;
 
 pub(crate) use crate::resources::admission::AcceptedClient;
-pub(crate) use crate::resources::place::{AdmissionPermit, HeldMemory};
+pub(crate) use crate::resources::memory::HeldMemory;
+pub(crate) use crate::resources::place::AdmissionPermit;
 pub(crate) use crate::resources::pool::{IdleOrigin, PoolKey, watch};
 pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
@@ -47,6 +50,7 @@ use ekiden_model::resources::idle::{Handle, Pool, Register};
 use ekiden_model::resources::overload::{Admission, Pressure, Resource, Sources, Watermarks};
 use ekiden_model::units::{Span, Time};
 use leg::Leg;
+use memory::VainSearch;
 use place::Place;
 use setup::ResourceSettings;
 use std::collections::{BTreeMap, HashMap};
@@ -56,6 +60,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use turns::Turns;
 
 /// Each leg is measured once in so many ticks.
 const TICKS_PER_LOOK: u64 = 10;
@@ -70,7 +75,7 @@ pub(crate) struct Resources {
     state: Mutex<State>,
     /// For heads, TLS and HTTP/2.
     memory: Arc<Budget>,
-    memory_turn: tokio::sync::Mutex<()>,
+    memory_turns: Arc<Turns>,
     /// How often it did not suffice.
     memory_refused: AtomicU64,
     next: AtomicU64,
@@ -92,8 +97,10 @@ struct State {
     sources: Sources<Arc<Place>>,
     /// Closed for others, and their tasks still hold memory.
     ending: Vec<Arc<Place>>,
+    vain_search: VainSearch,
     memory: Arc<Budget>,
-    legs: BTreeMap<u64, Leg>,
+    /// Boxed: a map of numbers that only grow keeps half of its room empty.
+    legs: BTreeMap<u64, Box<Leg>>,
     clients: u64,
     /// Auxiliary sockets, such as extra SYN attempts and loopback connections.
     spares: u64,
@@ -166,6 +173,7 @@ impl Resources {
             admission: Admission::new(setup.admission()),
             sources: Sources::new(setup.sources()),
             ending: Vec::new(),
+            vain_search: VainSearch::default(),
             memory: Arc::clone(&memory),
             legs: BTreeMap::new(),
             clients: 0,
@@ -181,10 +189,10 @@ impl Resources {
         };
         let (state, next) = (Mutex::new(state), AtomicU64::new(0));
         let memory_refused = AtomicU64::new(0);
-        let memory_turn = tokio::sync::Mutex::default();
+        let memory_turns = Arc::default();
         let rejections = Rejections::new();
         let resources =
-            Self { state, memory, memory_turn, memory_refused, next, rejections, admitted };
+            Self { state, memory, memory_turns, memory_refused, next, rejections, admitted };
         (Arc::new(resources), turns)
     }
 
@@ -215,7 +223,7 @@ impl Resources {
             let state = &mut *locked(&self.state);
             state.beats += 1;
             let turn = state.beats % TICKS_PER_LOOK;
-            let in_turn = |(id, leg): (&u64, &Leg)| {
+            let in_turn = |(id, leg): (&u64, &Box<Leg>)| {
                 (id % TICKS_PER_LOOK == turn && !leg.idle).then(|| (*id, leg.stream().clone()))
             };
             let looks: Vec<_> = state.legs.iter().filter_map(in_turn).collect();

@@ -39,8 +39,7 @@ impl Resources {
         };
         let id = self.next.fetch_add(1, Relaxed) + 1;
         let open = leg::open(stream, profile);
-        leg::spread(stream, profile);
-        let leg = Leg::new(stream, to, &open);
+        let leg = Box::new(Leg::new(stream, to, &open));
         let now = clock::now();
         let state = &mut *locked(&self.state);
         state.legs.insert(id, leg);
@@ -131,7 +130,6 @@ impl ManagedLeg {
     pub(crate) fn set_profile(&self, end: &End, profile: &Profile) {
         let Some(stream) = end.socket() else { return };
         let (now, open) = (clock::now(), leg::open(stream, profile));
-        leg::spread(stream, profile);
         let state = &mut *locked(&self.resources.state);
         if let Some(leg) = state.legs.get_mut(&self.id) {
             leg.set_profile(&open);

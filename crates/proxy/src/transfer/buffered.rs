@@ -11,6 +11,9 @@ use std::time::Duration;
 pub(crate) struct BufferedStream {
     pub(crate) stream: End,
     buffer: Vec<u8>,
+    /// Bytes of the buffer that were used. They go with the next read: to move the rest up for each of many small
+    /// messages would cost the square of their number.
+    used: usize,
     /// The other side may have ended its direction.
     pub(crate) ended: bool,
 }
@@ -21,11 +24,11 @@ pub(crate) const FIRST_READ: usize = 4 * 1024;
 
 impl BufferedStream {
     pub(crate) const fn new(stream: End, buffer: Vec<u8>) -> Self {
-        Self { stream, buffer, ended: false }
+        Self { stream, buffer, used: 0, ended: false }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.buffer
+        &self.buffer[self.used..]
     }
 
     /// The memory that the bytes take.
@@ -40,6 +43,7 @@ impl BufferedStream {
             let read = with_scratch(|scratch| {
                 let most = most.clamp(1, scratch.len());
                 let n = self.stream.try_read(&mut scratch[..most])?;
+                self.drop_used();
                 self.buffer.extend_from_slice(&scratch[..n]);
                 Ok::<_, io::Error>(n)
             });
@@ -55,24 +59,31 @@ impl BufferedStream {
     }
 
     pub(crate) fn consume(&mut self, n: usize) {
-        if n >= self.buffer.len() {
-            self.buffer = Vec::new();
-        } else {
-            self.buffer.drain(..n);
+        self.used = self.used.saturating_add(n);
+        if self.used >= self.buffer.len() {
+            self.take();
         }
     }
 
     pub(crate) fn take(&mut self) -> Vec<u8> {
+        self.drop_used();
         std::mem::take(&mut self.buffer)
     }
 
     /// Takes the first `n` bytes, or all when there are fewer.
     pub(crate) fn take_first(&mut self, n: u64) -> Vec<u8> {
-        if n >= self.buffer.len() as u64 {
+        if n >= self.bytes().len() as u64 {
             return self.take();
         }
-        let rest = self.buffer.split_off(n as usize);
-        std::mem::replace(&mut self.buffer, rest)
+        let n = n as usize;
+        let first = self.bytes()[..n].to_vec();
+        self.consume(n);
+        first
+    }
+
+    fn drop_used(&mut self) {
+        let used = std::mem::take(&mut self.used).min(self.buffer.len());
+        self.buffer.drain(..used);
     }
 }
 

@@ -105,6 +105,12 @@ pub fn read_methods(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, BadSocks> {
     }
 }
 
+/// The greeting of a client that offers these methods, of which the first 255 fit.
+pub fn write_methods(methods: &[u8]) -> Vec<u8> {
+    let methods = &methods[..methods.len().min(255)];
+    [&[5, methods.len() as u8], methods].concat()
+}
+
 /// A user and a password.
 pub type UserPassword = (String, String);
 

@@ -6,9 +6,13 @@ use crate::upstream::{Script, add, refusing, scripted};
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UpstreamStatus;
 use ekiden_proxy::settings::Settings;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
-fn through(chains: &[&[&str]], hops: &[(&str, &str, std::net::SocketAddr)]) -> Settings {
+fn through(chains: &[&[&str]], hops: &[(&str, &str, SocketAddr)]) -> Settings {
     let mut settings = settings();
     settings.timeouts.handshake = Span::from_millis(300);
     for (name, protocol, address) in hops {
@@ -186,15 +190,15 @@ fn reload_keeps_the_health_of_unchanged_upstreams() {
     assert_eq!(upstream(&relay, "gone").failures, 0);
 }
 
-/// Two relays that send each other everything by `protocol`.
-fn ring(protocol: &str) -> [Relay; 2] {
+/// Two relays that send each other everything, each by one of `protocols`.
+fn ring(protocols: [&str; 2]) -> [Relay; 2] {
     let mut settings = [settings(), settings()];
     let last = Relay::start(settings[1].clone());
-    add(&mut settings[0], "next", protocol, last.address, None);
+    add(&mut settings[0], "next", protocols[0], last.address, None);
     settings[0].routes.push(route(vec![], &[&["next"]]));
     let first = Relay::start(settings[0].clone());
     settings[1].listen = vec![last.address];
-    add(&mut settings[1], "next", protocol, first.address, None);
+    add(&mut settings[1], "next", protocols[1], first.address, None);
     settings[1].routes.push(route(vec![], &[&["next"]]));
     last.reload(settings[1].clone()).unwrap();
     [first, last]
@@ -203,21 +207,86 @@ fn ring(protocol: &str) -> [Relay; 2] {
 /// Each adds itself to `Via`, and keeps who came before.
 #[test]
 fn a_ring_of_relays_ends_at_its_first_turn() {
-    let [first, last] = ring("http");
-    let text = refusal(first.address, "127.0.0.1:9");
-    assert!(text.starts_with("HTTP/1.1 50"), "{text}");
-    // the client's, and the one that came back
-    assert_eq!([&first, &last].map(|relay| relay.status().totals.accepted), [2, 1]);
+    for protocol in ["http", "socks5"] {
+        let [first, last] = ring([protocol; 2]);
+        let text = refusal(first.address, "127.0.0.1:9");
+        assert!(text.starts_with("HTTP/1.1 50"), "{protocol}: {text}");
+        // the client's, and the one that came back
+        let accepted = [&first, &last].map(|relay| relay.status().totals.accepted);
+        assert_eq!(accepted, [2, 1], "{protocol}");
+    }
 }
 
-/// SOCKS has no field for who came before.
+/// What one protocol says of the relays before, the other passes on.
 #[test]
-fn a_ring_of_relays_by_socks_ends_after_some_turns() {
-    let [first, last] = ring("socks5");
-    for _ in 0..2 {
-        let text = refusal(first.address, "127.0.0.1:9");
-        assert!(text.starts_with("HTTP/1.1 50"), "{text}");
+fn a_ring_of_relays_by_two_protocols_ends_at_its_first_turn() {
+    for protocols in [["http", "socks5"], ["socks5", "http"]] {
+        let [first, last] = ring(protocols);
+        for door in ["http", "socks"] {
+            let before = [&first, &last].map(|relay| relay.status().totals.accepted);
+            match door {
+                "http" => {
+                    let text = refusal(first.address, "127.0.0.1:9");
+                    assert!(text.starts_with("HTTP/1.1 50"), "{protocols:?}: {text}");
+                }
+                _ => assert_ne!(socks_reply(first.address), 0, "{protocols:?}"),
+            }
+            let after = [&first, &last].map(|relay| relay.status().totals.accepted);
+            assert_eq!(
+                [after[0] - before[0], after[1] - before[1]],
+                [2, 1],
+                "{protocols:?} {door}"
+            );
+        }
     }
-    let accepted = [&first, &last].map(|relay| relay.status().totals.accepted);
-    assert!(accepted.iter().all(|accepted| *accepted <= 2 * 65), "{accepted:?}");
+}
+
+/// SOCKS5's answer to a request for a port where nobody listens.
+fn socks_reply(relay: SocketAddr) -> u8 {
+    let mut stream = TcpStream::connect(relay).unwrap();
+    stream.write_all(&[5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1, 0, 9]).unwrap();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    answer[3]
+}
+
+/// A SOCKS proxy of another program, which asks `next` and does not say who came before.
+fn forgetful(next: impl Fn() -> SocketAddr + Send + Sync + 'static) -> SocketAddr {
+    let (listener, at) = crate::common::listener();
+    let next = Arc::new(next);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut client, next) = (stream.unwrap(), Arc::clone(&next));
+            thread::spawn(move || -> std::io::Result<()> {
+                let mut count = [0; 2];
+                client.read_exact(&mut count)?;
+                client.read_exact(&mut vec![0; count[1].into()])?;
+                client.write_all(&[5, 0])?;
+                let mut request = [0; 10];
+                client.read_exact(&mut request)?;
+                let mut onward = TcpStream::connect(next())?;
+                onward.write_all(&[&[5, 1, 0], &request[..]].concat())?;
+                let mut answer = [0; 12];
+                onward.read_exact(&mut answer)?;
+                client.write_all(&answer[2..])
+            });
+        }
+    });
+    at
+}
+
+#[test]
+fn a_ring_through_another_programs_socks_proxy_ends_after_some_turns() {
+    let first = Arc::new(OnceLock::new());
+    let next = Arc::clone(&first);
+    let proxy = forgetful(move || *next.wait());
+    let mut settings = settings();
+    add(&mut settings, "next", "socks5", proxy, None);
+    settings.routes.push(route(vec![], &[&["next"]]));
+    let relay = Relay::start(settings);
+    first.set(relay.address).unwrap();
+    let text = refusal(relay.address, "127.0.0.1:9");
+    assert!(text.starts_with("HTTP/1.1 50"), "{text}");
+    let accepted = relay.status().totals.accepted;
+    assert!((2..=66).contains(&accepted), "{accepted}");
 }

@@ -32,7 +32,8 @@ struct Arguments {
     /// Which tests: bulk1, bulk100, connects, idle
     #[arg(long, value_delimiter = ',', value_parser = test)]
     only: Vec<Test>,
-    /// Which relays; a beginning is enough: squid, dante, haproxy, nginx, microsocks, ekiden
+    /// Which relays; a beginning is enough: squid, dante, haproxy, nginx, microsocks, tinyproxy,
+    /// sing-box, ekiden
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Length of each measured window
@@ -109,8 +110,8 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = limits::raise_descriptors(65_536);
     let quick = arguments.quick;
     let wanted = arguments.idle.unwrap_or(if quick { 1_000 } else { 10_000 });
-    // Two descriptors a tunnel at the relay and two here, beside the pipes of those that splice.
-    let idle = wanted.min(usize::try_from(descriptors.saturating_sub(800) / 2)?);
+    // Two descriptors a tunnel at the relay and two here. Ekiden keeps some for its own work, and squid more.
+    let idle = wanted.min(usize::try_from(descriptors.saturating_sub(2_000) / 2)?);
     if idle < wanted && tests.contains(&Test::Idle) {
         eprintln!(
             "relays: {descriptors} descriptors allowed (hard limit): {idle} idle connections, not {wanted}"

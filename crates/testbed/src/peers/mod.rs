@@ -23,6 +23,7 @@ pub mod process;
 pub mod sing_box;
 pub mod squid;
 pub mod sshd;
+pub mod tinyproxy;
 mod usage;
 
 pub use crate::peers::host::PeerHost;

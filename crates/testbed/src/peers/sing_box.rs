@@ -30,6 +30,16 @@ pub fn find() -> Result<PathBuf, PeerError> {
     super::find_built(PROGRAM, "(none: scripts/peers.sh --sing-box)")
 }
 
+/// A proxy without hysteria2: HTTP and SOCKS5 on one port, straight to destinations.
+pub fn proxy(start: &Start) -> Result<Peer, PeerError> {
+    run(start, "sing-box", |peer| {
+        Ok(json!({
+            "inbounds": [door(peer.address)],
+            "outbounds": [{ "type": "direct" }],
+        }))
+    })
+}
+
 /// The end that is connected to by UDP on the peer's address; it goes straight to destinations. It resolves the names
 /// in `known`; without any, all as the system does.
 pub fn server(

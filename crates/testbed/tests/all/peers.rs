@@ -8,7 +8,7 @@ use ekiden_testbed::load::Method;
 use ekiden_testbed::load::blocking::tunnel;
 use ekiden_testbed::load::servers::{digest, pattern, source};
 use ekiden_testbed::peers::{
-    Peer, PeerError, Start, caddy, dante, haproxy, microsocks, nginx, sing_box, squid,
+    Peer, PeerError, Start, caddy, dante, haproxy, microsocks, nginx, sing_box, squid, tinyproxy,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -45,6 +45,11 @@ fn squid_carries() {
 }
 
 #[test]
+fn tinyproxy_carries() {
+    carries(Method::Connect, |_| tinyproxy::start(&Start::default()));
+}
+
+#[test]
 fn dante_carries() {
     carries(Method::Socks5, |_| dante::start(&Start::default()));
 }
@@ -71,11 +76,12 @@ fn microsocks_carries() {
 
 /// Built on demand alone (`scripts/peers.sh --sing-box`), so that CI may be without it too.
 #[test]
-fn hysteria2_carries_between_its_two_ends() {
+fn sing_box_carries_alone_and_by_hysteria2() {
     if let Err(missing) = sing_box::find() {
         println!("SKIPPED: {missing}");
         return;
     }
+    carries(Method::Socks5, |_| sing_box::proxy(&Start::default()));
     let rate = Rate::from_bits_per_second(100_000_000);
     let report = sing_box::Hysteria2Rates { down: rate, up: rate };
     let server = sing_box::server(&Start::default(), report, &[]).unwrap();

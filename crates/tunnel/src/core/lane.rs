@@ -5,8 +5,8 @@ use crate::frame::{self, BadFrame, Frame};
 use bytes::{Bytes, BytesMut};
 use ekiden_model::control::rate_hold::SentBytes;
 use quinn_proto::{
-    Connection, ConnectionError, ConnectionHandle, Dir, Event, FrameStats, ReadError, StreamEvent,
-    StreamId, VarInt,
+    Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event, FrameStats,
+    ReadError, StreamEvent, StreamId, VarInt,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -22,6 +22,10 @@ const EARLY_STREAMS: usize = 1_024;
 const EARLY_DATAGRAMS: usize = 64 * 1024;
 /// Bytes of incomplete frames on all streams together. Senders put each frame into one packet, so few frames are cut.
 pub(super) const INCOMPLETE: usize = 8 << 20;
+
+/// A frame is part of the datagram that brought it only where none on its connection was longer than this: else a peer
+/// could fill datagrams up, and a frame would keep many times its bytes.
+const SHARED: usize = 2_048;
 
 /// Sent to a peer whose QUIC lacks datagrams.
 pub(super) const NO_DATAGRAMS: &str = "QUIC's DATAGRAM frames must be enabled (RFC 9221)";
@@ -66,6 +70,8 @@ pub(super) struct Lane {
     pub(super) control: Option<StreamId>,
     /// The lane belongs to a tunnel: frames are handled at once.
     pub(super) known: bool,
+    /// A datagram longer than [`SHARED`] came.
+    has_long: bool,
     /// Received before that: bytes on streams, and streams.
     early: (usize, usize),
     early_datagrams: usize,
@@ -108,6 +114,7 @@ impl Lane {
             drained: false,
             control: None,
             known: false,
+            has_long: false,
             early: (0, 0),
             early_datagrams: 0,
             inbound: BTreeMap::new(),
@@ -119,6 +126,13 @@ impl Lane {
             finished: Vec::new(),
             datagrams: false,
         }
+    }
+
+    /// Takes what a datagram of so many bytes brought.
+    pub(super) fn receive(&mut self, event: ConnectionEvent, length: usize) {
+        self.has_long |= length > SHARED;
+        self.quinn.handle_event(event);
+        self.busy = true;
     }
 
     pub(super) fn poll_events(&mut self) {
@@ -155,6 +169,7 @@ impl Lane {
     /// Frames that arrived, or why one is malformed.
     pub(super) fn poll_frames(&mut self) -> Result<Vec<LaneEvent>, BadFrame> {
         let mut heard = Vec::new();
+        let shares = self.known && !self.has_long;
         // frames that arrived before the peer was identified come first
         if self.known {
             for id in std::mem::take(&mut self.over) {
@@ -163,7 +178,7 @@ impl Lane {
         }
         for id in std::mem::take(&mut self.readable) {
             let Some(inbound) = self.inbound.get_mut(&id) else { continue };
-            let (mut over, mut came) = (false, 0);
+            let (mut over, mut came, mut complete) = (false, 0, false);
             self.incomplete -= inbound.held.len();
             {
                 let mut stream = self.quinn.recv_stream(id);
@@ -175,7 +190,14 @@ impl Lane {
                     match chunks.next(usize::MAX) {
                         Ok(Some(chunk)) => {
                             came += chunk.bytes.len();
-                            inbound.held.extend_from_slice(&chunk.bytes);
+                            let mut bytes = chunk.bytes;
+                            // senders put each frame into one packet
+                            if shares && inbound.held.is_empty() {
+                                while let Some(frame) = frame::read_shared(&mut bytes)? {
+                                    heard.push(LaneEvent::Frame(id, frame));
+                                }
+                            }
+                            inbound.held.extend_from_slice(&bytes);
                         }
                         Err(ReadError::Blocked) => break,
                         Ok(None) | Err(ReadError::Reset(_)) => {
@@ -190,7 +212,6 @@ impl Lane {
             if !self.known {
                 self.early.0 += came;
             }
-            let mut complete = false;
             while let Some(frame) = frame::read(&mut inbound.held)? {
                 heard.push(LaneEvent::Frame(id, frame));
                 complete = true;
@@ -218,7 +239,8 @@ impl Lane {
                         continue;
                     }
                 }
-                heard.push(LaneEvent::Datagram(frame::read_all(datagram)?));
+                let bytes = if shares { datagram } else { Bytes::copy_from_slice(&datagram) };
+                heard.push(LaneEvent::Datagram(frame::read_all(bytes)?));
             }
         }
         Ok(heard)
@@ -251,19 +273,38 @@ impl Lane {
     }
 
     pub(super) fn write(&mut self, id: StreamId, bytes: BytesMut) {
-        self.waiting += bytes.len();
-        match self.outbound.get_mut(&id) {
-            Some((waiting, _)) => waiting.extend_from_slice(&bytes),
-            None => {
-                self.outbound.insert(id, (bytes, false));
+        self.busy = true;
+        let mut bytes = bytes.freeze();
+        if !self.outbound.contains_key(&id) {
+            let mut stream = self.quinn.send_stream(id);
+            while !bytes.is_empty() {
+                // it takes from them what it can
+                match stream.write_chunks(std::slice::from_mut(&mut bytes)) {
+                    Ok(_) => {}
+                    // it says when there is room
+                    Err(quinn_proto::WriteError::Blocked) => break,
+                    // the peer does not want it
+                    Err(_) => return,
+                }
             }
         }
-        self.flush(id);
+        if !bytes.is_empty() {
+            self.waiting += bytes.len();
+            self.outbound.entry(id).or_default().0.extend_from_slice(&bytes);
+        }
     }
 
     pub(super) fn finish(&mut self, id: StreamId) {
-        self.outbound.entry(id).or_default().1 = true;
-        self.flush(id);
+        self.busy = true;
+        match self.outbound.get_mut(&id) {
+            Some((_, finish)) => *finish = true,
+            None => self.end(id),
+        }
+    }
+
+    fn end(&mut self, id: StreamId) {
+        // fails where the peer has stopped the stream: then it is over, too
+        let _ = self.quinn.send_stream(id).finish();
     }
 
     fn flush(&mut self, id: StreamId) {
@@ -283,8 +324,7 @@ impl Lane {
             self.waiting -= gone;
         }
         if *finish {
-            // fails where the peer has stopped the stream: then it is over, too
-            let _ = stream.finish();
+            self.end(id);
         }
         self.outbound.remove(&id);
     }

@@ -106,6 +106,8 @@ pub struct Endpoint {
     initials: InitialRate,
     /// The tunnel and lane of a connection.
     lanes: HashMap<usize, (TunnelId, usize)>,
+    /// Connections that datagrams came for, and that are still to be looked at.
+    touched: Vec<ConnectionHandle>,
     peers: BTreeMap<Fingerprint, Terms>,
     invited: BTreeMap<[u8; 32], Terms>,
     /// Of restrained paths: a tunnel's successor is restrained, too.
@@ -158,6 +160,7 @@ impl Endpoint {
             strangers: VecDeque::new(),
             initials: InitialRate::new(initial_rate::Config::default(), Time::ZERO),
             lanes: HashMap::new(),
+            touched: Vec::new(),
             peers: BTreeMap::new(),
             invited: BTreeMap::new(),
             breakers: BTreeMap::new(),
@@ -274,7 +277,18 @@ impl Endpoint {
     /// A datagram came. An Initial of an unknown address waits until [`Endpoint::on_deadline`], or is dropped where
     /// there are too many (`docs/book/src/design/protocol.md`).
     pub fn receive(&mut self, now: Time, way: impl Into<Way>, datagram: BytesMut) {
-        let way = way.into();
+        self.receive_all(now, [(way.into(), datagram)]);
+    }
+
+    /// Several came: what they brought is looked at once for each connection, which costs less.
+    pub fn receive_all(&mut self, now: Time, datagrams: impl IntoIterator<Item = (Way, BytesMut)>) {
+        for (way, datagram) in datagrams {
+            self.take(now, way, datagram);
+        }
+        self.settle_touched(now);
+    }
+
+    fn take(&mut self, now: Time, way: Way, datagram: BytesMut) {
         if !self.listens || !is_initial(&datagram) {
             return self.handle(now, way, datagram);
         }
@@ -289,16 +303,25 @@ impl Endpoint {
         }
     }
 
+    fn settle_touched(&mut self, now: Time) {
+        while let Some(handle) = self.touched.pop() {
+            self.settle(now, handle);
+        }
+    }
+
+    /// Gives a datagram to its connection, which is to be settled afterwards.
     fn handle(&mut self, now: Time, way: Way, datagram: BytesMut) {
         let clock = self.instant(now);
+        let length = datagram.len();
         let mut reply = Vec::new();
         match self.quinn.handle(clock, way.peer, way.here, None, datagram, &mut reply) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(lane) = self.lane(handle) {
-                    lane.quinn.handle_event(event);
-                    lane.busy = true;
+                    lane.receive(event, length);
                 }
-                self.settle(now, handle);
+                if !self.touched.contains(&handle) {
+                    self.touched.push(handle);
+                }
             }
             Some(DatagramEvent::NewConnection(incoming)) => self.meet(now, incoming, way),
             Some(DatagramEvent::Response(transmit)) => {
@@ -333,10 +356,11 @@ impl Endpoint {
             }
         }
         // each tunnel has its own schedule; the first one asked rotates
-        let first = self.turn;
-        let ids = self.tunnels.range(first..).chain(self.tunnels.range(..first));
-        let ids: Vec<TunnelId> = ids.map(|(id, _)| *id).collect();
-        for id in ids {
+        let mut from = self.turn;
+        for _ in 0..self.tunnels.len() {
+            let next = self.tunnels.range(from..).next().or_else(|| self.tunnels.first_key_value());
+            let Some(id) = next.map(|(id, _)| *id) else { break };
+            from = TunnelId(id.0 + 1);
             let Some(tunnel) = self.tunnels.get_mut(&id) else { continue };
             let out = tunnel.transmit(now, clock, buf);
             self.events.append(&mut tunnel.events);
@@ -344,7 +368,7 @@ impl Endpoint {
                 self.end(now, id, code::PROTOCOL, broken);
             }
             if out.is_some() {
-                self.turn = TunnelId(id.0 + 1);
+                self.turn = from;
                 return out;
             }
         }
@@ -409,6 +433,7 @@ impl Endpoint {
         // one handshake between two looks at the socket: established connections wait for no more
         if let Some((way, datagram)) = self.strangers.pop_front() {
             self.handle(now, way, datagram);
+            self.settle_touched(now);
         }
     }
 }

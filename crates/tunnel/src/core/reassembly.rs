@@ -6,6 +6,16 @@ use std::collections::{BTreeMap, VecDeque};
 /// Pieces that follow one another are kept together up to so many bytes. They are copied: a slice would keep all that
 /// came with it, and a peer may send one byte of a flow in each packet.
 const CHUNK: usize = 4_096;
+/// Bytes from which on a piece in order is kept as it is: its datagram is at most twice as long.
+pub(super) const WHOLE: usize = 1_024;
+
+/// Bytes in order.
+#[derive(Debug)]
+enum Ready {
+    /// Others may be added.
+    Open(BytesMut),
+    Whole(Bytes),
+}
 
 /// One direction of a flow at its receiver.
 #[derive(Debug, Default)]
@@ -15,7 +25,7 @@ pub(super) struct Assembly {
     /// Pieces beyond, by offset; they do not overlap.
     parts: BTreeMap<u64, BytesMut>,
     /// In order, not yet taken.
-    ready: VecDeque<BytesMut>,
+    ready: VecDeque<Ready>,
     ready_bytes: u64,
     /// Bytes in `parts`.
     apart: u64,
@@ -39,7 +49,7 @@ impl Assembly {
             self.complete += new;
             self.ready_bytes += new;
             self.twice += length - new;
-            return self.append(&bytes);
+            return self.append(bytes);
         }
         // the piece before it may reach into it
         if let Some((at, part)) = self.parts.range(..=offset).next_back() {
@@ -73,26 +83,28 @@ impl Assembly {
             self.complete += length;
             self.apart -= length;
             self.ready_bytes += length;
-            match self.ready.back_mut().filter(|last| last.len() + part.len() <= CHUNK) {
+            match self.last_with_room(part.len()) {
                 Some(last) => last.extend_from_slice(&part),
-                None => self.ready.push_back(part),
+                None => self.ready.push_back(Ready::Open(part)),
             }
         }
     }
 
-    fn append(&mut self, piece: &[u8]) {
-        if piece.is_empty() {
-            return;
+    fn append(&mut self, piece: Bytes) {
+        match piece.len() {
+            0 => {}
+            WHOLE.. => self.ready.push_back(Ready::Whole(piece)),
+            length => match self.last_with_room(length) {
+                Some(last) => last.extend_from_slice(&piece),
+                None => self.ready.push_back(Ready::Open(BytesMut::from(&piece[..]))),
+            },
         }
-        match self.ready.back_mut().filter(|last| last.len() + piece.len() <= CHUNK) {
-            Some(last) => last.extend_from_slice(piece),
-            None => {
-                // full packets are followed by more
-                let room = if piece.len() >= CHUNK / 4 { CHUNK } else { piece.len() };
-                let mut first = BytesMut::with_capacity(room.max(piece.len()));
-                first.extend_from_slice(piece);
-                self.ready.push_back(first);
-            }
+    }
+
+    fn last_with_room(&mut self, length: usize) -> Option<&mut BytesMut> {
+        match self.ready.back_mut()? {
+            Ready::Open(last) if last.len() + length <= CHUNK => Some(last),
+            Ready::Open(_) | Ready::Whole(_) => None,
         }
     }
 
@@ -116,9 +128,12 @@ impl Assembly {
 
     /// The next bytes in order.
     pub(super) fn take(&mut self) -> Option<Bytes> {
-        let bytes = self.ready.pop_front()?;
+        let bytes = match self.ready.pop_front()? {
+            Ready::Open(bytes) => bytes.freeze(),
+            Ready::Whole(bytes) => bytes,
+        };
         self.ready_bytes -= bytes.len() as u64;
-        Some(bytes.freeze())
+        Some(bytes)
     }
 
     pub(super) fn has_ready(&self) -> bool {
@@ -167,12 +182,20 @@ mod tests {
         assert_eq!((assembly.pieces(), assembly.ready.len()), (0, 3));
         (5_000..9_000).for_each(|at| assembly.insert(at, piece(at, at + 1)));
         assert_eq!(assembly.ready.len(), 4);
-        let room: usize = assembly.ready.iter().map(BytesMut::capacity).sum();
+        let room = assembly.ready.iter().map(|ready| match ready {
+            Ready::Open(bytes) => bytes.capacity(),
+            Ready::Whole(bytes) => bytes.len(),
+        });
+        let room: usize = room.sum();
         assert!(room < 3 * 9_000, "{room}");
         // a piece of a packet does not keep the packet
         let packet = piece(9_000, 9_400);
         assembly.insert(9_000, packet.slice(..1));
         assert!(packet.is_unique());
+        // a full one is not copied
+        let full = piece(9_001, 10_401);
+        assembly.insert(9_001, full.clone());
+        assert!(!full.is_unique());
     }
 
     fn piece(from: u64, to: u64) -> Bytes {

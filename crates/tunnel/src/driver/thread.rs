@@ -151,16 +151,15 @@ fn receive_datagrams(shared: &Shared, socket: &UdpSocket, batch: &mut ReceiveBat
             Ok(more) => {
                 let mut core = locked(&shared.core);
                 let now = clock::now();
-                for datagram in batch.datagrams() {
-                    taken += 1;
-                    // one that pretends to come by a carrier
-                    if carrier::is_carrier(datagram.from) {
-                        continue;
-                    }
+                let datagrams = batch.datagrams().inspect(|_| taken += 1);
+                // none that pretends to come by a carrier
+                let datagrams = datagrams.filter(|datagram| !carrier::is_carrier(datagram.from));
+                let datagrams = datagrams.map(|datagram| {
                     let way = Way { peer: datagram.from, here: datagram.here };
                     // its own memory: what QUIC keeps of one must not keep all that came with it
-                    core.receive(now, way, BytesMut::from(datagram.bytes));
-                }
+                    (way, BytesMut::from(datagram.bytes))
+                });
+                core.receive_all(now, datagrams);
                 while let Some(event) = core.event() {
                     let again = matches!(event, Event::Flow(flow) if !flows.insert(flow));
                     if !again {

@@ -12,7 +12,7 @@ mod tests;
 mod writing;
 
 pub use number::MOST;
-pub use reading::{read, read_all};
+pub use reading::{read, read_all, read_shared};
 pub use writing::data_overhead;
 
 use crate::frame::reason::Reason;

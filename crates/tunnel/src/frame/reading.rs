@@ -12,32 +12,42 @@ use ekiden_model::control::repair::packets::{LENGTH, MOST_PACKETS, PacketRepair}
 use ekiden_model::units::Rate;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Takes the first frame off `bytes`; `None` while it is incomplete. After [`BadFrame`] the tunnel
-/// cannot continue: the peer is at fault.
+/// Takes the first frame off `bytes`; `None` while it is incomplete. The frame keeps memory of its own, and none of what
+/// came with it. After [`BadFrame`] the tunnel cannot continue: the peer is at fault.
 pub fn read(bytes: &mut BytesMut) -> Result<Option<Frame>, BadFrame> {
-    let mut peek = &bytes[..];
+    let Some((kind, head, length)) = first(bytes)? else { return Ok(None) };
+    bytes.advance(head);
+    let body = Bytes::copy_from_slice(&bytes[..length]);
+    bytes.advance(length);
+    decode(kind, body).map(Some)
+}
+
+/// As [`read`], without a copy: the frame's bytes are part of `bytes`, and keep all its memory.
+pub fn read_shared(bytes: &mut Bytes) -> Result<Option<Frame>, BadFrame> {
+    let Some((kind, head, length)) = first(bytes)? else { return Ok(None) };
+    bytes.advance(head);
+    decode(kind, bytes.split_to(length)).map(Some)
+}
+
+/// Reads all frames of a datagram, which are part of it. Fails as [`read`] does; a cut frame is an error, too.
+pub fn read_all(mut datagram: Bytes) -> Result<Vec<Frame>, BadFrame> {
+    let mut frames = Vec::new();
+    while let Some(frame) = read_shared(&mut datagram)? {
+        frames.push(frame);
+    }
+    if datagram.is_empty() { Ok(frames) } else { Err(BadFrame::Length(0)) }
+}
+
+/// Type, length of the head and of the body of the first frame; `None` while it is incomplete.
+fn first(bytes: &[u8]) -> Result<Option<(u64, usize, usize)>, BadFrame> {
+    let mut peek = bytes;
     let (Some(kind), Some(length)) = (get(&mut peek), get(&mut peek)) else { return Ok(None) };
     if length > LONGEST as u64 {
         return Err(BadFrame::TooLong(length));
     }
-    let head = bytes.len() - peek.len();
     // at most LONGEST
     let length = length as usize;
-    if peek.len() < length {
-        return Ok(None);
-    }
-    bytes.advance(head);
-    decode(kind, bytes.split_to(length).freeze()).map(Some)
-}
-
-/// Reads all frames of a datagram. Fails as [`read`] does; a cut frame is an error, too.
-pub fn read_all(datagram: Bytes) -> Result<Vec<Frame>, BadFrame> {
-    let mut bytes = BytesMut::from(datagram);
-    let mut frames = Vec::new();
-    while let Some(frame) = read(&mut bytes)? {
-        frames.push(frame);
-    }
-    if bytes.is_empty() { Ok(frames) } else { Err(BadFrame::Length(0)) }
+    Ok((peek.len() >= length).then_some((kind, bytes.len() - peek.len(), length)))
 }
 
 fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {

@@ -33,21 +33,32 @@ fn reason_strategy() -> impl Strategy<Value = Reason> {
 
 fn frame() -> impl Strategy<Value = Frame> {
     prop_oneof![
-        (number(), 0_u8..2, number(), number(), number(), number(), bytes(0..65), any::<[bool; 2]>())
-            .prop_map(|(version, lane, session, receive, window, total, secret, [repairs, coded])| {
-                let receive = Rate::from_bits_per_second(receive);
-                Frame::Hello(Hello {
-                    version,
-                    lane,
-                    session,
-                    receive,
-                    window,
-                    total,
-                    secret,
-                    repairs,
-                    coded,
-                })
-            }),
+        (
+            number(),
+            0_u8..2,
+            number(),
+            number(),
+            number(),
+            number(),
+            bytes(0..65),
+            any::<[bool; 2]>()
+        )
+            .prop_map(
+                |(version, lane, session, receive, window, total, secret, [repairs, coded])| {
+                    let receive = Rate::from_bits_per_second(receive);
+                    Frame::Hello(Hello {
+                        version,
+                        lane,
+                        session,
+                        receive,
+                        window,
+                        total,
+                        secret,
+                        repairs,
+                        coded,
+                    })
+                }
+            ),
         (0..MOST / 2, 1_u32..1_500, 0_u64..1_000, 1_u64..150_000, any::<u8>()).prop_filter_map(
             "windows in range",
             |(base, size, first, length, nth)| {
@@ -68,8 +79,11 @@ fn frame() -> impl Strategy<Value = Frame> {
                 })
             }),
         bytes(0..9000).prop_map(Frame::Packet),
-        (number(), 0_u8..128, bytes(0..1500))
-            .prop_map(|(number, back, packet)| Frame::Numbered { number, back, packet }),
+        (number(), 0_u8..128, bytes(0..1500)).prop_map(|(number, back, packet)| Frame::Numbered {
+            number,
+            back,
+            packet
+        }),
         (number(), 1_u8..=128, any::<u8>(), bytes(2..1500)).prop_map(
             |(first, count, nth, symbol)| {
                 Frame::PacketRepair(PacketRepair { first, count, nth, symbol })

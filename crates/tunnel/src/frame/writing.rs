@@ -113,6 +113,15 @@ impl Frame {
         into.put_slice(&body);
     }
 
+    /// About how many bytes it is when written: the most of those that carry bytes of a flow.
+    pub(crate) fn length(&self) -> usize {
+        let payload = match self {
+            Self::Data { bytes, .. } | Self::Packet(bytes) => bytes.len(),
+            _ => 0,
+        };
+        payload + 16
+    }
+
     /// It alone, written.
     pub fn to_bytes(&self) -> BytesMut {
         let mut bytes = BytesMut::new();

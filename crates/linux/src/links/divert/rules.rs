@@ -8,8 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 /// unreachable" for a while: a set of each family.
 const BLOCKED: [(&str, &str); 2] =
     [("ipv4_addr", "blocked_quic"), ("ipv6_addr", "blocked_quic_v6")];
-const BLOCKED_PAIRS: [&str; 2] =
-    ["ip saddr . udp sport . ip daddr @blocked_quic", "ip6 saddr . udp sport . ip6 daddr @blocked_quic_v6"];
+const BLOCKED_PAIRS: [&str; 2] = [
+    "ip saddr . udp sport . ip daddr @blocked_quic",
+    "ip6 saddr . udp sport . ip6 daddr @blocked_quic_v6",
+];
 /// The most pairs of a set. What is beyond gets no answer.
 const MOST_BLOCKED: u32 = 16_384;
 /// How long a pair is blocked: a browser that saw QUIC fail uses TCP for some minutes, and may then try again.
@@ -19,9 +21,13 @@ const BLOCKED_SECONDS: u32 = 30;
 pub(super) fn block(pairs: &[(SocketAddr, IpAddr)]) -> String {
     let mut text = String::new();
     for ((_, name), ipv6) in BLOCKED.iter().zip([false, true]) {
-        let both = |(client, to): &&(SocketAddr, IpAddr)| client.is_ipv6() == ipv6 && to.is_ipv6() == ipv6;
-        let elements: Vec<String> =
-            pairs.iter().filter(both).map(|(client, to)| format!("{} . {} . {to}", client.ip(), client.port())).collect();
+        let both =
+            |(client, to): &&(SocketAddr, IpAddr)| client.is_ipv6() == ipv6 && to.is_ipv6() == ipv6;
+        let elements: Vec<String> = pairs
+            .iter()
+            .filter(both)
+            .map(|(client, to)| format!("{} . {} . {to}", client.ip(), client.port()))
+            .collect();
         if !elements.is_empty() {
             let _ = writeln!(text, "add element inet {TABLE} {name} {{ {} }}", elements.join(", "));
         }

@@ -1,7 +1,7 @@
 //! Applies the options of a leg's profile to a socket, and reads back what was granted.
 //!
 //! An unset option costs nothing, except for one look at an inherited congestion control. A set one
-//! costs a set and a get (buffers and DSCP one or two more), and memory only when it was not
+//! costs a set and, but for `TCP_NODELAY`, a get (buffers and DSCP one or two more), and memory only when it was not
 //! granted exactly as requested.
 
 use crate::bpf::{Control, Group};
@@ -125,7 +125,7 @@ impl SocketOptions {
         }
         to.times(self);
         if let Some(on) = self.no_delay {
-            to.int(Key::NoDelay, c_int::from(on), u64::from(on));
+            to.no_delay(on);
         }
         if let Some(on) = self.fast_open {
             to.fast_open(on);
@@ -169,6 +169,14 @@ impl Applier<'_> {
         match sockopt::set_and_get(self.fd, level, name, value) {
             Err(errno) => self.refuse(key, errno),
             Ok(got) => self.compare(key, asked, u64::from(got as u32), why),
+        }
+    }
+
+    /// Not read back: no kernel grants anything else, and each connection has two of them.
+    fn no_delay(&mut self, on: bool) {
+        match sockopt::set_int(self.fd, IPPROTO_TCP, libc::TCP_NODELAY, c_int::from(on)) {
+            Ok(()) => self.outcomes.granted_as_asked(Key::NoDelay),
+            Err(errno) => self.refuse(Key::NoDelay, errno),
         }
     }
 

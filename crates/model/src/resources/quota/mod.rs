@@ -33,6 +33,8 @@ mod bucket;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
+mod late_laws;
+#[cfg(test)]
 mod laws;
 mod limits;
 mod member;

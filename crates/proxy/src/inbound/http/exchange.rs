@@ -2,6 +2,7 @@
 //! cache.
 
 use super::cached::{self, send};
+use super::interim::InterimHeads;
 use super::plan::{ForwardPlan, client_keeps_alive, head_limits, wants_upgrade};
 use super::rewrite::{request_head, response_head};
 use super::transfer::{UploadError, chunks_down, copied_down, pump_down, upload};
@@ -252,6 +253,7 @@ async fn download(
 ) -> Result<ExchangeOutcome, ExchangeError> {
     let limits = head_limits(session);
     let (mut interim, mut search) = (false, HeadSearch::default());
+    let mut heads = InterimHeads::default();
     let no_memory = || {
         let text = "no memory is left for the head of the answer";
         ExchangeError::Failed(Failure::new(FailureKind::Exhausted, text))
@@ -260,7 +262,13 @@ async fn download(
         return Err(no_memory());
     };
     loop {
-        let (response, used) = match search.response(origin.incoming.bytes(), limits) {
+        let read = search.response(origin.incoming.bytes(), limits);
+        // those that came together are sent together
+        if heads.is_full() || !matches!(&read, Ok(Some((response, _))) if response.is_interim()) {
+            let (bytes, counted) = heads.take();
+            send_counted(session, &bytes, counted).await?;
+        }
+        let (response, used) = match read {
             Ok(Some(read)) => read,
             Ok(None) => {
                 more(origin, plan, interim).await?;
@@ -279,16 +287,24 @@ async fn download(
         search = HeadSearch::default();
         progress.arrived.store(!response.is_interim(), Relaxed);
         session.registration.trace().inspect(|trace| trace.on_first_byte());
-        session.pass_head(Direction::Down, used).await?;
         if response.is_interim() {
             interim = true;
             // HTTP/1.0 has no interim responses
-            if plan.request.version == Version::Http11 {
-                let head = response_head(session, &response, Body::None, Version::Http11, None)?;
-                to_client(session, &head, used).await?;
+            let head = match plan.request.version {
+                Version::Http11 => {
+                    response_head(session, &response, Body::None, Version::Http11, None)
+                }
+                Version::Http10 => Ok(Vec::new()),
+            };
+            heads.add(head.as_deref().unwrap_or_default(), used);
+            if let Err(bad) = head {
+                let (bytes, counted) = heads.take();
+                send_counted(session, &bytes, counted).await?;
+                return Err(bad.into());
             }
             continue;
         }
+        session.pass_head(Direction::Down, used).await?;
         progress.answered.store(true, Relaxed);
         entry.status = Some(response.status);
         if response.status == 101 {
@@ -350,7 +366,12 @@ impl From<BadMessage> for ExchangeError {
 
 /// Sends a head that was written anew from one of `read` bytes, which the account's limits allowed.
 async fn to_client(session: &Session, head: &[u8], read: usize) -> Result<(), ExchangeError> {
-    session.pass_head(Direction::Down, head.len().saturating_sub(read)).await?;
+    send_counted(session, head, head.len().saturating_sub(read)).await
+}
+
+/// Sends a head once the account's limits allow so many bytes.
+async fn send_counted(session: &Session, head: &[u8], bytes: usize) -> Result<(), ExchangeError> {
+    session.pass_head(Direction::Down, bytes).await?;
     write_all(&session.client, head)
         .await
         .map_err(|error| ExchangeError::Broken(format!("the client's connection broke: {error}")))

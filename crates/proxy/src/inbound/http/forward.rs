@@ -19,6 +19,7 @@ use crate::policy::quota::NotAdmitted;
 use crate::resources::{HeldMemory, watch};
 use crate::session::{LogEntry, OpenTunnel, Session, within};
 use crate::transfer::buffered::{BufferedStream, FIRST_READ, close_gently};
+use crate::wire::hops::Hop;
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
@@ -294,11 +295,10 @@ async fn connect(
 
 /// Checks of every request: no loop through this relay, and `Connection` names no field it needs.
 fn checks(session: &Session, request: &Request) -> Result<(), Failure> {
-    let name = session.config.settings.name.as_bytes();
-    if fields::via(&request.fields).any(|hop| hop.eq_ignore_ascii_case(name)) {
-        let text =
-            "this request has passed this relay before; a chain of proxies leads back to itself";
-        return Err(Failure::new(FailureKind::Loop, text));
+    // also one that it has by SOCKS
+    let own = Hop::of(session.config.settings.name.as_bytes());
+    if fields::via(&request.fields).any(|hop| Hop::of(hop) == own) {
+        return Err(Failure::came_around());
     }
     // before any connection is opened
     fields::end_to_end(&request.fields)?;

@@ -7,6 +7,7 @@
 mod cached;
 pub(crate) mod exchange;
 pub(crate) mod forward;
+mod interim;
 mod own;
 mod pac;
 mod page;

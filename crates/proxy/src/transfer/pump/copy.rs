@@ -158,7 +158,19 @@ pub(super) fn write_pieces(to: &End, pieces: &mut VecDeque<Bytes>) -> io::Result
                 pieces.iter().take(PIECES).map(|piece| IoSlice::new(piece)).collect();
             stream.try_write_vectored(&slices)?
         }
-        End::Tls(_) | End::Flow(_) => to.try_write(pieces.front().map_or(&[], |piece| piece))?,
+        // a record, or a flow's packets, for all of them
+        End::Tls(_) | End::Pipe(_) | End::Flow(_) => with_scratch(|scratch| {
+            let mut at = 0;
+            for piece in pieces.iter() {
+                let some = piece.len().min(scratch.len() - at);
+                scratch[at..at + some].copy_from_slice(&piece[..some]);
+                at += some;
+                if at == scratch.len() {
+                    break;
+                }
+            }
+            to.try_write(&scratch[..at])
+        })?,
     };
     let mut left = wrote;
     while let Some(first) = pieces.front_mut() {

@@ -1,12 +1,12 @@
 //! Two cores with the model's link between them, on virtual time.
 
+mod coded;
 mod fades;
 mod flows;
 mod hostile;
 mod liar;
 mod measures;
 mod network;
-mod coded;
 mod packets;
 mod pending;
 mod repairs;

@@ -6,7 +6,8 @@
 
 use super::super::flow::Coding;
 use super::Tunnel;
-use super::repair::{ATTACH, MOST_KEPT, WHOLE, most_received};
+use super::repair::{ATTACH, MOST_KEPT, most_received};
+use crate::core::reassembly::WHOLE;
 use crate::frame::Frame;
 use bytes::Bytes;
 use ekiden_model::control::repair::packets::{PacketPath, PacketRepair, PacketStep};

@@ -40,7 +40,8 @@ impl Tunnel {
     pub(super) fn on_packet(&mut self, now: Time, id: u64, packet: Bytes) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.opening.carries != Carries::Packets {
-            return self.fail("the peer sent a packet in a flow that does not carry such".to_owned());
+            return self
+                .fail("the peer sent a packet in a flow that does not carry such".to_owned());
         }
         self.take_packet(now, id, packet);
     }

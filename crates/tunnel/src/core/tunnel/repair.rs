@@ -7,6 +7,7 @@ use super::super::OutgoingDatagram;
 use super::super::flow::Flow;
 use super::super::lane::Lane;
 use super::Tunnel;
+use crate::core::reassembly::WHOLE;
 use crate::frame::Frame;
 use bytes::Bytes;
 use ekiden_model::control::repair::{Path, Recovery, Repaired, Step, Window};
@@ -29,8 +30,6 @@ pub(super) const LEAST_ROOM: u32 = 512;
 pub(super) const MOST_KEPT: usize = 8 << 20;
 /// Pieces kept for decoding.
 const MOST_PIECES: usize = 32_768;
-/// Bytes from which on a piece is kept with its datagram, and not copied: that holds little more.
-pub(super) const WHOLE: usize = 1_024;
 
 /// What a tunnel keeps for repairs, beside that of its flows.
 #[derive(Debug, Default)]
@@ -98,10 +97,7 @@ impl Repairs {
             let (out, come) = kept.unwrap_or_default();
             (sent + out, received + come)
         };
-        assert_eq!(
-            flows.clone().fold((0, 0), coded),
-            (self.packets_sent, self.packets_received)
-        );
+        assert_eq!(flows.clone().fold((0, 0), coded), (self.packets_sent, self.packets_received));
         // one flow may be filled by the last packet
         let most = most_received(memory) + (1 << 18);
         assert!(self.packets_sent <= MOST_KEPT && self.packets_received <= most);

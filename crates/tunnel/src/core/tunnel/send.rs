@@ -37,7 +37,8 @@ impl Tunnel {
         let Some(flow) = self.flows.get_mut(&id) else { return false };
         let (mut said, mut alone) = (false, None);
         let header = flow.header(id);
-        let mut bytes = BytesMut::new();
+        let mut bytes =
+            BytesMut::with_capacity(frames.iter().map(Frame::length).sum::<usize>() + 16);
         for nth in [nth, 1 - nth] {
             let Some(lane) = self.lanes[nth].as_mut().filter(|lane| lane.connected) else {
                 continue;
