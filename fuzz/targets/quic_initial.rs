@@ -14,7 +14,8 @@ fuzz_target!(|bytes: &[u8]| {
         let length = (usize::from(length) * 8).min(more.len());
         let (datagram, left) = more.split_at(length);
         rest = left;
-        let protected = (kind & 1 == 1).then(|| protect(kind & 2 == 2, b"a client", read, datagram));
+        let protected =
+            (kind & 1 == 1).then(|| protect(kind & 2 == 2, b"a client", read, datagram));
         let datagram = protected.flatten().unwrap_or_else(|| datagram.to_vec());
         let _ = is_initial(&datagram);
         read += 1;
