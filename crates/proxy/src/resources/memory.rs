@@ -4,7 +4,6 @@
 //! fewest goes first, so that a newcomer does not wait behind thousands of connections of a few addresses.
 
 use super::place::Place;
-use super::turns::Turns;
 use super::{Deferred, Resources, State};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;

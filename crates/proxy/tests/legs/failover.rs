@@ -59,7 +59,7 @@ fn any_upstream_failure_leads_to_the_next_chain() {
     for (nth, (protocol, script, words, rests)) in cases.into_iter().enumerate() {
         let (first, count) = match script {
             Some(script) => scripted(script),
-            None => (refusing(), std::sync::Arc::default()),
+            None => (refusing(), Arc::default()),
         };
         let second = Relay::start(settings());
         let hops = [("first", protocol, first), ("second", "socks5", second.address)];
