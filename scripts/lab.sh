@@ -1,6 +1,6 @@
 #!/bin/sh
 # The long measurements, five hours or so: the experiments on this machine's kernel, the emulator beside
-# rattan, opening connections, the comparison with other relays in full, the soak of 4 GiB, the leak check with 20,000
+# rattan, opening connections, the comparison with other relays in full, the soak of 64 GiB a pair of ends, the leak check with 20,000
 # connections. Results go to the folder given. Let nothing else run.
 set -eu
 out=$1/relays
@@ -45,7 +45,7 @@ for loss in 0% 5% 10%; do
             --rtt "$rtt" --loss "$loss" --json "$root/$1/opening/rtt-$rtt-loss-${loss%\%}.json"
     done
 done
-kept soak.txt env EKIDEN_SOAK_MIB=4096 cargo test --release --package ekiden-proxy --test it soak -- --nocapture
+kept soak.txt env EKIDEN_SOAK_MIB=65536 cargo test --release --package ekiden-proxy --test alone soak -- --nocapture
 kept leaks.txt env EKIDEN_LEAKS_SEQUENTIAL=20000 EKIDEN_LEAKS_CONCURRENT=2000 \
     cargo test --release --package ekiden --test it leaks:: -- --nocapture
 kept default.txt cargo bench --package ekiden-studies --bench relays -- \

@@ -12,7 +12,6 @@ mod audit;
 mod dashboard;
 pub mod documents;
 mod guard;
-mod health;
 #[cfg(feature = "dashboard")]
 mod history;
 mod metrics;
@@ -22,9 +21,10 @@ pub mod reload;
 mod server;
 mod status_cache;
 pub mod token;
+pub mod wireguard;
 
 pub use guard::operators;
-pub use status_cache::{Doctor, Running};
+pub use status_cache::{Doctor, Running, TrialAlerts, TrialOutcome};
 
 use audit::Audit;
 pub use audit::{ChangeByCommand, record_command};
@@ -234,8 +234,8 @@ fn open_audit(folder: &Path) -> Result<Audit, String> {
 
 fn router(shared: &Arc<Shared>) -> axum::Router {
     let open = axum::Router::new()
-        .route("/healthz", axum::routing::get(health::alive))
-        .route("/readyz", axum::routing::get(health::ready))
+        .route("/healthz", axum::routing::get(server::health::alive))
+        .route("/readyz", axum::routing::get(server::health::ready))
         .route("/metrics", axum::routing::get(metrics::answer));
     #[cfg(feature = "api")]
     let open = open.merge(api::router());

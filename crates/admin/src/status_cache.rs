@@ -5,7 +5,11 @@ use super::problem::Problem;
 use ekiden_accounts::{AccountSync, Store};
 use ekiden_proxy::Handle;
 use ekiden_proxy::observe::status::Status;
+#[cfg(feature = "dashboard")]
+use ekiden_proxy::observe::status::Summary;
+use serde::Serialize;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
@@ -21,6 +25,32 @@ pub struct Running {
     pub sync: Option<Arc<AccountSync>>,
     /// Looks at this machine.
     pub doctor: Doctor,
+    /// Sends a trial alert.
+    pub trials: TrialAlerts,
+}
+
+/// What became of a trial alert at one receiver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TrialOutcome {
+    /// `webhook` or `mail`.
+    pub to: String,
+    /// What the receiver answered.
+    pub answer: Option<String>,
+    /// Why it was not delivered.
+    pub error: Option<String>,
+}
+
+/// Sends a trial alert to every receiver, and returns what came back; it may take a minute.
+#[derive(Clone)]
+pub struct TrialAlerts(
+    pub Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<TrialOutcome>> + Send>> + Send + Sync>,
+);
+
+impl TrialAlerts {
+    #[cfg_attr(not(feature = "dashboard"), allow(dead_code))] // the page alone asks
+    pub(super) async fn send(&self) -> Vec<TrialOutcome> {
+        (self.0)().await
+    }
 }
 
 /// What `ekiden doctor --json` finds, given the status without connections: `{"findings": […]}`. It may take a second.
@@ -74,10 +104,10 @@ impl StatusCache {
         Ok(status)
     }
 
-    /// The status without connections, as of now.
+    /// The status without connections, as of now, with the busiest accounts alone.
     #[cfg(feature = "dashboard")]
-    pub(super) async fn overview(&self) -> Result<Status, Problem> {
-        self.ask(|handle| handle.overview()).await
+    pub(super) async fn summary(&self, busiest: usize) -> Result<Summary, Problem> {
+        self.ask(move |handle| handle.summary(busiest)).await
     }
 
     /// Asks the relay, not on a thread that relays. Fails while it starts.

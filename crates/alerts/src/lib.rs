@@ -137,7 +137,7 @@ impl Drop for Alerting {
 pub struct Trials(mpsc::Sender<Ask>);
 
 impl Trials {
-    /// Sends a trial alert to every receiver at once, and waits for what comes back: two minutes at most. Empty where
+    /// Sends a trial alert to every receiver at once, and waits for what comes back: a minute at most. Empty where
     /// there is no receiver.
     pub async fn send(&self) -> Vec<Trial> {
         let (answer, answered) = oneshot::channel();

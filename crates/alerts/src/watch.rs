@@ -269,14 +269,21 @@ impl Watch {
         let receivers: Vec<Receiver> = self.told.iter().map(|told| told.receiver.clone()).collect();
         let handle = self.handle.clone();
         async move {
+            // one that does not answer holds up no other
+            let sending = receivers.into_iter().map(|receiver| {
+                let (handle, message) = (handle.clone(), message.clone());
+                let to = receiver.word().to_owned();
+                let sent = async move { receiver.deliver(&handle, &message).await };
+                (to, tokio::spawn(sent))
+            });
             let mut trials = Vec::new();
-            for receiver in receivers {
-                let sent = receiver.deliver(&handle, &message).await;
+            for (to, sent) in sending.collect::<Vec<_>>() {
+                let sent = sent.await.unwrap_or_else(|error| Err(error.to_string()));
                 let (answer, error) = match sent {
                     Ok(answer) => (Some(answer), None),
                     Err(why) => (None, Some(why)),
                 };
-                trials.push(Trial { to: receiver.word().to_owned(), answer, error });
+                trials.push(Trial { to, answer, error });
             }
             trials
         }

@@ -2,16 +2,18 @@
 
 use super::body::Document;
 use super::change::{Change, NewAccount};
+use super::device::{ChangedAccount, Ready};
 use super::{CommonResponses, Problem, WithDocument};
 use crate::Shared;
 use crate::documents::{AccountDocument, AccountList};
 use crate::guard::noted;
+use crate::wireguard;
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use ekiden_accounts::{Account, AccountId, Attributes, NewDevices};
+use ekiden_accounts::{Account, AccountId, Attributes};
 use ekiden_config::printable;
 use std::sync::Arc;
 
@@ -52,7 +54,7 @@ pub(super) async fn show(
         "devices": [{ "kind": "password", "user": "anna", "password": "a long password" }]
     })),
     responses(
-        (status = 201, description = "The account was added", body = ref("#/components/schemas/Account"),
+        (status = 201, description = "The account was added", body = ref("#/components/schemas/ChangedAccount"),
             headers(("Location" = String, description = "The account's URL"))),
         CommonResponses, WithDocument
 ))]
@@ -69,12 +71,12 @@ pub(super) async fn add(
         let mut account =
             Account { id: AccountId(0), name: given, devices: Vec::new(), attributes };
         let store = shared.status.store().await?;
-        let devices = ready(&new).await?;
-        new.apply(devices, &mut account)?;
-        account.id = store.add(&account).await?;
+        let Ready { devices, tunnels } = Ready::of(&new.devices, &shared).await?;
+        new.apply(&devices, &mut account)?;
+        let (account, given) = wireguard::add(&store, &account, &tunnels).await?;
         let location = format!("/api/v1/accounts/{}", encoded(&account.name));
         let head = [(header::LOCATION, location)];
-        Ok((StatusCode::CREATED, head, Json(AccountDocument::of(&account))))
+        Ok((StatusCode::CREATED, head, Json(ChangedAccount::of(&account, &tunnels, &given))))
     };
     let done = done.await;
     noted(what, done)
@@ -90,7 +92,7 @@ pub(super) async fn add(
         "down": null, "deny": [":25"], "devices": [{ "kind": "prefix", "prefix": "100.64.7.0/24", "name": "house" }]
     })),
     responses(
-        (status = 200, description = "The changed account", body = ref("#/components/schemas/Account")),
+        (status = 200, description = "The changed account", body = ref("#/components/schemas/ChangedAccount")),
         (status = 404, description = "No such account", body = ref("#/components/schemas/Problem"), content_type = "application/problem+json"),
         CommonResponses, WithDocument
 ))]
@@ -107,9 +109,10 @@ pub(super) async fn change(
         let store = shared.status.store().await?;
         // not while the database is held
         store.account(&name).await?;
-        let devices = ready(&change).await?;
-        let account = store.change(&name, move |account| change.apply(devices, account)).await?;
-        Ok(Json(AccountDocument::of(&account)))
+        let Ready { devices, tunnels } = Ready::of(&change.devices, &shared).await?;
+        let apply = |account: &mut Account| change.apply(&devices, account);
+        let (account, given) = wireguard::change(&store, &name, &tunnels, apply).await?;
+        Ok(Json(ChangedAccount::of(&account, &tunnels, &given)))
     };
     let done = done.await;
     noted(what, done)
@@ -135,14 +138,6 @@ pub(super) async fn remove(State(shared): State<Arc<Shared>>, named: AccountPath
     };
     let done = done.await;
     noted(what, done)
-}
-
-async fn ready(change: &Change) -> Result<Vec<NewDevices>, Problem> {
-    let mut devices = Vec::new();
-    for device in &change.devices {
-        devices.push(device.clone().ready().await?);
-    }
-    Ok(devices)
 }
 
 fn encoded(name: &str) -> String {

@@ -1,11 +1,11 @@
 //! A requested change of an account: a merge patch (RFC 7396) of its limits, and devices to add or
 //! forget. Nonsense is found where `ekiden account` finds it.
 
-use super::Problem;
 use super::body::RequestBody;
+use super::device::{NAME, NewDevice};
 use ekiden_accounts::{
-    Account, Attributes, BadPassword, LimitChanges, NewDevices, OnQuotaExceeded, Period, Quota,
-    StoreError, check_rate, forget_devices, hash,
+    Account, Attributes, LimitChanges, NewDevices, OnQuotaExceeded, Period, Quota, StoreError,
+    check_rate, forget_devices,
 };
 use ekiden_config::pattern;
 use ekiden_model::units::{Bytes, Rate};
@@ -14,7 +14,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
-use tokio::sync::Semaphore;
 
 /// A change of an account. What is absent stays; null puts back the default, which for a limit is none. Rates are in
 /// bits per second, sizes in bytes.
@@ -94,62 +93,6 @@ pub(super) struct Change {
     pub(super) disabled: Option<Option<bool>>,
 }
 
-/// A name, as far as that can be said in every version of Unicode: what is beyond ASCII is looked at afterwards.
-const NAME: &str = r"^[^\x00-,/:-?\[-\^`{-\x7f]+$";
-
-/// An address or a prefix, as far as that can be said without reading it.
-const NET: &str = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}(/(3[0-2]|[12]?[0-9]))?|[0-9A-Fa-f:]{2,39}(/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))?)$";
-
-/// A device to add.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub(super) enum NewDevice {
-    /// A user and a password.
-    Password {
-        /// The user's name, no colon.
-        #[schemars(length(min = 1, max = 255), regex(pattern = r"^[^:\x00-\x1f\x7f-\x9f]+$"), example = &"anna")]
-        user: String,
-        /// 8 to 255 bytes, no control characters. Only its hash is kept.
-        #[schemars(with = "String", length(min = 8, max = 255), regex(pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"), example = &"a long password")]
-        password: Secret,
-        /// What the device is called.
-        #[serde(default)]
-        #[schemars(length(min = 1, max = 63), regex(pattern = NAME))]
-        name: Option<String>,
-    },
-    /// Addresses it comes from.
-    Prefix {
-        /// In CIDR notation.
-        #[schemars(regex(pattern = NET), example = &"100.64.7.0/24")]
-        prefix: String,
-        /// What the device is called.
-        #[serde(default)]
-        #[schemars(length(min = 1, max = 63), regex(pattern = NAME))]
-        name: Option<String>,
-    },
-    /// The peer whose tunnel it comes through.
-    Peer {
-        /// Its name in `ekiden peer list`.
-        #[schemars(regex(pattern = r"^[0-9A-Za-z_-]{1,63}$"), example = &"ship")]
-        peer: String,
-        /// What the device is called.
-        #[serde(default)]
-        #[schemars(length(min = 1, max = 63), regex(pattern = NAME))]
-        name: Option<String>,
-    },
-}
-
-/// A password that is not shown.
-#[derive(Clone, Deserialize)]
-#[serde(transparent)]
-pub(super) struct Secret(String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
 /// How long a quota lasts.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -217,38 +160,6 @@ fn refused(why: impl fmt::Display) -> StoreError {
 
 fn read<T: FromStr<Err: fmt::Display>>(field: &str, text: &str) -> Result<T, StoreError> {
     text.parse().map_err(|bad| refused(format!("`{field}`: {bad}")))
-}
-
-/// Hashes one password after the other: never more than one core for this.
-static HASHING: Semaphore = Semaphore::const_new(1);
-
-impl NewDevice {
-    pub(super) async fn ready(self) -> Result<NewDevices, Problem> {
-        let nothing = NewDevices::default();
-        Ok(match self {
-            Self::Password { user, password, name } => {
-                let _turn = HASHING.acquire().await;
-                let made = tokio::task::spawn_blocking(move || hash(&password.0)).await;
-                let made =
-                    made.map_err(|error| Problem::unavailable("password", error.to_string()))?;
-                let made = made.map_err(|bad| match bad {
-                    BadPassword::System(_) => Problem::unavailable("password", bad.to_string()),
-                    BadPassword::Length(_) | BadPassword::Control => {
-                        Problem::inconsistent(bad.to_string())
-                    }
-                })?;
-                NewDevices { user: Some((user, made)), name, ..nothing }
-            }
-            Self::Prefix { prefix, name } => {
-                let net = pattern::net(&prefix).map_err(Problem::inconsistent)?;
-                NewDevices { prefixes: vec![net], name, ..nothing }
-            }
-            Self::Peer { peer, name } => {
-                ekiden_config::name(&peer).map_err(Problem::inconsistent)?;
-                NewDevices { peers: vec![peer], name, ..nothing }
-            }
-        })
-    }
 }
 
 /// `null` in a document is the default.
@@ -320,11 +231,11 @@ impl Change {
 
     pub(super) fn apply(
         &self,
-        devices: Vec<NewDevices>,
+        devices: &[NewDevices],
         account: &mut Account,
     ) -> Result<(), StoreError> {
         forget_devices(&self.forget, account)?;
-        for device in devices {
+        for device in devices.iter().cloned() {
             device.apply(account)?;
         }
         if let Some(name) = &self.name {
@@ -341,7 +252,7 @@ mod tests {
 
     fn changed(account: &mut Account, change: Value) -> Result<(), String> {
         let change: Change = serde_json::from_value(change).map_err(|error| error.to_string())?;
-        change.apply(Vec::new(), account).map_err(|error| error.to_string())
+        change.apply(&[], account).map_err(|error| error.to_string())
     }
 
     fn tanaka() -> Account {

@@ -6,6 +6,7 @@ mod body;
 mod change;
 mod check;
 mod daemon;
+mod device;
 mod usage;
 
 use super::Shared;
@@ -87,6 +88,7 @@ fn schemas() -> Map<String, Value> {
     answers.subschema_for::<Problem>();
     answers.subschema_for::<AccountList>();
     answers.subschema_for::<AccountDocument>();
+    answers.subschema_for::<device::ChangedAccount>();
     answers.subschema_for::<Periods>();
     answers.subschema_for::<Status>();
     answers.subschema_for::<daemon::Fleet>();

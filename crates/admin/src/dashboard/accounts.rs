@@ -7,12 +7,12 @@ use crate::problem::Problem;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use ekiden_accounts::Account;
+use ekiden_accounts::{Account, Directory};
 use ekiden_proxy::observe::status::AccountStatus;
+use ekiden_proxy::policy::quota::AccountRank;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The most accounts on a page.
@@ -64,7 +64,7 @@ struct AccountLine {
 struct Row<'a> {
     name: &'a str,
     kept: Option<&'a Arc<Account>>,
-    now: Option<&'a AccountStatus>,
+    rank: Option<&'a AccountRank>,
 }
 
 pub(super) async fn page(
@@ -72,29 +72,54 @@ pub(super) async fn page(
     query: Result<Query<AccountQuery>, QueryRejection>,
 ) -> Result<Json<AccountPage>, Problem> {
     let Query(query) = query.map_err(|error| bad_query(&error))?;
-    let status = shared.status.overview().await?;
-    let counted = status.sharing.map(|sharing| sharing.accounts).unwrap_or_default();
     let directory = shared.status.directory()?;
-    let mut rows: BTreeMap<&str, Row<'_>> = counted
-        .iter()
-        .map(|now| (now.name.as_str(), Row { name: &now.name, kept: None, now: Some(now) }))
-        .collect();
-    for kept in directory.iter().flat_map(|directory| directory.accounts()) {
-        let new = || Row { name: &kept.name, kept: None, now: None };
-        rows.entry(&kept.name).or_insert_with(new).kept = Some(kept);
-    }
+    let page = shared.status.ask(move |handle| {
+        let quotas = handle.accounts();
+        page_of(&quotas.ranks(), directory.as_deref(), &query, |name| quotas.account(name))
+    });
+    Ok(Json(page.await?))
+}
+
+/// The page of a query, of accounts that are counted and those that are kept. `now` says what is counted of one.
+fn page_of(
+    ranks: &[AccountRank],
+    directory: Option<&Directory>,
+    query: &AccountQuery,
+    now: impl Fn(&str) -> Option<AccountStatus>,
+) -> AccountPage {
+    let kept = directory.iter().flat_map(|directory| directory.accounts());
+    let rows = joined(ranks, kept.collect());
     let total = rows.len();
     let wanted = query.find.to_lowercase();
-    let mut rows: Vec<_> = rows.into_values().filter(|row| row.mentions(&wanted)).collect();
-    match query.order {
-        AccountOrder::Rate => rows.sort_by_key(|row| (Reverse(row.rate()), Reverse(row.moved()))),
-        AccountOrder::Used => rows.sort_by_key(|row| (Reverse(row.spent()), Reverse(row.moved()))),
-        AccountOrder::Name => {}
-    }
+    let rows = rows.into_iter().filter(|row| row.mentions(&wanted));
+    let mut rows: Vec<(Reverse<[u64; 2]>, Row<'_>)> =
+        rows.map(|row| (Reverse(row.weight(query.order)), row)).collect();
     let found = rows.len();
-    let page = rows.iter().skip(query.offset).take(query.count.min(MOST));
-    let accounts = page.map(Row::line).collect();
-    Ok(Json(AccountPage { changeable: directory.is_some(), total, found, accounts }))
+    let end = query.offset.saturating_add(query.count.min(MOST)).min(found);
+    let key = |row: &(Reverse<[u64; 2]>, Row<'_>)| row.0;
+    if query.order != AccountOrder::Name {
+        // stable: equals stay by name
+        rows.sort_by_key(key);
+    }
+    let page = rows[..end].iter().skip(query.offset);
+    let accounts = page.map(|(_, row)| row.line(&now)).collect();
+    AccountPage { changeable: directory.is_some(), total, found, accounts }
+}
+
+/// What is counted beside what is kept, by name.
+fn joined<'a>(ranks: &'a [AccountRank], mut kept: Vec<&'a Arc<Account>>) -> Vec<Row<'a>> {
+    kept.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    let mut kept = kept.into_iter().peekable();
+    let mut rows = Vec::with_capacity(ranks.len());
+    for rank in ranks {
+        while let Some(new) = kept.next_if(|one| *one.name < *rank.account) {
+            rows.push(Row { name: &new.name, kept: Some(new), rank: None });
+        }
+        let kept = kept.next_if(|one| *one.name == *rank.account);
+        rows.push(Row { name: &rank.account, kept, rank: Some(rank) });
+    }
+    rows.extend(kept.map(|new| Row { name: &new.name, kept: Some(new), rank: None }));
+    rows
 }
 
 impl Row<'_> {
@@ -107,30 +132,67 @@ impl Row<'_> {
         wanted.is_empty() || has(self.name) || devices.into_iter().any(device)
     }
 
-    fn rate(&self) -> u64 {
-        self.now.map_or(0, |now| now.rate_down.saturating_add(now.rate_up))
+    /// What it is sorted by; the largest comes first.
+    fn weight(&self, order: AccountOrder) -> [u64; 2] {
+        let Some(rank) = self.rank else { return [0; 2] };
+        match order {
+            AccountOrder::Rate => [rank.rate, rank.moved],
+            AccountOrder::Used => [rank.spent, rank.moved],
+            AccountOrder::Name => [0; 2],
+        }
     }
 
-    fn moved(&self) -> u64 {
-        self.now.map_or(0, |now| now.bytes_down.saturating_add(now.bytes_up))
-    }
-
-    /// Thousandths of the quota.
-    fn spent(&self) -> u64 {
-        let quota = self.now.and_then(|now| now.quota.zip(now.quota_left));
-        quota.map_or(0, |(quota, left)| {
-            let used = u128::from(quota.saturating_sub(left)) * 1_000;
-            u64::try_from(used / u128::from(quota.max(1))).unwrap_or(u64::MAX)
-        })
-    }
-
-    fn line(&self) -> AccountLine {
+    fn line(&self, now: impl Fn(&str) -> Option<AccountStatus>) -> AccountLine {
         let barred = self.kept.and_then(|kept| kept.attributes.may_come_in(Timestamp::now()).err());
         AccountLine {
             name: self.name.to_owned(),
             barred: barred.map(|why| why.to_string()),
             kept: self.kept.map(|kept| AccountDocument::of(kept)),
-            now: self.now.cloned(),
+            now: now(self.name),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_accounts::{AccountId, Attributes};
+
+    #[test]
+    fn joins_sorts_and_pages() {
+        let kept = |id: i64, name: &str| {
+            let attributes = Attributes::default();
+            Account { id: AccountId(id), name: name.to_owned(), devices: Vec::new(), attributes }
+        };
+        let directory = Directory::new(1, vec![kept(1, "zoe"), kept(2, "anna"), kept(3, "mika")]);
+        let rank = |name: &str, rate, moved, spent| AccountRank {
+            account: name.into(),
+            rate,
+            moved,
+            spent,
+        };
+        let ranks = [rank("(unclaimed)", 0, 9, 0), rank("anna", 5, 5, 10), rank("zoe", 5, 7, 900)];
+        let ask = |find: &str, order, offset, count| {
+            let query = AccountQuery { find: find.to_owned(), order, offset, count };
+            let page = page_of(&ranks, Some(&directory), &query, |name| {
+                (name != "mika").then(AccountStatus::default)
+            });
+            let line =
+                |line: &AccountLine| (line.name.clone(), line.kept.is_some(), line.now.is_some());
+            ((page.total, page.found), page.accounts.iter().map(line).collect::<Vec<_>>())
+        };
+        let row = |name: &str, kept, now| (name.to_owned(), kept, now);
+        let all = [
+            row("(unclaimed)", false, true),
+            row("anna", true, true),
+            row("mika", true, false),
+            row("zoe", true, true),
+        ];
+        assert_eq!(ask("", AccountOrder::Name, 0, 9), ((4, 4), all.to_vec()));
+        let first = |order| ask("", order, 0, 2).1.into_iter().map(|row| row.0).collect::<Vec<_>>();
+        assert_eq!(first(AccountOrder::Rate), ["zoe", "anna"]);
+        assert_eq!(first(AccountOrder::Used), ["zoe", "anna"]);
+        assert_eq!(ask("I", AccountOrder::Name, 1, 9), ((4, 2), vec![row("mika", true, false)]));
+        assert_eq!(ask("", AccountOrder::Rate, 9, 9), ((4, 4), Vec::new()));
     }
 }

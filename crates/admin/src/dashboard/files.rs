@@ -13,12 +13,18 @@ use std::sync::Arc;
 /// A path, its media type, its bytes, and for how long a browser may keep it: names within the page change with it.
 type File = (&'static str, &'static str, &'static [u8], &'static str);
 
-const FILES: [File; 3] = [
+const FILES: [File; 4] = [
     ("/", "text/html; charset=utf-8", include_bytes!("../../web/dist/index.html.gz"), "no-cache"),
     (
         "/assets/app.js",
         "text/javascript; charset=utf-8",
         include_bytes!("../../web/dist/app.js.gz"),
+        "max-age=31536000, immutable",
+    ),
+    (
+        "/assets/uplot.js",
+        "text/javascript; charset=utf-8",
+        include_bytes!("../../web/dist/uplot.js.gz"),
         "max-age=31536000, immutable",
     ),
     (
@@ -31,8 +37,10 @@ const FILES: [File; 3] = [
 
 /// No script, style, image or connection but this port's own; nothing may frame the page.
 const POLICY: &str = concat!(
-    "default-src 'none'; script-src 'self'; style-src 'self' ",
-    // of the style sheet within the page
+    "default-src 'none'; script-src 'self' ",
+    // of the script and the style sheet within the page
+    include_str!("../../web/dist/script.sha256"),
+    "; style-src 'self' ",
     include_str!("../../web/dist/style.sha256"),
     "; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 );

@@ -7,10 +7,9 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use ekiden_proxy::observe::status::{AccountStatus, Status};
+use ekiden_proxy::observe::status::{Status, Summary};
 use hyper::body::{Body as HttpBody, Frame};
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -60,6 +59,8 @@ struct Now<'a> {
     held_back: Vec<String>,
     /// Accounts that are limited, of which `status` has the busiest.
     accounts: usize,
+    /// Alerts that stand, of which `status` has the first.
+    standing: usize,
     findings: Vec<Finding>,
 }
 
@@ -119,7 +120,7 @@ async fn look(shared: &Shared) -> Result<Bytes, Problem> {
     {
         return Ok(look.event.clone());
     }
-    let mut status = shared.status.overview().await?;
+    let Summary { mut status, accounts } = shared.status.summary(BUSIEST).await?;
     let (at, bytes) = (Instant::now(), [status.totals.bytes_down, status.totals.bytes_up]);
     let before = last.as_ref().map(|look| (at.duration_since(look.at), look.bytes));
     // over a longer pause a mean would not be of now
@@ -129,11 +130,8 @@ async fn look(shared: &Shared) -> Result<Bytes, Problem> {
         let bits = bytes[n].saturating_sub(before[n]) as f64 * 8.0;
         Some((bits / passed.as_secs_f64()) as u64)
     };
-    let accounts = status.sharing.as_ref().map_or(0, |sharing| sharing.accounts.len());
-    if let Some(sharing) = &mut status.sharing {
-        busiest(&mut sharing.accounts);
-    }
     let findings = findings(&status);
+    let standing = status.alerts.as_ref().map_or(0, |alerts| alerts.standing.len());
     if let Some(alerts) = &mut status.alerts {
         alerts.standing.truncate(MOST_ALERTS);
     }
@@ -143,6 +141,7 @@ async fn look(shared: &Shared) -> Result<Bytes, Problem> {
         up: rate(1),
         held_back: status.tunnels.iter().map(held_back).collect(),
         accounts,
+        standing,
         findings,
         status: &status,
     };
@@ -151,32 +150,4 @@ async fn look(shared: &Shared) -> Result<Bytes, Problem> {
     let event = Bytes::from(format!("data: {document}\n\n"));
     *last = Some(Look { at, bytes, event: event.clone() });
     Ok(event)
-}
-
-/// Leaves the accounts that move most now, and then those that moved most.
-fn busiest(accounts: &mut Vec<AccountStatus>) {
-    let moved = |account: &AccountStatus| {
-        let rate = account.rate_down.saturating_add(account.rate_up);
-        Reverse((rate, account.bytes_down.saturating_add(account.bytes_up)))
-    };
-    if accounts.len() > BUSIEST {
-        accounts.select_nth_unstable_by_key(BUSIEST, moved);
-        accounts.truncate(BUSIEST);
-    }
-    accounts.sort_by_key(moved);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_busiest_accounts_come_first_and_are_few() {
-        let account =
-            |n: u64| AccountStatus { rate_down: n, bytes_up: n % 7, ..Default::default() };
-        let mut accounts: Vec<_> = (0..1_000).map(|n| account(n * 37 % 1_000)).collect();
-        busiest(&mut accounts);
-        let rates: Vec<_> = accounts.iter().map(|account| account.rate_down).collect();
-        assert_eq!(rates, (0..BUSIEST as u64).map(|n| 999 - n).collect::<Vec<_>>());
-    }
 }

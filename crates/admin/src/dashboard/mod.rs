@@ -4,6 +4,7 @@
 //! is for the page of the same version, and no interface for other programs.
 
 mod accounts;
+mod alerts;
 mod connections;
 mod doctor;
 pub(crate) mod files;
@@ -34,6 +35,7 @@ pub(crate) struct Dashboard {
     sessions: Sessions,
     live: Live,
     doctor: doctor::LastLook,
+    trial: alerts::LastTrial,
     /// Set once the relay runs, unless its folder cannot be used.
     pub(crate) history: OnceLock<Arc<History>>,
     /// The configuration in effect, as `ekiden config show --json` prints it.
@@ -71,6 +73,7 @@ pub(crate) fn router() -> Router<Arc<Shared>> {
         .route("/page/connections", get(connections::page))
         .route("/page/connections/{id}", get(connections::explain))
         .route("/page/accounts", get(accounts::page))
+        .route("/page/alerts/trial", get(alerts::last).post(alerts::begin))
         .route("/page/peers", get(peers::list).post(peers::invite))
         .route("/page/peers/{name}", delete(peers::revoke))
         .route("/page/history", get(records::history))

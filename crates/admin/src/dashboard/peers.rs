@@ -60,7 +60,7 @@ async fn blocking<T: Send + 'static>(
 }
 
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
-    let status = shared.status.overview().await?;
+    let status = shared.status.summary(0).await?.status;
     let store = store(&shared)?;
     let peers = blocking(move || store.peers().map_err(|error| kept(&error))).await?;
     let up = |name: &str| status.tunnels.iter().find(|line| line.peer == name).map(|line| line.up);

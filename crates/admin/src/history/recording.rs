@@ -2,6 +2,7 @@
 
 use super::{History, STEP};
 use crate::Shared;
+use ekiden_proxy::observe::status::Summary;
 use jiff::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ async fn record(history: Arc<History>, shared: Arc<Shared>) {
     loop {
         tokio::time::sleep(until_next(Timestamp::now())).await;
         // while the relay starts there is nothing to record
-        let Ok(status) = shared.status.overview().await else { continue };
+        let Ok(Summary { status, .. }) = shared.status.summary(0).await else { continue };
         let unix = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
         unsaved += u32::from(history.sample(unix, Instant::now(), &status));
         if unsaved >= SAVE {

@@ -1,5 +1,6 @@
 //! Connections to the management port: few at a time, none for long, and none waits for a slow client.
 
+pub(super) mod health;
 mod places;
 
 use axum::extract::{Extension, Request};

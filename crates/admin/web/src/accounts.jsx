@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { send } from "./api.js";
 import { NONE, bytes, count, number, rate } from "./format.js";
+import { BY, Configurations, DeviceFields, NO_DEVICE, device } from "./devices.jsx";
 import { useData, useListing } from "./hooks.js";
 import { accountState, use } from "./overview.jsx";
 import { Choice, Empty, Field, Figure, Find, Name, Pager, Problem, Sure, Table } from "./parts.jsx";
@@ -24,12 +25,6 @@ const SPENT = [
   ["cut", "refuse connections"],
 ];
 
-const KINDS = [
-  ["password", "user and password"],
-  ["prefix", "address"],
-  ["peer", "peer"],
-];
-
 const to = (name) => `#/accounts/${encodeURIComponent(name)}`;
 
 const columns = [
@@ -49,9 +44,21 @@ const columns = [
   { name: "State", show: (line) => (line.barred ? <span class="state bad">{line.barred}</span> : accountState(line.now)) },
 ];
 
-export function Accounts({ path }) {
+export function Accounts({ path, live }) {
   if (path[0] === "") return <New />;
-  return path[0] ? <Account name={path[0]} key={path[0]} /> : <List />;
+  return path[0] ? <Account name={path[0]} listen={live?.status.listen[0]} key={path[0]} /> : <List />;
+}
+
+/** Where the account's devices find the proxy, and what its user is to open. */
+function Way({ listen }) {
+  if (!listen) return null;
+  const [, host, port] = listen.match(/^(.*):(\d+)$/) ?? [];
+  const at = `${host === "0.0.0.0" || host === "[::]" ? location.hostname : host}:${port}`;
+  return (
+    <p>
+      Its devices use the proxy <code>{at}</code>. <a href={`http://${at}/`}>Its own page</a> shows its user how, and what is used and left.
+    </p>
+  );
 }
 
 function List() {
@@ -177,73 +184,40 @@ function Limits({ draft, set }) {
   );
 }
 
-const NO_DEVICE = { kind: "password", user: "", password: "", prefix: "", peer: "" };
-
-/** The document of a device in the form. */
-function device({ kind, user, password, prefix, peer }) {
-  if (kind === "password") return { kind, user: user.trim(), password };
-  return kind === "prefix" ? { kind, prefix: prefix.trim() } : { kind, peer: peer.trim() };
-}
-
-/** 20 letters that are not mistaken for others: 100 bits. */
-function password() {
-  const letters = "abcdefghijkmnpqrstuvwxyz23456789";
-  const random = crypto.getRandomValues(new Uint8Array(20));
-  return Array.from(random, (byte) => letters[byte % letters.length]).join("");
-}
-
-function DeviceFields({ draft, set }) {
-  const field = (key) => ({ required: true, autocomplete: "off", value: draft[key], onInput: (event) => set({ ...draft, [key]: event.target.value }) });
-  return (
-    <div class="row">
-      <Choice label="Recognised by" value={draft.kind} set={(kind) => set({ ...draft, kind })} options={KINDS} />
-      {draft.kind === "password" && (
-        <>
-          <Field label="User">
-            <input {...field("user")} />
-          </Field>
-          <Field label="Password" hint="8 characters or more. Write it down: only its hash is kept.">
-            <input minLength={8} {...field("password")} />
-            <button type="button" onClick={() => set({ ...draft, password: password() })}>
-              Make one
-            </button>
-          </Field>
-        </>
-      )}
-      {draft.kind === "prefix" && (
-        <Field label="Address or prefix" hint="Such as 100.64.7.0/24.">
-          <input {...field("prefix")} />
-        </Field>
-      )}
-      {draft.kind === "peer" && (
-        <Field label="Peer" hint="Its name under Peers.">
-          <input {...field("peer")} />
-        </Field>
-      )}
-    </div>
-  );
-}
-
 function New() {
   const [draft, setDraft] = useState(drafted(null));
   const [first, setFirst] = useState(NO_DEVICE);
   const [error, setError] = useState(null);
+  const [added, setAdded] = useState(null);
   const submit = async (event) => {
     event.preventDefault();
     try {
       const account = await send("POST", "/api/v1/accounts", { ...changes(draft, null), devices: [device(first)] });
-      location.hash = to(account.name);
+      // what is shown once stays until somebody has seen it
+      if (account.configurations) setAdded(account);
+      else location.hash = to(account.name);
     } catch (why) {
       setError(why);
     }
   };
+  if (added) {
+    const see = () => (location.hash = to(added.name));
+    return (
+      <>
+        <h1>
+          Account <Name>{added.name}</Name> was added
+        </h1>
+        <Configurations made={added.configurations} done={see} />
+      </>
+    );
+  }
   return (
     <>
       <h1>Add an account</h1>
       <form class="sheet" onSubmit={submit}>
         <Limits draft={draft} set={setDraft} />
         <h2>First device</h2>
-        <DeviceFields draft={first} set={setFirst} />
+        <DeviceFields draft={first} set={setFirst} first />
         <Problem error={error} />
         <p class="actions">
           <button type="submit" class="primary">
@@ -260,7 +234,7 @@ function New() {
 
 const atMost = (limit) => (limit != null ? `of ${rate(limit)}` : "no limit");
 
-function Account({ name }) {
+function Account({ name, listen }) {
   const path = `/api/v1/accounts/${encodeURIComponent(name)}`;
   const query = new URLSearchParams({ find: name, order: "name", offset: 0, count: 200 });
   const now = useData(`/page/accounts?${query}`, 2000);
@@ -289,6 +263,7 @@ function Account({ name }) {
           </Figure>
         </dl>
       )}
+      <Way listen={listen} />
       {missing && missing.status !== 503 && <Problem error={missing} />}
       {missing?.status === 503 && <p>This account stands in the configuration. Change it there, and reload.</p>}
       {kept && <Edit kept={kept} path={path} again={again} said={said} say={setSaid} key={JSON.stringify(kept)} />}
@@ -306,7 +281,7 @@ function Edit({ kept, path, again, said, say }) {
   const change = async (document, done) => {
     try {
       const account = await send("PATCH", path, document);
-      say({ done, error: null });
+      say({ done, error: null, made: account.configurations });
       if (account.name === kept.name) again();
       else location.hash = to(account.name);
     } catch (why) {
@@ -333,7 +308,7 @@ function Edit({ kept, path, again, said, say }) {
   };
   const devices = [
     { name: "Device", show: (one) => <Name>{one.name}</Name> },
-    { name: "Recognised by", show: (one) => ({ password: "user", prefix: "address", peer: "peer" })[one.kind] },
+    { name: "Recognised by", show: (one) => BY[one.kind] ?? one.kind },
     { name: "Identity", show: (one) => <Name>{one.identity}</Name> },
     {
       name: "Change",
@@ -367,6 +342,7 @@ function Edit({ kept, path, again, said, say }) {
       </p>
       <section aria-labelledby="devices">
         <h2 id="devices">Devices</h2>
+        {said.made && <Configurations made={said.made} done={() => say({ done: "", error: null })} />}
         <Table label="Devices" columns={devices} rows={kept.devices} id={(one) => one.name} empty="No devices: nobody can use this account." />
         <form
           class="sheet"

@@ -45,8 +45,8 @@ export async function get(path, signal) {
 }
 
 export async function send(method, path, body) {
-  const answer = await request(method, path, body);
-  return answer.status === 204 ? null : answer.json();
+  const text = await (await request(method, path, body)).text();
+  return text === "" ? null : JSON.parse(text);
 }
 
 /** Logs in as an operator; without a name, `secret` is the token. */

@@ -1,7 +1,6 @@
 // Charts of the history.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import uPlot from "uplot";
 import { useData } from "./hooks.js";
 import { moment } from "./format.js";
 
@@ -13,6 +12,22 @@ const SPANS = [
 ];
 const HEIGHT = 150;
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
+
+/** The library, once. */
+let library = null;
+function useLibrary() {
+  const [uPlot, setUPlot] = useState(null);
+  useEffect(() => {
+    let wanted = true;
+    library ??= import(CHARTS);
+    library.then(
+      (module) => wanted && setUPlot(() => module.default),
+      () => (library = null),
+    );
+    return () => (wanted = false);
+  }, []);
+  return uPlot;
+}
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -70,7 +85,9 @@ function Plot({ chart, plot }) {
     return () => dark.removeEventListener("change", on);
   }, []);
   const rows = lines.map((line) => chart.rows[line.row]);
+  const uPlot = useLibrary();
   useEffect(() => {
+    if (!uPlot) return;
     const times = rows[0].map((_, n) => chart.from + n * chart.step);
     const width = () => Math.max(200, place.current.clientWidth);
     const drawn = new uPlot(options(plot, chart.step, width(), setPoint), [times, ...rows], place.current);
@@ -80,7 +97,7 @@ function Plot({ chart, plot }) {
       observer.disconnect();
       drawn.destroy();
     };
-  }, [chart, scheme]);
+  }, [chart, scheme, uPlot]);
   const last = rows[0].findLastIndex((_, n) => rows.some((row) => row[n] != null));
   const at = point ?? last;
   const most = lines.map((line, n) => `${line.name} at most ${format(rows[n].reduce((a, b) => Math.max(a, b ?? 0), 0))}`);
@@ -98,7 +115,7 @@ function Plot({ chart, plot }) {
         ))}
         <span class="when">{at >= 0 ? moment(new Date((chart.from + at * chart.step) * 1000)) : ""}</span>
       </figcaption>
-      <div ref={place} role="img" aria-label={`${label}: ${most.join(", ")}`} />
+      <div class="drawing" ref={place} role="img" aria-label={`${label}: ${most.join(", ")}`} />
     </figure>
   );
 }
@@ -119,7 +136,7 @@ export function History({ series, plots, name }) {
           </label>
         ))}
       </fieldset>
-      <div class="plots">{data && plots.map((plot) => <Plot key={`${plot.label} ${span}`} chart={data} plot={plot} />)}</div>
+      <div class={`plots of-${plots.length}`}>{data && plots.map((plot) => <Plot key={`${plot.label} ${span}`} chart={data} plot={plot} />)}</div>
       {!data && <p class="empty">{error ? error.message : "…"}</p>}
     </div>
   );

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { request } from "./api.js";
 import { NONE, moment } from "./format.js";
 import { useData } from "./hooks.js";
-import { Copy, Empty, Name, Problem, Table, Words } from "./parts.jsx";
+import { Copy, Empty, Name, Problem, Table, Words, save } from "./parts.jsx";
 
 const SEVERITIES = { problem: "bad", warning: "bad" };
 
@@ -77,15 +77,20 @@ const claims = [
   { name: "Evidence", class: "wide", show: (claim) => <Name>{claim.evidence || NONE}</Name> },
 ];
 
-/** Saves a report's page: it has a style sheet of its own, which this page may not show. */
-async function save(report) {
+/** A report's page has a style sheet of its own, which this page may not show. */
+async function keep(report) {
   const answer = await request("GET", `/page/reports/${report.experiment}/${report.engine}`);
-  const url = URL.createObjectURL(await answer.blob());
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = `${report.experiment}-${report.engine}.html`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  save(await answer.blob(), `${report.experiment}-${report.engine}.html`);
+}
+
+/** How many of a report's claims hold, in words. */
+function judgement(all) {
+  const judged = all.filter((claim) => claim.holds !== null);
+  const holds = judged.filter((claim) => claim.holds).length;
+  if (all.length === 0) return "It makes no claims.";
+  if (judged.length === 0) return "No claim was judged: this engine does not measure what they need.";
+  const rest = all.length - judged.length;
+  return `${holds} of ${judged.length} judged claims hold${rest > 0 ? `; ${rest} ${rest === 1 ? "was" : "were"} not judged` : ""}.`;
 }
 
 export function Reports() {
@@ -105,16 +110,16 @@ export function Reports() {
             {report.experiment}, {report.engine}
           </h2>
           <p>
-            Written {moment(new Date(report.written * 1000))}, by <Name>{report.version}</Name>. {report.claims.filter((claim) => claim.holds).length} of {report.claims.filter((claim) => claim.holds !== null).length} judged claims hold.
+            Written {moment(new Date(report.written * 1000))}, by <Name>{report.version}</Name>. {judgement(report.claims)}
           </p>
           {report.page && (
             <p>
-              <button type="button" onClick={() => save(report).then(() => setFailed(null), setFailed)}>
+              <button type="button" onClick={() => keep(report).then(() => setFailed(null), setFailed)}>
                 Save the whole report
               </button>
             </p>
           )}
-          <Table label={`Claims of ${report.experiment}, ${report.engine}`} columns={claims} rows={report.claims} empty="It judges no claims." />
+          <Table label={`Claims of ${report.experiment}, ${report.engine}`} columns={claims} rows={report.claims} empty="None." />
         </section>
       ))}
     </>

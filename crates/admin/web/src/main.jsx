@@ -1,6 +1,6 @@
 // The operator's page: the log-in, the view that is open, and the current status.
 
-import { render } from "preact";
+import { hydrate, render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./app.css";
@@ -8,22 +8,15 @@ import { hasKey, logIn, logOut, onSession } from "./api.js";
 import { useLive } from "./hooks.js";
 import { Field, Name, Problem } from "./parts.jsx";
 import { Accounts } from "./accounts.jsx";
+import { Alerts } from "./alerts.jsx";
 import { Audit, Configuration } from "./records.jsx";
 import { Connection, Connections } from "./connections.jsx";
 import { Doctor, Reports } from "./doctor.jsx";
 import { Overview } from "./overview.jsx";
 import { Peers } from "./peers.jsx";
+import { VIEWS } from "./views.js";
 
-const VIEWS = [
-  ["", "Overview", Overview],
-  ["connections", "Connections", Connections],
-  ["accounts", "Accounts", Accounts],
-  ["peers", "Peers", Peers],
-  ["doctor", "Doctor", Doctor],
-  ["reports", "Reports", Reports],
-  ["audit", "Audit log", Audit],
-  ["configuration", "Configuration", Configuration],
-];
+const SHOWS = [Overview, Connections, Accounts, Peers, Alerts, Doctor, Reports, Audit, Configuration];
 
 // a part of an address as text; as it stands where somebody typed a lone %
 function decoded(part) {
@@ -45,9 +38,9 @@ function useRoute() {
   return route;
 }
 
-function LogIn() {
-  const [name, setName] = useState("");
-  const [secret, setSecret] = useState("");
+function LogIn({ typed }) {
+  const [name, setName] = useState(typed[0]);
+  const [secret, setSecret] = useState(typed[1]);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   const submit = (event) => {
@@ -82,7 +75,8 @@ function Page() {
   const live = useLive();
   const main = useRef(null);
   const first = useRef(true);
-  const [, title, View] = VIEWS.find(([path]) => path === name) ?? VIEWS[0];
+  const at = Math.max(0, VIEWS.findIndex(([path]) => path === name));
+  const [title, View] = [VIEWS[at][1], SHOWS[at]];
   const one = name === "connections" && rest[0];
   const place = [name, ...rest].join("/");
   useEffect(() => {
@@ -120,12 +114,21 @@ function Page() {
   );
 }
 
-function App() {
+function App({ typed }) {
   const [known, setKnown] = useState(hasKey());
   useEffect(() => onSession(() => setKnown(hasKey())), []);
-  return known ? <Page /> : <LogIn />;
+  return known ? <Page /> : <LogIn typed={known ? ["", ""] : typed} />;
 }
 
+// index.html has the log-in and the frame already, so that they are seen before this script arrives
 const root = document.getElementById("app");
-root.replaceChildren();
-render(<App />, root);
+const typed = Array.from(root.querySelectorAll("input"), (input) => input.value);
+root.className = "";
+if (hasKey()) {
+  root.replaceChildren();
+  render(<App typed={["", ""]} />, root);
+} else {
+  root.querySelectorAll(".frame, noscript").forEach((other) => other.remove());
+  root.querySelector("button").disabled = false;
+  hydrate(<App typed={typed} />, root);
+}

@@ -68,6 +68,8 @@ export function Meter({ share, label, low }) {
 
 /** Which of `found` are shown, and the way to the others. */
 export function Pager({ offset, count, found, total, noun, go }) {
+  // the list says so itself
+  if (total === 0) return null;
   const last = Math.min(found, offset + count);
   const of = found === total ? found.toLocaleString("en-US") : `${found.toLocaleString("en-US")} that match, ${total.toLocaleString("en-US")} in all`;
   return (
@@ -187,3 +189,19 @@ export function Copy({ text }) {
     </button>
   );
 }
+
+/** Hands a text or a blob to the browser as a file. */
+export function save(content, name) {
+  const url = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: "text/plain" }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}
+
+export const Save = ({ text, name }) => (
+  <button type="button" onClick={() => save(text, name)}>
+    Save as {name}
+  </button>
+);

@@ -57,8 +57,12 @@ export function Peers() {
   );
 }
 
+// through an SSH tunnel this page has an address that no peer can use
+const LOCAL = /^(127\.|\[::1\]|localhost$)/;
+
 function Invite({ listens, again }) {
-  const [draft, setDraft] = useState({ name: "", address: `${location.hostname}:4433`, send: "", receive: "", renew: false });
+  const own = LOCAL.test(location.hostname) ? "" : `${location.hostname}:4433`;
+  const [draft, setDraft] = useState({ name: "", address: own, send: "", receive: "", renew: false });
   const [made, setMade] = useState(null);
   const [error, setError] = useState(null);
   const field = (key) => ({ required: true, autocomplete: "off", value: draft[key], onInput: (event) => setDraft({ ...draft, [key]: event.target.value }) });
@@ -87,7 +91,7 @@ function Invite({ listens, again }) {
           <Field label="Name of the peer" hint="Letters, digits, - and _.">
             <input maxLength={63} pattern="[A-Za-z0-9_\-]+" {...field("name")} />
           </Field>
-          <Field label="Address of this relay" hint="As the peer reaches it, over UDP.">
+          <Field label="Address of this relay" hint="As the peer reaches it, over UDP. Such as relay.example.org:4433.">
             <input {...field("address")} />
           </Field>
         </div>

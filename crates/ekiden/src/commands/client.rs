@@ -110,7 +110,7 @@ pub(crate) async fn measure(
     Ok(ask(socket, &format!("/v1/tunnels/{peer}/measure"), MEASURING).await?.0)
 }
 
-/// Two receivers that do not answer for a minute each.
+/// A receiver that does not answer for a minute; an older daemon tries two one after the other.
 const TRYING: Duration = Duration::from_secs(150);
 
 /// Has the daemon send a trial alert to everybody who is told of alerts; `None` if it cannot be asked to. As [`status`].

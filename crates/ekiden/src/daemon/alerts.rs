@@ -3,7 +3,8 @@
 use super::accounts::shared_use;
 use super::state;
 use ekiden_accounts::AccountSync;
-use ekiden_alerts::{AlertSettings, Alerting, AskShared};
+use ekiden_admin::{TrialAlerts, TrialOutcome};
+use ekiden_alerts::{AlertSettings, Alerting, AskShared, Trial, Trials};
 use ekiden_config::Reading;
 use ekiden_proxy::Handle;
 use ekiden_proxy::settings::Settings;
@@ -39,4 +40,13 @@ pub(crate) fn start(
         })
     });
     Alerting::start(alerts, handle.clone(), folder, shared)
+}
+
+/// Trial alerts for the operator's page.
+pub(crate) fn of_page(trials: Trials) -> TrialAlerts {
+    TrialAlerts(Arc::new(move || {
+        let trials = trials.clone();
+        let outcome = |Trial { to, answer, error }| TrialOutcome { to, answer, error };
+        Box::pin(async move { trials.send().await.into_iter().map(outcome).collect() })
+    }))
 }

@@ -150,7 +150,8 @@ async fn daemon(loaded: Loaded, fixed: Fixed) -> Result<u8, u8> {
     });
     if let Some(admin) = &admin {
         let doctor = doctor::of_daemon(&handle);
-        admin.runs(Running { handle: handle.clone(), sync: sync.clone(), doctor });
+        let trials = alerts::of_page(alerting.trials());
+        admin.runs(Running { handle: handle.clone(), sync: sync.clone(), doctor, trials });
     }
     tell_systemd(&[NotifyState::Ready]);
     while let Request::Reload(answer) = signals.reload_or_stop(&mut asked).await {

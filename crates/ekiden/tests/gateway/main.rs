@@ -3,6 +3,7 @@
 //! when it enters its namespaces.
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
+mod handed_out;
 mod life;
 mod names;
 mod network;
@@ -17,7 +18,7 @@ use std::process::{Command, ExitCode};
 type Test = (&'static str, fn(&Network));
 
 const TESTS: &[&[Test]] =
-    &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS, wireguard::TESTS];
+    &[relayed::TESTS, rules::TESTS, life::TESTS, names::TESTS, wireguard::TESTS, handed_out::TESTS];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -180,12 +180,12 @@ fn answer_datagrams(network: &Network) -> [SocketAddr; 2] {
     answers
 }
 
-fn serve(network: &Network) -> Daemon {
+pub(crate) fn serve(network: &Network) -> Daemon {
     let home = Network::home(OFF, DOOR);
     network.serve_in(&home)
 }
 
-fn door(daemon: &Daemon) -> serde_json::Value {
+pub(crate) fn door(daemon: &Daemon) -> serde_json::Value {
     daemon.status()["wireguard"].clone()
 }
 

@@ -70,6 +70,7 @@ fn dependencies_point_one_way() {
                 "ekiden-config",
                 "ekiden-proxy",
                 "ekiden-tunnel",
+                "ekiden-wireguard",
             ],
         ),
         ("ekiden-config", &["ekiden-model", "ekiden-linux", "ekiden-proxy"]),
@@ -121,7 +122,6 @@ fn dependencies_point_one_way() {
                 "ekiden-emulator",
                 "ekiden-lab",
                 "ekiden-studies",
-                "ekiden-wireguard",
             ],
         ),
     ]);

@@ -36,8 +36,7 @@ pub(crate) struct LegStats {
 enum Carrier {
     /// The leg's own socket.
     Own,
-    /// A TLS connection on this socket. An HTTP/2 stream has a loopback socket within it, which is the leg's, and no
-    /// session of its own.
+    /// A TLS connection on this socket: all of it, or an HTTP/2 stream.
     Tls(Weak<TcpStream>, Option<Weak<dyn TlsLeg>>),
     /// A flow of a tunnel.
     Tunnel(TunnelLeg),
@@ -95,7 +94,7 @@ impl LegStats {
         }
     }
 
-    /// The same leg, whose bytes the TLS connection on `socket` carries. `session`: where the leg has no socket.
+    /// The same leg, whose bytes the TLS connection on `socket` carries.
     pub(crate) fn within_tls(
         self,
         socket: &Weak<TcpStream>,

@@ -99,7 +99,8 @@ struct State {
     ending: Vec<Arc<Place>>,
     vain_search: VainSearch,
     memory: Arc<Budget>,
-    legs: BTreeMap<u64, Leg>,
+    /// Boxed: a map of numbers that only grow keeps half of its room empty.
+    legs: BTreeMap<u64, Box<Leg>>,
     clients: u64,
     /// Auxiliary sockets, such as extra SYN attempts and loopback connections.
     spares: u64,
@@ -222,7 +223,7 @@ impl Resources {
             let state = &mut *locked(&self.state);
             state.beats += 1;
             let turn = state.beats % TICKS_PER_LOOK;
-            let in_turn = |(id, leg): (&u64, &Leg)| {
+            let in_turn = |(id, leg): (&u64, &Box<Leg>)| {
                 (id % TICKS_PER_LOOK == turn && !leg.idle).then(|| (*id, leg.stream().clone()))
             };
             let looks: Vec<_> = state.legs.iter().filter_map(in_turn).collect();

@@ -14,12 +14,14 @@ use ekiden_model::units::Bytes;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Resources {
-    pub(crate) fn status(&self) -> (BuffersStatus, IdleStatus, PressureStatus) {
+    /// `counted`: with what each connection's buffers add up to.
+    pub(crate) fn status(&self, counted: bool) -> (BuffersStatus, IdleStatus, PressureStatus) {
         let state = &mut *locked(&self.state);
         state.level();
         let mut pressure = state.pressure_status();
         pressure.memory_refused = self.memory_refused.load(Relaxed);
-        (state.buffers_status(), state.idle_status(), pressure)
+        let buffers = if counted { state.buffers_status() } else { state.refusals() };
+        (buffers, state.idle_status(), pressure)
     }
 
     /// The budget of heads, TLS and HTTP/2.
@@ -82,9 +84,7 @@ impl State {
         };
         let explicit = self.allocator.config().enough == Enough::Demand || report.short;
         BuffersStatus {
-            scheme: scheme_name(self.settings.buffers.scheme).to_owned(),
             mode: self.settings.mode(explicit).to_owned(),
-            budget: budget.map(Bytes::as_u64),
             granted: counted(report.granted),
             demand: counted(report.demand),
             shortage: budget.map_or(0, |_| counted(report.shortage)),
@@ -92,11 +92,19 @@ impl State {
             shared: report.buffers.len() as u64,
             explicit: sides(|leg, side| leg.given(side).is_some()),
             widened: sides(leg::Leg::is_widened),
+            ..self.refusals()
+        }
+    }
+
+    /// What the kernel refused, and nothing that takes a look at each connection.
+    fn refusals(&self) -> BuffersStatus {
+        let last = self.counts.last_refused;
+        BuffersStatus {
+            scheme: scheme_name(self.settings.buffers.scheme).to_owned(),
+            budget: self.settings.buffers.budget.map(Bytes::as_u64),
             refused: self.counts.refused,
-            refusal: self
-                .counts
-                .last_refused
-                .map(|refused| self.refusal(refused.side, refused.given)),
+            refusal: last.map(|refused| self.refusal(refused.side, refused.given)),
+            ..BuffersStatus::default()
         }
     }
 

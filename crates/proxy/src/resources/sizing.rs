@@ -39,7 +39,7 @@ impl Resources {
         };
         let id = self.next.fetch_add(1, Relaxed) + 1;
         let open = leg::open(stream, profile);
-        let leg = Leg::new(stream, to, &open);
+        let leg = Box::new(Leg::new(stream, to, &open));
         let now = clock::now();
         let state = &mut *locked(&self.state);
         state.legs.insert(id, leg);

@@ -2,7 +2,7 @@
 
 use super::{Handle, Inner};
 use crate::observe::status::{
-    BudgetStatus, ConnectionPage, ConnectionQuery, Measured, Status, Totals, TunnelStatus,
+    BudgetStatus, ConnectionPage, ConnectionQuery, Measured, Status, Summary, Totals, TunnelStatus,
 };
 use crate::outbound::tunnel::{Tunnels, measure};
 use crate::policy::quota::Quotas;
@@ -19,7 +19,12 @@ impl Handle {
 
     /// The current status without connections, for which the kernel is not asked: a millisecond where they are thousands.
     pub fn overview(&self) -> Status {
-        self.inner.overview(self.inner.tunnels())
+        self.inner.overview(self.inner.tunnels(), None).status
+    }
+
+    /// What changes from second to second, at a cost that does not grow with connections, and little with accounts.
+    pub fn summary(&self, busiest: usize) -> Summary {
+        self.inner.overview(self.inner.tunnels(), Some(busiest))
     }
 
     /// The settings in effect.
@@ -74,11 +79,11 @@ impl Inner {
     pub(super) fn status(&self) -> Status {
         let tunnels = self.tunnels();
         let connections = self.registry.status(&tunnels);
-        Status { connections, ..self.overview(tunnels) }
+        Status { connections, ..self.overview(tunnels, None).status }
     }
 
-    /// All but the connections.
-    fn overview(&self, tunnels: Vec<TunnelStatus>) -> Status {
+    /// All but the connections. With so many accounts, the busiest, and without counts over all buffers; or with all.
+    fn overview(&self, tunnels: Vec<TunnelStatus>, busiest: Option<usize>) -> Summary {
         let config = self.config();
         let shared = &self.shared;
         let totals = &self.registry.totals;
@@ -89,8 +94,9 @@ impl Inner {
             limit: self.limit,
         };
         let [pipes, memory] = shared.transfer.status();
-        let (buffers, idle, pressure) = shared.resources.status();
-        Status {
+        let (buffers, idle, pressure) = shared.resources.status(busiest.is_none());
+        let (sharing, accounts) = shared.quotas.status(busiest).unzip();
+        let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: config.settings.name.clone(),
             pid: std::process::id(),
@@ -111,7 +117,7 @@ impl Inner {
             idle,
             pressure,
             cache: shared.cache.as_ref().map(|cache| cache.status()),
-            sharing: shared.quotas.status(),
+            sharing,
             accounts: config.directory.as_ref().map(|directory| directory.status()),
             acme: shared.acme.status(),
             alerts: shared.alerts.status(),
@@ -124,6 +130,7 @@ impl Inner {
             tunnels,
             legs: config.leg_status(),
             connections: Vec::new(),
-        }
+        };
+        Summary { status, accounts: accounts.unwrap_or(0) }
     }
 }

@@ -1,7 +1,8 @@
-//! One end of a connection: a socket, TLS on one, or a flow of a peer's tunnel. All have the calls of tokio's TCP
-//! socket.
+//! One end of a connection: a socket, TLS on one, a pipe within this process, or a flow of a peer's tunnel. All have the
+//! calls of tokio's TCP socket.
 
 use crate::observe::leg_stats::TlsLeg;
+use crate::transfer::pipe::Pipe;
 use crate::transfer::tls_session::TlsSession;
 use crate::transfer::transient::is_transient;
 use ekiden_linux::sockets::options::SocketOptions;
@@ -20,11 +21,12 @@ use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// A socket, a TLS session or a flow. Clones are the same end.
+/// A socket, a TLS session, a pipe or a flow. Clones are the same end.
 #[derive(Debug, Clone)]
 pub(crate) enum End {
     Tcp(Arc<TcpStream>),
     Tls(Arc<TlsSession>),
+    Pipe(Arc<Pipe>),
     Flow(Arc<FlowStream>),
 }
 
@@ -38,19 +40,22 @@ impl End {
     pub(crate) const fn socket(&self) -> Option<&Arc<TcpStream>> {
         match self {
             Self::Tcp(stream) => Some(stream),
-            Self::Tls(_) | Self::Flow(_) => None,
+            Self::Tls(_) | Self::Pipe(_) | Self::Flow(_) => None,
         }
     }
 
-    /// Its socket, not kept open; TLS and flows have none of their own.
+    /// Its socket, not kept open; the others have none of their own.
     pub(crate) fn downgrade(&self) -> Weak<TcpStream> {
         self.socket().map(Arc::downgrade).unwrap_or_default()
     }
 
-    /// Its TLS session for the registry, not kept open.
+    /// Its TLS session, or the stream within one, for the registry, not kept open.
     pub(crate) fn tls_leg(&self) -> Option<Weak<dyn TlsLeg>> {
-        let Self::Tls(session) = self else { return None };
-        let session: Arc<dyn TlsLeg> = Arc::clone(session) as _;
+        let session: Arc<dyn TlsLeg> = match self {
+            Self::Tls(session) => Arc::clone(session) as _,
+            Self::Pipe(pipe) => Arc::clone(pipe) as _,
+            Self::Tcp(_) | Self::Flow(_) => return None,
+        };
         Some(Arc::downgrade(&session))
     }
 
@@ -58,11 +63,13 @@ impl End {
         match self {
             Self::Tcp(stream) => Ok(stream),
             Self::Tls(session) => session.carrier().own_socket(),
-            Self::Flow(_) => Err(io::Error::new(ErrorKind::Unsupported, "a flow has no socket")),
+            Self::Pipe(_) | Self::Flow(_) => {
+                Err(io::Error::new(ErrorKind::Unsupported, "a stream has no socket"))
+            }
         }
     }
 
-    /// Sets the options of a leg's profile; a flow has none.
+    /// Sets the options of a leg's profile; what is no socket has none.
     pub(crate) fn apply(&self, options: &SocketOptions, stage: Stage) -> Option<Outcomes> {
         self.socket().map(|stream| options.apply(stream.as_fd(), stage))
     }
@@ -77,9 +84,13 @@ impl End {
 
     /// Waits for the first bytes and leaves them there. Flows are not asked.
     pub(crate) async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        let Self::Tls(session) = self else { return self.own_socket()?.peek(bytes).await };
         loop {
-            match session.try_peek(bytes) {
+            let peeked = match self {
+                Self::Tls(session) => session.try_peek(bytes),
+                Self::Pipe(pipe) => pipe.try_peek(bytes),
+                Self::Tcp(_) | Self::Flow(_) => return self.own_socket()?.peek(bytes).await,
+            };
+            match peeked {
                 Err(error) if is_transient(&error) => self.readable().await?,
                 peeked => return peeked,
             }
@@ -90,6 +101,7 @@ impl End {
         match self {
             Self::Tcp(stream) => stream.poll_read_ready(cx),
             Self::Tls(session) => session.poll_read_ready(cx),
+            Self::Pipe(pipe) => pipe.poll_read_ready(cx).map(Ok),
             Self::Flow(flow) => flow.poll_read_ready(cx).map(Ok),
         }
     }
@@ -98,6 +110,7 @@ impl End {
         match self {
             Self::Tcp(stream) => stream.poll_write_ready(cx),
             Self::Tls(session) => session.poll_write_ready(cx),
+            Self::Pipe(pipe) => pipe.poll_write_ready(cx).map(Ok),
             Self::Flow(flow) => flow.poll_room(cx).map_ok(|_| ()),
         }
     }
@@ -105,7 +118,7 @@ impl End {
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.readable().await,
-            Self::Tls(session) => poll_fn(|cx| session.poll_read_ready(cx)).await,
+            Self::Tls(_) | Self::Pipe(_) => poll_fn(|cx| self.poll_read_ready(cx)).await,
             Self::Flow(flow) => {
                 flow.readable().await;
                 Ok(())
@@ -116,7 +129,7 @@ impl End {
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.writable().await,
-            Self::Tls(session) => poll_fn(|cx| session.poll_write_ready(cx)).await,
+            Self::Tls(_) | Self::Pipe(_) => poll_fn(|cx| self.poll_write_ready(cx)).await,
             Self::Flow(flow) => flow.writable().await,
         }
     }
@@ -125,6 +138,7 @@ impl End {
         match self {
             Self::Tcp(stream) => stream.try_read(bytes),
             Self::Tls(session) => session.try_read(bytes),
+            Self::Pipe(pipe) => pipe.try_read(bytes),
             Self::Flow(flow) => flow.try_read(bytes),
         }
     }
@@ -133,6 +147,7 @@ impl End {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
             Self::Tls(session) => session.try_write(bytes),
+            Self::Pipe(pipe) => pipe.try_write(bytes),
             Self::Flow(flow) => flow.try_write(bytes),
         }
     }
@@ -143,6 +158,7 @@ impl End {
             // fails where the runtime ends
             Self::Tcp(stream) => drop(stream.ready(Interest::ERROR).await),
             Self::Tls(session) => Box::pin(session.carrier().broken()).await,
+            Self::Pipe(pipe) => pipe.broken().await,
             Self::Flow(flow) => flow.broken().await,
         }
     }
@@ -152,6 +168,7 @@ impl End {
         let found = match self {
             Self::Tcp(stream) => socket::take_error(stream.as_fd()).ok().flatten(),
             Self::Tls(session) => return session.carrier().error(),
+            Self::Pipe(_) => None,
             Self::Flow(flow) => flow.room().err(),
         };
         found.unwrap_or_else(|| ErrorKind::ConnectionReset.into())
@@ -169,6 +186,7 @@ impl End {
             Self::Tls(session) => {
                 session.try_peek(&mut [0]).is_err_and(|error| is_transient(&error))
             }
+            Self::Pipe(pipe) => !pipe.is_readable(),
             Self::Flow(flow) => !flow.is_readable(),
         }
     }
@@ -184,6 +202,7 @@ impl End {
                 }
             }
             Self::Tls(session) => session.carrier().is_gone(),
+            Self::Pipe(pipe) => pipe.is_gone(),
             Self::Flow(flow) => flow.is_broken(),
         }
     }
@@ -196,6 +215,7 @@ impl End {
                 SockRef::from(&**stream).peek(&mut byte).is_ok_and(|n| n > 0)
             }
             Self::Tls(session) => session.has_spoken(),
+            Self::Pipe(pipe) => pipe.has_spoken(),
             Self::Flow(flow) => flow.view().status().is_some_and(|flow| flow.held > 0),
         }
     }
@@ -206,6 +226,7 @@ impl End {
             // fails only when the other end is gone
             Self::Tcp(stream) => drop(SockRef::from(&**stream).shutdown(Shutdown::Read)),
             Self::Tls(session) => session.shut(),
+            Self::Pipe(pipe) => pipe.shut(),
             Self::Flow(flow) => flow.view().shut(),
         }
     }
@@ -214,7 +235,7 @@ impl End {
     pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Tls(session) => session.poll_flush(cx),
-            Self::Tcp(_) | Self::Flow(_) => Poll::Ready(Ok(())),
+            Self::Tcp(_) | Self::Pipe(_) | Self::Flow(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -228,6 +249,7 @@ impl End {
             // fails only when the other side is gone, which reading reports
             Self::Tcp(stream) => drop(SockRef::from(&**stream).shutdown(Shutdown::Write)),
             Self::Tls(session) => session.finish(),
+            Self::Pipe(pipe) => pipe.finish(),
             Self::Flow(flow) => flow.finish(),
         }
     }
@@ -237,6 +259,7 @@ impl End {
         match self {
             Self::Tcp(stream) => drop(socket::abort(stream.as_fd())),
             Self::Tls(session) => session.abort(why),
+            Self::Pipe(pipe) => pipe.abort(why),
             Self::Flow(flow) => flow.abort(Reason::Closed, why),
         }
     }
@@ -255,6 +278,8 @@ impl End {
                 }
                 session.abort(why);
             }
+            // what was written can be read
+            Self::Pipe(pipe) => pipe.abort(why),
             Self::Flow(flow) => flow.reset_when_sent(Reason::Closed, why),
         }
     }

@@ -3,6 +3,7 @@
 pub(crate) mod budget;
 pub(crate) mod buffered;
 pub(crate) mod end;
+pub(crate) mod pipe;
 pub(crate) mod pump;
 pub(crate) mod rejection;
 pub(crate) mod relay;

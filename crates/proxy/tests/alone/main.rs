@@ -9,6 +9,7 @@ mod close_order;
 mod close_order_http;
 mod descriptors;
 mod malformed;
+mod soak;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -12,6 +12,6 @@ mod metered_heads;
 mod pressure;
 mod resources;
 mod shares;
-mod soak;
+mod streams;
 mod tls;
 mod upstream_tls;

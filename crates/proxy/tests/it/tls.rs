@@ -28,7 +28,7 @@ impl Shown {
         settings.tls.key = Some(self.certificate.key.clone());
     }
 
-    fn relay(&self) -> Relay {
+    pub(crate) fn relay(&self) -> Relay {
         Relay::with(|settings| self.settings(settings))
     }
 
@@ -279,7 +279,7 @@ async fn all(body: &mut h2::RecvStream) -> Result<Vec<u8>, h2::Error> {
     Ok(bytes)
 }
 
-fn asked(method: &str, uri: String) -> http::Request<()> {
+pub(crate) fn asked(method: &str, uri: String) -> http::Request<()> {
     http::Request::builder().method(method).uri(uri).body(()).unwrap()
 }
 

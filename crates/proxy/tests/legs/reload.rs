@@ -58,7 +58,9 @@ fn a_reload_adds_and_removes_listeners() {
 fn a_reload_widens_and_narrows_the_addresses_of_a_port() {
     for (narrow, wide) in [("127.0.0.1", "0.0.0.0"), ("::1", "::")] {
         let [narrow, wide] = [narrow, wide].map(|ip| ip.parse::<IpAddr>().unwrap());
-        let relay = Relay::start(listening(&[SocketAddr::new(narrow, 0)]));
+        // free at every address
+        let free = TcpListener::bind((wide, 0)).unwrap().local_addr().unwrap();
+        let relay = Relay::start(listening(&[SocketAddr::new(narrow, free.port())]));
         let narrow = relay.address;
         let wide = SocketAddr::new(wide, narrow.port());
         let taken = TcpListener::bind(loopback(0)).unwrap();

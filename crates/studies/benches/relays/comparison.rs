@@ -6,7 +6,8 @@
 use ekiden_testbed::load::Method;
 use ekiden_testbed::load::generator::{Generator, Load, Servers};
 use ekiden_testbed::peers::{
-    Peer, PeerError, Start, dante, ekiden, haproxy, microsocks, nginx, sing_box, squid, tinyproxy,
+    Peer, PeerError, Start, dante, ekiden, haproxy, microsocks, nginx, ports, sing_box, squid,
+    tinyproxy,
 };
 use serde::Serialize;
 use std::io;
@@ -32,7 +33,7 @@ const fn contestant(name: &'static str, method: Method, start: Starter) -> Conte
 
 impl Contestant {
     /// All of them.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         contestant("squid", Method::Connect, |start, _, _| squid::start(start)),
         contestant("dante", Method::Socks5, |start, _, _| dante::start(start)),
         contestant("haproxy-splice", Method::None, |start, servers, _| {
@@ -50,6 +51,7 @@ impl Contestant {
         contestant("sing-box-socks5", Method::Socks5, |start, _, _| sing_box::proxy(start)),
         contestant("ekiden-connect", Method::Connect, start_ekiden),
         contestant("ekiden-socks5", Method::Socks5, start_ekiden),
+        contestant("ekiden-forward", Method::None, start_forward),
     ];
 
     /// Whether it is ours.
@@ -70,6 +72,21 @@ impl Contestant {
 
 fn start_ekiden(start: &Start, _: &Servers, binary: Option<&Path>) -> Result<Peer, PeerError> {
     ekiden::start(start, binary.unwrap_or(Path::new("ekiden")), "")
+}
+
+/// A forwarded port, which does what HAProxy and nginx do here: no client asks for anything. One leads to one server.
+fn start_forward(
+    start: &Start,
+    servers: &Servers,
+    binary: Option<&Path>,
+) -> Result<Peer, PeerError> {
+    let io = |error| PeerError::Io("ekiden".to_owned(), error);
+    let none = || io(io::Error::other("there is no server"));
+    let (at, to) = (ports::free().map_err(io)?, servers.addresses().first().ok_or_else(none)?);
+    let forward = format!("[[forward]]\nlisten = [\"{at}\"]\nto = \"{to}\"\n");
+    let mut peer = ekiden::start(start, binary.unwrap_or(Path::new("ekiden")), &forward)?;
+    peer.address = at;
+    Ok(peer)
 }
 
 /// What is measured.

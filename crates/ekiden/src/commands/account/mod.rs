@@ -1,9 +1,5 @@
 //! `ekiden account`: accounts, in the database that a daemon polls.
 
-#[cfg(not(feature = "wireguard"))]
-#[path = "no_wireguard.rs"]
-mod wireguard;
-#[cfg(feature = "wireguard")]
 mod wireguard;
 
 use super::{client, own, with_runtime};
@@ -15,17 +11,15 @@ use ekiden_accounts::{
     forget_devices, hash, usage_since,
 };
 use ekiden_admin::documents::{AccountDocument, AccountList, Period, Periods, begun};
+use ekiden_admin::wireguard::{Given, NewTunnel, add as add_with, change as change_with};
 use ekiden_model::units::Rate;
 use ekiden_proxy::observe::status::AccountStatus;
 use ekiden_proxy::settings::Accounts;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
-use std::net::{Ipv4Addr, Ipv6Addr};
-use wireguard::{NewTunnel, is_worth_another, taken};
 
 /// Runs it. Returns the exit code.
 pub(crate) fn run(command: AccountCommand) -> u8 {
@@ -109,32 +103,13 @@ async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountC
     limits.changes().apply(&mut attributes)?;
     let mut account = Account { id: AccountId(0), name, devices: Vec::new(), attributes };
     devices.changes(password(devices)?).apply(&mut account)?;
-    let tunnel = NewTunnel::asked(devices, config)?;
-    if account.devices.is_empty() && tunnel.is_none() {
+    let tunnels = wireguard::asked(devices, config)?;
+    if account.devices.is_empty() && tunnels.is_empty() {
         let why = "an account needs a device: --user with --password-stdin, --address, --peer or --wireguard";
         return Err(why.into());
     }
     let (store, enabled) = store(config).await?;
-    let given = match &tunnel {
-        Some(tunnel) => {
-            let mut tried = 0;
-            let (added, given) = loop {
-                tried += 1;
-                let mut with = account.clone();
-                let given = tunnel.give(&mut with, &taken(&store).await?)?;
-                let added = store.add(&with).await;
-                if !is_worth_another(&added, tried) {
-                    break (added, given);
-                }
-            };
-            account.id = added?;
-            Some((tunnel, given))
-        }
-        None => {
-            account.id = store.add(&account).await?;
-            None
-        }
-    };
+    let (account, given) = add_with(&store, &account, &tunnels).await?;
     store.close().await;
     let then = match enabled {
         true => "a running daemon admits it within a second",
@@ -144,23 +119,19 @@ async fn add(name: String, devices: &Devices, limits: &Limits, config: &AccountC
     };
     told(
         &account.name,
-        given,
+        (&tunnels, &given, devices.qr),
         &format!("added account \"{}\", {}; {then}\n", account.name, account.id),
     )
 }
 
 /// Says what was done; where a device has its configuration to be printed, that alone goes to standard output.
-fn told(
-    account: &str,
-    given: Option<(&NewTunnel, (String, Ipv4Addr, Ipv6Addr))>,
-    done: &str,
-) -> Done {
-    match given {
-        Some((tunnel, (name, v4, v6))) => {
+fn told(account: &str, (tunnels, given, code): (&[NewTunnel], &[Given], bool), done: &str) -> Done {
+    match (tunnels, given) {
+        ([tunnel, ..], [given, ..]) => {
             warn(done);
-            tunnel.hand_out(account, (&name, v4, v6))
+            wireguard::hand_out(tunnel, account, given, code)
         }
-        None => Ok(out(done)),
+        _ => Ok(out(done)),
     }
 }
 
@@ -173,30 +144,17 @@ async fn set(
     config: &AccountConfig,
 ) -> Done {
     let hash = password(devices)?;
-    let tunnel = NewTunnel::asked(devices, config)?;
+    let tunnels = wireguard::asked(devices, config)?;
     let (store, enabled) = store(config).await?;
-    let (mut tried, mut given) = (0, None);
-    let changed = loop {
-        tried += 1;
-        let taken = match &tunnel {
-            Some(_) => taken(&store).await?,
-            None => BTreeSet::new(),
-        };
-        let changed = store.change(name, |account| {
-            forget_devices(&forget, account)?;
-            devices.changes(hash.clone()).apply(account)?;
-            given = tunnel.as_ref().map(|tunnel| tunnel.give(account, &taken)).transpose()?;
-            if let Some(name) = rename.clone() {
-                account.name = name;
-            }
-            limits.changes().apply(&mut account.attributes)
-        });
-        let changed = changed.await;
-        if !is_worth_another(&changed, tried) {
-            break changed;
+    let changed = change_with(&store, name, &tunnels, |account| {
+        forget_devices(&forget, account)?;
+        devices.changes(hash.clone()).apply(account)?;
+        if let Some(name) = rename.clone() {
+            account.name = name;
         }
-    };
-    let account = changed?;
+        limits.changes().apply(&mut account.attributes)
+    });
+    let (account, given) = changed.await?;
     store.close().await;
     let then = match enabled {
         true => "a running daemon applies it within a second",
@@ -204,7 +162,7 @@ async fn set(
     };
     told(
         &account.name,
-        tunnel.as_ref().zip(given),
+        (&tunnels, &given, devices.qr),
         &format!("changed account \"{}\"; {then}\n", account.name),
     )
 }

@@ -1,225 +1,45 @@
-//! A device that comes by WireGuard: its keys, its addresses, and the configuration that its own app reads.
+//! A device that comes by WireGuard: what the options ask for, and how its configuration is printed.
 
 use super::Done;
 use crate::cli::account::{AccountConfig, Devices};
 use crate::commands::{own, peer::qr};
 use crate::daemon::state;
 use crate::print::{out, warn};
-use ekiden_accounts::{Account, Credential, Store, StoreError, add_tunnel};
-use ekiden_proxy::settings::{Settings, Wireguard};
-use ekiden_wireguard::{PrivateKey, PublicKey, server_key};
-use std::collections::BTreeSet;
+use ekiden_admin::wireguard::{Given, NewTunnel};
 use std::error::Error;
-use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Others may take an address at the same time.
-const ATTEMPTS: u32 = 8;
-
-/// What a new device gets, but for its addresses.
-pub(super) struct NewTunnel {
-    door: Wireguard,
-    /// Name servers.
-    dns: Vec<IpAddr>,
-    endpoint: String,
-    relay: PublicKey,
-    /// `None`: the device has made its own.
-    private: Option<PrivateKey>,
-    public: PublicKey,
-    device: Option<String>,
-    qr: bool,
+/// What the options ask for: one device or none. Errors: the configuration has no such door, or no file can be written.
+pub(super) fn asked(
+    devices: &Devices,
+    config: &AccountConfig,
+) -> Result<Vec<NewTunnel>, Box<dyn Error>> {
+    let Some(given) = &devices.wireguard else { return Ok(Vec::new()) };
+    let settings = own(config.config.as_deref())?.reading.settings;
+    let folder = settings.accounts.state.clone().or_else(state::directory);
+    let folder = folder.ok_or("no home directory; set `state` in [accounts]")?;
+    let own = Some(given.as_str()).filter(|given| !given.is_empty());
+    Ok(vec![NewTunnel::new(&settings, &folder, own, devices.device.clone())?])
 }
 
-impl NewTunnel {
-    /// What the options ask for; `None`: no such device. Errors: the configuration has no such door, or no file can be
-    /// written.
-    pub(super) fn asked(
-        devices: &Devices,
-        config: &AccountConfig,
-    ) -> Result<Option<Self>, Box<dyn Error>> {
-        let Some(given) = &devices.wireguard else { return Ok(None) };
-        let Settings { wireguard: door, accounts, dns, .. } =
-            own(config.config.as_deref())?.reading.settings;
-        if !door.is_on() {
-            return Err("the configuration has no `listen` in [wireguard]; `ekiden init gateway --wireguard HOST` sets it up".into());
-        }
-        let endpoint = door.endpoint.clone();
-        let endpoint = endpoint.ok_or(
-            "where do clients find this relay from outside? Set `endpoint` in [wireguard], such as relay.example.org:51820",
-        )?;
-        let folder = accounts.state.or_else(state::directory);
-        let folder = folder.ok_or("no home directory; set `state` in [accounts]")?;
-        let relay = server_key(&folder)?.public();
-        let (private, public) = match given.as_str() {
-            "" => {
-                let private = PrivateKey::generate()?;
-                let public = private.public();
-                (Some(private), public)
-            }
-            own => (None, own.parse()?),
-        };
-        let dns = match (door.dns.is_empty(), dns.listen.is_empty()) {
-            (false, _) => door.dns.clone(),
-            (true, false) => door.own().to_vec(),
-            (true, true) => Vec::new(),
-        };
-        let (device, qr) = (devices.device.clone(), devices.qr);
-        Ok(Some(Self { door, dns, endpoint, relay, private, public, device, qr }))
+/// Prints the configuration, and on a terminal its code.
+pub(super) fn hand_out(
+    tunnel: &NewTunnel,
+    account: &str,
+    (name, v4, v6): &Given,
+    code: bool,
+) -> Done {
+    let text = tunnel.text((*v4, *v6));
+    if tunnel.holds_a_key() {
+        warn(&format!(
+            "device \"{name}\" of \"{account}\": scan this code with the app of WireGuard, or give it the text.\n\
+             The text is shown this once: the relay keeps no private key of others.\n"
+        ));
+        qr::show(&text, code);
     }
-
-    /// Gives the account the device; one that is there under its name keeps its addresses and gets the new key.
-    pub(super) fn give(
-        &self,
-        to: &mut Account,
-        taken: &BTreeSet<Ipv4Addr>,
-    ) -> Result<(String, Ipv4Addr, Ipv6Addr), StoreError> {
-        let key = self.public.to_string();
-        let same = |known: &str| self.device.as_deref() == Some(known);
-        for device in to.devices.iter_mut().filter(|device| same(&device.name)) {
-            if let Credential::Wireguard { v4, v6, key: known } = &mut device.credential
-                && self.door.has(*v4, *v6)
-            {
-                *known = key;
-                return Ok((device.name.clone(), *v4, *v6));
-            }
-        }
-        // one of a network that is no more
-        to.devices.retain(|device| {
-            !(same(&device.name) && matches!(device.credential, Credential::Wireguard { .. }))
-        });
-        let free = self.door.free(taken).ok_or_else(|| {
-            let why = format!(
-                "every address of {} is taken: set a larger `network` in [wireguard]",
-                self.door.network
-            );
-            StoreError::Refused(why)
-        })?;
-        let (v4, v6) = free;
-        let name = add_tunnel(Credential::Wireguard { v4, v6, key }, self.device.as_deref(), to);
-        Ok((name, v4, v6))
-    }
-
-    /// Prints the configuration, and on a terminal its code.
-    pub(super) fn hand_out(
-        &self,
-        account: &str,
-        (name, v4, v6): (&str, Ipv4Addr, Ipv6Addr),
-    ) -> Done {
-        let text = self.text((v4, v6));
-        if self.private.is_some() {
-            warn(&format!(
-                "device \"{name}\" of \"{account}\": scan this code with the app of WireGuard, or give it the text.\n\
-                 The text is shown this once: the relay keeps no private key of others.\n"
-            ));
-            qr::show(&text, self.qr);
-        }
-        if self.dns.is_empty() {
-            warn(
-                "it names no name server: set `listen` in [dns], or `dns` in [wireguard], and hand out a new one\n",
-            );
-        }
-        Ok(out(&text))
-    }
-
-    fn text(&self, (v4, v6): (Ipv4Addr, Ipv6Addr)) -> String {
-        let mut text = "[Interface]\n".to_owned();
-        let private = match &self.private {
-            Some(private) => format!("PrivateKey = {}", private.reveal()),
-            None => format!("# PrivateKey = the one that belongs to {}", self.public),
-        };
-        let _ = writeln!(text, "{private}\nAddress = {v4}/32, {v6}/128");
-        if !self.dns.is_empty() {
-            let dns: Vec<String> = self.dns.iter().map(ToString::to_string).collect();
-            let _ = writeln!(text, "DNS = {}", dns.join(", "));
-        }
-        let _ = write!(
-            text,
-            "MTU = {}\n\n[Peer]\nPublicKey = {}\nAllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = {}\nPersistentKeepalive = 25\n",
-            self.door.mtu, self.relay, self.endpoint
-        );
-        text
-    }
-}
-
-/// The addresses that devices have.
-pub(super) async fn taken(store: &Store) -> Result<BTreeSet<Ipv4Addr>, StoreError> {
-    let (_, accounts) = store.accounts().await?;
-    let credentials = accounts.into_iter().flat_map(|account| account.devices);
-    let address = |device: ekiden_accounts::Device| match device.credential {
-        Credential::Wireguard { v4, .. } => Some(v4),
-        _ => None,
-    };
-    Ok(credentials.filter_map(address).collect())
-}
-
-/// Whether another command took the address first, so that there is another try after `tried`.
-pub(super) fn is_worth_another<T>(done: &Result<T, StoreError>, tried: u32) -> bool {
-    matches!(done, Err(StoreError::CredentialTaken { kind: "wireguard", .. })) && tried < ATTEMPTS
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ekiden_accounts::{AccountId, Attributes};
-
-    fn new(device: Option<&str>) -> NewTunnel {
-        let private = PrivateKey::generate().unwrap();
-        NewTunnel {
-            door: Wireguard::default(),
-            dns: vec!["10.77.0.1".parse().unwrap()],
-            endpoint: "relay.example.org:51820".into(),
-            relay: PrivateKey::generate().unwrap().public(),
-            public: private.public(),
-            private: Some(private),
-            device: device.map(str::to_owned),
-            qr: false,
-        }
-    }
-
-    #[test]
-    fn a_device_that_is_replaced_keeps_its_addresses() {
-        let attributes = Attributes::default();
-        let mut to = Account { id: AccountId(0), name: "anna".into(), devices: vec![], attributes };
-        let mut taken = BTreeSet::from([Ipv4Addr::new(10, 77, 0, 2)]);
-        let (name, v4, v6) = new(None).give(&mut to, &taken).unwrap();
-        assert_eq!((name.as_str(), v4), ("wireguard", Ipv4Addr::new(10, 77, 0, 3)));
-        taken.insert(v4);
-        let again = new(Some("wireguard"));
-        assert_eq!(again.give(&mut to, &taken).unwrap(), (name, v4, v6));
-        let key = again.public.to_string();
-        assert_eq!(to.devices.len(), 1);
-        assert_eq!(to.devices[0].credential, Credential::Wireguard { v4, v6, key });
-        assert_eq!(
-            new(Some("tablet")).give(&mut to, &taken).unwrap().1,
-            Ipv4Addr::new(10, 77, 0, 4)
-        );
-        // in another network it is at home nowhere
-        let network = "10.78.0.0/24".parse().unwrap();
-        let moved = NewTunnel {
-            door: Wireguard { network, ..Wireguard::default() },
-            ..new(Some("tablet"))
-        };
-        assert_eq!(moved.give(&mut to, &taken).unwrap().1, Ipv4Addr::new(10, 78, 0, 2));
-        assert_eq!(to.devices.len(), 2);
-    }
-
-    #[test]
-    fn the_text_is_what_wg_quick_reads() {
-        let mut tunnel = new(None);
-        let ends = ("10.77.0.2".parse().unwrap(), "fd77::2".parse().unwrap());
-        let text = tunnel.text(ends);
-        let secret = tunnel.private.as_ref().unwrap().reveal();
-        let expected = format!(
-            "[Interface]\nPrivateKey = {secret}\nAddress = 10.77.0.2/32, fd77::2/128\nDNS = 10.77.0.1\nMTU = 1420\n\n\
-             [Peer]\nPublicKey = {}\nAllowedIPs = 0.0.0.0/0, ::/0\nEndpoint = relay.example.org:51820\nPersistentKeepalive = 25\n",
-            tunnel.relay
-        );
-        assert_eq!(text, expected);
-        tunnel.private = None;
-        assert!(
-            tunnel
-                .text(ends)
-                .contains(&format!("# PrivateKey = the one that belongs to {}", tunnel.public))
+    if !tunnel.names_servers() {
+        warn(
+            "it names no name server: set `listen` in [dns], or `dns` in [wireguard], and hand out a new one\n",
         );
     }
+    Ok(out(&text))
 }

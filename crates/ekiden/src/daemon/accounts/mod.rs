@@ -21,7 +21,7 @@ use ekiden_proxy::policy::quota;
 use ekiden_proxy::settings::{Allowance, ExceededAction, Limits, Pattern};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -35,7 +35,7 @@ pub(crate) struct AccountDirectory {
     limits: OnceLock<Arc<quota::Quotas>>,
     given: Mutex<BTreeMap<AccountId, Given>>,
     /// By name, what of the relay's count is in the journal: up and down. Locked within `given`.
-    counted: Mutex<BTreeMap<Arc<str>, [u64; 2]>>,
+    counted: Mutex<HashMap<Arc<str>, [u64; 2]>>,
     log_ins: Mutex<LogInsStatus>,
     /// Held while a password is hashed: one at a time, as log-ins are.
     changing: tokio::sync::Mutex<()>,
@@ -100,26 +100,28 @@ impl AccountDirectory {
         }
     }
 
-    /// The relay's counters, all of them in the journal: bytes in both directions by name.
+    /// The relay's counters, all of them in the journal: bytes in both directions by name. Several times a second, and
+    /// most accounts moved nothing meanwhile.
     fn count_for(
         &self,
         limits: &quota::Quotas,
         given: &BTreeMap<AccountId, Given>,
-    ) -> BTreeMap<Arc<str>, u64> {
-        let ids: BTreeMap<&str, AccountId> =
-            given.iter().map(|(id, one)| (one.name.as_str(), *id)).collect();
+    ) -> HashMap<Arc<str>, u64> {
+        let by_name = || given.iter().map(|(id, one)| (one.name.as_str(), *id)).collect();
+        let mut ids: Option<HashMap<&str, AccountId>> = None;
         let mut counted = locked(&self.counted);
-        let mut sums = BTreeMap::new();
-        for quota::Usage { account, down, up } in limits.usage() {
+        let usage = limits.usage();
+        let mut sums = HashMap::with_capacity(usage.len());
+        for quota::Usage { account, down, up } in usage {
             sums.insert(Arc::clone(&account), down.saturating_add(up));
-            // one that was not given anything yet is written down when it is
-            let Some(id) = ids.get(&*account) else { continue };
-            let before = counted.entry(account).or_default();
-            let [more_up, more_down] = [up - before[0], down - before[1]];
-            if (more_up, more_down) != (0, 0) {
-                self.sync.used(*id, more_down, more_up);
-                *before = [up, down];
+            let before = counted.get(&account).copied().unwrap_or_default();
+            if before == [up, down] {
+                continue;
             }
+            // one that was not given anything yet is written down when it is
+            let Some(id) = ids.get_or_insert_with(by_name).get(&*account) else { continue };
+            self.sync.used(*id, down - before[1], up - before[0]);
+            counted.insert(account, [up, down]);
         }
         sums
     }

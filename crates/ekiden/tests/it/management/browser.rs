@@ -2,6 +2,7 @@
 //! dark; and the operator's page is what its sources build.
 
 use super::Managed;
+use crate::alerts::receivers::web as web_server;
 use ekiden_testbed::chromium::{Chromium, program};
 use ekiden_testkit::eventually;
 use serde_json::{Value, json};
@@ -123,6 +124,20 @@ impl Page {
         assert_eq!(done, true, "no field {label}");
     }
 
+    /// Chooses from the list whose label begins with these words.
+    fn choose(&mut self, label: &str, value: &str) {
+        let [label, value] = [label, value].map(|text| json!(text));
+        let done = self.evaluate(&format!(
+            "(() => {{ const label = [...document.querySelectorAll('label')].find(l => l.textContent.startsWith({label}));
+               const list = label?.querySelector('select');
+               if (!list) return false;
+               list.value = {value};
+               list.dispatchEvent(new Event('change', {{ bubbles: true }}));
+               return list.value === {value}; }})()"
+        ));
+        assert_eq!(done, true, "no list {label}");
+    }
+
     fn press(&mut self, button: &str) {
         let button = json!(button);
         let done = self.evaluate(&format!(
@@ -179,7 +194,9 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     let config = "listen = [\"127.0.0.1:0\"]\n[access]\nallow_destinations = [\"127.0.0.0/8\"]\n\
         [accounts]\nenabled = true\n[management]\nlisten = \"127.0.0.1:0\"\nreports = \"DIR/reports\"\n\
         [tunnel]\nlisten = [\"127.0.0.1:0\"]\nstate = \"DIR/peers\"\n";
-    let daemon = Managed::start(config);
+    let receiver = web_server(None, &["500 <img src=x onerror=window.hit=1>"]);
+    let config = format!("{config}[alerts]\nwebhook = \"http://127.0.0.1:{}/\"\n", receiver.port);
+    let daemon = Managed::start(&config);
     let report = daemon.path().join("reports/satellite/sim");
     fs::create_dir_all(&report).unwrap();
     let claims = json!([{ "text": EVIL, "holds": true, "evidence": "1.0" }]);
@@ -220,6 +237,7 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
             ("accounts/tanaka", "document.querySelectorAll('tbody tr').length === 2"),
             ("accounts/", "document.querySelector('h1').textContent === 'Add an account'"),
             ("peers", "document.querySelector('h2#invite')"),
+            ("alerts", "document.querySelector('h2#trial')"),
             ("doctor", "document.querySelectorAll('.findings li, section li').length >= 1"),
             ("reports", "document.querySelectorAll('tbody tr').length === 1"),
             ("audit", "document.querySelectorAll('tbody tr').length >= 1"),
@@ -283,9 +301,24 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.press("Disable");
     page.wait("document.querySelector('.done').textContent.startsWith('Disabled')");
     assert_eq!(daemon.call("GET", "/api/v1/accounts/sato", None).json()["disabled"], true);
+    // a telephone, where nobody has set up the door for it
+    page.choose("Recognised by", "wireguard");
+    page.fill("Name of the device", "phone");
+    page.press("Add the device");
+    page.wait(
+        "document.querySelector('.problem')?.textContent.includes('init gateway --wireguard')",
+    );
+    page.check("a refused device");
+    page.evaluate("location.hash = '#/alerts'; true");
+    page.wait("Boolean(document.querySelector('h2#trial'))");
+    page.press("Send a trial alert");
+    page.wait("document.querySelector('table[aria-label=\"Outcome of the trial\"]')?.textContent.includes('<img src=x')");
+    page.check("a trial that failed");
+    assert_eq!(page.evaluate("document.querySelector('.problem')"), Value::Null);
     page.evaluate("location.hash = '#/peers'; true");
     page.wait("Boolean(document.querySelector('h2#invite'))");
     page.fill("Name of the peer", "ship");
+    page.fill("Address of this relay", "relay.example.org:4433");
     page.fill("The link carries towards it", "20");
     page.fill("The link carries from it", "2");
     page.press("Invite");

@@ -129,7 +129,7 @@ fn the_page_is_served_with_a_strict_policy() {
     let gzip = "Accept-Encoding: gzip\r\n";
     let plain = daemon.get("/");
     assert_eq!((plain.0, &plain.json()["type"]), (406, &json!("urn:ekiden:encoding")));
-    for path in ["/", "/assets/app.js", "/assets/icon.svg"] {
+    for path in ["/", "/assets/app.js", "/assets/uplot.js", "/assets/icon.svg"] {
         let mut stream = TcpStream::connect(daemon.port).unwrap();
         let head =
             format!("HEAD {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{gzip}\r\n");
@@ -138,7 +138,8 @@ fn the_page_is_served_with_a_strict_policy() {
         let head = head.join("\n").to_ascii_lowercase();
         assert!(head.starts_with("http/1.1 200 "), "{head}");
         for field in [
-            "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'",
+            "content-security-policy: default-src 'none'; script-src 'self' 'sha256-",
+            "; style-src 'self' 'sha256-",
             "frame-ancestors 'none'",
             "x-content-type-options: nosniff",
             "x-frame-options: deny",

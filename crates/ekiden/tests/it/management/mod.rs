@@ -6,6 +6,8 @@ mod browser;
 #[cfg(feature = "dashboard")]
 mod dashboard;
 mod schemathesis;
+#[cfg(feature = "dashboard")]
+mod trials;
 
 use crate::accounts::ANNA;
 use crate::daemons::{daemon, home};

@@ -7,6 +7,7 @@ use super::grant::{Change, Grant, Step, settle};
 use super::snapshot::{Row, Snapshot};
 use super::{Claim, Config, ConnectionFacts, Enough, NewConnection, Policy, UNIT, distribute};
 use crate::units::{Bytes, Rate, Span, Time};
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -18,7 +19,8 @@ const HURRY: Span = Span::from_millis(10);
 #[derive(Debug, Clone)]
 pub struct Allocator {
     config: Config,
-    connections: BTreeMap<u64, Connection>,
+    /// Boxed: a map of numbers that only grow keeps half of its room empty.
+    connections: BTreeMap<u64, Box<Connection>>,
     /// Buffers of all of them.
     buffers: u64,
     /// The explicit ones' sum.
@@ -76,7 +78,7 @@ impl Allocator {
     /// Adds a connection, by a number unique while open; returns its buffers until the next tick.
     pub fn on_open(&mut self, now: Time, id: u64, open: NewConnection) -> Vec<Change> {
         self.on_close(id);
-        let connection = Connection::new(now, open);
+        let connection = Box::new(Connection::new(now, open));
         self.buffers += connection.buffers().count() as u64;
         self.connections.insert(id, connection);
         self.start(now, id, true)
@@ -310,7 +312,8 @@ impl Allocator {
                     )
                 } else {
                     let other = connection.partner.and_then(|id| self.connections.get(&id));
-                    let need = connection.need(side, other, ceiling, self.config.by_use);
+                    let need =
+                        connection.need(side, other.map(|one| &**one), ceiling, self.config.by_use);
                     let (demand, why) = need.unwrap_or((initial, DemandOrigin::Initial));
                     (demand.max(floor).min(ceiling), floor, why)
                 };
@@ -337,7 +340,7 @@ impl Allocator {
         let mut changes = Vec::new();
         self.granted = 0;
         // asked is in the order of the connections, and of each one's buffers
-        let buffers = self.connections.values_mut().flat_map(Connection::buffers_mut);
+        let buffers = self.connections.values_mut().flat_map(|one| one.buffers_mut());
         for (at, (buffer, one)) in buffers.zip(asked).enumerate() {
             let size = sizes.as_ref().and_then(|sizes| sizes.get(at).copied());
             buffer.demand = one.claim.demand;

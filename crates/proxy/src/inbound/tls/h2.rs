@@ -5,6 +5,7 @@ use crate::inbound::http::plan::head_limits;
 use crate::session::Session;
 use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::transfer::end::End;
+use crate::transfer::pipe::PIPE;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::chunked::{Chunked, Output};
 use crate::wire::http::h2::{request_head, response_head};
@@ -107,15 +108,20 @@ async fn begin(
     mut respond: SendResponse<Bytes>,
     streams: &mut JoinSet<()>,
 ) {
-    let Ok(inside) = super::begin_stream(session, name).await else {
+    let Some(held) = session.permit.hold(PIPE).await else {
+        return refuse(&mut respond, 503);
+    };
+    let Ok(inside) = super::begin_stream(session, name) else {
         return refuse(&mut respond, 503);
     };
     let limits = head_limits(session);
     let leg = &session.config.client_leg.leg;
     let (silence, patience) = (leg.half_closed_timeout, leg.idle_timeout);
-    let (inside, whole, sent) = (End::from(inside), AtomicBool::new(false), AtomicU64::new(0));
+    let inside = End::Pipe(Arc::new(inside));
+    let (whole, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let stream = H2Stream { inside, limits, silence, patience, sent, whole };
     streams.spawn(async move {
+        let _held = held;
         match stream.carry(request, &mut respond).await {
             Ok(()) => stream.whole.store(true, Relaxed),
             Err(StreamBroken) => respond.send_reset(Reason::CONNECT_ERROR),

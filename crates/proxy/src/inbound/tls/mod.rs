@@ -8,18 +8,16 @@ use crate::inbound::detect;
 use crate::observe::leg_stats::TlsLeg as _;
 use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::{ConnectionState, Protocol};
-use crate::outbound::tunnel::LoopbackPairs;
 use crate::runtime::certificate::HTTP_2;
 use crate::session::Session;
 use crate::transfer::buffered::BufferedStream;
 use crate::transfer::end::End;
+use crate::transfer::pipe::Pipe;
 use crate::transfer::tls::TlsTransport;
 use crate::transfer::tls_session::{SESSION, TlsSession};
 use std::future::Future;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -108,12 +106,10 @@ fn begin(session: &Session, name: Option<Arc<str>>, client: End) -> Result<JoinH
     Ok(task)
 }
 
-/// The same for an HTTP/2 stream, whose bytes come over a connection on loopback; returns its other end.
-async fn begin_stream(session: &Session, name: Option<Arc<str>>) -> Result<TcpStream, String> {
-    let failed = |error: io::Error| format!("cannot make a loopback connection: {error}");
-    // each with its own listener, so that simultaneous clients do not wait for each other
-    let (outside, inside) = LoopbackPairs::new().map_err(failed)?.pair().await.map_err(failed)?;
-    begin(session, name, outside.into())?;
+/// The same for an HTTP/2 stream; returns the other end of its pipe.
+fn begin_stream(session: &Session, name: Option<Arc<str>>) -> Result<Pipe, String> {
+    let (outside, inside) = Pipe::pair();
+    begin(session, name, End::Pipe(Arc::new(outside)))?;
     Ok(inside)
 }
 

@@ -3,7 +3,8 @@
 use super::slowest::{Around, Rivals, TunnelShares, slowest};
 use super::{ConnectionEntry, Registry};
 use crate::observe::status::{
-    AccountStatus, ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery, TunnelStatus,
+    AccountStatus, ConnectionLine, ConnectionOrder, ConnectionPage, ConnectionQuery,
+    ConnectionStatus, TunnelStatus,
 };
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -27,12 +28,22 @@ impl Registry {
         let wanted = query.find.to_lowercase();
         let mut total = 0;
         let found = self.shown().inspect(|_| total += 1).filter(|entry| entry.mentions(&wanted));
-        let mut found: Vec<(Reverse<u64>, Arc<ConnectionEntry>)> =
-            found.map(|entry| (Reverse(entry.weight(query.order, now)), entry)).collect();
-        found.sort_by_key(|(weight, entry)| (*weight, entry.id));
-        let page = found.iter().skip(query.offset).take(query.count.min(MOST));
-        let shares = self.tunnel_shares();
-        let lines = page.map(|(_, entry)| entry.line(tunnels, &shares, &account)).collect();
+        let mut found: Vec<_> =
+            found.map(|entry| (Reverse(entry.weight(query.order, now)), entry.id, entry)).collect();
+        let key = |row: &(Reverse<u64>, u64, Arc<ConnectionEntry>)| (row.0, row.1);
+        let end = query.offset.saturating_add(query.count.min(MOST)).min(found.len());
+        // what comes after the page need not be in order
+        if end < found.len() {
+            found.select_nth_unstable_by_key(end, key);
+        }
+        found[..end].sort_unstable_by_key(key);
+        let page = found[..end].iter().skip(query.offset);
+        // without a tunnel there is nothing to share
+        let shares = match tunnels {
+            [] => TunnelShares::new(std::iter::empty()),
+            _ => self.tunnel_shares(),
+        };
+        let lines = page.map(|(.., entry)| entry.line(tunnels, &shares, &account)).collect();
         ConnectionPage { total, found: found.len(), lines }
     }
 }
@@ -83,7 +94,22 @@ impl ConnectionEntry {
             lookup: None,
         };
         let slowest = slowest(&connection, &around);
-        ConnectionLine { connection, slowest }
+        let ConnectionStatus { id, destination, client, account, class, .. } = connection;
+        let ConnectionStatus { rate_down, rate_up, bytes_down, bytes_up, age_seconds, .. } =
+            connection;
+        ConnectionLine {
+            id,
+            destination,
+            client,
+            account,
+            class,
+            rate_down,
+            rate_up,
+            bytes_down,
+            bytes_up,
+            age_seconds,
+            slowest,
+        }
     }
 }
 
@@ -112,11 +138,11 @@ mod tests {
         };
         let page = ask("", ConnectionOrder::Bytes, 0, 2);
         assert_eq!((page.total, page.found), (20, 20));
-        let ids: Vec<_> = page.lines.iter().map(|line| line.connection.id).collect();
+        let ids: Vec<_> = page.lines.iter().map(|line| line.id).collect();
         assert_eq!(ids, [held[7].entry.id, held[4].entry.id]);
         let page = ask("", ConnectionOrder::New, 18, 50);
         assert_eq!(page.lines.len(), 2);
-        assert_eq!(page.lines[1].connection.id, held[0].entry.id);
+        assert_eq!(page.lines[1].id, held[0].entry.id);
         let page = ask("192.0.2.1:1009", ConnectionOrder::Rate, 0, 50);
         assert_eq!((page.total, page.found), (20, 1));
         assert_eq!(page.lines[0].slowest, "nothing: it is reading");

@@ -98,12 +98,29 @@ pub struct ConnectionPage {
     pub lines: Vec<ConnectionLine>,
 }
 
-/// A connection on a page.
+/// A connection on a page: what a line shows of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct ConnectionLine {
-    /// The connection and the kernel's figures.
-    #[serde(flatten)]
-    pub connection: ConnectionStatus,
+    /// Number of the connection since the start.
+    pub id: u64,
+    /// `host:port` as the client asked.
+    pub destination: Option<String>,
+    /// Where the client is.
+    pub client: SocketAddr,
+    /// The account it belongs to.
+    pub account: Option<String>,
+    /// `interactive` or `bulk`; `unknown` at first.
+    pub class: String,
+    /// Payload to the client, bits per second.
+    pub rate_down: u64,
+    /// Payload from the client, bits per second.
+    pub rate_up: u64,
+    /// Payload bytes to the client.
+    pub bytes_down: u64,
+    /// Payload bytes from the client.
+    pub bytes_up: u64,
+    /// Seconds since it was accepted.
+    pub age_seconds: f64,
     /// What holds its bytes back, as `ekiden explain` says it.
     pub slowest: String,
 }

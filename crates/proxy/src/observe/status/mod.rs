@@ -36,6 +36,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
+/// The status without connections, and with the busiest accounts alone.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// The status. Of buffers it has refusals only.
+    pub status: Status,
+    /// Accounts in all.
+    pub accounts: usize,
+}
+
 /// One look at a running relay.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Status {

@@ -1,6 +1,5 @@
 //! Tunnels to peers.
 
-mod loopback_pair;
 pub(crate) mod measure;
 mod unresolved;
 
@@ -8,7 +7,6 @@ use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind, LateFailure};
 use crate::observe::leg_stats::TunnelLeg;
 use crate::observe::status::TunnelStatus;
-pub(crate) use crate::outbound::tunnel::loopback_pair::LoopbackPairs;
 use crate::settings::Settings;
 use crate::transfer::end::End;
 use ekiden_model::units::Span;

@@ -28,6 +28,7 @@ mod state;
 pub(crate) use connection::AccountConnection;
 pub(crate) use meter::Meter;
 pub(crate) use refusal::NotAdmitted;
+pub use report::AccountRank;
 pub(crate) use spent_readers::SpentReaders;
 
 use crate::settings::{Limits, Sharing};

@@ -159,7 +159,7 @@ pub(super) fn write_pieces(to: &End, pieces: &mut VecDeque<Bytes>) -> io::Result
             stream.try_write_vectored(&slices)?
         }
         // a record, or a flow's packets, for all of them
-        End::Tls(_) | End::Flow(_) => with_scratch(|scratch| {
+        End::Tls(_) | End::Pipe(_) | End::Flow(_) => with_scratch(|scratch| {
             let mut at = 0;
             for piece in pieces.iter() {
                 let some = piece.len().min(scratch.len() - at);

@@ -209,7 +209,7 @@ impl Pump {
         }
         ready!(ready).map_err(PumpError::Source)?;
         let room = match &self.to {
-            End::Tcp(_) | End::Tls(_) => usize::MAX,
+            End::Tcp(_) | End::Tls(_) | End::Pipe(_) => usize::MAX,
             // what it does not take would have to be kept here
             End::Flow(flow) => {
                 let room = flow.poll_room(cx);
@@ -239,7 +239,7 @@ impl Pump {
                 None => self.poll_copy(cx, moved, most),
             },
             CopyMethod::Copy => match &self.from {
-                End::Tcp(_) | End::Tls(_) => self.poll_copy(cx, moved, most),
+                End::Tcp(_) | End::Tls(_) | End::Pipe(_) => self.poll_copy(cx, moved, most),
                 End::Flow(flow) => {
                     let flow = Arc::clone(flow);
                     self.poll_pass(cx, moved, &flow, most)

@@ -2,19 +2,19 @@
 //! no token: systemd, balancers and containers can keep none, and connecting to the proxy's port
 //! tells as much.
 
-use super::Shared;
+use crate::Shared;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use ekiden_proxy::observe::status::Status;
 use std::sync::Arc;
 
-pub(super) async fn alive() -> &'static str {
+pub(crate) async fn alive() -> &'static str {
     "ok\n"
 }
 
 /// 200 when clients may come; 503 with the reason otherwise.
-pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+pub(crate) async fn ready(State(shared): State<Arc<Shared>>) -> Response {
     let look = shared.status.status().await.map_err(|problem| problem.detail);
     match look.and_then(|status| is_ready(&status)) {
         Ok(line) => format!("{line}\n").into_response(),

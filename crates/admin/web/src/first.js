@@ -1,0 +1,1 @@
+document.documentElement.className = localStorage.getItem("ekiden-key") === null ? "new" : "known";

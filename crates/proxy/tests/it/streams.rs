@@ -1,0 +1,73 @@
+//! A hundred streams of one HTTP/2 connection within TLS beside each other.
+use crate::common::wire::Origin;
+use crate::tls::{Shown, asked};
+use bytes::Bytes;
+use std::io::{Read as _, Write as _};
+
+/// What one destination sends to each stream; less than the client's window for its connection.
+const EACH: usize = 200_000;
+/// What the stream is sent whose client takes nothing at first.
+const SLOW: usize = 3_000_000;
+const STREAMS: usize = 100;
+
+fn byte(at: usize) -> u8 {
+    (at % 251) as u8
+}
+
+/// Reads to the end of the stream, and compares.
+async fn read(body: &mut h2::RecvStream, length: usize) {
+    let mut at = 0;
+    while let Some(data) = body.data().await {
+        let data = data.unwrap();
+        body.flow_control().release_capacity(data.len()).unwrap();
+        assert!(data.iter().zip(at..).all(|(got, at)| *got == byte(at)), "other bytes at {at}");
+        at += data.len();
+    }
+    assert_eq!(at, length);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stream_that_nobody_reads_stalls_no_other() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2"]));
+    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
+    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    // as browsers do: much for the connection, less for each stream
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1 << 20).initial_connection_window_size(16 << 20);
+    let (client, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
+    let driving = tokio::spawn(async move { drop(connection.await) });
+    let mut client = client.ready().await.unwrap();
+    let mut tunnels = Vec::new();
+    for nth in 0..STREAMS {
+        let mut request = asked("CONNECT", origin.name.clone());
+        *request.version_mut() = http::Version::HTTP_2;
+        client = client.ready().await.unwrap();
+        let (response, up) = client.send_request(request, false).unwrap();
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), 200);
+        let mut server = tokio::task::block_in_place(|| origin.accept()).stream;
+        // the first one is not read until all others are over
+        let length = if nth == 0 { SLOW } else { EACH };
+        std::thread::spawn(move || {
+            let bytes: Vec<u8> = (0..length).map(byte).collect();
+            server.write_all(&bytes).unwrap();
+            server.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(server.read(&mut [0]).unwrap(), 0);
+        });
+        tunnels.push((response, up));
+    }
+    let (mut slow, mut slow_up) = tunnels.remove(0);
+    for (response, up) in &mut tunnels {
+        read(response.body_mut(), EACH).await;
+        up.send_data(Bytes::new(), true).unwrap();
+    }
+    read(slow.body_mut(), SLOW).await;
+    slow_up.send_data(Bytes::new(), true).unwrap();
+    driving.abort();
+    tokio::task::block_in_place(|| {
+        relay.settles();
+        drop(relay);
+    });
+}
