@@ -24,7 +24,7 @@ pub mod token;
 pub mod wireguard;
 
 pub use guard::operators;
-pub use status_cache::{Doctor, Running, TrialAlerts, TrialOutcome};
+pub use status_cache::{Doctor, Running, TrialAlerts, TrialOutcome, TrialOutcomes};
 
 use audit::Audit;
 pub use audit::{ChangeByCommand, record_command};

@@ -40,11 +40,12 @@ pub struct TrialOutcome {
     pub error: Option<String>,
 }
 
+/// What receivers answer, once they have.
+pub type TrialOutcomes = Pin<Box<dyn Future<Output = Vec<TrialOutcome>> + Send>>;
+
 /// Sends a trial alert to every receiver, and returns what came back; it may take a minute.
 #[derive(Clone)]
-pub struct TrialAlerts(
-    pub Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Vec<TrialOutcome>> + Send>> + Send + Sync>,
-);
+pub struct TrialAlerts(pub Arc<dyn Fn() -> TrialOutcomes + Send + Sync>);
 
 impl TrialAlerts {
     #[cfg_attr(not(feature = "dashboard"), allow(dead_code))] // the page alone asks

@@ -220,11 +220,14 @@ fn measure(daemon: &Daemon, moved: &AtomicU64, time: Duration) -> [f64; 2] {
     [(daemon.cpu() - cpu) / took, (moved.load(Relaxed) - bytes) as f64 / took]
 }
 
+/// Begins to look at the page until it is told to stop.
+type View<'a> = dyn Fn(&Arc<AtomicBool>) -> [thread::JoinHandle<()>; 2] + 'a;
+
 /// With and without a viewer in turns.
 fn pairs(
     daemon: &Daemon,
     moved: &AtomicU64,
-    (time, view): (Duration, &dyn Fn(&Arc<AtomicBool>) -> [thread::JoinHandle<()>; 2]),
+    (time, view): (Duration, &View<'_>),
 ) -> Vec<[[f64; 2]; 2]> {
     let pair = |_| {
         let without = measure(daemon, moved, time);

@@ -10,7 +10,7 @@ use quinn_proto::{
     Event, ServerConfig, StreamEvent, StreamId, TransportConfig, VarInt,
 };
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -171,8 +171,8 @@ impl Drop for QuicServer {
 fn serve(mut ends: Ends, stop: &AtomicBool) {
     let page = Bytes::from(vec![b'q'; 64 * 1024]);
     // what is left of each answer
-    let mut answers: HashMap<(ConnectionHandle, StreamId), u64> = HashMap::new();
-    let mut asked: HashMap<(ConnectionHandle, StreamId), Vec<u8>> = HashMap::new();
+    let mut answers: BTreeMap<(ConnectionHandle, StreamId), u64> = BTreeMap::new();
+    let mut asked: BTreeMap<(ConnectionHandle, StreamId), Vec<u8>> = BTreeMap::new();
     while !stop.load(Relaxed) {
         let Ok(events) = ends.turn(LOOK) else { return };
         for (handle, event) in events {
@@ -236,7 +236,7 @@ fn read(connection: &mut Connection, id: StreamId, mut each: impl FnMut(&[u8])) 
 struct Ends {
     socket: UdpSocket,
     endpoint: Endpoint,
-    connections: HashMap<ConnectionHandle, Connection>,
+    connections: BTreeMap<ConnectionHandle, Connection>,
     buffer: Vec<u8>,
 }
 
@@ -244,7 +244,7 @@ impl Ends {
     fn new(socket: UdpSocket, server: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let config = Arc::new(EndpointConfig::default());
         let endpoint = Endpoint::new(config, server, true, None);
-        Ok(Self { socket, endpoint, connections: HashMap::new(), buffer: vec![0; 65_536] })
+        Ok(Self { socket, endpoint, connections: BTreeMap::new(), buffer: vec![0; 65_536] })
     }
 
     /// Waits for a datagram or a timer, at most so long, and returns what happened.

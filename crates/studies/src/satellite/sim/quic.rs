@@ -204,7 +204,7 @@ fn mark(packet: &[u8]) -> Vec<u8> {
 
 /// What carries datagrams between both.
 enum Between {
-    Link { links: [Link; 2], inside: BTreeMap<u64, Bytes>, number: u64 },
+    Link { links: Box<[Link; 2]>, inside: BTreeMap<u64, Bytes>, number: u64 },
     Tunnel { pair: Box<Pair>, flow: FlowId },
 }
 
@@ -217,7 +217,8 @@ pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
         "cubic" => {
             let link = network(cell, seed, None)?.links.into_iter().next();
             let link = link.ok_or_else(|| EngineError("the network has no link".to_owned()))?;
-            let links = [&link.forward, &link.backward].map(|it| Link::new(it, Time::ZERO));
+            let links =
+                Box::new([&link.forward, &link.backward].map(|it| Link::new(it, Time::ZERO)));
             Between::Link { links, inside: BTreeMap::new(), number: 0 }
         }
         way => {
