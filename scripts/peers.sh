@@ -72,6 +72,10 @@ fetch_go() {
     go="$place/go/golang.org/toolchain@$name/bin/go"
     chmod -R u+x "$place/go/golang.org/toolchain@$name/bin" "$place/go/golang.org/toolchain@$name/pkg/tool"
 }
+# a WireGuard in user space, as tests in CI need it
+install_wireguard() {
+    [ -z "${CI-}" ] || sh "$0" --wireguard
+}
 install_pebble() {
     if pebble_is_there; then
         return 0
@@ -113,6 +117,7 @@ fi
 if [ -z "$missing" ]; then
     install_tries
     install_pebble
+    install_wireguard
     echo "peers: all installed"
     exit 0
 fi
@@ -147,3 +152,4 @@ $as_root apt-get update -q
 $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing
 install_tries
 install_pebble
+install_wireguard

@@ -24,6 +24,7 @@ fn call(network: &Network, daemon: &Daemon, call: [&str; 2], sent: &Value) -> (u
 
 fn the_api_hands_out_a_configuration_once(network: &Network) {
     let daemon = serve(network);
+    wait_for("the management port", || daemon.path().join("state/management.token").is_file());
     let phone = |more: Value| {
         let mut device = json!({ "kind": "wireguard", "name": "phone" });
         device.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

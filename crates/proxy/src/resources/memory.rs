@@ -35,16 +35,18 @@ pub(crate) struct HeldMemory {
     bytes: u64,
 }
 
-/// When a search found nothing to take, and for how many places of a source.
+/// When a search found nothing to take, for how many places of a source, and for a connection that held how much: one
+/// that holds as much finds nothing, either.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VainSearch {
     at: Time,
     places: u64,
+    held: u64,
 }
 
 impl Default for VainSearch {
     fn default() -> Self {
-        Self { at: Time::ZERO, places: u64::MAX }
+        Self { at: Time::ZERO, places: u64::MAX, held: u64::MAX }
     }
 }
 
@@ -161,7 +163,8 @@ impl State {
             return true;
         }
         let (now, places) = (clock::now(), self.places_beside(place));
-        if places >= self.vain_search.places && now.since(self.vain_search.at) < NO_SEARCH {
+        let (own, vain) = (place.held.load(SeqCst), &self.vain_search);
+        if places >= vain.places && own >= vain.held && now.since(vain.at) < NO_SEARCH {
             return false;
         }
         let most = missing.max(self.memory.limit() / AT_ONCE);
@@ -170,7 +173,7 @@ impl State {
         let chosen = self.sources.heaviest(most, asks, held);
         let found: u64 = chosen.iter().filter_map(|id| self.sources.get(*id)).map(held).sum();
         if found < missing {
-            self.vain_search = VainSearch { at: now, places };
+            self.vain_search = VainSearch { at: now, places, held: own };
             return false;
         }
         for id in chosen {

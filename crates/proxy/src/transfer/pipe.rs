@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_waited_for_wakes() {
+    async fn bytes_room_and_a_break_wake_their_waiters() {
         let (a, b) = Pipe::pair();
         let reader = tokio::spawn(async move {
             let (mut all, mut bytes) = (0, vec![0; 1_000]);

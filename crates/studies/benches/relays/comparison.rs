@@ -6,8 +6,7 @@
 use ekiden_testbed::load::Method;
 use ekiden_testbed::load::generator::{Generator, Load, Servers};
 use ekiden_testbed::peers::{
-    Peer, PeerError, Start, dante, ekiden, haproxy, microsocks, nginx, ports, sing_box, squid,
-    tinyproxy,
+    Peer, PeerError, Start, dante, ekiden, haproxy, nginx, ports, sing_box, squid, threaded,
 };
 use serde::Serialize;
 use std::io;
@@ -45,8 +44,8 @@ impl Contestant {
         contestant("nginx-stream", Method::None, |start, servers, _| {
             nginx::stream(start, servers.addresses())
         }),
-        contestant("microsocks", Method::Socks5, |start, _, _| microsocks::start(start)),
-        contestant("tinyproxy", Method::Connect, |start, _, _| tinyproxy::start(start)),
+        contestant("microsocks", Method::Socks5, |start, _, _| threaded::microsocks(start)),
+        contestant("tinyproxy", Method::Connect, |start, _, _| threaded::tinyproxy(start)),
         contestant("sing-box-connect", Method::Connect, |start, _, _| sing_box::proxy(start)),
         contestant("sing-box-socks5", Method::Socks5, |start, _, _| sing_box::proxy(start)),
         contestant("ekiden-connect", Method::Connect, start_ekiden),

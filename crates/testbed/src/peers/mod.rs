@@ -16,14 +16,13 @@ pub mod dante;
 pub mod ekiden;
 pub mod haproxy;
 mod host;
-pub mod microsocks;
 pub mod nginx;
 pub mod ports;
 pub mod process;
 pub mod sing_box;
 pub mod squid;
 pub mod sshd;
-pub mod tinyproxy;
+pub mod threaded;
 mod usage;
 
 pub use crate::peers::host::PeerHost;

@@ -8,7 +8,7 @@ use ekiden_testbed::load::Method;
 use ekiden_testbed::load::blocking::tunnel;
 use ekiden_testbed::load::servers::{digest, pattern, source};
 use ekiden_testbed::peers::{
-    Peer, PeerError, Start, caddy, dante, haproxy, microsocks, nginx, sing_box, squid, tinyproxy,
+    Peer, PeerError, Start, caddy, dante, haproxy, nginx, sing_box, squid, threaded,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn squid_carries() {
 
 #[test]
 fn tinyproxy_carries() {
-    carries(Method::Connect, |_| tinyproxy::start(&Start::default()));
+    carries(Method::Connect, |_| threaded::tinyproxy(&Start::default()));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn nginx_carries() {
 
 #[test]
 fn microsocks_carries() {
-    carries(Method::Socks5, |_| microsocks::start(&Start::default()));
+    carries(Method::Socks5, |_| threaded::microsocks(&Start::default()));
 }
 
 /// Built on demand alone (`scripts/peers.sh --sing-box`), so that CI may be without it too.
@@ -126,7 +126,9 @@ fn a_browser_takes_a_page_from_caddy_by_http_3_alone() {
 #[test]
 fn a_pinned_peer_stays_on_its_processor() {
     let cpu = ekiden_testbed::limits::cpus().last().copied();
-    let Some(peer) = present(microsocks::start(&Start { cpu, ..Start::default() })) else { return };
+    let Some(peer) = present(threaded::microsocks(&Start { cpu, ..Start::default() })) else {
+        return;
+    };
     let status = std::fs::read_to_string(format!("/proc/{}/status", peer.processes()[0])).unwrap();
     let allowed = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap();
     assert_eq!(allowed.trim(), cpu.unwrap().to_string());

@@ -28,7 +28,7 @@ fn says_what_is_wrong_in_words_and_where() {
     /deny/1: is to be a string
     /devices/0/password: has 5 characters, and 8 to 255 are allowed
     /devices/1/password: is missing
-    /devices/2/kind: is to be `password`, `prefix` or `peer`
+    /devices/2/kind: is to be `password`, `prefix`, `peer` or `wireguard`
     /devices/3/peer: there is no field `peer` here; there are kind, name, prefix
     /devices/3/prefix: is not of its form, such as `100.64.7.0/24`: in CIDR notation
     /devices/4: is to be an object

@@ -312,7 +312,7 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.evaluate("location.hash = '#/alerts'; true");
     page.wait("Boolean(document.querySelector('h2#trial'))");
     page.press("Send a trial alert");
-    page.wait("document.querySelector('table[aria-label=\"Outcome of the trial\"]')?.textContent.includes('<img src=x')");
+    page.wait("document.querySelector('table[aria-label=\"Outcome of the trial\"]')?.textContent.includes('500')");
     page.check("a trial that failed");
     assert_eq!(page.evaluate("document.querySelector('.problem')"), Value::Null);
     page.evaluate("location.hash = '#/peers'; true");

@@ -143,7 +143,9 @@ impl DivertPlan {
         }
         // without the listener the rule ends at tproxy, and the packet passes by without a mark
         self.diverted_to(("tcp", [self.v4, self.v6]), text);
-        self.diverted_to(("udp", self.quic), text);
+        if diverts_quic {
+            self.diverted_to(("udp", self.quic), text);
+        }
         text.push_str("\t}\n");
         if self.reject_quic || diverts_quic {
             let _ = write!(

@@ -298,10 +298,13 @@ impl<T> Sources<T> {
         });
         let mut largest = BTreeMap::<Source, Vec<Weighed>>::new();
         let (mut chosen, mut freed) = (Vec::new(), 0_u64);
+        // that hold no more than the asker's source, until that gives some back
+        let mut smaller = Vec::new();
         while freed < wanted {
             let Some((sum, source)) = order.pop_last() else { break };
             let own = asker.filter(|(_, of, ..)| *of == source);
             if own.is_none() && asker.is_some() && sum <= of_asker {
+                smaller.push((sum, source));
                 continue;
             }
             let of = largest.entry(source).or_insert_with(|| self.by_weight(source, &bytes));
@@ -315,6 +318,7 @@ impl<T> Sources<T> {
                     continue;
                 }
                 of_asker = of_asker.saturating_sub(held);
+                order.extend(smaller.drain(..));
             }
             freed = freed.saturating_add(held);
             chosen.push(PlaceId(handle));
