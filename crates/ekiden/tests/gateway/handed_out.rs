@@ -2,7 +2,7 @@
 
 use crate::Test;
 use crate::network::Network;
-use crate::wireguard::{door, serve};
+use crate::wireguard::{DOOR, OFF, door};
 use ekiden_testkit::{Daemon, wait_for};
 use serde_json::{Value, json};
 
@@ -23,7 +23,12 @@ fn call(network: &Network, daemon: &Daemon, call: [&str; 2], sent: &Value) -> (u
 }
 
 fn the_api_hands_out_a_configuration_once(network: &Network) {
-    let daemon = serve(network);
+    let home = Network::home(OFF, DOOR);
+    let text = std::fs::read_to_string(home.config()).unwrap();
+    let text =
+        text.replace("[management]\nlisten = \"off\"", "[management]\nlisten = \"127.0.0.1:9128\"");
+    std::fs::write(home.config(), text).unwrap();
+    let daemon = network.serve_in(&home);
     wait_for("the management port", || daemon.path().join("state/management.token").is_file());
     let phone = |more: Value| {
         let mut device = json!({ "kind": "wireguard", "name": "phone" });

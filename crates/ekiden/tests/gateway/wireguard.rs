@@ -23,8 +23,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_telephone_s_door_leaves_nothing", a_telephone_s_door_leaves_nothing),
 ];
 
-const OFF: &str = "";
-const DOOR: &str = "[accounts]\nenabled = true\n[dns]\nlisten = [\"127.0.0.1:5353\"]\nservers = [\"9.9.9.2\"]\n\
+pub(crate) const OFF: &str = "";
+pub(crate) const DOOR: &str = "[accounts]\nenabled = true\n[dns]\nlisten = [\"127.0.0.1:5353\"]\nservers = [\"9.9.9.2\"]\n\
     [wireguard]\nlisten = [\"0.0.0.0\", \"[::]\"]\nendpoint = \"9.9.9.1:51820\"\n";
 
 /// Where wireguard-go listens for its configuration.
@@ -180,7 +180,7 @@ fn answer_datagrams(network: &Network) -> [SocketAddr; 2] {
     answers
 }
 
-pub(crate) fn serve(network: &Network) -> Daemon {
+fn serve(network: &Network) -> Daemon {
     let home = Network::home(OFF, DOOR);
     network.serve_in(&home)
 }

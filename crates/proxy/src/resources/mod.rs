@@ -20,7 +20,6 @@
 mod admission;
 pub(crate) mod arrival;
 mod leg;
-mod memory;
 pub(crate) mod origin;
 mod place;
 mod pool;
@@ -28,11 +27,9 @@ mod report;
 mod reserve;
 mod setup;
 mod sizing;
-mod turns;
 
 pub(crate) use crate::resources::admission::AcceptedClient;
-pub(crate) use crate::resources::memory::HeldMemory;
-pub(crate) use crate::resources::place::AdmissionPermit;
+pub(crate) use crate::resources::place::{AdmissionPermit, HeldMemory};
 pub(crate) use crate::resources::pool::{IdleOrigin, PoolKey, watch};
 pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
@@ -50,7 +47,6 @@ use ekiden_model::resources::idle::{Handle, Pool, Register};
 use ekiden_model::resources::overload::{Admission, Pressure, Resource, Sources, Watermarks};
 use ekiden_model::units::{Span, Time};
 use leg::Leg;
-use memory::VainSearch;
 use place::Place;
 use setup::ResourceSettings;
 use std::collections::{BTreeMap, HashMap};
@@ -60,7 +56,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
-use turns::Turns;
 
 /// Each leg is measured once in so many ticks.
 const TICKS_PER_LOOK: u64 = 10;
@@ -75,7 +70,7 @@ pub(crate) struct Resources {
     state: Mutex<State>,
     /// For heads, TLS and HTTP/2.
     memory: Arc<Budget>,
-    memory_turns: Arc<Turns>,
+    memory_turn: tokio::sync::Mutex<()>,
     /// How often it did not suffice.
     memory_refused: AtomicU64,
     next: AtomicU64,
@@ -97,7 +92,6 @@ struct State {
     sources: Sources<Arc<Place>>,
     /// Closed for others, and their tasks still hold memory.
     ending: Vec<Arc<Place>>,
-    vain_search: VainSearch,
     memory: Arc<Budget>,
     /// Boxed: a map of numbers that only grow keeps half of its room empty.
     legs: BTreeMap<u64, Box<Leg>>,
@@ -173,7 +167,6 @@ impl Resources {
             admission: Admission::new(setup.admission()),
             sources: Sources::new(setup.sources()),
             ending: Vec::new(),
-            vain_search: VainSearch::default(),
             memory: Arc::clone(&memory),
             legs: BTreeMap::new(),
             clients: 0,
@@ -189,10 +182,10 @@ impl Resources {
         };
         let (state, next) = (Mutex::new(state), AtomicU64::new(0));
         let memory_refused = AtomicU64::new(0);
-        let memory_turns = Arc::default();
+        let memory_turn = tokio::sync::Mutex::default();
         let rejections = Rejections::new();
         let resources =
-            Self { state, memory, memory_turns, memory_refused, next, rejections, admitted };
+            Self { state, memory, memory_turn, memory_refused, next, rejections, admitted };
         (Arc::new(resources), turns)
     }
 

@@ -252,42 +252,6 @@ fn unfinished_heads_stay_within_their_memory() {
     wait_until(|| held().used == 0, || format!("{:?}", held()));
 }
 
-#[test]
-fn a_newcomer_is_answered_beside_unfinished_heads_of_many_addresses() {
-    let relay = Relay::with(|settings| {
-        settings.budgets.sessions = Bytes::mib(1);
-        settings.timeouts.request_head = Span::from_secs(60);
-    });
-    let (address, origin) = (relay.address, Origin::new());
-    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let over = Arc::clone(&stop);
-    let attack = std::thread::spawn(move || {
-        let head = format!("GET http://a/ HTTP/1.1\r\nX: {}", "a".repeat(60_000));
-        let mut held = std::collections::VecDeque::new();
-        for nth in 0_u32.. {
-            if over.load(std::sync::atomic::Ordering::Relaxed) {
-                return;
-            }
-            let mut client = connect_from([127, 0, 3, 1 + (nth % 40) as u8], address);
-            client.set_nonblocking(true).unwrap();
-            // closed already where its memory went to another
-            let _ = client.write(head.as_bytes());
-            held.push_back(client);
-            if held.len() > 400 {
-                held.pop_front();
-            }
-        }
-    });
-    let evicted = || relay.status().pressure.unfinished_evicted;
-    wait_until(|| evicted() >= 40, || format!("{} were closed", evicted()));
-    for _ in 0..30 {
-        is_served(&mut relay.client_at(OTHER), &origin);
-    }
-    stop.store(true, std::sync::atomic::Ordering::Relaxed);
-    attack.join().unwrap();
-    relay.settles();
-}
-
 /// Heads of a few bytes take less than the connections that they are read from.
 #[test]
 fn connections_with_short_unfinished_heads_count_with_their_state() {

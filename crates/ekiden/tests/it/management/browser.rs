@@ -342,7 +342,10 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.press("Log out");
     page.wait("document.querySelector('button')?.textContent.trim() === 'Log in'");
     page.fill("Token", "wrong");
-    assert_eq!(page.complaints(), Vec::<String>::new());
+    // a device was refused above, which a browser logs
+    let mut complaints = page.complaints();
+    complaints.retain(|complaint| !complaint.contains("status of 422"));
+    assert_eq!(complaints, Vec::<String>::new());
     page.press("Log in");
     page.wait("document.querySelector('.problem')?.textContent.includes('wrong token')");
 }

@@ -276,76 +276,38 @@ impl<T> Sources<T> {
 
     /// Silent connections that hold `wanted` bytes together, or all that hold any: each time the largest of the
     /// source that holds the most bytes, of equals the longest silent.
-    ///
-    /// `asks`: a connection without a log-in that wants so many more. For it, only connections are chosen whose source
-    /// holds more than its own source then would, or that hold no less than itself where both have one source; so no
-    /// source grows at the cost of a smaller one.
-    pub fn heaviest(
-        &self,
-        wanted: u64,
-        asks: Option<(PlaceId, u64)>,
-        bytes: impl Fn(&T) -> u64,
-    ) -> Vec<PlaceId> {
-        let sum = |holder: &Holder| self.silent(holder).map(|(_, place)| bytes(&place.who)).sum();
-        let sums = self.holders.iter().map(|(source, holder)| (sum(holder), *source));
-        let mut order: BTreeSet<(u64, Source)> = sums.filter(|(sum, _)| *sum > 0).collect();
-        let asker = asks.and_then(|(id, more)| {
-            let place = self.places.get(id.0).filter(|place| !place.logged_in)?;
-            Some((id, place.source, bytes(&place.who), more))
-        });
-        let mut of_asker = asker.map_or(0, |(_, source, _, more)| {
-            self.holders.get(&source).map_or(0, sum).saturating_add(more)
-        });
-        let mut largest = BTreeMap::<Source, Vec<Weighed>>::new();
+    pub fn heaviest(&self, wanted: u64, bytes: impl Fn(&T) -> u64) -> Vec<PlaceId> {
+        let mut sources = BTreeMap::<Source, (u64, Vec<Weighed>)>::new();
+        for holder in self.holders.values() {
+            let mut next = holder.silent.head(&self.places);
+            while let Some(handle) = next {
+                next = self.places.after(0, handle);
+                let Some(place) = self.places.get(handle) else { continue };
+                let held = bytes(&place.who);
+                if held > 0 {
+                    let (sum, of) = sources.entry(place.source).or_default();
+                    *sum += held;
+                    of.push((held, Reverse(place.since), handle));
+                }
+            }
+        }
+        for (_, of) in sources.values_mut() {
+            of.sort_unstable();
+        }
+        let mut order: BTreeSet<(u64, Source)> =
+            sources.iter().map(|(source, (sum, _))| (*sum, *source)).collect();
         let (mut chosen, mut freed) = (Vec::new(), 0_u64);
-        // that hold no more than the asker's source, until that gives some back
-        let mut smaller = Vec::new();
         while freed < wanted {
             let Some((sum, source)) = order.pop_last() else { break };
-            let own = asker.filter(|(_, of, ..)| *of == source);
-            if own.is_none() && asker.is_some() && sum <= of_asker {
-                smaller.push((sum, source));
+            let Some((held, _, handle)) = sources.get_mut(&source).and_then(|(_, of)| of.pop())
+            else {
                 continue;
-            }
-            let of = largest.entry(source).or_insert_with(|| self.by_weight(source, &bytes));
-            let Some((held, _, handle)) = of.pop() else { continue };
-            if let Some((id, _, holds, _)) = own {
-                if handle == id.0 {
-                    order.insert((sum.saturating_sub(held), source));
-                    continue;
-                }
-                if held < holds {
-                    continue;
-                }
-                of_asker = of_asker.saturating_sub(held);
-                order.extend(smaller.drain(..));
-            }
+            };
             freed = freed.saturating_add(held);
             chosen.push(PlaceId(handle));
             order.insert((sum.saturating_sub(held), source));
         }
         chosen
-    }
-
-    /// A holder's silent connections, the longest silent first.
-    fn silent(&self, holder: &Holder) -> impl Iterator<Item = (Handle, &Place<T>)> {
-        let first = holder.silent.head(&self.places);
-        let next = |handle: &Handle| self.places.after(0, *handle);
-        let handles = core::iter::successors(first, next);
-        handles.filter_map(|handle| Some((handle, self.places.get(handle)?)))
-    }
-
-    /// The silent connections of a source that hold any bytes, the largest last.
-    fn by_weight(&self, source: Source, bytes: impl Fn(&T) -> u64) -> Vec<Weighed> {
-        let weigh = |(handle, place): (Handle, &Place<T>)| {
-            let held = bytes(&place.who);
-            (held > 0).then_some((held, Reverse(place.since), handle))
-        };
-        let holder = self.holders.get(&source);
-        let mut of: Vec<_> =
-            holder.into_iter().flat_map(|holder| self.silent(holder)).filter_map(weigh).collect();
-        of.sort_unstable();
-        of
     }
 
     /// Whose place it is.
@@ -356,12 +318,6 @@ impl<T> Sources<T> {
     /// The source of a place.
     pub fn source(&self, id: PlaceId) -> Option<Source> {
         self.places.get(id.0).map(|place| place.source)
-    }
-
-    /// The places of a connection's source without a log-in; none where it has logged in.
-    pub fn held_beside(&self, id: PlaceId) -> u64 {
-        let place = self.places.get(id.0).filter(|place| !place.logged_in);
-        place.map_or(0, |place| self.held(place.source))
     }
 
     /// The places of this source without a log-in.
