@@ -157,7 +157,7 @@ fn unknown_types_end_the_tunnel_or_are_skipped() {
     for (kind, why) in [
         (0, Some("the peer sent a frame of type 0x0, which must be known")),
         (0x1f, Some("the peer sent a frame of type 0x1f, which must be known")),
-        (0x21, None),
+        (0x22, None),
         (MOST, None),
     ] {
         let end = ended_by(|liar| _ = liar.stream(raw(kind, 3, b"lie")));
@@ -356,7 +356,7 @@ fn packets_of_many_flows_take_a_part_of_the_memory() {
             let stream = liar.stream(frames(&[open(flow, Carries::Packets)])).unwrap();
             for _ in 0..20 {
                 let packet = Frame::Packet(pattern(0, 4_000));
-                liar.on(stream, frames(&[packet.clone(), Frame::Unknown(0x21)]));
+                liar.on(stream, frames(&[packet.clone(), Frame::Unknown(0x22)]));
             }
             liar.arrives();
         }
