@@ -144,7 +144,7 @@ fn quic_is_named_by_its_initial(network: &Network) {
         let server = QuicServer::start(bind(&network.up, at), "www.example.org").unwrap();
         let any = if at.starts_with('[') { "[::]:0" } else { "0.0.0.0:0" };
         let to = (server.address(), "www.example.org");
-        let done = server.download(bind(&network.lan, any), to, 100_000, PATIENCE).unwrap();
+        let done = server.download(bind(&network.lan, any), to, 2_000_000, PATIENCE).unwrap();
         assert!(done.connected <= done.whole);
         let target = format!("www.example.org:443 ({shown})");
         let live = pair.near.status()["connections"].to_string();

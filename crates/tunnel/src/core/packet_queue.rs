@@ -32,8 +32,7 @@ impl DirectionQueue {
         Some(packet)
     }
 
-    /// Packets without bytes take room, too.
-    /// Bytes of memory.
+    /// Bytes of memory: packets without bytes take room, too.
     fn held(&self) -> u64 {
         (self.bytes + self.packets.len() * 64) as u64
     }
@@ -58,9 +57,13 @@ impl Packets {
         fits
     }
 
-    /// A turn of so many bytes: the packet that may go now, if it has had as many turns as it needs.
-    pub(super) fn turn(&mut self, bytes: u64) -> Option<Bytes> {
+    /// A turn of so many bytes. [`Packets::next`] is to be asked until it has none: of all that was paid for, none stays.
+    pub(super) const fn pay(&mut self, bytes: u64) {
         self.paid = self.paid.saturating_add_unsigned(bytes);
+    }
+
+    /// The next packet that has had as many turns as it needs.
+    pub(super) fn next(&mut self) -> Option<Bytes> {
         let first = worth(self.out.packets.front()?).cast_signed();
         if self.paid < first {
             return None;
@@ -93,15 +96,51 @@ impl Packets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     #[test]
     fn a_packet_goes_when_it_is_paid_for() {
         let mut packets = Packets::default();
         assert!(packets.push(Bytes::from(vec![1; 1_000])) && packets.push(Bytes::new()));
-        assert_eq!(packets.turn(600), None);
-        assert_eq!(packets.turn(400).map(|packet| packet.len()), Some(1_000));
-        assert_eq!(packets.turn(1).map(|packet| packet.len()), Some(0));
-        assert_eq!(packets.turn(1), None);
+        packets.pay(600);
+        assert_eq!(packets.next(), None);
+        packets.pay(400);
+        assert_eq!(packets.next().map(|packet| packet.len()), Some(1_000));
+        assert_eq!(packets.next(), None);
+        packets.pay(1);
+        assert_eq!(packets.next().map(|packet| packet.len()), Some(0));
+        assert_eq!(packets.next(), None);
+    }
+
+    proptest! {
+        /// To see it fail: take one packet a turn. What a turn paid beyond it would never be given by another.
+        #[test]
+        fn turns_for_all_that_waits_leave_nothing(
+            lengths in vec(0_usize..2_000, 1..40),
+            turn in 1_u64..1_500,
+            repair in 0_u64..1_500,
+        ) {
+            let mut packets = Packets::default();
+            let mut waiting = 0;
+            for length in &lengths {
+                let packet = Bytes::from(vec![0; *length]);
+                waiting += worth(&packet);
+                prop_assert!(packets.push(packet));
+            }
+            let mut sent = 0;
+            while waiting > 0 {
+                let bytes = turn.min(waiting);
+                waiting -= bytes;
+                packets.pay(bytes);
+                while packets.next().is_some() {
+                    sent += 1;
+                    packets.owe(repair);
+                    waiting += repair;
+                }
+            }
+            prop_assert_eq!(sent, lengths.len());
+        }
     }
 
     #[test]

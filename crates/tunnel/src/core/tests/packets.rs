@@ -46,6 +46,20 @@ fn packets_come_whole_before_the_answer_and_after() {
     network.ends.iter().for_each(Endpoint::assert_balanced);
 }
 
+/// To see it fail: send one packet a turn. A turn pays for a whole datagram, and what is left of it for the next packet.
+#[test]
+fn a_burst_comes_whole_though_none_follows() {
+    for length in [20, 700, 1_100] {
+        let mut network = Network::up(&Path::default());
+        let (here, there) = open(&mut network);
+        for _ in 0..200 {
+            assert!(network.ends[NEAR].send_packet(network.now, here, pattern(9, length)));
+        }
+        network.run_for(Span::from_secs(2));
+        assert_eq!(all(&mut network, FAR, there).len(), 200, "of {length} bytes");
+    }
+}
+
 #[test]
 fn lost_packets_are_not_retransmitted_or_waited_for() {
     let mut network = Network::up(&Path { loss: 10.0, ..Path::default() });

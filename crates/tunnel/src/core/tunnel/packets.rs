@@ -63,17 +63,26 @@ impl Tunnel {
         self.changed(id);
     }
 
-    /// A turn of a flow of packets: writes one that has had enough turns, in a datagram, or on its
+    /// A turn of a flow of packets: writes those that have had enough turns, each in a datagram, or on the flow's
     /// stream where it is too long for one.
     pub(super) fn packet_turn(&mut self, now: Time, id: u64, turn: scheduler::Turn) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let Some(packet) = flow.packets.turn(turn.bytes.as_u64()) else { return };
-        let nth = turn.lane as usize;
+        flow.packets.pay(turn.bytes.as_u64());
+        // one that is paid for and stays would wait for those that come after it
+        while let Some(flow) = self.flows.get_mut(&id) {
+            let Some(packet) = flow.packets.next() else { return };
+            self.send_one(now, id, turn, packet);
+        }
+    }
+
+    fn send_one(&mut self, now: Time, id: u64, turn: scheduler::Turn, packet: Bytes) {
+        let Some(flow) = self.flows.get(&id) else { return };
         if flow.coding.is_some() {
             return self.send_coded(now, id, turn, packet);
         }
-        let frame = Frame::Packet(packet);
+        let nth = turn.lane as usize;
         let mut bytes = flow.header(id).to_bytes();
+        let frame = Frame::Packet(packet);
         frame.write(&mut bytes);
         if !self.send_in_datagram(nth, bytes.freeze()) {
             self.say(now, id, nth, &[frame], false);
