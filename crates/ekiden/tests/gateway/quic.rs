@@ -14,6 +14,7 @@ use std::sync::Arc;
 pub(crate) const TESTS: &[Test] = &[
     ("quic_goes_through_the_tunnel", quic_goes_through_the_tunnel),
     ("quic_is_named_by_its_initial", quic_is_named_by_its_initial),
+    ("quic_to_special_addresses_is_blocked", quic_to_special_addresses_is_blocked),
     ("quic_without_a_way_is_blocked_or_direct", quic_without_a_way_is_blocked_or_direct),
 ];
 
@@ -163,6 +164,31 @@ fn quic_is_named_by_its_initial(network: &Network) {
     // TCP is judged by the same rule, and others' QUIC goes on
     let server = bind(&network.up, "9.9.9.2:4430");
     assert!(ask(&bind(&network.lan, "0.0.0.0:0"), &server).is_ok());
+}
+
+fn quic_to_special_addresses_is_blocked(network: &Network) {
+    let pair = pair(network, THROUGH);
+    let special = [
+        "169.254.169.254",
+        "192.0.2.1",
+        "198.18.0.1",
+        "240.0.0.1",
+        "[64:ff9b::7f00:1]",
+        "[64:ff9b::a9fe:a9fe]",
+        "[2002:7f00:1::1]",
+        "[2001:db8::1]",
+    ];
+    for at in special {
+        let client = if at.starts_with('[') { CLIENT_V6 } else { CLIENT };
+        let client = network.lan.run(|| UdpSocket::bind((client, 0))).unwrap().unwrap();
+        let to: SocketAddr = format!("{at}:443").parse().unwrap();
+        client.connect(to).unwrap();
+        let error = eventually("a refusal", || client.send(b"hello").err());
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{at}: {error}");
+    }
+    // until the rule is there, a datagram makes a flow anew
+    assert!(pair.count("quic_blocked") >= special.len() as u64);
+    assert_eq!(pair.far.status()["totals"]["refused"], 0, "the gateway refuses them");
 }
 
 fn quic_without_a_way_is_blocked_or_direct(network: &Network) {

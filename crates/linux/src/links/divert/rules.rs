@@ -137,8 +137,12 @@ impl DivertPlan {
         );
         bypassed(&self.bypass, "\t\t", text);
         if diverts_quic {
+            // here, because without a route to the destination a packet is not forwarded
             for keyword in BLOCKED_PAIRS {
-                let _ = writeln!(text, "\t\tmeta l4proto udp {keyword} return");
+                let _ = writeln!(
+                    text,
+                    "\t\tmeta l4proto udp {keyword} reject with icmpx port-unreachable"
+                );
             }
         }
         // without the listener the rule ends at tproxy, and the packet passes by without a mark
@@ -147,22 +151,13 @@ impl DivertPlan {
             self.diverted_to(("udp", self.quic), text);
         }
         text.push_str("\t}\n");
-        if self.reject_quic || diverts_quic {
+        if self.reject_quic {
             let _ = write!(
                 text,
                 "\tchain forwarded {{\n\
-                 \t\ttype filter hook forward priority filter; policy accept\n"
+                 \t\ttype filter hook forward priority filter; policy accept\n\
+                 \t\tiifname {{ {devices} }} udp dport 443 reject with icmpx port-unreachable\n\t}}\n"
             );
-            let devices = if self.reject_quic { devices } else { quic_devices };
-            let pairs: &[&str] = if self.reject_quic { &[""] } else { &BLOCKED_PAIRS };
-            for pair in pairs {
-                let pair = if pair.is_empty() { String::new() } else { format!(" {pair}") };
-                let _ = writeln!(
-                    text,
-                    "\t\tiifname {{ {devices} }} udp dport 443{pair} reject with icmpx port-unreachable"
-                );
-            }
-            text.push_str("\t}\n");
         }
     }
 
