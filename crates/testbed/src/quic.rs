@@ -3,7 +3,7 @@
 //! The client asks for a number of bytes on a stream, and the server sends them.
 
 use bytes::{Bytes, BytesMut};
-use quinn_proto::congestion::CubicConfig;
+use quinn_proto::congestion::{ControllerFactory, CubicConfig};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig,
@@ -46,11 +46,11 @@ pub struct Download {
     pub rtt: Duration,
 }
 
-fn transport() -> Arc<TransportConfig> {
+fn transport(controller: Arc<dyn ControllerFactory + Send + Sync>) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let window = VarInt::from_u32(WINDOW);
     config
-        .congestion_controller_factory(Arc::new(CubicConfig::default()))
+        .congestion_controller_factory(controller)
         .stream_receive_window(window)
         .receive_window(window)
         .send_window(WINDOW.into())
@@ -62,8 +62,11 @@ fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
     io::Error::other(error)
 }
 
-/// A server of this name, with a certificate of its own, and a client that trusts it alone.
-pub fn configs(name: &str) -> io::Result<(Arc<ServerConfig>, ClientConfig)> {
+/// A server of this name, with a certificate of its own, and a client that trusts it alone. `controller`: the server's.
+pub fn configs(
+    name: &str,
+    controller: Arc<dyn ControllerFactory + Send + Sync>,
+) -> io::Result<(Arc<ServerConfig>, ClientConfig)> {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).map_err(other)?;
     let certificate = made.cert.der().clone();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
@@ -77,7 +80,7 @@ pub fn configs(name: &str) -> io::Result<(Arc<ServerConfig>, ClientConfig)> {
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let crypto = QuicServerConfig::try_from(tls).map_err(other)?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
-    server.transport_config(transport());
+    server.transport_config(transport(controller));
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificate).map_err(other)?;
     let mut tls = rustls::ClientConfig::builder_with_provider(provider)
@@ -87,14 +90,14 @@ pub fn configs(name: &str) -> io::Result<(Arc<ServerConfig>, ClientConfig)> {
         .with_no_client_auth();
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let mut client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(other)?));
-    client.transport_config(transport());
+    client.transport_config(transport(Arc::new(CubicConfig::default())));
     Ok((Arc::new(server), client))
 }
 
 impl QuicServer {
     /// Serves on a socket that is bound already, in whatever network that is, under this name.
     pub fn start(socket: UdpSocket, name: &str) -> io::Result<Self> {
-        let (server, client) = configs(name)?;
+        let (server, client) = configs(name, Arc::new(CubicConfig::default()))?;
         let at = socket.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let ends = Ends::new(socket, Some(server))?;

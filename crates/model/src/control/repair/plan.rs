@@ -371,9 +371,14 @@ impl<B: AsRef<[u8]>> Piece<B> {
     }
 }
 
-/// Repairs with which more than those are lost of `packets` and them in one of 200 cases: losses are
-/// taken for independent, so that their number is binomial (algorithms/satellite E.7).
+/// Repairs with which more than those are lost of `packets` and them in one of 200 cases.
 pub fn repairs(packets: u32, loss: f64) -> u32 {
+    repairs_unless(packets, loss, FAILED)
+}
+
+/// Repairs with which more than those are lost of `packets` and them in a share of `failed`, 0 to 1, of all cases:
+/// losses are taken for independent, so that their number is binomial (algorithms/satellite E.7).
+pub fn repairs_unless(packets: u32, loss: f64, failed: f64) -> u32 {
     let loss = loss.clamp(0.0, 0.5);
     let mut none = 1.0;
     for _ in 0..packets {
@@ -387,7 +392,7 @@ pub fn repairs(packets: u32, loss: f64) -> u32 {
             term *= f64::from(all - lost + 1) / f64::from(lost) * loss / (1.0 - loss);
             sum += term;
         }
-        if 1.0 - sum <= FAILED {
+        if 1.0 - sum <= failed {
             return repairs;
         }
         none *= 1.0 - loss;

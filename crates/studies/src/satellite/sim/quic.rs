@@ -13,6 +13,7 @@ use ekiden_model::units::{Rate, Span, Time};
 use ekiden_testbed::quic::configs;
 use ekiden_tunnel::core::FlowId;
 use ekiden_tunnel::frame::Carries;
+use quinn_proto::congestion::{BbrConfig, CubicConfig};
 use quinn_proto::{
     Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event, StreamEvent,
     StreamId,
@@ -130,8 +131,12 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(half: Span) -> Result<Self, EngineError> {
-        let (server, client) = configs(NAME).during("QUIC's ends")?;
+    fn new(half: Span, way: &str) -> Result<Self, EngineError> {
+        let (server, client) = match way {
+            "bbr" => configs(NAME, Arc::new(BbrConfig::default())),
+            _ => configs(NAME, Arc::new(CubicConfig::default())),
+        }
+        .during("QUIC's ends")?;
         let end = |nth: u8, server| {
             let config = Arc::new(EndpointConfig::default());
             let serves = nth == 2;
@@ -212,9 +217,9 @@ enum Between {
 pub(super) fn run(cell: &Cell, seed: u64) -> Result<Outcome, EngineError> {
     let (lasts, settle): (Span, Span) = (cell.value("duration")?, cell.value("settle")?);
     let rtt: Span = cell.value("rtt")?;
-    let mut ends = Ends::new(Span::from_nanos(rtt.as_nanos() / 2))?;
+    let mut ends = Ends::new(Span::from_nanos(rtt.as_nanos() / 2), cell.text("way")?)?;
     let mut between = match cell.text("way")? {
-        "cubic" => {
+        "cubic" | "bbr" => {
             let link = network(cell, seed, None)?.links.into_iter().next();
             let link = link.ok_or_else(|| EngineError("the network has no link".to_owned()))?;
             let links =

@@ -144,7 +144,7 @@ fn run(packets: &[(Span, usize)], line: Line, seed: u64) -> Outcome {
         }
     }
     outcome.missing = outcome.packets - released.len();
-    let paid = ALLOWANCE + outcome.bytes as f64 * path.rate();
+    let paid = ALLOWANCE + outcome.bytes as f64 * path.most();
     assert!(outcome.repair_bytes as f64 <= paid, "{} bytes, {paid} paid", outcome.repair_bytes);
     outcome
 }
@@ -199,6 +199,32 @@ fn a_first_flight_is_repaired() {
     let holes = outcomes.iter().filter(|outcome| outcome.missing > 0).count();
     let hit = outcomes.iter().filter(|outcome| outcome.lost > 0).count();
     assert!(hit > 100 && holes * 5 < hit, "{holes} of {hit}");
+}
+
+/// To see it fail: repair each packet at the rate of a full pipe.
+#[test]
+fn few_packets_that_follow_one_another_are_repaired_too() {
+    for (loss, packets, missing) in [
+        (0.01, 4_u64, 0.01),
+        (0.01, 10, 0.01),
+        (0.01, 50, 0.01),
+        (0.05, 4, 0.05),
+        (0.05, 10, 0.01),
+        (0.05, 50, 0.06),
+    ] {
+        // so many in each tenth of a second and a fifth: as bursts, and evenly
+        let burst = |nth: u64| match nth % packets {
+            0 => Span::from_millis(120),
+            _ => Span::from_micros(200),
+        };
+        let evenly = |_| Span::from_micros(120_000 / packets);
+        for gap in [&burst as &dyn Fn(u64) -> Span, &evenly] {
+            let sent: Vec<_> = (0..12_000).map(|nth| (gap(nth), 1_250)).collect();
+            let outcome = run(&sent, even(loss), 3);
+            let left = outcome.missing as f64 / outcome.lost as f64;
+            assert!(left <= missing, "{loss}, {packets}: {} of {}", outcome.missing, outcome.lost);
+        }
+    }
 }
 
 proptest! {
