@@ -50,7 +50,9 @@ pub(crate) fn sim_lacks(cell: &Cell) -> Option<&'static str> {
     let bulk = matches!(cell.text("load"), Ok("download" | "upload" | "quic"));
     let rival = cell.text("rival").is_ok_and(|name| name != "none");
     match cell.text("way") {
-        Ok("bbr") => Some("BBR is not in the simulator"),
+        Ok("bbr") if !cell.text("load").is_ok_and(|load| load == "quic") => {
+            Some("BBR is not in the simulator")
+        }
         Ok("http3") => Some("HTTP/3 is not in the simulator"),
         Ok("hysteria2") => Some("hysteria2 is not in the simulator"),
         Ok("hold") => Some("programs of a kernel are not in the simulator"),

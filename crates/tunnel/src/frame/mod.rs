@@ -14,6 +14,7 @@ mod writing;
 pub use number::MOST;
 pub use reading::{read, read_all, read_shared};
 pub use writing::data_overhead;
+pub(crate) use writing::pad;
 
 use crate::frame::reason::Reason;
 use bytes::Bytes;
@@ -48,6 +49,7 @@ mod kind {
     pub(super) const NUMBERED: u64 = 0x0c;
     pub(super) const REPAIR: u64 = 0x20;
     pub(super) const PACKET_REPAIR: u64 = 0x21;
+    pub(super) const PADDING: u64 = 0x22;
 }
 
 /// Where a flow is to go: the far relay resolves names and chooses the route.

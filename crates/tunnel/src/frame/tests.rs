@@ -209,3 +209,14 @@ fn overhead_matches_its_constant() {
         assert_eq!(frame.len(), 1200 + data_overhead(offset));
     }
 }
+
+#[test]
+fn padding_is_as_long_as_asked_and_is_skipped() {
+    for bytes in 2..=65 {
+        let mut padding = BytesMut::new();
+        pad(&mut padding, bytes);
+        assert_eq!(padding.len(), bytes);
+        assert_eq!(read(&mut padding), Ok(Some(Frame::Unknown(0x22))));
+        assert!(padding.is_empty());
+    }
+}

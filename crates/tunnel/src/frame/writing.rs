@@ -130,6 +130,14 @@ impl Frame {
     }
 }
 
+/// Appends a frame of this many bytes, 2 to 65, that every reader skips.
+pub(crate) fn pad(into: &mut BytesMut, bytes: usize) {
+    put(into, kind::PADDING);
+    let zeros = bytes.saturating_sub(2).min(63);
+    put(into, zeros as u64);
+    into.put_bytes(0, zeros);
+}
+
 /// Overhead of DATA: type, length of two bytes (four beyond 16 KiB, which no packet has), offset.
 pub fn data_overhead(offset: u64) -> usize {
     1 + 2 + length(offset)

@@ -356,7 +356,7 @@ fn packets_of_many_flows_take_a_part_of_the_memory() {
             let stream = liar.stream(frames(&[open(flow, Carries::Packets)])).unwrap();
             for _ in 0..20 {
                 let packet = Frame::Packet(pattern(0, 4_000));
-                liar.on(stream, frames(&[packet.clone(), Frame::Unknown(0x22)]));
+                liar.on(stream, frames(&[packet.clone(), Frame::Unknown(0x2f)]));
             }
             liar.arrives();
         }

@@ -8,12 +8,12 @@ use super::super::flow::Coding;
 use super::Tunnel;
 use super::repair::{ATTACH, MOST_KEPT, most_received};
 use crate::core::reassembly::WHOLE;
-use crate::frame::Frame;
+use crate::frame::{Frame, pad};
 use bytes::Bytes;
 use ekiden_model::control::repair::packets::{PacketPath, PacketRepair, PacketStep};
 use ekiden_model::control::repair::plan::SHORTEST;
 use ekiden_model::control::scheduler;
-use ekiden_model::units::{self, Time};
+use ekiden_model::units::{self, Span, Time};
 
 /// A type, a length of two bytes, a number and how far back repairs reach.
 const NUMBERED: usize = 1 + 2 + 8 + 1;
@@ -22,6 +22,11 @@ const REPAIR: usize = 1 + 2 + 8 + 2;
 /// A packet that is no longer goes on the flow's stream where no datagram has room for it: any path carries such
 /// (RFC 8200 §5). A longer one is dropped, so that its sender finds the largest that fits (RFC 9000 §14.3).
 const SMALLEST_MTU: usize = 1_280;
+/// A packet that fitted so lately goes on the stream, too: the path may only seem narrower for a while.
+const REMEMBERED: Span = Span::from_secs(60);
+/// A datagram that lacks no more bytes than these of the largest is filled up where packets are lost. QUIC takes
+/// losses of smaller packets for a narrower path where larger ones, with acknowledgements in them, are rare.
+const FILLED: std::ops::RangeInclusive<usize> = 2..=65;
 
 impl Tunnel {
     /// A packet of a coded flow has had its turns.
@@ -29,8 +34,11 @@ impl Tunnel {
         let nth = turn.lane as usize;
         let Some((header, path)) = self.packet_path(id, packet.len()) else { return };
         let room = self.datagram_room();
-        let fits = header.len() + NUMBERED + packet.len() <= room;
-        if !fits && room > 0 && packet.len() > SMALLEST_MTU {
+        let length = header.len() + NUMBERED + packet.len();
+        if room >= self.widest.0 || now > self.widest.1 + REMEMBERED {
+            self.widest = (room, now);
+        }
+        if length > self.widest.0 && room > 0 && packet.len() > SMALLEST_MTU {
             return;
         }
         let Some(flow) = self.flows.get_mut(&id) else { return };
@@ -43,6 +51,10 @@ impl Tunnel {
         let frame = Frame::Numbered { number: numbered.number, back: numbered.back, packet };
         let mut bytes = header.clone();
         frame.write(&mut bytes);
+        let lacks = room.saturating_sub(bytes.len());
+        if path.loss > 0.0 && FILLED.contains(&lacks) {
+            pad(&mut bytes, lacks);
+        }
         if !self.send_in_datagram(nth, bytes.freeze()) {
             self.say(now, id, nth, &[frame], false);
         }

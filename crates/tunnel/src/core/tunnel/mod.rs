@@ -103,6 +103,8 @@ pub(super) struct Tunnel {
     bulk_heard: Time,
     /// The share of packets lost, over the last few hundred.
     lately: f64,
+    /// Bytes of the largest datagram of the last minute, and when it had room last.
+    widest: (usize, Time),
     probes: Probes,
     pub(super) events: VecDeque<Event>,
     /// Flows that the peer opened before its HELLO.
@@ -177,6 +179,7 @@ impl Tunnel {
             bulk_heard: Time::ZERO,
             // some, until it is known better
             lately: 4.0 * copies::COPY_AGAIN,
+            widest: (0, now),
             probes: Probes::new(now),
             events: VecDeque::new(),
             before_up: VecDeque::new(),
