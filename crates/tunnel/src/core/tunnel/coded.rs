@@ -32,8 +32,8 @@ impl Tunnel {
     /// A packet of a coded flow has had its turns.
     pub(super) fn send_coded(&mut self, now: Time, id: u64, turn: scheduler::Turn, packet: Bytes) {
         let nth = turn.lane as usize;
-        let Some((header, path)) = self.packet_path(id, packet.len()) else { return };
         let room = self.datagram_room();
+        let Some((header, path)) = self.packet_path(id, packet.len(), room) else { return };
         let length = header.len() + NUMBERED + packet.len();
         if room >= self.widest.0 || now > self.widest.1 + REMEMBERED {
             self.widest = (room, now);
@@ -68,7 +68,8 @@ impl Tunnel {
 
     /// Looks whether a burst of packets is over and has repairs left; whether one was sent.
     pub(super) fn repair_packets(&mut self, now: Time, id: u64) -> bool {
-        let Some((header, path)) = self.packet_path(id, 0) else { return false };
+        let room = self.datagram_room();
+        let Some((header, path)) = self.packet_path(id, 0, room) else { return false };
         let Some(flow) = self.flows.get_mut(&id) else { return false };
         flow.sending.repair_at = None;
         let nth = usize::from(flow.lane == scheduler::Lane::Bulk);
@@ -108,21 +109,27 @@ impl Tunnel {
         length
     }
 
-    /// The first frame of a flow's datagrams, and what is known of the path for a packet of this size.
-    fn packet_path(&mut self, id: u64, size: usize) -> Option<(bytes::BytesMut, PacketPath)> {
+    /// The first frame of a flow's datagrams, and what is known of the path for a packet of this size, where a datagram
+    /// has so much room.
+    fn packet_path(
+        &self,
+        id: u64,
+        size: usize,
+        room: usize,
+    ) -> Option<(bytes::BytesMut, PacketPath)> {
         let flow = self.flows.get(&id)?;
         let header = flow.header(id).to_bytes();
         let coded = self.greeting.as_ref().is_some_and(|peer| peer.coded);
         // beyond the memory for them, packets are not repaired
         let keeps = self.repairs.packets_sent + size <= MOST_KEPT;
-        let room = self.datagram_room().saturating_sub(header.len().max(ATTACH) + REPAIR);
+        let room = room.saturating_sub(header.len().max(ATTACH) + REPAIR);
         let long = self.rtt().is_some_and(|rtt| rtt >= SHORTEST);
         let loss = if coded && keeps && long { self.lately } else { 0.0 };
         Some((header, PacketPath { loss, room }))
     }
 
     /// Bytes that fit into a datagram on each lane.
-    fn datagram_room(&mut self) -> usize {
+    pub(super) fn datagram_room(&mut self) -> usize {
         let lanes = self.lanes.iter_mut().flatten().filter(|lane| lane.connected);
         lanes.map(super::Lane::datagram_room).min().unwrap_or(0)
     }

@@ -5,7 +5,6 @@
 
 use super::super::OutgoingDatagram;
 use super::super::flow::Flow;
-use super::super::lane::Lane;
 use super::Tunnel;
 use crate::core::reassembly::WHOLE;
 use crate::frame::Frame;
@@ -146,9 +145,7 @@ impl Tunnel {
 
     /// Bytes of a repair symbol that fit beside a flow's header; 0 where they are too few to be worth it.
     fn repair_room(&mut self, header: usize) -> u32 {
-        let lanes = self.lanes.iter_mut().flatten().filter(|lane| lane.connected);
-        let room = lanes.map(Lane::datagram_room).min().unwrap_or(0);
-        let room = room.saturating_sub(HEADER + header.saturating_sub(ATTACH));
+        let room = self.datagram_room().saturating_sub(HEADER + header.saturating_sub(ATTACH));
         u32::try_from(room).ok().filter(|room| *room >= LEAST_ROOM).unwrap_or(0)
     }
 
