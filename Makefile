@@ -7,6 +7,7 @@
 # make fuzz   every parser, SECONDS each, and a table of inputs, coverage and crashes; ARGS="--json", ARGS="socks --keep"
 # make fuzz-http  the same HTTP streams to Ekiden, nginx and squid for SECONDS; SEED=2, ARGS="--json"
 # make suites others' suites: h2spec, Autobahn, http-cache-tests, curl's tests, testssl; ARGS="h2spec cache"
+# make dashboard  the daemon's pages in Chromium: Playwright, axe, Lighthouse, first paint over a long link; ARGS="look"; root
 # make soak   HOURS (0.05) of traffic through every door while faults happen, drawn by SEED; root
 # make attack  floods on loopback, and what the relay lets them have, in ARGS (all); root and some minutes
 # make packages  Debian packages, static programs, container images, in target/packages
@@ -22,7 +23,7 @@ HOURS ?= 0.05
 SEED ?= 1
 RESULTS := experiments/results
 
-.PHONY: run quick build test check bench demo lab soak attack book fuzz fuzz-http suites bpf peers toolchain packages repository packages-test
+.PHONY: run quick build test check bench demo lab soak attack book fuzz fuzz-http suites dashboard bpf peers toolchain packages repository packages-test
 
 run: quick
 	exec target/quick/ekiden serve $(ARGS)
@@ -100,3 +101,6 @@ fuzz-http: toolchain peers
 
 suites: quick peers
 	@python3 scripts/suites/suites.py $(ARGS)
+
+dashboard: quick peers
+	@sh scripts/dashboard/measure.sh $(ARGS)

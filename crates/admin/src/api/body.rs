@@ -6,6 +6,7 @@ use crate::problem::FieldError;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
+use ekiden_config::printable;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,7 +23,7 @@ pub(super) trait RequestBody: DeserializeOwned {
 
 pub(super) struct Document<T> {
     pub(super) value: T,
-    /// Which keys it has, for the audit log.
+    /// Its keys, and their values where these hold no secrets, for the audit log.
     pub(super) keys: String,
 }
 
@@ -50,11 +51,21 @@ impl<S: Sync, T: RequestBody> FromRequest<S> for Document<T> {
             let problem = problem.hint("the schemas are in /api/v1/openapi.json");
             return Err(Problem { errors: wrong, ..problem });
         }
-        let keys: BTreeSet<&str> =
-            value.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+        let keys: BTreeSet<String> =
+            value.as_object().into_iter().flatten().map(|(key, value)| noted(key, value)).collect();
         let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
         let value = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
         Ok(Self { value, keys })
+    }
+}
+
+/// A key as the audit log has it. Devices have passwords, and lists may be long.
+fn noted(key: &str, value: &Value) -> String {
+    match value {
+        Value::Array(_) | Value::Object(_) => key.to_owned(),
+        Value::Null => format!("{key} none"),
+        Value::String(text) => format!("{key} {}", printable(text)),
+        Value::Bool(_) | Value::Number(_) => format!("{key} {value}"),
     }
 }
 

@@ -50,7 +50,13 @@ const LINE = [
 ];
 
 function Findings({ findings }) {
-  if (findings.length === 0) return <p class="fine">Nothing needs attention.</p>;
+  if (findings.length === 0) {
+    return (
+      <p class="fine">
+        Nothing needs attention. <a href="#/doctor">Doctor</a> says what this machine allows.
+      </p>
+    );
+  }
   return (
     <section aria-labelledby="findings">
       <h2 id="findings">Needs attention</h2>
@@ -200,7 +206,7 @@ export function accountState(account) {
   if (account.state === "cut") return "quota spent: cut off";
   if (account.state === "throttle") return `quota spent: ${rate(account.limit_down)}`;
   const waits = account.waiting_down + account.waiting_up;
-  if (waits === 0) return "fine";
+  if (waits === 0) return account.connections === 0 ? "no connections" : "fine";
   return waits === 1 ? "1 waits for its limits" : `${waits} wait for its limits`;
 }
 

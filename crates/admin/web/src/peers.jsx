@@ -78,14 +78,20 @@ function Invite({ listens, again }) {
       setError(why);
     }
   };
+  if (!listens) {
+    return (
+      <section aria-labelledby="invite">
+        <h2 id="invite">Invite a peer</h2>
+        <p>
+          <Words text={'This relay does not listen for tunnels yet. Set `listen = ["0.0.0.0:4433"]` in [tunnel] of its configuration, and restart it: `systemctl restart ekiden`.'} />{" "}
+          <a href="#/configuration">Configuration</a> names the file.
+        </p>
+      </section>
+    );
+  }
   return (
     <section aria-labelledby="invite">
       <h2 id="invite">Invite a peer</h2>
-      {!listens && (
-        <p class="problem">
-          <Words text={'This relay does not listen for tunnels yet: set `listen = ["0.0.0.0:4433"]` in [tunnel], and restart it.'} />
-        </p>
-      )}
       <form class="sheet" onSubmit={submit}>
         <div class="row">
           <Field label="Name of the peer" hint="Letters, digits, - and _.">

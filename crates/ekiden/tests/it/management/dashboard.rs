@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ekiden_testkit::{PATIENCE, eventually, wait_for};
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 /// What a browser keeps of a log-in.
@@ -149,6 +149,18 @@ fn the_page_is_served_with_a_strict_policy() {
         }
         assert!(!head.contains("unsafe"), "{head}");
     }
+    // documents are compressed for those who ask for it
+    let session = daemon.log_in();
+    let mut stream = TcpStream::connect(daemon.port).unwrap();
+    let fields = format!("{}{gzip}Connection: close\r\n", session.fields());
+    let head = format!("GET /page/configuration HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let text = String::from_utf8_lossy(&answer).to_ascii_lowercase();
+    assert!(text.contains("\r\ncontent-encoding: gzip\r\n"), "{text}");
+    let plain = daemon.ask("GET", "/page/configuration", &session.fields());
+    assert!(answer.len() < plain.2.len() / 2, "{} of {}", answer.len(), plain.2.len());
     // what is data is not stored
     let refused = daemon.get("/page/live");
     assert_eq!(refused.0, 401);

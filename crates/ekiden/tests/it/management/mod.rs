@@ -287,7 +287,7 @@ fn an_account_lives_and_dies_by_the_api() {
     assert!(!changes.contains("right password") && !changes.contains("argon2"), "{changes}");
     for part in [
         r#""what":"add \"tanaka\": devices, down, name, period, quota""#,
-        r#""what":"change \"tanaka\": disabled""#,
+        r#""what":"change \"tanaka\": disabled true""#,
         r#""what":"remove \"sato\"""#,
         "\"status\":409,\"outcome\":\"failed\"",
     ] {
