@@ -1,31 +1,27 @@
-//! Asks servers: over UDP, on streams, and one after the other until one answers.
+//! Asks servers one after the other until one answers, and keeps the streams to them.
 
-use super::at_peer;
-use super::pipe::{Pipe, random_id};
+use super::pipe::Pipe;
 use super::server::{NameServer, NameServers};
+use super::{at_peer, late, udp};
 use crate::outbound::tunnel::FlowRequest;
 use crate::runtime::shared::Shared;
 use crate::settings::DnsServer;
 use crate::transfer::tls::TlsTransport;
-use crate::wire::dns::{Answer, Lie, Question, ServerReply, read_answer};
+use crate::wire::dns::{Answer, Form, Lie, Question, ServerReply};
 use ekiden_linux::host::clock;
 use ekiden_model::dns::Found;
 use ekiden_model::units::Span;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 /// The longest wait for a datagram before the next server is asked, or the same again.
 const DATAGRAM: Duration = Duration::from_millis(1_500);
-/// After so many datagrams that are not the reply, somebody is guessing: the question goes over TCP.
-const MOST_LIES: u32 = 8;
-/// The largest datagram that is read.
-const LARGEST: usize = 4_096;
 /// A peer and its tunnel may be on their way.
 const PATIENCE: Span = Span::from_secs(5);
 
@@ -83,10 +79,6 @@ pub(super) async fn ask(
     Err(why)
 }
 
-fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "no reply in time")
-}
-
 async fn ask_one(
     shared: &Arc<Shared>,
     server: &NameServer,
@@ -95,11 +87,10 @@ async fn ask_one(
     end: Instant,
 ) -> io::Result<ServerReply> {
     let reply = match &server.setting {
-        DnsServer::Plain(at) => match over_udp(shared, *at, question, until).await? {
+        DnsServer::Plain(at) => match udp::ask(shared, server, *at, question, until).await? {
             ServerReply::Truncated => {
-                let over_tcp =
-                    async { Pipe::new(TcpStream::connect(at).await?).ask(question).await };
-                timeout_at(end, over_tcp).await.unwrap_or_else(|_| Err(late()))?
+                let asking = on_stream(shared, server, question);
+                timeout_at(end, asking).await.unwrap_or_else(|_| Err(late()))?
             }
             reply => return Ok(reply),
         },
@@ -112,41 +103,6 @@ async fn ask_one(
         shared.dns.counts.lies.fetch_add(1, Relaxed);
         io::Error::other(lie)
     })
-}
-
-/// From a port of its own for each question, which the kernel chooses at random (RFC 5452 §9.2); the kernel drops what
-/// other addresses send there.
-async fn over_udp(
-    shared: &Arc<Shared>,
-    at: SocketAddr,
-    question: &Question,
-    until: Instant,
-) -> io::Result<ServerReply> {
-    let any: IpAddr = match at {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((any, 0)).await?;
-    socket.connect(at).await?;
-    let id = random_id();
-    socket.send(&question.message(id).map_err(io::Error::other)?).await?;
-    let mut buffer = vec![0; LARGEST];
-    let mut lies = 0;
-    loop {
-        let received = timeout_at(until, socket.recv(&mut buffer)).await;
-        let n = received.unwrap_or_else(|_| Err(late()))?;
-        match read_answer(question, id, &buffer[..n]) {
-            Ok(reply) => return Ok(reply),
-            // not even the identifier fits, or it is a late one: the reply may still come
-            Err(Lie::Id | Lie::Unreadable | Lie::Question | Lie::NotAReply) => {
-                shared.dns.counts.lies.fetch_add(1, Relaxed);
-                lies += 1;
-                if lies >= MOST_LIES {
-                    return Ok(ServerReply::Truncated);
-                }
-            }
-        }
-    }
 }
 
 /// On the stream that all questions to this server share. One that breaks is opened anew once.
@@ -178,13 +134,14 @@ async fn on_stream(
 
 async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Pipe> {
     match &server.setting {
-        DnsServer::Plain(at) => Ok(Pipe::new(TcpStream::connect(at).await?)),
+        DnsServer::Plain(at) => Ok(Pipe::new(TcpStream::connect(at).await?, Form::PLAIN)),
         DnsServer::Tls { at, .. } => {
             let Some((config, name)) = &server.tls else { return Err(late()) };
             let stream = TcpStream::connect(at).await?;
             stream.set_nodelay(true)?;
             let connector = TlsConnector::from(Arc::clone(config));
-            Ok(Pipe::new(Box::pin(connector.connect(name.clone(), stream)).await?))
+            let stream = Box::pin(connector.connect(name.clone(), stream)).await?;
+            Ok(Pipe::new(stream, Form::PADDED))
         }
         DnsServer::Tunnel { peer, to } => {
             let tunnels =
@@ -194,7 +151,7 @@ async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Pipe> {
             let request = FlowRequest { to: &to, client, hops: 0, dscp: None };
             let flow = tunnels.open(peer, request, PATIENCE, true).await;
             let flow = flow.map_err(|failure| io::Error::other(failure.text))?;
-            Ok(Pipe::new(TlsTransport::new(flow.stream, Vec::new())))
+            Ok(Pipe::new(TlsTransport::new(flow.stream, Vec::new()), Form::PLAIN))
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::wire::dns::Nat64;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::failover::{Config, Health};
+use ekiden_model::dns::Capabilities;
 use ekiden_model::units::{Span, Time};
 use hickory_resolver::system_conf::read_system_conf;
 use rustls::ClientConfig;
@@ -32,6 +33,8 @@ pub(crate) struct NameServer {
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The connection that questions share, where it is open.
     pub(crate) pipe: tokio::sync::Mutex<Option<Pipe>>,
+    /// What is known of it over UDP.
+    pub(crate) capabilities: Mutex<Capabilities>,
     /// With the last failure, in words.
     health: Mutex<(Health, Option<String>)>,
     asked: AtomicU64,
@@ -111,6 +114,7 @@ impl NameServer {
             authorities,
             tls,
             pipe: tokio::sync::Mutex::new(None),
+            capabilities: Mutex::default(),
             health: Mutex::new((Health::new(Config::default()), None)),
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -151,10 +155,15 @@ impl NameServer {
     }
 
     fn status(&self) -> DnsServerStatus {
+        let now = clock::now();
+        let capabilities = locked(&self.capabilities).clone();
         let health = locked(&self.health);
         DnsServerStatus {
             server: self.setting.to_string(),
-            available: health.0.is_available(clock::now()),
+            available: health.0.is_available(now),
+            changes_case: capabilities.changes_case(now),
+            lacks_edns: capabilities.lacks_edns(now),
+            cookies: capabilities.has_cookie(),
             asked: self.asked.load(Relaxed),
             answered: self.answered.load(Relaxed),
             last_error: health.1.clone(),

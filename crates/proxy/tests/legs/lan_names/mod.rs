@@ -1,5 +1,6 @@
 //! Names for clients: kept, served past their end, asked for once, over UDP, TCP and TLS; servers that lie or are gone.
 
+mod beliefs;
 mod server;
 
 use crate::harness::*;
@@ -206,10 +207,12 @@ fn names_are_asked_for_within_tls_on_one_stream() {
 
 #[test]
 fn names_without_ipv6_get_the_translators_addresses() {
-    let server = Server::start(|query, _| match query.queries[0].name().to_ascii().as_str() {
-        "six.example." => addresses(query, &["192.0.2.7", "2001:db8::7"], 60),
-        "four.example." => addresses(query, &["192.0.2.7"], 60),
-        _ => vec![reply(query, ResponseCode::NXDomain, vec![], 0).to_vec().unwrap()],
+    let server = Server::start(|query, _| {
+        match query.queries[0].name().to_lowercase().to_ascii().as_str() {
+            "six.example." => addresses(query, &["192.0.2.7", "2001:db8::7"], 60),
+            "four.example." => addresses(query, &["192.0.2.7"], 60),
+            _ => vec![reply(query, ResponseCode::NXDomain, vec![], 0).to_vec().unwrap()],
+        }
     });
     let nat64 = Some("64:ff9b::/96".parse().unwrap());
     let (relay, at) = relay(server.at.into(), |dns| dns.nat64 = nat64);
