@@ -1,5 +1,7 @@
 //! Asks servers one after the other until one answers, and keeps the streams to them.
 
+use super::connection::Connection;
+use super::https::{self, Https};
 use super::pipe::Pipe;
 use super::server::{NameServer, NameServers};
 use super::{at_peer, late, udp};
@@ -12,13 +14,14 @@ use ekiden_linux::host::clock;
 use ekiden_model::dns::Found;
 use ekiden_model::units::Span;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// The longest wait for a datagram before the next server is asked, or the same again.
 const DATAGRAM: Duration = Duration::from_millis(1_500);
@@ -44,14 +47,18 @@ pub(super) async fn ask(
         let mut again = Vec::new();
         for server in list {
             let alone = servers.list.len() == 1;
+            // streams repeat what is lost by themselves
+            let patient = if alone {
+                end
+            } else {
+                end.min(Instant::now() + Duration::from(servers.limit) / 2)
+            };
             let until = match &server.setting {
                 DnsServer::Plain(_) => end.min(Instant::now() + DATAGRAM),
-                // streams repeat what is lost by themselves
-                _ if alone => end,
-                _ => end.min(Instant::now() + Duration::from(servers.limit) / 2),
+                _ => patient,
             };
             server.on_asked();
-            match ask_one(shared, server, question, until, end).await {
+            match ask_one(shared, server, question, until, patient).await {
                 Ok(ServerReply::Found(found, left_out)) => {
                     server.on_answered();
                     shared.dns.counts.left_out.fetch_add(left_out as u64, Relaxed);
@@ -79,22 +86,24 @@ pub(super) async fn ask(
     Err(why)
 }
 
+/// `until`: the end of the first attempt; `patient`: that over TCP where UDP does not do.
 async fn ask_one(
     shared: &Arc<Shared>,
     server: &NameServer,
     question: &Question,
     until: Instant,
-    end: Instant,
+    patient: Instant,
 ) -> io::Result<ServerReply> {
     let reply = match &server.setting {
         DnsServer::Plain(at) => match udp::ask(shared, server, *at, question, until).await? {
             ServerReply::Truncated => {
                 let asking = on_stream(shared, server, question);
-                timeout_at(end, asking).await.unwrap_or_else(|_| Err(late()))?
+                let asked = timeout_at(patient, asking).await.unwrap_or_else(|_| Err(late()));
+                asked.map_err(|error| io::Error::new(error.kind(), format!("over TCP: {error}")))?
             }
             reply => return Ok(reply),
         },
-        DnsServer::Tls { .. } | DnsServer::Tunnel { .. } => {
+        DnsServer::Tls { .. } | DnsServer::Https { .. } | DnsServer::Tunnel { .. } => {
             let asking = on_stream(shared, server, question);
             timeout_at(until, asking).await.unwrap_or_else(|_| Err(late()))?
         }
@@ -105,23 +114,23 @@ async fn ask_one(
     })
 }
 
-/// On the stream that all questions to this server share. One that breaks is opened anew once.
+/// On the connection that all questions to this server share. One that breaks is opened anew once.
 async fn on_stream(
     shared: &Arc<Shared>,
     server: &NameServer,
     question: &Question,
 ) -> io::Result<Result<ServerReply, Lie>> {
     for attempt in 0.. {
-        let (pipe, fresh) = {
-            let mut pipe = server.pipe.lock().await;
-            match &*pipe {
+        let (connection, fresh) = {
+            let mut kept = server.connection.lock().await;
+            match &*kept {
                 Some(open) if open.is_open() => (open.clone(), false),
-                _ => (pipe.insert(open(shared, server).await?).clone(), true),
+                _ => (kept.insert(open(shared, server).await?).clone(), true),
             }
         };
-        match pipe.ask(question).await {
-            Err(_) if !fresh && attempt == 0 => {
-                let mut kept = server.pipe.lock().await;
+        match connection.ask(question).await {
+            Err(error) if !fresh && attempt == 0 && error.kind() != io::ErrorKind::InvalidData => {
+                let mut kept = server.connection.lock().await;
                 if kept.as_ref().is_some_and(|kept| !kept.is_open()) {
                     *kept = None;
                 }
@@ -132,16 +141,17 @@ async fn on_stream(
     Err(late())
 }
 
-async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Pipe> {
-    match &server.setting {
-        DnsServer::Plain(at) => Ok(Pipe::new(TcpStream::connect(at).await?, Form::PLAIN)),
-        DnsServer::Tls { at, .. } => {
-            let Some((config, name)) = &server.tls else { return Err(late()) };
-            let stream = TcpStream::connect(at).await?;
-            stream.set_nodelay(true)?;
-            let connector = TlsConnector::from(Arc::clone(config));
-            let stream = Box::pin(connector.connect(name.clone(), stream)).await?;
-            Ok(Pipe::new(stream, Form::PADDED))
+async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Connection> {
+    let pipe = match &server.setting {
+        DnsServer::Plain(at) => Pipe::new(TcpStream::connect(at).await?, Form::PLAIN),
+        DnsServer::Tls { at, .. } => Pipe::new(secure(server, *at).await?, Form::PADDED),
+        DnsServer::Https { at, name, path } => {
+            let uri = https::uri(*at, name.as_deref(), path)?;
+            let stream = secure(server, *at).await?;
+            if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+                return Err(io::Error::other("it does not speak HTTP/2 within TLS"));
+            }
+            return Ok(Connection::Https(Box::pin(Https::new(stream, uri)).await?));
         }
         DnsServer::Tunnel { peer, to } => {
             let tunnels =
@@ -151,7 +161,16 @@ async fn open(shared: &Arc<Shared>, server: &NameServer) -> io::Result<Pipe> {
             let request = FlowRequest { to: &to, client, hops: 0, dscp: None };
             let flow = tunnels.open(peer, request, PATIENCE, true).await;
             let flow = flow.map_err(|failure| io::Error::other(failure.text))?;
-            Ok(Pipe::new(TlsTransport::new(flow.stream, Vec::new()), Form::PLAIN))
+            Pipe::new(TlsTransport::new(flow.stream, Vec::new()), Form::PLAIN)
         }
-    }
+    };
+    Ok(Connection::Pipe(pipe))
+}
+
+async fn secure(server: &NameServer, at: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
+    let Some((config, name)) = &server.tls else { return Err(late()) };
+    let stream = TcpStream::connect(at).await?;
+    stream.set_nodelay(true)?;
+    let connector = TlsConnector::from(Arc::clone(config));
+    Box::pin(connector.connect(name.clone(), stream)).await
 }

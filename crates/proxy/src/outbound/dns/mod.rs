@@ -1,6 +1,8 @@
 //! Names for clients: the answers that are kept, the servers that are asked, and how.
 
 mod ask;
+mod connection;
+mod https;
 pub(crate) mod own;
 pub(crate) mod pipe;
 mod random;

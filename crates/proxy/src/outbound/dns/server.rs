@@ -1,6 +1,6 @@
 //! The servers of a configuration, and whether they answer.
 
-use super::pipe::Pipe;
+use super::connection::Connection;
 use crate::observe::status::DnsServerStatus;
 use crate::policy::trust;
 use crate::settings::{Dns, DnsServer, UpstreamTls};
@@ -32,7 +32,7 @@ pub(crate) struct NameServer {
     authorities: Option<PathBuf>,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The connection that questions share, where it is open.
-    pub(crate) pipe: tokio::sync::Mutex<Option<Pipe>>,
+    pub(crate) connection: tokio::sync::Mutex<Option<Connection>>,
     /// What is known of it over UDP.
     pub(crate) capabilities: Mutex<Capabilities>,
     /// With the last failure, in words.
@@ -96,12 +96,14 @@ impl NameServer {
     fn new(setting: DnsServer, dns: &Dns) -> Result<Self, String> {
         let authorities = dns.authorities.clone();
         let tls = match &setting {
-            DnsServer::Tls { at, name } => {
+            DnsServer::Tls { at, name } | DnsServer::Https { at, name, .. } => {
                 let trusted = UpstreamTls { authorities: authorities.clone(), fingerprint: None };
                 let wrong = |why: String| format!("DNS server {setting}: {why}");
                 let mut config = ClientConfig::clone(&*trust::client(&trusted).map_err(wrong)?);
-                // RFC 7858 §3.1
-                config.alpn_protocols = vec![b"dot".to_vec()];
+                // RFC 7858 §3.1, RFC 8484 §5.2
+                let https = matches!(setting, DnsServer::Https { .. });
+                let protocol: &[u8] = if https { b"h2" } else { b"dot" };
+                config.alpn_protocols = vec![protocol.to_vec()];
                 let name = name.clone().unwrap_or_else(|| at.ip().to_string());
                 let name = ServerName::try_from(name)
                     .map_err(|_| wrong("this cannot be a name in a certificate".to_owned()))?;
@@ -113,7 +115,7 @@ impl NameServer {
             setting,
             authorities,
             tls,
-            pipe: tokio::sync::Mutex::new(None),
+            connection: tokio::sync::Mutex::new(None),
             capabilities: Mutex::default(),
             health: Mutex::new((Health::new(Config::default()), None)),
             asked: AtomicU64::new(0),

@@ -13,7 +13,7 @@ mod tests;
 pub use answer::{Answer, Lie, ServerReply, read_answer};
 pub use nat64::Nat64;
 pub use question::{ClientQuestion, Form, Question, Reading, read_question};
-pub use sent::SentQuestion;
+pub use sent::{LetterBits, SentQuestion};
 pub use special::special;
 
 /// The most bytes of a message over UDP, in both directions: what passes any path unfragmented.

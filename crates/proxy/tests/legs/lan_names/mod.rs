@@ -1,6 +1,7 @@
 //! Names for clients: kept, served past their end, asked for once, over UDP, TCP and TLS; servers that lie or are gone.
 
 mod beliefs;
+mod https;
 mod server;
 
 use crate::harness::*;
