@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn finds_who_may_not_ask_and_what_clashes() {
-        let fine = "[dns]\nlisten = [\"192.168.1.1\"]\nservers = [\"tls://192.0.2.1#dns.example\", \"tunnel://shore\"]\nnat64 = \"64:ff9b::/96\"\n";
+        let fine = "[dns]\nlisten = [\"192.168.1.1\"]\nservers = [\"tls://192.0.2.1#dns.example\", \"https://192.0.2.1/dns-query\", \"tunnel://shore\"]\nnat64 = \"64:ff9b::/96\"\n";
         assert_eq!(problems(&format!("{fine}{RULE}")), "");
         assert_eq!(problems("[dns]\nlisten = [\"127.0.0.1:5353\"]\n"), "");
         for (text, why) in [
@@ -70,6 +70,10 @@ mod tests {
                 "this relay itself",
             ),
             ("[dns]\nservers = [\"dns.example\"]\n".to_owned(), "is not an address"),
+            (
+                "[dns]\nservers = [\"https://192.0.2.1/dns-query{?dns}\"]\n".to_owned(),
+                "is not a path",
+            ),
             ("[dns]\nnat64 = \"64:ff9b::/95\"\n".to_owned(), "not the prefix of a translator"),
         ] {
             let found = problems(&text);

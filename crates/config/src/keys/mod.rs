@@ -214,10 +214,10 @@ static DNS: &[Key<Draft>] = keys! { Draft, |draft| draft.dns;
     listen = listen: Kind::Sockets(Some(53)), None,
         "Addresses at which clients may ask this relay for names, over UDP and TCP. It answers clients that a [[rule]] admits by `from`, those of accounts by their address, and this machine; no others.",
         "`memory`, and one question's work for each. Ports below 1024 need CAP_NET_BIND_SERVICE, which the service has.", "On the clients' router: its address there.";
-    servers = servers: Kind::Words("addresses of DNS servers, each with :port if not 53; \"tls://192.0.2.1#name\" within TLS, the name in the certificate after `#`; \"tunnel://PEER\" for the peer's own, \"tunnel://PEER/192.0.2.1\" for one beyond it", dns_server), None,
+    servers = servers: Kind::Words("addresses of DNS servers, each with :port if not 53; \"tls://192.0.2.1#name\" within TLS, the name in the certificate after `#`; \"https://192.0.2.1/dns-query#name\" over HTTPS; \"tunnel://PEER\" for the peer's own, \"tunnel://PEER/192.0.2.1\" for one beyond it", dns_server), None,
         "DNS servers, in order; empty: those of /etc/resolv.conf. A peer is asked through the tunnel to it, and never asks back.", "They see every name.", "To use a nearer server, to hide names from the network, or to lose none of them on it.";
     ca = authorities: Kind::Text("an absolute path", absolute_path), Some(""),
-        "For `tls://`: a PEM file with the certificates of the authorities to trust. They replace the system's (Debian: ca-certificates).",
+        "For `tls://` and `https://`: a PEM file with the certificates of the authorities to trust. They replace the system's (Debian: ca-certificates).",
         "Whoever has an authority's key can impersonate the servers.", "Servers whose certificate comes from an authority of your own.";
     cache = cache: Kind::Number(1, 10_000_000), None,
         "Maximum number of cached answers for this relay's own connections.", "About 1 KiB each.", "Large sites.";

@@ -1,14 +1,23 @@
-//! Names for clients: which answers are kept, when a server is asked, how many questions a client may have, and
-//! which name a client has for an address.
+//! Names for clients: which answers are kept, when a server is asked, which reply is believed, how many questions a
+//! client may have, and which name a client has for an address.
 
 mod answers;
 #[cfg(test)]
 mod answers_cases;
 #[cfg(test)]
 mod answers_laws;
+mod capabilities;
+#[cfg(test)]
+mod capabilities_laws;
+mod cookie;
 mod heard;
 mod question_rate;
+mod siphash;
 
 pub use answers::{Answers, Config, Decision, Found, Outcome, Released, STALE_TTL, Snapshot};
+pub use capabilities::{Capabilities, ReplyCookie, ReplyProof, Sending, Spelling, Verdict};
+pub use cookie::{
+    ClientCookie, Cookie, CookieSecret, ServerCookie, client_cookie, is_valid, server_cookie,
+};
 pub use heard::Heard;
 pub use question_rate::QuestionRate;

@@ -1,5 +1,6 @@
 //! How many questions a client may have: a rate and a burst for each address, or for each IPv6 network of 64 bits,
-//! within which a client chooses its address (RFC 8981). Kept as the time at which the client's burst is full again
+//! within which a client chooses its address (RFC 8981). Questions that prove their address have a rate of their own,
+//! which forged ones cannot use up. Kept as the time at which the client's burst is full again
 //! (the generic cell rate algorithm).
 
 use crate::units::{Span, Time};
@@ -18,7 +19,7 @@ const BURST: u64 = 2;
 pub struct QuestionRate {
     /// Between two questions at the rate.
     gap: Span,
-    clients: BTreeMap<u128, Time>,
+    clients: BTreeMap<(u128, bool), Time>,
     others: Time,
     looked: Time,
 }
@@ -39,9 +40,9 @@ impl QuestionRate {
         self.gap = gap(per_second);
     }
 
-    /// A client asks: whether it may.
-    pub fn on_question(&mut self, now: Time, client: IpAddr) -> bool {
-        let key = key(client);
+    /// A client asks: whether it may. `proven`: it has shown that the address is its own, by a cookie or by TCP.
+    pub fn on_question(&mut self, now: Time, client: IpAddr, proven: bool) -> bool {
+        let key = (key(client), proven);
         if !self.clients.contains_key(&key) {
             self.forget(now);
         }
@@ -101,7 +102,7 @@ mod tests {
             let (mut now, mut allowed) = (at(0), 0_u64);
             for gap in gaps {
                 now += ms(gap);
-                allowed += u64::from(limit.on_question(now, ip("192.0.2.1")));
+                allowed += u64::from(limit.on_question(now, ip("192.0.2.1"), false));
                 let seconds = now.since(at(0)).as_secs_f64();
                 prop_assert!(allowed as f64 <= (seconds + 2.0) * f64::from(rate) + 1.0);
             }
@@ -121,8 +122,17 @@ mod tests {
             ("::ffff:192.0.2.1", true),
             ("192.0.2.1", false),
         ] {
-            assert_eq!(limit.on_question(at(0), ip(client)), allowed, "{client}");
+            assert_eq!(limit.on_question(at(0), ip(client), false), allowed, "{client}");
         }
+    }
+
+    #[test]
+    fn forged_questions_do_not_use_up_the_rate_of_proven_ones() {
+        let mut limit = QuestionRate::new(1);
+        let client = ip("192.0.2.1");
+        while limit.on_question(at(0), client, false) {}
+        let proven = (0..9).filter(|_| limit.on_question(at(0), client, true)).count();
+        assert_eq!(proven, 2, "twice the rate at once, as for others");
     }
 
     #[test]
@@ -131,12 +141,12 @@ mod tests {
         let mut allowed = 0_u64;
         for n in 0..40_000_u32 {
             let client = IpAddr::from(core::net::Ipv4Addr::from(n));
-            allowed += u64::from(limit.on_question(at(0), client));
+            allowed += u64::from(limit.on_question(at(0), client, false));
         }
         assert!(limit.clients() <= MOST && allowed <= MOST as u64 + 200);
-        assert!(limit.on_question(at(0), ip("0.0.0.1")), "known, and far below its rate");
+        assert!(limit.on_question(at(0), ip("0.0.0.1"), false), "known, and far below its rate");
         // later the silent ones are forgotten
-        assert!(limit.on_question(at(5_000), ip("192.0.2.7")));
+        assert!(limit.on_question(at(5_000), ip("192.0.2.7"), false));
         assert_eq!(limit.clients(), 1);
     }
 }

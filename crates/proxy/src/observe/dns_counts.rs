@@ -14,12 +14,14 @@ pub(crate) struct DnsCounts {
     pub(crate) refused: AtomicU64,
     /// Above a client's rate.
     pub(crate) limited: AtomicU64,
+    /// With a cookie that this relay gave to the client.
+    pub(crate) proven: AtomicU64,
     /// Replies without records because they did not fit into a datagram.
     pub(crate) truncated: AtomicU64,
-    /// Messages that were not the reply to a question, and records that nobody had asked for.
+    /// Messages that were not the reply to a question or lacked what proves it, and records that nobody had asked for.
     pub(crate) lies: AtomicU64,
     pub(crate) left_out: AtomicU64,
-    /// Answers with a translator's addresses.
+    /// Answers with a translator's addresses, and names for those.
     pub(crate) synthesized: AtomicU64,
     /// Diverted connections that were named by an answer.
     pub(crate) named: AtomicU64,

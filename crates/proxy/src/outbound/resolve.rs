@@ -26,7 +26,7 @@ impl Resolver {
     pub(crate) fn new(dns: &Dns, timeout: Span) -> Result<Self, String> {
         let plain = |server: &DnsServer| match server {
             DnsServer::Plain(at) => Some(*at),
-            DnsServer::Tls { .. } | DnsServer::Tunnel { .. } => None,
+            DnsServer::Tls { .. } | DnsServer::Https { .. } | DnsServer::Tunnel { .. } => None,
         };
         let servers: Option<Vec<_>> = dns.servers.iter().map(plain).collect();
         let (config, mut options) = match servers.as_deref() {

@@ -1,11 +1,15 @@
 //! Name resolution: for this relay itself, and for clients that ask it.
 
 use ekiden_model::units::{Bytes, Span};
+use http::uri::PathAndQuery;
 use ipnet::Ipv6Net;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// The path that servers commonly have.
+const PATH: &str = "/dns-query";
 
 /// Name resolution.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +68,15 @@ pub enum DnsServer {
         /// The name in its certificate; `None`: its address.
         name: Option<String>,
     },
+    /// Over HTTPS (RFC 8484).
+    Https {
+        /// Its address.
+        at: SocketAddr,
+        /// The name in its certificate; `None`: its address.
+        name: Option<String>,
+        /// The path of its resource, which begins with `/`. Default `/dns-query`.
+        path: String,
+    },
     /// Through a tunnel.
     Tunnel {
         /// The peer's name.
@@ -85,6 +98,8 @@ impl fmt::Display for DnsServer {
             Self::Plain(at) => at.fmt(f),
             Self::Tls { at, name: None } => write!(f, "tls://{at}"),
             Self::Tls { at, name: Some(name) } => write!(f, "tls://{at}#{name}"),
+            Self::Https { at, name: None, path } => write!(f, "https://{at}{path}"),
+            Self::Https { at, name: Some(name), path } => write!(f, "https://{at}{path}#{name}"),
             Self::Tunnel { peer, to: None } => write!(f, "tunnel://{peer}"),
             Self::Tunnel { peer, to: Some(to) } => write!(f, "tunnel://{peer}/{to}"),
         }
@@ -94,7 +109,7 @@ impl fmt::Display for DnsServer {
 impl FromStr for DnsServer {
     type Err = String;
 
-    /// Reads what [`fmt::Display`] prints; ports may be left off. Errors: in words.
+    /// Reads what [`fmt::Display`] prints; ports, and `/dns-query`, may be left off. Errors: in words.
     fn from_str(text: &str) -> Result<Self, String> {
         let address = |text: &str, port: u16| {
             let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
@@ -105,12 +120,22 @@ impl FromStr for DnsServer {
             at.filter(|at| at.port() != 0).ok_or_else(wrong)
         };
         if let Some(rest) = text.strip_prefix("tls://") {
-            let (at, name) = match rest.split_once('#') {
-                Some((at, name)) if !name.is_empty() => (at, Some(name.to_ascii_lowercase())),
-                Some(_) => return Err("the name after `#` is empty".to_owned()),
-                None => (rest, None),
-            };
+            let (at, name) = split_name(rest)?;
             return Ok(Self::Tls { at: address(at, 853)?, name });
+        }
+        if let Some(rest) = text.strip_prefix("https://") {
+            let (rest, name) = split_name(rest)?;
+            let (at, path) = match rest.find('/') {
+                Some(slash) => rest.split_at(slash),
+                None => (rest, PATH),
+            };
+            let at = address(at, 443)?;
+            // a template (RFC 6570) is for GET; questions are posted
+            if path.contains(['{', '}']) || path.parse::<PathAndQuery>().is_err() {
+                let shown = path.escape_debug();
+                return Err(format!("\"{shown}\" is not a path, such as {PATH}"));
+            }
+            return Ok(Self::Https { at, name, path: path.to_owned() });
         }
         if let Some(rest) = text.strip_prefix("tunnel://") {
             let (peer, to) = match rest.split_once('/') {
@@ -123,6 +148,15 @@ impl FromStr for DnsServer {
             return Ok(Self::Tunnel { peer: peer.to_owned(), to });
         }
         address(text, 53).map(Self::Plain)
+    }
+}
+
+/// The name in the certificate, after `#`.
+fn split_name(text: &str) -> Result<(&str, Option<String>), String> {
+    match text.split_once('#') {
+        Some((rest, name)) if !name.is_empty() => Ok((rest, Some(name.to_ascii_lowercase()))),
+        Some(_) => Err("the name after `#` is empty".to_owned()),
+        None => Ok((text, None)),
     }
 }
 
@@ -160,6 +194,12 @@ mod tests {
             ("2001:db8::1", "[2001:db8::1]:53"),
             ("tls://192.0.2.1", "tls://192.0.2.1:853"),
             ("tls://[2001:db8::1]#Dns.Example", "tls://[2001:db8::1]:853#dns.example"),
+            (
+                "https://192.0.2.1/dns-query#Dns.Example",
+                "https://192.0.2.1:443/dns-query#dns.example",
+            ),
+            ("https://[2001:db8::1]:8443", "https://[2001:db8::1]:8443/dns-query"),
+            ("https://192.0.2.1/q?a=b", "https://192.0.2.1:443/q?a=b"),
             ("tunnel://shore", "tunnel://shore"),
             ("tunnel://shore/192.0.2.1", "tunnel://shore/192.0.2.1:53"),
         ] {
@@ -173,6 +213,11 @@ mod tests {
             "192.0.2.1:0",
             "tls://",
             "tls://192.0.2.1#",
+            "https://",
+            "https://dns.example/dns-query",
+            "https://192.0.2.1/dns-query#",
+            "https://192.0.2.1/dns-query{?dns}",
+            "https://192.0.2.1/dns query",
             "tunnel:///192.0.2.1",
             "tunnel://a/b",
         ] {

@@ -34,7 +34,14 @@ pub(crate) fn render(dns: &DnsStatus) -> String {
             _ => "answers".to_owned(),
         };
         let (name, answered, asked) = (clean(&server.server), server.answered, server.asked);
-        out.push_str(&format!("  {name}: {answered} of {asked} answered; {state}\n"));
+        out.push_str(&format!("  {name}: {answered} of {asked} answered; {state}"));
+        if server.changes_case {
+            out.push_str("; changes the case of names, and is asked over TCP");
+        }
+        if server.lacks_edns {
+            out.push_str("; is asked without EDNS");
+        }
+        out.push('\n');
     }
     out
 }
@@ -69,6 +76,11 @@ mod tests {
             servers: vec![
                 server("tls://192.0.2.1:853#dns.example", true, Some("no reply in time")),
                 server("192.0.2.2:53", false, Some("no reply in time")),
+                DnsServerStatus {
+                    changes_case: true,
+                    lacks_edns: true,
+                    ..server("192.0.2.3:53", true, None)
+                },
             ],
             ..DnsStatus::default()
         };

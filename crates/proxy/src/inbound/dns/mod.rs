@@ -12,7 +12,7 @@ use crate::settings::Rule;
 use crate::wire::dns::{ClientQuestion, Reading, read_question};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::dns::{Outcome, STALE_TTL};
+use ekiden_model::dns::{Cookie, Outcome, STALE_TTL, is_valid, server_cookie};
 use ekiden_model::units::Span;
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
@@ -73,13 +73,18 @@ pub(crate) fn handle(
         Origin::Peer => (&dns.counts.peers, None),
     };
     counter.fetch_add(1, Relaxed);
+    let mut reading = read_question(bytes);
+    let mut proven = matches!(origin, Origin::Tcp(_));
+    if let (Reading::Question(question), Some(client)) = (&mut reading, client) {
+        proven |= exchange_cookies(config, question, client);
+    }
     if let Some(client) = client
-        && !locked(&dns.rate).on_question(clock::now(), client)
+        && !locked(&dns.rate).on_question(clock::now(), client, proven)
     {
         dns.counts.limited.fetch_add(1, Relaxed);
         return Handled::Silence;
     }
-    let question = match read_question(bytes) {
+    let question = match reading {
         Reading::Question(question) => question,
         Reading::Refuse(reply) => {
             dns.counts.malformed.fetch_add(1, Relaxed);
@@ -103,6 +108,22 @@ pub(crate) fn handle(
         }
         Resolved::Later(later) => Handled::Later(question, later),
     }
+}
+
+/// Answers a client's cookie with one of this relay's (RFC 7873 §5.2): whether the client has shown one that its address
+/// was given.
+fn exchange_cookies(config: &RuntimeConfig, question: &mut ClientQuestion, client: IpAddr) -> bool {
+    let dns = &config.shared.dns;
+    let (Some(cookie), Some(secret)) = (question.cookie, dns.cookie_secrets.server) else {
+        return false;
+    };
+    // modulo 2^32, as in the cookie
+    let now = (clock::wall() / 1_000_000_000) as u32;
+    let proven = is_valid(&secret, &cookie, client, now);
+    dns.counts.proven.fetch_add(u64::from(proven), Relaxed);
+    let server = Some(server_cookie(&secret, cookie.client, client, now));
+    question.reply_cookie = Some(Cookie { client: cookie.client, server });
+    proven
 }
 
 /// Writes the reply into `out`, and remembers the name for the client's connections.

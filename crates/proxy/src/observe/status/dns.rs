@@ -41,13 +41,15 @@ pub struct DnsStatus {
     pub refused: u64,
     /// Questions above a client's rate. They were not answered.
     pub limited: u64,
+    /// Questions with a cookie that this relay gave to the client.
+    pub proven: u64,
     /// Replies that did not fit into a datagram; the client asks over TCP.
     pub truncated: u64,
-    /// Messages from servers that were not the reply to a question.
+    /// Messages from servers that were not the reply to a question, or lacked what proves it.
     pub lies: u64,
     /// Records of servers that nobody had asked for.
     pub left_out: u64,
-    /// Answers with the addresses of a translator.
+    /// Answers with the addresses of a translator, and names for those.
     pub synthesized: u64,
     /// Diverted connections whose destination an answer named.
     pub named: u64,
@@ -62,6 +64,12 @@ pub struct DnsServerStatus {
     pub server: String,
     /// Whether it is asked before others: it has not just failed.
     pub available: bool,
+    /// Whether its replies over UDP change the case of names, so that it is asked over TCP.
+    pub changes_case: bool,
+    /// Whether it is asked without EDNS, which it cannot read.
+    pub lacks_edns: bool,
+    /// Whether it gives cookies, which prove its replies over UDP.
+    pub cookies: bool,
     /// Questions that it was asked.
     pub asked: u64,
     /// Questions that it answered, also with a failure of its own.

@@ -1,18 +1,27 @@
 //! Names for clients: the answers that are kept, the servers that are asked, and how.
 
 mod ask;
+mod connection;
+mod https;
 pub(crate) mod own;
 pub(crate) mod pipe;
+mod random;
 pub(crate) mod resolve;
 pub(crate) mod server;
 pub(crate) mod state;
+mod udp;
 
 use crate::destination::{Destination, Host};
+use std::io;
 use std::net::SocketAddr;
 
 /// Not a DNS name (RFC 6761 §6.4): a peer that does not know it reports that it cannot be resolved.
 const NAME: &str = "names.ekiden.invalid";
 const PORT: u16 = 53;
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no reply in time")
+}
 
 /// Where a peer answers questions itself.
 fn at_peer(to: Option<SocketAddr>) -> Destination {

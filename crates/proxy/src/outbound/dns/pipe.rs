@@ -1,7 +1,7 @@
 //! Questions and replies on one stream, in any order (RFC 7766 §6.2.1): each message behind its length.
 
-use crate::wire::dns::{Lie, Question, ServerReply, read_answer};
-use ring::rand::{SecureRandom as _, SystemRandom};
+use super::random::random_id;
+use crate::wire::dns::{Form, Lie, Question, ServerReply, read_answer};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -16,14 +16,6 @@ const WRITING: Duration = Duration::from_secs(5);
 /// Questions on their way on one stream.
 const MOST: usize = 256;
 
-/// A random identifier (RFC 5452 §9.2).
-pub(super) fn random_id() -> u16 {
-    let mut bytes = [0; 2];
-    // fails only without the system's source, and the port is random all the same
-    let _ = SystemRandom::new().fill(&mut bytes);
-    u16::from_be_bytes(bytes)
-}
-
 struct Request {
     message: Vec<u8>,
     reply: oneshot::Sender<(u16, Vec<u8>)>,
@@ -33,19 +25,21 @@ struct Request {
 #[derive(Debug)]
 pub(crate) struct Pipe {
     requests: mpsc::Sender<Request>,
+    form: Form,
 }
 
 impl Clone for Pipe {
     fn clone(&self) -> Self {
-        Self { requests: self.requests.clone() }
+        Self { requests: self.requests.clone(), form: self.form }
     }
 }
 
 impl Pipe {
-    pub(super) fn new(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
+    /// `form`: how questions are written.
+    pub(super) fn new(stream: impl AsyncRead + AsyncWrite + Send + 'static, form: Form) -> Self {
         let (requests, waiting) = mpsc::channel(16);
         tokio::spawn(run(stream, waiting));
-        Self { requests }
+        Self { requests, form }
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -54,7 +48,7 @@ impl Pipe {
 
     /// The server's reply. Errors: the stream ended before it, or what came is no reply to this.
     pub(super) async fn ask(&self, question: &Question) -> io::Result<Result<ServerReply, Lie>> {
-        let message = question.message(0).map_err(io::Error::other)?;
+        let message = question.message(0, self.form).map_err(io::Error::other)?;
         let (reply, answered) = oneshot::channel();
         let closed = || io::Error::from(io::ErrorKind::UnexpectedEof);
         self.requests.send(Request { message, reply }).await.map_err(|_| closed())?;

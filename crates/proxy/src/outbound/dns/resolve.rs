@@ -39,8 +39,13 @@ enum Begun {
 }
 
 impl Names {
-    /// Answers as clients are answered: names without IPv6 with a translator's addresses, if there is one.
+    /// Answers as clients are answered: names without IPv6 with a translator's addresses, if there is one, and the
+    /// names of such addresses.
     pub(crate) fn resolve(&self, question: &Question) -> Resolved {
+        if let Some(reverse) = self.servers.nat64.and_then(|nat64| nat64.reverse(question)) {
+            let (names, question) = (self.clone(), question.clone());
+            return Resolved::Later(Box::pin(names.name_of_v4(question, reverse)));
+        }
         let begun = self.begin(question);
         let nat64 = self.servers.nat64.filter(|_| Nat64::applies(question));
         match (begun, nat64) {
@@ -62,6 +67,24 @@ impl Names {
                     synthesized.unwrap_or(outcome)
                 }))
             }
+        }
+    }
+
+    /// An alias to the name of the address of IPv4, or what servers answer where it has none.
+    async fn name_of_v4(self, question: Question, reverse: Question) -> Answered {
+        let of_v4 = wait(self.begin(&reverse)).await;
+        let alias = |answer: &Answer| Nat64::alias(&question, &reverse, answer).map(Arc::new);
+        let found = match &of_v4 {
+            Outcome::Fresh(answer, ttl) => alias(answer).map(|made| Outcome::Fresh(made, *ttl)),
+            Outcome::Stale(answer) => alias(answer).map(Outcome::Stale),
+            Outcome::Failed => return of_v4,
+        };
+        match found {
+            Some(found) => {
+                self.shared.dns.counts.synthesized.fetch_add(1, Relaxed);
+                found
+            }
+            None => wait(self.begin(&question)).await,
         }
     }
 

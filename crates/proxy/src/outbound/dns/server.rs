@@ -1,6 +1,6 @@
 //! The servers of a configuration, and whether they answer.
 
-use super::pipe::Pipe;
+use super::connection::Connection;
 use crate::observe::status::DnsServerStatus;
 use crate::policy::trust;
 use crate::settings::{Dns, DnsServer, UpstreamTls};
@@ -8,6 +8,7 @@ use crate::wire::dns::Nat64;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::connect::failover::{Config, Health};
+use ekiden_model::dns::Capabilities;
 use ekiden_model::units::{Span, Time};
 use hickory_resolver::system_conf::read_system_conf;
 use rustls::ClientConfig;
@@ -31,7 +32,9 @@ pub(crate) struct NameServer {
     authorities: Option<PathBuf>,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// The connection that questions share, where it is open.
-    pub(crate) pipe: tokio::sync::Mutex<Option<Pipe>>,
+    pub(crate) connection: tokio::sync::Mutex<Option<Connection>>,
+    /// What is known of it over UDP.
+    pub(crate) capabilities: Mutex<Capabilities>,
     /// With the last failure, in words.
     health: Mutex<(Health, Option<String>)>,
     asked: AtomicU64,
@@ -93,12 +96,14 @@ impl NameServer {
     fn new(setting: DnsServer, dns: &Dns) -> Result<Self, String> {
         let authorities = dns.authorities.clone();
         let tls = match &setting {
-            DnsServer::Tls { at, name } => {
+            DnsServer::Tls { at, name } | DnsServer::Https { at, name, .. } => {
                 let trusted = UpstreamTls { authorities: authorities.clone(), fingerprint: None };
                 let wrong = |why: String| format!("DNS server {setting}: {why}");
                 let mut config = ClientConfig::clone(&*trust::client(&trusted).map_err(wrong)?);
-                // RFC 7858 §3.1
-                config.alpn_protocols = vec![b"dot".to_vec()];
+                // RFC 7858 §3.1, RFC 8484 §5.2
+                let https = matches!(setting, DnsServer::Https { .. });
+                let protocol: &[u8] = if https { b"h2" } else { b"dot" };
+                config.alpn_protocols = vec![protocol.to_vec()];
                 let name = name.clone().unwrap_or_else(|| at.ip().to_string());
                 let name = ServerName::try_from(name)
                     .map_err(|_| wrong("this cannot be a name in a certificate".to_owned()))?;
@@ -110,7 +115,8 @@ impl NameServer {
             setting,
             authorities,
             tls,
-            pipe: tokio::sync::Mutex::new(None),
+            connection: tokio::sync::Mutex::new(None),
+            capabilities: Mutex::default(),
             health: Mutex::new((Health::new(Config::default()), None)),
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -151,10 +157,15 @@ impl NameServer {
     }
 
     fn status(&self) -> DnsServerStatus {
+        let now = clock::now();
+        let capabilities = locked(&self.capabilities).clone();
         let health = locked(&self.health);
         DnsServerStatus {
             server: self.setting.to_string(),
-            available: health.0.is_available(clock::now()),
+            available: health.0.is_available(now),
+            changes_case: capabilities.changes_case(now),
+            lacks_edns: capabilities.lacks_edns(now),
+            cookies: capabilities.has_cookie(),
             asked: self.asked.load(Relaxed),
             answered: self.answered.load(Relaxed),
             last_error: health.1.clone(),

@@ -2,12 +2,14 @@
 
 use crate::observe::dns_counts::DnsCounts;
 use crate::observe::status::DnsStatus;
+use crate::outbound::dns::random::random;
 use crate::outbound::dns::server::NameServers;
 use crate::settings::Dns;
 use crate::wire::dns::Answer;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::dns::{Answers, Config, Heard, Outcome, QuestionRate};
+use ekiden_model::dns::{Answers, Config, CookieSecret, Heard, Outcome, QuestionRate};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -30,7 +32,25 @@ pub(crate) struct DnsState {
     pub(crate) heard: Mutex<Heard>,
     pub(crate) rate: Mutex<QuestionRate>,
     pub(crate) counts: DnsCounts,
+    pub(crate) cookie_secrets: CookieSecrets,
     streams: Mutex<BTreeMap<IpAddr, u32>>,
+}
+
+/// Keys of cookies (RFC 7873), which live as long as the process; `None` where the system has no random numbers: there
+/// are no cookies then.
+#[derive(Clone, Copy)]
+pub(crate) struct CookieSecrets {
+    /// Towards servers.
+    pub(crate) client: Option<CookieSecret>,
+    /// Towards clients.
+    pub(crate) server: Option<CookieSecret>,
+}
+
+impl fmt::Debug for CookieSecrets {
+    // a log must not show them
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CookieSecrets").finish_non_exhaustive()
+    }
 }
 
 fn config(dns: &Dns) -> Config {
@@ -51,6 +71,7 @@ impl DnsState {
             heard: Mutex::default(),
             rate: Mutex::new(QuestionRate::new(dns.rate)),
             counts: DnsCounts::default(),
+            cookie_secrets: CookieSecrets { client: random(), server: random() },
             streams: Mutex::default(),
         }
     }
@@ -103,6 +124,7 @@ impl DnsState {
             malformed: count(&counts.malformed),
             refused: count(&counts.refused),
             limited: count(&counts.limited),
+            proven: count(&counts.proven),
             truncated: count(&counts.truncated),
             lies: count(&counts.lies),
             left_out: count(&counts.left_out),

@@ -125,6 +125,11 @@ fn times(bytes: &[u8], records: usize) -> Option<Box<[u16]>> {
 /// it.
 pub fn read_answer(question: &Question, id: u16, bytes: &[u8]) -> Result<ServerReply, Lie> {
     let message = Message::from_vec(bytes).map_err(|_| Lie::Unreadable)?;
+    judge(question, id, message)
+}
+
+/// The same of a message that has been decoded.
+pub(super) fn judge(question: &Question, id: u16, message: Message) -> Result<ServerReply, Lie> {
     let head = &message.metadata;
     if head.id != id {
         return Err(Lie::Id);
@@ -163,12 +168,14 @@ fn believe(question: &Question, code: ResponseCode, message: Message) -> ServerR
     let refers = message.authorities.iter().any(|record| matches!(record.data, RData::NS(_)));
     let mut ttl = answers.iter().map(|record| seconds(record.ttl)).min();
     let mut authorities = Vec::new();
-    for record in message.authorities {
+    for mut record in message.authorities {
         let kind = u16::from(record.record_type());
         match &record.data {
             RData::SOA(soa) if negative && record.name.zone_of(&last) => {
                 let kept = seconds(record.ttl).min(seconds(soa.minimum));
                 ttl = Some(ttl.map_or(kept, |ttl| ttl.min(kept)));
+                // spelled as in the question
+                record.name = last.trim_to(record.name.iter().count());
                 authorities.push(record);
             }
             _ if question.dnssec && (DENIALS.contains(&kind) || kind == RRSIG) => {
@@ -208,7 +215,11 @@ fn chain(question: &Question, records: Vec<Record>) -> Option<(Vec<Record>, Name
             let here = record.name == name && (wanted || signs);
             record.dns_class == DNSClass::IN && (here || renames)
         };
-        let here: Vec<Record> = rest.extract_if(.., belongs).collect();
+        let mut here: Vec<Record> = rest.extract_if(.., belongs).collect();
+        // spelled as in the question, so that the client's spelling takes the place of all
+        for record in here.iter_mut().filter(|record| record.name == name) {
+            record.name = name.clone();
+        }
         let alias = here.iter().find_map(|record| match &record.data {
             RData::CNAME(target) if question.kind != RecordType::CNAME => Some(target.0.clone()),
             _ => None,

@@ -5,13 +5,15 @@ mod answer;
 mod nat64;
 mod question;
 mod reply;
+mod sent;
 mod special;
 #[cfg(test)]
 mod tests;
 
 pub use answer::{Answer, Lie, ServerReply, read_answer};
 pub use nat64::Nat64;
-pub use question::{ClientQuestion, Question, Reading, read_question};
+pub use question::{ClientQuestion, Form, Question, Reading, read_question};
+pub use sent::{LetterBits, SentQuestion};
 pub use special::special;
 
 /// The most bytes of a message over UDP, in both directions: what passes any path unfragmented.

@@ -6,8 +6,8 @@ use super::question::Question;
 use ekiden_model::dns::Found;
 use ekiden_model::units::Span;
 use hickory_resolver::proto::op::ResponseCode;
-use hickory_resolver::proto::rr::rdata::AAAA;
-use hickory_resolver::proto::rr::{RData, RecordType};
+use hickory_resolver::proto::rr::rdata::{AAAA, CNAME};
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use ipnet::Ipv6Net;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -42,6 +42,47 @@ impl Nat64 {
             at += 1;
         }
         Ipv6Addr::from(bytes)
+    }
+
+    /// The host of IPv4 that an address in the prefix stands for; `None`: it stands for none.
+    pub fn extract(self, address: Ipv6Addr) -> Option<Ipv4Addr> {
+        if !self.prefix.contains(&address) {
+            return None;
+        }
+        let from = usize::from(self.prefix.prefix_len() / 8);
+        let places = (from..16).filter(|at| *at != 8).take(4);
+        let mut v4 = [0; 4];
+        for (byte, at) in v4.iter_mut().zip(places) {
+            *byte = address.octets()[at];
+        }
+        let v4 = Ipv4Addr::from(v4);
+        // the bytes around it are zero
+        (self.embed(v4) == address).then_some(v4)
+    }
+
+    /// The question that stands in for one about the name of an address in the prefix: the same about the address of
+    /// IPv4 (RFC 6147 §5.3.1.2). `None`: it is about something else.
+    pub fn reverse(self, question: &Question) -> Option<Question> {
+        let checks_itself = question.dnssec && question.unchecked;
+        if question.kind != RecordType::PTR || checks_itself {
+            return None;
+        }
+        let IpAddr::V6(address) = address_of(&question.name)? else { return None };
+        Some(Question { name: Name::from(self.extract(address)?), ..question.clone() })
+    }
+
+    /// The answer to a question about the name of an address in the prefix: an alias to the name of the address of
+    /// IPv4, and what is known of that. `None` where it has no name.
+    pub fn alias(question: &Question, reverse: &Question, of_v4: &Answer) -> Option<Answer> {
+        if of_v4.negative {
+            return None;
+        }
+        let (records, _) = of_v4.records()?;
+        // times are put in with each reply
+        let alias = RData::CNAME(CNAME(reverse.name.clone()));
+        let alias = Record::from_rdata(question.name.clone(), 0, alias);
+        let records = [vec![alias], records].concat();
+        Answer::new(question, ResponseCode::NoError, records, Vec::new())
     }
 
     /// Whether a question is answered with such addresses where there are no others. A client that checks signatures by
@@ -84,9 +125,35 @@ impl Nat64 {
     }
 }
 
+/// The address that a name below `ip6.arpa` or `in-addr.arpa` is about, if it is a whole one.
+fn address_of(name: &Name) -> Option<IpAddr> {
+    let net = name.parse_arpa_name().ok()?;
+    (net.prefix_len() == net.max_prefix_len()).then(|| net.addr())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_addresses_in_the_prefix_lead_to_those_of_ipv4() {
+        let nat64 = Nat64::new("64:ff9b::/96".parse().unwrap()).unwrap();
+        let asked = |address: &str, kind| {
+            Question::new(Name::from(address.parse::<Ipv6Addr>().unwrap()), kind)
+        };
+        let question = asked("64:ff9b::192.0.2.33", RecordType::PTR);
+        let reverse = nat64.reverse(&question).unwrap();
+        assert_eq!(reverse.name.to_ascii(), "33.2.0.192.in-addr.arpa.");
+        assert!(nat64.reverse(&asked("64:ff9b::192.0.2.33", RecordType::TXT)).is_none());
+        assert!(nat64.reverse(&asked("64:ff9b:1::192.0.2.33", RecordType::PTR)).is_none());
+        let checking = Question { dnssec: true, unchecked: true, ..question.clone() };
+        assert!(nat64.reverse(&checking).is_none());
+        // a whole network has no address
+        let network = Question { name: question.name.base_name(), ..question.clone() };
+        assert!(nat64.reverse(&network).is_none());
+        let none = Answer::new(&reverse, ResponseCode::NXDomain, vec![], vec![]).unwrap();
+        assert!(Nat64::alias(&question, &reverse, &none).is_none());
+    }
 
     #[test]
     fn embeds_as_the_table_of_rfc_6052() {
@@ -102,7 +169,12 @@ mod tests {
         ] {
             let nat64 = Nat64::new(prefix.parse().unwrap()).unwrap();
             let expected: Ipv6Addr = embedded.parse().unwrap();
-            assert_eq!(nat64.embed(Ipv4Addr::new(192, 0, 2, 33)), expected, "{prefix}");
+            let host = Ipv4Addr::new(192, 0, 2, 33);
+            assert_eq!(nat64.embed(host), expected, "{prefix}");
+            assert_eq!(nat64.extract(expected), Some(host), "{prefix}");
+            let beyond = Ipv6Addr::from_bits(expected.to_bits() ^ 1);
+            let last = nat64.prefix().prefix_len() == 96;
+            assert_eq!(nat64.extract(beyond).is_some(), last, "{prefix}");
         }
         assert!(Nat64::new("2001:db8::/33".parse().unwrap()).is_none());
     }

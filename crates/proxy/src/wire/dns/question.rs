@@ -2,8 +2,10 @@
 
 use super::reply::bare;
 use super::{HEADER, UDP_MOST, end_of_name};
+use ekiden_model::dns::Cookie;
 use hickory_resolver::proto::ProtoError;
 use hickory_resolver::proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_resolver::proto::rr::rdata::opt::{EdnsCode, EdnsOption};
 use hickory_resolver::proto::rr::{DNSClass, Name, RecordType};
 
 /// A question, with all that its answer depends on.
@@ -19,6 +21,31 @@ pub struct Question {
     pub unchecked: bool,
 }
 
+/// The number of the COOKIE option (RFC 7873 §4).
+const COOKIE: u16 = 10;
+/// That of padding (RFC 7830 §3).
+const PADDING: u16 = 12;
+/// Questions within TLS have a multiple of so many bytes (RFC 8467 §4.1), so that their length says little of the name.
+const PADDED: usize = 128;
+
+/// How a question is written for a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Form {
+    /// With EDNS (RFC 6891).
+    pub edns: bool,
+    /// The cookie, within EDNS.
+    pub cookie: Option<Cookie>,
+    /// Padded, within EDNS.
+    pub padded: bool,
+}
+
+impl Form {
+    /// With EDNS alone.
+    pub const PLAIN: Self = Self { edns: true, cookie: None, padded: false };
+    /// For streams that nobody can read.
+    pub const PADDED: Self = Self { padded: true, ..Self::PLAIN };
+}
+
 /// A client's question, and how it is to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientQuestion {
@@ -27,6 +54,10 @@ pub struct ClientQuestion {
     pub(super) spelled: Box<[u8]>,
     /// The size that the client's EDNS gives; `None`: it sent none.
     pub(super) edns: Option<u16>,
+    /// The client's cookie.
+    pub cookie: Option<Cookie>,
+    /// The cookie of the reply; `None`: there is none.
+    pub reply_cookie: Option<Cookie>,
     /// What is asked.
     pub question: Question,
 }
@@ -67,15 +98,37 @@ impl Question {
     }
 
     /// The message that asks a server. Errors: the name cannot be written.
-    pub fn message(&self, id: u16) -> Result<Vec<u8>, ProtoError> {
+    pub fn message(&self, id: u16, form: Form) -> Result<Vec<u8>, ProtoError> {
         let mut message = Message::new(id, MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
         message.metadata.checking_disabled = self.unchecked;
         message.add_query(Query::query(self.name.clone(), self.kind));
+        if !form.edns {
+            return message.to_vec();
+        }
         let mut edns = Edns::new();
         edns.set_max_payload(UDP_MOST).set_dnssec_ok(self.dnssec);
+        if let Some(cookie) = form.cookie {
+            edns.options_mut().insert(EdnsOption::Unknown(COOKIE, cookie.to_vec()));
+        }
+        message.set_edns(edns.clone());
+        let bytes = message.to_vec()?;
+        if !form.padded {
+            return Ok(bytes);
+        }
+        // the option itself takes four bytes more
+        let length = (bytes.len() + 4).next_multiple_of(PADDED) - bytes.len() - 4;
+        edns.options_mut().insert(EdnsOption::Unknown(PADDING, vec![0; length]));
         message.set_edns(edns);
         message.to_vec()
+    }
+}
+
+/// The cookie in a message's EDNS, the first one. `Some(None)`: its length is not allowed.
+pub(super) fn cookie_in(edns: Option<&Edns>) -> Option<Option<Cookie>> {
+    match edns?.option(EdnsCode::Cookie)? {
+        EdnsOption::Unknown(_, bytes) => Some(Cookie::read(bytes)),
+        _ => Some(None),
     }
 }
 
@@ -105,14 +158,26 @@ pub fn read_question(bytes: &[u8]) -> Reading {
     };
     let Some(spelled) = bytes.get(HEADER..end + 4) else { return refuse(ResponseCode::FormErr) };
     let edns = message.edns.as_ref();
+    let cookie = match cookie_in(edns) {
+        None => None,
+        Some(Some(cookie)) => Some(cookie),
+        // RFC 7873 §5.2.2
+        Some(None) => return refuse(ResponseCode::FormErr),
+    };
     let question = Question {
         name: query.name().clone(),
         kind: query.query_type(),
         dnssec: edns.is_some_and(|edns| edns.flags().dnssec_ok),
         unchecked: message.metadata.checking_disabled,
     };
-    let asked =
-        ClientQuestion { id, spelled: spelled.into(), edns: edns.map(Edns::max_payload), question };
+    let asked = ClientQuestion {
+        id,
+        spelled: spelled.into(),
+        edns: edns.map(Edns::max_payload),
+        cookie,
+        reply_cookie: None,
+        question,
+    };
     let refuse = |code| Reading::Refuse(asked.refusal(code));
     if message.version() > 0 {
         return refuse(ResponseCode::BADVERS);

@@ -87,7 +87,8 @@ impl ClientQuestion {
     }
 
     fn room_of_edns(&self, error: Option<u16>) -> usize {
-        self.edns.map_or(0, |_| 11 + error.map_or(0, |_| 6))
+        let cookie = self.reply_cookie.map_or(0, |cookie| 4 + cookie.to_vec().len());
+        self.edns.map_or(0, |_| 11 + error.map_or(0, |_| 6) + cookie)
     }
 
     /// The OPT record (RFC 6891 §6.1.2), for a client that sent one.
@@ -102,13 +103,20 @@ impl ClientQuestion {
         let wanted = if self.question.dnssec { 0x80 } else { 0 };
         // the upper bits of the code, version 0, flags
         out.extend_from_slice(&[(code >> 4) as u8, 0, wanted, 0]);
-        match error {
-            None => out.extend_from_slice(&[0, 0]),
-            Some(error) => {
-                out.extend_from_slice(&[0, 6, 0, 15, 0, 2]);
-                out.extend_from_slice(&error.to_be_bytes());
-            }
+        let mut options = Vec::new();
+        if let Some(error) = error {
+            options.extend_from_slice(&[0, 15, 0, 2]);
+            options.extend_from_slice(&error.to_be_bytes());
         }
+        if let Some(cookie) = self.reply_cookie {
+            let cookie = cookie.to_vec();
+            // at most 40 bytes
+            options.extend_from_slice(&[0, 10, 0, cookie.len() as u8]);
+            options.extend_from_slice(&cookie);
+        }
+        // an option or two, of a few bytes each
+        out.extend_from_slice(&(options.len() as u16).to_be_bytes());
+        out.extend_from_slice(&options);
     }
 }
 

@@ -269,7 +269,7 @@ proptest! {
     #[test]
     fn reads_any_bytes_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Reading::Question(client) = read_question(&bytes) {
-            prop_assert!(client.question.message(1).is_ok());
+            prop_assert!(client.question.message(1, Form::PLAIN).is_ok());
         }
         let _ = read_answer(&question(), 7, &bytes);
     }

@@ -1,5 +1,7 @@
 //! Names for clients: kept, served past their end, asked for once, over UDP, TCP and TLS; servers that lie or are gone.
 
+mod beliefs;
+mod https;
 mod server;
 
 use crate::harness::*;
@@ -8,12 +10,12 @@ use ekiden_proxy::observe::status::DnsStatus;
 use ekiden_proxy::settings::{Dns, DnsServer};
 use ekiden_testkit::Authority;
 use hickory_resolver::proto::op::{Message, ResponseCode};
-use hickory_resolver::proto::rr::rdata::{A, TXT};
-use hickory_resolver::proto::rr::{RData, Record, RecordType};
+use hickory_resolver::proto::rr::rdata::{A, PTR, TXT};
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use server::*;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -206,10 +208,12 @@ fn names_are_asked_for_within_tls_on_one_stream() {
 
 #[test]
 fn names_without_ipv6_get_the_translators_addresses() {
-    let server = Server::start(|query, _| match query.queries[0].name().to_ascii().as_str() {
-        "six.example." => addresses(query, &["192.0.2.7", "2001:db8::7"], 60),
-        "four.example." => addresses(query, &["192.0.2.7"], 60),
-        _ => vec![reply(query, ResponseCode::NXDomain, vec![], 0).to_vec().unwrap()],
+    let server = Server::start(|query, _| {
+        match query.queries[0].name().to_lowercase().to_ascii().as_str() {
+            "six.example." => addresses(query, &["192.0.2.7", "2001:db8::7"], 60),
+            "four.example." => addresses(query, &["192.0.2.7"], 60),
+            _ => vec![reply(query, ResponseCode::NXDomain, vec![], 0).to_vec().unwrap()],
+        }
     });
     let nat64 = Some("64:ff9b::/96".parse().unwrap());
     let (relay, at) = relay(server.at.into(), |dns| dns.nat64 = nat64);
@@ -223,6 +227,32 @@ fn names_without_ipv6_get_the_translators_addresses() {
         (dns(&relay).synthesized, found(&ask(at, "four.example.", RecordType::A)).len()),
         (2, 1)
     );
+}
+
+#[test]
+fn names_of_the_translators_addresses_are_those_of_ipv4() {
+    let server = Server::start(|query, _| {
+        let data = match query.queries[0].name().to_lowercase().to_ascii().as_str() {
+            "7.2.0.192.in-addr.arpa." => vec![RData::PTR(PTR(name("host.example.")))],
+            _ => vec![],
+        };
+        let code = if data.is_empty() { ResponseCode::NXDomain } else { ResponseCode::NoError };
+        vec![reply(query, code, data, 60).to_vec().unwrap()]
+    });
+    let nat64 = Some("64:ff9b::/96".parse().unwrap());
+    let (relay, at) = relay(server.at.into(), |dns| dns.nat64 = nat64);
+    let of = |address: &str| {
+        let address: Ipv6Addr = address.parse().unwrap();
+        ask(at, &Name::from(address).to_ascii(), RecordType::PTR)
+    };
+    let named = of("64:ff9b::192.0.2.7");
+    let records: Vec<String> = named.answers.iter().map(|one| one.data.to_string()).collect();
+    assert_eq!(records, ["7.2.0.192.in-addr.arpa.", "host.example."]);
+    assert_eq!((named.answers[0].record_type(), named.answers[0].ttl), (RecordType::CNAME, 60));
+    // no name, and no such prefix
+    assert_eq!(code(&of("64:ff9b::192.0.2.8")), ResponseCode::NXDomain);
+    assert_eq!(code(&of("2001:db8::7")), ResponseCode::NXDomain);
+    assert_eq!((dns(&relay).synthesized, server.asked()), (1, 4));
 }
 
 #[test]
