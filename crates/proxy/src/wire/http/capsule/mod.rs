@@ -193,8 +193,9 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadCapsule> {
     if length == 0 {
         return Err(BadCapsule::NoContext);
     }
+    let Some(first) = bytes.get(used) else { return Ok(None) };
+    let payload = length.checked_sub(integer_length(*first) as u64).ok_or(BadCapsule::NoContext)?;
     let Some((context, third)) = integer(&bytes[used..]) else { return Ok(None) };
-    let payload = length.checked_sub(third as u64).ok_or(BadCapsule::NoContext)?;
     let head = match usize::try_from(payload) {
         _ if context != UDP_PAYLOAD => Head::Skip(payload),
         Ok(payload) if payload <= MOST_PAYLOAD => Head::Payload(payload),
@@ -206,11 +207,16 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, BadCapsule> {
 /// A variable-length integer and its length (RFC 9000 §16).
 fn integer(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
-    let length = 1 << (first >> 6);
+    let length = integer_length(first);
     let rest = bytes.get(1..length)?;
     let value =
         rest.iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte));
     Some((value, length))
+}
+
+/// The length of a variable-length integer by its first byte.
+const fn integer_length(first: u8) -> usize {
+    1 << (first >> 6)
 }
 
 /// Writes what stands before a UDP payload of `length` bytes, at most [`MOST_PAYLOAD`]: type, length and context ID.

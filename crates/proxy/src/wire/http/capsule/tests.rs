@@ -77,7 +77,8 @@ fn unknown_capsules_and_contexts_are_skipped() {
 #[test]
 fn malformed_datagrams_are_refused() {
     assert_eq!(refused(b"\x00\x00"), BadCapsule::NoContext);
-    assert_eq!(refused(b"\x00\x01\x40\x00"), BadCapsule::NoContext);
+    assert_eq!(refused(b"\x00\x01\x40"), BadCapsule::NoContext);
+    assert_eq!(refused(b"\x00\x07\xc0\x00"), BadCapsule::NoContext);
     let too_long = [&b"\x00\x80\x00\xff\xf9\x00"[..], &vec![0; MOST_PAYLOAD + 1]].concat();
     assert_eq!(refused(&too_long), BadCapsule::TooLong(65_528));
     // by its head alone
