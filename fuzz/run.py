@@ -33,6 +33,7 @@ TARGETS = {
     "http_request": ["proxy/src/wire/http/head.rs", "proxy/src/wire/http/target.rs", "proxy/src/wire/http/fields.rs", "proxy/src/wire/http/body.rs"],
     "http_response": ["proxy/src/wire/http/head.rs", "proxy/src/wire/http/fields.rs", "proxy/src/wire/http/body.rs"],
     "chunked": ["proxy/src/wire/http/chunked.rs"],
+    "capsule": ["proxy/src/wire/http/capsule/"],
     "h2_head": ["proxy/src/wire/http/h2.rs"],
     "h2_frames": ["proxy/src/inbound/tls/h2.rs", "proxy/src/wire/http/h2.rs"],
     "socks": ["proxy/src/wire/socks.rs"],

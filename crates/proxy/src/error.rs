@@ -20,6 +20,8 @@ pub(crate) enum FailureKind {
     LogIn,
     Loop,
     NoName,
+    /// No name server answered in time.
+    NameTimedOut,
     Refused,
     Unreachable,
     /// There is no tunnel to the peer that the route leads through.
@@ -46,6 +48,7 @@ impl FailureKind {
             Self::LogIn => "log_in",
             Self::Loop => "loop",
             Self::NoName => "no_name",
+            Self::NameTimedOut => "name_timeout",
             Self::Refused => "refused",
             Self::Unreachable => "unreachable",
             Self::NoTunnel => "no_tunnel",
@@ -88,12 +91,13 @@ impl Failure {
     /// The answer to an HTTP client.
     pub(crate) fn response(&self, name: &str, head_only: bool) -> Vec<u8> {
         let mut refusal = Refusal::new(self.status(), &self.text);
-        if self.kind == FailureKind::Prohibited {
-            refusal.error = "destination_ip_prohibited";
-        }
-        if self.kind == FailureKind::NoTunnel {
+        match self.kind {
+            FailureKind::Prohibited => refusal.error = "destination_ip_prohibited",
             // RFC 9209 §2.3.4: the next hop is known to be down
-            refusal.error = "destination_unavailable";
+            FailureKind::NoTunnel => refusal.error = "destination_unavailable",
+            FailureKind::NoName => refusal.error = "dns_error",
+            FailureKind::NameTimedOut => refusal.error = "dns_timeout",
+            _ => {}
         }
         refusal.retry_after = self.retry_after;
         refusal.response(name, head_only)
@@ -139,7 +143,7 @@ impl Failure {
             | FailureKind::NotAdmitted
             | FailureKind::BadAnswer
             | FailureKind::Closed => 502,
-            FailureKind::TimedOut => 504,
+            FailureKind::TimedOut | FailureKind::NameTimedOut => 504,
             FailureKind::Exhausted | FailureKind::NoTunnel => 503,
         }
     }
@@ -156,7 +160,7 @@ impl Failure {
             | FailureKind::Prohibited
             | FailureKind::LogIn
             | FailureKind::Loop => Reply::NotAllowed,
-            FailureKind::NoName => Reply::HostUnreachable,
+            FailureKind::NoName | FailureKind::NameTimedOut => Reply::HostUnreachable,
             FailureKind::Refused => Reply::ConnectionRefused,
             FailureKind::Unreachable | FailureKind::NoTunnel => Reply::NetworkUnreachable,
             FailureKind::TimedOut => Reply::TtlExpired,

@@ -1,4 +1,4 @@
-//! Keys of UDP ASSOCIATE: `[udp]`.
+//! Keys of UDP ASSOCIATE and UDP over HTTP: `[udp]`.
 
 use super::key::{Key, keys};
 use crate::draft::Draft;
@@ -8,7 +8,7 @@ use ekiden_model::units::Span;
 
 pub(super) static UDP: &[Key<Draft>] = keys! { Draft, |draft| draft.udp;
     associations = associations: Kind::Number(0, 1_000_000), None,
-        "Maximum number of associations. 0: none; clients get the error \"command not supported\".",
+        "Maximum number of associations and requests for UDP over HTTP. 0: none; clients of SOCKS get the error \"command not supported\", and HTTP does not offer UDP.",
         "Each takes four descriptors, counts as two connections (budgets.connections), and opens a UDP port for that client only.",
         "Sites that permit only TCP: 0. Many clients with games, calls or QUIC: more.";
     destinations = destinations: Kind::Number(1, 65_536), None,

@@ -212,3 +212,53 @@ fn why_an_account_may_not_stay_is_told_to_the_near_relay() {
     let said = client.ends(&near);
     assert!(why.contains("disabled") && said.contains(why), "{why}; {said}");
 }
+
+/// A request for UDP over HTTP (RFC 9298), by `Upgrade`: the answer's status line and the stream.
+fn connect_udp(near: &Daemon, target: &str) -> (String, TcpStream) {
+    let mut stream = TcpStream::connect(near.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(stream, "GET /.well-known/masque/udp/{target}/ HTTP/1.1\r\nHost: near\r\n").unwrap();
+    stream.write_all(b"Connection: Upgrade\r\nUpgrade: connect-udp\r\n\r\n").unwrap();
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    (String::from_utf8(head).unwrap().lines().next().unwrap().to_owned(), stream)
+}
+
+#[test]
+fn udp_over_http_goes_through_a_tunnel() {
+    let [far, near] = daemons("");
+    let server = socket();
+    let target = server.local_addr().unwrap();
+    let at = format!("{}/{}", target.ip(), target.port());
+    let (status, mut stream) = connect_udp(&near, &at);
+    assert_eq!(status, "HTTP/1.1 101 Switching Protocols");
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    eventually("an answer", || {
+        stream.write_all(b"\x00\x04\x00ask").unwrap();
+        let (_, from) = server.recv_from(&mut [0; 100]).ok()?;
+        server.send_to(b"answer", from).unwrap();
+        let mut answer = [0; 9];
+        stream.read_exact(&mut answer).ok()?;
+        assert_eq!(&answer, b"\x00\x07\x00answer");
+        Some(())
+    });
+    let live = near.status()["connections"][0].clone();
+    assert_eq!((&live["protocol"], &live["state"]), (&"udp".into(), &"relaying".into()));
+    assert_eq!(live["destination"], target.to_string());
+    assert_eq!(far.status()["connections"][0]["destination"], target.to_string());
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let line = eventually("a line in the log", || logged(&near).pop());
+    assert_eq!((&line["method"], &line["status"]), (&"GET".into(), &101.into()));
+    assert!(line["result"].as_str().unwrap().starts_with("closed; "), "{line}");
+    wait_for("the end of the flow", || flows(&near) == Some(0));
+    // what the far relay refuses ends the stream, and the log has the reason
+    let (status, mut stream) = connect_udp(&near, "100.127.255.254/9");
+    assert_eq!(status, "HTTP/1.1 101 Switching Protocols");
+    stream.write_all(b"\x00\x02\x00x").unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    let line = eventually("a line in the log", || logged(&near).into_iter().nth(1));
+    assert!(line["result"].as_str().unwrap().contains("peer \"far\""), "{line}");
+}

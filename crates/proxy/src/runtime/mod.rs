@@ -145,6 +145,15 @@ impl RuntimeConfig {
         all.is_none() || routes.any(|route| route.is_direct() || route.tunnel().is_some())
     }
 
+    /// Why clients cannot have datagrams relayed, if so.
+    pub(crate) fn why_no_datagrams(&self) -> Option<&'static str> {
+        if self.settings.udp.associations == 0 {
+            return Some("UDP is off (udp.associations = 0)");
+        }
+        let none = "no route is direct or a tunnel, and other upstream proxies carry no datagrams";
+        (!self.carries_datagrams()).then_some(none)
+    }
+
     pub(crate) fn check_legs(&self) {
         self.legs.iter().for_each(|leg| leg.check_rate());
     }

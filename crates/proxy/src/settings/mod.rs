@@ -80,7 +80,7 @@ pub struct Settings {
     pub acme: Acme,
     /// Tunnels to peers.
     pub tunnel: Tunnel,
-    /// UDP ASSOCIATE of SOCKS5.
+    /// UDP ASSOCIATE of SOCKS5, and UDP over HTTP.
     pub udp: Udp,
     /// Ports that lead to one destination each.
     pub forwards: Vec<Arc<PortForward>>,

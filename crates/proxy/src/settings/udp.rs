@@ -1,11 +1,11 @@
-//! UDP ASSOCIATE of SOCKS5.
+//! UDP ASSOCIATE of SOCKS5, and UDP over HTTP (RFC 9298).
 
 use ekiden_model::units::Span;
 
-/// Limits on UDP associations. Each association counts as two connections.
+/// Limits on UDP associations; a request for UDP over HTTP is one, too. Each association counts as two connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Udp {
-    /// The most associations at once; 0 refuses all. Default 256.
+    /// The most associations at once; 0 refuses all, and offers nothing. Default 256.
     pub associations: u32,
     /// Destinations of an association that may answer; the least recently used is forgotten.
     /// Default 256.

@@ -1,5 +1,6 @@
 //! Bytes from one end of a connection to the other, in both directions.
 
+pub(crate) mod backlog;
 pub(crate) mod budget;
 pub(crate) mod buffered;
 pub(crate) mod end;

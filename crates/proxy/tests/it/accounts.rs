@@ -1,5 +1,6 @@
 //! Who comes in with accounts: by user and password over HTTP and SOCKS5, by address; and who goes out again.
 use crate::common::wire::{Origin, Relay, Wire, field, get, ok, request};
+use crate::connect_udp::{server, upgrade};
 use ekiden_proxy::observe::status::AccountsStatus;
 use ekiden_proxy::policy::accounts::{Directory, KnownAccount, LoginOutcome, PendingLogin};
 use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Settings};
@@ -94,6 +95,7 @@ fn asked(relay: &Relay, message: impl AsRef<[u8]>) -> String {
 
 #[test]
 fn forwards_nothing_without_a_log_in() {
+    let server = server();
     let (book, origin) = (Arc::new(Book::default()), Origin::new());
     let relay = relay(&book, |_| {});
     let connect = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n", origin.name);
@@ -106,6 +108,8 @@ fn forwards_nothing_without_a_log_in() {
         request("HEAD", &origin, "/", ""),
         format!("{connect}\r\n"),
         format!("{connect}{WRONG_BASIC}\r\n"),
+        upgrade(server.local_addr().unwrap(), ""),
+        upgrade(server.local_addr().unwrap(), WRONG_BASIC),
     ] {
         let answer = asked(&relay, &message);
         assert!(answer.starts_with("HTTP/1.1 407 "), "{message}: {answer}");
@@ -121,6 +125,12 @@ fn forwards_nothing_without_a_log_in() {
     assert!(asked(&relay, get(&origin, "/", LATE_BASIC)).contains("try again in 3 s"));
     assert!(origin.came().is_none());
     assert_eq!(relay.status().accounts.unwrap().known, 2);
+    // with one, datagrams belong to the account
+    relay.settles();
+    let mut client = relay.client();
+    client.send(upgrade(server.local_addr().unwrap(), ANNA_BASIC));
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    assert_eq!(relay.status().connections.remove(0).account.as_deref(), Some("anna's"));
 }
 
 #[test]

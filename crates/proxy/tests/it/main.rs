@@ -6,6 +6,7 @@ mod common;
 
 mod accounts;
 mod accounts_limits;
+mod connect_udp;
 mod deadlines;
 mod http;
 mod metered_heads;

@@ -1,7 +1,7 @@
 //! UDP ASSOCIATE as a client, the servers it speaks to, and strangers see it.
 
 use crate::harness::*;
-use crate::name_server::{NameServer, addresses};
+use crate::name_server::{NameServer, Say, addresses};
 use crate::upstream;
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UdpStatus;
@@ -301,7 +301,72 @@ fn rules_and_special_addresses_hold_for_datagrams() {
     let client = Client::of(&closed);
     client.send(server.at(), b"x");
     wait_for("counts(&closed).refused == 1", || counts(&closed).refused == 1);
+    // and so at the door of HTTP, before anything is answered
+    let (own, port) = (relay.address.port(), server.at().port());
+    for (relay, host, port, status) in [
+        (&relay, "127.0.0.1", port, "403 Forbidden"),
+        (&relay, "::ffff:127.0.0.1", port, "403 Forbidden"),
+        (&relay, "127.0.0.1", own, "508 Loop Detected"),
+        (&closed, "127.0.0.1", port, "403 Forbidden"),
+        (&closed, "::1", port, "403 Forbidden"),
+        (&closed, "::ffff:127.0.0.1", port, "403 Forbidden"),
+        (&closed, "0.0.0.0", port, "403 Forbidden"),
+        (&closed, "169.254.169.254", 53, "403 Forbidden"),
+        (&closed, "::ffff:169.254.169.254", 53, "403 Forbidden"),
+        (&closed, "64:ff9b::a9fe:a9fe", 53, "403 Forbidden"),
+        (&closed, "2002:7f00:1::1", 53, "403 Forbidden"),
+        (&closed, "224.0.0.251", 5353, "403 Forbidden"),
+        (&closed, "fe80::1", 53, "403 Forbidden"),
+    ] {
+        let (head, _) = connect_udp(relay.address, host, port);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{host}:{port}: {head}");
+        assert!(head.contains("\r\nProxy-Status: relay-"), "{head}");
+    }
     server.hears_nothing();
+}
+
+#[test]
+fn a_request_for_udp_names_what_is_wrong_with_a_name() {
+    let names = NameServer::start(&[
+        ("silent.example", Say::Nothing, Say::Nothing),
+        ("broken.example", Say::ServerFailure, Say::ServerFailure),
+        ("empty.example", addresses(&[]), addresses(&[])),
+        // the first of them may not be reached
+        ("both.example", addresses(&["127.0.0.1"]), addresses(&["fe80::1"])),
+    ]);
+    let relay = with(|settings| {
+        settings.dns.servers = vec![names.address.into()];
+        settings.timeouts.resolve = Span::from_secs(2);
+    });
+    for (name, status, error) in [
+        ("nowhere.example", "502 Bad Gateway", "dns_error"),
+        ("broken.example", "502 Bad Gateway", "dns_error"),
+        ("empty.example", "502 Bad Gateway", "dns_error"),
+    ] {
+        let (head, _) = connect_udp(relay.address, name, 53);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{name}: {head}");
+        assert!(head.contains(&format!("; error={error}\r\n")), "{name}: {head}");
+    }
+    // the library may give up just before the limit
+    let (head, _) = connect_udp(relay.address, "silent.example", 53);
+    let (late, gave_up) = ("504 Gateway Timeout", "502 Bad Gateway");
+    assert!(head.contains(late) || head.contains(gave_up), "{head}");
+    assert!(head.contains("error=dns_timeout") || head.contains("error=dns_error"), "{head}");
+    wait_for("nothing is left", || counts(&relay).associations == 0);
+    // the name is resolved once, for the answer
+    let server = Server::new();
+    let (head, mut stream) = connect_udp(relay.address, "both.example", server.at().port());
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    for _ in 0..2 {
+        stream.write_all(b"\x00\x04\x00ask").unwrap();
+        let (from, asked) = server.receive();
+        assert_eq!(asked, b"ask");
+        server.answer(from, b"answer");
+        let mut answer = [0; 9];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"\x00\x07\x00answer");
+    }
+    assert_eq!(names.asked("both.example", false), 1);
 }
 
 #[test]

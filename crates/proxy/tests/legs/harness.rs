@@ -156,6 +156,17 @@ pub(crate) fn refusal(relay: SocketAddr, to: impl std::fmt::Display) -> String {
     text
 }
 
+/// Asks for UDP over HTTP (RFC 9298): the answer's head, and the connection.
+pub(crate) fn connect_udp(relay: SocketAddr, host: &str, port: u16) -> (String, TcpStream) {
+    let (mut stream, host) = (dial(relay), host.replace(':', "%3A"));
+    write!(
+        stream,
+        "GET /.well-known/masque/udp/{host}/{port}/ HTTP/1.1\r\nHost: relay\r\nConnection: Upgrade\r\nUpgrade: connect-udp\r\n\r\n"
+    )
+    .unwrap();
+    (read_head(&mut stream), stream)
+}
+
 /// SOCKS5 with a domain name: the reply code, and the connection.
 pub(crate) fn socks5(relay: SocketAddr, host: &str, port: u16) -> (u8, TcpStream) {
     let mut stream = dial(relay);

@@ -41,8 +41,11 @@ fn refuses_a_name_by_its_resolved_address() {
         let text = refusal(relay.address, format!("{name}.test:{port}"));
         assert!(text.starts_with("HTTP/1.1 403") && text.contains("--allow-destination"), "{text}");
         assert_eq!(socks5(relay.address, &format!("{name}.test"), port).0, 2, "{name}");
+        let (head, _) = connect_udp(relay.address, &format!("{name}.test"), port);
+        let prohibited = "error=destination_ip_prohibited";
+        assert!(head.starts_with("HTTP/1.1 403") && head.contains(prohibited), "{name}: {head}");
     }
-    assert_eq!(relay.status().totals.refused, 12);
+    assert_eq!(relay.status().totals.refused, 18);
     // opened by the operator; the mapped form is the IPv4 address, whichever way it came
     let relay = asking(&server, &["127.0.0.0/8"]);
     for name in ["loopback", "mapped"] {
@@ -50,6 +53,10 @@ fn refuses_a_name_by_its_resolved_address() {
         assert!(head.contains(" 200 ") && echoes(&mut stream), "{name} {head}");
     }
     assert!(refusal(relay.address, format!("six.test:{port}")).contains(" 403 "));
+    for (name, status) in [("loopback", 101), ("mapped", 101), ("six", 403)] {
+        let (head, _) = connect_udp(relay.address, &format!("{name}.test"), port);
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {head}");
+    }
 }
 
 #[test]

@@ -5,9 +5,9 @@ use super::cached;
 use super::exchange::{ExchangeResult, exchange};
 use super::own::OwnRequest;
 use super::page::{password, speed};
-use super::plan::{ForwardPlan, STATE, client_keeps_alive, head_limits};
+use super::plan::{ForwardPlan, STATE, checks, client_keeps_alive, head_limits};
 use super::rewrite::via;
-use super::{pac, page};
+use super::{connect_udp, pac, page};
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
@@ -19,7 +19,6 @@ use crate::policy::quota::NotAdmitted;
 use crate::resources::{HeldMemory, watch};
 use crate::session::{LogEntry, OpenTunnel, Session, within};
 use crate::transfer::buffered::{BufferedStream, FIRST_READ, close_gently};
-use crate::wire::hops::Hop;
 use crate::wire::http::BadMessage;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::fields;
@@ -108,8 +107,9 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
         Ok(read) => read,
         Err(failure) => return refuse_early(session, &failure, None).await,
     };
+    let udp = connect_udp::is_meant(session, &request);
     let own = match OwnRequest::of(session, &request) {
-        Some(own) => {
+        Some(own) if !udp => {
             if let Some(part) = speed::Part::of(session, &request, &own) {
                 Box::pin(speed::serve(session, (&request, &own), incoming, part)).await;
                 return NextStep::Close;
@@ -120,7 +120,7 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
                 None => Box::pin(read_own(session, &request, &own)).await,
             }
         }
-        None => None,
+        _ => None,
     };
     if let Some(answer) = own {
         session.send_and_close(&answer).await;
@@ -130,6 +130,14 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
         return refuse_early(session, &failure, Some(&request)).await;
     }
     session.permit.set_busy();
+    if udp {
+        let mut entry = session.new_entry(Protocol::Udp);
+        let served = connect_udp::serve(session, incoming, &request, &mut entry);
+        return match Box::pin(served).await {
+            Ok(()) => NextStep::Close,
+            Err(failure) => refuse(session, &mut entry, &failure, Some(&request)).await,
+        };
+    }
     match target::of_request(&request) {
         Ok(Target::Tunnel(destination)) => connect(session, incoming, &request, &destination).await,
         Ok(Target::Forward { destination, authority, path }) => {
@@ -291,18 +299,6 @@ async fn connect(
         }
         Err(failure) => refuse(session, &mut entry, &failure, None).await,
     }
-}
-
-/// Checks of every request: no loop through this relay, and `Connection` names no field it needs.
-fn checks(session: &Session, request: &Request) -> Result<(), Failure> {
-    // also one that it has by SOCKS
-    let own = Hop::of(session.config.settings.name.as_bytes());
-    if fields::via(&request.fields).any(|hop| Hop::of(hop) == own) {
-        return Err(Failure::came_around());
-    }
-    // before any connection is opened
-    fields::end_to_end(&request.fields)?;
-    Ok(())
 }
 
 async fn forward(

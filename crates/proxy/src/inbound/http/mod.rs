@@ -5,6 +5,7 @@
 //! says why it is no whole HTTP library.
 
 mod cached;
+mod connect_udp;
 pub(crate) mod exchange;
 pub(crate) mod forward;
 mod interim;

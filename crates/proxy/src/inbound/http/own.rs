@@ -33,7 +33,8 @@ impl<'a> OwnRequest<'a> {
         }
     }
 
-    fn at(session: &Session, request: &'a Request) -> Option<Self> {
+    /// The request, if its target is at the relay itself.
+    pub(super) fn at(session: &Session, request: &'a Request) -> Option<Self> {
         let tls = session.tls.is_some();
         if request.target.starts_with('/') {
             let proxy = reached_at(session, request, tls)?;
@@ -50,7 +51,7 @@ impl<'a> OwnRequest<'a> {
 }
 
 /// Authority, and path with query, of an `https://` target.
-fn https(target: &str) -> Option<(&str, &str)> {
+pub(super) fn https(target: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = target.split_once("://")?;
     if !scheme.eq_ignore_ascii_case("https") {
         return None;

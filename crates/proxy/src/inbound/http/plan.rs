@@ -2,7 +2,9 @@
 
 use crate::cache::Visit;
 use crate::destination::Destination;
+use crate::error::Failure;
 use crate::session::Session;
+use crate::wire::hops::Hop;
 use crate::wire::http::fields;
 use crate::wire::http::head::{Limits, Request, Version};
 
@@ -36,4 +38,16 @@ pub(super) fn wants_upgrade(request: &Request) -> bool {
     request.version == Version::Http11
         && fields::has(&request.fields, "connection", "upgrade")
         && fields::values(&request.fields, "upgrade").next().is_some()
+}
+
+/// Checks of every request: no loop through this relay, and `Connection` names no field it needs.
+pub(super) fn checks(session: &Session, request: &Request) -> Result<(), Failure> {
+    // also one that it has by SOCKS
+    let own = Hop::of(session.config.settings.name.as_bytes());
+    if fields::via(&request.fields).any(|hop| Hop::of(hop) == own) {
+        return Err(Failure::came_around());
+    }
+    // before any connection is opened
+    fields::end_to_end(&request.fields)?;
+    Ok(())
 }

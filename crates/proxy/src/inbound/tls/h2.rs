@@ -8,12 +8,13 @@ use crate::transfer::end::End;
 use crate::transfer::pipe::PIPE;
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::chunked::{Chunked, Output};
-use crate::wire::http::h2::{request_head, response_head};
-use crate::wire::http::head::{Limits, read_response};
+use crate::wire::http::h2::{CONNECT_UDP, protocol, request_head, response_head};
+use crate::wire::http::head::{Limits, Response, read_response};
 use bytes::Bytes;
 use ekiden_model::units::Span;
 use h2::server::{Builder, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
+use http::request::Parts;
 use http::{Method, Request};
 use std::future::poll_fn;
 use std::io;
@@ -53,7 +54,12 @@ where
     // a head that never ends
     let head = settings.budgets.head.as_usize();
     let Some(mut held) = session.permit.hold(head).await else { return Ok(()) };
-    let handshake = Builder::new()
+    let mut builder = Builder::new();
+    if session.config.why_no_datagrams().is_none() {
+        // RFC 8441 §3; where it is not set, the library resets such streams
+        builder.enable_connect_protocol();
+    }
+    let handshake = builder
         .max_concurrent_streams(STREAMS)
         .initial_window_size(WINDOW)
         .max_send_buffer_size(UNSENT)
@@ -108,6 +114,14 @@ async fn begin(
     mut respond: SendResponse<Bytes>,
     streams: &mut JoinSet<()>,
 ) {
+    let (parts, body) = request.into_parts();
+    let tunnel = match (&parts.method, protocol(&parts)) {
+        (&Method::CONNECT, None) => Tunnel::Bytes,
+        (_, None) => Tunnel::None,
+        (_, Some(CONNECT_UDP)) => Tunnel::Capsules,
+        // RFC 9220 §3 says so for HTTP/3
+        (_, Some(_)) => return refuse(&mut respond, 501),
+    };
     let Some(held) = session.permit.hold(PIPE).await else {
         return refuse(&mut respond, 503);
     };
@@ -119,11 +133,15 @@ async fn begin(
     let (silence, patience) = (leg.half_closed_timeout, leg.idle_timeout);
     let inside = End::Pipe(Arc::new(inside));
     let (whole, sent) = (AtomicBool::new(false), AtomicU64::new(0));
-    let stream = H2Stream { inside, limits, silence, patience, sent, whole };
+    let stream = H2Stream { inside, tunnel, limits, silence, patience, sent, whole };
     streams.spawn(async move {
         let _held = held;
-        match stream.carry(request, &mut respond).await {
+        match stream.carry(&parts, body, &mut respond).await {
             Ok(()) => stream.whole.store(true, Relaxed),
+            // RFC 9297 §3.3: malformed capsules are what resets such a stream
+            Err(StreamBroken) if tunnel == Tunnel::Capsules => {
+                respond.send_reset(Reason::PROTOCOL_ERROR);
+            }
             Err(StreamBroken) => respond.send_reset(Reason::CONNECT_ERROR),
         }
     });
@@ -138,8 +156,20 @@ fn refuse(respond: &mut SendResponse<Bytes>, status: u16) {
     let _ = respond.send_response(response, true);
 }
 
+/// What follows the heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tunnel {
+    /// Bodies.
+    None,
+    /// Bytes of a CONNECT.
+    Bytes,
+    /// Capsules of an extended CONNECT for UDP (RFC 9298).
+    Capsules,
+}
+
 struct H2Stream {
     inside: End,
+    tunnel: Tunnel,
     limits: Limits,
     /// How long one direction may be silent after the other has ended.
     silence: Span,
@@ -176,18 +206,17 @@ impl From<io::Error> for StreamBroken {
 impl H2Stream {
     async fn carry(
         &self,
-        request: Request<RecvStream>,
+        parts: &Parts,
+        body: RecvStream,
         respond: &mut SendResponse<Bytes>,
     ) -> Result<(), StreamBroken> {
-        let (parts, body) = request.into_parts();
-        let Some((head, chunks)) = request_head(&parts, body.is_end_stream()) else {
+        let Some((head, chunks)) = request_head(parts, body.is_end_stream()) else {
             refuse(respond, 400);
             return Ok(());
         };
         write_all(&self.inside, head.as_bytes()).await?;
-        let tunnel = parts.method == Method::CONNECT;
-        let up = self.up(body, tunnel, chunks);
-        let down = self.down(&parts.method, tunnel, respond);
+        let up = self.up(body, chunks);
+        let down = self.down(&parts.method, respond);
         tokio::pin!(up, down);
         let mut sent = false;
         loop {
@@ -200,7 +229,8 @@ impl H2Stream {
                 }
             }
         }
-        if !tunnel || sent {
+        // where the relay ends a flow of datagrams, nothing that still comes has a meaning
+        if self.tunnel != Tunnel::Bytes || sent {
             return Ok(());
         }
         // a tunnel needs the end of both directions
@@ -214,12 +244,7 @@ impl H2Stream {
         }
     }
 
-    async fn up(
-        &self,
-        mut body: RecvStream,
-        tunnel: bool,
-        chunks: bool,
-    ) -> Result<(), StreamBroken> {
+    async fn up(&self, mut body: RecvStream, chunks: bool) -> Result<(), StreamBroken> {
         while let Some(data) = body.data().await {
             let data = data?;
             if data.is_empty() {
@@ -239,7 +264,7 @@ impl H2Stream {
         if chunks {
             write_all(&self.inside, b"0\r\n\r\n").await?;
         }
-        if tunnel {
+        if self.tunnel != Tunnel::None {
             self.inside.finish();
         }
         Ok(())
@@ -248,7 +273,6 @@ impl H2Stream {
     async fn down(
         &self,
         method: &Method,
-        tunnel: bool,
         respond: &mut SendResponse<Bytes>,
     ) -> Result<(), StreamBroken> {
         let mut incoming = BufferedStream::new(self.inside.clone(), Vec::new());
@@ -256,9 +280,14 @@ impl H2Stream {
             match read_response(incoming.bytes(), self.limits) {
                 Ok(Some((response, used))) => {
                     incoming.consume(used);
-                    // interim responses end at this hop
-                    if response.status >= 200 {
-                        break response;
+                    match response.status {
+                        200.. => break response,
+                        // RFC 8441 §5: the stream takes no upgrade, it is open
+                        101 if self.tunnel == Tunnel::Capsules => {
+                            break Response { status: 200, ..response };
+                        }
+                        // interim responses end at this hop
+                        _ => {}
                     }
                 }
                 Ok(None) => {
@@ -274,6 +303,7 @@ impl H2Stream {
                 Err(_) => return Err(StreamBroken),
             }
         };
+        let tunnel = self.tunnel != Tunnel::None;
         let body = match tunnel && (200..300).contains(&response.status) {
             true => Body::UntilClose,
             false => body::of_response(method.as_str(), &response).map_err(|_| StreamBroken)?,

@@ -7,9 +7,11 @@
 //!        ◀─ header + bytes ──                                                      ◀─ bytes ──
 //! ```
 //! This module decides whose datagrams are accepted, and counts them. [`DatagramPaths`] sends them
-//! directly or through a peer's tunnel, and decides who may answer; [`from_tunnel`] uses it, too.
+//! directly or through a peer's tunnel, and decides who may answer; [`capsules`] and [`from_tunnel`] use
+//! it, too.
 //! Nothing waits: a datagram that cannot be sent at once is dropped.
 
+pub(crate) mod capsules;
 pub(crate) mod diverted;
 pub(crate) mod forward;
 mod from_tunnel;
@@ -53,7 +55,7 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     let mut entry = session.new_entry(Protocol::Udp);
     let (mut association, bound, _place) = match Association::open(session).await {
         Ok(opened) => opened,
-        Err((reply, failure)) => return refuse(session, entry, reply, &failure).await,
+        Err(failure) => return refuse(session, entry, &failure).await,
     };
     let target = format!("UDP at {bound}");
     (entry.target, entry.status) = (Some(target.clone()), Some(0));
@@ -71,7 +73,11 @@ pub(crate) async fn associate(session: &Session, incoming: BufferedStream) {
     close_gently(&session.client).await;
 }
 
-async fn refuse(session: &Session, mut entry: LogEntry, reply: Reply, failure: &Failure) {
+async fn refuse(session: &Session, mut entry: LogEntry, failure: &Failure) {
+    let reply = match failure.kind {
+        FailureKind::Denied => Reply::CommandNotSupported,
+        _ => Reply::GeneralFailure,
+    };
     static LOGGED: LogThrottle = LogThrottle::new();
     if LOGGED.is_due() {
         tracing::warn!(client = %session.address, "UDP ASSOCIATE refused: {failure}");
@@ -82,52 +88,21 @@ async fn refuse(session: &Session, mut entry: LogEntry, reply: Reply, failure: &
 }
 
 impl<'a> Association<'a> {
-    async fn open(
-        session: &'a Session,
-    ) -> Result<(Self, SocketAddr, DescriptorReserve), (Reply, Failure)> {
-        let (config, shared) = (&session.config, &session.config.shared);
-        let settings = config.settings.udp;
-        let not_supported =
-            |text: String| (Reply::CommandNotSupported, Failure::new(FailureKind::Denied, text));
-        let no_room =
-            |text: String| (Reply::GeneralFailure, Failure::new(FailureKind::Exhausted, text));
-        if settings.associations == 0 {
-            return Err(not_supported("UDP ASSOCIATE is off (udp.associations = 0)".to_owned()));
-        }
-        if !config.carries_datagrams() {
-            let text =
-                "no route is direct or a tunnel, and other upstream proxies carry no datagrams";
-            return Err(not_supported(text.to_owned()));
-        }
-        let (account, client) = (session.registration.entry.account(), session.address.ip());
-        let holder = Holder::of(account.map(|account| account.id), client);
-        let most = settings.associations;
-        let tally = shared.udp.begin(most.into(), holder).map_err(|why| match why {
-            NoRoom::All => no_room(format!("the limit of {most} associations is reached")),
-            NoRoom::Share(own) => no_room(format!(
-                "this client has {own} of {most} associations, its share; end one, or raise `associations` in [udp]"
-            )),
-        })?;
-        let place =
-            shared.resources.make_room(Some(session.address.ip().into())).ok_or_else(|| {
-                no_room(
-                    "the connection limit is reached, and an association counts as two".to_owned(),
-                )
-            })?;
+    async fn open(session: &'a Session) -> Result<(Self, SocketAddr, DescriptorReserve), Failure> {
+        let (tally, place) = begin(session)?;
+        let no_room = |text: String| Failure::new(FailureKind::Exhausted, text);
         let mut at = session.client.local_addr().map_err(|error| no_room(error.to_string()))?;
         at.set_port(0);
         let until = clock::now() + DESCRIPTOR_WAIT;
         let port = loop {
             match UdpSocket::bind(at).await {
                 Ok(port) => break port,
-                Err(error) if made_room(shared, until, &error).await => {}
+                Err(error) if made_room(&session.config.shared, until, &error).await => {}
                 Err(error) => return Err(no_room(format!("no UDP port on {}: {error}", at.ip()))),
             }
         };
         let bound = port.local_addr().map_err(|error| no_room(error.to_string()))?;
-        let owner =
-            DatagramOwner::Client(session.address.ip(), session.registration.entry.account());
-        let way = DatagramPaths::new(Arc::clone(config), owner, 0);
+        let way = paths(session);
         let association = Self { session, port, client: None, way, tally };
         Ok((association, bound, place))
     }
@@ -272,6 +247,35 @@ impl<'a> Association<'a> {
         };
         self.tally.on_dropped(loss, || failure.text);
     }
+}
+
+/// A client's place among the associations and among the connections. Fails where UDP is off (`Denied`) or full.
+fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
+    let (config, shared) = (&session.config, &session.config.shared);
+    if let Some(why) = config.why_no_datagrams() {
+        return Err(Failure::new(FailureKind::Denied, why));
+    }
+    let no_room = |text: String| Failure::new(FailureKind::Exhausted, text);
+    let (account, client) = (session.registration.entry.account(), session.address.ip());
+    let holder = Holder::of(account.map(|account| account.id), client);
+    let most = config.settings.udp.associations;
+    let tally = shared.udp.begin(most.into(), holder).map_err(|why| match why {
+        NoRoom::All => no_room(format!("the limit of {most} associations is reached")),
+        NoRoom::Share(own) => no_room(format!(
+            "this client has {own} of {most} associations, its share; end one, or raise `associations` in [udp]"
+        )),
+    })?;
+    let place = shared.resources.make_room(Some(client.into())).ok_or_else(|| {
+        no_room("the connection limit is reached, and an association counts as two".to_owned())
+    })?;
+    Ok((tally, place))
+}
+
+/// The ways of the client's datagrams.
+fn paths(session: &Session) -> DatagramPaths {
+    let account = session.registration.entry.account();
+    let owner = DatagramOwner::Client(session.address.ip(), account);
+    DatagramPaths::new(Arc::clone(&session.config), owner, 0)
 }
 
 fn same(address: IpAddr) -> IpAddr {

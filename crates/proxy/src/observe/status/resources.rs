@@ -144,7 +144,7 @@ pub struct CacheStatus {
     pub bytes: u64,
 }
 
-/// UDP ASSOCIATE of SOCKS5. Counters are since the start.
+/// UDP ASSOCIATE of SOCKS5, and UDP over HTTP. Counters are since the start.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UdpStatus {
     /// Associations now.
@@ -157,7 +157,7 @@ pub struct UdpStatus {
     pub datagrams_up: u64,
     /// Datagrams that came back to them.
     pub datagrams_down: u64,
-    /// Dropped: no header, a fragment, no clear destination.
+    /// Dropped: no header, a fragment, no clear destination, a malformed capsule.
     pub malformed: u64,
     /// Dropped: not from the association's client.
     pub foreign: u64,

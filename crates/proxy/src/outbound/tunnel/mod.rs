@@ -194,8 +194,9 @@ pub(crate) fn destination(target: &Target) -> Option<Destination> {
 }
 
 /// Failures and the reasons that stand for them between peers. The first match counts, in both directions.
-const REASONS: [(FailureKind, Reason); 9] = [
+const REASONS: [(FailureKind, Reason); 10] = [
     (FailureKind::NoName, Reason::NoName),
+    (FailureKind::NameTimedOut, Reason::NoName),
     (FailureKind::Refused, Reason::Refused),
     (FailureKind::Unreachable, Reason::Unreachable),
     (FailureKind::NoTunnel, Reason::TunnelLost),

@@ -78,7 +78,7 @@ struct OutboundSocket {
 struct Resolution {
     route: Arc<Route>,
     to: Destination,
-    addresses: Result<Vec<IpAddr>, String>,
+    addresses: Result<Vec<IpAddr>, Failure>,
     payload: Vec<u8>,
     _memory: ReservedMemory,
 }
@@ -119,6 +119,30 @@ impl DirectSockets {
                 None => self.ask(route, to, name, payload).map(|()| false),
             },
         }
+    }
+
+    /// Resolves the destination's name, and checks that datagrams may go to one of its addresses.
+    pub(crate) async fn open(&mut self, route: &Route, to: &Destination) -> Result<(), Failure> {
+        self.client.decider(&self.config).unresolved(to)?;
+        let name = match &to.host {
+            Host::Address(address) => return self.check_address(route, to, *address),
+            Host::Name(name) => name,
+        };
+        let addresses = resolve(&self.config, name).await?;
+        let mut first = None;
+        for (nth, address) in addresses.iter().enumerate() {
+            match self.check_address(route, to, *address) {
+                Ok(()) => {
+                    let since = clock::now();
+                    let named = ResolvedName { addresses, nth, since, settled: false };
+                    self.names.insert(name.clone(), named);
+                    return Ok(());
+                }
+                Err(failure) => first = first.or(Some(failure)),
+            }
+        }
+        let none = || Failure::new(FailureKind::NoName, format!("{name} has no address"));
+        Err(first.unwrap_or_else(none))
     }
 
     pub(crate) async fn ready(&mut self) {
@@ -188,13 +212,7 @@ impl DirectSockets {
 
     fn on_addresses(&mut self, asked: Resolution) -> Result<usize, DatagramError> {
         let Resolution { route, to, addresses, payload, .. } = asked;
-        let none = |text: String| DatagramError::undelivered(FailureKind::NoName, text);
-        let mut addresses =
-            addresses.map_err(|error| none(format!("{} cannot be resolved: {error}", to.host)))?;
-        if addresses.is_empty() {
-            return Err(none(format!("{} has no address", to.host)));
-        }
-        addresses.truncate(MOST_ADDRESSES);
+        let addresses = addresses.map_err(DatagramError::Undelivered)?;
         let named = ResolvedName { addresses, nth: 0, since: clock::now(), settled: false };
         let name = to.host.to_string();
         self.send_by_name(&route, &to, &name, named, &payload).map(|()| payload.len())
@@ -245,20 +263,10 @@ impl DirectSockets {
         payload: &[u8],
     ) -> Result<(), DatagramError> {
         let at = SocketAddr::new(address, to.port);
-        let (config, client) = (Arc::clone(&self.config), self.client.clone());
-        let decider = client.decider(&config);
-        check(&config, DialFrom::leg(&route.leg), at, &|address| decider.address(to, address))
-            .map_err(|failure| match failure.kind {
-                FailureKind::Unreachable => DatagramError::Undelivered(failure),
-                _ => DatagramError::Refused(failure),
-            })?;
-        let forwards = config.settings.forwards.iter().filter(|forward| forward.protocol.udp());
-        let forwards = forwards.flat_map(|forward| &forward.listen);
-        let mut own = config.settings.tunnel.listen.iter().chain(forwards);
-        if own.any(|own| reaches(*own, at)) {
-            let text = format!("{at} is this relay itself");
-            return Err(DatagramError::refused(FailureKind::Loop, text));
-        }
+        self.check_address(route, to, address).map_err(|failure| match failure.kind {
+            FailureKind::Unreachable => DatagramError::Undelivered(failure),
+            _ => DatagramError::Refused(failure),
+        })?;
         let undelivered = |error: io::Error| {
             DatagramError::Undelivered(Failure::io(&format!("no datagram to {at}"), &error))
         };
@@ -266,6 +274,25 @@ impl DirectSockets {
         send(socket, payload, at).map_err(undelivered)?;
         if let Some(forgotten) = self.peers.on_sent(clock::now(), at) {
             self.names.retain(|_, named| named.addresses[named.nth] != forgotten.ip());
+        }
+        Ok(())
+    }
+
+    /// Whether the rules let datagrams go to this address, and the leg's source can reach it.
+    fn check_address(
+        &self,
+        route: &Route,
+        to: &Destination,
+        address: IpAddr,
+    ) -> Result<(), Failure> {
+        let (config, at) = (&self.config, SocketAddr::new(address, to.port));
+        let decider = self.client.decider(config);
+        check(config, DialFrom::leg(&route.leg), at, &|address| decider.address(to, address))?;
+        let forwards = config.settings.forwards.iter().filter(|forward| forward.protocol.udp());
+        let forwards = forwards.flat_map(|forward| &forward.listen);
+        let mut own = config.settings.tunnel.listen.iter().chain(forwards);
+        if own.any(|own| reaches(*own, at)) {
+            return Err(Failure::new(FailureKind::Loop, format!("{at} is this relay itself")));
         }
         Ok(())
     }
@@ -299,8 +326,8 @@ impl DirectSockets {
     }
 }
 
-/// A name's addresses, the preferred family first.
-async fn resolve(config: &RuntimeConfig, name: &str) -> Result<Vec<IpAddr>, String> {
+/// A name's addresses, the preferred family first; never none.
+async fn resolve(config: &RuntimeConfig, name: &str) -> Result<Vec<IpAddr>, Failure> {
     let (want_v6, want_v4) = config.resolver.families();
     let look = |ipv6: bool, wanted: bool| async move {
         match wanted {
@@ -310,17 +337,23 @@ async fn resolve(config: &RuntimeConfig, name: &str) -> Result<Vec<IpAddr>, Stri
     };
     let limit = config.settings.timeouts.resolve;
     let both = async { tokio::join!(look(true, want_v6), look(false, want_v4)) };
-    let (v6, v4) = tokio::time::timeout(limit.into(), both)
-        .await
-        .map_err(|_| format!("no answer within {limit}"))?;
+    let (v6, v4) = tokio::time::timeout(limit.into(), both).await.map_err(|_| {
+        let text = format!("{name} cannot be resolved: no answer within {limit}");
+        Failure::new(FailureKind::NameTimedOut, text)
+    })?;
     let failed = v6.as_ref().err().or(v4.as_ref().err()).cloned();
     let (v6, v4) = (v6.unwrap_or_default(), v4.unwrap_or_default());
-    let found = match config.settings.dns.prefer {
+    let mut found = match config.settings.dns.prefer {
         Family::Ipv4 | Family::Ipv4Only => [v4, v6].concat(),
         Family::Ipv6 | Family::Ipv6Only => [v6, v4].concat(),
     };
-    match failed {
-        Some(error) if found.is_empty() => Err(error),
-        _ => Ok(found),
+    found.truncate(MOST_ADDRESSES);
+    if found.is_empty() {
+        let text = match failed {
+            Some(error) => format!("{name} cannot be resolved: {error}"),
+            None => format!("{name} has no address"),
+        };
+        return Err(Failure::new(FailureKind::NoName, text));
     }
+    Ok(found)
 }

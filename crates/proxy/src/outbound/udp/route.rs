@@ -103,6 +103,17 @@ impl DatagramPaths {
         Ok(&self.settled.insert(SettledPath { route, hop }).route)
     }
 
+    /// Settles the path as [`Self::settle`] does, resolves the name where this relay does that, and checks that
+    /// datagrams may go to `to`. What a peer decides is known only after the first datagram.
+    pub(crate) async fn open(&mut self, to: &Destination) -> Result<Arc<Route>, Failure> {
+        let route = Arc::clone(self.settle(to, None)?);
+        match self.settled_hop() {
+            Some(_) => self.through.check(to)?,
+            None => self.direct.open(&route, to).await?,
+        }
+        Ok(route)
+    }
+
     /// The hop of the settled path; `None`: directly, or it is not settled.
     pub(crate) fn settled_hop(&self) -> Option<&Arc<Hop>> {
         self.settled.as_ref().and_then(|settled| settled.hop.as_ref())

@@ -44,6 +44,11 @@ impl TunnelFlows {
         Self { config, owner, hops, flows, tasks, sender, receiver, came }
     }
 
+    /// Whether the rules let datagrams go there, as far as this relay can judge: the peer resolves the name.
+    pub(crate) fn check(&self, to: &Destination) -> Result<(), Failure> {
+        Ok(self.owner.decider(&self.config).named(to)?)
+    }
+
     /// Sends a datagram through the tunnel of this hop.
     pub(crate) fn send(
         &mut self,
@@ -51,8 +56,7 @@ impl TunnelFlows {
         to: &Destination,
         payload: &[u8],
     ) -> Result<(), DatagramError> {
-        let decider = self.owner.decider(&self.config);
-        decider.named(to).map_err(|denied| DatagramError::Refused(denied.into()))?;
+        self.check(to).map_err(DatagramError::Refused)?;
         while self.tasks.try_join_next().is_some() {}
         let key = (hop.upstream.host.clone(), to.to_string());
         let packet = Bytes::copy_from_slice(payload);

@@ -1,21 +1,38 @@
 //! Heads between HTTP/2 and HTTP/1.1.
 
 use super::fields;
-use super::head::Response;
+use super::head::{Response, is_token};
 use http::{HeaderMap, Method, header};
 
+/// The `:protocol` of requests for UDP (RFC 9298 §3.4).
+pub const CONNECT_UDP: &str = "connect-udp";
+
+/// The protocol that an extended CONNECT asks for (RFC 8441 §4).
+pub fn protocol(parts: &http::request::Parts) -> Option<&str> {
+    parts.extensions.get::<h2::ext::Protocol>().map(h2::ext::Protocol::as_str)
+}
+
 /// The request in HTTP/1.1, if that can express it, and whether its body follows in chunks. `ended`: it
-/// has no body.
+/// has no body. An extended CONNECT is a request to upgrade (RFC 8441 §5), if it
+/// comes as `https`.
 pub fn request_head(parts: &http::request::Parts, ended: bool) -> Option<(String, bool)> {
     let authority = parts.uri.authority()?.as_str();
-    let target = match parts.method {
-        Method::CONNECT => authority.to_owned(),
-        _ => {
-            let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-            format!("{}://{authority}{path}", parts.uri.scheme_str()?)
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    let protocol = protocol(parts);
+    let (method, target) = match (&parts.method, protocol) {
+        (&Method::CONNECT, None) => ("CONNECT", authority.to_owned()),
+        (&Method::CONNECT, Some(protocol)) => {
+            let is_secure = parts.uri.scheme_str() == Some("https");
+            if !is_secure || protocol.is_empty() || !protocol.bytes().all(is_token) {
+                return None;
+            }
+            ("GET", format!("https://{authority}{path}"))
+        }
+        (method, _) => {
+            (method.as_str(), format!("{}://{authority}{path}", parts.uri.scheme_str()?))
         }
     };
-    let mut head = format!("{} {target} HTTP/1.1\r\nHost: {authority}\r\n", parts.method);
+    let mut head = format!("{method} {target} HTTP/1.1\r\nHost: {authority}\r\n");
     let mut cookies = Vec::new();
     for (name, value) in &parts.headers {
         let value = value.to_str().ok()?;
@@ -31,6 +48,9 @@ pub fn request_head(parts: &http::request::Parts, ended: bool) -> Option<(String
         head.push_str(&format!("cookie: {}\r\n", cookies.join("; ")));
     }
     if parts.method == Method::CONNECT {
+        if let Some(protocol) = protocol {
+            head.push_str(&format!("Connection: Upgrade\r\nUpgrade: {protocol}\r\n"));
+        }
         head.push_str("\r\n");
         return Some((head, false));
     }
@@ -96,6 +116,24 @@ mod tests {
         let fine = text(200, vec![field("Content-Length", "5")]);
         assert!(response_head(&fine, true).unwrap().headers().is_empty());
         assert_eq!(response_head(&fine, false).unwrap().headers()["content-length"], "5");
+    }
+
+    #[test]
+    fn an_extended_connect_asks_to_upgrade() {
+        let path = "/.well-known/masque/udp/192.0.2.6/443/";
+        let asked = |scheme: &str, protocol| {
+            let uri = format!("{scheme}://relay.example{path}");
+            let mut parts = parts("CONNECT", &uri, &[("capsule-protocol", "?1"), ("upgrade", "x")]);
+            parts.extensions.insert(h2::ext::Protocol::from_static(protocol));
+            request_head(&parts, false)
+        };
+        let text = format!(
+            "GET https://relay.example{path} HTTP/1.1\r\nHost: relay.example\r\ncapsule-protocol: ?1\r\n\
+             Connection: Upgrade\r\nUpgrade: connect-udp\r\n\r\n"
+        );
+        assert_eq!(asked("https", CONNECT_UDP), Some((text, false)));
+        assert_eq!(asked("http", CONNECT_UDP), None);
+        assert_eq!(asked("https", "a\r\nb: c"), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! HTTP/1.1 messages (RFC 9110, RFC 9112): strict heads, unambiguous bodies.
 
 pub mod body;
+pub mod capsule;
 pub mod chunked;
 pub mod fields;
 pub mod form;
@@ -9,6 +10,7 @@ pub mod head;
 pub mod pac;
 pub mod reply;
 pub mod target;
+pub mod udp_path;
 
 /// Why a message was refused; the text goes to its sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

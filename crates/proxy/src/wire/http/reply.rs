@@ -13,6 +13,7 @@ pub const fn reason(status: u16) -> &'static str {
         405 => "Method Not Allowed",
         407 => "Proxy Authentication Required",
         408 => "Request Timeout",
+        421 => "Misdirected Request",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         501 => "Not Implemented",
@@ -99,6 +100,11 @@ pub const fn connected(version: Version) -> &'static [u8] {
         Version::Http10 => b"HTTP/1.0 200 Connection established\r\n\r\n",
         Version::Http11 => b"HTTP/1.1 200 Connection established\r\n\r\n",
     }
+}
+
+/// The answer to a request for UDP (RFC 9298 §3.3).
+pub const fn udp_connected() -> &'static [u8] {
+    b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: connect-udp\r\nCapsule-Protocol: ?1\r\n\r\n"
 }
 
 #[cfg(test)]

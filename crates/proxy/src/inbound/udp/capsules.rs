@@ -1,0 +1,285 @@
+//! UDP proxying over HTTP (RFC 9298): datagrams between one client and one destination, in capsules on the stream of
+//! the client's request, as long as it lasts.
+//!
+//! ```text
+//! client ── capsules ──▶ CapsuleReader ─▶ rules, route ─▶ DatagramPaths ── bytes ──▶ destination
+//!        ◀─ capsules ── Backlog ◀──────────────────────────────────────── bytes ──
+//! ```
+//! The request is checked and answered by `inbound::http::connect_udp`. Nothing here waits for the client: a datagram
+//! that it does not take in time is dropped.
+
+use super::{begin, paths, wait};
+use crate::destination::Destination;
+use crate::error::{Failure, FailureKind};
+use crate::observe::registry::ConnectionState;
+use crate::observe::udp_counts::{DropReason, UdpTally};
+use crate::outbound::udp::IN_A_ROW;
+use crate::outbound::udp::route::{DatagramError, DatagramPaths, Received};
+use crate::resources::DescriptorReserve;
+use crate::session::{LogEntry, Session, within};
+use crate::transfer::backlog::Backlog;
+use crate::transfer::budget::ReservedMemory;
+use crate::transfer::buffered::{BufferedStream, close_gently};
+use crate::transfer::scratch::with_scratch;
+use crate::transfer::transient::is_transient;
+use crate::wire::http::capsule::{BadCapsule, CapsuleReader, HEAD, UdpPayload, write_head};
+use ekiden_linux::host::clock;
+use ekiden_model::resources::quota::Direction;
+use ekiden_model::units::Span;
+use std::io;
+
+/// How long a client may take for the last capsules.
+const LAST_WORD: Span = Span::from_secs(2);
+
+/// The datagrams of one request.
+pub(crate) struct CapsuleFlow<'a> {
+    session: &'a Session,
+    to: Destination,
+    way: DatagramPaths,
+    reader: CapsuleReader,
+    /// For a payload that arrives in parts.
+    partial: Option<ReservedMemory>,
+    backlog: Backlog,
+    tally: UdpTally,
+    _place: DescriptorReserve,
+}
+
+/// Why a flow ended.
+enum FlowEnd {
+    /// The stream is to end in order.
+    Closed(String),
+    /// The client broke the protocol: the stream is to be reset.
+    Malformed(String),
+    /// The destination is not reached any more.
+    Failed(Failure),
+}
+
+impl From<BadCapsule> for FlowEnd {
+    fn from(bad: BadCapsule) -> Self {
+        Self::Malformed(bad.to_string())
+    }
+}
+
+impl From<io::Error> for FlowEnd {
+    fn from(error: io::Error) -> Self {
+        Self::Closed(format!("the client's connection broke: {error}"))
+    }
+}
+
+impl<'a> CapsuleFlow<'a> {
+    /// Finds the way to the destination: rules, the route, and the name where this relay resolves it. Fails where
+    /// UDP is off or full, too.
+    pub(crate) async fn open(
+        session: &'a Session,
+        to: Destination,
+        entry: &mut LogEntry,
+    ) -> Result<Self, Failure> {
+        let (tally, place) = begin(session)?;
+        let mut way = paths(session);
+        let route = way.open(&to).await?;
+        entry.through = way.settled_hop().map(|hop| hop.name.clone()).into_iter().collect();
+        session.registration.set_upstream_leg(entry.through.clone(), None);
+        session.registration.set_route(&route.why);
+        let backlog = Backlog::new(session.config.shared.transfer.clone());
+        let (reader, partial) = (CapsuleReader::default(), None);
+        Ok(Self { session, to, way, reader, partial, backlog, tally, _place: place })
+    }
+
+    /// Relays until the stream ends, it was silent for `udp.idle`, or the account has nothing left. `early`: what the
+    /// client sent behind its request.
+    pub(crate) async fn serve(mut self, mut incoming: BufferedStream, entry: &LogEntry) {
+        self.session.registration.set_state(ConnectionState::Relaying);
+        let early = incoming.take();
+        let end = match self.read(&early) {
+            Ok(_) => {
+                drop((early, incoming));
+                self.run().await
+            }
+            Err(end) => end,
+        };
+        let (client, registration) = (&self.session.client, &self.session.registration);
+        registration.set_state(ConnectionState::Closing);
+        let (why, malformed) = match &end {
+            FlowEnd::Closed(why) => (why.clone(), false),
+            FlowEnd::Malformed(why) => (format!("malformed capsules: {why}"), true),
+            FlowEnd::Failed(failure) => {
+                registration.count(failure);
+                self.session.trace_error(failure.kind.word());
+                (failure.text.clone(), false)
+            }
+        };
+        if malformed {
+            self.tally.count_dropped(DropReason::Malformed);
+            registration.count_failed();
+            self.session.trace_error("malformed");
+        }
+        self.session.log(entry, &self.tally.in_words(&why));
+        let whole = !malformed && within(LAST_WORD, self.backlog.drain(client)).await.is_ok();
+        let client = client.clone();
+        // the destination's socket is closed before the client is waited for
+        drop(self);
+        if whole {
+            close_gently(&client).await;
+        } else {
+            client.abort(&why);
+        }
+    }
+
+    async fn run(&mut self) -> FlowEnd {
+        let session = self.session;
+        let (client, idle) = (&session.client, session.config.settings.udp.idle);
+        let mut last = clock::now();
+        loop {
+            // packets from elsewhere may keep this loop busy
+            if clock::now() >= last + idle {
+                return FlowEnd::Closed(format!("silent for {idle}"));
+            }
+            let moved = tokio::select! {
+                ready = client.readable() => match ready {
+                    Ok(()) => self.receive_from_client(),
+                    Err(error) => Err(error.into()),
+                },
+                () = self.way.ready() => self.receive_from_outside(),
+                drained = self.backlog.drain(client), if self.backlog.is_waiting() => {
+                    drained.map(|()| false).map_err(FlowEnd::from)
+                }
+                () = wait(last + idle) => continue,
+            };
+            match moved {
+                Ok(true) => last = clock::now(),
+                Ok(false) => {}
+                Err(end) => return end,
+            }
+        }
+    }
+
+    /// Reads once from the client; returns whether a datagram came.
+    fn receive_from_client(&mut self) -> Result<bool, FlowEnd> {
+        let session = self.session;
+        with_scratch(|scratch| match session.client.try_read(scratch) {
+            Ok(0) if self.reader.is_within_capsule() => {
+                Err(FlowEnd::Malformed("the stream ended within a capsule".to_owned()))
+            }
+            Ok(0) => Err(FlowEnd::Closed("closed".to_owned())),
+            Ok(n) => self.read(scratch.get(..n).unwrap_or_default()),
+            Err(error) if is_transient(&error) => Ok(false),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// Forwards the datagrams in these bytes; returns whether there were any.
+    fn read(&mut self, mut bytes: &[u8]) -> Result<bool, FlowEnd> {
+        let mut moved = false;
+        // apart, because its payloads are sent
+        let mut reader = std::mem::take(&mut self.reader);
+        let session = self.session;
+        let budget = &session.config.shared.transfer;
+        let end = loop {
+            let partial = &mut self.partial;
+            let hold = |length| {
+                *partial = budget.reserve(length);
+                partial.is_some()
+            };
+            match reader.read(&mut bytes, hold) {
+                Ok(Some(UdpPayload::Whole(payload))) => {
+                    moved = true;
+                    if let Err(end) = self.forward(payload) {
+                        break Err(end);
+                    }
+                }
+                Ok(Some(UdpPayload::NoRoom)) => {
+                    self.tally.on_dropped(DropReason::Undelivered, || {
+                        "no memory is left for a datagram in parts".to_owned()
+                    })
+                }
+                Ok(None) => break Ok(moved),
+                Err(bad) => break Err(bad.into()),
+            }
+        };
+        if !reader.is_holding() {
+            self.partial = None;
+        }
+        self.reader = reader;
+        end
+    }
+
+    fn forward(&mut self, payload: &[u8]) -> Result<(), FlowEnd> {
+        if !self.within_limits(Direction::Up, payload.len())? {
+            return Ok(());
+        }
+        match self.way.send(&self.to, payload) {
+            Ok(true) => self.on_sent(payload.len()),
+            // waits for name resolution
+            Ok(false) => {}
+            Err(on_error) => self.on_error(on_error)?,
+        }
+        Ok(())
+    }
+
+    fn on_sent(&mut self, bytes: usize) {
+        self.tally.up();
+        self.session.registration.moved(clock::now(), bytes as u64, 0, 0);
+    }
+
+    /// Forwards datagrams that came back; returns whether any went to the client.
+    fn receive_from_outside(&mut self) -> Result<bool, FlowEnd> {
+        let mut moved = false;
+        for _ in 0..IN_A_ROW {
+            let Some(received) = self.way.receive() else { break };
+            match received {
+                Ok(Received::Came(_, payload)) => moved |= self.deliver(&payload)?,
+                Ok(Received::Sent(bytes)) => self.on_sent(bytes),
+                Err(on_error) => self.on_error(on_error)?,
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Returns whether there was room: a client that reads nothing does not keep the flow by what it is sent.
+    fn deliver(&mut self, payload: &[u8]) -> Result<bool, FlowEnd> {
+        let Some(room) = self.backlog.room(HEAD + payload.len()) else {
+            self.tally.on_dropped(DropReason::Undelivered, || {
+                "the client reads too slowly, and too much waits for it".to_owned()
+            });
+            return Ok(false);
+        };
+        if !self.within_limits(Direction::Down, payload.len())? {
+            return Ok(false);
+        }
+        let mut head = Vec::with_capacity(HEAD);
+        write_head(&mut head, payload.len());
+        self.backlog.send(&self.session.client, room, (&head, payload))?;
+        self.tally.down();
+        self.session.registration.moved(clock::now(), 0, payload.len() as u64, 0);
+        Ok(true)
+    }
+
+    /// Whether the account's limits let a datagram pass, else it is dropped; `Err`: none may any more, and why.
+    fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, FlowEnd> {
+        let Some(share) = self.session.share() else { return Ok(true) };
+        let ended = || {
+            let text = share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
+            FlowEnd::Failed(Failure::new(FailureKind::Denied, text))
+        };
+        let passes = share.datagram(direction, bytes).ok_or_else(ended)?;
+        if !passes {
+            self.tally
+                .on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
+        }
+        Ok(passes)
+    }
+
+    /// A refusal of the only destination ends the flow; other errors drop the datagram.
+    fn on_error(&mut self, on_error: DatagramError) -> Result<(), FlowEnd> {
+        match on_error {
+            DatagramError::Refused(failure) => {
+                self.tally.count_dropped(DropReason::Refused);
+                Err(FlowEnd::Failed(failure))
+            }
+            DatagramError::Undelivered(failure) => {
+                self.tally.on_dropped(DropReason::Undelivered, || failure.text);
+                Ok(())
+            }
+        }
+    }
+}
