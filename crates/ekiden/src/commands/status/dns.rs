@@ -59,6 +59,7 @@ mod tests {
             asked: 12,
             answered: 10,
             last_error: last_error.map(str::to_owned),
+            ..DnsServerStatus::default()
         };
         let status = DnsStatus {
             listen: vec!["192.168.1.1:53".parse().unwrap()],
