@@ -32,9 +32,10 @@ export async function eventually(what, ask) {
   throw new Error(`${what} did not come within 30 s`);
 }
 
-/** A daemon with a home of its own below `folder`; it ends with this program. */
+/** A daemon with a home of its own below `folder`; it ends with this program. `env`: more variables while it serves. */
 export class Relay {
-  constructor(ekiden, folder) {
+  constructor(ekiden, folder, env = {}) {
+    this.serving = env;
     this.ekiden = ekiden;
     const state = join(folder, "state");
     mkdirSync(state, { recursive: true });
@@ -53,7 +54,7 @@ export class Relay {
 
   serve() {
     const log = `${this.ekiden} serve --config ${this.config} >>${this.logFile} 2>&1`;
-    this.child = spawn("sh", ["-c", `exec ${log}`], { env: this.env, stdio: ["ignore", "ignore", "ignore"] });
+    this.child = spawn("sh", ["-c", `exec ${log}`], { env: { ...this.env, ...this.serving }, stdio: ["ignore", "ignore", "ignore"] });
     process.on("exit", () => this.child.kill("SIGKILL"));
   }
 

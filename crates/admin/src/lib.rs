@@ -245,7 +245,7 @@ fn router(shared: &Arc<Shared>) -> axum::Router {
     let router = router.method_not_allowed_fallback(guard::method_not_allowed);
     let guarded = axum::middleware::from_fn_with_state(Arc::clone(shared), guard::check);
     let router = router.layer(guarded);
-    // a page of 50 connections has 60 kB, a quarter of a second of a 2 Mbit/s line
+    // 50 connections that all move have 66 KiB, a quarter of a second of a 2 Mbit/s line
     #[cfg(feature = "api")]
     let router = router.layer(tower_http::compression::CompressionLayer::new());
     #[cfg(feature = "dashboard")]

@@ -64,9 +64,9 @@ pub(super) async fn add(
 ) -> Response {
     let mut what = "add".to_owned();
     let done = async {
-        let Document { value: NewAccount(new), keys } = document?;
+        let Document { value: NewAccount(new), noted } = document?;
         let given = new.name.clone().unwrap_or_default();
-        what = format!("add \"{}\": {keys}", printable(&given));
+        what = format!("add: {noted}");
         let attributes = Attributes::default();
         let mut account =
             Account { id: AccountId(0), name: given, devices: Vec::new(), attributes };
@@ -104,8 +104,8 @@ pub(super) async fn change(
     let mut what = "change".to_owned();
     let done = async {
         let Path(name) = named?;
-        let Document { value: change, keys } = document?;
-        what = format!("change \"{}\": {keys}", printable(&name));
+        let Document { value: change, noted } = document?;
+        what = format!("change \"{}\": {noted}", printable(&name));
         let store = shared.status.store().await?;
         // not while the database is held
         store.account(&name).await?;

@@ -23,8 +23,8 @@ pub(super) trait RequestBody: DeserializeOwned {
 
 pub(super) struct Document<T> {
     pub(super) value: T,
-    /// Its keys, and their values where these hold no secrets, for the audit log.
-    pub(super) keys: String,
+    /// What the audit log has of it: its keys, and their values where these hold no secrets.
+    pub(super) noted: String,
 }
 
 impl<S: Sync, T: RequestBody> FromRequest<S> for Document<T> {
@@ -51,16 +51,16 @@ impl<S: Sync, T: RequestBody> FromRequest<S> for Document<T> {
             let problem = problem.hint("the schemas are in /api/v1/openapi.json");
             return Err(Problem { errors: wrong, ..problem });
         }
-        let keys: BTreeSet<String> =
-            value.as_object().into_iter().flatten().map(|(key, value)| noted(key, value)).collect();
-        let keys = keys.into_iter().collect::<Vec<_>>().join(", ");
+        let members = value.as_object().into_iter().flatten();
+        let noted: BTreeSet<String> = members.map(|(key, value)| note(key, value)).collect();
+        let noted = noted.into_iter().collect::<Vec<_>>().join(", ");
         let value = serde_json::from_value(value).map_err(|error| bad(error.to_string()))?;
-        Ok(Self { value, keys })
+        Ok(Self { value, noted })
     }
 }
 
 /// A key as the audit log has it. Devices have passwords, and lists may be long.
-fn noted(key: &str, value: &Value) -> String {
+fn note(key: &str, value: &Value) -> String {
     match value {
         Value::Array(_) | Value::Object(_) => key.to_owned(),
         Value::Null => format!("{key} none"),

@@ -36,8 +36,8 @@ const columns = [
       </a>
     ),
   },
-  { name: "To it", class: "num", show: (line) => rate(line.now?.rate_down) },
-  { name: "From it", class: "num", show: (line) => rate(line.now?.rate_up) },
+  { name: "Down", class: "num", show: (line) => rate(line.now?.rate_down) },
+  { name: "Up", class: "num", show: (line) => rate(line.now?.rate_up) },
   { name: "Connections", class: "num", show: (line) => count(line.now?.connections) },
   { name: "Used", show: (line) => use(line.now) },
   { name: "Devices", class: "num", show: (line) => (line.kept ? count(line.kept.devices.length) : NONE) },
@@ -119,8 +119,8 @@ function changes(draft, before) {
   const quota = number(draft.quota, GIGA, "Quota");
   const all = {
     name: draft.name.trim(),
-    down: number(draft.down, MEGA, "Most towards it"),
-    up: number(draft.up, MEGA, "Most from it"),
+    down: number(draft.down, MEGA, "Limit down"),
+    up: number(draft.up, MEGA, "Limit up"),
     quota,
     period: quota === null ? null : draft.period,
     zone: draft.zone.trim() || null,
@@ -147,10 +147,10 @@ function Limits({ draft, set }) {
         <input required maxLength={63} autocomplete="off" {...field("name")} />
       </Field>
       <div class="row">
-        <Field label="Most towards it" unit="Mbit/s" hint="Empty: no limit.">
+        <Field label="Limit down" unit="Mbit/s" hint="Towards its devices. Empty: none.">
           <input inputMode="decimal" {...field("down")} />
         </Field>
-        <Field label="Most from it" unit="Mbit/s" hint="Empty: no limit.">
+        <Field label="Limit up" unit="Mbit/s" hint="From its devices. Empty: none.">
           <input inputMode="decimal" {...field("up")} />
         </Field>
       </div>
@@ -249,10 +249,10 @@ function Account({ name, listen }) {
       </h1>
       {line && (
         <dl class="figures">
-          <Figure name="To it" note={atMost(line.now?.limit_down)}>
+          <Figure name="Down" note={atMost(line.now?.limit_down)}>
             {rate(line.now?.rate_down)}
           </Figure>
-          <Figure name="From it" note={atMost(line.now?.limit_up)}>
+          <Figure name="Up" note={atMost(line.now?.limit_up)}>
             {rate(line.now?.rate_up)}
           </Figure>
           <Figure name="Used" note={line.now?.quota_left != null && `${bytes(line.now.quota_left)} left`}>

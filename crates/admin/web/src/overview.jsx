@@ -20,7 +20,7 @@ const payload = (down, up) => ({
 });
 
 const THROUGHPUT = [
-  payload("to clients", "from clients"),
+  payload("down, to clients", "up, from clients"),
   {
     label: "Connections",
     format: count,
@@ -84,10 +84,10 @@ function Relay({ live }) {
     <section aria-labelledby="relay">
       <h2 id="relay">Relay</h2>
       <dl class="figures">
-        <Figure name="To clients" note={`${bytes(status.totals.bytes_down)} since the start`}>
+        <Figure name="Down" note={`to clients; ${bytes(status.totals.bytes_down)} since the start`}>
           {rate(down)}
         </Figure>
-        <Figure name="From clients" note={`${bytes(status.totals.bytes_up)} since the start`}>
+        <Figure name="Up" note={`from clients; ${bytes(status.totals.bytes_up)} since the start`}>
           {rate(up)}
         </Figure>
         <Figure name="Connections" note={used && `of ${count(used.limit)}, ${count(used.peak)} at most`}>
@@ -122,10 +122,10 @@ function Line({ line, why }) {
         <Name>{why}</Name>
       </p>
       <dl class="figures small">
-        <Figure name="Pace" note={`of ${rate(line.allotted)} agreed`}>
+        <Figure name="Sends at" note={`of ${rate(line.allotted)} agreed`}>
           {shown(rate(line.rate))}
         </Figure>
-        <Figure name="Receives" note="at most">
+        <Figure name="May receive" note="as agreed">
           {shown(rate(line.receives))}
         </Figure>
         <Figure name="Round trip" note={`queue ${shown(delay(line.queue_us))}`}>
@@ -193,8 +193,8 @@ const accountColumns = [
       </a>
     ),
   },
-  { name: "To it", class: "num", show: (account) => rate(account.rate_down) },
-  { name: "From it", class: "num", show: (account) => rate(account.rate_up) },
+  { name: "Down", class: "num", show: (account) => rate(account.rate_down) },
+  { name: "Up", class: "num", show: (account) => rate(account.rate_up) },
   { name: "Connections", class: "num", show: (account) => count(account.connections) },
   { name: "Used", show: use },
   { name: "State", show: (account) => accountState(account) },

@@ -1,6 +1,7 @@
 // Parts of several views.
 
 import { useState } from "preact/hooks";
+import { count as grouped } from "./format.js";
 import { QUIET } from "./qr.js";
 
 /** A name that another chose: text, whose direction does not spread. */
@@ -71,15 +72,18 @@ export function Pager({ offset, count, found, total, noun, go }) {
   // the list says so itself
   if (total === 0) return null;
   const last = Math.min(found, offset + count);
-  const of = found === total ? found.toLocaleString("en-US") : `${found.toLocaleString("en-US")} that match, ${total.toLocaleString("en-US")} in all`;
+  const of = found === total ? grouped(found) : `${grouped(found)} that match, ${grouped(total)} in all`;
   return (
     <nav class="pager" aria-label={`Pages of ${noun}`}>
-      <span role="status">{found === 0 ? `no ${noun}` : `${offset + 1} to ${last} of ${of}`}</span>
+      <span role="status">{found === 0 ? `no ${noun}` : `${grouped(offset + 1)} to ${grouped(last)} of ${of}`}</span>
       <button type="button" disabled={offset === 0} onClick={() => go(Math.max(0, offset - count))}>
         Previous
       </button>
       <button type="button" disabled={last >= found} onClick={() => go(offset + count)}>
         Next
+      </button>
+      <button type="button" disabled={last >= found} onClick={() => go(Math.floor((found - 1) / count) * count)}>
+        Last
       </button>
     </nav>
   );

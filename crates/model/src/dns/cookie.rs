@@ -1,9 +1,9 @@
 //! DNS cookies (RFC 7873, RFC 9018): what a client and a server show each other to prove that they receive what is sent
 //! to their addresses. Secrets come from the driver.
 
-use super::siphash::siphash;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
+use siphasher::sip::SipHasher24;
 
 /// A key for cookies, drawn at random.
 pub type CookieSecret = [u8; 16];
@@ -82,7 +82,7 @@ pub fn client_cookie(secret: &CookieSecret, local: IpAddr, server: SocketAddr) -
     put_address(local, &mut text);
     put_address(server.ip(), &mut text);
     text.extend_from_slice(&server.port().to_be_bytes());
-    siphash(secret, &text).to_le_bytes()
+    SipHasher24::new_with_key(secret).hash(&text).to_le_bytes()
 }
 
 /// The server's cookie for a client, at `now` in seconds since 1970, modulo 2^32 (RFC 9018 §4).
@@ -125,7 +125,7 @@ fn stamped_hash(
     text.extend_from_slice(&client);
     text.extend_from_slice(stamped);
     put_address(address, &mut text);
-    siphash(secret, &text).to_le_bytes()
+    SipHasher24::new_with_key(secret).hash(&text).to_le_bytes()
 }
 
 fn put_address(address: IpAddr, text: &mut Vec<u8>) {

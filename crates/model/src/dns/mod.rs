@@ -12,7 +12,6 @@ mod capabilities_laws;
 mod cookie;
 mod heard;
 mod question_rate;
-mod siphash;
 
 pub use answers::{Answers, Config, Decision, Found, Outcome, Released, STALE_TTL, Snapshot};
 pub use capabilities::{Capabilities, ReplyCookie, ReplyProof, Sending, Spelling, Verdict};

@@ -116,7 +116,8 @@ async fn greet(
     Ok(chosen)
 }
 
-/// The method for a client that offers these. A client that can log in must, unless its address identifies it.
+/// The method for a client that offers these. A client that can log in must, unless its address identifies it: some
+/// offer a password that they do not have (Java's).
 fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
     let (none, password) = (methods.contains(&METHOD_NONE), methods.contains(&METHOD_PASSWORD));
     if session.config.directory.is_none() {
@@ -126,7 +127,7 @@ fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
     if none && known {
         return Ok(METHOD_NONE);
     }
-    if password && session.check_password_path().is_ok() {
+    if password && session.may_log_in() {
         return Ok(METHOD_PASSWORD);
     }
     if none && !session.must_log_in() { Ok(METHOD_NONE) } else { Err(BadSocks::NoLogIn) }

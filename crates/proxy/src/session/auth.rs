@@ -42,11 +42,14 @@ impl Session {
     }
 
     /// Whether this connection may carry passwords: within TLS or this machine, or where cleartext
-    /// is permitted. The failure is for the client.
+    /// is permitted.
+    pub(crate) fn may_log_in(&self) -> bool {
+        self.tls.is_some() || accepts_passwords(&self.config.settings.accounts, self.address.ip())
+    }
+
+    /// Fails where this connection may not carry passwords, and says so. The failure is for the client.
     pub(crate) fn check_password_path(&self) -> Result<(), Failure> {
-        if self.tls.is_some()
-            || accepts_passwords(&self.config.settings.accounts, self.address.ip())
-        {
+        if self.may_log_in() {
             return Ok(());
         }
         static LOGGED: LogThrottle = LogThrottle::new();

@@ -240,7 +240,7 @@ fn a_known_address_needs_no_password() {
     *book.at_loopback.lock().unwrap() = Some(OTTO);
     let relay = relay(&book, |_| {});
     let mut client = relay.client();
-    client.send(get(&origin, "/", WRONG_BASIC));
+    client.send(get(&origin, "/", ""));
     let mut server = origin.accept();
     server.head();
     server.send(ok("1"));
@@ -255,6 +255,25 @@ fn a_known_address_needs_no_password() {
     book.barred.lock().unwrap().insert(OTTO);
     let answer = asked(&relay, get(&origin, "/", ""));
     assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("disabled"), "{answer}");
+}
+
+#[test]
+fn a_log_in_counts_before_a_known_address() {
+    let (book, origin) = (Arc::new(Book::default()), Origin::new());
+    *book.at_loopback.lock().unwrap() = Some(OTTO);
+    let relay = relay(&book, |_| {});
+    let mut client = relay.client();
+    let account = || relay.status().connections.remove(0).account.unwrap();
+    for (credentials, name) in [("", "otto's"), (ANNA_BASIC, "anna's"), ("", "otto's")] {
+        client.send(get(&origin, "/", credentials));
+        let mut server = origin.accept();
+        server.head();
+        assert_eq!(account(), name);
+        server.send(ok("1"));
+        client.until("\r\n\r\n1");
+    }
+    client.send(get(&origin, "/", WRONG_BASIC));
+    assert!(client.until_end().starts_with("HTTP/1.1 407 "));
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn an_account_lives_and_dies_by_the_api() {
     let changes = daemon.state("audit-changes.jsonl");
     assert!(!changes.contains("right password") && !changes.contains("argon2"), "{changes}");
     for part in [
-        r#""what":"add \"tanaka\": devices, down 5000000, name tanaka, period month, quota 20000000000""#,
+        r#""what":"add: devices, down 5000000, name tanaka, period month, quota 20000000000""#,
         r#""what":"change \"tanaka\": disabled true""#,
         r#""what":"remove \"sato\"""#,
         "\"status\":409,\"outcome\":\"failed\"",

@@ -192,7 +192,8 @@ async fn refuse_early(session: &Session, failure: &Failure, request: Option<&Req
     refuse(session, &mut entry, failure, request).await
 }
 
-/// Identifies a request's account, by address or log-in: several users may share the connection.
+/// Identifies a request's account: several users may share the connection. A log-in counts before the address, where
+/// passwords are accepted.
 async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
     if session.config.directory.is_none() {
         return Ok(());
@@ -200,8 +201,9 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
     let identify = session.identify()?;
     let brought = fields::values(&request.fields, "proxy-authorization").next();
     let account = match (identify, brought) {
-        (Some(account), _) => Some(account),
-        (None, Some(value)) => {
+        (Some(account), None) => Some(account),
+        (Some(account), Some(_)) if !session.may_log_in() => Some(account),
+        (_, Some(value)) => {
             let Some((user, password)) = read_basic(value) else {
                 let text = "the log-in does not use Basic, the only supported scheme";
                 return Err(Failure::new(FailureKind::LogIn, text));

@@ -8,13 +8,13 @@
 //! The request is checked and answered by `inbound::http::connect_udp`. Nothing here waits for the client: a datagram
 //! that it does not take in time is dropped.
 
-use super::{begin, paths, wait};
+use super::{begin, end_if_refused, paths, wait, within_limits};
 use crate::destination::Destination;
-use crate::error::{Failure, FailureKind};
+use crate::error::Failure;
 use crate::observe::registry::ConnectionState;
 use crate::observe::udp_counts::{DropReason, UdpTally};
 use crate::outbound::udp::IN_A_ROW;
-use crate::outbound::udp::route::{DatagramError, DatagramPaths, Received};
+use crate::outbound::udp::route::{DatagramPaths, Received};
 use crate::resources::DescriptorReserve;
 use crate::session::{LogEntry, Session, within};
 use crate::transfer::backlog::Backlog;
@@ -57,6 +57,12 @@ enum FlowEnd {
 impl From<BadCapsule> for FlowEnd {
     fn from(bad: BadCapsule) -> Self {
         Self::Malformed(bad.to_string())
+    }
+}
+
+impl From<Failure> for FlowEnd {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
 }
 
@@ -211,7 +217,7 @@ impl<'a> CapsuleFlow<'a> {
             Ok(true) => self.on_sent(payload.len()),
             // waits for name resolution
             Ok(false) => {}
-            Err(on_error) => self.on_error(on_error)?,
+            Err(on_error) => end_if_refused(&mut self.tally, on_error)?,
         }
         Ok(())
     }
@@ -229,7 +235,7 @@ impl<'a> CapsuleFlow<'a> {
             match received {
                 Ok(Received::Came(_, payload)) => moved |= self.deliver(&payload)?,
                 Ok(Received::Sent(bytes)) => self.on_sent(bytes),
-                Err(on_error) => self.on_error(on_error)?,
+                Err(on_error) => end_if_refused(&mut self.tally, on_error)?,
             }
         }
         Ok(moved)
@@ -254,32 +260,7 @@ impl<'a> CapsuleFlow<'a> {
         Ok(true)
     }
 
-    /// Whether the account's limits let a datagram pass, else it is dropped; `Err`: none may any more, and why.
-    fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, FlowEnd> {
-        let Some(share) = self.session.share() else { return Ok(true) };
-        let ended = || {
-            let text = share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
-            FlowEnd::Failed(Failure::new(FailureKind::Denied, text))
-        };
-        let passes = share.datagram(direction, bytes).ok_or_else(ended)?;
-        if !passes {
-            self.tally
-                .on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
-        }
-        Ok(passes)
-    }
-
-    /// A refusal of the only destination ends the flow; other errors drop the datagram.
-    fn on_error(&mut self, on_error: DatagramError) -> Result<(), FlowEnd> {
-        match on_error {
-            DatagramError::Refused(failure) => {
-                self.tally.count_dropped(DropReason::Refused);
-                Err(FlowEnd::Failed(failure))
-            }
-            DatagramError::Undelivered(failure) => {
-                self.tally.on_dropped(DropReason::Undelivered, || failure.text);
-                Ok(())
-            }
-        }
+    fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
+        within_limits(self.session.share().as_deref(), &mut self.tally, direction, bytes)
     }
 }

@@ -1,7 +1,7 @@
 //! Datagrams to a forwarded port: each client has a flow to the port's one destination, by rules and routes as
 //! all have. A flow is registered and logged as connections are, and counts as an association.
 
-use super::wait;
+use super::{drop_datagram, wait, within_limits};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::AccessLog;
@@ -50,6 +50,12 @@ pub(crate) struct ForwardFlow {
 pub(super) enum FlowEnd {
     Closed(String),
     Failed(Failure),
+}
+
+impl From<Failure> for FlowEnd {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 impl std::fmt::Display for FlowEnd {
@@ -205,7 +211,7 @@ impl ForwardFlow {
                 Err(DatagramError::Refused(failure)) if self.ends_with_path => {
                     return Err(FlowEnd::Failed(failure));
                 }
-                Err(on_error) => self.on_error(on_error),
+                Err(on_error) => drop_datagram(&mut self.tally, on_error),
             }
         }
         Ok(true)
@@ -227,13 +233,13 @@ impl ForwardFlow {
                 {
                     return Err(FlowEnd::Failed(failure));
                 }
-                Err(on_error) => self.on_error(on_error),
+                Err(on_error) => drop_datagram(&mut self.tally, on_error),
             }
         }
         Ok(moved)
     }
 
-    fn deliver(&mut self, payload: &[u8]) -> Result<(), FlowEnd> {
+    fn deliver(&mut self, payload: &[u8]) -> Result<(), Failure> {
         if !self.within_limits(Direction::Down, payload.len())? {
             return Ok(());
         }
@@ -255,27 +261,8 @@ impl ForwardFlow {
         self.registration.moved(clock::now(), bytes as u64, 0, 0);
     }
 
-    /// Whether the account's limits let a datagram pass, else it is dropped; `Err`: none may any more, and why.
-    fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, FlowEnd> {
-        let Some(share) = &self.share else { return Ok(true) };
-        let ended = || {
-            let text = share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
-            FlowEnd::Failed(Failure::new(FailureKind::Denied, text))
-        };
-        let passes = share.datagram(direction, bytes).ok_or_else(ended)?;
-        if !passes {
-            self.tally
-                .on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
-        }
-        Ok(passes)
-    }
-
-    fn on_error(&mut self, on_error: DatagramError) {
-        let (loss, failure) = match on_error {
-            DatagramError::Refused(failure) => (DropReason::Refused, failure),
-            DatagramError::Undelivered(failure) => (DropReason::Undelivered, failure),
-        };
-        self.tally.on_dropped(loss, || failure.text);
+    fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
+        within_limits(self.share.as_deref(), &mut self.tally, direction, bytes)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Packet flows from a tunnel: datagrams to one destination, by this relay's routes and rules,
 //! registered and logged as connections are.
 
-use super::wait;
+use super::{end_if_refused, wait, within_limits};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::AccessLog;
@@ -9,7 +9,7 @@ use crate::observe::registry::{ConnectionState, Protocol, Registration};
 use crate::observe::udp_counts::{DropReason, UdpTally};
 use crate::outbound::tunnel::{destination, ended, reason};
 use crate::outbound::udp::IN_A_ROW;
-use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, Received};
+use crate::outbound::udp::route::{DatagramOwner, DatagramPaths, Received};
 use crate::policy::quota::AccountConnection;
 use crate::resources::DescriptorReserve;
 use crate::runtime::RuntimeConfig;
@@ -160,7 +160,7 @@ impl PacketFlow {
                 Ok(true) => self.on_sent(packet.len()),
                 // waits for name resolution
                 Ok(false) => {}
-                Err(on_error) => self.on_error(on_error)?,
+                Err(on_error) => end_if_refused(&mut self.tally, on_error)?,
             }
         }
         Ok(true)
@@ -180,7 +180,7 @@ impl PacketFlow {
                     moved = true;
                     self.on_sent(bytes);
                 }
-                Err(on_error) => self.on_error(on_error)?,
+                Err(on_error) => end_if_refused(&mut self.tally, on_error)?,
             }
         }
         Ok(moved)
@@ -214,33 +214,8 @@ impl PacketFlow {
         }
     }
 
-    /// Whether the account's limits let a datagram pass, else it is dropped; `Err`: none may any
-    /// more.
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
-        let Some(share) = &self.share else { return Ok(true) };
-        let passes = share.datagram(direction, bytes).ok_or_else(|| {
-            let why = share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
-            Failure::new(FailureKind::Denied, why)
-        })?;
-        if !passes {
-            self.tally
-                .on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
-        }
-        Ok(passes)
-    }
-
-    /// A refusal of the flow's only destination ends the flow; other errors drop the datagram.
-    fn on_error(&mut self, on_error: DatagramError) -> Result<(), Failure> {
-        match on_error {
-            DatagramError::Refused(failure) => {
-                self.tally.count_dropped(DropReason::Refused);
-                Err(failure)
-            }
-            DatagramError::Undelivered(failure) => {
-                self.tally.on_dropped(DropReason::Undelivered, || failure.text);
-                Ok(())
-            }
-        }
+        within_limits(self.share.as_deref(), &mut self.tally, direction, bytes)
     }
 
     fn cut(&self) -> FlowEnd {

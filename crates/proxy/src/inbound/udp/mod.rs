@@ -26,6 +26,7 @@ use crate::observe::udp_counts::{DropReason, Holder, NoRoom, UdpTally};
 use crate::outbound::syn_race::{DESCRIPTOR_WAIT, made_room};
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, DatagramPaths, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
+use crate::policy::quota::AccountConnection;
 use crate::resources::DescriptorReserve;
 use crate::session::{LogEntry, Session};
 use crate::transfer::buffered::{BufferedStream, close_gently};
@@ -177,15 +178,9 @@ impl<'a> Association<'a> {
         true
     }
 
-    /// Whether the account's limits let a datagram pass; if not, it is dropped.
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> bool {
-        let Some(account) = self.session.share() else { return true };
-        let passes = account.datagram(direction, bytes) == Some(true);
-        if !passes {
-            self.tally
-                .on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
-        }
-        passes
+        let share = self.session.share();
+        within_limits(share.as_deref(), &mut self.tally, direction, bytes).unwrap_or(false)
     }
 
     fn send(&mut self, to: &Destination, payload: &[u8]) {
@@ -196,7 +191,7 @@ impl<'a> Association<'a> {
             Ok(true) => self.on_sent(payload.len()),
             // waits for name resolution
             Ok(false) => {}
-            Err(on_error) => self.on_error(on_error),
+            Err(on_error) => drop_datagram(&mut self.tally, on_error),
         }
     }
 
@@ -216,7 +211,7 @@ impl<'a> Association<'a> {
                     self.deliver(from, &payload);
                 }
                 Ok(Received::Sent(bytes)) => self.on_sent(bytes),
-                Err(on_error) => self.on_error(on_error),
+                Err(on_error) => drop_datagram(&mut self.tally, on_error),
             }
         }
         moved
@@ -238,14 +233,6 @@ impl<'a> Association<'a> {
                 self.tally.on_dropped(DropReason::Undelivered, || format!("{client}: {error}"))
             }
         }
-    }
-
-    fn on_error(&mut self, on_error: DatagramError) {
-        let (loss, failure) = match on_error {
-            DatagramError::Refused(failure) => (DropReason::Refused, failure),
-            DatagramError::Undelivered(failure) => (DropReason::Undelivered, failure),
-        };
-        self.tally.on_dropped(loss, || failure.text);
     }
 }
 
@@ -269,6 +256,47 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
         no_room("the connection limit is reached, and an association counts as two".to_owned())
     })?;
     Ok((tally, place))
+}
+
+/// Whether an account's limits let a datagram pass, else it is dropped; `Err`: none may any more, and why.
+fn within_limits(
+    share: Option<&AccountConnection>,
+    tally: &mut UdpTally,
+    direction: Direction,
+    bytes: usize,
+) -> Result<bool, Failure> {
+    let Some(share) = share else { return Ok(true) };
+    let passes = share.datagram(direction, bytes);
+    if passes != Some(true) {
+        tally.on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
+    }
+    passes.ok_or_else(|| {
+        let why = share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
+        Failure::new(FailureKind::Denied, why)
+    })
+}
+
+/// Drops a datagram of one of many destinations.
+fn drop_datagram(tally: &mut UdpTally, on_error: DatagramError) {
+    let (loss, failure) = match on_error {
+        DatagramError::Refused(failure) => (DropReason::Refused, failure),
+        DatagramError::Undelivered(failure) => (DropReason::Undelivered, failure),
+    };
+    tally.on_dropped(loss, || failure.text);
+}
+
+/// Drops a datagram of a flow of one destination; a refusal of that destination ends the flow.
+fn end_if_refused(tally: &mut UdpTally, on_error: DatagramError) -> Result<(), Failure> {
+    match on_error {
+        DatagramError::Refused(failure) => {
+            tally.count_dropped(DropReason::Refused);
+            Err(failure)
+        }
+        on_error @ DatagramError::Undelivered(_) => {
+            drop_datagram(tally, on_error);
+            Ok(())
+        }
+    }
 }
 
 /// The ways of the client's datagrams.
