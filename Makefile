@@ -102,5 +102,7 @@ fuzz-http: toolchain peers
 suites: quick peers
 	@python3 scripts/suites/suites.py $(ARGS)
 
-dashboard: quick peers
+# with the laboratory, whose link stands between browser and relay
+dashboard: toolchain peers
+	$(CARGO) build --profile quick --package ekiden
 	@sh scripts/dashboard/measure.sh $(ARGS)

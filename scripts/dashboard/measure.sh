@@ -1,6 +1,7 @@
 #!/bin/sh
-# The daemon's pages in Chromium: looked at (Playwright, axe), graded (Lighthouse), and their first paint over a long link.
-# Pictures go to target/dashboard/pictures, figures to experiments/results/dashboard. Root, for the links; a quarter of an hour.
+# The daemon's pages in Chromium: looked at (Playwright, axe), graded (Lighthouse), their first paint over a long link, with
+# ten thousand rows, and their history while the clock jumps.
+# Pictures go to target/dashboard/pictures, figures to experiments/results/dashboard. Root, for the links; half an hour.
 # Installs Playwright, axe and Lighthouse from npm into target/dashboard, and Japanese letters from Debian.
 set -eu
 [ "$(id -u)" = 0 ] || {
@@ -22,4 +23,4 @@ cp "$root"/scripts/dashboard/*.mjs "$root"/scripts/dashboard/package*.json "$pla
 cd "$place"
 echo "dashboard: npm ci, in target/dashboard (200 MB)"
 npm ci --ignore-scripts --no-audit --no-fund
-exec node run.mjs "$@" --ekiden "$root/target/quick/ekiden" --results "$root/experiments/results/dashboard" --pictures "$place/pictures"
+exec node run.mjs "$@" --ekiden "$root/target/quick/ekiden" --results "$root/experiments/results/dashboard" --pictures "$place/pictures" --book "$root/docs/book/src/images"

@@ -10,13 +10,13 @@ import { setTimeout as pause } from "node:timers/promises";
 export const HOSTILE = '<img src=x onerror="window.hit=1">\u202ex';
 const PASSWORD = "a long password";
 
-/** A port that is free now. */
+/** A port that is free now, below those that the kernel gives to connections. */
 export const freePort = () =>
   new Promise((done) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = server.address();
-      server.close(() => done(port));
-    });
+    const port = 10_000 + Math.floor(Math.random() * 20_000);
+    const server = createServer();
+    server.once("error", () => done(freePort()));
+    server.listen(port, "0.0.0.0", () => server.close(() => done(port)));
   });
 
 /** Asks until the answer is something, for 30 s. */

@@ -1,12 +1,12 @@
 // The pages of two relays in Chromium, and what they cost over a long link. Root, for the links; some minutes.
 //
-//   node run.mjs [look] [grade] [paint] [crowd] [clock] --ekiden PROGRAM --results FOLDER [--pictures FOLDER]
+//   node run.mjs [look] [grade] [paint] [crowd] [clock] --ekiden PROGRAM --results FOLDER [--pictures FOLDER] [--book FOLDER]
 //
 // look: every page by Playwright and axe. grade: Lighthouse. paint: first paint over 600 ms, 2 Mbit/s and 1 % loss.
-// crowd: 9,800 connections of 5,000 accounts. clock: the history while the clock of the day jumps (libfaketime).
-// Exits with 1 where a page has a fault.
+// crowd: 9,300 connections of 5,000 accounts. clock: the history while the clock of the day jumps (libfaketime).
+// `--book`: where the book's pictures are renewed. Exits with 1 where a page has a fault.
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -24,7 +24,7 @@ const MANAGEMENT = "127.0.0.1:9128";
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
-  options: { ekiden: { type: "string" }, results: { type: "string" }, pictures: { type: "string" }, home: { type: "string" }, invitation: { type: "string" }, origin: { type: "string" } },
+  options: { ekiden: { type: "string" }, results: { type: "string" }, pictures: { type: "string" }, book: { type: "string" }, home: { type: "string" }, invitation: { type: "string" }, origin: { type: "string" } },
 });
 const parts = positionals.length > 0 ? positionals : ["look", "grade", "paint", "crowd", "clock"];
 const ekiden = resolve(options.ekiden);
@@ -167,5 +167,9 @@ if (parts.includes("look") && fine) {
   }
   const own = ["en", "ja"].flatMap((language) => ["own", "password"].map((name) => `${name}-${language}-360-`));
   await sheet(from, ["light", "dark"].flatMap((scheme) => own.map((name) => name + scheme)), 270, join(from, "sheet-own.png"));
+  if (options.book) {
+    copyFileSync(join(from, "sheet-360-dark.png"), join(options.book, "dashboard-phone.png"));
+    copyFileSync(join(from, "sheet-own.png"), join(options.book, "own-pages.png"));
+  }
 }
 process.exit(fine ? 0 : 1);

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 const CONNECTIONS: u64 = 10_000;
 /// Descriptors of the relay for all else.
-const ASIDE: u64 = 240;
+const ASIDE: u64 = 1_400;
 const ACCOUNTS: usize = 5_000;
 /// With and without a viewer, so often.
 const PAIRS: usize = 6;

@@ -2,7 +2,8 @@
 
 use crate::Test;
 use crate::network::Network;
-use crate::wireguard::{DOOR, OFF, door};
+use crate::phone::{DOOR, OFF};
+use crate::wireguard::door;
 use ekiden_testkit::{Daemon, wait_for};
 use serde_json::{Value, json};
 

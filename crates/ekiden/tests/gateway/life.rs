@@ -60,10 +60,10 @@ fn after_sigkill_connections_pass_by(network: &Network) {
 fn reloads_leave_one_of_each(network: &Network) {
     let daemon = network.serve(DEVICES, "");
     let mut live = network.dial(ECHO);
-    for nth in 0..24 {
+    for nth in 0..100 {
         let quic = if nth % 2 == 0 { "block" } else { "direct" };
         daemon.reload(&config(&format!("{DEVICES}\nquic = \"{quic}\""), ""));
-        if nth % 6 == 0 {
+        if nth % 10 == 0 {
             assert_eq!(network.page(&["http://9.9.9.2/"]), format!("9.9.9.1 http {SERVER}"));
         }
     }

@@ -7,6 +7,7 @@ mod handed_out;
 mod life;
 mod names;
 mod network;
+mod phone;
 mod quic;
 mod relayed;
 mod rules;

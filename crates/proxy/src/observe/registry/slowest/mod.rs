@@ -92,7 +92,7 @@ fn silent(connection: &ConnectionStatus) -> String {
     match flow {
         Some((peer, flow)) if !flow.answered => format!(
             "the relay \"{peer}\", which has not reached the destination for {}: its name, the path or the destination \
-             is slow; `ekiden explain` there tells which",
+             is slow; `ekiden explain` there, or its dashboard, tells which",
             whole(Span::from_secs_f64(connection.idle_seconds))
         ),
         _ => "nothing: neither end sends, and nothing waits here".to_owned(),

@@ -27,7 +27,7 @@ pub(super) fn into(
     if flow.full {
         return format!(
             "the relay \"{peer}\", which takes no more of this connection: {far} there is slow, or the path to it; \
-             {bytes} wait here. `ekiden explain` there tells which"
+             {bytes} wait here. `ekiden explain` there, or its dashboard, tells which"
         );
     }
     let time = Span::from_secs(flow.waiting.saturating_mul(8) / tunnel.rate.max(1));
@@ -55,7 +55,7 @@ pub(super) fn out_of(peer: &str, (tunnel, rivals): (&TunnelStatus, &Rivals), rat
     format!(
         "what comes through the tunnel from \"{peer}\", {comes} of the agreed {agreed}{others}{}; nothing waits here. \
          Either the destination is slow, or the line from there gives less than was agreed, or loses packets: \
-         `ekiden explain` there tells which",
+         `ekiden explain` there, or its dashboard, tells which",
         over_tcp(tunnel)
     )
 }
