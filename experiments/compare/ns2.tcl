@@ -7,7 +7,7 @@
 # sends without end, over a link that is i × apart ns longer than the first one's. monitor=0 leaves the queue's counters out.
 
 array set option {
-    flows 100  rate 10  delay 20  queue 100  duration 300  variant Newreno  the island study  monitor 1  defaults 0
+    flows 100  rate 10  delay 20  queue 100  duration 300  variant Newreno  seed 1  monitor 1  defaults 0
     apart 1
 }
 foreach argument $argv {

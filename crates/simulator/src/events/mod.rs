@@ -88,6 +88,11 @@ impl<E: Copy> Events<E> {
         Some((self.now, entry.event))
     }
 
+    /// Says that it is `now` already; nothing that is still to come is due before.
+    pub fn advance_to(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
     /// How many are still to come.
     pub const fn len(&self) -> usize {
         self.len

@@ -88,6 +88,10 @@ pub(crate) struct Flow {
     pub(crate) unread: u64,
     /// Payload has come.
     pub(crate) established: bool,
+    /// No other flow shares its hosts' links, and nobody but its script writes or reads.
+    pub(crate) alone: bool,
+    /// When the last packet comes that waits in the queue of events: to the receiver, to the sender.
+    pub(crate) queued_until: [Time; 2],
     timestamps: bool,
 }
 
@@ -110,6 +114,8 @@ impl Flow {
             proxied: false,
             unread: 0,
             established: false,
+            alone: false,
+            queued_until: [Time::ZERO; 2],
             timestamps,
             config,
         }
@@ -118,6 +124,12 @@ impl Flow {
     /// The timestamp that a segment sent at this time carries.
     pub(crate) fn timestamp(&self, sent: Time) -> Option<Time> {
         self.timestamps.then_some(sent)
+    }
+
+    /// When its script writes next.
+    pub(crate) fn next_write(&self) -> Time {
+        let Source::Script(script) = &self.config.source else { return Time::NEVER };
+        script.get(self.cursor).map_or(Time::NEVER, |write| write.at)
     }
 
     pub(crate) fn ack_bytes(&self, ack: &Acknowledgement) -> u32 {

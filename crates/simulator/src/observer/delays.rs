@@ -47,6 +47,8 @@ impl Delays {
 }
 
 impl Observer for Delays {
+    const ORDERED: bool = false;
+
     fn delivered(&mut self, delivery: &Delivery) {
         let at = usize::from(delivery.kind);
         if self.kinds.len() <= at {

@@ -111,6 +111,10 @@ pub enum Trouble {
 /// Told of what happens, in the order of time; but a loss known ahead may have a later time than
 /// the next report. Methods do nothing by default.
 pub trait Observer {
+    /// Whether the order of reports matters. Where it does not, a run has a tenth of the events:
+    /// the reports of one end of a flow keep their order, others come in any. Of packets that come
+    /// to a link in the same nanosecond another may then be the first.
+    const ORDERED: bool = true;
     /// Whether [`Observer::passed`] is of interest: it is not even called otherwise, and costs nothing.
     const PACKETS: bool = false;
     /// The link whose waiting packets are counted in reports; `None` counts nothing.
@@ -131,7 +135,9 @@ pub trait Observer {
     fn acknowledged(&mut self, _at: Time, _flow: u32, _sender: &Sender) {}
 }
 
-impl Observer for () {}
+impl Observer for () {
+    const ORDERED: bool = false;
+}
 
 /// The reports of an observer that passes them on, in order.
 macro_rules! pass_on {
@@ -158,6 +164,7 @@ macro_rules! pass_on {
 }
 
 impl<O: Observer> Observer for Option<O> {
+    const ORDERED: bool = O::ORDERED;
     const PACKETS: bool = O::PACKETS;
 
     fn watched(&self) -> Option<LinkDirection> {
@@ -169,6 +176,7 @@ impl<O: Observer> Observer for Option<O> {
 
 /// Two; the link that is watched is the first one's, if it watches any.
 impl<A: Observer, B: Observer> Observer for (A, B) {
+    const ORDERED: bool = A::ORDERED || B::ORDERED;
     const PACKETS: bool = A::PACKETS || B::PACKETS;
 
     fn watched(&self) -> Option<LinkDirection> {

@@ -5,6 +5,7 @@ mod handshakes;
 #[cfg(test)]
 mod laws;
 mod limits;
+mod lookahead;
 mod packets;
 mod proxies;
 mod streams;
@@ -22,6 +23,7 @@ use ekiden_model::network::link::Snapshot;
 use ekiden_model::network::tcp::{ReceiverSnapshot, SenderSnapshot};
 use ekiden_model::units::Time;
 use ekiden_record::fingerprint::Fingerprint;
+use lookahead::{Feed, Inbox};
 use std::fmt;
 use streams::Running;
 
@@ -44,6 +46,8 @@ enum Event {
     Proxy(u32),
     /// Somebody's turn comes at the relays.
     Limits(u32),
+    /// A link takes what has come to it.
+    Gather(u32),
 }
 
 impl Event {
@@ -58,6 +62,7 @@ impl Event {
             Self::Stream(number) => (7, number),
             Self::Proxy(number) => (8, number),
             Self::Limits(number) => (9, number),
+            Self::Gather(number) => (10, number),
         };
         (kind << 32) | number as u64
     }
@@ -68,11 +73,10 @@ struct Hop {
     way: u32,
     /// Whether packets wait for it in a router.
     in_router: bool,
-    /// Whether all its packets come from one other link in that link's order; then at once.
-    handed_on: bool,
+    feed: Feed,
 }
 
-const END: Hop = Hop { way: u32::MAX, in_router: false, handed_on: false };
+const END: Hop = Hop { way: u32::MAX, in_router: false, feed: Feed::Event };
 
 /// What cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +157,8 @@ pub struct Simulator<O> {
     packets: Arena,
     topology: Topology,
     carriers: Vec<Carrier>,
+    /// By link: what has come to it, where it is asked late.
+    inboxes: Vec<Inbox>,
     /// Routes one after the other, each with [`END`] behind it.
     hops: Vec<Hop>,
     connections: Vec<Connection>,
@@ -164,6 +170,10 @@ pub struct Simulator<O> {
     proxy: Option<Box<Proxy>>,
     limited: Option<Box<limits::Limited>>,
     totals: Totals,
+    /// How far the present run goes.
+    until: Time,
+    /// The latest time at which something has happened without an event.
+    reached: Time,
     all: Fingerprint,
     results: Results,
     /// The observer.
@@ -179,6 +189,7 @@ impl<O: Observer> Simulator<O> {
             packets: Arena::default(),
             carriers: topology.ways.iter().map(|way| Carrier::new(&way.config, now)).collect(),
             topology,
+            inboxes: Vec::new(),
             hops: Vec::new(),
             connections: Vec::new(),
             flows: Vec::new(),
@@ -188,6 +199,8 @@ impl<O: Observer> Simulator<O> {
             proxy: None,
             limited: None,
             totals: Totals::default(),
+            until: now,
+            reached: now,
             all: Fingerprint::new(),
             results: Results::default(),
             observer,
@@ -243,8 +256,10 @@ impl<O: Observer> Simulator<O> {
 
     /// Runs until `until`, that moment included, or until nothing is left to happen.
     pub fn run(&mut self, until: Time) {
-        self.find_handed_on();
+        self.until = until;
+        self.plan();
         self.run_as_it_is(until);
+        self.catch_up(until);
     }
 
     fn run_as_it_is(&mut self, until: Time) {
@@ -258,7 +273,7 @@ impl<O: Observer> Simulator<O> {
 
     fn happen(&mut self, now: Time, event: Event) {
         match event {
-            Event::Arrive(packet) => self.go_on(now, packet),
+            Event::Arrive(packet) => self.arrive(now, packet),
             Event::Wake(way) => self.wake(now, way),
             Event::Sender(flow) => self.on_sender_event(now, flow),
             Event::Receiver(flow) => self.on_receiver_event(now, flow),
@@ -267,6 +282,7 @@ impl<O: Observer> Simulator<O> {
             Event::Stream(stream) => self.on_stream_event(now, stream),
             Event::Proxy(number) => self.on_proxy_event(now, number),
             Event::Limits(_) => self.on_limits_event(now),
+            Event::Gather(way) => self.on_gather_event(now, way),
         }
     }
 
@@ -312,30 +328,11 @@ impl<O: Observer> Simulator<O> {
         let hop = |way: LinkDirection| Hop {
             way: way.0,
             in_router: self.topology.is_from_router(way),
-            handed_on: false,
+            feed: Feed::Event,
         };
         self.hops.extend(route.into_iter().map(hop));
         self.hops.push(END);
         Ok(first)
-    }
-
-    fn find_handed_on(&mut self) {
-        // by way: the one it always comes from; None: not seen yet; Some(None): several, or a host
-        let mut before: Vec<Option<Option<LinkDirection>>> = vec![None; self.carriers.len()];
-        let mut previous = None;
-        for hop in &self.hops {
-            if let Some(known) = before.get_mut(hop.way as usize) {
-                let same = known.is_none_or(|known| known == previous);
-                *known = Some(if same { previous } else { None });
-            }
-            previous = (*hop != END).then_some(LinkDirection(hop.way));
-        }
-        let steady =
-            |way: LinkDirection| self.carriers.get(way.0 as usize).is_some_and(Carrier::is_steady);
-        for hop in &mut self.hops {
-            let from = before.get(hop.way as usize).copied().flatten().flatten();
-            hop.handed_on = from.is_some_and(steady) && steady(LinkDirection(hop.way));
-        }
     }
 
     fn on_write_event(&mut self, now: Time, number: u32) {

@@ -1,6 +1,6 @@
 //! Packets: from a sender over links to a receiver, and what that sets off.
 
-use super::{END, Event, Simulator};
+use super::{END, Event, Feed, Simulator};
 use crate::network::carrier::Carrier;
 use crate::network::flow::Source;
 use crate::network::packet::{Body, Packet};
@@ -119,19 +119,19 @@ impl<O: Observer> Simulator<O> {
             self.tell_passing(now, &packet, false);
         }
         let number = self.packets.insert(packet);
-        self.go_on(now, number);
+        self.go_on(now, number, false);
     }
 
-    /// Takes a packet over its next links as far as is known now, or delivers it.
-    pub(super) fn go_on(&mut self, now: Time, number: u32) {
+    /// Takes a packet over its next links as far as is known now, or delivers it. `gathered`: it
+    /// was waited for at a link that is asked late.
+    pub(super) fn go_on(&mut self, now: Time, number: u32, gathered: bool) {
         let mut now = now;
-        let mut handed_on = false;
+        let mut ahead = false;
         let (way, fate) = loop {
             let Some(packet) = self.packets.get(number) else { return };
             let hop = self.hops.get(packet.next as usize).copied().unwrap_or(END);
-            // what others feed as well, and who receives it, has to wait for its time
-            if handed_on && !hop.handed_on {
-                self.events.push(now, Event::Arrive(number));
+            if ahead && hop.feed != Feed::AtOnce {
+                self.come_later(now, number, hop, gathered);
                 return;
             }
             if hop.way == END.way {
@@ -153,7 +153,7 @@ impl<O: Observer> Simulator<O> {
                     Verdict::Arrives(delivered) => {
                         packet.spend(delivered.departed.since(now), hop.in_router);
                         now = delivered.due;
-                        handed_on = true;
+                        ahead = true;
                     }
                     Verdict::Dropped => break (hop.way, LossCause::Dropped),
                     Verdict::Lost { .. } => break (hop.way, LossCause::Lost),
@@ -182,7 +182,7 @@ impl<O: Observer> Simulator<O> {
                 packet.spend(delivered.departed.since(delivered.offered), hop.in_router);
                 packet.marked |= delivered.marked;
             }
-            self.go_on(now, number);
+            self.go_on(now, number, false);
         }
         self.ask(now, LinkDirection(way));
     }
