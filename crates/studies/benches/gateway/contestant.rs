@@ -4,7 +4,7 @@ use crate::network::{Failure, LAN, Network};
 use ekiden_linux::links::divert::{Divert, DivertPlan};
 use ekiden_linux::links::nft::Nft;
 use ekiden_testbed::peers::{
-    Peer, PeerError, Start, ekiden, haproxy, redsocks, sing_box, squid, threaded,
+    Peer, PeerError, Start, diverted, ekiden, haproxy, sing_box, squid, threaded,
 };
 use std::path::Path;
 
@@ -56,7 +56,7 @@ const fn contestant(
 
 impl Contestant {
     /// All of them.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         contestant("ekiden", |field| {
             let gateway = format!("[gateway]\ndevices = [\"{LAN}\"]\n");
             let binary = field.binary.unwrap_or(Path::new("ekiden"));
@@ -72,6 +72,11 @@ impl Contestant {
             let (peer, port) = sing_box::tproxy(&field.start()?)?;
             field.diverted(peer, port)
         }),
+        contestant("pepsal", |field| {
+            let peer = diverted::pepsal(&field.start()?)?;
+            let port = peer.address.port();
+            field.diverted(peer, port)
+        }),
         contestant("haproxy-splice", |field| {
             let (peer, port) = haproxy::transparent(&field.start()?, true)?;
             field.diverted(peer, port)
@@ -81,7 +86,7 @@ impl Contestant {
             field.diverted(peer, port)
         }),
         contestant("none", |field| {
-            field.network.open_way_back()?;
+            field.network.forward()?;
             Ok(Relay::default())
         }),
     ];
@@ -111,7 +116,7 @@ impl Field<'_> {
         let beside = Start { cpu: self.generator_cpu, place, ..Start::default() };
         let upstream = threaded::microsocks(&beside)?;
         let start = Start { upstream: Some(upstream.address), ..self.start()? };
-        let peer = redsocks::start(&start, splice)?;
+        let peer = diverted::redsocks(&start, splice)?;
         let port = peer.address.port();
         Ok(Relay { _upstream: Some(upstream), ..self.redirected(peer, port)? })
     }

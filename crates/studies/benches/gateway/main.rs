@@ -1,4 +1,4 @@
-//! Ekiden's gateway beside redsocks, squid, sing-box and HAProxy: clients with nothing configured, whose connections
+//! Ekiden's gateway beside redsocks, squid, sing-box, PEPsal and HAProxy: clients with nothing configured, whose connections
 //! are diverted on their way.
 //!
 //! `cargo bench -p ekiden-studies --bench gateway -- --help`, as root or where namespaces may be made.
@@ -43,7 +43,7 @@ const REFERENCES: [Reference; 2] = [
 ];
 
 fn is_gateway(name: &str) -> bool {
-    ["redsocks", "squid", "sing-box"].iter().any(|other| name.starts_with(other))
+    ["redsocks", "squid", "sing-box", "pepsal"].iter().any(|other| name.starts_with(other))
 }
 
 #[derive(Debug, Parser)]
@@ -55,7 +55,8 @@ struct Arguments {
     /// Which tests: bulk1, bulk100, connects
     #[arg(long, value_delimiter = ',', value_parser = |text: &str| Test::of_name(&TESTS, text))]
     only: Vec<Test>,
-    /// Which relays; a beginning is enough: ekiden, redsocks, squid, sing-box, haproxy, none
+    /// Which relays; a beginning is enough: ekiden, redsocks, squid, sing-box, pepsal, haproxy,
+    /// none
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
     /// Length of each measured window

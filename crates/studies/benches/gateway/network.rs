@@ -3,8 +3,8 @@
 //! ```text
 //! client  c0 192.168.77.10 to .74 ── lan .1  gateway  up 9.9.9.1 ── s0 9.9.9.10 to .18  server
 //! ```
-//! There is no emulated link: TCP hands over super-packets, nothing is delayed or lost. The server knows no way to the
-//! client's network, unless it is given one: what no relay diverts gets no answer, so that it cannot be measured by mistake.
+//! There is no emulated link: TCP hands over super-packets, nothing is delayed or lost. The gateway does not
+//! forward, unless it is told to: what no relay diverts goes nowhere, so that it cannot be measured by mistake.
 
 use ekiden_linux::host::sysctl;
 use ekiden_linux::links::netlink::{End, Netlink};
@@ -70,7 +70,9 @@ impl Network {
             &format!("{clients}ip route add default via {GATEWAY} {control}"),
         )?;
         this.shell(&this.gateway, &gateway)?;
-        this.shell(&this.server, &servers)?;
+        // PEPsal comes with the client's address
+        let back = format!("ip route add {NETWORK} via 9.9.9.1 {control}");
+        this.shell(&this.server, &format!("{servers}{back}"))?;
         for netns in [&this.client, &this.gateway, &this.server] {
             netns.run(|| {
                 Netlink::here()?.up("lo").map_err(io::Error::other)?;
@@ -82,7 +84,8 @@ impl Network {
         this.gateway.run(|| {
             set("net.ipv4.conf.all.rp_filter", "0")?;
             set(&format!("net.ipv4.conf.{LAN}.rp_filter"), "0")?;
-            set("net.ipv4.ip_forward", "1")
+            set("net.ipv4.conf.up.rp_filter", "0")?;
+            set("net.ipv4.ip_forward", "0")
         })??;
         Ok(this)
     }
@@ -99,9 +102,9 @@ impl Network {
         }
     }
 
-    /// Gives the server a way to the client's network, for connections that nobody relays.
-    pub(crate) fn open_way_back(&self) -> Result<(), Failure> {
-        self.shell(&self.server, &format!("ip route add {NETWORK} via 9.9.9.1"))
+    /// Has the gateway forward connections that nobody relays.
+    pub(crate) fn forward(&self) -> Result<(), Failure> {
+        Ok(self.gateway.run(|| set("net.ipv4.ip_forward", "1"))??)
     }
 
     /// Where relays run: they listen on the address of the client's network.

@@ -13,13 +13,13 @@
 pub mod caddy;
 pub mod control;
 pub mod dante;
+pub mod diverted;
 pub mod ekiden;
 pub mod haproxy;
 mod host;
 pub mod nginx;
 pub mod ports;
 pub mod process;
-pub mod redsocks;
 pub mod sing_box;
 pub mod squid;
 pub mod sshd;
