@@ -96,8 +96,8 @@ install_pebble() {
     echo "$pebble" >"$place/installed.txt"
 }
 
-packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks tinyproxy-bin openssh-server openssh-client
-netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal
+packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks redsocks tinyproxy-bin openssh-server
+openssh-client netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal
 python3-venv clang llvm postgresql systemd gpg gpg-agent ca-certificates'
 
 missing=

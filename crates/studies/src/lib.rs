@@ -1,6 +1,6 @@
 //! The studies: each experiment is a folder with its plan, its runs on both engines and its figures. [`kernel`]
-//! is the engine on this machine's kernel, `download` has downloads over legs, `long_link` a long link with a
-//! tunnel.
+//! is the engine on this machine's kernel, [`comparison`] what benchmarks beside other relays share, `download` has
+//! downloads over legs, `long_link` a long link with a tunnel.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))] // a test that cannot go on panics
 
@@ -15,6 +15,7 @@ macro_rules! plan_file {
 }
 
 mod asymmetric;
+pub mod comparison;
 mod download;
 mod island;
 pub mod kernel;

@@ -83,6 +83,8 @@ fn page_and_steps_over_a_long_link() {
     for (load, way, figure) in [
         ("page", if by_http3 { "http3" } else { "ekiden" }, "first_byte_s"),
         ("page", "ekiden", "first_paint_s"),
+        // with nothing configured at the browser's machine
+        ("page", "gateway", "first_paint_s"),
         ("page", "ekiden", "beside_mbit"),
         ("steps", "ekiden", "first_byte_trips"),
         ("steps", "bbr", "10_mib_s"),

@@ -1,4 +1,4 @@
-//! Processor time of a process without its children, and of the whole machine.
+//! Processor time of a process without its children.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -28,14 +28,4 @@ fn ticks(stat: &str) -> f64 {
     // the name, in brackets, may hold spaces: utime and stime are the 12th and 13th after it
     let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
     after.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum()
-}
-
-/// Seconds that all processors were not idle, since the machine started.
-pub(crate) fn machine() -> f64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let first = stat.lines().next().unwrap_or_default().split_whitespace().skip(1);
-    let times: Vec<f64> = first.filter_map(|time| time.parse().ok()).collect();
-    // user nice system idle iowait irq softirq
-    let busy = times.iter().take(7).sum::<f64>() - times.iter().skip(3).take(2).sum::<f64>();
-    busy / TICKS
 }

@@ -14,8 +14,8 @@ mod test;
 use clap::{Parser, Subcommand};
 use contestant::Contestant;
 use ekiden_lab::machine::Machine;
+use ekiden_studies::comparison;
 use serde::Serialize;
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use test::{Row, Test};
@@ -89,13 +89,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             arguments.only.is_empty() || arguments.only.iter().any(|o| test.name.starts_with(o))
         })
         .collect();
-    let lock = File::create(std::env::temp_dir().join("ekiden-bench.lock"))?;
-    if lock.try_lock().is_err() {
-        eprintln!("link: another benchmark runs here; waiting for its end");
-        lock.lock()?;
-    }
+    let lock = comparison::lock("link")?;
     let mut record = Record {
-        command: command(),
+        command: comparison::command(),
         machine: Machine::read(),
         versions: Vec::new(),
         skipped: Vec::new(),
@@ -139,13 +135,6 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         std::fs::write(file, serde_json::to_string_pretty(&record)? + "\n")?;
     }
     Ok(())
-}
-
-/// The command as somebody else would type it: without the folders of this machine.
-fn command() -> Vec<String> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/");
-    let root = root.strip_suffix("crates/studies/").unwrap_or(root);
-    std::env::args().map(|word| word.replace(root, "")).collect()
 }
 
 fn heading(record: &Record) -> String {

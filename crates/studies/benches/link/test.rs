@@ -3,6 +3,7 @@
 use crate::contestant::{Contestant, Setting, quoted};
 use crate::cpu;
 use crate::probe::{Sent, Sunk};
+use ekiden_studies::comparison::busy;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::File;
@@ -113,7 +114,7 @@ impl Test {
         };
         let log = folder.path().join("log");
         let begun = Instant::now();
-        let machine = cpu::machine();
+        let machine = busy(None);
         let mut child = by.start(command, File::create(&log)?)?;
         let status = loop {
             if let Some(status) = child.try_wait()? {
@@ -127,7 +128,7 @@ impl Test {
             row.emulator_cpu_seconds = row.emulator_cpu_seconds.max(cpu);
             std::thread::sleep(Duration::from_millis(20));
         };
-        row.machine_cpu_seconds = cpu::machine() - machine;
+        row.machine_cpu_seconds = busy(None) - machine;
         row.seconds = begun.elapsed().as_secs_f64();
         if !status.success() {
             let log = std::fs::read_to_string(log).unwrap_or_default();

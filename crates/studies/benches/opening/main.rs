@@ -17,6 +17,7 @@ mod table;
 use clap::Parser;
 use ekiden_lab::machine::Machine;
 use ekiden_model::units::{Share, Span};
+use ekiden_studies::comparison::command;
 use ekiden_testbed::peers::ekiden;
 use network::Cell;
 use serde::Serialize;
@@ -78,13 +79,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The command as somebody else would type it: without the folders of this machine.
-fn command() -> Vec<String> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/");
-    let root = root.strip_suffix("crates/studies/").unwrap_or(root);
-    std::env::args().map(|word| word.replace(root, "")).collect()
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {

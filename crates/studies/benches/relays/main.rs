@@ -7,18 +7,15 @@
 
 mod comparison;
 mod namespace;
-mod table;
 
 use clap::Parser;
-use comparison::{CONCURRENT, Contestant, Effort, Row, Test, measure};
-use ekiden_lab::machine::Machine;
+use comparison::Contestant;
+use ekiden_studies::comparison::{
+    CONCURRENT, Effort, Record, Reference, Test, bar, chosen, default_control, lock, rounds, table,
+};
 use ekiden_testbed::limits;
 use ekiden_testbed::load::generator::Servers;
 use ekiden_testbed::peers::{Peer, Start, ekiden};
-use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
-use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -60,33 +57,14 @@ struct Arguments {
 }
 
 fn test(text: &str) -> Result<Test, String> {
-    Test::ALL
-        .into_iter()
-        .find(|t| t.name() == text)
-        .ok_or_else(|| format!("no such test; there are {}", Test::ALL.map(Test::name).join(", ")))
+    Test::of_name(&Test::ALL, text)
 }
 
-/// The command as somebody else would type it: without the folders of this machine.
-fn command() -> Vec<String> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/");
-    let root = root.strip_suffix("crates/studies/").unwrap_or(root);
-    std::env::args().map(|word| word.replace(root, "")).collect()
-}
-
-/// What is kept of a run.
-#[derive(Debug, Serialize)]
-struct Record {
-    command: Vec<String>,
-    machine: Machine,
-    /// Of every socket nobody asked for another.
-    congestion_control: String,
-    relay_cpu: Option<usize>,
-    generator_cpu: Option<usize>,
-    effort: Effort,
-    versions: BTreeMap<&'static str, String>,
-    skipped: BTreeMap<&'static str, String>,
-    rows: Vec<Row>,
-}
+/// The columns of ratios.
+const REFERENCES: [Reference; 2] = [
+    Reference { heading: "/best", has: |name| !name.starts_with("ekiden") },
+    Reference { heading: "/squid", has: |name| name == "squid" },
+];
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -104,9 +82,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let contestants = contestants(&arguments.peers)?;
+    let contestants = chosen(&arguments.peers, &Contestant::ALL, |one| one.name)?;
     let tests = if arguments.only.is_empty() { Test::ALL.to_vec() } else { arguments.only.clone() };
-    let lock = lock()?;
+    let lock = lock("relays")?;
     let descriptors = limits::raise_descriptors(65_536);
     let quick = arguments.quick;
     let wanted = arguments.idle.unwrap_or(if quick { 1_000 } else { 10_000 });
@@ -124,27 +102,14 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     };
     let repeats = arguments.repeats.unwrap_or(if quick { 2 } else { 5 }).max(1);
     let cpus = limits::cpus();
-    let (generator_cpu, relay_cpu) = (cpus.first().copied(), cpus.last().copied());
-    if generator_cpu == relay_cpu {
-        eprintln!("relays: one processor only: relay and generator share it");
-    }
-    let mut record = Record {
-        command: command(),
-        machine: Machine::read(),
-        congestion_control: arguments.congestion.clone().unwrap_or_else(namespace::default_control),
-        relay_cpu,
-        generator_cpu,
-        effort,
-        versions: BTreeMap::new(),
-        skipped: BTreeMap::new(),
-        rows: Vec::new(),
-    };
-    if let Some(cpu) = generator_cpu {
+    let control = arguments.congestion.clone().unwrap_or_else(default_control);
+    let mut record = Record::new("relays", control, &cpus, effort);
+    if let Some(cpu) = record.generator_cpu {
         limits::pin(cpu)?;
     }
     let binary = arguments.ekiden.clone().or_else(ekiden::binary);
     let mut stage = Stage {
-        start: Start { cpu: relay_cpu, ..Start::default() },
+        start: Start { cpu: record.relay_cpu, ..Start::default() },
         binary,
         repeats,
         record: &mut record,
@@ -153,59 +118,15 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         stage.play(test, &contestants)?;
     }
     drop(lock);
-    print!("{}", heading(&record));
+    let how = format!("connects: {CONCURRENT} at a time, client closes with RST");
+    print!("{}", record.heading(&how));
     for test in Test::ALL {
-        print!("{}", table::of(test, &record.rows));
+        print!("{}", table(test, &record.rows, &REFERENCES));
     }
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&record)? + "\n")?;
     }
     Ok(())
-}
-
-fn contestants(names: &[String]) -> Result<Vec<Contestant>, String> {
-    if names.is_empty() {
-        return Ok(Contestant::ALL.to_vec());
-    }
-    let named = |name: &String, one: &Contestant| one.name.starts_with(name.as_str());
-    if let Some(name) = names.iter().find(|name| !Contestant::ALL.iter().any(|c| named(name, c))) {
-        let all = Contestant::ALL.map(|contestant| contestant.name).join(", ");
-        return Err(format!("no peer {name}; there are {all}"));
-    }
-    let chosen = |one: &Contestant| names.iter().any(|name| named(name, one));
-    Ok(Contestant::ALL.into_iter().filter(chosen).collect())
-}
-
-/// Two benchmarks at once would measure each other.
-fn lock() -> std::io::Result<File> {
-    let file = File::create(std::env::temp_dir().join("ekiden-bench.lock"))?;
-    if file.try_lock().is_err() {
-        eprintln!("relays: another benchmark runs here; waiting for its end");
-        file.lock()?;
-    }
-    Ok(file)
-}
-
-fn heading(record: &Record) -> String {
-    let machine = &record.machine;
-    let mut text = format!(
-        "{} · {} cores · Linux {} · load {:.1} before · congestion control {}\nrelay on CPU {:?}, generator on CPU {:?}; one worker each; windows of {} s; connects: {CONCURRENT} at a time, client closes with RST\n",
-        machine.cpu,
-        machine.cores,
-        machine.kernel,
-        machine.load,
-        record.congestion_control,
-        record.relay_cpu.unwrap_or(0),
-        record.generator_cpu.unwrap_or(0),
-        record.effort.seconds,
-    );
-    for (peer, version) in &record.versions {
-        text += &format!("  {peer}: {version}\n");
-    }
-    for (peer, why) in &record.skipped {
-        text += &format!("  SKIPPED {peer}: {why}\n");
-    }
-    text
 }
 
 struct Stage<'a> {
@@ -219,42 +140,36 @@ impl Stage<'_> {
     fn play(&mut self, test: Test, contestants: &[Contestant]) -> std::io::Result<()> {
         let mut servers = Servers::new(test.load())?;
         // Memory is not noisy, and each round of it takes a fresh process.
-        let rounds = if test == Test::Idle { self.repeats.min(2) } else { self.repeats };
+        let repeats = if test == Test::Idle { self.repeats.min(2) } else { self.repeats };
         let mut running: Vec<(Contestant, Peer)> = Vec::new();
         if test != Test::Idle {
             for contestant in contestants {
                 running.extend(self.begin(*contestant, &servers).map(|p| (*contestant, p)));
             }
         }
-        let bar = ProgressBar::new((rounds * contestants.len()) as u64);
-        let style = ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len} {eta}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        for round in 0..rounds {
-            for n in 0..contestants.len() {
-                let contestant = contestants[(n + round) % contestants.len()];
-                bar.set_message(format!("{} {}", test.name(), contestant.name));
-                bar.inc(1);
-                let fresh;
-                let peer = if test == Test::Idle {
-                    fresh = self.begin(contestant, &servers);
-                    fresh.as_ref()
-                } else {
-                    running.iter().find(|(c, _)| c.name == contestant.name).map(|(_, p)| p)
-                };
-                let Some(peer) = peer else { continue };
-                let effort = self.record.effort;
-                let (back, row) = measure(test, contestant, peer, servers, effort, round);
-                servers = match back {
-                    Some(servers) => servers,
-                    None => Servers::new(test.load())?,
-                };
-                match row {
-                    Ok(row) => self.record.rows.push(row),
-                    Err(e) => self.failed(test, contestant, &e),
-                }
-                // Let the relay see its connections reset before the next one is measured.
-                std::thread::sleep(Duration::from_millis(300));
+        let bar = bar(repeats * contestants.len());
+        for (round, contestant) in rounds(repeats, contestants) {
+            bar.set_message(format!("{} {}", test.name(), contestant.name));
+            bar.inc(1);
+            let fresh;
+            let peer = if test == Test::Idle {
+                fresh = self.begin(contestant, &servers);
+                fresh.as_ref()
+            } else {
+                running.iter().find(|(c, _)| c.name == contestant.name).map(|(_, p)| p)
+            };
+            let Some(peer) = peer else { continue };
+            let (back, row) = self.measure(test, contestant, peer, servers, round);
+            servers = match back {
+                Some(servers) => servers,
+                None => Servers::new(test.load())?,
+            };
+            match row {
+                Ok(row) => self.record.rows.push(row),
+                Err(e) => self.record.fail(test.name(), contestant.name, &e),
             }
+            // Let the relay see its connections reset before the next one is measured.
+            std::thread::sleep(Duration::from_millis(300));
         }
         bar.finish_and_clear();
         Ok(())
@@ -267,21 +182,9 @@ impl Stage<'_> {
                 Some(peer)
             }
             Err(e) => {
-                if !self.record.skipped.contains_key(contestant.name) {
-                    eprintln!("relays: SKIPPED {}: {e}", contestant.name);
-                }
-                self.record.skipped.insert(contestant.name, e.to_string());
+                self.record.skip(contestant.name, &e);
                 None
             }
-        }
-    }
-
-    fn failed(&mut self, test: Test, contestant: Contestant, error: &std::io::Error) {
-        let (test, name) = (test.name(), contestant.name);
-        eprintln!("relays: FAILED {test} {name}: {error}");
-        let before = self.record.skipped.entry(name).or_default();
-        if !before.contains(test) {
-            *before += &format!("{test} failed: {error}. ");
         }
     }
 }

@@ -9,12 +9,6 @@ pub(crate) fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// What sockets get where no route says otherwise.
-pub(crate) fn default_control() -> String {
-    let read = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
-    read.unwrap_or_default().trim().to_owned()
-}
-
 /// Starts ourselves again inside, and ends as it ends.
 pub(crate) fn run_inside(congestion: &str) -> Result<ExitCode, Box<dyn std::error::Error>> {
     // Both local routes: 127.0.0.1 has one of its own beside 127.0.0.0/8. Not the sysctl, which

@@ -7,11 +7,9 @@ use ekiden_linux::namespaces::netns::{self, Netns};
 use ekiden_testbed::peers::PeerHost;
 use std::fs::{self, Permissions};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// All hosts of a topology: the space shared by carriers (RFC 6598).
 const NETWORK: &str = "100.64.0.0/10";
@@ -56,17 +54,5 @@ fn place_by(
     host: &Host,
     prepare: impl Fn(&mut Command, &Netns) -> io::Result<()> + Send + Sync + 'static,
 ) -> io::Result<PeerHost> {
-    let netns = Arc::new(host.netns().try_clone()?);
-    let there: Arc<Netns> = Arc::clone(&netns);
-    let accepts = move |address: SocketAddr| {
-        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok();
-        there.run(connect).unwrap_or(false)
-    };
-    Ok(PeerHost {
-        address: host.address().into(),
-        network: NETWORK.to_owned(),
-        // out of descriptors, the program starts on the wrong host; `accepts` then reports that nobody listens
-        prepare: Arc::new(move |command| drop(prepare(command, &netns))),
-        accepts: Arc::new(accepts),
-    })
+    PeerHost::in_namespace(host.netns(), host.address().into(), NETWORK, prepare)
 }

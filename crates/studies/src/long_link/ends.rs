@@ -20,6 +20,8 @@ const PORT: u16 = 4433;
 /// A tunnel that has not come up by then does not come.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
+/// The device of a gateway's clients: its machine's second.
+const HOME: &str = "link1";
 const MACHINE: &str = "a machine of the network";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,13 +31,15 @@ enum RouteKind {
     /// The same on a link of its own, of these rates up and down.
     Dedicated([Rate; 2]),
     Hysteria,
+    /// The same, but the near end is the gateway of a machine that knows no proxy.
+    Gateway,
     /// One relay at the far end, used over the long link by all clients.
     Hold,
 }
 
 impl RouteKind {
     const fn is_ekiden(self) -> bool {
-        matches!(self, Self::Ekiden | Self::Dedicated(_))
+        matches!(self, Self::Ekiden | Self::Dedicated(_) | Self::Gateway)
     }
 }
 
@@ -73,6 +77,7 @@ impl LinkEnds {
         let kind = match cell.text("way")? {
             "cubic" | "bbr" | "http3" => RouteKind::Direct,
             "ekiden" => RouteKind::Ekiden,
+            "gateway" => RouteKind::Gateway,
             "dedicated" => RouteKind::Dedicated([cell.value("uplink")?, cell.value("downlink")?]),
             "hysteria2" => RouteKind::Hysteria,
             "hold" => RouteKind::Hold,
@@ -104,7 +109,7 @@ impl LinkEnds {
                 }
                 Some(far)
             }
-            RouteKind::Ekiden | RouteKind::Dedicated(_) => {
+            RouteKind::Ekiden | RouteKind::Dedicated(_) | RouteKind::Gateway => {
                 let at = SocketAddr::from((host.address(), PORT));
                 this.join(at)?;
                 let more = format!("{}listen = [\"{at}\"]\n", this.tunnel(FAR));
@@ -122,9 +127,13 @@ impl LinkEnds {
             (RouteKind::Hysteria, Some(far)) => {
                 Some(sing_box::client(&start, far.address, self.configured)?)
             }
-            (RouteKind::Ekiden | RouteKind::Dedicated(_), Some(_)) => {
+            (kind, Some(_)) if kind.is_ekiden() => {
+                let gateway = match kind {
+                    RouteKind::Gateway => format!("[gateway]\ndevices = [\"{HOME}\"]\n"),
+                    _ => String::new(),
+                };
                 let more = format!(
-                    "{}\n[upstream.far]\nurl = \"tunnel://far\"\n\n[[route]]\nthrough = [\"far\"]\n",
+                    "{}\n{gateway}[upstream.far]\nurl = \"tunnel://far\"\n\n[[route]]\nthrough = [\"far\"]\n",
                     self.tunnel(NEAR)
                 );
                 Some(ekiden::start_asked(&start, &self.binary, &more)?)
@@ -134,8 +143,8 @@ impl LinkEnds {
         Ok(())
     }
 
-    /// Waits for the tunnel, and fetches a byte through it.
-    pub(crate) fn warm(&self, near: &Host, server: SocketAddr) -> Result<(), EngineError> {
+    /// Waits for the tunnel, and fetches a byte through it, from the machine of the clients.
+    pub(crate) fn warm(&self, clients: &Host, server: SocketAddr) -> Result<(), EngineError> {
         let end = Instant::now() + PATIENCE;
         while self.kind.is_ekiden() && !self.is_up() {
             if Instant::now() > end {
@@ -144,7 +153,7 @@ impl LinkEnds {
             thread::sleep(LOOK);
         }
         let ask = FarClient { proxy: self.door(), server, end };
-        let got = near.run(|| ask.get(&mut ask.door()?, 1)).during(MACHINE)?;
+        let got = clients.run(|| ask.get(&mut ask.door()?, 1)).during(MACHINE)?;
         got.during("the first byte over the long link").map(drop)
     }
 
@@ -153,9 +162,9 @@ impl LinkEnds {
         status.is_some_and(|status| status["tunnels"][0]["up"] == true)
     }
 
-    /// Who is asked by SOCKS5 and HTTP, if anybody is.
+    /// Who is asked by SOCKS5 and HTTP, if anybody is: nobody, behind a gateway.
     pub(crate) fn door(&self) -> Option<SocketAddr> {
-        self.first().map(|first| first.address)
+        self.first().filter(|_| self.kind != RouteKind::Gateway).map(|first| first.address)
     }
 
     /// The proxy that near clients use, if there is one.

@@ -4,7 +4,7 @@ use ekiden_lab::cell::Cell;
 use ekiden_lab::engine::WHOLE;
 use ekiden_linux::bpf::Needs;
 use ekiden_model::units::Rate;
-use ekiden_testbed::peers::{caddy, sing_box};
+use ekiden_testbed::peers::{caddy, find, sing_box};
 
 /// Together, links of this rate take the whole machine: found by trial on two processors, with a margin.
 const BORNE: u64 = 88_000_000;
@@ -18,6 +18,11 @@ pub(crate) fn kernel_lacks(cell: &Cell) -> Option<&'static str> {
     if cell.text("way") == Ok("http3") && caddy::find().is_err() {
         return Some(
             "Caddy, which serves by HTTP/3, is not here; `scripts/peers.sh --caddy` builds it where Go is",
+        );
+    }
+    if cell.text("way") == Ok("gateway") && find("nft", "nftables").is_err() {
+        return Some(
+            "nft, by which a gateway diverts, is not installed; on Debian: apt-get install nftables",
         );
     }
     let absent = cell.text("way") == Ok("hysteria2") && sing_box::find().is_err();
@@ -55,6 +60,7 @@ pub(crate) fn sim_lacks(cell: &Cell) -> Option<&'static str> {
         }
         Ok("http3") => Some("HTTP/3 is not in the simulator"),
         Ok("hysteria2") => Some("hysteria2 is not in the simulator"),
+        Ok("gateway") => Some("a gateway is not in the simulator"),
         Ok("hold") => Some("programs of a kernel are not in the simulator"),
         Ok("cubic") if !bulk => Some("TCP's echoes and documents are not in the simulator"),
         _ if rival => Some("a tunnel beside TCP is not in the simulator"),

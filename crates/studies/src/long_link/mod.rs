@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! near: clients, relay ── up, down; half the round trip each way; loss ── far: relay, server
+//! or behind: clients ── near: a gateway ── the same
 //! ```
 
 pub(crate) mod bottleneck;
@@ -19,7 +20,7 @@ use ekiden_emulator::settings::Settings;
 use ekiden_emulator::topology::{HostPlan, LinkPlan, MTU, TopologyPlan};
 use ekiden_lab::cell::{Cell, CellError};
 use ekiden_lab::engine::{During, EngineError};
-use ekiden_model::network::link::{GilbertElliott, Loss, LossUnit, QueueLength};
+use ekiden_model::network::link::{Config, GilbertElliott, Loss, LossUnit, QueueLength};
 use ekiden_model::units::{Share, Span};
 pub(crate) use limits::{kernel_lacks, sim_lacks, weight};
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ use std::time::Duration;
 
 pub(crate) const NEAR: &str = "near";
 pub(crate) const FAR: &str = "far";
+/// Behind a gateway: a machine of its own, with nothing configured.
+pub(crate) const BEHIND: &str = "behind";
 
 /// The methods of [`ekiden_lab::study::Study`] that all studies over a long link share.
 macro_rules! over_long_link {
@@ -92,8 +95,10 @@ pub(crate) fn network(
     if let Some(bytes) = buffer {
         sysctls.insert("net.ipv4.tcp_rmem".to_owned(), format!("4096 {bytes} {bytes}"));
     }
+    let has_gateway = cell.text("way")? == "gateway";
     let host = |name: &str| HostPlan {
         name: name.to_owned(),
+        router: has_gateway && name == NEAR,
         congestion: congestion.clone(),
         sysctls: sysctls.clone(),
         ..HostPlan::default()
@@ -122,11 +127,21 @@ pub(crate) fn network(
         forward: direction("uplink", up, seed)?,
         backward,
     };
-    Ok(TopologyPlan {
-        hosts: vec![host(NEAR), host(FAR)],
-        links: vec![link],
-        processes: Vec::new(),
-    })
+    let (mut hosts, mut links) = (vec![host(NEAR), host(FAR)], vec![link]);
+    if has_gateway {
+        hosts.push(host(BEHIND));
+        // at once and without loss; the long link stays the first, which is written down
+        links.push(LinkPlan {
+            name: "home".to_owned(),
+            between: [BEHIND.to_owned(), NEAR.to_owned()],
+            mtu: MTU,
+            super_packets: false,
+            one_by_one: false,
+            forward: Config::default(),
+            backward: Config::default(),
+        });
+    }
+    Ok(TopologyPlan { hosts, links, processes: Vec::new() })
 }
 
 /// Independent, or in bursts of a mean length that lose all (algorithms/satellite E.2). Bursts count packets of

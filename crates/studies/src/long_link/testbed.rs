@@ -1,7 +1,7 @@
 //! The network of a run, with the ends of its way and a server.
 
 use super::bottleneck::Bottleneck;
-use super::{FAR, NEAR, changes, network};
+use super::{BEHIND, FAR, NEAR, changes, network};
 use crate::kernel::hosts::host;
 use crate::kernel::verdict::{Processors, judge};
 use crate::long_link::ends::LinkEnds;
@@ -61,7 +61,7 @@ impl Testbed {
         this.way.near(&this.topology)?;
         let taken = Meter::new(Instant::now(), Duration::ZERO);
         let server = this.server(WARMING, taken, Scripts::default())?;
-        this.way.warm(this.near()?, SocketAddr::from((this.far()?.address(), WARMING)))?;
+        this.way.warm(this.clients()?, SocketAddr::from((this.far()?.address(), WARMING)))?;
         drop(server);
         Ok(this)
     }
@@ -98,7 +98,7 @@ impl Testbed {
         act: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<JoinHandle<io::Result<T>>, EngineError> {
         const THREAD: &str = "a thread on the near machine";
-        self.near()?.run(|| thread::Builder::new().spawn(act)).during(THREAD)?.during(THREAD)
+        self.clients()?.run(|| thread::Builder::new().spawn(act)).during(THREAD)?.during(THREAD)
     }
 
     /// The result of a thread, its error with the ends' logs.
@@ -120,8 +120,10 @@ impl Testbed {
             .ok_or_else(|| EngineError("the kernel does not count TCPTimeouts".to_owned()))
     }
 
-    pub(crate) fn near(&self) -> Result<&Host, EngineError> {
-        host(&self.topology, NEAR)
+    /// Where clients run: the near machine, or the one behind it.
+    pub(crate) fn clients(&self) -> Result<&Host, EngineError> {
+        let behind = self.topology.host(BEHIND).map(Ok);
+        behind.unwrap_or_else(|| host(&self.topology, NEAR))
     }
 
     pub(crate) fn far(&self) -> Result<&Host, EngineError> {

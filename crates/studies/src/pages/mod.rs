@@ -57,7 +57,7 @@ impl Study for Pages {
         let mut facts = long_link::facts(engine);
         if engine == crate::kernel::NAME {
             let text = "nginx serves by TLS 1.3 and HTTP/2 at the far end, with a certificate for each host. Only \
-                        the far end knows the names; over plain TCP they take no time. Each load has a Chromium with \
+                        the far end knows the names; over plain TCP and behind a gateway they take no time. Each load has a Chromium with \
                         a fresh profile, which uses Ekiden by HTTP CONNECT and hysteria2 by SOCKS5. Steps are curl's, \
                         by HTTP CONNECT. A megabyte goes each way before anything is measured";
             facts.push(("pages", text));

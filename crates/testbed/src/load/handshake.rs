@@ -14,6 +14,8 @@ pub enum Method {
     Socks5,
     /// SOCKS4, and 4a for names.
     Socks4a,
+    /// No proxy: HTTP/1.1 GET of the destination, a web server. The head of its answer opens the "tunnel".
+    Get,
 }
 
 /// Where the tunnel is to go.
@@ -44,7 +46,7 @@ pub(super) enum Next {
 /// Why there is no tunnel.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
-    /// The proxy answered CONNECT with another status.
+    /// The proxy answered CONNECT, or a server GET, with another status.
     #[error("the proxy answered {0}")]
     Http(String),
     /// A SOCKS reply code (RFC 1928 §6; 90–93 in SOCKS4).
@@ -79,6 +81,15 @@ impl Handshake {
                 };
                 Next::Send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n").into_bytes())
             }
+            Method::Get => {
+                let host = match &self.destination {
+                    Destination::Address(a) if a.port() == 80 => a.ip().to_string(),
+                    Destination::Address(a) => a.to_string(),
+                    Destination::Name(name, port) => format!("{name}:{port}"),
+                };
+                let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+                Next::Send(head.into_bytes())
+            }
             Method::Socks5 => Next::Send(vec![5, 1, 0]),
             Method::Socks4a => Next::Send(socks4(&self.destination)),
         }
@@ -89,7 +100,7 @@ impl Handshake {
         self.received.extend_from_slice(bytes);
         match self.method {
             Method::None => Ok(Next::Done(std::mem::take(&mut self.received))),
-            Method::Connect => self.http(),
+            Method::Connect | Method::Get => self.http(),
             Method::Socks5 => self.socks5(),
             Method::Socks4a => self.socks4(),
         }
@@ -191,8 +202,9 @@ mod tests {
     /// Answers byte by byte end where the whole answer does, and what follows is the tunnel's.
     #[test]
     fn parses_answers_byte_by_byte() {
-        let cases: [(Method, &[&[u8]]); 3] = [
+        let cases: [(Method, &[&[u8]]); 4] = [
             (Method::Connect, &[b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nhello"]),
+            (Method::Get, &[b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"]),
             (
                 Method::Socks5,
                 &[&[5, 0], &[5, 0, 0, 1, 127, 0, 0, 1, 0, 80, b'h', b'e', b'l', b'l', b'o']],

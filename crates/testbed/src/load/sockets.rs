@@ -5,12 +5,17 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Begins to connect from the `n`-th of 64 loopback addresses, because one has only 28,000 ports; closes with
-/// RST (linger 0), which frees the port at once.
-pub(super) fn connect(n: usize, to: SocketAddr) -> io::Result<Socket> {
+/// Begins to connect from an address of ours: the generator takes many in turn, because one has only 28,000 ports.
+/// `closes_at_once`: it closes with RST (linger 0), which frees the port.
+pub(super) fn connect(
+    source: Ipv4Addr,
+    to: SocketAddr,
+    closes_at_once: bool,
+) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    let source = Ipv4Addr::new(127, 0, 2, 1 + (n % 64) as u8);
-    socket.set_linger(Some(Duration::ZERO))?;
+    if closes_at_once {
+        socket.set_linger(Some(Duration::ZERO))?;
+    }
     socket.set_tcp_nodelay(true)?;
     socket.bind(&SocketAddr::from((source, 0)).into())?;
     match socket.connect(&to.into()) {

@@ -1,9 +1,9 @@
 //! HAProxy in TCP mode, with `splice` and without; one thread, because every peer gets one processor.
 
 use super::process::Preparation;
-use super::{Peer, PeerError, Protocol, Start};
+use super::{Peer, PeerError, Protocol, Start, ports};
 use crate::limits;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 const PIPES: u64 = 256;
@@ -12,12 +12,49 @@ const PIPES: u64 = 256;
 /// directions, because `option splice-auto` alone was seen to copy a saturated loopback connection (strace,
 /// 2.6.12).
 pub fn start(start: &Start, targets: &[SocketAddr], splice: bool) -> Result<Peer, PeerError> {
-    let name = if splice { "haproxy splice" } else { "haproxy copy" };
-    let peer = Preparation::new(start, name, ("haproxy", "haproxy"), "-v")?;
+    let peer = prepare(start, "haproxy", splice)?;
+    let mut listen =
+        format!("listen relay\n    bind {} backlog 4096\n    balance roundrobin\n", peer.address);
+    for (n, target) in targets.iter().enumerate() {
+        listen += &format!("    server s{n} {target}\n");
+    }
+    run(peer, start, splice, &listen, Protocol::TcpForward(targets.to_vec()))
+}
+
+/// Starts HAProxy for connections that TPROXY sends to the port returned, of 127.0.0.1: it connects to the address
+/// and port that the client did. The peer's own port refuses everybody, and shows that it runs.
+pub fn transparent(start: &Start, splice: bool) -> Result<(Peer, u16), PeerError> {
+    let diverted = ports::elsewhere(Ipv4Addr::LOCALHOST.into());
+    let peer = prepare(start, "haproxy tproxy", splice)?;
+    let listen = format!(
+        "listen relay\n    bind {diverted} transparent backlog 4096\n    server original 0.0.0.0:0\n\
+         frontend ready\n    bind {}\n    tcp-request connection reject\n",
+        peer.address
+    );
+    Ok((run(peer, start, splice, &listen, Protocol::Transparent)?, diverted.port()))
+}
+
+fn prepare(start: &Start, name: &str, splice: bool) -> Result<Preparation, PeerError> {
+    let name = format!("{name} {}", if splice { "splice" } else { "copy" });
+    Preparation::new(start, &name, ("haproxy", "haproxy"), "-v")
+}
+
+fn run(
+    peer: Preparation,
+    start: &Start,
+    splice: bool,
+    listen: &str,
+    protocol: Protocol,
+) -> Result<Peer, PeerError> {
     let descriptors = limits::descriptors();
     // Two descriptors a connection and two a pipe, and HAProxy will have all of them beforehand.
     let connections = (descriptors.saturating_sub(2 * PIPES + 150) / 2).min(40_000);
-    let mut text = format!(
+    let option = if splice {
+        "    option splice-auto\n    option splice-request\n    option splice-response"
+    } else {
+        "    no option splice-auto"
+    };
+    let text = format!(
         "global
     nbthread 1
     maxconn {connections}
@@ -25,29 +62,17 @@ pub fn start(start: &Start, targets: &[SocketAddr], splice: bool) -> Result<Peer
     ulimit-n {descriptors}
 defaults
     mode tcp
+    maxconn {connections}
     timeout connect 10s
     timeout client 1h
     timeout server 1h
 {option}
-listen relay
-    bind {address} backlog 4096
-    maxconn {connections}
-    balance roundrobin
-",
-        option = if splice {
-            "    option splice-auto\n    option splice-request\n    option splice-response"
-        } else {
-            "    no option splice-auto"
-        },
-        address = peer.address,
+{listen}"
     );
-    for (n, target) in targets.iter().enumerate() {
-        text += &format!("    server s{n} {target}\n");
-    }
     let file = peer.write("haproxy.cfg", text)?;
     // -db: stay in the foreground.
     let arguments = ["-db".into(), "-f".into(), file.into_os_string()];
-    peer.start(start, arguments, Protocol::TcpForward(targets.to_vec()))
+    peer.start(start, arguments, protocol)
 }
 
 /// Starts HAProxy as TLS in front of an HTTP proxy at `target`. `certificate`: a PEM file with

@@ -13,6 +13,7 @@
 pub mod caddy;
 pub mod control;
 pub mod dante;
+pub mod diverted;
 pub mod ekiden;
 pub mod haproxy;
 mod host;
@@ -23,7 +24,6 @@ pub mod sing_box;
 pub mod squid;
 pub mod sshd;
 pub mod threaded;
-mod usage;
 
 pub use crate::peers::host::PeerHost;
 use std::net::SocketAddr;
@@ -42,6 +42,8 @@ pub enum Protocol {
     AnyProxy,
     /// Forwards each connection to one of these, in turn.
     TcpForward(Vec<SocketAddr>),
+    /// Whatever destinations speak: connections to them are diverted to it.
+    Transparent,
     /// A web server.
     HttpServer,
     /// An SSH server.

@@ -2,11 +2,11 @@
 //! because Debian has no package.
 
 use super::process::{Preparation, io_error, version};
-use super::{Peer, PeerError, Protocol, Start};
+use super::{Peer, PeerError, Protocol, Start, ports};
 use ekiden_model::units::Rate;
 use serde_json::{Map, Value, json};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -38,6 +38,23 @@ pub fn proxy(start: &Start) -> Result<Peer, PeerError> {
             "outbounds": [{ "type": "direct" }],
         }))
     })
+}
+
+/// For connections that TPROXY sends to the port returned, of 127.0.0.1; it goes straight to their destinations. The
+/// peer's own port is the proxy of [`proxy`], so that it can be seen that it runs.
+pub fn tproxy(start: &Start) -> Result<(Peer, u16), PeerError> {
+    let diverted = ports::elsewhere(Ipv4Addr::LOCALHOST.into());
+    let peer = run(start, "sing-box tproxy", |peer| {
+        let inbound = json!({
+            "type": "tproxy", "listen": diverted.ip(), "listen_port": diverted.port(),
+            "network": "tcp",
+        });
+        Ok(json!({
+            "inbounds": [inbound, door(peer.address)],
+            "outbounds": [{ "type": "direct" }],
+        }))
+    })?;
+    Ok((peer, diverted.port()))
 }
 
 /// The end that is connected to by UDP on the peer's address; it goes straight to destinations. It resolves the names

@@ -1,7 +1,7 @@
 //! Squid with one worker, no cache and everything allowed; CONNECT may go to any port, loopback included.
 
 use super::process::{Preparation, several};
-use super::{Peer, PeerError, Protocol, Start};
+use super::{Peer, PeerError, Protocol, Start, ports};
 use crate::limits;
 use ekiden_model::units::Span;
 use std::net::SocketAddr;
@@ -17,6 +17,15 @@ pub fn start(start: &Start) -> Result<Peer, PeerError> {
     let peer = prepare(start)?;
     let address = peer.address;
     run(peer, start, limits::descriptors(), &format!("http_port {address}\n{parent}"))
+}
+
+/// Starts squid for HTTP that REDIRECT sends to the port returned, of the peer's address; it goes straight to the
+/// destinations. The peer's own port is there because squid wants one that is asked as a proxy.
+pub fn intercept(start: &Start) -> Result<(Peer, u16), PeerError> {
+    let peer = prepare(start)?;
+    let (address, diverted) = (peer.address, ports::elsewhere(peer.address.ip()));
+    let ports = format!("http_port {address}\nhttp_port {diverted} intercept\n");
+    Ok((run(peer, start, limits::descriptors(), &ports)?, diverted.port()))
 }
 
 /// Starts squid, straight to destinations, with so few descriptors; idle connections are kept for `persist`.

@@ -57,7 +57,7 @@ pub(super) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
     Ok(outcome)
 }
 
-/// Over plain TCP the browser knows the hosts; a proxy's far end does otherwise.
+/// Over plain TCP and behind a gateway the browser knows the hosts; a proxy's far end does otherwise.
 fn flags(way: &str, site: &Site) -> Vec<String> {
     let mut flags = vec!["--ignore-certificate-errors".to_owned()];
     match site.scene.way.door() {

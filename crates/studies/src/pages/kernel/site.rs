@@ -52,7 +52,7 @@ impl Site {
         make().during(FILES)?;
         let scene = Testbed::warm_named(run, &host_names())?;
         let beside = scene.serve(Meter::new(Instant::now(), Duration::ZERO))?;
-        let [near, far] = [scene.near()?, scene.far()?].map(place);
+        let [near, far] = [scene.clients()?, scene.far()?].map(place);
         let (near, far) = (near.during("the near machine")?, far.during("the far machine")?);
         let start = Start { place: Some(far), ..Start::default() };
         let by_http3 = run.cell.text("way")? == "http3";

@@ -1,6 +1,7 @@
 //! A child process with a folder of its own: started, waited for until it listens, ended by its id.
 
-use super::usage::{self, Usage};
+mod usage;
+
 use super::{Peer, PeerError, Protocol, Start, find, ports};
 use crate::limits;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use usage::Usage;
 
 /// How long a program may take until it listens; Chromium-busy machines need most of it.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -15,23 +15,31 @@
 //! To be fair and cheap, clients come from 64 addresses in 127.0.2.0/24 and servers stand on eight in
 //! 127.0.1.0/24, so that nobody runs out of ports; clients close with RST, which leaves no TIME_WAIT; receivers
 //! do not copy bytes (`MSG_TRUNC`), senders write from one buffer of 256 KiB.
+//!
+//! [`Generator::web`] has clients that ask web servers themselves, in network namespaces of their own, by HTTP. Then
+//! the server ends a connection of [`Load::Connects`], and the client closes when it has seen that.
+
+mod servers;
+mod table;
+
+pub use servers::Servers;
 
 use super::handshake::{Destination, Handshake, Method, Next};
 use super::sockets;
-use crate::peers::ports;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use servers::Accepted;
 use socket2::Socket;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+use table::Table;
 
 const CHUNK: usize = 256 * 1024;
-const SERVERS: u8 = 8;
 /// Of the connects workload: a small request and its response.
 const MESSAGE: usize = 64;
 /// Tunnels opened at once, in `open`.
@@ -63,29 +71,6 @@ pub struct Counts {
     pub first_failure: Option<String>,
 }
 
-/// The server side: listening before the proxy starts, since forwarders are configured with their targets.
-#[derive(Debug)]
-pub struct Servers {
-    load: Load,
-    listeners: Vec<Socket>,
-    addresses: Vec<SocketAddr>,
-}
-
-impl Servers {
-    /// Listens on eight loopback addresses.
-    pub fn new(load: Load) -> io::Result<Self> {
-        let address = |n| ports::free_on(Ipv4Addr::new(127, 0, 1, n));
-        let addresses = (1..=SERVERS).map(address).collect::<io::Result<Vec<_>>>()?;
-        let listeners = addresses.iter().map(|a| sockets::listen(*a)).collect::<io::Result<_>>()?;
-        Ok(Self { load, listeners, addresses })
-    }
-
-    /// Where they listen.
-    pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
-    }
-}
-
 #[derive(Debug)]
 enum Phase {
     Connecting,
@@ -100,53 +85,17 @@ struct Client {
     handshake: Handshake,
 }
 
-/// Entries in slots, each with a generation that tells a late event of a closed connection from the next one's.
-#[derive(Debug)]
-struct Table<T> {
-    slots: Vec<(u32, Option<T>)>,
-    vacant: Vec<usize>,
-}
-
-impl<T> Table<T> {
-    const fn new() -> Self {
-        Self { slots: Vec::new(), vacant: Vec::new() }
-    }
-
-    /// The slot's place and generation.
-    fn put(&mut self, entry: T) -> (usize, u32) {
-        let at = self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push((0, None));
-            self.slots.len() - 1
-        });
-        let generation = (self.slots[at].0 + 1) & 0x3fff_ffff;
-        self.slots[at] = (generation, Some(entry));
-        (at, generation)
-    }
-
-    fn get(&mut self, (at, generation): (usize, u32)) -> Option<&mut T> {
-        let (own, entry) = self.slots.get_mut(at)?;
-        entry.as_mut().filter(|_| *own == generation)
-    }
-
-    fn remove(&mut self, at: usize) -> Option<T> {
-        let entry = self.slots.get_mut(at)?.1.take()?;
-        self.vacant.push(at);
-        Some(entry)
-    }
-
-    fn len(&self) -> usize {
-        self.slots.len() - self.vacant.len()
-    }
-}
-
 /// Clients, servers and the loop that drives both. Connections are reset when it is dropped.
 pub struct Generator {
     servers: Servers,
-    proxy: SocketAddr,
+    /// Where clients connect to; without it, to the servers themselves.
+    proxy: Option<SocketAddr>,
     method: Method,
+    /// Clients take these addresses in turn.
+    sources: Vec<Ipv4Addr>,
     epoll: OwnedFd,
     clients: Table<Client>,
-    accepted: Table<Socket>,
+    accepted: Table<Accepted>,
     open: usize,
     started: usize,
     counts: Counts,
@@ -167,6 +116,22 @@ fn token(kind: u64, (index, generation): (usize, u32)) -> EventData {
 impl Generator {
     /// No connection yet.
     pub fn new(servers: Servers, proxy: SocketAddr, method: Method) -> io::Result<Self> {
+        let sources = (1..=64).map(|n| Ipv4Addr::new(127, 0, 2, n)).collect();
+        Self::with(servers, Some(proxy), method, sources)
+    }
+
+    /// Clients with these addresses, which ask [`Servers::web`] by GET. No connection yet. Open and run it in the
+    /// clients' network namespace.
+    pub fn web(servers: Servers, sources: Vec<Ipv4Addr>) -> io::Result<Self> {
+        Self::with(servers, None, Method::Get, sources)
+    }
+
+    fn with(
+        servers: Servers,
+        proxy: Option<SocketAddr>,
+        method: Method,
+        sources: Vec<Ipv4Addr>,
+    ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         for (n, listener) in servers.listeners.iter().enumerate() {
             epoll::add(&epoll, listener, token(LISTENER, (n, 0)), EventFlags::IN)?;
@@ -175,6 +140,7 @@ impl Generator {
             servers,
             proxy,
             method,
+            sources,
             epoll,
             clients: Table::new(),
             accepted: Table::new(),
@@ -264,7 +230,9 @@ impl Generator {
     fn start_client(&mut self) -> io::Result<()> {
         let addresses = &self.servers.addresses;
         let to = addresses[self.started % addresses.len()];
-        let socket = sockets::connect(self.started, self.proxy)?;
+        let source = self.sources[self.started % self.sources.len()];
+        let at_once = self.method != Method::Get;
+        let socket = sockets::connect(source, self.proxy.unwrap_or(to), at_once)?;
         self.started += 1;
         let handshake = Handshake::new(self.method, Destination::Address(to));
         let slot = self.clients.put(Client { socket, phase: Phase::Connecting, handshake });
@@ -274,6 +242,7 @@ impl Generator {
 
     /// Something happened on a client's socket.
     fn client(&mut self, slot: (usize, u32)) -> io::Result<()> {
+        let ends_by_server = self.ends_by_server();
         let Some(client) = self.clients.get(slot) else { return Ok(()) };
         match client.phase {
             Phase::Connecting => {
@@ -296,22 +265,39 @@ impl Generator {
             }
             Phase::Open { answered } => {
                 let answer = recv(&client.socket, &mut self.sink[..], RecvFlags::TRUNC);
-                let Some(n) = received(answer.map(|(_, n)| ((), n)))? else { return Ok(()) };
+                let came = match received(answer.map(|(_, n)| ((), n))) {
+                    // the end of a web server's answer
+                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && ends_by_server => {
+                        return if answered == MESSAGE { self.complete(slot.0) } else { Err(e) };
+                    }
+                    came => came?,
+                };
+                let Some(n) = came else { return Ok(()) };
                 self.counts.bytes += n as u64;
                 if self.servers.load != Load::Connects {
                     return Ok(());
                 }
-                if answered + n < MESSAGE {
-                    client.phase = Phase::Open { answered: answered + n };
+                client.phase = Phase::Open { answered: answered + n };
+                if answered + n < MESSAGE || ends_by_server {
                     return Ok(());
                 }
-                self.counts.completed += 1;
-                self.failures_in_a_row = 0;
-                self.open -= 1;
-                self.clients.remove(slot.0);
-                self.start_client()
+                self.complete(slot.0)
             }
         }
+    }
+
+    /// Whether a connection of [`Load::Connects`] is over when the server has closed it.
+    fn ends_by_server(&self) -> bool {
+        self.method == Method::Get && self.servers.load == Load::Connects
+    }
+
+    /// A request is answered: closes, and begins the next.
+    fn complete(&mut self, index: usize) -> io::Result<()> {
+        self.counts.completed += 1;
+        self.failures_in_a_row = 0;
+        self.open -= 1;
+        self.clients.remove(index);
+        self.start_client()
     }
 
     fn next(&mut self, slot: (usize, u32), next: Next) -> io::Result<()> {
@@ -325,8 +311,10 @@ impl Generator {
                 self.open += 1;
                 self.failures_in_a_row = 0;
                 match self.servers.load {
-                    Load::Connects => send_all(&client.socket, &self.source[..MESSAGE]),
-                    Load::Bulk | Load::Idle => Ok(()),
+                    Load::Connects if self.method != Method::Get => {
+                        send_all(&client.socket, &self.source[..MESSAGE])
+                    }
+                    _ => Ok(()),
                 }
             }
         }
@@ -348,47 +336,6 @@ impl Generator {
         }
         if self.servers.load == Load::Connects { self.start_client() } else { Ok(()) }
     }
-
-    fn accept(&mut self, listener: usize) -> io::Result<()> {
-        let flags = match self.servers.load {
-            Load::Bulk => EventFlags::OUT,
-            Load::Connects | Load::Idle => EventFlags::IN,
-        };
-        loop {
-            let socket = match self.servers.listeners[listener].accept() {
-                Ok((socket, _)) => socket,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
-                Err(e) => return Err(e),
-            };
-            socket.set_nonblocking(true)?;
-            socket.set_tcp_nodelay(true)?;
-            let slot = self.accepted.put(socket);
-            if let Some(socket) = self.accepted.get(slot) {
-                epoll::add(&self.epoll, &*socket, token(SERVER, slot), flags)?;
-            }
-        }
-    }
-
-    /// Something happened on an accepted socket.
-    fn serve(&mut self, slot: (usize, u32)) {
-        let Some(socket) = self.accepted.get(slot).map(|socket| &*socket) else { return };
-        let going = match self.servers.load {
-            Load::Bulk => match send(socket, &self.source, SendFlags::NOSIGNAL) {
-                Ok(_) | Err(Errno::AGAIN) => Ok(()),
-                Err(e) => Err(io::Error::from(e)),
-            },
-            Load::Connects | Load::Idle => {
-                let mut buffer = [0; 4 * MESSAGE];
-                received(recv(socket, &mut buffer, RecvFlags::empty()))
-                    .and_then(|n| n.map_or(Ok(()), |n| send_all(socket, &buffer[..n])))
-            }
-        };
-        // The proxy closed: it is the client who has a say in whether that is a failure.
-        if going.is_err() {
-            self.accepted.remove(slot.0);
-        }
-    }
 }
 
 /// How many bytes came; `None` for none yet; the end of the stream is an error here.
@@ -406,3 +353,6 @@ fn send_all(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
     let sent = send(socket, bytes, SendFlags::NOSIGNAL)?;
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
+
+#[cfg(test)]
+mod tests;
