@@ -62,18 +62,22 @@ impl Histogram {
     }
 
     /// Counts one value.
+    #[inline]
     pub fn add(&mut self, value: u64) {
         let at = slot(value);
-        if let Some(count) = self.counts.get_mut(at) {
-            *count += 1;
-        } else {
-            self.counts.resize(at + 1, 0);
-            self.counts[at] = 1;
+        if at >= self.counts.len() {
+            self.grow_to(at);
         }
+        self.counts[at] += 1;
         self.least = if self.count == 0 { value } else { self.least.min(value) };
         self.most = self.most.max(value);
         self.count += 1;
         self.sum += u128::from(value);
+    }
+
+    #[cold]
+    fn grow_to(&mut self, slot: usize) {
+        self.counts.resize(slot + 1, 0);
     }
 
     /// Counts everything that `other` counted.

@@ -67,32 +67,34 @@ pub struct Scripted {
 /// Without end: more than any run moves.
 pub(crate) const ENDLESS: u64 = 1 << 60;
 
+/// What each packet needs stands together, the rest of the configuration behind it.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct Flow {
-    pub(crate) config: FlowConfig,
-    pub(crate) connection: u32,
-    pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     pub(crate) writes: Writes,
-    pub(crate) cursor: usize,
-    pub(crate) data_route: u32,
-    pub(crate) ack_route: u32,
-    /// When the next events are due: a timer moved back leaves its event, which asks again.
-    pub(crate) sender_event: Time,
-    pub(crate) receiver_event: Time,
-    pub(crate) chain: Option<u32>,
-    /// How many connections had its number before.
-    pub(crate) epoch: u32,
-    pub(crate) proxied: bool,
-    /// Bytes in order that nobody has taken yet.
-    pub(crate) unread: u64,
-    /// Payload has come.
-    pub(crate) established: bool,
-    /// No other flow shares its hosts' links, and nobody but its script writes or reads.
-    pub(crate) alone: bool,
     /// When the last packet comes that waits in the queue of events: to the receiver, to the sender.
     pub(crate) queued_until: [Time; 2],
+    /// When the next events are due: a timer moved back leaves its event, which asks again.
+    pub(crate) receiver_event: Time,
+    pub(crate) sender_event: Time,
+    /// Bytes in order that nobody has taken yet.
+    pub(crate) unread: u64,
+    pub(crate) data_route: u32,
+    pub(crate) ack_route: u32,
+    /// How many connections had its number before.
+    pub(crate) epoch: u32,
+    pub(crate) connection: u32,
+    pub(crate) chain: Option<u32>,
+    /// No other flow shares its hosts' links, and nobody but its script writes or reads.
+    pub(crate) alone: bool,
+    /// Payload has come.
+    pub(crate) established: bool,
+    pub(crate) proxied: bool,
     timestamps: bool,
+    pub(crate) sender: Sender,
+    pub(crate) cursor: usize,
+    pub(crate) config: FlowConfig,
 }
 
 impl Flow {

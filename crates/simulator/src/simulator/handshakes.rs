@@ -1,7 +1,7 @@
 //! Handshakes.
 
 use super::{Event, Simulator};
-use crate::network::packet::{Body, Packet};
+use crate::network::packet::{Content, Packet};
 use crate::observer::Observer;
 use ekiden_model::network::tcp::{Attempt, Handshake};
 use ekiden_model::units::Time;
@@ -22,14 +22,15 @@ impl<O: Observer> Simulator<O> {
             return;
         }
         self.events.push(due, Event::Open(number));
-        self.launch_bare(now, number, Body::Syn);
+        self.launch_bare(now, number, Content::Syn);
     }
 
-    pub(super) fn launch_bare(&mut self, now: Time, owner: u32, body: Body) {
+    pub(super) fn launch_bare(&mut self, now: Time, owner: u32, content: Content) {
         let Some(connection) = self.connections.get(owner as usize) else { return };
         let bytes = connection.config.handshake_bytes;
-        let next = if matches!(body, Body::SynAck) { connection.back } else { connection.there };
-        let packet = Packet::new(body, owner, connection.epoch, bytes, next, now);
+        let next =
+            if matches!(content, Content::SynAck) { connection.back } else { connection.there };
+        let packet = Packet::new(content, owner, connection.epoch, bytes, next, now);
         self.launch(now, packet);
     }
 
@@ -40,7 +41,7 @@ impl<O: Observer> Simulator<O> {
         let Some(connection) = self.connections.get_mut(number as usize) else { return };
         let before = connection.answered.map_or(0, |(_, times)| times);
         connection.answered = Some((now, before + 1));
-        self.launch_bare(now, number, Body::SynAck);
+        self.launch_bare(now, number, Content::SynAck);
     }
 
     pub(super) fn on_syn_ack(&mut self, now: Time, number: u32) {
@@ -52,7 +53,7 @@ impl<O: Observer> Simulator<O> {
         connection.open[0] = true;
         let [from, _] = connection.flows;
         if connection.config.three_way {
-            self.launch_bare(now, number, Body::Established);
+            self.launch_bare(now, number, Content::Established);
         }
         let sent = sample.map(|rtt| Time::from_nanos(now.as_nanos() - rtt.as_nanos()));
         if let Some(flow) = from {

@@ -8,7 +8,7 @@
 
 use super::{END, Event, Hop, Simulator};
 use crate::network::carrier::Carrier;
-use crate::network::packet::Body;
+use crate::network::packet::Content;
 use crate::network::topology::LinkDirection;
 use crate::observer::Observer;
 use ekiden_model::units::{Span, Time};
@@ -40,14 +40,22 @@ const OVERTAKEN: usize = 64;
 
 impl Inbox {
     /// Puts a packet in its place; not if that is far from the end.
+    #[inline]
     fn insert(&mut self, at: Time, number: u32) -> bool {
-        let later = self.packets.iter().rev().take(OVERTAKEN);
-        match later.take_while(|(other, _)| *other > at).count() {
-            0 => self.packets.push_back((at, number)),
-            OVERTAKEN => return false,
-            later => self.packets.insert(self.packets.len() - later, (at, number)),
+        let last = self.packets.back().is_none_or(|(last, _)| *last <= at);
+        if last {
+            self.packets.push_back((at, number));
         }
-        true
+        last || self.overtake(at, number)
+    }
+
+    fn overtake(&mut self, at: Time, number: u32) -> bool {
+        let later = self.packets.iter().rev().take(OVERTAKEN);
+        let later = later.take_while(|(other, _)| *other > at).count();
+        if later < OVERTAKEN {
+            self.packets.insert(self.packets.len() - later, (at, number));
+        }
+        later < OVERTAKEN
     }
 }
 
@@ -114,7 +122,7 @@ impl<O: Observer> Simulator<O> {
             self.events.push(at, Event::Arrive(number));
         } else if gathered && self.is_next(at, number) {
             self.reached = self.reached.max(at);
-            self.go_on(at, number, false);
+            self.deliver(at, number);
         } else {
             self.queue_for_host(at, number);
         }
@@ -141,27 +149,28 @@ impl<O: Observer> Simulator<O> {
         };
         let Some(flow) = self.flows.get(packet.owner as usize) else { return false };
         let [to_receiver, to_sender] = flow.queued_until;
-        match packet.body {
-            Body::Data(_) => {
-                flow.alone && flow.established && to_receiver < now && at < flow.receiver_event
+        match packet.content {
+            Content::Data(_) => {
+                let due = flow.receiver.deadline();
+                flow.alone && flow.established && to_receiver < now && at < due
             }
-            Body::Ack(_) => {
-                let asked = flow.sender_event.min(flow.next_write());
-                flow.alone && to_sender < now && at < asked
+            Content::Ack { .. } => {
+                let due = flow.sender.deadline().min(flow.next_write());
+                flow.alone && to_sender < now && at < due
             }
             // to connections
-            Body::Syn | Body::SynAck | Body::Established | Body::Plain => false,
+            Content::Syn | Content::SynAck | Content::Established | Content::Plain => false,
         }
     }
 
     fn queue_for_host(&mut self, at: Time, number: u32) {
         self.events.push(at, Event::Arrive(number));
         let Some(packet) = self.packets.get(number) else { return };
-        let (ends, flows) = match packet.body {
-            Body::Data(_) => ([true, false], [Some(packet.owner), None]),
-            Body::Ack(_) => ([false, true], [Some(packet.owner), None]),
-            Body::Plain => return,
-            Body::Syn | Body::SynAck | Body::Established => {
+        let (ends, flows) = match packet.content {
+            Content::Data(_) => ([true, false], [Some(packet.owner), None]),
+            Content::Ack { .. } => ([false, true], [Some(packet.owner), None]),
+            Content::Plain => return,
+            Content::Syn | Content::SynAck | Content::Established => {
                 let connection = self.connections.get(packet.owner as usize);
                 ([true, true], connection.map_or([None; 2], |connection| connection.flows))
             }

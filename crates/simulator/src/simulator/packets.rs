@@ -3,7 +3,7 @@
 use super::{END, Event, Feed, Simulator};
 use crate::network::carrier::Carrier;
 use crate::network::flow::Source;
-use crate::network::packet::{Body, Packet};
+use crate::network::packet::{Body, Content, Packet};
 use crate::network::topology::LinkDirection;
 use crate::observer::{Departure, Loss, Observer, Passing, Trouble};
 use ekiden_model::network::link::{self, LossCause, Verdict};
@@ -24,24 +24,27 @@ impl<O: Observer> Simulator<O> {
             let before = flow.sender.sent();
             let Some(segment) = flow.sender.poll(now) else { break };
             let end = segment.end();
-            if let Source::Endless { kind } = flow.config.source
-                && end > before
-            {
-                flow.writes.push(now, (end - before) as u32, kind);
-            }
-            let kind = flow.writes.kind_at(segment.start).unwrap_or_default();
+            let kind = if let Source::Endless { kind } = flow.config.source {
+                if end > before {
+                    flow.writes.push(now, (end - before) as u32, kind);
+                }
+                kind
+            } else {
+                flow.writes.kind_at(segment.start).unwrap_or_default()
+            };
             flow.writes.on_sent(now, end);
             let departure =
                 Departure { at: now, flow: number, segment, kind, sender: &flow.sender };
             self.observer.departed(&departure);
-            let segments = segment.len.div_ceil(flow.config.sender.mss.max(1));
+            let mss = flow.config.sender.mss.max(1);
+            let segments = if segment.len <= mss { 1 } else { segment.len.div_ceil(mss) };
             let bytes = segment.len + segments * flow.config.header;
-            let body = Body::Data(segment);
+            let content = Content::Data(segment);
             let packet = Packet {
                 segments: segments as u16,
                 class: kind,
                 ecn_capable: flow.config.ecn,
-                ..Packet::new(body, number, flow.epoch, bytes, flow.data_route, now)
+                ..Packet::new(content, number, flow.epoch, bytes, flow.data_route, now)
             };
             self.launch(now, packet);
         }
@@ -100,8 +103,11 @@ impl<O: Observer> Simulator<O> {
     pub(super) fn answer(&mut self, now: Time, number: u32) {
         let Some(flow) = self.flows.get_mut(number as usize) else { return };
         if let Some(ack) = flow.receiver.poll() {
-            let (body, bytes) = (Body::Ack(ack), flow.ack_bytes(&ack));
-            let packet = Packet::new(body, number, flow.epoch, bytes, flow.ack_route, now);
+            if !ack.blocks.as_slice().is_empty() {
+                self.packets.keep_blocks(ack.blocks);
+            }
+            let (content, bytes) = (Content::ack(&ack), flow.ack_bytes(&ack));
+            let packet = Packet::new(content, number, flow.epoch, bytes, flow.ack_route, now);
             let packet = Packet { class: flow.config.ack_class, ..packet };
             self.launch(now, packet);
             return;
@@ -115,58 +121,56 @@ impl<O: Observer> Simulator<O> {
 
     pub(super) fn launch(&mut self, now: Time, packet: Packet) {
         self.totals.packets += 1;
-        if O::PACKETS {
-            self.tell_passing(now, &packet, false);
-        }
         let number = self.packets.insert(packet);
+        if O::PACKETS {
+            self.tell_passing(now, number, &packet, false);
+        }
         self.go_on(now, number, false);
     }
 
     /// Takes a packet over its next links as far as is known now, or delivers it. `gathered`: it
     /// was waited for at a link that is asked late.
     pub(super) fn go_on(&mut self, now: Time, number: u32, gathered: bool) {
-        let mut now = now;
-        let mut ahead = false;
+        let Some(packet) = self.packets.get(number) else { return };
+        let meta = link::Packet {
+            id: number.into(),
+            bytes: packet.bytes,
+            class: packet.class,
+            flow: packet.owner.into(),
+            segments: packet.segments,
+            ecn_capable: packet.ecn_capable,
+        };
+        let (mut at, mut ahead) = (now, false);
         let (way, fate) = loop {
-            let Some(packet) = self.packets.get(number) else { return };
             let hop = self.hops.get(packet.next as usize).copied().unwrap_or(END);
             if ahead && hop.feed != Feed::AtOnce {
-                self.come_later(now, number, hop, gathered);
-                return;
+                return self.come_later(at, number, hop, gathered);
             }
-            if hop.way == END.way {
-                if let Some(packet) = self.packets.remove(number) {
-                    self.receive(now, &packet);
-                }
-                return;
-            }
-            let meta = link::Packet {
-                id: number.into(),
-                bytes: packet.bytes,
-                class: packet.class,
-                flow: packet.owner.into(),
-                segments: packet.segments,
-                ecn_capable: packet.ecn_capable,
-            };
             match self.carriers.get_mut(hop.way as usize) {
-                Some(Carrier::Steady(fifo)) => match fifo.offer(now, meta) {
-                    Verdict::Arrives(delivered) => {
-                        packet.spend(delivered.departed.since(now), hop.in_router);
-                        now = delivered.due;
-                        ahead = true;
+                Some(Carrier::Steady(fifo)) => match fifo.offer(at, &meta) {
+                    Verdict::Arrives { departed, due } => {
+                        packet.spend(departed.since(at), hop.in_router);
+                        (at, ahead) = (due, true);
                     }
                     Verdict::Dropped => break (hop.way, LossCause::Dropped),
                     Verdict::Lost { .. } => break (hop.way, LossCause::Lost),
                 },
                 Some(Carrier::Waking { link, .. }) => {
-                    let _told_by_gone = link.offer(now, meta);
-                    self.ask(now, LinkDirection(hop.way));
-                    return;
+                    let _told_by_gone = link.offer(at, meta);
+                    return self.ask(at, LinkDirection(hop.way));
                 }
-                None => return,
+                // no link follows: it is for the host here
+                None => return self.deliver(at, number),
             }
         };
-        self.lose(now, LinkDirection(way), number, fate);
+        self.lose(at, LinkDirection(way), number, fate);
+    }
+
+    pub(super) fn deliver(&mut self, now: Time, number: u32) {
+        let Some(packet) = self.packets.get(number) else { return };
+        let packet = *packet;
+        self.packets.free(number);
+        self.receive(now, number, &packet);
     }
 
     pub(super) fn wake(&mut self, now: Time, way: u32) {
@@ -208,7 +212,7 @@ impl<O: Observer> Simulator<O> {
         let dropped = fate == LossCause::Dropped;
         let count = if dropped { &mut self.totals.dropped } else { &mut self.totals.lost };
         *count += 1;
-        let segment = if let Body::Data(segment) = packet.body { Some(segment) } else { None };
+        let segment = packet.segment();
         let (bytes, owner, kind) = (packet.bytes, packet.owner, packet.class);
         let waiting = self.waiting(now);
         let what = u64::from(owner) << 2 | u64::from(segment.is_some()) << 1 | u64::from(dropped);
@@ -223,10 +227,11 @@ impl<O: Observer> Simulator<O> {
         self.carriers.get_mut(way.0 as usize).map_or(0, |link| link.snapshot(now).queued)
     }
 
-    fn tell_passing(&mut self, now: Time, packet: &Packet, arrives: bool) {
+    fn tell_passing(&mut self, now: Time, number: u32, packet: &Packet, arrives: bool) {
+        let body = self.packets.body(number, packet);
         let waiting = self.waiting(now);
         let flow = |number: u32| self.flows.get(number as usize);
-        let connection = match packet.body {
+        let connection = match body {
             Body::Data(_) | Body::Ack(_) => flow(packet.owner).map(|flow| flow.connection),
             Body::Syn | Body::SynAck | Body::Established => Some(packet.owner),
             Body::Plain => None,
@@ -240,9 +245,9 @@ impl<O: Observer> Simulator<O> {
             sent: packet.sent,
             host: packet.host,
             router: packet.router,
-            body: packet.body,
+            body,
             kind: packet.class,
-            from_opener: match packet.body {
+            from_opener: match body {
                 Body::Data(_) => of_opener,
                 Body::Ack(_) => !of_opener,
                 Body::Syn | Body::Established => true,
@@ -255,20 +260,24 @@ impl<O: Observer> Simulator<O> {
         });
     }
 
-    fn receive(&mut self, now: Time, packet: &Packet) {
+    fn receive(&mut self, now: Time, number: u32, packet: &Packet) {
         if self.is_late(packet) {
             return;
         }
         if O::PACKETS {
-            self.tell_passing(now, packet, true);
+            self.tell_passing(now, number, packet, true);
         }
-        match packet.body {
-            Body::Data(segment) => self.on_data(now, packet, &segment),
-            Body::Ack(ack) => self.on_ack(now, packet.owner, &ack),
-            Body::Syn => self.on_syn(now, packet.owner),
-            Body::SynAck => self.on_syn_ack(now, packet.owner),
-            Body::Established => self.on_established(now, packet.owner),
-            Body::Plain => {}
+        match packet.content {
+            Content::Data(segment) => self.on_data(now, packet, &segment),
+            Content::Ack { .. } => {
+                if let Body::Ack(ack) = self.packets.body(number, packet) {
+                    self.on_ack(now, packet.owner, &ack);
+                }
+            }
+            Content::Syn => self.on_syn(now, packet.owner),
+            Content::SynAck => self.on_syn_ack(now, packet.owner),
+            Content::Established => self.on_established(now, packet.owner),
+            Content::Plain => {}
         }
     }
 

@@ -5,7 +5,7 @@ use super::{Event, Simulator};
 use crate::applications::proxy::{Proxy, ProxyResult};
 use crate::network::connection::{Connection, ConnectionConfig};
 use crate::network::flow::{Flow, FlowConfig};
-use crate::network::packet::{Body, Packet};
+use crate::network::packet::{Content, Packet};
 use crate::network::topology::Node;
 use crate::observer::Observer;
 use ekiden_model::network::tcp::{Handshake, SenderSnapshot};
@@ -83,7 +83,7 @@ impl<O: Observer> Simulator<O> {
             [first, first + 1]
         };
         self.events.push(due, Event::Open(number));
-        self.launch_bare(now, number, Body::Syn);
+        self.launch_bare(now, number, Content::Syn);
         (number, numbers)
     }
 
@@ -178,13 +178,13 @@ impl<O: Observer> Simulator<O> {
     /// Whether a packet is for a connection that is closed.
     pub(super) fn is_late(&self, packet: &Packet) -> bool {
         let at = packet.owner as usize;
-        let epoch = match packet.body {
-            Body::Data(_) | Body::Ack(_) => self.flows.get(at).map(|flow| flow.epoch),
-            Body::Syn | Body::SynAck | Body::Established => {
+        let epoch = match packet.content {
+            Content::Data(_) | Content::Ack { .. } => self.flows.get(at).map(|flow| flow.epoch),
+            Content::Syn | Content::SynAck | Content::Established => {
                 self.connections.get(at).map(|connection| connection.epoch)
             }
             // nobody's
-            Body::Plain => return false,
+            Content::Plain => return false,
         };
         epoch != Some(packet.epoch)
     }
@@ -202,7 +202,7 @@ impl<O: Observer> Simulator<O> {
     pub(crate) fn answer_syn(&mut self, now: Time, number: u32) {
         let Some(connection) = self.connections.get_mut(number as usize) else { return };
         connection.answered = Some((now, 1));
-        self.launch_bare(now, number, Body::SynAck);
+        self.launch_bare(now, number, Content::SynAck);
     }
 
     pub(super) fn tell_proxy_of_connection(&mut self, now: Time, number: u32) {

@@ -1,7 +1,7 @@
 //! Cross traffic: plain packets that share links with the connections and that nobody answers.
 
 use super::{BuildError, Event, Simulator};
-use crate::network::packet::{Body, Packet};
+use crate::network::packet::{Content, Packet};
 use crate::network::topology::Node;
 use crate::observer::Observer;
 use ekiden_model::network::workload::stream::{Stream, StreamConfig};
@@ -54,7 +54,7 @@ impl<O: Observer> Simulator<O> {
         let Some(Running { config, route, .. }) = self.streams.get(number as usize) else { return };
         // flows and connections are numbered from 0
         let owner = u32::MAX - number;
-        let packet = Packet::new(Body::Plain, owner, 0, config.bytes, *route, now);
+        let packet = Packet::new(Content::Plain, owner, 0, config.bytes, *route, now);
         let packet = Packet { class: config.class, ..packet };
         self.launch(now, packet);
         self.schedule(number);

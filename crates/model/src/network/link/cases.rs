@@ -236,7 +236,7 @@ fn a_packet_leaves_the_queue_when_it_starts_and_no_later() {
     let mut fifo = Fifo::new(&config, Time::ZERO).unwrap();
     for ((id, at), room) in (0..).zip(times.map(Time::from_nanos)).zip(room) {
         assert_eq!(link.offer(at, packet(id, 1_000)) == Offered::Queued, room, "{id}");
-        assert_eq!(fifo.offer(at, packet(id, 1_000)) != Verdict::Dropped, room, "{id}");
+        assert_eq!(fifo.offer(at, &packet(id, 1_000)) != Verdict::Dropped, room, "{id}");
     }
     let scheduled = [(Span::ZERO, Change::Delay(Span::ZERO))].into();
     for needs_events in [

@@ -283,10 +283,13 @@ proptest! {
         let (mut out, mut lost) = (Vec::new(), 0);
         let horizon = packets.last().unwrap().0 + Span::from_secs(3);
         for ((at, packet), offered) in packets.iter().zip(&link.offered) {
-            let verdict = fifo.offer(*at, *packet);
+            let verdict = fifo.offer(*at, packet);
             prop_assert_eq!(verdict == Verdict::Dropped, *offered == Offered::Dropped);
             match verdict {
-                Verdict::Arrives(delivered) => out.push(delivered),
+                Verdict::Arrives { departed, due } => {
+                    let (packet, offered, marked) = (*packet, *at, false);
+                    out.push(Delivered { packet, offered, departed, due, marked });
+                }
                 Verdict::Lost { .. } => lost += 1,
                 Verdict::Dropped => {}
             }
@@ -315,7 +318,7 @@ proptest! {
         for (id, (gap, bytes, ..)) in arrivals.into_iter().enumerate() {
             now += gap * 1_000;
             link.offer(Time::from_nanos(now), packet(id as u64, bytes));
-            let verdict = fifo.offer(Time::from_nanos(now), packet(id as u64, bytes));
+            let verdict = fifo.offer(Time::from_nanos(now), &packet(id as u64, bytes));
             let waiting = || starts.iter().filter(|(start, _)| *start > now);
             let full = if in_bytes {
                 waiting().map(|(_, bytes)| bytes).sum::<u64>() + u64::from(bytes) > most * 500
@@ -332,7 +335,7 @@ proptest! {
             busy = start + (work / u128::from(rate)) as u64;
             remainder = work % u128::from(rate);
             starts.push((start, u64::from(bytes)));
-            prop_assert!(matches!(verdict, Verdict::Arrives(d) if d.departed.as_nanos() == busy));
+            prop_assert!(matches!(verdict, Verdict::Arrives { departed, .. } if departed.as_nanos() == busy));
             expected.push((id as u64, busy));
         }
         let got: Vec<_> = drain(&mut link).iter().map(|d| (d.packet.id, d.departed.as_nanos())).collect();

@@ -4,6 +4,7 @@ use crate::units::{Bytes, Rate, Span, Time};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::num::NonZeroU64;
 
 /// Bytes that one line of a trace lets through (Mahimahi's MTU).
 pub const TRACE_OPPORTUNITY: u64 = 1504;
@@ -209,12 +210,12 @@ impl SerialiserState {
     }
 }
 
-/// [`SerialiserState`] at a constant rate, for a link that asks for every packet.
-#[derive(Debug, Clone, Default)]
+/// [`SerialiserState`] at a constant rate, for a link that asks for every packet and knows itself when
+/// the last one ended.
+#[derive(Debug, Clone)]
 pub(super) struct ConstantRate {
-    rate: u64,
+    rate: NonZeroU64,
     remainder: u64,
-    last_end: Time,
     /// What the last size came to, whole and rest: packets are mostly of one size, and dividing is slow.
     bytes: u64,
     nanos: u64,
@@ -223,30 +224,31 @@ pub(super) struct ConstantRate {
 
 impl ConstantRate {
     /// A serialiser at `rate`; `None` at 0, which never ends, and where two rests might not fit together.
-    pub(super) fn new(rate: Rate, now: Time) -> Option<Self> {
-        let rate = rate.as_bits_per_second();
-        (rate > 0 && rate <= u64::MAX / 2).then_some(Self {
-            rate,
-            last_end: now,
-            ..Self::default()
-        })
+    pub(super) fn new(rate: Rate) -> Option<Self> {
+        let rate = NonZeroU64::new(rate.as_bits_per_second())?;
+        let (remainder, bytes, nanos, rest) = (0, 0, 0, 0);
+        (rate.get() <= u64::MAX / 2).then_some(Self { rate, remainder, bytes, nanos, rest })
     }
 
-    /// As [`SerialiserState::end`], to the nanosecond.
-    pub(super) fn end(&mut self, start: Time, bytes: Bytes) -> Time {
-        let bytes = bytes.as_u64();
+    /// As [`SerialiserState::end`], to the nanosecond; `follows`: it starts when the last one ended.
+    #[inline]
+    pub(super) fn end(&mut self, start: Time, follows: bool, bytes: Bytes) -> Time {
+        let (rate, bytes) = (self.rate.get(), bytes.as_u64());
         if bytes != self.bytes {
-            self.bytes = bytes;
-            (self.nanos, self.rest) = divide(u128::from(bytes) * WORK_PER_BYTE, self.rate);
+            self.measure(bytes);
         }
         // both are below the rate: at most one nanosecond more, without a branch that is
         // mispredicted half the time
-        let carried = self.remainder * u64::from(start == self.last_end);
-        let rest = self.rest + carried;
-        let over = u64::from(rest >= self.rate);
-        self.remainder = rest - self.rate * over;
-        self.last_end = start + Span::from_nanos(self.nanos.saturating_add(over));
-        self.last_end
+        let rest = self.rest + self.remainder * u64::from(follows);
+        let over = u64::from(rest >= rate);
+        self.remainder = rest - rate * over;
+        start + Span::from_nanos(self.nanos.saturating_add(over))
+    }
+
+    #[cold]
+    fn measure(&mut self, bytes: u64) {
+        self.bytes = bytes;
+        (self.nanos, self.rest) = divide(u128::from(bytes) * WORK_PER_BYTE, self.rate.get());
     }
 }
 

@@ -243,11 +243,13 @@ enum Estimate {
 /// A connection's retransmission time-out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rto {
-    config: RtoConfig,
-    estimate: Estimate,
+    /// What follows from all others: it is asked for with every packet, and seldom another.
+    timeout: Span,
     /// Before minimum, back-off and maximum.
     base: Span,
     backoff: u32,
+    estimate: Estimate,
+    config: RtoConfig,
 }
 
 /// RFC 6298 (5.7): what a lost SYN makes of a shorter initial time-out.
@@ -261,38 +263,43 @@ impl Rto {
             Estimator::Ticks { tick, phase } => Estimate::Ticks(Ticks::new(tick, phase)),
             Estimator::Linux => Estimate::Linux(Linux::new(now)),
         };
-        Self { config: *config, estimate, base: config.initial, backoff: 1 }
+        let (base, config) = (config.initial, *config);
+        let mut rto = Self { timeout: base, base, backoff: 1, estimate, config };
+        rto.set(base, 1);
+        rto
     }
 
     /// Data sent at `sent`, and not sent again, was acknowledged `now`. Ends the back-off.
     pub fn on_sample(&mut self, sent: Time, now: Time) {
-        self.base = match &mut self.estimate {
+        let base = match &mut self.estimate {
             Estimate::Exact(exact) => exact.on_sample(&self.config, now.since(sent)),
             Estimate::Ticks(ticks) => ticks.on_sample(sent, now),
             Estimate::Linux(linux) => linux.on_sample(self.config.minimum, sent, now),
         };
-        self.backoff = 1;
+        self.set(base, 1);
     }
 
     /// The timer fired: the next time-out is twice as long, up to the limits.
     pub fn on_timeout(&mut self) {
-        self.backoff = self.backoff.saturating_mul(2).min(self.config.most_backoff);
+        let backoff = self.backoff.saturating_mul(2).min(self.config.most_backoff);
         if let Estimate::Ticks(ticks) = &mut self.estimate {
-            ticks.on_backoff(self.backoff);
+            ticks.on_backoff(backoff);
         }
+        self.set(self.base, backoff);
     }
 
     /// New data was acknowledged by which Karn's algorithm ends the back-off, sample or not.
     pub fn on_progress(&mut self) {
-        self.backoff = 1;
+        if self.backoff != 1 {
+            self.set(self.base, 1);
+        }
     }
 
     /// The handshake is done, its SYN was repeated: 3 s at least for the first data (RFC 6298
     /// (5.7)).
     pub fn on_lost_syn(&mut self) {
         if self.smoothed().is_none() {
-            self.base = self.base.max(AFTER_LOST_SYN);
-            self.backoff = 1;
+            self.set(self.base.max(AFTER_LOST_SYN), 1);
         }
     }
 
@@ -304,26 +311,28 @@ impl Rto {
             Estimate::Ticks(ticks) => ticks.forget(),
             Estimate::Linux(linux) => linux.forget(),
         }
-        self.base = self.config.initial;
-        self.backoff = 1;
+        self.set(self.config.initial, 1);
     }
 
     /// How long to wait now.
-    pub fn timeout(&self) -> Span {
+    pub const fn timeout(&self) -> Span {
+        self.timeout
+    }
+
+    fn set(&mut self, base: Span, backoff: u32) {
+        (self.base, self.backoff) = (base, backoff);
         let RtoConfig { minimum, maximum, floor, .. } = self.config;
-        let backoff = u64::from(self.backoff);
+        let backoff = u64::from(backoff);
         let timeout = match floor {
-            Floor::AfterBackoff => self.base.saturating_mul(backoff).max(minimum),
+            Floor::AfterBackoff => base.saturating_mul(backoff).max(minimum),
             // the initial time-out has no variance that the minimum could be held against
-            Floor::BeforeBackoff | Floor::Variance => {
-                self.base.max(minimum).saturating_mul(backoff)
-            }
+            Floor::BeforeBackoff | Floor::Variance => base.max(minimum).saturating_mul(backoff),
         };
         let timeout = timeout.min(maximum);
-        match &self.estimate {
+        self.timeout = match &self.estimate {
             Estimate::Ticks(ticks) => timeout.max(ticks.least()),
             Estimate::Exact(_) | Estimate::Linux(_) => timeout,
-        }
+        };
     }
 
     /// The smoothed RTT; none without an estimate.

@@ -24,13 +24,11 @@ use repair::Engine;
 /// poll(now)                the next segment to send now; until None
 /// deadline(), on_deadline  timers: retransmission, tail probe, reordering, pacing
 /// ```
+///
+/// What each packet needs stands first, close together.
 #[derive(Debug, Clone)]
+#[repr(C)]
 pub struct Sender {
-    config: SenderConfig,
-    mss: u64,
-    control: Congestion,
-    rto: Rto,
-    engine: Engine,
     /// The first byte that is not acknowledged.
     una: u64,
     /// The next one to be sent; goes back after a timeout.
@@ -39,25 +37,31 @@ pub struct Sender {
     max: u64,
     /// One past the last one that was written.
     end: u64,
+    mss: u64,
     peer_window: u64,
     timer: Time,
-    /// The segment whose round trip is measured: its end, and when it left.
-    timed: Option<(u64, Time)>,
-    last_sent: Time,
     /// Nothing leaves before this; `held` records that a poll was refused.
     paced: Time,
+    /// While the peer's window is too small for anything; `None` before the handshake is done.
+    persist: Option<Persist>,
+    last_sent: Time,
     held: bool,
     /// The window held data back.
     limited: bool,
-    /// No further reduction by marks until this is acknowledged; `tell` that there was one.
-    reduced_until: u64,
+    /// There was a reduction by a mark, and the peer is to hear of it.
     tell: bool,
     spurious: Spurious,
+    engine: Engine,
+    /// The segment whose round trip is measured: its end, and when it left.
+    timed: Option<(u64, Time)>,
+    count: Counters,
+    rto: Rto,
+    control: Congestion,
+    /// No further reduction by marks until this is acknowledged.
+    reduced_until: u64,
     /// The first outstanding byte when the timer fired last.
     timed_out: Option<u64>,
-    /// While the peer's window is too small for anything; `None` before the handshake is done.
-    persist: Option<Persist>,
-    count: Counters,
+    config: SenderConfig,
 }
 
 /// F-RTO: state of the last timeout (RFC 5682).

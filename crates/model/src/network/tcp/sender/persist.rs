@@ -32,15 +32,19 @@ impl Sender {
     /// small for what waits, what it takes, at least a byte. Probes without effect double their
     /// interval. (A receiver with no room would not keep that byte; this one does.)
     pub(super) fn or_probe(&mut self, now: Time, segment: Option<Segment>) -> Option<Segment> {
-        let wanted = (self.end - self.max).min(self.chunk());
         let Some(persist) = &mut self.persist else { return segment };
-        let shut = self.una == self.max && wanted > 0 && self.peer_window < wanted;
-        if segment.is_some() || !shut {
+        if segment.is_some() || self.una < self.max {
             // what is outstanding may be a probe, whose answer is still to come
-            if self.una == self.max || segment.is_some() {
+            if segment.is_some() {
                 persist.probes = 0;
             }
             persist.due = Time::NEVER;
+            return segment;
+        }
+        let wanted = (self.end - self.max).min(self.chunk());
+        let Some(persist) = &mut self.persist else { return segment };
+        if wanted == 0 || self.peer_window >= wanted {
+            *persist = Persist::default();
             return segment;
         }
         if persist.due == Time::NEVER {

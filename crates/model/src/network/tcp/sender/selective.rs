@@ -131,6 +131,9 @@ impl Sender {
 
     /// RFC 8985 §7.2: while nothing is known to be missing, one probe after two round trips of silence.
     pub(super) fn schedule_probe(&mut self, now: Time) {
+        if !matches!(self.engine, Engine::Board(_)) {
+            return;
+        }
         let outstanding = self.max - self.una;
         let smoothed = self.rto.smoothed();
         let (mss, timer) = (self.mss, self.timer);
