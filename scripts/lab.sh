@@ -54,6 +54,10 @@ kept default.txt cargo bench --package ekiden-studies --bench relays -- \
 if [ "$(id -u)" = 0 ]; then
     kept cubic.txt cargo bench --package ekiden-studies --bench relays -- --congestion cubic \
         --ekiden "$root/target/release/ekiden" --json "$root/$out/cubic.json"
+    for control in bbr cubic; do
+        kept "gateway-$control.txt" cargo bench --package ekiden-studies --bench gateway -- --congestion "$control" \
+            --ekiden "$root/target/release/ekiden" --json "$root/$out/gateway-$control.json"
+    done
 else
-    echo "SKIPPED: the comparison with cubic needs root, for a network namespace of its own"
+    echo "SKIPPED: the comparisons with cubic and of gateways need root, for network namespaces of their own"
 fi

@@ -81,7 +81,6 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // where a folder of this program is gone, or another benchmark's lock
     let entered = lock("gateway").map_err(Failure::from).and_then(|lock| {
         // it must find one thread alone
         let sandbox = ekiden_linux::namespaces::sandbox::enter()?;

@@ -98,7 +98,6 @@ pub(crate) fn network(
     let has_gateway = cell.text("way")? == "gateway";
     let host = |name: &str| HostPlan {
         name: name.to_owned(),
-        router: has_gateway && name == NEAR,
         congestion: congestion.clone(),
         sysctls: sysctls.clone(),
         ..HostPlan::default()
@@ -131,6 +130,7 @@ pub(crate) fn network(
     if has_gateway {
         hosts.push(host(BEHIND));
         // at once and without loss; the long link stays the first, which is written down
+        // nobody forwards: what the relay does not divert goes nowhere, and cannot be taken for relayed
         links.push(LinkPlan {
             name: "home".to_owned(),
             between: [BEHIND.to_owned(), NEAR.to_owned()],
