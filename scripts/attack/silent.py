@@ -3,7 +3,7 @@
 import contextlib
 import multiprocessing
 import os
-import selectors
+import select
 import socket
 import ssl
 import threading
@@ -47,7 +47,9 @@ def hold(to, sources, count, first, protocol, reads, again, shown, stop):
     """Holds so many, taking `sources` in turn, and opens `again` a second in place of those that were ended."""
     allow_descriptors()
     os.nice(5)
-    poll, lock, turn = selectors.DefaultSelector(), threading.Lock(), iter(range(1 << 40))
+    # by descriptor; a reader that does not read is only told of the end
+    poll, streams, wanted = select.epoll(), {}, select.EPOLLIN if reads else select.EPOLLRDHUP
+    lock, turn = threading.Lock(), iter(range(1 << 40))
     due, ended = [count], [0]
 
     def replace():
@@ -77,27 +79,28 @@ def hold(to, sources, count, first, protocol, reads, again, shown, stop):
                 with lock:
                     ended[0] += 1
                 continue
-            poll.register(stream, selectors.EVENT_READ if reads else 0x2000)
             with lock:
+                streams[stream.fileno()] = stream
                 shown[0] += 1
+            poll.register(stream, wanted)
 
     threading.Thread(target=replace, daemon=True).start()
     for _ in range(THREADS):
         threading.Thread(target=open_some, daemon=True).start()
     while not stop.is_set():
-        if not poll.get_map():
-            time.sleep(0.01)
-            continue
-        for key, _ in poll.select(0.1):
-            stream = key.fileobj
+        for number, _ in poll.poll(0.1):
+            with lock:
+                stream = streams[number]
             with contextlib.suppress(OSError):
                 if reads and stream.recv(65_536):
                     continue
-            poll.unregister(stream)
-            stream.close()
+            poll.unregister(number)
             with lock:
+                # before its number is another's
+                del streams[number]
                 shown[0] -= 1
                 ended[0] += 1
+            stream.close()
 
 
 class Silent:

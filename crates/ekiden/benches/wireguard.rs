@@ -80,14 +80,16 @@ fn main() {
     let mut iperf = server(&network);
     let first = phone.page(&network, &["http://9.9.9.2/"]);
     println!("the first page: {first}\n");
-    println!("{:<28}{:>10}{:>16}{:>20}", "iperf3, TCP", "Mbit/s", "relay, of a core", "Mbit/s a relay's core");
+    println!(
+        "{:<28}{:>10}{:>16}{:>20}",
+        "iperf3, TCP", "Mbit/s", "relay, of a core", "Mbit/s a relay's core"
+    );
     for (name, more) in [
         ("to the telephone", &["-R"][..]),
         ("from the telephone", &[]),
         ("to it, 8 connections", &["-R", "-P", "8"]),
     ] {
-        let runs: Vec<Run> =
-            (0..ROUNDS).map(|_| run(&phone, &daemon, &seconds, more)).collect();
+        let runs: Vec<Run> = (0..ROUNDS).map(|_| run(&phone, &daemon, &seconds, more)).collect();
         let of = |value: &dyn Fn(&Run) -> f64| median(runs.iter().map(value).collect());
         let (mbit, share) = (of(&|run| run.mbit), of(&|run| run.relay_share));
         let by_core = of(&|run| run.mbit / run.relay_share);

@@ -1,8 +1,8 @@
 //! A telephone on the Internet that comes home by WireGuard: what reaches it, what it reaches, and its limits.
 
 use crate::Test;
-use crate::phone::{DOOR, OFF, Phone, program};
 use crate::network::{Network, PATIENCE_OF_SILENCE, SERVER, SERVER_V6};
+use crate::phone::{DOOR, OFF, Phone, program};
 use ekiden_testkit::names::{answer, code, question};
 use ekiden_testkit::{Daemon, PATIENCE, wait_for};
 use std::io::Read as _;

@@ -5,10 +5,6 @@ use ekiden_model::units::Time;
 
 /// One direction of a link while it runs.
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all are the large one, and what is near is quick"
-)]
 pub(crate) enum Carrier {
     /// What becomes of a packet is known when it is offered.
     Steady(Fifo),

@@ -335,7 +335,8 @@ proptest! {
             busy = start + (work / u128::from(rate)) as u64;
             remainder = work % u128::from(rate);
             starts.push((start, u64::from(bytes)));
-            prop_assert!(matches!(verdict, Verdict::Arrives { departed, .. } if departed.as_nanos() == busy));
+            let Verdict::Arrives { departed, .. } = verdict else { panic!("{verdict:?}") };
+            prop_assert_eq!(departed.as_nanos(), busy);
             expected.push((id as u64, busy));
         }
         let got: Vec<_> = drain(&mut link).iter().map(|d| (d.packet.id, d.departed.as_nanos())).collect();
