@@ -66,7 +66,7 @@ fn the_api_hands_out_a_configuration_once(network: &Network) {
             }
         }
     }
-    assert!(files > 5 && daemon.state("audit-changes.jsonl").contains("add \\\"anna\\\": devices"));
+    assert!(files > 5 && daemon.state("audit-changes.jsonl").contains("add: devices, name anna"));
     let at = "/api/v1/accounts/anna";
     let shown = call(network, &daemon, ["GET", at], &json!({})).1;
     assert!(shown["configurations"].is_null() && shown["devices"][0]["name"] == "phone", "{shown}");

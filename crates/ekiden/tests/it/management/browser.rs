@@ -213,7 +213,7 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     daemon.ask("GET", &format!("/api/{}", "%3Cscript%3E%E2%80%AE"), agent);
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = server.local_addr().unwrap();
-    let _held = eventually("the account", || Some(daemon.connect(to)).filter(|c| c.0 == 200));
+    let _held = eventually("the account", || Some(daemon.connect(to, "")).filter(|c| c.0 == 200));
     let live = daemon.call("GET", "/api/v1/status", None).json()["connections"][0]["id"].clone();
     let connection = format!("connections/{live}");
 

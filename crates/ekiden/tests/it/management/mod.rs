@@ -96,8 +96,8 @@ impl Managed {
     }
 
     /// The status of the proxy's answer to a CONNECT by anna, and the connection.
-    fn connect(&self, to: SocketAddr) -> (u16, TcpStream) {
-        let (head, stream) = self.daemon.connect(to, ANNA);
+    fn connect(&self, to: SocketAddr, fields: &str) -> (u16, TcpStream) {
+        let (head, stream) = self.daemon.connect(to, fields);
         (head.split(' ').nth(1).unwrap().parse().unwrap(), stream)
     }
 }
@@ -207,7 +207,7 @@ fn a_new_token_counts_at_once() {
 fn an_account_lives_and_dies_by_the_api() {
     let (daemon, server) = (Managed::start(CONFIG), TcpListener::bind("127.0.0.1:0").unwrap());
     let to = server.local_addr().unwrap();
-    assert_eq!(daemon.connect(to).0, 407);
+    assert_eq!(daemon.connect(to, ANNA).0, 407);
     let new = json!({
         "name": "tanaka", "down": 5_000_000, "quota": 20_000_000_000_u64, "period": "month",
         "devices": [
@@ -227,19 +227,19 @@ fn an_account_lives_and_dies_by_the_api() {
     assert_eq!(daemon.call("GET", "/api/v1/accounts/tanaka", None).json(), account);
     assert_eq!(daemon.call("GET", "/api/v1/accounts", None).json(), shown);
 
-    wait_for("the new account", || daemon.connect(to).0 == 200);
-    let (_, mut tunnel) = daemon.connect(to);
+    wait_for("the new account", || daemon.connect(to, ANNA).0 == 200);
+    let (_, mut tunnel) = daemon.connect(to, ANNA);
     let off = json!({ "disabled": true });
     assert_eq!(daemon.call("PATCH", "/api/v1/accounts/tanaka", Some(&off)).0, 200);
     let mut rest = Vec::new();
     let ended = tunnel.read_to_end(&mut rest).unwrap_err();
     assert_eq!(ended.kind(), std::io::ErrorKind::ConnectionReset);
-    assert_eq!(daemon.connect(to).0, 403);
+    assert_eq!(daemon.connect(to, ANNA).0, 403);
     let on = json!({ "disabled": null, "down": null, "forget": ["house"], "name": "sato" });
     let changed = daemon.call("PATCH", "/api/v1/accounts/tanaka", Some(&on));
     assert_eq!((changed.0, &changed.json()["down"]), (200, &Value::Null));
     assert_eq!(changed.json()["devices"].as_array().unwrap().len(), 1);
-    wait_for("the open door", || daemon.connect(to).0 == 200);
+    wait_for("the open door", || daemon.connect(to, ANNA).0 == 200);
     assert_eq!(daemon.call("GET", "/api/v1/accounts/tanaka", None).0, 404);
 
     for (document, status, kind) in [
@@ -282,7 +282,7 @@ fn an_account_lives_and_dies_by_the_api() {
 
     assert_eq!(daemon.call("DELETE", "/api/v1/accounts/sato", None).0, 204);
     assert_eq!(daemon.call("DELETE", "/api/v1/accounts/sato", None).0, 404);
-    wait_for("the removal", || daemon.connect(to).0 == 407);
+    wait_for("the removal", || daemon.connect(to, ANNA).0 == 407);
     let changes = daemon.state("audit-changes.jsonl");
     assert!(!changes.contains("right password") && !changes.contains("argon2"), "{changes}");
     for part in [
@@ -343,7 +343,7 @@ fn metrics_and_health_follow_the_relay() {
         json!({ "name": "tanaka", "devices": [{ "kind": "prefix", "prefix": "127.0.0.0/8" }] });
     assert_eq!(daemon.call("POST", "/api/v1/accounts", Some(&new)).0, 201);
     let to = server.local_addr().unwrap();
-    let (_, _held) = eventually("the account", || Some(daemon.connect(to)).filter(|c| c.0 == 200));
+    let (_, _held) = eventually("the account", || Some(daemon.connect(to, "")).filter(|c| c.0 == 200));
     let line = "ekiden_account_connections{account=\"tanaka\"} 1";
     wait_for("its connection among metrics", || daemon.get("/metrics").2.contains(line));
 
@@ -360,7 +360,7 @@ fn metrics_and_health_follow_the_relay() {
     assert_eq!(daemon.call("GET", "/api/v1/status", None).json()["reloads"], 1);
 
     // clients of the proxy do not get there, though they may go to other ports of this machine
-    let (status, mut why) = daemon.connect(daemon.port);
+    let (status, mut why) = daemon.connect(daemon.port, "");
     let mut text = String::new();
     why.read_to_string(&mut text).unwrap();
     assert_eq!(status, 508, "{text}");
