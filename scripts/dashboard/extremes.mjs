@@ -69,7 +69,7 @@ async function connectAll(port) {
   await all(CONNECTIONS, async (n) => {
     const socket = through(CLIENTS, address(n % ACCOUNTS), ["127.0.0.1", port], "/");
     sockets.push(socket);
-    await new Promise((done) => socket.once("data", done));
+    await new Promise((done, fail) => socket.once("data", done).once("close", () => fail(new Error("a connection was closed without an answer"))));
   });
   return sockets;
 }

@@ -14,7 +14,7 @@ for program in node npm chromium; do
         exit 1
     }
 done
-[ -e /usr/lib/*/faketime/libfaketimeMT.so.1 ] || apt-get install -y --no-install-recommends libfaketime
+ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || apt-get install -y --no-install-recommends libfaketime
 fc-list :lang=ja | grep -q . || apt-get install -y --no-install-recommends fonts-ipafont-gothic
 root=$(cd "$(dirname "$0")/../.." && pwd)
 place=$root/target/dashboard

@@ -11,11 +11,11 @@ export const HOSTILE = '<img src=x onerror="window.hit=1">\u202ex';
 const PASSWORD = "a long password";
 
 /** A port that is free now, below those that the kernel gives to connections. */
-export const freePort = () =>
-  new Promise((done) => {
+export const freePort = (tries = 50) =>
+  new Promise((done, fail) => {
     const port = 10_000 + Math.floor(Math.random() * 20_000);
     const server = createServer();
-    server.once("error", () => done(freePort()));
+    server.once("error", (error) => (error.code === "EADDRINUSE" && tries > 0 ? done(freePort(tries - 1)) : fail(error)));
     server.listen(port, "0.0.0.0", () => server.close(() => done(port)));
   });
 

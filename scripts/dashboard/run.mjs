@@ -1,4 +1,4 @@
-// The pages of two relays in Chromium, and what they cost over a long link. Root, for the links; some minutes.
+// The pages of two relays in Chromium, and what they cost over a long link. Root, for the links; half an hour.
 //
 //   node run.mjs [look] [grade] [paint] [crowd] [clock] --ekiden PROGRAM --results FOLDER [--pictures FOLDER] [--book FOLDER]
 //
@@ -6,7 +6,7 @@
 // crowd: 9,300 connections of 5,000 accounts. clock: the history while the clock of the day jumps (libfaketime).
 // `--book`: where the book's pictures are renewed. Exits with 1 where a page has a fault.
 import { spawn } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -147,6 +147,8 @@ async function extreme(name, folder) {
   return faults.length === 0;
 }
 
+// so that relays end with this program
+for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => process.exit(1));
 const home = options.home ?? mkdtempSync(join(os.tmpdir(), "ekiden-dashboard-"));
 let fine = true;
 for (const part of parts) {
@@ -172,4 +174,5 @@ if (parts.includes("look") && fine) {
     copyFileSync(join(from, "sheet-own.png"), join(options.book, "own-pages.png"));
   }
 }
+if (!options.home) rmSync(home, { recursive: true, force: true });
 process.exit(fine ? 0 : 1);
