@@ -302,7 +302,10 @@ fn both_pages_work_in_a_browser_without_a_complaint() {
     page.wait("document.querySelector('.done').textContent.startsWith('Disabled')");
     assert_eq!(daemon.call("GET", "/api/v1/accounts/sato", None).json()["disabled"], true);
     // a telephone, where nobody has set up the door for it
+    // the form begins anew with the changed account
+    page.wait("[...document.querySelectorAll('button')].some(b => b.textContent === 'Enable')");
     page.choose("Recognised by", "wireguard");
+    page.wait("[...document.querySelectorAll('label')].some(l => l.textContent.startsWith('Name of the device'))");
     page.fill("Name of the device", "phone");
     page.press("Add the device");
     page.wait(

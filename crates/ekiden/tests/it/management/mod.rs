@@ -343,7 +343,8 @@ fn metrics_and_health_follow_the_relay() {
         json!({ "name": "tanaka", "devices": [{ "kind": "prefix", "prefix": "127.0.0.0/8" }] });
     assert_eq!(daemon.call("POST", "/api/v1/accounts", Some(&new)).0, 201);
     let to = server.local_addr().unwrap();
-    let (_, _held) = eventually("the account", || Some(daemon.connect(to, "")).filter(|c| c.0 == 200));
+    let (_, _held) =
+        eventually("the account", || Some(daemon.connect(to, "")).filter(|c| c.0 == 200));
     let line = "ekiden_account_connections{account=\"tanaka\"} 1";
     wait_for("its connection among metrics", || daemon.get("/metrics").2.contains(line));
 
