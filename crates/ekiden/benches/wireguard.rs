@@ -81,7 +81,7 @@ fn main() {
     let first = phone.page(&network, &["http://9.9.9.2/"]);
     println!("the first page: {first}\n");
     println!(
-        "{:<28}{:>10}{:>16}{:>20}",
+        "{:<24}{:>8}{:>20}{:>24}",
         "iperf3, TCP", "Mbit/s", "relay, of a core", "Mbit/s a relay's core"
     );
     for (name, more) in [
@@ -93,7 +93,7 @@ fn main() {
         let of = |value: &dyn Fn(&Run) -> f64| median(runs.iter().map(value).collect());
         let (mbit, share) = (of(&|run| run.mbit), of(&|run| run.relay_share));
         let by_core = of(&|run| run.mbit / run.relay_share);
-        println!("{name:<28}{mbit:>10.0}{:>15.0}%{by_core:>20.0}", share * 100.0);
+        println!("{name:<24}{mbit:>8.0}{:>18.0} %{by_core:>24.0}", share * 100.0);
     }
     iperf.kill().unwrap();
     iperf.wait().unwrap();
