@@ -180,7 +180,10 @@ impl<'a> Association<'a> {
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> bool {
         let share = self.session.share();
-        within_limits(share.as_deref(), &mut self.tally, direction, bytes).unwrap_or(false)
+        within_limits(share.as_deref(), &mut self.tally, direction, bytes).unwrap_or_else(|_| {
+            self.tally.on_dropped(DropReason::Limited, over_limits);
+            false
+        })
     }
 
     fn send(&mut self, to: &Destination, payload: &[u8]) {
@@ -266,17 +269,21 @@ fn within_limits(
     bytes: usize,
 ) -> Result<bool, Failure> {
     let Some(share) = share else { return Ok(true) };
-    let passes = share.datagram(direction, bytes);
-    if passes != Some(true) {
-        tally.on_dropped(DropReason::Limited, || "it exceeds its account's limits".to_owned());
-    }
-    passes.ok_or_else(|| {
+    let passes = share.datagram(direction, bytes).ok_or_else(|| {
         let why = share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
         Failure::new(FailureKind::Denied, why)
-    })
+    })?;
+    if !passes {
+        tally.on_dropped(DropReason::Limited, over_limits);
+    }
+    Ok(passes)
 }
 
-/// Drops a datagram of one of many destinations.
+fn over_limits() -> String {
+    "it exceeds its account's limits".to_owned()
+}
+
+/// Counts a dropped datagram and why it was dropped.
 fn drop_datagram(tally: &mut UdpTally, on_error: DatagramError) {
     let (loss, failure) = match on_error {
         DatagramError::Refused(failure) => (DropReason::Refused, failure),
