@@ -96,7 +96,7 @@ install_pebble() {
     echo "$pebble" >"$place/installed.txt"
 }
 
-packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks redsocks tinyproxy-bin openssh-server
+packages='squid dante-server haproxy nginx libnginx-mod-stream microsocks redsocks tinyproxy-bin openssh-server unbound
 openssh-client netcat-openbsd chromium curl wget git iproute2 iputils-ping iperf3 tshark nftables tcpdump python3-minimal
 python3-venv clang llvm postgresql systemd gpg gpg-agent ca-certificates'
 

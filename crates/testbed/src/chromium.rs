@@ -17,6 +17,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,7 +53,11 @@ pub struct Chromium {
     events: VecDeque<Value>,
     next: u64,
     page: Option<String>,
-    folder: TempDir,
+    folder: Arc<TempDir>,
+}
+
+fn io_error(error: io::Error) -> PeerError {
+    PeerError::Io(NAME.to_owned(), error)
 }
 
 /// Where the program is. Errors: it is not installed.
@@ -64,9 +69,24 @@ impl Chromium {
     /// Starts it on `place`, or here, with further arguments; its page is blank. It uses no QUIC without `--enable-quic`. Errors: it is not installed, did
     /// not start, or does not answer.
     pub fn start(place: Option<&PeerHost>, arguments: &[String]) -> Result<Self, PeerError> {
-        let program = program()?;
-        let io_error = |error| PeerError::Io(NAME.to_owned(), error);
-        let mut browser = Self::spawn(program, place, arguments).map_err(io_error)?;
+        let folder = tempfile::Builder::new().prefix("ekiden-chromium-").tempdir();
+        Self::start_in(Arc::new(folder.map_err(io_error)?), place, arguments)
+    }
+
+    /// Ends it and starts it anew with its profile: it has no connection, and knows what servers told it. Errors: as
+    /// [`start`](Self::start).
+    pub fn again(self, place: Option<&PeerHost>, arguments: &[String]) -> Result<Self, PeerError> {
+        let folder = Arc::clone(&self.folder);
+        drop(self);
+        Self::start_in(folder, place, arguments)
+    }
+
+    fn start_in(
+        folder: Arc<TempDir>,
+        place: Option<&PeerHost>,
+        arguments: &[String],
+    ) -> Result<Self, PeerError> {
+        let mut browser = Self::spawn(program()?, folder, place, arguments).map_err(io_error)?;
         browser.attach().map_err(|error| {
             let text = format!("{NAME} does not answer: {error}\n{}", browser.log());
             PeerError::NotListening(text)
@@ -74,8 +94,12 @@ impl Chromium {
         Ok(browser)
     }
 
-    fn spawn(program: PathBuf, place: Option<&PeerHost>, arguments: &[String]) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("ekiden-chromium-").tempdir()?;
+    fn spawn(
+        program: PathBuf,
+        folder: Arc<TempDir>,
+        place: Option<&PeerHost>,
+        arguments: &[String],
+    ) -> io::Result<Self> {
         let mut command = Command::new("sh");
         // it reads from 3 and writes to 4
         command

@@ -34,7 +34,7 @@ impl SetUp {
         let topology = Topology::build(&network.plan).during(NETWORK)?;
         let start = |name: &str, upstream| {
             let place = place(host(&topology, name)?).during(NETWORK)?;
-            Ok::<_, EngineError>(Start { cpu: None, place: Some(place), upstream })
+            Ok::<_, EngineError>(Start { place: Some(place), upstream, ..Start::default() })
         };
         let server = nginx::files(&start("server", None)?, run.files)?;
         let peer = cell.text("peer")?;

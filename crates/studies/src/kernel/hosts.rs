@@ -36,10 +36,20 @@ pub(crate) fn place_knowing(host: &Host, known: &[(String, IpAddr)]) -> io::Resu
     }
     let line = |(name, address): &(String, IpAddr)| format!("{address} {name}\n");
     let text: String = known.iter().map(line).collect();
-    let file = tempfile::Builder::new().prefix("ekiden-hosts-").tempfile()?;
-    fs::write(file.path(), format!("127.0.0.1 localhost\n{text}"))?;
+    place_showing(host, &format!("127.0.0.1 localhost\n{text}"), "/etc/hosts")
+}
+
+/// The same for programs that ask this resolver for names.
+pub(crate) fn place_asking(host: &Host, resolver: IpAddr) -> io::Result<PeerHost> {
+    place_showing(host, &format!("nameserver {resolver}\n"), "/etc/resolv.conf")
+}
+
+/// The same for programs that see this text in a file of the system.
+fn place_showing(host: &Host, text: &str, at: &str) -> io::Result<PeerHost> {
+    let file = tempfile::Builder::new().prefix("ekiden-names-").tempfile()?;
+    fs::write(file.path(), text)?;
     fs::set_permissions(file.path(), Permissions::from_mode(0o644))?;
-    let mounts = Mounts::new(&[(file.path(), "/etc/hosts")])?;
+    let mounts = Mounts::new(&[(file.path(), at)])?;
     if let Some(why) = mounts.skipped().first() {
         return Err(io::Error::other(format!("names of the network: {why}")));
     }

@@ -31,15 +31,15 @@ enum RouteKind {
     /// The same on a link of its own, of these rates up and down.
     Dedicated([Rate; 2]),
     Hysteria,
-    /// The same, but the near end is the gateway of a machine that knows no proxy.
-    Gateway,
+    /// The same, but the near end is the gateway of a machine that knows no proxy; this becomes of QUIC.
+    Gateway(&'static str),
     /// One relay at the far end, used over the long link by all clients.
     Hold,
 }
 
 impl RouteKind {
     const fn is_ekiden(self) -> bool {
-        matches!(self, Self::Ekiden | Self::Dedicated(_) | Self::Gateway)
+        matches!(self, Self::Ekiden | Self::Dedicated(_) | Self::Gateway(_))
     }
 }
 
@@ -50,6 +50,8 @@ pub(crate) struct LinkEnds {
     far: Option<Peer>,
     configured: sing_box::Hysteria2Rates,
     binary: PathBuf,
+    /// Whether the near relay answers clients' questions for names.
+    answers_names: bool,
     /// Who is known to whom.
     state: TempDir,
 }
@@ -77,7 +79,9 @@ impl LinkEnds {
         let kind = match cell.text("way")? {
             "cubic" | "bbr" | "http3" => RouteKind::Direct,
             "ekiden" => RouteKind::Ekiden,
-            "gateway" => RouteKind::Gateway,
+            "gateway" => RouteKind::Gateway("direct"),
+            "gateway-quic" => RouteKind::Gateway("tunnel"),
+            "gateway-block" => RouteKind::Gateway("block"),
             "dedicated" => RouteKind::Dedicated([cell.value("uplink")?, cell.value("downlink")?]),
             "hysteria2" => RouteKind::Hysteria,
             "hold" => RouteKind::Hold,
@@ -85,8 +89,9 @@ impl LinkEnds {
         };
         let state = tempfile::Builder::new().prefix("ekiden-relays-").tempdir();
         let state = state.during("a folder for relays")?;
+        let (binary, answers_names) = (binary.to_owned(), cell.text("load")? == "names");
         let mut this =
-            Self { kind, near: None, far: None, configured, binary: binary.to_owned(), state };
+            Self { kind, near: None, far: None, configured, binary, answers_names, state };
         let host = host(topology, FAR)?;
         let known: Vec<(String, IpAddr)> =
             names.iter().map(|name| (name.clone(), host.address().into())).collect();
@@ -100,7 +105,7 @@ impl LinkEnds {
                     "[leg.client]\ncongestion = [\"hold\"]\nrate = \"{}\"\n",
                     configured.down
                 );
-                let far = ekiden::start_asked(&start, binary, &leg)?;
+                let far = ekiden::start_asked(&start, &this.binary, &leg)?;
                 let status = ekiden::control(&far).status().during("the relay's status")?;
                 let legs = status["legs"].as_array();
                 // another congestion control in its place would be another measurement
@@ -109,11 +114,11 @@ impl LinkEnds {
                 }
                 Some(far)
             }
-            RouteKind::Ekiden | RouteKind::Dedicated(_) | RouteKind::Gateway => {
+            RouteKind::Ekiden | RouteKind::Dedicated(_) | RouteKind::Gateway(_) => {
                 let at = SocketAddr::from((host.address(), PORT));
                 this.join(at)?;
                 let more = format!("{}listen = [\"{at}\"]\n", this.tunnel(FAR));
-                Some(ekiden::start_asked(&start, binary, &more)?)
+                Some(ekiden::start_asked(&start, &this.binary, &more)?)
             }
         };
         Ok(this)
@@ -121,17 +126,24 @@ impl LinkEnds {
 
     /// Starts the near end; a tunnel is begun, and not waited for. Errors: it did not start.
     pub(crate) fn near(&mut self, topology: &Topology) -> Result<(), EngineError> {
-        let at = place(host(topology, NEAR)?).during(MACHINE)?;
-        let start = Start { place: Some(at), ..Start::default() };
+        let near = host(topology, NEAR)?;
+        let start = Start { place: Some(place(near).during(MACHINE)?), ..Start::default() };
         self.near = match (self.kind, &self.far) {
             (RouteKind::Hysteria, Some(far)) => {
                 Some(sing_box::client(&start, far.address, self.configured)?)
             }
-            (kind, Some(_)) if kind.is_ekiden() => {
-                let gateway = match kind {
-                    RouteKind::Gateway => format!("[gateway]\ndevices = [\"{HOME}\"]\n"),
+            (kind, Some(far)) if kind.is_ekiden() => {
+                let mut gateway = match kind {
+                    RouteKind::Gateway(quic) => {
+                        format!("[gateway]\ndevices = [\"{HOME}\"]\nquic = \"{quic}\"\n")
+                    }
                     _ => String::new(),
                 };
+                if self.answers_names {
+                    let (listen, server) = (near.address(), far.address.ip());
+                    gateway +=
+                        &format!("[dns]\nlisten = [\"{listen}:53\"]\nservers = [\"{server}\"]\n");
+                }
                 let more = format!(
                     "{}\n{gateway}[upstream.far]\nurl = \"tunnel://far\"\n\n[[route]]\nthrough = [\"far\"]\n",
                     self.tunnel(NEAR)
@@ -164,7 +176,9 @@ impl LinkEnds {
 
     /// Who is asked by SOCKS5 and HTTP, if anybody is: nobody, behind a gateway.
     pub(crate) fn door(&self) -> Option<SocketAddr> {
-        self.first().filter(|_| self.kind != RouteKind::Gateway).map(|first| first.address)
+        self.first()
+            .filter(|_| !matches!(self.kind, RouteKind::Gateway(_)))
+            .map(|first| first.address)
     }
 
     /// The proxy that near clients use, if there is one.
@@ -180,9 +194,24 @@ impl LinkEnds {
 
     /// The tunnel's figures at the end that sends downwards, or at the other; ekiden's tunnels only.
     pub(crate) fn message(&self, down: bool) -> Option<TunnelFigures> {
-        let peer = if down { &self.far } else { &self.near };
+        message(&self.status(down)?["tunnels"][0])
+    }
+
+    /// Bytes of the repairs that the far end has sent, in packets for which nobody asked; ekiden's tunnels only.
+    pub(crate) fn repairs(&self) -> Option<f64> {
+        self.status(true)?["tunnels"][0]["bytes_repairs"].as_f64()
+    }
+
+    /// Flows of QUIC that the gateway has blocked so far.
+    pub(crate) fn quic_blocked(&self) -> Option<u64> {
+        self.status(false)?["gateway"]["quic_blocked"].as_u64()
+    }
+
+    /// What the far relay says of itself, or the near one; ekiden's tunnels only.
+    fn status(&self, of_far: bool) -> Option<Value> {
+        let peer = if of_far { &self.far } else { &self.near };
         let peer = peer.as_ref().filter(|_| self.kind.is_ekiden())?;
-        message(&ekiden::control(peer).status().ok()?["tunnels"][0])
+        ekiden::control(peer).status().ok()
     }
 
     pub(crate) fn version(&self) -> Option<String> {

@@ -15,12 +15,15 @@ pub(crate) fn kernel_lacks(cell: &Cell) -> Option<&'static str> {
             "the program that holds a rate in the kernel cannot be loaded here; `ekiden doctor` says why",
         );
     }
-    if cell.text("way") == Ok("http3") && caddy::find().is_err() {
+    let by_caddy = ["http3", "gateway-quic", "gateway-block"];
+    if cell.text("way").is_ok_and(|way| by_caddy.contains(&way)) && caddy::find().is_err() {
         return Some(
             "Caddy, which serves by HTTP/3, is not here; `scripts/peers.sh --caddy` builds it where Go is",
         );
     }
-    if cell.text("way") == Ok("gateway") && find("nft", "nftables").is_err() {
+    if cell.text("way").is_ok_and(|way| way.starts_with("gateway"))
+        && find("nft", "nftables").is_err()
+    {
         return Some(
             "nft, by which a gateway diverts, is not installed; on Debian: apt-get install nftables",
         );
@@ -60,7 +63,9 @@ pub(crate) fn sim_lacks(cell: &Cell) -> Option<&'static str> {
         }
         Ok("http3") => Some("HTTP/3 is not in the simulator"),
         Ok("hysteria2") => Some("hysteria2 is not in the simulator"),
-        Ok("gateway") => Some("a gateway is not in the simulator"),
+        Ok("gateway" | "gateway-quic" | "gateway-block") => {
+            Some("a gateway is not in the simulator")
+        }
         Ok("hold") => Some("programs of a kernel are not in the simulator"),
         Ok("cubic") if !bulk => Some("TCP's echoes and documents are not in the simulator"),
         _ if rival => Some("a tunnel beside TCP is not in the simulator"),

@@ -32,6 +32,9 @@ pub(crate) const FAR: &str = "far";
 /// Behind a gateway: a machine of its own, with nothing configured.
 pub(crate) const BEHIND: &str = "behind";
 
+/// Payload of what is sent, by the acceptance of the tunnel: headers and acknowledgements take the rest.
+pub(crate) const PAYLOAD: f64 = 0.965;
+
 /// The methods of [`ekiden_lab::study::Study`] that all studies over a long link share.
 macro_rules! over_long_link {
     () => {
@@ -95,9 +98,13 @@ pub(crate) fn network(
     if let Some(bytes) = buffer {
         sysctls.insert("net.ipv4.tcp_rmem".to_owned(), format!("4096 {bytes} {bytes}"));
     }
-    let has_gateway = cell.text("way")? == "gateway";
+    // but for clients that ask a far resolver
+    let asks_afar = cell.text("load")? == "names";
+    let has_gateway = cell.text("way")?.starts_with("gateway");
     let host = |name: &str| HostPlan {
         name: name.to_owned(),
+        // nobody forwards: what the relay does not divert goes nowhere, and cannot be taken for relayed
+        router: asks_afar && name == NEAR,
         congestion: congestion.clone(),
         sysctls: sysctls.clone(),
         ..HostPlan::default()
@@ -130,7 +137,6 @@ pub(crate) fn network(
     if has_gateway {
         hosts.push(host(BEHIND));
         // at once and without loss; the long link stays the first, which is written down
-        // nobody forwards: what the relay does not divert goes nowhere, and cannot be taken for relayed
         links.push(LinkPlan {
             name: "home".to_owned(),
             between: [BEHIND.to_owned(), NEAR.to_owned()],

@@ -126,6 +126,11 @@ impl Testbed {
         behind.unwrap_or_else(|| host(&self.topology, NEAR))
     }
 
+    /// The near machine: a gateway, where clients have one of their own.
+    pub(crate) fn near(&self) -> Result<&Host, EngineError> {
+        host(&self.topology, NEAR)
+    }
+
     pub(crate) fn far(&self) -> Result<&Host, EngineError> {
         host(&self.topology, FAR)
     }

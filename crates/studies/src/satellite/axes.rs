@@ -6,16 +6,16 @@ pub(crate) static AXES: &[Axis] = &[
     axis(
         "way",
         "way",
-        ValueKind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "hold", "dedicated", "simulated-held", "http3", "unrepaired", "gateway"]),
-        "path over the long link: plain TCP with this congestion control. `ekiden`: a pair of relays with a tunnel. `hysteria2`: sing-box's. `simulated`: today's TCP in the simulator. `hold`: one far relay whose kernel holds the rate. `dedicated`: a tunnel on a link of its own. `simulated-held`: a simulated relay that holds the rate. `http3`: straight over the link by QUIC. `unrepaired`: a tunnel that does not repair packets. `gateway`: as `ekiden`, but the near relay is the gateway of clients with nothing configured",
+        ValueKind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "hold", "dedicated", "simulated-held", "http3", "unrepaired", "gateway", "gateway-quic", "gateway-block"]),
+        "path over the long link: plain TCP with this congestion control. `ekiden`: a pair of relays with a tunnel. `hysteria2`: sing-box's. `simulated`: today's TCP in the simulator. `hold`: one far relay whose kernel holds the rate. `dedicated`: a tunnel on a link of its own. `simulated-held`: a simulated relay that holds the rate. `http3`: straight over the link by QUIC. `unrepaired`: a tunnel that does not repair packets. `gateway`: as `ekiden`, but the near relay is the gateway of clients with nothing configured. `gateway-quic`: it takes their QUIC, too. `gateway-block`: it blocks their QUIC",
     )
     // a figure has no room for its digit beside a line
     .words(&[("hysteria2", "hysteria")]),
     axis(
         "load",
         "load",
-        ValueKind::Word(&["download", "upload", "echo", "pace", "file", "first byte", "page", "stream", "screens", "steps", "quic"]),
-        "load on the long link; `echo` is a download with echoes beside it, `pace` a download whose packet gaps are measured, `screens` are a hundred thin clients. `steps`: of connections by HTTPS. `quic`: a download by QUIC, by CUBIC at its server",
+        ValueKind::Word(&["download", "upload", "echo", "pace", "file", "first byte", "page", "stream", "screens", "steps", "quic", "fetch", "blocked", "names"]),
+        "load on the long link; `echo` is a download with echoes beside it, `pace` a download whose packet gaps are measured, `screens` are a hundred thin clients. `steps`: of connections by HTTPS. `quic`: a download by QUIC, by CUBIC at its server. `fetch`: a browser's download. `blocked`: a page of a server of HTTP/3, with QUIC and without. `names`: a page whose hosts a resolver afar knows, or one near by",
     ),
     axis("streams", "streams", ValueKind::Whole, "bulk connections at once").within(("1", "200")),
     axis("told-down", "configured, down", ValueKind::Rate, "downstream rate that the tunnel is configured with").within(("64 kbit/s", "")),

@@ -7,8 +7,6 @@ use ekiden_record::histogram::Histogram;
 use ekiden_testbed::load::far_client::Echoed;
 use std::time::Duration;
 
-/// Payload of what is sent, by the acceptance of the tunnel: headers and acknowledgements take the rest.
-pub(crate) const PAYLOAD: f64 = 0.965;
 /// Before the end of what is counted, echoes are not: theirs may come behind it.
 pub(crate) const LAST: Duration = Duration::from_secs(1);
 

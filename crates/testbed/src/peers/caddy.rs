@@ -1,4 +1,4 @@
-//! Caddy as a web server of HTTP/3 alone. `scripts/peers.sh --caddy` builds it, because Debian has no package.
+//! Caddy as a web server of HTTP/3, alone or beside HTTPS by TCP. `scripts/peers.sh --caddy` builds it, because Debian has no package.
 
 use super::process::{Preparation, io_error, version};
 use super::{Peer, PeerError, Protocol, Start};
@@ -20,16 +20,30 @@ pub fn find() -> Result<PathBuf, PeerError> {
 /// A server, and what a browser has to know of its keys.
 #[derive(Debug)]
 pub struct Http3 {
-    /// The program. It serves by UDP on its address; by TCP it only shows there that it runs.
+    /// The program. It serves by UDP on its address. Where it serves nothing by TCP, it shows there that it runs.
     pub server: Peer,
     /// The SHA-256 of each certificate's public key in base64, as Chromium's
     /// `--ignore-certificate-errors-spki-list` takes it: for QUIC it ignores no other error.
     pub keys: Vec<String>,
 }
 
-/// Starts Caddy serving the files in `root` by HTTP/3 to each of these names. Each name has a certificate of its own, so
+/// How a browser may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versions {
+    /// By HTTP/3 alone.
+    Http3,
+    /// By TCP, too, where answers tell of HTTP/3 (Alt-Svc, RFC 7838).
+    All,
+}
+
+/// Starts Caddy serving the files in `root` by HTTPS to each of these names. Each name has a certificate of its own, so
 /// that no browser takes one connection for two of them. Errors: it is not there, or did not start.
-pub fn http3(start: &Start, root: &Path, names: &[String]) -> Result<Http3, PeerError> {
+pub fn https(
+    start: &Start,
+    root: &Path,
+    names: &[String],
+    versions: Versions,
+) -> Result<Http3, PeerError> {
     let program = find()?;
     let version = version(&program, "version");
     let peer = Preparation::of_file(start, "caddy", program, version)?;
@@ -44,9 +58,13 @@ pub fn http3(start: &Start, root: &Path, names: &[String]) -> Result<Http3, Peer
         keys.push(STANDARD.encode(Sha256::digest(made.signing_key.subject_public_key_info())));
     }
     let headers = json!({ "Access-Control-Allow-Origin": ["*"], "Timing-Allow-Origin": ["*"], "Cache-Control": ["no-store"] });
-    let configuration = json!({
+    let (admin, protocols) = match versions {
         // of TCP, so that it can be seen that it runs
-        "admin": { "listen": address.to_string(), "config": { "persist": false } },
+        Versions::Http3 => (json!({ "listen": address.to_string() }), json!(["h3"])),
+        Versions::All => (json!({ "disabled": true }), json!(["h1", "h2", "h3"])),
+    };
+    let configuration = json!({
+        "admin": admin,
         "logging": { "logs": { "default": { "level": "ERROR" } } },
         "storage": { "module": "file_system", "root": peer.path("storage") },
         "apps": {
@@ -54,7 +72,7 @@ pub fn http3(start: &Start, root: &Path, names: &[String]) -> Result<Http3, Peer
             "http": { "servers": {
                 "pages": {
                     "listen": [address.to_string()],
-                    "protocols": ["h3"],
+                    "protocols": protocols,
                     "automatic_https": { "disable": true },
                     "tls_connection_policies": [{}],
                     "routes": [{ "handle": [

@@ -24,6 +24,7 @@ pub mod sing_box;
 pub mod squid;
 pub mod sshd;
 pub mod threaded;
+pub mod unbound;
 
 pub use crate::peers::host::PeerHost;
 use std::net::SocketAddr;
@@ -46,6 +47,8 @@ pub enum Protocol {
     Transparent,
     /// A web server.
     HttpServer,
+    /// A name server, by UDP and TCP.
+    Resolver,
     /// An SSH server.
     SshServer,
 }
@@ -57,6 +60,8 @@ pub struct Start {
     pub cpu: Option<usize>,
     /// Where it runs; `None`: here, on loopback.
     pub place: Option<PeerHost>,
+    /// The port it listens on; `None`: a free one.
+    pub port: Option<u16>,
     /// The relay of the same kind that it goes through to everything.
     pub upstream: Option<SocketAddr>,
 }

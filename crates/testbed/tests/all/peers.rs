@@ -101,7 +101,8 @@ fn a_browser_takes_a_page_from_caddy_by_http_3_alone() {
     std::fs::write(folder.path().join("page.html"), "<!doctype html><title>by QUIC</title>")
         .unwrap();
     let names = ["h1.test".to_owned()];
-    let caddy = caddy::http3(&Start::default(), folder.path(), &names).unwrap();
+    let caddy =
+        caddy::https(&Start::default(), folder.path(), &names, caddy::Versions::Http3).unwrap();
     let port = caddy.server.address.port();
     let flags = [
         "--no-proxy-server".to_owned(),

@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// What a browser does when it starts is over.
-const STARTING: Duration = Duration::from_secs(1);
+pub(super) const STARTING: Duration = Duration::from_secs(1);
 /// How often the page is asked. Its own clock is what counts.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -34,8 +34,7 @@ pub(super) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
     thread::sleep(STARTING);
     let up = || site.scene.way.message(false).map(|seen| [seen.sent, seen.copied]);
     let (begun, first) = (Instant::now(), up());
-    let url = format!("https://{}:{}/{}", host_name(1), site.server().port(), page.document());
-    let loaded = load(&mut browser, &url, page.objects.len(), patience);
+    let loaded = load(&mut browser, &url(&site, &page), page.objects.len(), patience);
     let loaded = loaded.map_err(|error| site.error(&format!("page `{}`", page.name), &error))?;
     let (ended, last) = (Instant::now(), up());
     let version = browser.ask("Browser.getVersion", json!({})).during("the browser's version")?;
@@ -57,8 +56,12 @@ pub(super) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
     Ok(outcome)
 }
 
+pub(super) fn url(site: &Site, page: &Page) -> String {
+    format!("https://{}:{}/{}", host_name(1), site.server().port(), page.document())
+}
+
 /// Over plain TCP and behind a gateway the browser knows the hosts; a proxy's far end does otherwise.
-fn flags(way: &str, site: &Site) -> Vec<String> {
+pub(super) fn flags(way: &str, site: &Site) -> Vec<String> {
     let mut flags = vec!["--ignore-certificate-errors".to_owned()];
     match site.scene.way.door() {
         Some(door) => {
@@ -68,7 +71,8 @@ fn flags(way: &str, site: &Site) -> Vec<String> {
         None => {
             flags.push("--no-proxy-server".to_owned());
             if !site.http3_keys().is_empty() {
-                flags.extend(http3(site));
+                flags = vec!["--no-proxy-server".to_owned()];
+                flags.extend(http3(site, way == "gateway-block"));
             }
             flags.push(format!("--host-resolver-rules=MAP *.test {}", site.server().ip()));
         }
@@ -76,18 +80,22 @@ fn flags(way: &str, site: &Site) -> Vec<String> {
     flags
 }
 
-/// What makes a browser use QUIC without having been told of it, and trust these keys: for QUIC it ignores no other error.
-fn http3(site: &Site) -> [String; 3] {
+/// What makes a browser trust these keys and use QUIC: for QUIC it ignores no other error. Unless it `learns` of HTTP/3
+/// by answers over TCP, it begins with it.
+fn http3(site: &Site, learns: bool) -> Vec<String> {
     let port = site.server().port();
     let hosts: Vec<String> = host_names().iter().map(|name| format!("{name}:{port}")).collect();
-    [
+    let mut flags = vec![
         "--enable-quic".to_owned(),
-        format!("--origin-to-force-quic-on={}", hosts.join(",")),
         format!("--ignore-certificate-errors-spki-list={}", site.http3_keys().join(",")),
-    ]
+    ];
+    if !learns {
+        flags.push(format!("--origin-to-force-quic-on={}", hosts.join(",")));
+    }
+    flags
 }
 
-fn load(
+pub(super) fn load(
     browser: &mut Chromium,
     url: &str,
     objects: usize,

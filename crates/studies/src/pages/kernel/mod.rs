@@ -1,7 +1,11 @@
-//! The pages study on the kernel: the pages' [`site`], a browser that [`load`]s them, and the [`steps`] of a connection.
+//! The pages study on the kernel: the pages' [`site`], a browser that [`load`]s them, the [`steps`] of a connection, a
+//! browser's download ([`fetch`]), QUIC that is [`blocked`], and [`names`] near and far.
 
+mod blocked;
 mod curl;
+mod fetch;
 mod load;
+mod names;
 mod site;
 mod steps;
 mod timings;
@@ -16,6 +20,9 @@ pub(super) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
     match run.cell.text("load")? {
         "steps" => steps::run(run),
         "page" => load::run(run),
+        "fetch" => fetch::run(run),
+        "blocked" => blocked::run(run),
+        "names" => names::run(run),
         other => Err(run.cell.error("load", &format!("`{other}` is not known here")).into()),
     }
 }
@@ -26,8 +33,12 @@ pub(super) fn lacks(cell: &Cell) -> Option<&'static str> {
         (find("nginx", "nginx").is_err(), "nginx, which serves the pages, is not installed"),
         (find("curl", "curl").is_err(), "curl, which warms the way, is not installed"),
         (
-            cell.text("load") == Ok("page") && chromium::program().is_err(),
+            cell.text("load") != Ok("steps") && chromium::program().is_err(),
             "Chromium is not installed; on Debian: apt-get install chromium",
+        ),
+        (
+            cell.text("load") == Ok("names") && find("unbound", "unbound").is_err(),
+            "unbound, the far resolver, is not installed; on Debian: apt-get install unbound",
         ),
     ];
     lacking.into_iter().find_map(|(is_lacking, why)| is_lacking.then_some(why))

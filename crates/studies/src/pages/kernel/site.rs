@@ -1,7 +1,7 @@
 //! The network with both ends of its way, warmed, and the web server of the pages.
 
 use super::curl::{Fetch, curl};
-use crate::kernel::hosts::place;
+use crate::kernel::hosts::{place, place_asking};
 use crate::long_link::testbed::Testbed;
 use crate::pages::page::{Page, host_name, host_names};
 use crate::pages::steps::apart;
@@ -10,10 +10,10 @@ use ekiden_lab::study::KernelRun;
 use ekiden_model::rng::Rng;
 use ekiden_testbed::load::far_server::FarServer;
 use ekiden_testbed::load::meter::Meter;
-use ekiden_testbed::peers::{Peer, PeerHost, Start, caddy, nginx};
-use std::fs::{self, Permissions};
+use ekiden_testbed::peers::{Peer, PeerHost, Start, caddy, nginx, unbound};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
@@ -22,6 +22,10 @@ use tempfile::TempDir;
 
 /// What goes over the way before anything is measured, so that its ends know the line.
 const WARMING: u64 = 1_000_000;
+/// Files beyond this are holes: nothing on the way makes zeros shorter.
+const HOLE: u64 = 16 << 20;
+/// A gateway takes QUIC of this port alone.
+const HTTPS: u16 = 443;
 const FILES: &str = "the pages' files";
 
 pub(super) struct Site {
@@ -29,6 +33,8 @@ pub(super) struct Site {
     /// Serves what else goes over the line.
     beside: FarServer,
     server: Peer,
+    /// Knows the hosts' names, where clients ask for them.
+    resolver: Option<Peer>,
     /// SHA-256 of its public keys, of those who serve by HTTP/3.
     keys: Vec<String>,
     near: PeerHost,
@@ -55,14 +61,28 @@ impl Site {
         let [near, far] = [scene.clients()?, scene.far()?].map(place);
         let (near, far) = (near.during("the near machine")?, far.during("the far machine")?);
         let start = Start { place: Some(far), ..Start::default() };
-        let by_http3 = run.cell.text("way")? == "http3";
-        let (server, keys) = if by_http3 {
-            let caddy::Http3 { server, keys } = caddy::http3(&start, files.path(), &host_names())?;
+        let versions = match run.cell.text("way")? {
+            "http3" | "gateway-quic" => Some(caddy::Versions::Http3),
+            "gateway-block" => Some(caddy::Versions::All),
+            _ => None,
+        };
+        let by_http3 = versions == Some(caddy::Versions::Http3);
+        let (server, keys) = if let Some(versions) = versions {
+            let start = Start { port: Some(HTTPS), ..start.clone() };
+            let caddy::Http3 { server, keys } =
+                caddy::https(&start, files.path(), &host_names(), versions)?;
             (server, keys)
         } else {
             (nginx::https(&start, files.path(), &host_names())?, Vec::new())
         };
-        let site = Self { scene, beside, server, keys, near, _files: files };
+        let resolver = match run.cell.text("load")? {
+            "names" => {
+                let known = host_names().into_iter().map(|name| (name, server.address.ip()));
+                Some(unbound::start(&start, &known.collect::<Vec<_>>())?)
+            }
+            _ => None,
+        };
+        let site = Self { scene, beside, server, resolver, keys, near, _files: files };
         // Debian's curl has no HTTP/3; and nothing on a plain way would remember
         if !by_http3 {
             site.fetch(&Page::file(WARMING))?;
@@ -88,11 +108,16 @@ impl Site {
         &self.near
     }
 
+    /// Where clients ask this resolver for names. Errors: the kernel's.
+    pub(super) fn asking(&self, resolver: IpAddr) -> Result<PeerHost, EngineError> {
+        place_asking(self.scene.clients()?, resolver).during("a resolver of clients")
+    }
+
     pub(super) const fn server(&self) -> SocketAddr {
         self.server.address
     }
 
-    /// SHA-256 of the server's public keys in base64, if it serves by HTTP/3 alone.
+    /// SHA-256 of the server's public keys in base64, if it serves by HTTP/3.
     pub(super) fn http3_keys(&self) -> &[String] {
         &self.keys
     }
@@ -105,7 +130,7 @@ impl Site {
 
     /// Ends everything. Errors: as [`Testbed::finish`].
     pub(super) fn finish(self, outcome: &mut Outcome) -> Result<(), EngineError> {
-        drop(self.server);
+        drop((self.server, self.resolver));
         self.scene.finish(self.beside, outcome)
     }
 }
@@ -113,6 +138,12 @@ impl Site {
 /// Files of a page: text where it asks for others, noise otherwise.
 fn write(page: &Page, folder: &Path, noise: &mut Rng) -> io::Result<()> {
     for (number, object) in page.objects.iter().enumerate() {
+        let path = folder.join(&object.name);
+        if object.bytes > HOLE {
+            File::create(&path)?.set_len(object.bytes)?;
+            fs::set_permissions(&path, Permissions::from_mode(0o644))?;
+            continue;
+        }
         let asks = page.children(number).next().is_some() || !object.name.ends_with(".html");
         let bytes = match page.text(number).filter(|_| asks) {
             Some(text) => text.into_bytes(),
@@ -122,7 +153,6 @@ fn write(page: &Page, folder: &Path, noise: &mut Rng) -> io::Result<()> {
                 words.take(size).collect()
             }
         };
-        let path = folder.join(&object.name);
         fs::write(&path, bytes)?;
         fs::set_permissions(&path, Permissions::from_mode(0o644))?;
     }

@@ -60,7 +60,8 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     let mut relays: Vec<Peer> = Vec::new();
     for name in network.hosts.iter().filter(|name| name.starts_with("relay")).rev() {
         let place = Some(place(host(&topology, name)?).during(NETWORK)?);
-        let start = Start { cpu: None, place, upstream: relays.first().map(|next| next.address) };
+        let start =
+            Start { place, upstream: relays.first().map(|next| next.address), ..Start::default() };
         relays.insert(0, ekiden::start_asked(&start, binary, "")?);
     }
     let first = relays.first().map_or(server, |relay| relay.address);

@@ -81,7 +81,7 @@ pub(super) fn run(cell: &Cell, seed: u64, binary: &Path) -> Result<Outcome, Engi
     let servers = host(&topology, "server")?.run(serve).during(NETWORK)?.during(NETWORK)?;
     let hub = host(&topology, HUB)?;
     let place = place(hub).during(NETWORK)?;
-    let start = Start { cpu: None, place: Some(place), upstream: None };
+    let start = Start { place: Some(place), ..Start::default() };
     let proxy = ekiden::start_asked(&start, binary, &settings(cell, budget)?)?;
     let control = ekiden::control(&proxy);
 

@@ -156,7 +156,7 @@ fn proxy(
     binary: &Path,
 ) -> Result<(Peer, Option<u64>), EngineError> {
     let place = place(host(topology, HUB)?)?;
-    let start = Start { cpu: None, place: Some(place), upstream: None };
+    let start = Start { place: Some(place), ..Start::default() };
     let bounded = cell.text("bound")? == "descriptors";
     if cell.text("scheme")? == "squid" {
         let descriptors = 2 * PLACES + squid::start(&start)?.usage().descriptors;

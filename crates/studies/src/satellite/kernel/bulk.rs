@@ -1,11 +1,12 @@
 //! Bulk one way, with echoes and a competing TCP beside it where the cell has them; counted from `settle` to
 //! the end.
 
+use crate::long_link::PAYLOAD;
 use crate::long_link::bottleneck::{Bottleneck, Summary};
 use crate::long_link::duration;
 use crate::long_link::ends::TunnelFigures;
 use crate::long_link::testbed::Testbed;
-use crate::satellite::outcome::{LAST, PAYLOAD, evenness, tell_echoes, tell_sides};
+use crate::satellite::outcome::{LAST, evenness, tell_echoes, tell_sides};
 use ekiden_lab::engine::{EngineError, Outcome};
 use ekiden_lab::study::KernelRun;
 use ekiden_model::units::Rate;

@@ -4,9 +4,10 @@
 mod quic;
 mod tcp;
 
+use crate::long_link::PAYLOAD;
 use crate::long_link::changes::through;
 use crate::long_link::tunnel_pair::{Asked, FAR, NEAR, Pair};
-use crate::satellite::outcome::{LAST, PAYLOAD, evenness, tell_echoes, tell_sides};
+use crate::satellite::outcome::{LAST, evenness, tell_echoes, tell_sides};
 use crate::thin_client;
 use ekiden_lab::cell::Cell;
 use ekiden_lab::engine::{EngineError, Outcome};

@@ -1,9 +1,9 @@
 //! A download by QUIC: quinn's protocol with CUBIC at both ends, straight over the link or through the tunnel's own core.
 
+use crate::long_link::PAYLOAD;
 use crate::long_link::changes::{self, through};
 use crate::long_link::network;
 use crate::long_link::tunnel_pair::{FAR, NEAR, Pair};
-use crate::satellite::outcome::PAYLOAD;
 use bytes::{Bytes, BytesMut};
 use ekiden_lab::cell::Cell;
 use ekiden_lab::engine::{During, EngineError, Outcome};

@@ -1,9 +1,9 @@
 //! The model's TCP over the same link: a download or an upload.
 
 use crate::download::tcp::{self, MSS};
+use crate::long_link::PAYLOAD;
 use crate::long_link::changes::{self, through};
 use crate::long_link::network;
-use crate::satellite::outcome::PAYLOAD;
 use ekiden_lab::cell::Cell;
 use ekiden_lab::engine::{EngineError, Outcome};
 use ekiden_model::network::tcp::Offload;

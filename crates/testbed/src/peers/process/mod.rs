@@ -53,10 +53,11 @@ impl Preparation {
             let folder = tempfile::Builder::new().prefix("ekiden-peer-").tempdir()?;
             // Daemons give up root and must still write their logs here.
             fs::set_permissions(folder.path(), Permissions::from_mode(0o777))?;
-            let address = match &start.place {
+            let mut address = match &start.place {
                 Some(place) => ports::elsewhere(place.address),
                 None => ports::free()?,
             };
+            address.set_port(start.port.unwrap_or_else(|| address.port()));
             Ok((folder, address))
         };
         let (folder, address) = made().map_err(|error| io_error(name, error))?;
