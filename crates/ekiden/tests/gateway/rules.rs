@@ -117,8 +117,12 @@ fn accounts_apply_by_address(network: &Network) {
 
 fn blocks_quic_or_lets_it_pass(network: &Network) {
     let daemon = network.serve(&format!("{DEVICES}\nquic = \"block\""), "");
-    let error = network.datagram().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+    // also where nothing is forwarded, which clients of the relay alone do not need
+    for forwards in ["0", "1"] {
+        network.on_gateway(&format!("echo {forwards} >/proc/sys/net/ipv4/ip_forward"));
+        let error = network.datagram().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{forwards}: {error}");
+    }
     daemon.reload(&config(DEVICES, ""));
     network.datagram().unwrap();
 }

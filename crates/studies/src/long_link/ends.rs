@@ -202,11 +202,6 @@ impl LinkEnds {
         self.status(true)?["tunnels"][0]["bytes_repairs"].as_f64()
     }
 
-    /// Flows of QUIC that the gateway has blocked so far.
-    pub(crate) fn quic_blocked(&self) -> Option<u64> {
-        self.status(false)?["gateway"]["quic_blocked"].as_u64()
-    }
-
     /// What the far relay says of itself, or the near one; ekiden's tunnels only.
     fn status(&self, of_far: bool) -> Option<Value> {
         let peer = if of_far { &self.far } else { &self.near };

@@ -113,11 +113,12 @@ impl Testbed {
 
     /// Retransmission time-outs of the far machine's TCP so far.
     pub(crate) fn timeouts(&self) -> Result<u64, EngineError> {
-        const COUNTING: &str = "counting time-outs";
-        let read = || std::fs::read_to_string("/proc/thread-self/net/netstat");
-        let text = self.far()?.run(read).during(COUNTING)?.during(COUNTING)?;
-        counter(&text, "TCPTimeouts")
-            .ok_or_else(|| EngineError("the kernel does not count TCPTimeouts".to_owned()))
+        counted(self.far()?, "netstat", "TCPTimeouts")
+    }
+
+    /// How often the clients' machine was told that a destination cannot be reached (ICMP) so far.
+    pub(crate) fn unreachable(&self) -> Result<u64, EngineError> {
+        counted(self.clients()?, "snmp", "InDestUnreachs")
     }
 
     /// Where clients run: the near machine, or the one behind it.
@@ -160,7 +161,14 @@ impl Testbed {
     }
 }
 
-/// Of `/proc/net/netstat`: a line of names, then a line of values.
+fn counted(host: &Host, file: &str, name: &str) -> Result<u64, EngineError> {
+    const COUNTING: &str = "a counter of the kernel";
+    let read = || std::fs::read_to_string(format!("/proc/thread-self/net/{file}"));
+    let text = host.run(read).during(COUNTING)?.during(COUNTING)?;
+    counter(&text, name).ok_or_else(|| EngineError(format!("the kernel does not count {name}")))
+}
+
+/// Of `/proc/net/netstat` and `snmp`: a line of names, then a line of values.
 fn counter(text: &str, name: &str) -> Option<u64> {
     let lines: Vec<&str> = text.lines().collect();
     lines.chunks_exact(2).find_map(|pair| {

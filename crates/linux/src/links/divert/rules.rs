@@ -114,9 +114,11 @@ impl DivertPlan {
         let devices = quoted(self.devices.iter());
         let quic_devices = quoted(self.quic_devices());
         let diverts_quic = self.diverts_quic();
-        let quic = match diverts_quic {
-            true => format!("\t\tiifname {{ {quic_devices} }} udp dport 443 jump divert\n"),
-            false => String::new(),
+        let quic = |devices| format!("\t\tiifname {{ {devices} }} udp dport 443 jump divert\n");
+        let quic = match (diverts_quic, self.reject_quic) {
+            (true, _) => quic(&quic_devices),
+            (false, true) => quic(&devices),
+            (false, false) => String::new(),
         };
         if diverts_quic {
             for (family, name) in BLOCKED {
@@ -137,13 +139,11 @@ impl DivertPlan {
         );
         bypassed(&self.bypass, "\t\t", text);
         if diverts_quic {
-            // here, because without a route to the destination a packet is not forwarded
             for keyword in BLOCKED_PAIRS {
-                let _ = writeln!(
-                    text,
-                    "\t\tmeta l4proto udp {keyword} reject with icmpx port-unreachable"
-                );
+                rejected(keyword, text);
             }
+        } else if self.reject_quic {
+            rejected("", text);
         }
         // without the listener the rule ends at tproxy, and the packet passes by without a mark
         self.diverted_to(("tcp", [self.v4, self.v6]), text);
@@ -151,14 +151,6 @@ impl DivertPlan {
             self.diverted_to(("udp", self.quic), text);
         }
         text.push_str("\t}\n");
-        if self.reject_quic {
-            let _ = write!(
-                text,
-                "\tchain forwarded {{\n\
-                 \t\ttype filter hook forward priority filter; policy accept\n\
-                 \t\tiifname {{ {devices} }} udp dport 443 reject with icmpx port-unreachable\n\t}}\n"
-            );
-        }
     }
 
     fn diverted_to(&self, (protocol, [v4, v6]): (&str, [Option<u16>; 2]), text: &mut String) {
@@ -214,6 +206,13 @@ impl DivertPlan {
 
 fn quoted<'a>(devices: impl Iterator<Item = &'a String>) -> String {
     devices.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// Datagrams, or these of them, are answered before they are routed: without forwarding, or a route to the destination,
+/// none would come to a later hook.
+fn rejected(which: &str, text: &mut String) {
+    let space = if which.is_empty() { "" } else { " " };
+    let _ = writeln!(text, "\t\tmeta l4proto udp{space}{which} reject with icmpx port-unreachable");
 }
 
 /// Lets destinations pass by.
@@ -283,7 +282,7 @@ mod tests {
         let text = only_v4.nft();
         assert!(text.contains("tproxy ip to 127.0.0.1:40001") && !text.contains("tproxy ip6"));
         assert_eq!(only_v4.ip().len(), 2);
-        assert!(!text.contains("chain leaving") && !text.contains("chain forwarded"), "{text}");
+        assert!(!text.contains("chain leaving"), "{text}");
         assert!(!text.contains("udp"), "{text}");
         // without devices, packets of live connections still arrive
         let leaving = DivertPlan { devices: Vec::new(), ..plan() }.nft();

@@ -80,19 +80,17 @@ pub(super) fn flags(way: &str, site: &Site) -> Vec<String> {
     flags
 }
 
-/// What makes a browser trust these keys and use QUIC: for QUIC it ignores no other error. Unless it `learns` of HTTP/3
-/// by answers over TCP, it begins with it.
-fn http3(site: &Site, learns: bool) -> Vec<String> {
-    let port = site.server().port();
+/// What makes a browser trust these keys and use QUIC: for QUIC it ignores no other error. It begins with it, unless it
+/// `learns` of HTTP/3 by answers over TCP.
+fn http3(site: &Site, learns: bool) -> [String; 3] {
+    // of hosts that are named here any authority will do, at all their ports
+    let port = if learns { 1 } else { site.server().port() };
     let hosts: Vec<String> = host_names().iter().map(|name| format!("{name}:{port}")).collect();
-    let mut flags = vec![
+    [
         "--enable-quic".to_owned(),
+        format!("--origin-to-force-quic-on={}", hosts.join(",")),
         format!("--ignore-certificate-errors-spki-list={}", site.http3_keys().join(",")),
-    ];
-    if !learns {
-        flags.push(format!("--origin-to-force-quic-on={}", hosts.join(",")));
-    }
-    flags
+    ]
 }
 
 pub(super) fn load(
