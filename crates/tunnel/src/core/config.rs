@@ -94,6 +94,9 @@ const ACK_EVERY: u32 = 10;
 const ACK_DELAY: Duration = Duration::from_millis(20);
 /// Concurrent streams of a peer: two for each flow, and streams whose end is not acknowledged yet.
 pub(super) const STREAMS: u32 = 8_192;
+/// After losses that QUIC took for a narrower path, larger packets are tried again: it may have erred, and packets of
+/// coded flows do not fit meanwhile.
+const NARROWED: Duration = Duration::from_secs(10);
 /// Limits of a peer that is not identified yet.
 pub(super) const STRANGER_WINDOW: u32 = 1 << 20;
 /// Datagrams that wait to be read or sent; copies are small.
@@ -106,7 +109,7 @@ pub(super) fn transport(limits: &Limits, ear: &AckTap, window: u64) -> Transport
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(ACK_EVERY - 1)).max_ack_delay(Some(ACK_DELAY));
     let mut mtu = MtuDiscoveryConfig::default();
-    mtu.upper_bound(limits.datagram);
+    mtu.upper_bound(limits.datagram).black_hole_cooldown(NARROWED);
     transport
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))

@@ -130,10 +130,11 @@ impl Frame {
     }
 }
 
-/// Appends a frame of this many bytes, 2 to 65, that every reader skips.
+/// Appends a frame of this many bytes, 2 or more but not 66, that every reader skips.
 pub(crate) fn pad(into: &mut BytesMut, bytes: usize) {
     put(into, kind::PADDING);
-    let zeros = bytes.saturating_sub(2).min(63);
+    // a length beyond 63 takes two bytes itself: there is no frame of 66
+    let zeros = bytes.saturating_sub(2).min(bytes.saturating_sub(3).max(63));
     put(into, zeros as u64);
     into.put_bytes(0, zeros);
 }

@@ -105,6 +105,8 @@ pub(super) struct Tunnel {
     lately: f64,
     /// Bytes of the largest datagram of the last minute, and when it had room last.
     widest: (usize, Time),
+    /// Long datagrams of packets since one had the largest size.
+    unfilled: u8,
     probes: Probes,
     pub(super) events: VecDeque<Event>,
     /// Flows that the peer opened before its HELLO.
@@ -180,6 +182,7 @@ impl Tunnel {
             // some, until it is known better
             lately: 4.0 * copies::COPY_AGAIN,
             widest: (0, now),
+            unfilled: 0,
             probes: Probes::new(now),
             events: VecDeque::new(),
             before_up: VecDeque::new(),

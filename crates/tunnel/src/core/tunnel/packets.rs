@@ -84,6 +84,8 @@ impl Tunnel {
         let mut bytes = flow.header(id).to_bytes();
         let frame = Frame::Packet(packet);
         frame.write(&mut bytes);
+        let room = self.datagram_room();
+        self.fill(&mut bytes, room);
         if !self.send_in_datagram(nth, bytes.freeze()) {
             self.say(now, id, nth, &[frame], false);
         }

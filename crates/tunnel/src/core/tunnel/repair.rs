@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
 
 /// Losses below this are not repaired, and data shares streams: one of 2,000 packets.
-const LOSS_FROM: f64 = 0.000_5;
+pub(super) const LOSS_FROM: f64 = 0.000_5;
 /// A queue of this length stands, and repairs would lengthen it.
 pub(super) const QUEUE: Span = Span::from_millis(25);
 /// ATTACH, and REPAIR without its symbol: numbers of 4 bytes, and of 8 for an offset beyond 1 GiB.

@@ -229,6 +229,13 @@ impl Tunnel {
         Some(OutgoingDatagram { to, from, lane: nth as u8, size, tunnel: Some(self.id) })
     }
 
+    /// How often QUIC took losses for a path that became narrower.
+    #[cfg(test)]
+    pub(in crate::core) fn narrowed(&self) -> u64 {
+        let lanes = self.lanes.iter().flatten();
+        lanes.map(|lane| lane.quinn.stats().path.black_holes_detected).sum()
+    }
+
     pub(super) fn mtu(&self) -> u64 {
         let lanes = self.lanes.iter().flatten();
         lanes.map(|lane| u64::from(lane.quinn.current_mtu())).max().unwrap_or(1_200) + 28
