@@ -13,8 +13,8 @@ const IP_BIND_ADDRESS_NO_PORT: libc::c_int = 24;
 /// `IPV6_ORIGDSTADDR`, also the option that asks for it (include/uapi/linux/in6.h); musl's headers lack it.
 pub(crate) const IPV6_ORIGDSTADDR: libc::c_int = 74;
 
-/// A listener that diverted connections arrive at, on loopback and a port that the kernel chooses. Errors:
-/// `EPERM` without CAP_NET_ADMIN; the family is off.
+/// A listener that diverted connections arrive at, on loopback and a port that the kernel chooses, with `TCP_NODELAY`.
+/// Errors: `EPERM` without CAP_NET_ADMIN; the family is off.
 pub fn listen(ipv6: bool, backlog: i32) -> io::Result<TcpListener> {
     let (domain, address): (_, IpAddr) = match ipv6 {
         true => (Domain::IPV6, Ipv6Addr::LOCALHOST.into()),
@@ -25,6 +25,8 @@ pub fn listen(ipv6: bool, backlog: i32) -> io::Result<TcpListener> {
         socket.set_only_v6(true)?;
     }
     set_transparent(socket.as_fd(), ipv6)?;
+    // accepted sockets have it from here, at no call of their own
+    socket.set_tcp_nodelay(true)?;
     socket.bind(&SocketAddr::new(address, 0).into())?;
     socket.listen(backlog)?;
     Ok(socket.into())

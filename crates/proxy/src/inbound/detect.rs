@@ -6,6 +6,9 @@ use crate::resources::arrival::Directed;
 use crate::session::{Admission, OpenTunnel, Session, within};
 use crate::transfer::buffered::BufferedStream;
 
+/// Bytes that are read before their memory counts: a message of SOCKS, a short head.
+const FIRST: usize = 512;
+
 /// Serves one client to the end.
 pub(crate) async fn serve(session: Session) {
     // while a certificate is ordered, its authority comes as a stranger
@@ -39,15 +42,13 @@ async fn detect(session: &Session) -> Option<OpenTunnel> {
         Some(Directed::Forward(to)) => return Box::pin(port_forward::serve(session, to)).await,
         None => {}
     }
-    // nothing is read before its memory counts
-    let mut first = [0];
+    let mut client = BufferedStream::new(session.client.clone(), Vec::new());
     let limit = session.config.settings.timeouts.first_byte;
-    match session.unless_stopping(within(limit, session.client.peek(&mut first))).await {
+    match session.unless_stopping(within(limit, client.fill(FIRST))).await {
         Some(Ok(1..)) => {}
         _ => return None,
     }
-    let client = BufferedStream::new(session.client.clone(), Vec::new());
-    match first.first() {
+    match client.bytes().first() {
         Some(5) => Box::pin(socks::socks5(session, client)).await,
         Some(4) => Box::pin(socks::socks4(session, client)).await,
         Some(&tls::FIRST_BYTE) if session.config.certificate.is_some() && session.tls.is_none() => {

@@ -76,6 +76,12 @@ impl LegHistory {
         }
     }
 
+    /// Whether the next handshake with `address` should tell the round-trip time: one a second suffices.
+    pub(crate) fn wants_rtt(&self, address: IpAddr) -> bool {
+        let age = locked(&self.handshakes).age(clock::now(), address);
+        age.is_none_or(|age| age >= Span::from_secs(1))
+    }
+
     pub(crate) fn on_path_mtu(&self, mtu: u32) {
         locked(&self.paths).on_path_mtu(mtu);
     }
@@ -181,6 +187,7 @@ mod tests {
         let second = Leg { second_syn: true, ..kernel };
         assert_eq!(history.plan(&second, HERE), SynPlan { second_after: Some(ms(50)), ..none });
         let elsewhere = "198.51.100.1".parse().unwrap();
+        assert!(history.wants_rtt(elsewhere) && !history.wants_rtt(HERE));
         assert_eq!(
             history.plan(&second, elsewhere),
             SynPlan { second_after: Some(ms(125)), ..none }

@@ -29,7 +29,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
+
+/// The kernel repeats a SYN after 1 s at the earliest (RFC 6298 §2.1); programs of BPF may ask for less, but hardly for
+/// less than half.
+const KERNEL_REPEATS: Span = Span::from_millis(500);
 
 struct PendingAttempt {
     copy: SynAttempt,
@@ -181,8 +186,8 @@ impl PendingAttempts {
         for at in 0..self.0.len() {
             if let Poll::Ready(ready) = self.0[at].stream.poll_write_ready(cx) {
                 let one = self.0.remove(at);
-                let error = ready.and_then(|()| one.stream.take_error());
-                return Poll::Ready((one, error.and_then(|error| error.map_or(Ok(()), Err))));
+                let answer = ready.and_then(|()| one.answer());
+                return Poll::Ready((one, answer));
             }
         }
         Poll::Pending
@@ -202,6 +207,14 @@ impl Drop for PendingAttempts {
 }
 
 impl PendingAttempt {
+    /// Once it is writable: whether it is connected. The socket is asked only where epoll tells of an error.
+    fn answer(&self) -> io::Result<()> {
+        match self.stream.try_io(Interest::ERROR, || Ok(())) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            _ => self.stream.take_error()?.map_or(Ok(()), Err),
+        }
+    }
+
     fn abort(&self) {
         // fails only on something that is not a socket
         let _ = socket::abort(self.stream.as_fd());
@@ -212,12 +225,19 @@ impl PendingAttempt {
 fn established(leg: &NamedLeg, address: SocketAddr, winner: PendingAttempt) -> Dialed {
     let took = clock::now().since(winner.since);
     let PendingAttempt { copy, mut outcomes, stream, .. } = winner;
-    if let Ok(info) = TcpInfo::read(stream.as_fd())
+    let by_first = copy.kind == SynKind::First;
+    if took < KERNEL_REPEATS
+        && leg.leg.socket.fast_open != Some(true)
+        && !leg.history.wants_rtt(address.ip())
+    {
+        leg.history
+            .on_answered(address.ip(), Answered { by_first, repeated: false, took, rtt: None });
+    } else if let Ok(info) = TcpInfo::read(stream.as_fd())
         // with Fast Open there was no handshake yet
         && !matches!(info.state, TcpState::SynSent | TcpState::SynRecv | TcpState::Close)
     {
         let answered = Answered {
-            by_first: copy.kind == SynKind::First,
+            by_first,
             repeated: info.total_retrans > 0,
             took,
             rtt: (info.rtt > 0).then(|| Span::from_micros(info.rtt.into())),

@@ -3,6 +3,7 @@
 use crate::error::{Failure, FailureKind};
 use crate::policy::trust::{TlsFailure, describe};
 use crate::policy::upstream::{ClientTls, Hop};
+use crate::resources::ManagedLeg;
 use crate::runtime::RuntimeConfig;
 use crate::settings::Leg;
 use crate::transfer::buffered::BufferedStream;
@@ -59,6 +60,7 @@ pub(crate) async fn secure(
     };
     let words = in_words(secure.get_ref().1).into();
     let leg = network.map(|(leg, peer)| resources.manage(&stream, leg, Some(peer)));
+    leg.iter().for_each(ManagedLeg::settle);
     let (transport, tls) = secure.into_inner();
     let session = TlsSession::new(transport, tls, Some(Box::new((held, leg))));
     let secured = SecuredBy { socket: stream.downgrade(), words };

@@ -8,6 +8,7 @@ use crate::transfer::end::End;
 use crate::transfer::rejection::Rejection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::apply::Inherited;
 use ekiden_model::resources::overload::{AdmissionVerdict, Source};
 use ekiden_model::units::{Span, Time};
 use std::net::SocketAddr;
@@ -17,6 +18,8 @@ use std::sync::Arc;
 pub(crate) struct AcceptedClient {
     pub(crate) stream: End,
     pub(crate) address: SocketAddr,
+    /// What its socket has from the one that listens.
+    pub(crate) inherited: Inherited,
     /// The flow whose outer end this is, where the connection came out of a tunnel.
     pub(crate) arrival: Option<Arc<TunnelArrival>>,
     /// Where it goes, if it does not speak with this relay.
@@ -25,8 +28,8 @@ pub(crate) struct AcceptedClient {
 
 impl AcceptedClient {
     /// One that arrived at a listening address.
-    pub(crate) const fn new(stream: End, address: SocketAddr) -> Self {
-        Self { stream, address, arrival: None, directed: None }
+    pub(crate) const fn new(stream: End, address: SocketAddr, inherited: Inherited) -> Self {
+        Self { stream, address, inherited, arrival: None, directed: None }
     }
 
     /// By what address it shares; `None` out of a tunnel, whose peer was invited.

@@ -41,6 +41,8 @@ pub(super) struct Leg {
     /// Explicit sizes: the requested and the granted one.
     given: [Option<(u64, u32)>; 2],
     widening: Widening,
+    /// Whether its profile lets the kernel pace it; `None` once it is settled.
+    paces: Option<bool>,
 }
 
 #[derive(Debug, Clone)]
@@ -62,25 +64,28 @@ pub(super) fn look(stream: &Weak<TcpStream>) -> Option<LegReading> {
     Some(LegReading { info, memory: buffers::memory(stream.as_fd()).ok()? })
 }
 
-/// The allocator's description of a new leg. Sizes that the profile sets stay the profile's. Lets the kernel pace over a
-/// long path, unless the congestion control paces itself.
-pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> NewConnection {
-    let congestion = socket::congestion(stream.as_fd()).unwrap_or_default();
-    if !congestion.starts_with("bbr") {
-        spread(stream, profile);
+/// The allocator's description of a new leg. Sizes that the profile sets stay the profile's.
+pub(super) fn open(profile: &settings::Leg) -> NewConnection {
+    let options = &profile.socket;
+    NewConnection {
+        send: options.send_buffer.is_none(),
+        receive: leaves_receive(profile),
+        ..NewConnection::default()
     }
-    let gamma = match congestion.as_str() {
+}
+
+/// What a leg that moves more than a few packets needs: lets the kernel pace over a long path, where the profile asks for
+/// it and the congestion control does not pace itself. Returns the part of a window that this control fills.
+pub(super) fn settle(stream: &TcpStream, paces: bool) -> f64 {
+    let congestion = socket::congestion(stream.as_fd()).unwrap_or_default();
+    if paces && !congestion.starts_with("bbr") {
+        spread(stream);
+    }
+    match congestion.as_str() {
         "cubic" => CUBIC,
         // BBR's window is twice its measured bandwidth-delay product
         "bbr" => 2.0,
         _ => RENO,
-    };
-    let options = &profile.socket;
-    NewConnection {
-        gamma,
-        send: options.send_buffer.is_none(),
-        receive: leaves_receive(profile),
-        ..NewConnection::default()
     }
 }
 
@@ -88,11 +93,9 @@ pub(super) fn open(stream: &TcpStream, profile: &settings::Leg) -> NewConnection
 /// eighth of the round trip there), while bursts grow with the path.
 const LONG: Span = Span::from_millis(128);
 
-fn spread(stream: &TcpStream, profile: &settings::Leg) {
+fn spread(stream: &TcpStream) {
     let path = || TcpInfo::read(stream.as_fd()).ok()?.min_rtt_us();
-    let asked = profile.spread && profile.socket.pace.is_none();
-    if asked
-        && is_long(path())
+    if is_long(path())
         && let Err(error) = socket::spread(stream.as_fd())
     {
         tracing::debug!(%error, "cannot pace the leg over the round trip");
@@ -109,6 +112,11 @@ pub(super) const fn leaves_receive(profile: &settings::Leg) -> bool {
     profile.socket.receive_buffer.is_none() && profile.socket.window_clamp.is_none()
 }
 
+/// Whether a leg's profile lets the kernel pace it over the round trip.
+pub(super) const fn paces(profile: &settings::Leg) -> bool {
+    profile.spread && profile.socket.pace.is_none()
+}
+
 fn most(limits: Limits) -> u64 {
     static PRIVILEGED: LazyLock<bool> = LazyLock::new(|| Capabilities::of_this_process().net_admin);
     if *PRIVILEGED { u64::MAX } else { limits.unprivileged }
@@ -119,6 +127,7 @@ impl Leg {
         stream: &Arc<TcpStream>,
         to: Option<SocketAddr>,
         open: &NewConnection,
+        paces: bool,
     ) -> Self {
         Self {
             stream: Arc::downgrade(stream),
@@ -127,14 +136,25 @@ impl Leg {
             shared: [open.send, open.receive],
             given: [None; 2],
             widening: Widening::default(),
+            paces: Some(paces),
         }
     }
 
     /// Applies another profile; sizes that it sets are not managed.
-    pub(super) fn set_profile(&mut self, open: &NewConnection) {
+    pub(super) fn set_profile(&mut self, open: &NewConnection, paces: bool) {
+        self.paces = Some(paces);
         self.shared = [open.send, open.receive];
         self.given = [None; 2];
         self.widening.on_given_back();
+    }
+
+    pub(super) const fn is_settled(&self) -> bool {
+        self.paces.is_none()
+    }
+
+    /// Its socket and whether it may be paced, where it is not settled yet; from now on it is.
+    pub(super) fn take_unsettled(&mut self) -> Option<(Arc<TcpStream>, bool)> {
+        Some((self.stream.upgrade()?, self.paces.take()?))
     }
 
     pub(super) const fn stream(&self) -> &Weak<TcpStream> {
@@ -324,6 +344,7 @@ mod tests {
             &stream,
             None,
             &NewConnection { send: true, receive: true, ..NewConnection::default() },
+            true,
         );
         let size = || u64::from(buffers::memory(stream.as_fd()).unwrap().receive_buffer);
         let before = size();

@@ -217,15 +217,17 @@ impl Resources {
             state.beats += 1;
             let turn = state.beats % TICKS_PER_LOOK;
             let in_turn = |(id, leg): (&u64, &Leg)| {
-                (id % TICKS_PER_LOOK == turn && !leg.idle).then(|| (*id, leg.stream().clone()))
+                (id % TICKS_PER_LOOK == turn && !leg.idle)
+                    .then(|| (*id, leg.stream().clone(), leg.is_settled()))
             };
             let legs = state.legs.iter().map(|(id, leg)| (id, &**leg));
             let looks: Vec<_> = legs.filter_map(in_turn).collect();
             (looks, state.settings.pressure.silent_tunnel.filter(|_| turn == 0))
         };
         // the kernel is queried without the lock
+        looks.iter().filter(|(.., settled)| !settled).for_each(|(id, ..)| self.settle(*id));
         let seen: Vec<_> =
-            looks.iter().filter_map(|(id, stream)| Some((*id, leg::look(stream)?))).collect();
+            looks.iter().filter_map(|(id, stream, _)| Some((*id, leg::look(stream)?))).collect();
         let silent = silence.map(silent).unwrap_or_default();
         let now = clock::now();
         let timed_out = self.change(|state, deferred| {

@@ -190,6 +190,10 @@ impl TunnelActivity for Resources {
             state.rouse(&entry.leg_numbers());
         }
     }
+
+    fn on_bulk(&self, entry: &ConnectionEntry) {
+        entry.leg_numbers().into_iter().filter(|id| *id != 0).for_each(|id| self.settle(id));
+    }
 }
 
 /// Waits until bytes can be read, or the other side has ended. Reads nothing.

@@ -38,8 +38,8 @@ impl Resources {
             return ManagedLeg { id: 0, resources: Arc::clone(self) };
         };
         let id = self.next.fetch_add(1, Relaxed) + 1;
-        let open = leg::open(stream, profile);
-        let leg = Box::new(Leg::new(stream, to, &open));
+        let open = leg::open(profile);
+        let leg = Box::new(Leg::new(stream, to, &open, leg::paces(profile)));
         let now = clock::now();
         let state = &mut *locked(&self.state);
         state.legs.insert(id, leg);
@@ -48,6 +48,15 @@ impl Resources {
         state.apply(changes);
         state.hurry(now);
         ManagedLeg { id, resources: Arc::clone(self) }
+    }
+
+    /// Looks at the congestion control of a leg and paces it, unless that was done: a short connection is over before.
+    pub(super) fn settle(&self, id: u64) {
+        let unsettled = locked(&self.state).legs.get_mut(&id).and_then(|leg| leg.take_unsettled());
+        let Some((stream, paces)) = unsettled else { return };
+        // the kernel is queried without the lock
+        let gamma = leg::settle(&stream, paces);
+        locked(&self.state).allocator.on_gamma(id, gamma);
     }
 
     /// From now on, each of the two legs sends what the other receives.
@@ -128,14 +137,21 @@ impl State {
 
 impl ManagedLeg {
     pub(crate) fn set_profile(&self, end: &End, profile: &Profile) {
-        let Some(stream) = end.socket() else { return };
-        let (now, open) = (clock::now(), leg::open(stream, profile));
+        if end.socket().is_none() {
+            return;
+        }
+        let (now, open) = (clock::now(), leg::open(profile));
         let state = &mut *locked(&self.resources.state);
         if let Some(leg) = state.legs.get_mut(&self.id) {
-            leg.set_profile(&open);
+            leg.set_profile(&open, leg::paces(profile));
         }
         let changes = state.allocator.on_open(now, self.id, open);
         state.apply(changes);
+    }
+
+    /// Settles it now, because it is no short connection.
+    pub(crate) fn settle(&self) {
+        self.resources.settle(self.id);
     }
 }
 

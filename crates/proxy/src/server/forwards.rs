@@ -11,8 +11,10 @@ use crate::settings::{PortForward, Settings};
 use crate::transfer::scratch::with_scratch;
 use bytes::Bytes;
 use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::apply::Inherited;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
@@ -102,11 +104,12 @@ impl Inner {
     }
 
     async fn forward_tcp(self: Arc<Self>, at: SocketAddr, listener: TcpListener) {
+        let inherited = Inherited::from_listener(listener.as_fd());
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
                     let directed = self.forward_at(at, false).map(Directed::Forward);
-                    let client = AcceptedClient::new(stream.into(), address);
+                    let client = AcceptedClient::new(stream.into(), address, inherited);
                     self.arrive(AcceptedClient { directed, ..client });
                 }
                 Err(error) => self.on_accept_error(&error).await,

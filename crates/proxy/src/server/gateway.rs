@@ -11,6 +11,7 @@ use crate::settings::{Gateway, Quic, Settings, Wireguard};
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::links::divert::{Divert, DivertError, DivertPlan, TunnelRules};
 use ekiden_linux::links::netlink::Netlink;
+use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::{socket, transparent};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -173,15 +174,16 @@ impl Inner {
     }
 
     async fn accept_diverted(self: Arc<Self>, listener: TcpListener) {
+        let inherited = Inherited::from_listener(listener.as_fd());
         loop {
             match listener.accept().await {
-                Ok((stream, address)) => self.admit_diverted(stream, address),
+                Ok((stream, address)) => self.admit_diverted(stream, address, inherited),
                 Err(error) => self.on_accept_error(&error).await,
             }
         }
     }
 
-    fn admit_diverted(&self, stream: TcpStream, address: SocketAddr) {
+    fn admit_diverted(&self, stream: TcpStream, address: SocketAddr, inherited: Inherited) {
         let counts = &self.shared.gateway;
         let Some((to, own)) = transparent::original_destination(stream.as_fd()) else {
             counts.stray.fetch_add(1, Relaxed);
@@ -198,7 +200,7 @@ impl Inner {
         let address = if own { as_loopback(address) } else { address };
         let diverted = Diverted { to, own, _live: counts.enter() };
         let directed = Some(Directed::Diverted(diverted));
-        let client = AcceptedClient::new(stream.into(), address);
+        let client = AcceptedClient::new(stream.into(), address, inherited);
         self.admit(AcceptedClient { directed, ..client });
     }
 

@@ -9,6 +9,7 @@ use crate::resources::{AcceptedClient, AdmissionPermit};
 use crate::session::Session;
 use crate::settings::{DnsServer, Leg, Settings, Upstream, UpstreamProtocol};
 use ekiden_linux::host::sync::locked;
+use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::key::Key;
 use ekiden_linux::sockets::outcome::{OptionOutcome, Outcomes, Stage};
 use ekiden_tunnel::driver::Incoming;
@@ -16,6 +17,7 @@ use socket2::SockRef;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -131,11 +133,12 @@ impl Inner {
     /// would take connections that it resets.
     pub(super) fn end_listening(self: &Arc<Self>, listener: &TcpListener) {
         let socket = SockRef::from(listener);
+        let inherited = Inherited::from_listener(listener.as_fd());
         while let Ok((accepted, address)) = socket.accept() {
             let stream =
                 accepted.set_nonblocking(true).and_then(|()| TcpStream::from_std(accepted.into()));
             if let (Ok(stream), Some(address)) = (stream, address.as_socket()) {
-                self.arrive(AcceptedClient::new(stream.into(), address));
+                self.arrive(AcceptedClient::new(stream.into(), address, inherited));
             }
         }
         if let Err(error) = socket.shutdown(Shutdown::Both) {
@@ -144,10 +147,11 @@ impl Inner {
     }
 
     async fn accept(self: Arc<Self>, listener: Arc<TcpListener>) {
+        let inherited = Inherited::from_listener(listener.as_fd());
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    self.arrive(AcceptedClient::new(stream.into(), address));
+                    self.arrive(AcceptedClient::new(stream.into(), address, inherited));
                 }
                 Err(error) => self.on_accept_error(&error).await,
             }
@@ -189,7 +193,7 @@ impl Inner {
     }
 
     fn begin(&self, client: AcceptedClient, permit: AdmissionPermit) {
-        let AcceptedClient { stream, address, arrival, directed } = client;
+        let AcceptedClient { stream, address, inherited, arrival, directed } = client;
         self.peak.fetch_max(self.registry.len() as u64 + 1, Relaxed);
         let config = self.config();
         let managed = self.shared.resources.manage(&stream, &config.client_leg.leg, None);
@@ -202,6 +206,7 @@ impl Inner {
             client: stream,
             managed,
             address,
+            inherited,
             hops: arrival.as_ref().map_or(0, |arrival| arrival.hops()),
             arrival,
             directed,
@@ -252,7 +257,8 @@ impl Inner {
             }
             let (arrival, end) = TunnelArrival::new(incoming);
             // it has no address of its own
-            let client = AcceptedClient::new(end, (Ipv4Addr::LOCALHOST, 0).into());
+            let client =
+                AcceptedClient::new(end, (Ipv4Addr::LOCALHOST, 0).into(), Inherited::default());
             self.admit(AcceptedClient { arrival: Some(arrival), ..client });
         }
     }

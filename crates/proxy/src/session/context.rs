@@ -14,7 +14,8 @@ use crate::policy::accounts::KnownAccount;
 use crate::policy::route::Route;
 use crate::resources::{ManagedLeg, Resources};
 use crate::transfer::buffered::{close_gently, write_all};
-use ekiden_linux::sockets::outcome::{Outcomes, Stage};
+use ekiden_linux::sockets::apply::Inherited;
+use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_linux::sockets::socket;
 use ekiden_model::units::Span;
 use std::future::Future;
@@ -148,7 +149,7 @@ impl Session {
         // a kept-alive connection may have had another route before
         if !self.registration.has_client_leg(&route.client_leg) {
             let leg = Arc::clone(&route.client_leg);
-            let outcomes = self.client.apply(&leg.leg.socket, Stage::Accepted);
+            let outcomes = self.client.apply(&leg.leg.socket, Inherited::default());
             self.managed.set_profile(&self.client, &leg.leg);
             self.registration.set_client_leg(self.client_stats(leg, outcomes));
         }

@@ -22,7 +22,7 @@ use crate::transfer::end::End;
 use crate::transfer::rejection::Rejection;
 use crate::transfer::relay::{RelayEnd, Side, relay};
 use ekiden_linux::host::sync::locked;
-use ekiden_linux::sockets::outcome::Stage;
+use ekiden_linux::sockets::apply::Inherited;
 use ekiden_model::resources::idle_timeout::{Expired, Limits};
 use std::io;
 use std::net::SocketAddr;
@@ -37,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) client: End,
     pub(crate) managed: ManagedLeg,
     pub(crate) address: SocketAddr,
+    /// What its socket has from the one that listens.
+    pub(crate) inherited: Inherited,
     /// The flow whose outer end this is, where the connection came out of a tunnel.
     pub(crate) arrival: Option<Arc<TunnelArrival>>,
     /// Where it goes, if the client does not speak with this relay.
@@ -89,7 +91,7 @@ impl Session {
     /// Identifies the client and takes its slot in its account; refuses the client where either fails.
     pub(crate) async fn admit(&self) -> Admission {
         let client_leg = Arc::clone(&self.config.client_leg);
-        let outcomes = self.client.apply(&client_leg.leg.socket, Stage::Accepted);
+        let outcomes = self.client.apply(&client_leg.leg.socket, self.inherited);
         self.registration.set_client_leg(self.client_stats(client_leg, outcomes));
         // with accounts, a client that no rule admits may still log in
         let identified = match self.identify() {
@@ -174,6 +176,7 @@ impl Session {
             client,
             managed,
             address: self.address,
+            inherited: Inherited::default(),
             arrival: None,
             directed: None,
             slot,

@@ -74,7 +74,7 @@ async fn fixture(
     let (client, accepted) = pair().await;
     let accepted = End::from(accepted);
     let managed = shared.resources.manage(&accepted, &config.client_leg.leg, None);
-    let arrived = AcceptedClient::new(accepted.clone(), address);
+    let arrived = AcceptedClient::new(accepted.clone(), address, Inherited::default());
     let permit = shared.resources.admit(&arrived);
     let (stop, stopping) = watch::channel(false);
     let session = Session {
@@ -82,6 +82,7 @@ async fn fixture(
         client: accepted,
         managed,
         address,
+        inherited: Inherited::default(),
         arrival: None,
         directed: None,
         slot: Mutex::default(),

@@ -109,7 +109,7 @@ pub struct Leg {
     pub initial_rto: InitialRto,
     /// Whether to send a second SYN where handshakes are lost. Default no.
     pub second_syn: bool,
-    /// Whether to pace CUBIC and Reno over the round trip on long paths. Default yes.
+    /// Whether to pace CUBIC and Reno over the round trip on long paths, from 16 KiB of a connection on. Default yes.
     pub spread: bool,
     /// The rate of all connections together, with congestion control `hold`, bits per second of IP
     /// packets. Default none; `hold` must not be requested then.

@@ -5,14 +5,15 @@ use crate::observe::leg_stats::TlsLeg;
 use crate::transfer::pipe::Pipe;
 use crate::transfer::tls_session::TlsSession;
 use crate::transfer::transient::is_transient;
+use ekiden_linux::sockets::apply::Inherited;
 use ekiden_linux::sockets::options::SocketOptions;
-use ekiden_linux::sockets::outcome::{Outcomes, Stage};
+use ekiden_linux::sockets::outcome::Outcomes;
 use ekiden_linux::sockets::socket;
 use ekiden_tunnel::driver::{FlowStream, wait_until_sent};
 use ekiden_tunnel::frame::reason::Reason;
 use socket2::SockRef;
 use std::future::poll_fn;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
@@ -69,9 +70,9 @@ impl End {
         }
     }
 
-    /// Sets the options of a leg's profile; what is no socket has none.
-    pub(crate) fn apply(&self, options: &SocketOptions, stage: Stage) -> Option<Outcomes> {
-        self.socket().map(|stream| options.apply(stream.as_fd(), stage))
+    /// Sets the options of a leg's profile on an accepted connection; what is no socket has none.
+    pub(crate) fn apply(&self, options: &SocketOptions, inherited: Inherited) -> Option<Outcomes> {
+        self.socket().map(|stream| options.apply_accepted(stream.as_fd(), inherited))
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -136,7 +137,7 @@ impl End {
 
     pub(crate) fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Tcp(stream) => stream.try_read(bytes),
+            Self::Tcp(stream) => try_read_tcp(stream, bytes),
             Self::Tls(session) => session.try_read(bytes),
             Self::Pipe(pipe) => pipe.try_read(bytes),
             Self::Flow(flow) => flow.try_read(bytes),
@@ -282,5 +283,73 @@ impl End {
             Self::Pipe(pipe) => pipe.abort(why),
             Self::Flow(flow) => flow.reset_when_sent(Reason::Closed, why),
         }
+    }
+}
+
+/// Reads what is there. A read of fewer bytes than there is room for has emptied the socket, and epoll tells of what
+/// comes later, so that the next read waits for that: it would find nothing. (An end of stream that came before stays
+/// known, and is read.) Beside urgent data, which interrupts a read, what follows waits for the next packet.
+fn try_read_tcp(stream: &TcpStream, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut short = None;
+    let read = stream.try_io(Interest::READABLE, || {
+        let n = (&*SockRef::from(stream)).read(bytes)?;
+        if n == 0 || n == bytes.len() {
+            return Ok(n);
+        }
+        short = Some(n);
+        Err(ErrorKind::WouldBlock.into())
+    });
+    short.map_or(read, Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, End) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (far, listener.accept().await.unwrap().0.into())
+    }
+
+    fn is_readable(end: &End) -> bool {
+        end.poll_read_ready(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[tokio::test]
+    async fn a_read_that_empties_a_socket_makes_the_next_one_wait() {
+        let (mut far, near) = pair().await;
+        let mut bytes = [0; 8];
+        for text in [&b"abc"[..], b"defgh"] {
+            far.write_all(text).await.unwrap();
+            near.readable().await.unwrap();
+            assert_eq!(near.try_read(&mut bytes).unwrap(), text.len());
+            assert!(bytes.starts_with(text) && !is_readable(&near));
+        }
+        // eight of nine bytes: there may be more, and there is
+        far.write_all(b"123456789").await.unwrap();
+        near.readable().await.unwrap();
+        assert_eq!(near.try_read(&mut bytes).unwrap(), 8);
+        assert!(is_readable(&near));
+        assert_eq!(near.try_read(&mut bytes).unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_end_of_stream_behind_the_last_bytes_is_read() {
+        let (mut far, near) = pair().await;
+        let mut bytes = [0; 8];
+        far.write_all(b"abc").await.unwrap();
+        far.shutdown().await.unwrap();
+        // both are known before the first read
+        let Ok(stream) = near.own_socket() else { panic!("it is a socket") };
+        while !stream.ready(Interest::READABLE).await.unwrap().is_read_closed() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(near.try_read(&mut bytes).unwrap(), 3);
+        assert!(is_readable(&near));
+        assert_eq!(near.try_read(&mut bytes).unwrap(), 0);
     }
 }

@@ -198,7 +198,11 @@ impl Relay<'_> {
 
     /// `side` has sent its FIN, and all its bytes are written.
     fn on_ended(&mut self, side: Side) {
-        self.ends[side.other() as usize].finish();
+        let other = &self.ends[side.other() as usize];
+        // a socket that both sides have ended, and that has nothing unread, sends its FIN as it is closed, which is now
+        if !self.has_ended() || other.socket().is_none() {
+            other.finish();
+        }
         if !self.has_ended() {
             self.life.on_half_closed(clock::now());
             self.timer = None;

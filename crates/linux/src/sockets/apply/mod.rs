@@ -2,7 +2,8 @@
 //!
 //! An unset option costs nothing, except for one look at an inherited congestion control. A set one
 //! costs a set and, but for `TCP_NODELAY`, a get (buffers and DSCP one or two more), and memory only when it was not
-//! granted exactly as requested.
+//! granted exactly as requested. An accepted socket costs neither that look nor `TCP_NODELAY` where [`Inherited`] knows
+//! what its listening socket gave it.
 
 use crate::bpf::{Control, Group};
 use crate::host::sysctl;
@@ -20,6 +21,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
+
+pub use inherited::Inherited;
 
 /// Waiting connections of a listening socket's Fast Open queue; more lose a round trip.
 const FAST_OPEN_QUEUE: c_int = 256;
@@ -47,7 +50,7 @@ impl SocketOptions {
             Some(socket) => socket,
             None => stream(domain, Protocol::TCP)?,
         };
-        let outcomes = self.apply_to(socket.as_fd(), stage, refused);
+        let outcomes = self.apply_to(socket.as_fd(), stage, refused, Inherited::default());
         Ok((socket, outcomes))
     }
 
@@ -66,7 +69,7 @@ impl SocketOptions {
             dscp: self.dscp,
             ..Self::default()
         };
-        let outcomes = way.apply_to(socket.as_fd(), Stage::Connecting, None);
+        let outcomes = way.apply_to(socket.as_fd(), Stage::Connecting, None, Inherited::default());
         Ok((socket, outcomes))
     }
 
@@ -74,11 +77,23 @@ impl SocketOptions {
     /// with the socket's actual value. Give one leg's options to the listening socket and again to
     /// accepted ones: each applies wherever it has an effect.
     pub fn apply(&self, fd: BorrowedFd<'_>, stage: Stage) -> Outcomes {
-        self.apply_to(fd, stage, None)
+        self.apply_to(fd, stage, None, Inherited::default())
     }
 
-    fn apply_to(&self, fd: BorrowedFd<'_>, stage: Stage, no_mptcp: Option<Errno>) -> Outcomes {
-        let mut to = Applier { fd, stage, outcomes: Outcomes::new(stage) };
+    /// The same for a socket as `accept` returned it, to which nothing was applied yet. What its
+    /// listening socket gave it, as `inherited` says, costs no system call.
+    pub fn apply_accepted(&self, fd: BorrowedFd<'_>, inherited: Inherited) -> Outcomes {
+        self.apply_to(fd, Stage::Accepted, None, inherited)
+    }
+
+    fn apply_to(
+        &self,
+        fd: BorrowedFd<'_>,
+        stage: Stage,
+        no_mptcp: Option<Errno>,
+        inherited: Inherited,
+    ) -> Outcomes {
+        let mut to = Applier { fd, stage, inherited, outcomes: Outcomes::new(stage) };
         to.multipath(self.mptcp, no_mptcp);
         // where packets go comes first: binding looks at device and mark
         if let Some(mark) = self.mark {
@@ -147,6 +162,7 @@ fn clamped(value: u64) -> c_int {
 struct Applier<'a> {
     fd: BorrowedFd<'a>,
     stage: Stage,
+    inherited: Inherited,
     outcomes: Outcomes,
 }
 
@@ -174,6 +190,9 @@ impl Applier<'_> {
 
     /// Not read back: no kernel grants anything else, and each connection has two of them.
     fn no_delay(&mut self, on: bool) {
+        if self.inherited.no_delay == Some(on) {
+            return self.outcomes.granted_as_asked(Key::NoDelay);
+        }
         match sockopt::set_int(self.fd, IPPROTO_TCP, libc::TCP_NODELAY, c_int::from(on)) {
             Ok(()) => self.outcomes.granted_as_asked(Key::NoDelay),
             Err(errno) => self.refuse(Key::NoDelay, errno),
@@ -262,6 +281,7 @@ impl Applier<'_> {
 }
 
 mod buffers;
+mod inherited;
 mod rate;
 mod tcp_options;
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl Applier<'_> {
                 Err(why) => refused.push((nth, why)),
             }
         }
-        if granted.is_none() && self.stage != Stage::Connecting {
+        if granted.is_none() && self.stage != Stage::Connecting && !self.inherited.foreign {
             self.leave();
         }
         if group.is_some() {

@@ -127,6 +127,11 @@ impl Handshakes {
         Some(rto.max(self.config.least).min(self.config.most))
     }
 
+    /// How long ago a handshake told the round-trip time of `address`.
+    pub fn age(&self, now: Time, address: IpAddr) -> Option<Span> {
+        Some(now.since(self.rtt(now, address)?.confirmed))
+    }
+
     fn rtt(&self, now: Time, address: IpAddr) -> Option<Rtt> {
         let rtt = self.known.get(Prefix::of(address))?.rtt?;
         (now.since(rtt.confirmed) < self.config.lifetime).then_some(rtt)

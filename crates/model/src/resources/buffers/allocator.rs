@@ -140,6 +140,13 @@ impl Allocator {
         }
     }
 
+    /// Its congestion control is known now, and so the part of a window that it fills ([`NewConnection::gamma`]).
+    pub fn on_gamma(&mut self, id: u64, gamma: f64) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.open.gamma = gamma;
+        }
+    }
+
     /// The driver's own λ (algorithms/buffers A.5 (iii)); `None` to estimate it again.
     pub fn on_known(&mut self, id: u64, side: Side, rate: Option<Rate>) {
         if let Some(connection) = self.connections.get_mut(&id) {

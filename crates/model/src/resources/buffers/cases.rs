@@ -47,6 +47,18 @@ fn receives(allocator: &mut Allocator, id: u64, from_ms: u64, rtt_ms: u64, rate:
 }
 
 #[test]
+fn a_congestion_control_that_is_known_later_counts_from_the_next_tick() {
+    let mut allocator = explicit(Bytes::mib(1));
+    allocator.on_open(Time::ZERO, 1, SEND);
+    allocator.on_facts(at(500), 1, &path(100));
+    assert_eq!(demands_at(&mut allocator, 1_000), [NEED]);
+    // γ = 2 in place of 4/3
+    allocator.on_gamma(1, 2.0);
+    let [demand] = demands_at(&mut allocator, 2_000)[..] else { panic!("one buffer") };
+    assert!(demand.abs_diff(NEED * 3 / 2) <= 1, "{demand}");
+}
+
+#[test]
 fn new_connection_starts_at_first_size_then_follows_the_equation() {
     let mut allocator = explicit(Bytes::mib(1));
     let opened = allocator.on_open(Time::ZERO, 1, SEND);

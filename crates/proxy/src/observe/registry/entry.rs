@@ -33,6 +33,8 @@ pub(crate) struct ConnectionEntry {
     pub(super) inner: AtomicU64,
     /// Numbers of the client's and the upstream leg in the buffer management; 0 for none.
     pub(crate) legs: [AtomicU64; 2],
+    /// Those of them that were last reported as moving more than a few packets.
+    bulk_legs: [AtomicU64; 2],
     /// Closed to make room for another connection.
     pub(crate) evicted: AtomicBool,
     /// A tunnel that counts as idle.
@@ -116,6 +118,7 @@ impl ConnectionEntry {
                 trace: None,
             }),
             legs: [AtomicU64::new(0), AtomicU64::new(0)],
+            bulk_legs: [AtomicU64::new(0), AtomicU64::new(0)],
             evicted: AtomicBool::new(false),
             silent: AtomicBool::new(false),
             task: OnceLock::new(),
@@ -169,6 +172,15 @@ impl ConnectionEntry {
 
     pub(crate) fn leg_numbers(&self) -> [u64; 2] {
         [self.legs[0].load(Relaxed), self.legs[1].load(Relaxed)]
+    }
+
+    /// Whether its legs are others than at the last call.
+    pub(super) fn has_new_legs(&self) -> bool {
+        let pairs = self.legs.iter().zip(&self.bulk_legs);
+        pairs.fold(false, |new, (leg, known)| {
+            let leg = leg.load(Relaxed);
+            new | (known.load(Relaxed) != leg && known.swap(leg, Relaxed) != leg)
+        })
     }
 
     pub(crate) fn set_place(&self, place: Option<PlaceId>) {

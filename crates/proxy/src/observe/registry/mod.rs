@@ -66,9 +66,12 @@ pub(crate) trait AccountUse: Debug + Send + Sync {
     fn waits(&self) -> Option<String>;
 }
 
-/// Hears that a silent tunnel moves bytes again.
+/// Hears that a silent tunnel moves bytes again, and that a connection moves more than a few packets.
 pub(crate) trait TunnelActivity: Debug + Send + Sync {
     fn on_tunnel_moved(&self, entry: &ConnectionEntry);
+
+    /// Once for each pair of legs.
+    fn on_bulk(&self, entry: &ConnectionEntry);
 }
 
 /// Sums over all connections since the start.

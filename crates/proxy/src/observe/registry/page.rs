@@ -123,6 +123,7 @@ mod tests {
 
     impl TunnelActivity for Nobody {
         fn on_tunnel_moved(&self, _: &ConnectionEntry) {}
+        fn on_bulk(&self, _: &ConnectionEntry) {}
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub(crate) struct Registration {
 /// A connection that relayed this many bytes has sent full-sized segments.
 const TELLING: u64 = 64 * 1024;
 
+/// A connection that relayed this many bytes moves more than a first window: ten segments of 1,460 bytes (RFC 6928 §2).
+const BULK: u64 = 16 * 1024;
+
 impl Drop for Registration {
     fn drop(&mut self) {
         locked(&self.registry.live).remove(&self.entry.id);
@@ -69,6 +72,15 @@ impl Registration {
         }
         if entry.silent.load(Relaxed) {
             self.registry.activity.on_tunnel_moved(entry);
+        }
+        let (up, down) = self.bytes();
+        if up + down >= BULK {
+            // the client's leg is the outer connection's where this one is within TLS
+            for entry in [Some(entry), self.outer.as_ref()].into_iter().flatten() {
+                if entry.has_new_legs() {
+                    self.registry.activity.on_bulk(entry);
+                }
+            }
         }
     }
 
@@ -165,5 +177,45 @@ impl Registration {
 
     pub(crate) fn bytes(&self) -> (u64, u64) {
         (self.entry.bytes_up.load(Relaxed), self.entry.bytes_down.load(Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::TunnelActivity;
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The legs of those that move more than a few packets.
+    #[derive(Debug, Default)]
+    struct Bulk(Mutex<Vec<[u64; 2]>>);
+
+    impl TunnelActivity for Bulk {
+        fn on_tunnel_moved(&self, _: &ConnectionEntry) {}
+
+        fn on_bulk(&self, entry: &ConnectionEntry) {
+            locked(&self.0).push(entry.leg_numbers());
+        }
+    }
+
+    #[test]
+    fn reports_each_pair_of_legs_once_when_more_than_a_first_window_has_moved() {
+        let bulk = Arc::new(Bulk::default());
+        let registry = Arc::new(Registry::new(Arc::clone(&bulk) as _));
+        let outer = registry.enter(([192, 0, 2, 1], 5_000).into());
+        outer.entry.legs[0].store(7, Relaxed);
+        let inner = outer.inner();
+        inner.entry.legs[1].store(8, Relaxed);
+        let moved = |up, down| {
+            inner.moved(clock::now(), up, down, 0);
+            std::mem::take(&mut *locked(&bulk.0))
+        };
+        assert!(moved(8_192, 8_191).is_empty());
+        assert_eq!(moved(0, 1), [[0, 8], [7, 0]]);
+        assert!(moved(1 << 20, 1 << 20).is_empty());
+        // the next request of a client goes elsewhere
+        inner.entry.legs[1].store(9, Relaxed);
+        assert_eq!(moved(1, 0), [[0, 9]]);
+        assert!(moved(1, 0).is_empty());
     }
 }
