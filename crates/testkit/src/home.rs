@@ -90,7 +90,10 @@ impl Home {
 
     /// The daemon's status, if one answers.
     pub fn status(&self) -> Option<serde_json::Value> {
-        serde_json::from_slice(&self.run(&["status", "--json"]).stdout).ok()
+        // without it, a daemon of the whole machine would answer while this one begins
+        let socket = self.path().join("ekiden.sock");
+        let asked = self.run(&["status", "--json", "--socket", socket.to_str()?]);
+        serde_json::from_slice(&asked.stdout).ok()
     }
 
     /// Starts the daemon and waits until it answers.

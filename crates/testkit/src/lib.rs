@@ -3,6 +3,7 @@
 
 mod certificate;
 mod daemon;
+pub mod forbidden;
 mod home;
 pub mod names;
 mod postgres;

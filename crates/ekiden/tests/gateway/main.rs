@@ -3,6 +3,7 @@
 //! when it enters its namespaces.
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
+mod forbidden;
 mod handed_out;
 mod life;
 mod names;
@@ -27,6 +28,7 @@ const TESTS: &[&[Test]] = &[
     wireguard::TESTS,
     handed_out::TESTS,
     quic::TESTS,
+    forbidden::TESTS,
 ];
 
 fn main() -> ExitCode {

@@ -227,8 +227,8 @@ impl Network {
         home.serve_by(command)
     }
 
-    /// The daemon as the service runs it: a user of its own, with CAP_NET_ADMIN. `None`, said aloud, where
-    /// that takes more than this test has.
+    /// The daemon as the service runs it: a user of its own, with the capabilities of packaging/ekiden.service and without a
+    /// way to more. `None`, said aloud, where that takes more than this test has.
     pub(crate) fn serve_as_nobody(&self, home: &Arc<Home>) -> Option<Daemon> {
         use std::os::unix::fs::PermissionsExt as _;
         let copy = home.path().join("ekiden-copy");
@@ -239,7 +239,9 @@ impl Network {
         }
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command.args(["--inh-caps=+net_admin", "--ambient-caps=+net_admin"]);
+        let own = "+net_admin,+sys_nice,+net_bind_service";
+        command.args([format!("--inh-caps={own}"), format!("--ambient-caps={own}")]);
+        command.args([format!("--bounding-set=-all,{own}"), "--no-new-privs".to_owned()]);
         let mut trial = Command::new("setpriv");
         if !trial.args(command.get_args()).arg("true").status().is_ok_and(|status| status.success())
         {

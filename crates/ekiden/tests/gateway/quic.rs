@@ -2,6 +2,7 @@
 //! datagrams for which there is no way.
 
 use crate::Test;
+use crate::forbidden::routed;
 use crate::network::{CLIENT, CLIENT_V6, Network, SERVER, SERVER_V6, config};
 use crate::relayed::access_log;
 use ekiden_linux::namespaces::netns::{Netns, place};
@@ -168,27 +169,22 @@ fn quic_is_named_by_its_initial(network: &Network) {
 
 fn quic_to_special_addresses_is_blocked(network: &Network) {
     let pair = pair(network, THROUGH);
-    let special = [
-        "169.254.169.254",
-        "192.0.2.1",
-        "198.18.0.1",
-        "240.0.0.1",
-        "[64:ff9b::7f00:1]",
-        "[64:ff9b::a9fe:a9fe]",
-        "[2002:7f00:1::1]",
-        "[2001:db8::1]",
-    ];
-    for at in special {
-        let client = if at.starts_with('[') { CLIENT_V6 } else { CLIENT };
+    let special = routed();
+    for (_, at, _) in &special {
+        let client = if at.to_canonical().is_ipv4() { CLIENT } else { CLIENT_V6 };
         let client = network.lan.run(|| UdpSocket::bind((client, 0))).unwrap().unwrap();
-        let to: SocketAddr = format!("{at}:443").parse().unwrap();
-        client.connect(to).unwrap();
+        client.connect(SocketAddr::new(at.to_canonical(), 443)).unwrap();
         let error = eventually("a refusal", || client.send(b"hello").err());
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{at}: {error}");
     }
     // until the rule is there, a datagram makes a flow anew
     assert!(pair.count("quic_blocked") >= special.len() as u64);
     assert_eq!(pair.far.status()["totals"]["refused"], 0, "the gateway refuses them");
+    let log = access_log(&pair.near);
+    for (_, at, kind) in special {
+        let why = format!("{} is {kind}", at.to_canonical());
+        assert!(log.contains(&why), "`{why}` is not in {log}");
+    }
 }
 
 fn quic_without_a_way_is_blocked_or_direct(network: &Network) {

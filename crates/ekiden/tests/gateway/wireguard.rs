@@ -1,7 +1,7 @@
 //! A telephone on the Internet that comes home by WireGuard: what reaches it, what it reaches, and its limits.
 
 use crate::Test;
-use crate::network::{Network, PATIENCE_OF_SILENCE, SERVER, SERVER_V6};
+use crate::network::{Network, PATIENCE_OF_SILENCE, SERVER, SERVER_V6, config};
 use crate::phone::{DOOR, OFF, Phone, program};
 use ekiden_testkit::names::{answer, code, question};
 use ekiden_testkit::{Daemon, PATIENCE, wait_for};
@@ -13,6 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_telephone_comes_home_by_wireguard", a_telephone_comes_home_by_wireguard),
     ("limits_hold_for_all_that_a_telephone_sends", limits_hold_for_all_that_a_telephone_sends),
     ("a_telephone_s_door_leaves_nothing", a_telephone_s_door_leaves_nothing),
+    ("the_service_s_user_opens_the_door", the_service_s_user_opens_the_door),
 ];
 
 /// Servers on the Internet that answer datagrams: with the sender's address, and for names.
@@ -92,6 +93,13 @@ fn a_telephone_comes_home_by_wireguard(network: &Network) {
     let asked =
         phone.ask(&own[0], (names, 53).into(), &question(7, "a.example"), PATIENCE).unwrap();
     assert!(code(&asked) == 0 && asked.ends_with(&[9, 9, 9, 2]), "{asked:?}");
+    // over reloads, too
+    for nth in 8..13 {
+        daemon.reload(&config(OFF, DOOR));
+        let asked = question(nth, "a.example");
+        assert!(phone.ask(&own[0], (names, 53).into(), &asked, PATIENCE).is_some());
+    }
+    assert!(!daemon.log().contains("cannot listen"), "{}", daemon.log());
     // large transfers, cut and merged on their way
     let big = network
         .curl(&phone.netns, &["http://9.9.9.2/big", "--limit-rate", "100M", "-r", "0-2000000"]);
@@ -206,18 +214,16 @@ fn a_telephone_s_door_leaves_nothing(network: &Network) {
     let daemon = network.serve_in(&home);
     assert!(devices() && home.state("wireguard.key") == key);
     // a reload takes it away and brings it back
-    daemon.reload(&crate::network::config("devices = [\"eth1\"]", "[accounts]\nenabled = true\n"));
+    daemon.reload(&config("devices = [\"eth1\"]", "[accounts]\nenabled = true\n"));
     wait_for("no device", || !devices());
-    daemon.reload(&crate::network::config(OFF, DOOR));
+    daemon.reload(&config(OFF, DOOR));
     wait_for("the device", devices);
     // somebody else's device is left alone, and everything else is served
-    daemon.reload(&crate::network::config(
-        "devices = [\"eth1\"]",
-        "[accounts]\nenabled = true\nrequired = false\n",
-    ));
+    daemon
+        .reload(&config("devices = [\"eth1\"]", "[accounts]\nenabled = true\nrequired = false\n"));
     wait_for("no device", || !devices());
     network.on_gateway("ip tuntap add mode tun name ekiden-wg");
-    daemon.reload(&crate::network::config(
+    daemon.reload(&config(
         "devices = [\"eth1\"]",
         &DOOR.replace("enabled = true", "enabled = true\nrequired = false"),
     ));
@@ -229,5 +235,30 @@ fn a_telephone_s_door_leaves_nothing(network: &Network) {
     wait_for("another attempt", || door(&daemon)["error"].is_null());
     daemon.stop();
     assert!(!devices());
+    assert_eq!(network.left(), (0, 0, false));
+}
+
+/// With no more than the packaged unit gives.
+fn the_service_s_user_opens_the_door(network: &Network) {
+    use std::os::unix::fs::MetadataExt as _;
+    let home = Network::home("devices = [\"eth1\"]", DOOR);
+    let Some(daemon) = network.serve_as_nobody(&home) else { return };
+    let status = daemon.status();
+    assert_eq!(
+        (&status["gateway"]["error"], &status["gateway"]["in_effect"]),
+        (&serde_json::Value::Null, &true.into())
+    );
+    if std::fs::metadata("/dev/net/tun").unwrap().mode() & 0o006 != 0o006 {
+        // where udev does not set the mode
+        let error = door(&daemon)["error"].clone();
+        assert!(error.as_str().unwrap().contains("chmod 0666 /dev/net/tun"), "{error}");
+        return;
+    }
+    assert!(door(&daemon)["error"].is_null(), "{}", door(&daemon));
+    assert!(network.on_gateway("ip -o link").contains("ekiden-wg"));
+    let log = daemon.log();
+    assert!(log.contains("answers questions for names at 10.77.0.1:53"), "{log}");
+    daemon.stop();
+    assert!(!network.on_gateway("ip -o link").contains("ekiden-wg"));
     assert_eq!(network.left(), (0, 0, false));
 }

@@ -43,6 +43,10 @@ pub enum TunError {
         "there is no {DEVICE}: load the kernel's module (`modprobe tun`), or give the container that device"
     )]
     Missing,
+    #[error(
+        "{DEVICE} is closed to this user: `chmod 0666 {DEVICE}`, as udev does it, and in a unit of one's own DeviceAllow={DEVICE} rw"
+    )]
+    Closed,
     #[error("the TUN device \"{0}\" takes CAP_NET_ADMIN, which the packaged service has")]
     Denied(String),
     #[error("there is a device \"{0}\" already: set another `device` in [wireguard]")]
@@ -66,6 +70,8 @@ impl Tun {
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
         let file = options.map_err(|error| match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => TunError::Missing,
+            // its mode, or a control group of devices
+            Some(libc::EPERM | libc::EACCES) => TunError::Closed,
             _ => of(error),
         })?;
         attach(&file, name).map_err(of)?;

@@ -95,7 +95,7 @@ pub(crate) fn check(
     let forwards = settings.forwards.iter().filter(|forward| forward.protocol.tcp());
     let forwards = forwards.flat_map(|forward| &forward.listen);
     let own = settings.listen.iter().chain(&settings.closed).chain(&settings.tunnel.listen);
-    let mut own = own.chain(forwards);
+    let mut own = own.chain(&settings.dns.listen).chain(forwards);
     if own.any(|listen| reaches(*listen, address)) {
         return Err(Failure::new(FailureKind::Loop, format!("{address} is this relay itself")));
     }

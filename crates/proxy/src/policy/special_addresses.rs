@@ -80,8 +80,8 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
         [0xfe80..=0xfebf, ..] => Special::LinkLocal,
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Special::Private,
         [0xff00..=0xffff, ..] => Special::Multicast,
-        // discard-only, Teredo, benchmarking, ORCHID, documentation, segment identifiers (RFC 9602)
-        [0x100, 0, 0, 0, ..]
+        // discard-only, dummy (RFC 9780), Teredo, benchmarking, ORCHID, documentation, segment identifiers (RFC 9602)
+        [0x100, 0, 0, 0 | 1, ..]
         | [0x2001, 0 | 2, ..]
         | [0x2001, 0x10..=0x3f, ..]
         | [0x2001, 0xdb8, ..]
@@ -115,6 +115,14 @@ fn special_nat64(address: Ipv6Addr) -> Option<Special> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_address_of_the_list_of_forbidden_ones_is_special() {
+        for (address, kind) in ekiden_testkit::forbidden::addresses() {
+            let found = special(address).map(|kind| kind.to_string());
+            assert_eq!(found.as_deref(), Some(kind), "{address}");
+        }
+    }
 
     #[test]
     fn classifies_every_range_at_its_edges() {
@@ -158,6 +166,8 @@ mod tests {
             ("2606:4700::1111", None),
             ("5f00::1", Some(Reserved)),
             ("5eff::1", None),
+            ("100:0:0:1::1", Some(Reserved)),
+            ("100:0:0:2::1", None),
             ("5f01::1", None),
             ("192.88.99.1", Some(Reserved)),
             ("192.88.98.255", None),

@@ -75,7 +75,7 @@ fn udp(relay: &Relay) -> UdpStatus {
 }
 
 /// Asks by HTTP/2, and returns the answer's status and both directions.
-async fn extended(
+pub(crate) async fn extended(
     client: &mut SendRequest<Bytes>,
     path: String,
 ) -> (u16, RecvStream, SendStream<Bytes>) {

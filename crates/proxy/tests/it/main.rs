@@ -8,6 +8,7 @@ mod accounts;
 mod accounts_limits;
 mod connect_udp;
 mod deadlines;
+mod forbidden;
 mod http;
 mod metered_heads;
 mod pressure;

@@ -87,6 +87,19 @@ fn a_tunnel_s_port_is_the_relay_itself() {
     assert!(text.starts_with("HTTP/1.1 508"), "{text}");
 }
 
+/// A question through the relay would come from this machine, which may always ask.
+#[test]
+fn the_port_for_names_is_the_relay_itself() {
+    let server = names();
+    let mut settings = open(&["127.0.0.1:0"], &server);
+    settings.dns.listen = vec![refusing()];
+    let (relay, at) = (Relay::start(settings.clone()), settings.dns.listen[0]);
+    let text = refusal(relay.address, at);
+    assert!(text.starts_with("HTTP/1.1 508"), "{text}");
+    let (head, _) = connect_udp(relay.address, &at.ip().to_string(), at.port());
+    assert!(head.starts_with("HTTP/1.1 508"), "{head}");
+}
+
 #[test]
 fn another_server_on_the_same_port_is_no_loop() {
     let server = names();

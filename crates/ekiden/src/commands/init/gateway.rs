@@ -80,8 +80,9 @@ fn let_telephones_in(session: &mut Session, host: &str) -> Result<Vec<String>, F
         // those at home have none
         document.set(&["accounts"], "required", false)?;
     }
-    let restart =
-        begins.then(|| "restart the service, since accounts begin at its start".to_owned());
+    // one that is not running begins with them
+    let restart = (begins && session.is_running())
+        .then(|| "restart the service, since accounts begin at its start".to_owned());
     let hand_out = "hand out a code: ekiden account add NAME --wireguard".to_owned();
     Ok(restart.into_iter().chain([hand_out]).collect())
 }

@@ -106,6 +106,11 @@ impl Session {
         Ok(Plan::Do(changes))
     }
 
+    /// Whether a daemon runs here.
+    pub(super) fn is_running(&self) -> bool {
+        running::status(&self.runtime).is_some()
+    }
+
     /// Refuses ports that other programs hold, those that the running daemon holds aside.
     fn check_ports(&self, changes: &Changes) -> Result<(), Failed> {
         let running = running::status(&self.runtime);

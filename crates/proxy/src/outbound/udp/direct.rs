@@ -290,7 +290,8 @@ impl DirectSockets {
         check(config, DialFrom::leg(&route.leg), at, &|address| decider.address(to, address))?;
         let forwards = config.settings.forwards.iter().filter(|forward| forward.protocol.udp());
         let forwards = forwards.flat_map(|forward| &forward.listen);
-        let mut own = config.settings.tunnel.listen.iter().chain(forwards);
+        let own = config.settings.tunnel.listen.iter().chain(&config.settings.wireguard.listen);
+        let mut own = own.chain(forwards);
         if own.any(|own| reaches(*own, at)) {
             return Err(Failure::new(FailureKind::Loop, format!("{at} is this relay itself")));
         }

@@ -1,7 +1,7 @@
 //! The WireGuard door over reloads: its device, its peers, and this relay's answers to their questions for names. What
 //! cannot be opened is an error in the log and in the status, and everything else is served.
 
-use super::dns::bind_name_port;
+use super::dns::{DnsPorts, bind_name_port};
 use super::{Inner, StartError};
 use crate::inbound::wireguard::ClientGate;
 use crate::observe::status::{WireguardPeerStatus, WireguardStatus};
@@ -25,7 +25,7 @@ pub(super) struct WireguardDoor {
     settings: Wireguard,
     door: Option<Door>,
     /// This relay's answers to questions for names, at its addresses in the tunnel.
-    names: Vec<[JoinHandle<()>; 2]>,
+    names: DnsPorts,
     error: Option<String>,
     /// Seconds since it failed.
     failed: u32,
@@ -45,7 +45,6 @@ impl Inner {
         let opened = |one: &Wireguard| Wireguard { endpoint: None, dns: Vec::new(), ..one.clone() };
         let stays = door.door.is_some() && opened(&door.settings) == opened(&settings.wireguard);
         door.settings = settings.wireguard.clone();
-        door.names.drain(..).flatten().for_each(|task| task.abort());
         if !stays {
             door.door = None;
             door.error = None;
@@ -53,8 +52,9 @@ impl Inner {
                 self.start_wireguard(door);
             }
         }
-        if door.door.is_some() {
-            self.answer_names_within(settings, door);
+        match door.door.is_some() {
+            true => self.answer_names_within(settings, door),
+            false => door.stop_answering_names(),
         }
     }
 
@@ -99,22 +99,31 @@ impl Inner {
         Ok(Door::start(&settings.listen, tun, Engine::new(key), gate)?)
     }
 
-    /// Answers at the relay's own addresses in the tunnel, where no port of all addresses does.
+    /// Answers at the relay's own addresses in the tunnel, where no port of all addresses does. Ports that are open stay so:
+    /// a socket that is closed is there until its task has ended, and nobody could take its address before.
     fn answer_names_within(self: &Arc<Self>, settings: &Settings, door: &mut WireguardDoor) {
-        if settings.dns.listen.is_empty() {
-            return;
-        }
-        for address in door.settings.own() {
-            let at = SocketAddr::new(address, 53);
-            let is_there = |other: &SocketAddr| {
-                let all = other.ip().is_unspecified() && other.is_ipv6() == at.is_ipv6();
-                other.port() == 53 && (all || other.ip() == address)
-            };
-            if settings.dns.listen.iter().any(is_there) {
+        let others = &settings.dns.listen;
+        let is_there = |at: &SocketAddr| {
+            let all =
+                |other: &SocketAddr| other.ip().is_unspecified() && other.is_ipv6() == at.is_ipv6();
+            others.iter().any(|other| other.port() == 53 && (all(other) || other.ip() == at.ip()))
+        };
+        let own = door.settings.own().map(|address| SocketAddr::new(address, 53));
+        let is_wanted = |at: &SocketAddr| !others.is_empty() && !is_there(at);
+        door.names.retain(|at, tasks| {
+            let stays =
+                own.contains(at) && is_wanted(at) && !tasks.iter().any(|task| task.is_finished());
+            if !stays {
+                tasks.iter().for_each(JoinHandle::abort);
+            }
+            stays
+        });
+        for at in own.into_iter().filter(is_wanted) {
+            if door.names.contains_key(&at) {
                 continue;
             }
             match bind_name_port(settings, at) {
-                Ok(bound) => door.names.push(self.answer_names_at(bound)),
+                Ok(bound) => drop(door.names.insert(at, self.answer_names_at(bound))),
                 // IPv6 may be off
                 Err(error) if at.is_ipv6() => tracing::debug!("wireguard: {error}"),
                 Err(error) => {
@@ -168,7 +177,7 @@ impl Inner {
 
     pub(super) fn close_wireguard(&self) {
         let door = &mut *locked(&self.wireguard);
-        door.names.drain(..).flatten().for_each(|task| task.abort());
+        door.stop_answering_names();
         (door.door, door.error) = (None, None);
     }
 
@@ -201,6 +210,12 @@ impl Inner {
             status.undelivered = counts.undelivered + running.lost();
         }
         Some(status)
+    }
+}
+
+impl WireguardDoor {
+    fn stop_answering_names(&mut self) {
+        std::mem::take(&mut self.names).into_values().flatten().for_each(|task| task.abort());
     }
 }
 

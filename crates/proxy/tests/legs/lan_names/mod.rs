@@ -1,5 +1,6 @@
 //! Names for clients: kept, served past their end, asked for once, over UDP, TCP and TLS; servers that lie or are gone.
 
+mod amplification;
 mod beliefs;
 mod https;
 mod server;
