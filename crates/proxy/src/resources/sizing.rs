@@ -1,6 +1,8 @@
 //! Socket buffer sizes: which legs are managed, when sizes are decided, and what the kernel granted.
 
+use super::reading::LegReading;
 use super::{Resources, State, leg};
+use crate::observe::registry::ConnectionEntry;
 use crate::settings::Leg as Profile;
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
@@ -39,7 +41,7 @@ impl Resources {
         };
         let id = self.next.fetch_add(1, Relaxed) + 1;
         let open = leg::open(stream, profile);
-        let leg = Box::new(Leg::new(stream, to, &open));
+        let leg = Leg::new(stream, to, &open);
         let now = clock::now();
         let state = &mut *locked(&self.state);
         state.legs.insert(id, leg);
@@ -50,10 +52,16 @@ impl Resources {
         ManagedLeg { id, resources: Arc::clone(self) }
     }
 
-    /// From now on, each of the two legs sends what the other receives.
-    pub(crate) fn pair(&self, one: u64, other: u64) {
-        if one != 0 && other != 0 {
-            locked(&self.state).allocator.on_pair(one, other);
+    /// From now on the upstream's leg carries this connection's bytes, and each of its two legs sends what the other
+    /// receives.
+    pub(crate) fn pair(&self, entry: &Arc<ConnectionEntry>) {
+        let [client, upstream] = entry.leg_numbers();
+        let state = &mut *locked(&self.state);
+        if let Some(leg) = state.legs.get_mut(upstream) {
+            leg.set_owner(entry);
+        }
+        if client != 0 && upstream != 0 {
+            state.allocator.on_pair(client, upstream);
         }
     }
 }
@@ -94,15 +102,26 @@ impl State {
         }
     }
 
+    /// What was found at some legs.
+    pub(super) fn on_readings(&mut self, now: Time, seen: &[LegReading]) {
+        for seen in seen {
+            self.allocator.on_facts(now, seen.id, &seen.facts());
+            self.widen(now, seen);
+            if let Some(leg) = self.legs.get_mut(seen.id) {
+                leg.note(seen);
+            }
+        }
+    }
+
     /// Lets a leg's buffers grow where only the kernel's tuning limit throttles them.
-    pub(super) fn widen(&mut self, now: Time, id: u64, seen: &leg::LegReading) {
+    fn widen(&mut self, now: Time, seen: &LegReading) {
         let buffers = self.settings.buffers;
         // explicit sizes are not widened, and with a budget the allocator decides
         if buffers.scheme == Scheme::Conventional || buffers.budget.is_some() {
             return;
         }
         let memory = self.pressure.snapshot()[Resource::SocketMemory as usize];
-        let Some(leg) = self.legs.get_mut(&id) else { return };
+        let Some(leg) = self.legs.get_mut(seen.id) else { return };
         let ceiling = buffers.ceiling.as_u64();
         let refused = leg.widen(now, seen, &self.limits, ceiling, |_| !memory.low);
         self.note(refused);
@@ -111,7 +130,7 @@ impl State {
     /// Applies sizes in order, and records sizes that the kernel did not grant.
     pub(super) fn apply(&mut self, changes: Vec<Change>) {
         for change in changes {
-            let leg = self.legs.get_mut(&change.id);
+            let leg = self.legs.get_mut(change.id);
             let refused = leg.and_then(|leg| leg.apply(change, &self.limits));
             self.note(refused);
         }
@@ -131,7 +150,7 @@ impl ManagedLeg {
         let Some(stream) = end.socket() else { return };
         let (now, open) = (clock::now(), leg::open(stream, profile));
         let state = &mut *locked(&self.resources.state);
-        if let Some(leg) = state.legs.get_mut(&self.id) {
+        if let Some(leg) = state.legs.get_mut(self.id) {
             leg.set_profile(&open);
         }
         let changes = state.allocator.on_open(now, self.id, open);
@@ -145,7 +164,7 @@ impl Drop for ManagedLeg {
             return;
         }
         let state = &mut *locked(&self.resources.state);
-        state.legs.remove(&self.id);
+        state.legs.remove(self.id);
         state.allocator.on_close(self.id);
     }
 }
