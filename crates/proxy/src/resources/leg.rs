@@ -141,10 +141,16 @@ impl Leg {
         self.activity.note(seen, self.given == [None; 2]);
     }
 
+    /// Whether looks at it are left out.
+    pub(super) const fn is_at_rest(&self) -> bool {
+        self.activity.is_at_rest()
+    }
+
     /// Applies another profile; sizes that it sets are not managed.
     pub(super) fn set_profile(&mut self, open: &NewConnection) {
         self.shared = [open.send, open.receive];
         self.given = [None; 2];
+        self.activity.wake();
         self.widening.on_given_back();
     }
 

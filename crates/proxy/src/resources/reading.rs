@@ -60,6 +60,15 @@ impl LegActivity {
         }
     }
 
+    pub(super) const fn is_at_rest(&self) -> bool {
+        self.left_out.is_some()
+    }
+
+    /// It is looked at in its next turn.
+    pub(super) const fn wake(&mut self) {
+        self.left_out = None;
+    }
+
     /// A leg is at rest while it `may` be, nothing has moved since the look before, and nothing is under way.
     pub(super) fn note(&mut self, seen: &LegReading, may: bool) {
         let rests = may && seen.moves.is_some() && seen.moves == self.moves && seen.is_empty();

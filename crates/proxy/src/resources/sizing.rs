@@ -1,7 +1,7 @@
 //! Socket buffer sizes: which legs are managed, when sizes are decided, and what the kernel granted.
 
 use super::reading::LegReading;
-use super::{Resources, State, leg};
+use super::{Resources, State, TICK, TICKS_PER_LOOK, leg};
 use crate::observe::registry::ConnectionEntry;
 use crate::settings::Leg as Profile;
 use crate::transfer::end::End;
@@ -14,6 +14,9 @@ use leg::Leg;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// The time from one turn of a leg to the next.
+const BETWEEN_LOOKS: Span = TICK.saturating_mul(TICKS_PER_LOOK);
 
 /// The allocator wants another decision this soon when a new leg finds the budget used up.
 const HURRY: Span = Span::from_millis(10);
@@ -104,11 +107,18 @@ impl State {
 
     /// What was found at some legs.
     pub(super) fn on_readings(&mut self, now: Time, seen: &[LegReading]) {
+        // one at rest that moved has not moved in its turn before
+        let since = Time::from_nanos(now.as_nanos().saturating_sub(BETWEEN_LOOKS.as_nanos()));
         for seen in seen {
+            if self.legs.get(seen.id).is_some_and(Leg::is_at_rest) {
+                self.allocator.on_awake(since, seen.id);
+            }
             self.allocator.on_facts(now, seen.id, &seen.facts());
             self.widen(now, seen);
-            if let Some(leg) = self.legs.get_mut(seen.id) {
-                leg.note(seen);
+            let Some(leg) = self.legs.get_mut(seen.id) else { continue };
+            leg.note(seen);
+            if leg.is_at_rest() {
+                self.allocator.on_rest(seen.id);
             }
         }
     }
