@@ -1,9 +1,11 @@
 //! Who changed what by the API or by a command, and who was refused: JSON lines in two files of bounded
 //! size, so that refusals cannot push changes out.
 
+use ekiden_config::printable;
 use ekiden_linux::host::state_files;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::IpAddr;
@@ -113,6 +115,17 @@ pub(super) fn newest(path: &Path) -> io::Result<Vec<serde_json::Value>> {
     let lines = bytes.rsplit(|byte| *byte == b'\n');
     // the first may be cut, and is then no JSON
     Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).take(NEWEST).collect())
+}
+
+/// A value as it stands among others in a line's `what`: in quotes, as JSON has them, where it is empty or has a
+/// comma, a quote, a backslash, a space or a control character, which could end it early.
+pub fn quoted(text: &str) -> Cow<'_, str> {
+    let ends_it =
+        |c: char| c.is_whitespace() || c.is_control() || [',', '"', '\'', '\\'].contains(&c);
+    match text.is_empty() || text.contains(ends_it) {
+        true => Cow::Owned(printable(&serde_json::Value::from(text).to_string())),
+        false => Cow::Borrowed(text),
+    }
 }
 
 /// A command that changed something, or failed to.
@@ -258,6 +271,27 @@ mod tests {
         fs::write(&path, (0..2_000).map(|n| format!("{{\"n\":{n}}}\n")).collect::<String>())
             .unwrap();
         assert_eq!(newest(&path).unwrap().len(), NEWEST);
+    }
+
+    #[test]
+    fn a_value_cannot_pass_for_two() {
+        for (value, noted) in [
+            ("tanaka@example", "tanaka@example"),
+            ("2027-03-31", "2027-03-31"),
+            (
+                "mon-fri 06:00-22:00; sat,sun 08:00-24:00",
+                "\"mon-fri 06:00-22:00; sat,sun 08:00-24:00\"",
+            ),
+            ("a, disabled true", "\"a, disabled true\""),
+            ("a\", disabled true", r#""a\", disabled true""#),
+            ("it's", "\"it's\""),
+            (r"a\", r#""a\\""#),
+            ("a\nb", r#""a\nb""#),
+            ("a\u{85}b", "\"a·b\""),
+            ("", "\"\""),
+        ] {
+            assert_eq!(quoted(value), noted);
+        }
     }
 
     #[test]

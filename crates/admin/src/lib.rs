@@ -27,7 +27,7 @@ pub use guard::operators;
 pub use status_cache::{Doctor, Running, TrialAlerts, TrialOutcome, TrialOutcomes};
 
 use audit::Audit;
-pub use audit::{ChangeByCommand, record_command};
+pub use audit::{ChangeByCommand, quoted, record_command};
 use ekiden_config::{At, Management};
 use operators::OperatorLogins;
 use problem::Problem;

@@ -2,11 +2,12 @@
 
 use super::check::Checker;
 use super::{Problem, schemas};
+use crate::audit::quoted;
 use crate::problem::FieldError;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{StatusCode, header};
-use ekiden_config::printable;
+
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -64,7 +65,7 @@ fn note(key: &str, value: &Value) -> String {
     match value {
         Value::Array(_) | Value::Object(_) => key.to_owned(),
         Value::Null => format!("{key} none"),
-        Value::String(text) => format!("{key} {}", printable(text)),
+        Value::String(text) => format!("{key} {}", quoted(text)),
         Value::Bool(_) | Value::Number(_) => format!("{key} {value}"),
     }
 }

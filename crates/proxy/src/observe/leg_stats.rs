@@ -160,15 +160,16 @@ impl LegStats {
         }
     }
 
-    /// Checks whether full-sized packets get through, and tells the leg's history.
-    pub(crate) fn check(&mut self) {
+    /// Checks whether full-sized packets get through, and tells the leg's history. Returns whether nothing is under way
+    /// that could be stuck.
+    pub(crate) fn check(&mut self) -> bool {
         // loopback has no path
         let stream = match &self.carrier {
             Carrier::Tls(socket, _) if self.tls.is_some() => socket,
             _ => &self.stream,
         };
-        let Some(stream) = stream.upgrade() else { return };
-        let Ok(info) = TcpInfo::read(stream.as_fd()) else { return };
+        let Some(stream) = stream.upgrade() else { return true };
+        let Ok(info) = TcpInfo::read(stream.as_fd()) else { return true };
         if !std::mem::replace(&mut self.looked, true) {
             self.leg.history.on_path_mtu(info.pmtu);
         }
@@ -190,6 +191,7 @@ impl LegStats {
             delivered: info.delivered.unwrap_or(0).into(),
         });
         self.leg.history.on_verdict(&self.leg.name, self.peer, verdict, self.path.passed());
+        info.unacked == 0 && info.notsent_bytes.unwrap_or(0) == 0
     }
 
     /// Moves the socket to another lane of the rate that the kernel holds for its leg.

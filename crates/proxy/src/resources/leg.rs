@@ -1,13 +1,15 @@
 //! One leg whose buffers are managed: measured, resized, and given back to the kernel.
 
+use super::reading::{DueLook, LegActivity, LegReading};
+use crate::observe::registry::ConnectionEntry;
 use crate::settings;
 use ekiden_linux::bpf::Control;
 use ekiden_linux::host::facts::Capabilities;
-use ekiden_linux::sockets::buffers::{self, Limits, Memory};
+use ekiden_linux::sockets::buffers::{self, Limits};
 use ekiden_linux::sockets::socket;
 use ekiden_linux::sockets::tcp_info::TcpInfo;
 use ekiden_model::resources::buffers::{
-    BufferSample, CUBIC, Change, ConnectionFacts, Grant, NewConnection, RENO, Side, Widen, Widening,
+    CUBIC, Change, Grant, NewConnection, RENO, Side, Widen, Widening,
 };
 use ekiden_model::units::{Bytes, Rate, Span, Time};
 use std::net::SocketAddr;
@@ -16,7 +18,7 @@ use std::sync::{Arc, LazyLock, Weak};
 use tokio::net::TcpStream;
 
 /// The kernel counts two bytes of buffer for one byte of payload, and doubles requested sizes.
-const OVERHEAD: u64 = 2;
+pub(super) const OVERHEAD: u64 = 2;
 
 /// The kernel's size for a grant in payload bytes.
 pub(super) const fn counted(payload: Bytes) -> Bytes {
@@ -43,12 +45,7 @@ pub(super) struct Leg {
     widening: Widening,
     /// Whether its profile lets the kernel pace it; `None` once it is settled.
     paces: Option<bool>,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct LegReading {
-    info: TcpInfo,
-    memory: Memory,
+    activity: LegActivity,
 }
 
 /// A size that the kernel did not grant in full.
@@ -56,12 +53,6 @@ pub(super) struct LegReading {
 pub(super) struct SizeRefusal {
     pub(super) side: Side,
     pub(super) given: u32,
-}
-
-pub(super) fn look(stream: &Weak<TcpStream>) -> Option<LegReading> {
-    let stream = stream.upgrade()?;
-    let info = TcpInfo::read(stream.as_fd()).ok()?;
-    Some(LegReading { info, memory: buffers::memory(stream.as_fd()).ok()? })
 }
 
 /// The allocator's description of a new leg. Sizes that the profile sets stay the profile's.
@@ -137,7 +128,34 @@ impl Leg {
             given: [None; 2],
             widening: Widening::default(),
             paces: Some(paces),
+            activity: LegActivity::default(),
         }
+    }
+
+    /// From now on it carries this connection's bytes.
+    pub(super) fn set_owner(&mut self, owner: &Arc<ConnectionEntry>) {
+        self.activity.set_owner(owner);
+    }
+
+    /// The look at it that is due in its tick: none at an idle leg, and few at one at rest.
+    pub(super) fn due(&mut self, id: u64) -> Option<DueLook> {
+        if self.idle {
+            return None;
+        }
+        let mut due = self.activity.due(id, &self.stream)?;
+        due.is_settled = self.paces.is_none();
+        Some(due)
+    }
+
+    /// Notes whether it may be left out of the next looks. A leg with a size of ours may not: what follows from
+    /// its use is ours to find out.
+    pub(super) fn note(&mut self, seen: &LegReading) {
+        self.activity.note(seen, self.given == [None; 2]);
+    }
+
+    /// Whether looks at it are left out.
+    pub(super) const fn is_at_rest(&self) -> bool {
+        self.activity.is_at_rest()
     }
 
     /// Applies another profile; sizes that it sets are not managed.
@@ -145,20 +163,13 @@ impl Leg {
         self.paces = Some(paces);
         self.shared = [open.send, open.receive];
         self.given = [None; 2];
+        self.activity.wake();
         self.widening.on_given_back();
-    }
-
-    pub(super) const fn is_settled(&self) -> bool {
-        self.paces.is_none()
     }
 
     /// Its socket and whether it may be paced, where it is not settled yet; from now on it is.
     pub(super) fn take_unsettled(&mut self) -> Option<(Arc<TcpStream>, bool)> {
         Some((self.stream.upgrade()?, self.paces.take()?))
-    }
-
-    pub(super) const fn stream(&self) -> &Weak<TcpStream> {
-        &self.stream
     }
 
     pub(super) const fn given(&self, side: Side) -> Option<(u64, u32)> {
@@ -271,55 +282,10 @@ impl Leg {
     }
 }
 
-impl LegReading {
-    pub(super) fn facts(&self) -> ConnectionFacts {
-        let Self { info, memory } = self;
-        let micros = |n: u32| Span::from_micros(n.into());
-        let unread = u64::from(memory.used(Side::Receive)) / OVERHEAD;
-        ConnectionFacts {
-            rtt: micros(info.rtt),
-            rto: micros(info.rto),
-            backoff: info.backoff.into(),
-            mss: info.snd_mss.into(),
-            send_window: info.snd_wnd.map(u64::from),
-            segments_sent: info.data_segs_out.unwrap_or_default().into(),
-            retransmitted: info.total_retrans.into(),
-            spurious: info.dsack_dups.unwrap_or_default().into(),
-            busy: Span::from_micros(info.busy_time.unwrap_or_default()),
-            buffer_limited: info.sndbuf_limited.map(Span::from_micros),
-            bytes_received: info.bytes_received.unwrap_or_default(),
-            queued: u64::from(memory.used(Side::Send)) / OVERHEAD,
-            unread,
-            // a pump reads at once unless its sink is full
-            held_back: unread > 0,
-        }
-    }
-
-    fn looked(&self) -> BufferSample {
-        let Self { info, memory } = self;
-        let half = memory.size(Side::Receive) / 2;
-        // the receiver's own estimate, for connections that only receive
-        let rtt = if info.rcv_rtt > 0 { info.rcv_rtt } else { info.rtt };
-        BufferSample {
-            send_size: memory.size(Side::Send).into(),
-            send_used: memory.used(Side::Send).into(),
-            busy: Span::from_micros(info.busy_time.unwrap_or_default()),
-            limited: Span::from_micros(info.sndbuf_limited.unwrap_or_default()),
-            sent: info.bytes_acked.unwrap_or_default(),
-            held: 0,
-            receive_size: memory.size(Side::Receive).into(),
-            receive_used: memory.used(Side::Receive).into(),
-            window: info.rcv_wnd.filter(|window| *window > 0).unwrap_or(half).into(),
-            received: info.bytes_received.unwrap_or_default(),
-            rtt: Span::from_micros(rtt.into()),
-            path: Span::from_micros(info.min_rtt_us().unwrap_or_default().into()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ekiden_linux::sockets::buffers::Memory;
     use std::process::Command;
 
     /// A measurement in which the receive buffer throttles 200 Mbit/s × 600 ms, at this second.
@@ -330,7 +296,8 @@ mod tests {
         info.bytes_received = Some(second * 25_000_000);
         (info.rtt, info.rcv_rtt) = (600_000, 600_000);
         info.min_rtt = Some(600_000);
-        LegReading { info, memory: Memory { receive_used: 0, ..memory } }
+        let memory = Memory { receive_used: 0, ..memory };
+        LegReading { id: 1, moves: None, info, memory }
     }
 
     const LOOKS: u64 = 8;

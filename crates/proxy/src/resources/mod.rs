@@ -7,7 +7,7 @@
 //! manage()               a leg: its buffers are managed until the result is dropped
 //! park(), resume()       a client between two requests; resume() tells whether it was evicted
 //! put_idle(), take_idle() a connection to an origin, between two requests
-//! tick()                 every 100 ms: measures a tenth of all legs, and does what is due
+//! tick()                 every 100 ms: measures a tenth of the legs that moved, and does what is due
 //! ```
 //! **An idle connection is evicted only while its sockets hold no unread bytes**; such bytes make
 //! it active, and the next one is chosen. A request in transit meets a closed connection, and
@@ -20,9 +20,11 @@
 mod admission;
 pub(crate) mod arrival;
 mod leg;
+mod legs;
 pub(crate) mod origin;
 mod place;
 mod pool;
+mod reading;
 mod report;
 mod reserve;
 mod setup;
@@ -36,6 +38,7 @@ pub(crate) use crate::resources::sizing::ManagedLeg;
 
 use crate::observe::registry::ConnectionEntry;
 use crate::resources::pool::IdleConnection;
+use crate::resources::reading::DueLook;
 use crate::settings::Settings;
 use crate::transfer::rejection::Rejections;
 use ekiden_linux::host::sync::locked;
@@ -46,19 +49,21 @@ use ekiden_model::resources::buffers::{Allocator, Side};
 use ekiden_model::resources::idle::{Handle, Pool, Register};
 use ekiden_model::resources::overload::{Admission, Pressure, Resource, Sources, Watermarks};
 use ekiden_model::units::{Span, Time};
-use leg::Leg;
+use legs::Legs;
 use place::Place;
 use setup::ResourceSettings;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::RandomState;
-use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 /// Each leg is measured once in so many ticks.
-const TICKS_PER_LOOK: u64 = 10;
+pub(crate) const TICKS_PER_LOOK: u64 = 10;
+
+/// After so many legs or connections a tick lets other tasks run: some 0.2 ms.
+pub(crate) const AT_ONCE: usize = 64;
 
 pub(crate) const TICK: Span = Span::from_millis(100);
 
@@ -93,8 +98,7 @@ struct State {
     /// Closed for others, and their tasks still hold memory.
     ending: Vec<Arc<Place>>,
     memory: Arc<Budget>,
-    /// Boxed: a map of numbers that only grow keeps half of its room empty.
-    legs: BTreeMap<u64, Box<Leg>>,
+    legs: Legs,
     clients: u64,
     /// Auxiliary sockets, such as extra SYN attempts and loopback connections.
     spares: u64,
@@ -168,7 +172,7 @@ impl Resources {
             sources: Sources::new(setup.sources()),
             ending: Vec::new(),
             memory: Arc::clone(&memory),
-            legs: BTreeMap::new(),
+            legs: Legs::default(),
             clients: 0,
             spares: 0,
             pooled: HashMap::new(),
@@ -210,31 +214,28 @@ impl Resources {
         state.allocator.set_config(now, setup.allocator(automatic));
     }
 
-    /// Measures a tenth of the legs, and does what is due.
-    pub(crate) fn tick(self: &Arc<Self>, silent: impl FnOnce(Span) -> Vec<Arc<ConnectionEntry>>) {
-        let (looks, silence) = {
+    /// From this silence on a tunnel may be closed for others; `None` where it may not.
+    pub(crate) fn silent_tunnel(&self) -> Option<Span> {
+        locked(&self.state).settings.pressure.silent_tunnel
+    }
+
+    /// Measures a tenth of the legs, and does what is due. `silent`: tunnels that have been silent for long enough to be
+    /// closed for others.
+    pub(crate) async fn tick(self: &Arc<Self>, silent: Vec<Arc<ConnectionEntry>>) {
+        let due = {
             let state = &mut *locked(&self.state);
             state.beats += 1;
-            let turn = state.beats % TICKS_PER_LOOK;
-            let in_turn = |(id, leg): (&u64, &Leg)| {
-                (id % TICKS_PER_LOOK == turn && !leg.idle)
-                    .then(|| (*id, leg.stream().clone(), leg.is_settled()))
-            };
-            let legs = state.legs.iter().map(|(id, leg)| (id, &**leg));
-            let looks: Vec<_> = legs.filter_map(in_turn).collect();
-            (looks, state.settings.pressure.silent_tunnel.filter(|_| turn == 0))
+            state.legs.due(state.beats)
         };
-        // the kernel is queried without the lock
-        looks.iter().filter(|(.., settled)| !settled).for_each(|(id, ..)| self.settle(*id));
-        let seen: Vec<_> =
-            looks.iter().filter_map(|(id, stream, _)| Some((*id, leg::look(stream)?))).collect();
-        let silent = silence.map(silent).unwrap_or_default();
+        for some in due.chunks(AT_ONCE) {
+            // the kernel is queried without the lock
+            some.iter().filter(|due| !due.is_settled).for_each(|due| self.settle(due.id));
+            let seen: Vec<_> = some.iter().filter_map(DueLook::look).collect();
+            locked(&self.state).on_readings(clock::now(), &seen);
+            tokio::task::yield_now().await;
+        }
         let now = clock::now();
         let timed_out = self.change(|state, deferred| {
-            for (id, seen) in &seen {
-                state.allocator.on_facts(now, *id, &seen.facts());
-                state.widen(now, *id, seen);
-            }
             for entry in silent {
                 state.park_tunnel(now, entry);
             }
@@ -301,11 +302,7 @@ impl State {
         report(self, Resource::Descriptors, usage::descriptors());
         report(self, Resource::SocketMemory, usage::socket_memory());
         report(self, Resource::OwnMemory, usage::own_memory());
-        let mut towards: HashMap<SocketAddr, u64> = HashMap::new();
-        for to in self.legs.values().filter_map(|leg| leg.to) {
-            *towards.entry(to).or_default() += 1;
-        }
-        let used = towards.into_values().max().unwrap_or(0);
+        let used = self.legs.most_towards();
         report(
             self,
             Resource::Ports,

@@ -79,7 +79,10 @@ impl AdmissionPermit {
         entry.set_place(self.place.id.get().copied());
         let evicted = {
             // an eviction either sees the entry or was before
-            let _state = locked(&self.resources.state);
+            let state = &mut *locked(&self.resources.state);
+            if let Some(leg) = state.legs.get_mut(entry.legs[0].load(Relaxed)) {
+                leg.set_owner(entry);
+            }
             let _ = self.place.entry.set(Arc::clone(entry));
             self.place.evicted.load(SeqCst)
         };

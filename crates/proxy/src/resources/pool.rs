@@ -282,7 +282,7 @@ impl State {
     pub(super) fn park_tunnel(&mut self, now: Time, entry: Arc<ConnectionEntry>) {
         let (id, legs) = (entry.id, entry.leg_numbers());
         // a flow of a tunnel has no buffers to manage, and no number
-        let open = legs.iter().all(|leg| *leg == 0 || self.legs.contains_key(leg));
+        let open = legs.iter().all(|leg| *leg == 0 || self.legs.contains(*leg));
         if !open || self.parked.contains_key(&id) || entry.evicted.load(Relaxed) {
             return;
         }
@@ -312,7 +312,7 @@ impl State {
 
     fn rest(&mut self, legs: &[u64]) {
         for id in legs {
-            if let Some(leg) = self.legs.get_mut(id) {
+            if let Some(leg) = self.legs.get_mut(*id) {
                 leg.rest(&self.limits);
             }
             self.allocator.on_idle(*id);
@@ -321,7 +321,7 @@ impl State {
 
     fn rouse(&mut self, legs: &[u64]) {
         for id in legs {
-            if let Some(leg) = self.legs.get_mut(id) {
+            if let Some(leg) = self.legs.get_mut(*id) {
                 leg.idle = false;
             }
             let changes = self.allocator.on_active(clock::now(), *id);

@@ -174,7 +174,7 @@ impl State {
     }
 
     fn grant(&self, id: u64, side: Side, rows: &[Row]) -> Option<GrantStatus> {
-        let leg = self.legs.get(&id)?;
+        let leg = self.legs.get(id)?;
         let row = rows.iter().find(|row| row.side == side);
         let given = leg.given(side);
         let why = match row {

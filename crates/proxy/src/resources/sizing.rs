@@ -1,6 +1,8 @@
 //! Socket buffer sizes: which legs are managed, when sizes are decided, and what the kernel granted.
 
-use super::{Resources, State, leg};
+use super::reading::LegReading;
+use super::{Resources, State, TICK, TICKS_PER_LOOK, leg};
+use crate::observe::registry::ConnectionEntry;
 use crate::settings::Leg as Profile;
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
@@ -12,6 +14,9 @@ use leg::Leg;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// The time from one turn of a leg to the next.
+const BETWEEN_LOOKS: Span = TICK.saturating_mul(TICKS_PER_LOOK);
 
 /// The allocator wants another decision this soon when a new leg finds the budget used up.
 const HURRY: Span = Span::from_millis(10);
@@ -39,7 +44,7 @@ impl Resources {
         };
         let id = self.next.fetch_add(1, Relaxed) + 1;
         let open = leg::open(profile);
-        let leg = Box::new(Leg::new(stream, to, &open, leg::paces(profile)));
+        let leg = Leg::new(stream, to, &open, leg::paces(profile));
         let now = clock::now();
         let state = &mut *locked(&self.state);
         state.legs.insert(id, leg);
@@ -52,17 +57,23 @@ impl Resources {
 
     /// Looks at the congestion control of a leg and paces it, unless that was done: a short connection is over before.
     pub(super) fn settle(&self, id: u64) {
-        let unsettled = locked(&self.state).legs.get_mut(&id).and_then(|leg| leg.take_unsettled());
+        let unsettled = locked(&self.state).legs.get_mut(id).and_then(|leg| leg.take_unsettled());
         let Some((stream, paces)) = unsettled else { return };
         // the kernel is queried without the lock
         let gamma = leg::settle(&stream, paces);
         locked(&self.state).allocator.on_gamma(id, gamma);
     }
 
-    /// From now on, each of the two legs sends what the other receives.
-    pub(crate) fn pair(&self, one: u64, other: u64) {
-        if one != 0 && other != 0 {
-            locked(&self.state).allocator.on_pair(one, other);
+    /// From now on the upstream's leg carries this connection's bytes, and each of its two legs sends what the other
+    /// receives.
+    pub(crate) fn pair(&self, entry: &Arc<ConnectionEntry>) {
+        let [client, upstream] = entry.leg_numbers();
+        let state = &mut *locked(&self.state);
+        if let Some(leg) = state.legs.get_mut(upstream) {
+            leg.set_owner(entry);
+        }
+        if client != 0 && upstream != 0 {
+            state.allocator.on_pair(client, upstream);
         }
     }
 }
@@ -103,15 +114,33 @@ impl State {
         }
     }
 
+    /// What was found at some legs.
+    pub(super) fn on_readings(&mut self, now: Time, seen: &[LegReading]) {
+        // one at rest that moved has not moved in its turn before
+        let since = Time::from_nanos(now.as_nanos().saturating_sub(BETWEEN_LOOKS.as_nanos()));
+        for seen in seen {
+            if self.legs.get(seen.id).is_some_and(Leg::is_at_rest) {
+                self.allocator.on_awake(since, seen.id);
+            }
+            self.allocator.on_facts(now, seen.id, &seen.facts());
+            self.widen(now, seen);
+            let Some(leg) = self.legs.get_mut(seen.id) else { continue };
+            leg.note(seen);
+            if leg.is_at_rest() {
+                self.allocator.on_rest(seen.id);
+            }
+        }
+    }
+
     /// Lets a leg's buffers grow where only the kernel's tuning limit throttles them.
-    pub(super) fn widen(&mut self, now: Time, id: u64, seen: &leg::LegReading) {
+    fn widen(&mut self, now: Time, seen: &LegReading) {
         let buffers = self.settings.buffers;
         // explicit sizes are not widened, and with a budget the allocator decides
         if buffers.scheme == Scheme::Conventional || buffers.budget.is_some() {
             return;
         }
         let memory = self.pressure.snapshot()[Resource::SocketMemory as usize];
-        let Some(leg) = self.legs.get_mut(&id) else { return };
+        let Some(leg) = self.legs.get_mut(seen.id) else { return };
         let ceiling = buffers.ceiling.as_u64();
         let refused = leg.widen(now, seen, &self.limits, ceiling, |_| !memory.low);
         self.note(refused);
@@ -120,7 +149,7 @@ impl State {
     /// Applies sizes in order, and records sizes that the kernel did not grant.
     pub(super) fn apply(&mut self, changes: Vec<Change>) {
         for change in changes {
-            let leg = self.legs.get_mut(&change.id);
+            let leg = self.legs.get_mut(change.id);
             let refused = leg.and_then(|leg| leg.apply(change, &self.limits));
             self.note(refused);
         }
@@ -142,7 +171,7 @@ impl ManagedLeg {
         }
         let (now, open) = (clock::now(), leg::open(profile));
         let state = &mut *locked(&self.resources.state);
-        if let Some(leg) = state.legs.get_mut(&self.id) {
+        if let Some(leg) = state.legs.get_mut(self.id) {
             leg.set_profile(&open, leg::paces(profile));
         }
         let changes = state.allocator.on_open(now, self.id, open);
@@ -161,7 +190,7 @@ impl Drop for ManagedLeg {
             return;
         }
         let state = &mut *locked(&self.resources.state);
-        state.legs.remove(&self.id);
+        state.legs.remove(self.id);
         state.allocator.on_close(self.id);
     }
 }

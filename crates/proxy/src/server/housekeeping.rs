@@ -1,10 +1,11 @@
 //! Work that recurs beside serving.
 
 use super::Inner;
+use crate::observe::registry::ConnectionEntry;
 use crate::policy::accounts::Directory;
-use crate::resources::TICK;
+use crate::resources::{AT_ONCE, TICK, TICKS_PER_LOOK};
 use crate::runtime::certificate::Certificate;
-use ekiden_linux::host::memory;
+use ekiden_linux::host::{clock, memory};
 use ekiden_model::resources::heap_trim::Reclaim;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ fn every(period: Duration) -> Interval {
     interval
 }
 
-/// Every second: checks paths, legs and the certificate, measures accounts' rates, and returns
+/// Every second: checks legs and the certificate, measures accounts' rates, and returns
 /// memory to the kernel after many connections have ended.
 pub(super) async fn housekeeping(inner: Arc<Inner>) {
     let registry = &inner.registry;
@@ -27,7 +28,6 @@ pub(super) async fn housekeeping(inner: Arc<Inner>) {
     let mut second = every(Duration::from_secs(1));
     loop {
         second.tick().await;
-        registry.check_paths();
         inner.shared.quotas.on_second();
         let config = inner.config();
         config.certificate.iter().for_each(Certificate::refresh);
@@ -42,12 +42,24 @@ pub(super) async fn housekeeping(inner: Arc<Inner>) {
     }
 }
 
-/// Ten times a second: measures legs and divides buffers.
+/// Ten times a second: checks the paths of a tenth of the connections, measures a tenth of the legs, and divides
+/// buffers. Between some of them it lets other tasks run, or a request would wait behind thousands.
 pub(super) async fn tick_resources(inner: Arc<Inner>) {
     let mut tenth = every(TICK.into());
     loop {
         tenth.tick().await;
-        inner.shared.resources.tick(|silence| inner.registry.silent(silence));
+        let silence = inner.shared.resources.silent_tunnel();
+        let mut silent = Vec::new();
+        for some in inner.registry.visit(TICKS_PER_LOOK as usize).chunks(AT_ONCE) {
+            let now = clock::now();
+            some.iter().for_each(|entry| entry.check_paths(now));
+            let is_silent = |entry: &&Arc<ConnectionEntry>| {
+                silence.is_some_and(|silence| entry.is_silent(now, silence))
+            };
+            silent.extend(some.iter().filter(is_silent).cloned());
+            tokio::task::yield_now().await;
+        }
+        inner.shared.resources.tick(silent).await;
     }
 }
 

@@ -153,7 +153,7 @@ impl Session {
             self.managed.set_profile(&self.client, &leg.leg);
             self.registration.set_client_leg(self.client_stats(leg, outcomes));
         }
-        self.resources().pair(self.managed.id, managed.id);
+        self.resources().pair(&self.registration.entry);
     }
 
     pub(super) fn client_stats(&self, leg: Arc<NamedLeg>, outcomes: Option<Outcomes>) -> LegStats {

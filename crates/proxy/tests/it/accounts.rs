@@ -1,13 +1,17 @@
 //! Who comes in with accounts: by user and password over HTTP and SOCKS5, by address; and who goes out again.
+use crate::accounts_limits::quota;
+use crate::common::wait_until;
 use crate::common::wire::{Origin, Relay, Wire, field, get, ok, request};
 use crate::connect_udp::{server, upgrade};
+use crate::tls::{Shown, http2};
 use ekiden_proxy::observe::status::AccountsStatus;
 use ekiden_proxy::policy::accounts::{Directory, KnownAccount, LoginOutcome, PendingLogin};
-use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Settings};
+use ekiden_proxy::settings::{AccessLog, ExceededAction, HostPattern, Pattern, Settings};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::task::block_in_place;
 
 /// Anna and Otto, each with "right password"; Anna may not go to a.example.
 #[derive(Debug, Default)]
@@ -274,6 +278,76 @@ fn a_log_in_counts_before_a_known_address() {
     }
     client.send(get(&origin, "/", WRONG_BASIC));
     assert!(client.until_end().starts_with("HTTP/1.1 407 "));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_log_in_counts_before_a_known_address_by_http_2() {
+    let (shown, book, origin) = (Shown::new(), Arc::new(Book::default()), Origin::new());
+    *book.at_loopback.lock().unwrap() = Some(OTTO);
+    let relay = block_in_place(|| relay(&book, |settings| shown.settings(settings)));
+    let (mut client, driving) = http2(&shown, &relay).await;
+    for (credentials, name) in [("", "otto's"), (ANNA_BASIC, "anna's"), ("", "otto's")] {
+        let mut request = crate::tls::asked("GET", format!("http://{}/", origin.name));
+        if let Some((_, value)) = credentials.trim_end().split_once(": ") {
+            request.headers_mut().insert("proxy-authorization", value.parse().unwrap());
+        }
+        client = client.ready().await.unwrap();
+        let (response, _) = client.send_request(request, true).unwrap();
+        block_in_place(|| {
+            let mut server = origin.accept();
+            server.head();
+            // the stream before may still be listed
+            let accounts = || relay.status().connections.into_iter().filter_map(|one| one.account);
+            let only = || accounts().all(|account| account == name) && accounts().count() == 1;
+            wait_until(only, || format!("{name}: {:?}", relay.status().connections));
+            server.send(ok("1"));
+        });
+        assert_eq!(response.await.unwrap().status(), 200);
+    }
+    driving.abort();
+    block_in_place(|| drop(relay));
+}
+
+#[test]
+fn a_log_in_counts_before_a_known_address_by_connect_udp() {
+    let (book, server) = (Arc::new(Book::default()), server());
+    *book.at_loopback.lock().unwrap() = Some(OTTO);
+    let relay = relay(&book, |_| {});
+    let to = server.local_addr().unwrap();
+    for (credentials, name) in [("", "otto's"), (ANNA_BASIC, "anna's")] {
+        let mut client = relay.client();
+        client.send(upgrade(to, credentials));
+        assert!(client.head().starts_with("HTTP/1.1 101 "));
+        let account = relay.status().connections.remove(0).account;
+        assert_eq!(account.as_deref(), Some(name));
+        drop(client);
+        relay.settles();
+    }
+    assert!(asked(&relay, upgrade(to, WRONG_BASIC)).starts_with("HTTP/1.1 407 "));
+}
+
+#[test]
+fn a_log_in_of_a_spent_account_is_refused_at_an_address_of_another() {
+    let (book, origin) = (Arc::new(Book::default()), Origin::new());
+    *book.at_loopback.lock().unwrap() = Some(OTTO);
+    let relay = relay(&book, |_| {});
+    let handle = relay.server.as_ref().unwrap().handle();
+    handle.accounts().set("anna's", quota(1, ExceededAction::Cut));
+    let served = || {
+        let mut client = relay.client();
+        client.send(get(&origin, "/", ""));
+        let mut server = origin.accept();
+        server.head();
+        server.send(ok("1"));
+        client.until("\r\n\r\n1");
+    };
+    served();
+    // the first request spends what there is
+    for _ in 0..2 {
+        let answer = asked(&relay, get(&origin, "/", ANNA_BASIC));
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("anna's"), "{answer}");
+    }
+    served();
 }
 
 #[test]

@@ -57,9 +57,14 @@ fn recorded(command: &str, name: &str, config: &AccountConfig, done: Done) -> Do
     if let Some(at) = arguments.iter().position(|word| word == name) {
         arguments.remove(at);
     }
-    let what = arguments.join(" ");
+    let what = in_one_line(&arguments);
     super::record_change(config.config.as_deref(), (command, name), &done, &what);
     done
+}
+
+/// Each argument stays one.
+fn in_one_line(arguments: &[String]) -> String {
+    arguments.iter().map(|word| ekiden_admin::quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// The accounts' database, and whether a daemon with this configuration uses it.

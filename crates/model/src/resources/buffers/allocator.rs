@@ -8,7 +8,7 @@ use super::snapshot::{Row, Snapshot};
 use super::{Claim, Config, ConnectionFacts, Enough, NewConnection, Policy, UNIT, distribute};
 use crate::units::{Bytes, Rate, Span, Time};
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Delay of an allocation for new connections, so that many that find the pool used up cause one.
@@ -18,28 +18,45 @@ const HURRY: Span = Span::from_millis(10);
 /// that is not open are ignored. Connections are kept by number, so nothing depends on a hash.
 #[derive(Debug, Clone)]
 pub struct Allocator {
-    config: Config,
+    pub(super) config: Config,
     /// Boxed: a map of numbers that only grow keeps half of its room empty.
-    connections: BTreeMap<u64, Box<Connection>>,
+    pub(super) connections: BTreeMap<u64, Box<Connection>>,
+    /// Those for which a tick may decide something else than the last did: of settled ones only those that something was
+    /// told of since.
+    pub(super) awake: BTreeSet<u64>,
+    /// The next tick is to decide for all of them.
+    pub(super) all_due: bool,
+    /// The first size at the last tick.
+    pub(super) initial: u64,
+    /// Part of the demand: of those closed since the last tick.
+    pub(super) gone: u64,
     /// Buffers of all of them.
     buffers: u64,
     /// The explicit ones' sum.
-    granted: u64,
-    demand: u64,
-    short: bool,
+    pub(super) granted: u64,
+    pub(super) demand: u64,
+    pub(super) short: bool,
     /// The system's largest send buffer and receive buffer.
     most: [u64; 2],
     period_end: Time,
     next: Time,
 }
 
-struct Asked {
-    id: u64,
-    side: Side,
-    claim: Claim,
+pub(super) struct Asked {
+    pub(super) id: u64,
+    pub(super) side: Side,
+    pub(super) claim: Claim,
     why: DemandOrigin,
-    old: Option<u64>,
+    pub(super) old: Option<u64>,
     mss: u64,
+}
+
+impl Asked {
+    pub(super) fn note(&self, buffer: &mut Buffer) {
+        buffer.demand = self.claim.demand;
+        buffer.wanted = self.claim.wanted();
+        buffer.why = self.why;
+    }
 }
 
 impl Allocator {
@@ -49,6 +66,10 @@ impl Allocator {
         Self {
             config,
             connections: BTreeMap::new(),
+            awake: BTreeSet::new(),
+            all_due: true,
+            initial: 0,
+            gone: 0,
             buffers: 0,
             granted: 0,
             demand: 0,
@@ -67,12 +88,14 @@ impl Allocator {
     /// Other settings, which apply at a tick that is due now.
     pub fn set_config(&mut self, now: Time, config: Config) {
         self.config = config;
+        self.all_due = true;
         self.next = now;
     }
 
     /// The system's limit for buffers of this side: from the next tick on no more is requested.
     pub fn on_limit(&mut self, side: Side, most: Bytes) {
-        self.most[side as usize] = most.as_u64().max(UNIT);
+        let most = most.as_u64().max(UNIT);
+        self.all_due |= core::mem::replace(&mut self.most[side as usize], most) != most;
     }
 
     /// Adds a connection, by a number unique while open; returns its buffers until the next tick.
@@ -81,6 +104,7 @@ impl Allocator {
         let connection = Box::new(Connection::new(now, open));
         self.buffers += connection.buffers().count() as u64;
         self.connections.insert(id, connection);
+        self.awake.insert(id);
         self.start(now, id, true)
     }
 
@@ -88,8 +112,10 @@ impl Allocator {
     pub fn on_close(&mut self, id: u64) {
         self.on_unpair(id);
         let Some(connection) = self.connections.remove(&id) else { return };
+        self.awake.remove(&id);
         for (_, buffer) in connection.buffers() {
             self.buffers -= 1;
+            self.gone = self.gone.saturating_add(buffer.wanted);
             self.granted -= buffer.grant.unwrap_or(0);
         }
     }
@@ -106,6 +132,7 @@ impl Allocator {
             if let Some(connection) = self.connections.get_mut(&one) {
                 connection.partner = Some(other);
                 connection.from_cache = false;
+                self.awake.insert(one);
             }
         }
     }
@@ -113,16 +140,18 @@ impl Allocator {
     /// The two belong together no longer.
     pub fn on_unpair(&mut self, id: u64) {
         let partner = self.connections.get_mut(&id).and_then(|one| one.partner.take());
-        let other = partner.and_then(|partner| self.connections.get_mut(&partner));
-        if let Some(other) = other {
+        let Some(partner) = partner else { return };
+        if let Some(other) = self.connections.get_mut(&partner) {
             other.partner = None;
         }
+        self.awake.extend([id, partner]);
     }
 
     /// It sends from the cache: only its own path limits it.
     pub fn on_hit(&mut self, id: u64) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.from_cache = true;
+            self.awake.insert(id);
         }
     }
 
@@ -130,6 +159,7 @@ impl Allocator {
     pub fn on_miss(&mut self, id: u64) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.from_cache = false;
+            self.awake.insert(id);
         }
     }
 
@@ -137,6 +167,25 @@ impl Allocator {
     pub fn on_facts(&mut self, now: Time, id: u64, facts: &ConnectionFacts) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.on_facts(now, facts);
+            if connection.is_settled() {
+                self.awake.insert(id);
+            }
+        }
+    }
+
+    /// It has moved nothing between two looks, has no explicit size, and is looked at no more until
+    /// [`Allocator::on_awake`]: looks would find the same. What is known of it stays, and costs the ticks nothing.
+    pub fn on_rest(&mut self, id: u64) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.at_rest = true;
+        }
+    }
+
+    /// A look at one at rest follows. What it has moved, it has moved from `since` on.
+    pub fn on_awake(&mut self, since: Time, id: u64) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.on_awake(since);
+            self.awake.insert(id);
         }
     }
 
@@ -151,6 +200,7 @@ impl Allocator {
     pub fn on_known(&mut self, id: u64, side: Side, rate: Option<Rate>) {
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.know(side, rate);
+            self.awake.insert(id);
         }
     }
 
@@ -159,6 +209,7 @@ impl Allocator {
         self.on_unpair(id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.idle = true;
+        self.awake.insert(id);
         for side in Side::ALL {
             if let Some(buffer) = connection.buffer_mut(side) {
                 buffer.halved = 0;
@@ -182,6 +233,7 @@ impl Allocator {
             }
             again |= buffer.demand > least;
         }
+        self.awake.insert(id);
         again
     }
 
@@ -191,6 +243,7 @@ impl Allocator {
         let idle = self.connections.get_mut(&id).filter(|one| one.idle);
         let Some(connection) = idle else { return Vec::new() };
         connection.on_active(now);
+        self.awake.insert(id);
         self.start(now, id, false)
     }
 
@@ -205,14 +258,30 @@ impl Allocator {
         if now < self.next {
             return Vec::new();
         }
-        if now >= self.period_end {
+        let all = self.decides_for_all();
+        let period = now >= self.period_end;
+        if period {
             self.period_end = now + self.config.period;
-            for connection in self.connections.values_mut() {
-                connection.on_period();
-            }
+            self.end_period(all);
         }
         self.next = self.period_end;
-        let asked = self.asked();
+        let changes = if all { None } else { self.decide_awake() };
+        let changes = changes.unwrap_or_else(|| self.decide());
+        (self.all_due, self.initial, self.gone) = (false, self.initial(), 0);
+        // within a period, what was told of them is not taken in yet
+        if period {
+            let connections = &self.connections;
+            self.awake.retain(|id| {
+                connections.get(id).is_some_and(|connection| !connection.is_settled())
+            });
+        }
+        changes
+    }
+
+    /// Decides for all connections.
+    fn decide(&mut self) -> Vec<Change> {
+        let asked: Vec<Asked> =
+            self.connections.iter().flat_map(|(id, one)| self.asked(*id, one)).collect();
         let wanted = asked.iter().fold(0_u64, |sum, one| sum.saturating_add(one.claim.wanted()));
         self.demand = wanted;
         let pool = self.config.pool.as_u64();
@@ -258,7 +327,7 @@ impl Allocator {
     }
 
     /// The size of a new connection's buffers.
-    fn initial(&self) -> u64 {
+    pub(super) fn initial(&self) -> u64 {
         let equal = self.config.pool.as_u64() / self.buffers.max(1);
         in_units(self.config.initial.as_u64().min(equal))
     }
@@ -301,34 +370,28 @@ impl Allocator {
         changes
     }
 
-    fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self, id: u64, connection: &Connection) -> Vec<Asked> {
         let initial = self.initial();
-        let mut asked = Vec::with_capacity(self.buffers as usize);
-        for (id, connection) in &self.connections {
-            for (side, buffer) in connection.buffers() {
-                let ceiling = self.config.ceiling.as_u64().min(self.most[side as usize]);
-                let segment = connection.mss();
-                let floor = segment.saturating_mul(self.config.floor_segments).min(ceiling);
-                let (demand, floor, why) = if let Policy::Fixed(size) = self.config.policy {
-                    (size.as_u64(), 0, DemandOrigin::Fixed)
-                } else if connection.idle {
-                    (
-                        buffer.demand,
-                        floor.min(buffer.demand),
-                        DemandOrigin::Idle { halved: buffer.halved },
-                    )
-                } else {
-                    let other = connection.partner.and_then(|id| self.connections.get(&id));
-                    let need =
-                        connection.need(side, other.map(|one| &**one), ceiling, self.config.by_use);
-                    let (demand, why) = need.unwrap_or((initial, DemandOrigin::Initial));
-                    (demand.max(floor).min(ceiling), floor, why)
-                };
-                let claim = Claim { demand, floor, queued: buffer.queued };
-                asked.push(Asked { id: *id, side, claim, why, old: buffer.grant, mss: segment });
-            }
-        }
-        asked
+        let ask = |(side, buffer): (Side, &Buffer)| {
+            let ceiling = self.config.ceiling.as_u64().min(self.most[side as usize]);
+            let segment = connection.mss();
+            let floor = segment.saturating_mul(self.config.floor_segments).min(ceiling);
+            let (demand, floor, why) = if let Policy::Fixed(size) = self.config.policy {
+                (size.as_u64(), 0, DemandOrigin::Fixed)
+            } else if connection.idle {
+                let why = DemandOrigin::Idle { halved: buffer.halved };
+                (buffer.demand, floor.min(buffer.demand), why)
+            } else {
+                let other = connection.partner.and_then(|id| self.connections.get(&id));
+                let need =
+                    connection.need(side, other.map(|one| &**one), ceiling, self.config.by_use);
+                let (demand, why) = need.unwrap_or((initial, DemandOrigin::Initial));
+                (demand.max(floor).min(ceiling), floor, why)
+            };
+            let claim = Claim { demand, floor, queued: buffer.queued };
+            Asked { id, side, claim, why, old: buffer.grant, mss: segment }
+        };
+        connection.buffers().map(ask).collect()
     }
 
     fn divide(&self, asked: &[Asked], pool: u64) -> Vec<u64> {
@@ -350,8 +413,7 @@ impl Allocator {
         let buffers = self.connections.values_mut().flat_map(|one| one.buffers_mut());
         for (at, (buffer, one)) in buffers.zip(asked).enumerate() {
             let size = sizes.as_ref().and_then(|sizes| sizes.get(at).copied());
-            buffer.demand = one.claim.demand;
-            buffer.why = one.why;
+            one.note(buffer);
             if one.old != size {
                 let order = match (one.old, size) {
                     (Some(old), Some(new)) if new < old => 0,

@@ -12,6 +12,8 @@ pub(super) struct Buffer {
     pub(super) queued: u64,
     pub(super) why: DemandOrigin,
     pub(super) halved: u32,
+    /// Its part of the demand of all, as of the last tick.
+    pub(super) wanted: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -21,6 +23,8 @@ pub(super) struct Connection {
     /// Whether it sends from the cache.
     pub(super) from_cache: bool,
     pub(super) idle: bool,
+    /// Nothing moves, and the driver does not look.
+    pub(super) at_rest: bool,
     pub(super) send: Option<Buffer>,
     pub(super) receive: Option<Buffer>,
     pub(super) send_use: SendUse,
@@ -95,8 +99,20 @@ impl Connection {
         }
     }
 
+    /// It moves again, not earlier than from `since` on.
+    pub(super) fn on_awake(&mut self, since: Time) {
+        self.at_rest = false;
+        self.estimator.on_active(since);
+    }
+
+    /// Whether another tick finds what the last found, as long as nothing is told of it.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.at_rest || self.idle
+    }
+
     pub(super) fn on_active(&mut self, now: Time) {
         self.idle = false;
+        self.at_rest = false;
         self.estimator.on_active(now);
     }
 

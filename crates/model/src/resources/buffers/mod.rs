@@ -26,6 +26,7 @@
 
 mod allocation;
 mod allocator;
+mod awake;
 #[cfg(test)]
 mod cases;
 mod connection;

@@ -8,7 +8,7 @@
 //! The request is checked and answered by `inbound::http::connect_udp`. Nothing here waits for the client: a datagram
 //! that it does not take in time is dropped.
 
-use super::{begin, end_if_refused, paths, wait, within_limits};
+use super::{begin, end_if_refused, paths, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::Failure;
 use crate::observe::registry::ConnectionState;
@@ -261,6 +261,6 @@ impl<'a> CapsuleFlow<'a> {
     }
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
-        within_limits(self.session.share().as_deref(), &mut self.tally, direction, bytes)
+        within_limits_or_over(self.session.share().as_deref(), &mut self.tally, direction, bytes)
     }
 }

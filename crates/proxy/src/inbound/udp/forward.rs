@@ -1,7 +1,7 @@
 //! Datagrams to a forwarded port: each client has a flow to the port's one destination, by rules and routes as
 //! all have. A flow is registered and logged as connections are, and counts as an association.
 
-use super::{drop_datagram, wait, within_limits};
+use super::{drop_datagram, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::AccessLog;
@@ -262,7 +262,7 @@ impl ForwardFlow {
     }
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
-        within_limits(self.share.as_deref(), &mut self.tally, direction, bytes)
+        within_limits_or_over(self.share.as_deref(), &mut self.tally, direction, bytes)
     }
 }
 

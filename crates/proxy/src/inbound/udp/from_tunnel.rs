@@ -1,7 +1,7 @@
 //! Packet flows from a tunnel: datagrams to one destination, by this relay's routes and rules,
 //! registered and logged as connections are.
 
-use super::{end_if_refused, wait, within_limits};
+use super::{end_if_refused, wait, within_limits_or_over};
 use crate::destination::Destination;
 use crate::error::{Failure, FailureKind};
 use crate::observe::access_log::AccessLog;
@@ -215,7 +215,7 @@ impl PacketFlow {
     }
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> Result<bool, Failure> {
-        within_limits(self.share.as_deref(), &mut self.tally, direction, bytes)
+        within_limits_or_over(self.share.as_deref(), &mut self.tally, direction, bytes)
     }
 
     fn cut(&self) -> FlowEnd {

@@ -180,7 +180,7 @@ impl<'a> Association<'a> {
 
     fn within_limits(&mut self, direction: Direction, bytes: usize) -> bool {
         let share = self.session.share();
-        within_limits(share.as_deref(), &mut self.tally, direction, bytes).unwrap_or_else(|_| {
+        within_limits(share.as_deref(), &mut self.tally, direction, bytes).unwrap_or_else(|| {
             self.tally.on_dropped(DropReason::Limited, over_limits);
             false
         })
@@ -261,22 +261,34 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
     Ok((tally, place))
 }
 
-/// Whether an account's limits let a datagram pass, else it is dropped; `Err`: none may any more, and why.
+/// Whether an account's limits let a datagram pass, else it is dropped; `None`: none may any more. Words are left to
+/// the caller, because a client that sends on costs nothing but this.
 fn within_limits(
     share: Option<&AccountConnection>,
     tally: &mut UdpTally,
     direction: Direction,
     bytes: usize,
-) -> Result<bool, Failure> {
-    let Some(share) = share else { return Ok(true) };
-    let passes = share.datagram(direction, bytes).ok_or_else(|| {
-        let why = share.ended().unwrap_or_else(|| "the account has nothing left".to_owned());
-        Failure::new(FailureKind::Denied, why)
-    })?;
-    if !passes {
+) -> Option<bool> {
+    let Some(share) = share else { return Some(true) };
+    let passes = share.datagram(direction, bytes);
+    if passes == Some(false) {
         tally.on_dropped(DropReason::Limited, over_limits);
     }
-    Ok(passes)
+    passes
+}
+
+/// The same for a flow that ends with its account's quota: `Err` says why none may pass any more.
+fn within_limits_or_over(
+    share: Option<&AccountConnection>,
+    tally: &mut UdpTally,
+    direction: Direction,
+    bytes: usize,
+) -> Result<bool, Failure> {
+    within_limits(share, tally, direction, bytes).ok_or_else(|| {
+        let why = share.and_then(AccountConnection::ended);
+        let why = why.unwrap_or_else(|| "the account has nothing left".to_owned());
+        Failure::new(FailureKind::Denied, why)
+    })
 }
 
 fn over_limits() -> String {

@@ -10,12 +10,18 @@ use ekiden_model::control::classifier::{Bursts, Class};
 use ekiden_model::control::rate_meter::RateMeter;
 use ekiden_model::control::scheduler::Lane;
 use ekiden_model::resources::overload::PlaceId;
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use tokio::task::AbortHandle;
+
+/// A connection without progress for this long may be stuck: three time-outs take at least 1.4 s.
+pub(super) const STALLED: Span = Span::from_secs(1);
+
+/// Longer than any time-out of the kernel: a stuck connection was found by then.
+const SILENT: Span = Span::from_secs(120);
 
 #[derive(Debug)]
 pub(crate) struct ConnectionEntry {
@@ -28,7 +34,11 @@ pub(crate) struct ConnectionEntry {
     pub(super) bytes_up: AtomicU64,
     pub(super) bytes_down: AtomicU64,
     pub(super) bytes_spliced: AtomicU64,
+    /// How often bytes were moved, by it or by one within it.
+    moves: AtomicU64,
     pub(super) detail: Mutex<Detail>,
+    /// The connection that this one is within.
+    outer: Option<Arc<ConnectionEntry>>,
     /// Live connections within this one, which stand for it in the status.
     pub(super) inner: AtomicU64,
     /// Numbers of the client's and the upstream leg in the buffer management; 0 for none.
@@ -63,11 +73,28 @@ pub(super) struct Detail {
     pub(super) upstream: Option<LegStats>,
     /// Its request or tunnel, where that is traced.
     pub(super) trace: Option<Arc<Trace>>,
+    /// Nothing was under way at the last check: how many checks were left out since.
+    pub(super) left_out: Option<u8>,
 }
+
+/// Of the checks of connections at which nothing was under way so many are left out. One in ten is made all the same,
+/// because heads and the relay's own answers do not count as moved bytes.
+const LEFT_OUT: u8 = 9;
 
 impl Detail {
     pub(super) fn check(&mut self) {
-        [&mut self.client, &mut self.upstream].into_iter().flatten().for_each(LegStats::check);
+        let legs = [&mut self.client, &mut self.upstream].into_iter().flatten();
+        // all of them: each check tells a leg's history
+        let quiet = legs.fold(true, |quiet, leg| leg.check() & quiet);
+        self.left_out = quiet.then_some(0);
+    }
+
+    /// Checks again what may be stuck: legs with data under way, and the others now and then.
+    pub(super) fn check_again(&mut self) {
+        match &mut self.left_out {
+            Some(left_out) if *left_out < LEFT_OUT => *left_out += 1,
+            _ => self.check(),
+        }
     }
 
     /// A leg that just got its profile starts in the interactive lane.
@@ -91,7 +118,7 @@ impl Detail {
 }
 
 impl ConnectionEntry {
-    pub(super) fn new(id: u64, client: SocketAddr) -> Self {
+    pub(crate) fn new(id: u64, client: SocketAddr, outer: Option<Arc<Self>>) -> Self {
         let now = clock::now();
         Self {
             id,
@@ -103,6 +130,8 @@ impl ConnectionEntry {
             bytes_up: AtomicU64::new(0),
             bytes_down: AtomicU64::new(0),
             bytes_spliced: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
+            outer,
             inner: AtomicU64::new(0),
             detail: Mutex::new(Detail {
                 bursts: Bursts::new(now),
@@ -116,6 +145,7 @@ impl ConnectionEntry {
                 client: None,
                 upstream: None,
                 trace: None,
+                left_out: None,
             }),
             legs: [AtomicU64::new(0), AtomicU64::new(0)],
             bulk_legs: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -137,13 +167,27 @@ impl ConnectionEntry {
     }
 
     /// Whether it is a tunnel by CONNECT or SOCKS, diverted or forwarded, that is open in both directions and not yet marked silent.
-    pub(super) fn is_tunnel(&self) -> bool {
+    fn is_tunnel(&self) -> bool {
         let protocol = self.protocol.load(Relaxed);
         use Protocol::{Connect, Forward, Gateway, Socks4a, Socks5};
         let tunnels = [Connect, Socks5, Socks4a, Gateway, Forward];
         self.state.load(Relaxed) == ConnectionState::Relaying as u8
             && !self.silent.load(Relaxed)
             && tunnels.iter().any(|tunnel| *tunnel as u8 == protocol)
+    }
+
+    /// Checks its paths if it stopped a short while ago: a moving one is fine, and a long silent one was checked before.
+    pub(crate) fn check_paths(&self, now: Time) {
+        let mut detail = locked(&self.detail);
+        let silent = now.since(detail.last);
+        if silent >= STALLED && silent <= SILENT {
+            detail.check_again();
+        }
+    }
+
+    /// Whether it is a tunnel without progress for `span` that is not marked silent yet.
+    pub(crate) fn is_silent(&self, now: Time, span: Span) -> bool {
+        self.is_tunnel() && now.since(locked(&self.detail).last) >= span
     }
 
     pub(crate) fn account(&self) -> Option<Arc<KnownAccount>> {
@@ -168,6 +212,24 @@ impl ConnectionEntry {
     pub(crate) fn shut(&self, how: Shutdown) {
         let detail = locked(&self.detail);
         [&detail.client, &detail.upstream].into_iter().flatten().for_each(|leg| leg.shut(how));
+    }
+
+    /// Bytes were moved. They are the outer connection's, too.
+    pub(crate) fn on_moved(&self) {
+        let outer = self.outer.as_deref();
+        [Some(self), outer].into_iter().flatten().for_each(|entry| {
+            entry.moves.fetch_add(1, Relaxed);
+        });
+    }
+
+    /// How often bytes were moved.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Relaxed)
+    }
+
+    /// The connection that this one is within.
+    pub(super) const fn outer(&self) -> Option<&Arc<Self>> {
+        self.outer.as_ref()
     }
 
     pub(crate) fn leg_numbers(&self) -> [u64; 2] {

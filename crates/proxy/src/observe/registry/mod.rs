@@ -1,5 +1,6 @@
 //! Every live connection, for the status and for its end.
 
+mod claims;
 mod entry;
 mod page;
 mod registration;
@@ -11,12 +12,13 @@ pub(crate) use registration::Registration;
 pub(crate) use slowest::{Around, Rivals, TunnelShares};
 
 use crate::observe::status::{ConnectionStatus, TunnelStatus};
+use claims::Claims;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::units::Span;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -91,21 +93,20 @@ pub(crate) struct Registry {
     live: Mutex<BTreeMap<u64, Arc<ConnectionEntry>>>,
     /// The most connections at once since the last query.
     most: AtomicUsize,
+    /// Connections by account.
+    claims: Claims,
+    /// The last connection that was visited.
+    visited: AtomicU64,
     pub(crate) totals: Totals,
     activity: Arc<dyn TunnelActivity>,
 }
-
-/// A connection without progress for this long may be stuck: three time-outs take at least 1.4 s.
-const STALLED: Span = Span::from_secs(1);
-
-/// Longer than any time-out of the kernel: a stuck connection was found by then.
-const SILENT: Span = Span::from_secs(120);
 
 impl Registry {
     pub(crate) fn new(activity: Arc<dyn TunnelActivity>) -> Self {
         let (next, live) = (AtomicU64::new(0), Mutex::default());
         let (most, totals) = (AtomicUsize::new(0), Totals::default());
-        Self { next, live, most, totals, activity }
+        let (claims, visited) = (Claims::default(), AtomicU64::new(0));
+        Self { next, live, most, claims, visited, totals, activity }
     }
 
     pub(crate) fn enter(self: &Arc<Self>, client: SocketAddr) -> Registration {
@@ -119,15 +120,15 @@ impl Registry {
         outer: Option<Arc<ConnectionEntry>>,
     ) -> Registration {
         let id = self.next.fetch_add(1, Relaxed) + 1;
-        let entry = Arc::new(ConnectionEntry::new(id, client));
+        if let Some(outer) = &outer {
+            outer.inner.fetch_add(1, Relaxed);
+        }
+        let entry = Arc::new(ConnectionEntry::new(id, client, outer));
         let mut live = locked(&self.live);
         live.insert(entry.id, Arc::clone(&entry));
         self.most.fetch_max(live.len(), Relaxed);
         drop(live);
-        if let Some(outer) = &outer {
-            outer.inner.fetch_add(1, Relaxed);
-        }
-        Registration { entry, outer, registry: Arc::clone(self) }
+        Registration { entry, registry: Arc::clone(self) }
     }
 
     /// The most connections at once since the last query.
@@ -148,46 +149,29 @@ impl Registry {
 
     /// Ends the connections of accounts that `may_stay` refuses.
     pub(crate) fn end_refused(&self, may_stay: impl Fn(i64) -> Result<(), String>) {
-        let live: Vec<_> = locked(&self.live).values().cloned().collect();
-        let mut asked = BTreeMap::new();
-        for entry in live {
-            let Some(account) = entry.account() else { continue };
-            let stays = *asked.entry(account.id).or_insert_with(|| match may_stay(account.id) {
-                Ok(()) => true,
-                Err(why) => {
-                    tracing::info!(account = %account.name, "connections ended: {why}");
-                    false
+        for account in self.claims.accounts() {
+            let Err(why) = may_stay(account) else { continue };
+            for (nth, (name, entry)) in self.claims.of(account).into_iter().enumerate() {
+                if nth == 0 {
+                    tracing::info!(account = %name, "connections ended: {why}");
                 }
-            });
-            if !stays {
                 entry.reset_on_close();
                 entry.task.get().inspect(|task| task.abort());
             }
         }
     }
 
-    /// Checks the paths of connections that stopped a short while ago: moving ones are fine, and
-    /// long silent ones were checked before.
-    pub(crate) fn check_paths(&self) {
-        let now = clock::now();
-        let live: Vec<_> = locked(&self.live).values().cloned().collect();
-        for entry in live {
-            let mut detail = locked(&entry.detail);
-            let silent = now.since(detail.last);
-            if silent >= STALLED && silent <= SILENT {
-                detail.check();
-            }
-        }
-    }
-
-    /// Tunnels without progress for `span` that are not marked silent yet.
-    pub(crate) fn silent(&self, span: Span) -> Vec<Arc<ConnectionEntry>> {
-        let now = clock::now();
-        let live: Vec<_> = locked(&self.live).values().cloned().collect();
-        let is_silent = |entry: &Arc<ConnectionEntry>| {
-            entry.is_tunnel() && now.since(locked(&entry.detail).last) >= span
-        };
-        live.into_iter().filter(is_silent).collect()
+    /// The next connections in turn: one part of `parts` of all, so that so many visits see each.
+    pub(crate) fn visit(&self, parts: usize) -> Vec<Arc<ConnectionEntry>> {
+        let live = locked(&self.live);
+        let after = (Bound::Excluded(self.visited.load(Relaxed)), Bound::Unbounded);
+        let next: Vec<_> = live
+            .range(after)
+            .take(live.len().div_ceil(parts))
+            .map(|(_, entry)| Arc::clone(entry))
+            .collect();
+        self.visited.store(next.last().map_or(0, |entry| entry.id), Relaxed);
+        next
     }
 
     pub(crate) fn find(&self, id: u64) -> Option<Arc<ConnectionEntry>> {

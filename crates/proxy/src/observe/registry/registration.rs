@@ -1,6 +1,7 @@
 //! A connection's registration: counters and state while it lives.
 
-use super::{ConnectionEntry, ConnectionState, Protocol, Registry, STALLED};
+use super::entry::STALLED;
+use super::{ConnectionEntry, ConnectionState, Protocol, Registry};
 use crate::error::Failure;
 use crate::observe::leg_stats::LegStats;
 use crate::observe::named_leg::NamedLeg;
@@ -16,8 +17,6 @@ use std::sync::atomic::Ordering::Relaxed;
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) entry: Arc<ConnectionEntry>,
-    /// The connection that this one is within.
-    pub(super) outer: Option<Arc<ConnectionEntry>>,
     pub(super) registry: Arc<Registry>,
 }
 
@@ -29,8 +28,9 @@ const BULK: u64 = 16 * 1024;
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        self.set_account(None);
         locked(&self.registry.live).remove(&self.entry.id);
-        if let Some(outer) = &self.outer {
+        if let Some(outer) = self.entry.outer() {
             outer.inner.fetch_sub(1, Relaxed);
         }
     }
@@ -59,6 +59,7 @@ impl Registration {
         {
             let mut detail = locked(&entry.detail);
             detail.last = now;
+            detail.left_out = None;
             detail.bursts.on_moved(now, up + down);
             for (meter, bytes) in detail.rates.iter_mut().zip([up, down]) {
                 meter.on_moved(now, bytes);
@@ -70,13 +71,14 @@ impl Registration {
                 trace.on_first_byte();
             }
         }
+        entry.on_moved();
         if entry.silent.load(Relaxed) {
             self.registry.activity.on_tunnel_moved(entry);
         }
         let (up, down) = self.bytes();
         if up + down >= BULK {
             // the client's leg is the outer connection's where this one is within TLS
-            for entry in [Some(entry), self.outer.as_ref()].into_iter().flatten() {
+            for entry in [Some(entry), entry.outer()].into_iter().flatten() {
                 if entry.has_new_legs() {
                     self.registry.activity.on_bulk(entry);
                 }
@@ -89,7 +91,10 @@ impl Registration {
         self.entry.requests.fetch_add(1, Relaxed);
         self.registry.totals.requests.fetch_add(1, Relaxed);
         self.set_state(ConnectionState::Connecting);
-        locked(&self.entry.detail).destination = Some(destination);
+        let mut detail = locked(&self.entry.detail);
+        detail.destination = Some(destination);
+        // its head is not counted, and may be large
+        detail.left_out = None;
     }
 
     /// The destination has a name, as it turns out.
@@ -118,7 +123,9 @@ impl Registration {
     }
 
     pub(crate) fn set_account(&self, account: Option<Arc<KnownAccount>>) {
-        locked(&self.entry.detail).account = account;
+        let now = account.as_ref().map(|account| account.id);
+        let before = std::mem::replace(&mut locked(&self.entry.detail).account, account);
+        self.registry.claims.change(&self.entry, before.map(|account| account.id), now);
     }
 
     pub(crate) fn set_protocol(&self, protocol: Protocol) {
@@ -133,6 +140,7 @@ impl Registration {
         let mut detail = locked(&self.entry.detail);
         detail.inherit_lane(&leg);
         detail.client = Some(leg);
+        detail.left_out = None;
     }
 
     pub(crate) fn has_client_leg(&self, leg: &Arc<NamedLeg>) -> bool {
@@ -144,6 +152,7 @@ impl Registration {
         detail.through = through;
         leg.iter().for_each(|leg| detail.inherit_lane(leg));
         detail.upstream = leg;
+        detail.left_out = None;
     }
 
     pub(crate) fn set_route(&self, why: &Arc<str>) {
