@@ -56,7 +56,7 @@ fn enforces_the_limits_of_an_account() {
     accounts.account(&["set", "home", "--quota", "250000 B/month"], "");
     let audit = daemon.state("audit-changes.jsonl");
     let last = audit.lines().last().unwrap_or_default();
-    for part in ["\"ekiden account set\"", "\"home\"", "--quota 250000 B/month", "\"uid "] {
+    for part in ["\"ekiden account set\"", "\"home\"", "--quota \\\"250000 B/month\\\"", "\"uid "] {
         assert!(last.contains(part), "{part}: {audit}");
     }
     assert!(!audit.contains("right password"), "{audit}");

@@ -16,7 +16,6 @@ pub mod dante;
 pub mod diverted;
 pub mod ekiden;
 pub mod haproxy;
-mod host;
 pub mod nginx;
 pub mod ports;
 pub mod process;
@@ -26,7 +25,7 @@ pub mod sshd;
 pub mod threaded;
 pub mod unbound;
 
-pub use crate::peers::host::PeerHost;
+pub use crate::peers::process::PeerHost;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Child;

@@ -1,6 +1,9 @@
 //! A child process with a folder of its own: started, waited for until it listens, ended by its id.
 
+mod host;
 mod usage;
+
+pub use host::PeerHost;
 
 use super::{Peer, PeerError, Protocol, Start, find, ports};
 use crate::limits;
