@@ -8,6 +8,7 @@ pub(crate) mod leg_stats;
 pub(crate) mod log_throttle;
 pub(crate) mod named_leg;
 pub(crate) mod registry;
+pub(crate) mod rest;
 pub mod status;
 pub mod traces;
 pub(crate) mod udp_counts;

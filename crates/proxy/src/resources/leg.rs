@@ -142,9 +142,7 @@ impl Leg {
         if self.idle {
             return None;
         }
-        let mut due = self.activity.due(id, &self.stream)?;
-        due.is_settled = self.paces.is_none();
-        Some(due)
+        self.activity.due(id, &self.stream, self.paces.is_none())
     }
 
     /// Notes whether it may be left out of the next looks. A leg with a size of ours may not: what follows from

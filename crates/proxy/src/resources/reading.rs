@@ -2,6 +2,7 @@
 
 use super::leg::OVERHEAD;
 use crate::observe::registry::ConnectionEntry;
+use crate::observe::rest::Rest;
 use ekiden_linux::sockets::buffers::{self, Memory};
 use ekiden_linux::sockets::tcp_info::TcpInfo;
 use ekiden_model::resources::buffers::{BufferSample, ConnectionFacts, Side};
@@ -10,10 +11,6 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Weak};
 use tokio::net::TcpStream;
 
-/// Of the looks at a leg at rest so many are left out. One in ten is taken all the same, because heads and the relay's
-/// own answers do not count as moved bytes.
-const LEFT_OUT: u8 = 9;
-
 /// Whether a leg has moved bytes since the last look.
 #[derive(Debug, Default)]
 pub(super) struct LegActivity {
@@ -21,8 +18,7 @@ pub(super) struct LegActivity {
     owner: Option<Weak<ConnectionEntry>>,
     /// How often its owner had moved bytes before the last look.
     moves: Option<u64>,
-    /// At rest: how many looks were left out since the last.
-    left_out: Option<u8>,
+    rest: Rest,
 }
 
 /// A leg that the kernel is to be asked about.
@@ -49,32 +45,35 @@ impl LegActivity {
         *self = Self { owner: Some(Arc::downgrade(owner)), ..Self::default() };
     }
 
-    pub(super) fn due(&mut self, id: u64, stream: &Weak<TcpStream>) -> Option<DueLook> {
+    /// The look that is due at the leg of this number and stream, if any.
+    pub(super) fn due(
+        &mut self,
+        id: u64,
+        stream: &Weak<TcpStream>,
+        is_settled: bool,
+    ) -> Option<DueLook> {
         let owner = self.owner.as_ref().and_then(Weak::upgrade);
         // before the look, so that what moves meanwhile counts as moved after it
         let moves = owner.map(|owner| owner.moves());
-        match &mut self.left_out {
-            Some(left_out) if *left_out < LEFT_OUT && moves == self.moves => {
-                *left_out += 1;
-                None
-            }
-            _ => Some(DueLook { id, is_settled: true, stream: Weak::clone(stream), moves }),
+        if moves == self.moves && self.rest.leaves_out() {
+            return None;
         }
+        Some(DueLook { id, is_settled, stream: Weak::clone(stream), moves })
     }
 
     pub(super) const fn is_at_rest(&self) -> bool {
-        self.left_out.is_some()
+        self.rest.is_at_rest()
     }
 
     /// It is looked at in its next turn.
     pub(super) const fn wake(&mut self) {
-        self.left_out = None;
+        self.rest.wake();
     }
 
     /// A leg is at rest while it `may` be, nothing has moved since the look before, and nothing is under way.
     pub(super) fn note(&mut self, seen: &LegReading, may: bool) {
         let rests = may && seen.moves.is_some() && seen.moves == self.moves && seen.is_empty();
-        self.left_out = rests.then_some(0);
+        self.rest.on_check(rests);
         self.moves = seen.moves;
     }
 }
@@ -152,7 +151,7 @@ mod tests {
         let mut taken = Vec::new();
         for second in 0..seconds {
             moves(second);
-            if let Some(due) = activity.due(1, &Arc::downgrade(&stream)) {
+            if let Some(due) = activity.due(1, &Arc::downgrade(&stream), true) {
                 taken.push(second);
                 activity.note(&due.look().unwrap(), true);
             }

@@ -2,6 +2,7 @@
 
 use super::{AccountUse, ConnectionState, Protocol};
 use crate::observe::leg_stats::LegStats;
+use crate::observe::rest::Rest;
 use crate::observe::traces::Trace;
 use crate::settings::KnownAccount;
 use ekiden_linux::host::clock;
@@ -73,27 +74,22 @@ pub(super) struct Detail {
     pub(super) upstream: Option<LegStats>,
     /// Its request or tunnel, where that is traced.
     pub(super) trace: Option<Arc<Trace>>,
-    /// Nothing was under way at the last check: how many checks were left out since.
-    pub(super) left_out: Option<u8>,
+    /// At rest where nothing was under way at the last check.
+    pub(super) rest: Rest,
 }
-
-/// Of the checks of connections at which nothing was under way so many are left out. One in ten is made all the same,
-/// because heads and the relay's own answers do not count as moved bytes.
-const LEFT_OUT: u8 = 9;
 
 impl Detail {
     pub(super) fn check(&mut self) {
         let legs = [&mut self.client, &mut self.upstream].into_iter().flatten();
         // all of them: each check tells a leg's history
         let quiet = legs.fold(true, |quiet, leg| leg.check() & quiet);
-        self.left_out = quiet.then_some(0);
+        self.rest.on_check(quiet);
     }
 
     /// Checks again what may be stuck: legs with data under way, and the others now and then.
     pub(super) fn check_again(&mut self) {
-        match &mut self.left_out {
-            Some(left_out) if *left_out < LEFT_OUT => *left_out += 1,
-            _ => self.check(),
+        if !self.rest.leaves_out() {
+            self.check();
         }
     }
 
@@ -145,7 +141,7 @@ impl ConnectionEntry {
                 client: None,
                 upstream: None,
                 trace: None,
-                left_out: None,
+                rest: Rest::default(),
             }),
             legs: [AtomicU64::new(0), AtomicU64::new(0)],
             bulk_legs: [AtomicU64::new(0), AtomicU64::new(0)],

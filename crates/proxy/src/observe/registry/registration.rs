@@ -59,7 +59,7 @@ impl Registration {
         {
             let mut detail = locked(&entry.detail);
             detail.last = now;
-            detail.left_out = None;
+            detail.rest.wake();
             detail.bursts.on_moved(now, up + down);
             for (meter, bytes) in detail.rates.iter_mut().zip([up, down]) {
                 meter.on_moved(now, bytes);
@@ -94,7 +94,7 @@ impl Registration {
         let mut detail = locked(&self.entry.detail);
         detail.destination = Some(destination);
         // its head is not counted, and may be large
-        detail.left_out = None;
+        detail.rest.wake();
     }
 
     /// The destination has a name, as it turns out.
@@ -140,7 +140,7 @@ impl Registration {
         let mut detail = locked(&self.entry.detail);
         detail.inherit_lane(&leg);
         detail.client = Some(leg);
-        detail.left_out = None;
+        detail.rest.wake();
     }
 
     pub(crate) fn has_client_leg(&self, leg: &Arc<NamedLeg>) -> bool {
@@ -152,7 +152,7 @@ impl Registration {
         detail.through = through;
         leg.iter().for_each(|leg| detail.inherit_lane(leg));
         detail.upstream = leg;
-        detail.left_out = None;
+        detail.rest.wake();
     }
 
     pub(crate) fn set_route(&self, why: &Arc<str>) {
