@@ -157,7 +157,8 @@ pub struct Snapshot {
     /// Bytes received that were decoded from the peer's repair packets.
     pub repaired_bytes: u64,
     pub flows: usize,
-    /// The largest IP packet sent.
+    /// The largest IP packet that both lanes send, bytes; of a lane that is not connected nothing is known. It bounds
+    /// coded packets, which may go by either lane.
     pub mtu: u16,
 }
 

@@ -302,7 +302,8 @@ pub struct TunnelStatus {
     pub bytes_repaired: u64,
     /// Flows now.
     pub flows: u64,
-    /// The largest IP packet sent, bytes.
+    /// The largest IP packet that both lanes send, bytes: the smaller one of the connected lanes' path MTUs, which bounds
+    /// coded packets.
     pub mtu: u64,
     /// How late a datagram left that had a time to leave at: half of them no later, microseconds.
     pub pacing_error_p50_us: Option<f64>,

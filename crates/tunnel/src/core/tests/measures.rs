@@ -52,6 +52,24 @@ fn load(path: &Path, seconds: u64) -> (f64, Span, Snapshot) {
 }
 
 #[test]
+fn the_mtu_shown_is_the_smaller_one_of_both_lanes() {
+    for lane in 0..2 {
+        let mut network = Network::new(&Path::default());
+        network.narrow = Some((lane, 1_300));
+        network.set_up();
+        network.run_for(Span::from_secs(10));
+        assert_eq!(network.tunnel(NEAR).mtu(), 1_500, "of the other lane");
+        for end in &network.ends {
+            let mtu = end.snapshots()[0].mtu;
+            assert!((1_228..=1_328).contains(&mtu), "{mtu}");
+        }
+        network.narrow = None;
+        network.run_for(Span::from_secs(700));
+        assert_eq!(network.ends.each_ref().map(|end| end.snapshots()[0].mtu), [1_500; 2]);
+    }
+}
+
+#[test]
 fn the_rate_is_held_and_a_keystroke_does_not_wait() {
     for loss in [0.0, 1.0, 5.0] {
         let ceiling = 20.0 * (1.0 - loss / 100.0) * 0.965;

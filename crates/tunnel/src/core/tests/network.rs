@@ -83,6 +83,8 @@ pub(super) struct Network {
     pub(super) duplicates: bool,
     /// Nothing comes through in this direction.
     pub(super) cut: [bool; 2],
+    /// Longer datagrams of this lane are lost, both ways.
+    pub(super) narrow: Option<(u8, usize)>,
     /// What flows that are opened carry.
     pub(super) carries: Carries,
     buf: Vec<u8>,
@@ -122,6 +124,7 @@ impl Network {
             events: [Vec::new(), Vec::new()],
             duplicates: false,
             cut: [false; 2],
+            narrow: None,
             carries: Carries::Stream,
             buf: Vec::new(),
             addresses,
@@ -208,7 +211,8 @@ impl Network {
                 self.ends[end].on_deadline(self.now);
                 while let Some(out) = self.ends[end].transmit(self.now, &mut self.buf) {
                     busy = true;
-                    if self.cut[end] {
+                    let narrow = |(lane, most)| out.lane == lane && out.size > most;
+                    if self.cut[end] || self.narrow.is_some_and(narrow) {
                         continue;
                     }
                     for _ in 0..=usize::from(self.duplicates) {

@@ -290,7 +290,7 @@ impl Tunnel {
             repair_bytes: self.counts.repair_bytes,
             repaired_bytes: self.counts.repaired,
             flows: self.flows.len(),
-            mtu: u16::try_from(self.mtu()).unwrap_or(u16::MAX),
+            mtu: self.smallest_mtu(),
         }
     }
 

@@ -236,7 +236,17 @@ impl Tunnel {
         lanes.map(|lane| lane.quinn.stats().path.black_holes_detected).sum()
     }
 
-    pub(super) fn mtu(&self) -> u64 {
+    /// The IP packet that every connected lane can send, bytes: the smaller one of both.
+    pub(super) fn smallest_mtu(&self) -> u16 {
+        let lanes = self.lanes.iter().flatten().filter(|lane| lane.connected);
+        let each = lanes.map(|lane| {
+            u64::from(lane.quinn.current_mtu()) + overhead(lane.quinn.remote_address())
+        });
+        u16::try_from(each.min().unwrap_or(1_228)).unwrap_or(u16::MAX)
+    }
+
+    /// The largest IP packet that any lane sends, bytes, which pacing makes room for.
+    pub(in crate::core) fn mtu(&self) -> u64 {
         let lanes = self.lanes.iter().flatten();
         lanes.map(|lane| u64::from(lane.quinn.current_mtu())).max().unwrap_or(1_200) + 28
     }
