@@ -97,6 +97,16 @@ fn asked(relay: &Relay, message: impl AsRef<[u8]>) -> String {
     client.until_end()
 }
 
+/// A request by a client with these credentials, forwarded and answered. `during` runs while the origin has it.
+fn served(client: &mut Wire, origin: &Origin, credentials: &str, during: impl FnOnce()) {
+    client.send(get(origin, "/", credentials));
+    let mut server = origin.accept();
+    server.head();
+    during();
+    server.send(ok("1"));
+    client.until("\r\n\r\n1");
+}
+
 #[test]
 fn forwards_nothing_without_a_log_in() {
     let server = server();
@@ -244,11 +254,7 @@ fn a_known_address_needs_no_password() {
     *book.at_loopback.lock().unwrap() = Some(OTTO);
     let relay = relay(&book, |_| {});
     let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
-    server.send(ok("1"));
-    client.until("\r\n\r\n1");
+    served(&mut client, &origin, "", || ());
     assert_eq!(greeted(&relay, &[0, 2]).1, 0);
     assert_eq!(*book.looked_at.lock().unwrap(), 0);
     // and on the next request of the same connection not any more
@@ -269,12 +275,7 @@ fn a_log_in_counts_before_a_known_address() {
     let mut client = relay.client();
     let account = || relay.status().connections.remove(0).account.unwrap();
     for (credentials, name) in [("", "otto's"), (ANNA_BASIC, "anna's"), ("", "otto's")] {
-        client.send(get(&origin, "/", credentials));
-        let mut server = origin.accept();
-        server.head();
-        assert_eq!(account(), name);
-        server.send(ok("1"));
-        client.until("\r\n\r\n1");
+        served(&mut client, &origin, credentials, || assert_eq!(account(), name));
     }
     client.send(get(&origin, "/", WRONG_BASIC));
     assert!(client.until_end().starts_with("HTTP/1.1 407 "));
@@ -333,21 +334,13 @@ fn a_log_in_of_a_spent_account_is_refused_at_an_address_of_another() {
     let relay = relay(&book, |_| {});
     let handle = relay.server.as_ref().unwrap().handle();
     handle.accounts().set("anna's", quota(1, ExceededAction::Cut));
-    let served = || {
-        let mut client = relay.client();
-        client.send(get(&origin, "/", ""));
-        let mut server = origin.accept();
-        server.head();
-        server.send(ok("1"));
-        client.until("\r\n\r\n1");
-    };
-    served();
+    served(&mut relay.client(), &origin, "", || ());
     // the first request spends what there is
     for _ in 0..2 {
         let answer = asked(&relay, get(&origin, "/", ANNA_BASIC));
         assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("anna's"), "{answer}");
     }
-    served();
+    served(&mut relay.client(), &origin, "", || ());
 }
 
 #[test]
@@ -420,11 +413,7 @@ fn optional_accounts_let_admitted_clients_in() {
     let (book, origin) = (Arc::new(Book::default()), Origin::new());
     let relay = relay(&book, |settings| settings.accounts.required = false);
     let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
-    server.send(ok("1"));
-    client.until("\r\n\r\n1");
+    served(&mut client, &origin, "", || ());
     assert_eq!(relay.status().connections[0].account, None);
     assert_eq!(greeted(&relay, &[0]).1, 0);
     // who can say who it is does
