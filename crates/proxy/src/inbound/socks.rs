@@ -21,7 +21,10 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
     let protocol = Protocol::Socks5;
     let (method, passed) = match in_time(within(limit, greet(session, &mut incoming)).await)? {
         Ok(chosen) => chosen,
-        Err(bad) => return refuse(session, protocol, bad, &[5, METHOD_UNACCEPTABLE]).await,
+        Err(bad) => {
+            let failure = why(session, bad);
+            return refuse(session, protocol, failure, &[5, METHOD_UNACCEPTABLE]).await;
+        }
     };
     if method == METHOD_PASSWORD {
         let read = read(&mut incoming, socks::read_password);
@@ -116,8 +119,13 @@ async fn greet(
     Ok(chosen)
 }
 
+/// Why a client that has not logged in is refused: the account of its address, where that is barred.
+fn why(session: &Session, otherwise: impl Into<Failure>) -> Failure {
+    session.barred().unwrap_or_else(|| otherwise.into())
+}
+
 /// The method for a client that offers these. A client that can log in must, unless its address identifies it: some
-/// offer a password that they do not have (Java's).
+/// offer a password that they do not have (Java's). An address whose account is barred identifies nobody.
 fn choose(session: &Session, methods: &[u8]) -> Result<u8, BadSocks> {
     let (none, password) = (methods.contains(&METHOD_NONE), methods.contains(&METHOD_PASSWORD));
     if session.config.directory.is_none() {
@@ -163,7 +171,7 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
     };
     if session.registration.entry.account().is_none() && session.must_log_in() {
         let text = "this relay requires an account, and SOCKS4a has no passwords; use SOCKS5";
-        let failure = Failure::new(FailureKind::LogIn, text);
+        let failure = why(session, Failure::new(FailureKind::LogIn, text));
         return refuse(session, protocol, failure, &no).await;
     }
     if let Err(not) = session.join_account() {

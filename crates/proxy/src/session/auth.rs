@@ -34,11 +34,30 @@ impl Session {
         found.transpose().map_err(|why| Failure::new(FailureKind::Denied, why))
     }
 
-    /// Whether a client of no known account must log in; invited peers need not.
+    /// Whether a client of no known account must log in; invited peers need not. One at an address whose account is
+    /// barred must, to another account.
     pub(crate) fn must_log_in(&self) -> bool {
         self.config.directory.is_some()
             && self.arrival.is_none()
-            && (self.config.settings.accounts.required || self.decider(None).client().is_err())
+            && (self.config.settings.accounts.required
+                || self.decider(None).client().is_err()
+                || self.barred().is_some())
+    }
+
+    /// Whether the client speaks with this relay by a protocol in which it may log in, now or within TLS.
+    pub(super) fn can_log_in_later(&self) -> bool {
+        let own_client = self.arrival.is_none() && self.directed.is_none();
+        let begins_tls = self.tls.is_none() && self.config.certificate.is_some();
+        self.config.directory.is_some() && own_client && (begins_tls || self.may_log_in())
+    }
+
+    /// Why the account of the client's address is not served now: it is disabled, or its quota is used up.
+    pub(crate) fn barred(&self) -> Option<Failure> {
+        match self.identify() {
+            Ok(Some(account)) => self.config.shared.quotas.cut(&account.name).map(Failure::from),
+            Ok(None) => None,
+            Err(barred) => Some(barred),
+        }
     }
 
     /// Whether this connection may carry passwords: within TLS or this machine, or where cleartext

@@ -98,6 +98,8 @@ impl Session {
             Ok(None) if self.config.directory.is_none() => {
                 self.decider(None).client().map_err(Failure::from)
             }
+            // as one of no account: refused later, unless it logs in to another
+            _ if self.can_log_in_later() && self.barred().is_some() => Ok(()),
             identified => identified.map(|account| self.set_account(account)),
         };
         if let Err(denied) = identified {

@@ -1,17 +1,13 @@
 //! Who comes in with accounts: by user and password over HTTP and SOCKS5, by address; and who goes out again.
-use crate::accounts_limits::quota;
-use crate::common::wait_until;
 use crate::common::wire::{Origin, Relay, Wire, field, get, ok, request};
 use crate::connect_udp::{server, upgrade};
-use crate::tls::{Shown, http2};
 use ekiden_proxy::observe::status::AccountsStatus;
 use ekiden_proxy::policy::accounts::{Directory, KnownAccount, LoginOutcome, PendingLogin};
-use ekiden_proxy::settings::{AccessLog, ExceededAction, HostPattern, Pattern, Settings};
+use ekiden_proxy::settings::{AccessLog, HostPattern, Pattern, Settings};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tokio::task::block_in_place;
 
 /// Anna and Otto, each with "right password"; Anna may not go to a.example.
 #[derive(Debug, Default)]
@@ -22,10 +18,18 @@ pub(crate) struct Book {
     looked_at: Mutex<u32>,
 }
 
-const ANNA: i64 = 1;
-const OTTO: i64 = 2;
+pub(crate) const ANNA: i64 = 1;
+pub(crate) const OTTO: i64 = 2;
 
 impl Book {
+    pub(crate) fn at_loopback(&self, id: i64) {
+        *self.at_loopback.lock().unwrap() = Some(id);
+    }
+
+    pub(crate) fn disable(&self, id: i64) {
+        self.barred.lock().unwrap().insert(id);
+    }
+
     fn member(&self, id: i64) -> Result<Arc<KnownAccount>, String> {
         self.may_stay(id)?;
         let forbidden = Pattern { host: HostPattern::Name("a.example".into()), ports: None };
@@ -87,18 +91,18 @@ pub(crate) fn relay(book: &Arc<Book>, edit: impl FnOnce(&mut Settings)) -> Relay
 /// `Proxy-Authorization` of "anna" or "otto" with "right password", as base64 by hand.
 pub(crate) const ANNA_BASIC: &str = "Proxy-Authorization: Basic YW5uYTpyaWdodCBwYXNzd29yZA==\r\n";
 const OTTO_BASIC: &str = "Proxy-Authorization: Basic b3R0bzpyaWdodCBwYXNzd29yZA==\r\n";
-const WRONG_BASIC: &str = "Proxy-Authorization: Basic YW5uYTp3cm9uZyBwYXNzd29yZA==\r\n";
+pub(crate) const WRONG_BASIC: &str = "Proxy-Authorization: Basic YW5uYTp3cm9uZyBwYXNzd29yZA==\r\n";
 const LATE_BASIC: &str = "Proxy-Authorization: Basic bGF0ZTp4\r\n";
 const CROWD_BASIC: &str = "Proxy-Authorization: Basic Y3Jvd2Q6eA==\r\n";
 
-fn asked(relay: &Relay, message: impl AsRef<[u8]>) -> String {
+pub(crate) fn asked(relay: &Relay, message: impl AsRef<[u8]>) -> String {
     let mut client = relay.client();
     client.send(message);
     client.until_end()
 }
 
 /// A request by a client with these credentials, forwarded and answered. `during` runs while the origin has it.
-fn served(client: &mut Wire, origin: &Origin, credentials: &str, during: impl FnOnce()) {
+pub(crate) fn served(client: &mut Wire, origin: &Origin, credentials: &str, during: impl FnOnce()) {
     client.send(get(origin, "/", credentials));
     let mut server = origin.accept();
     server.head();
@@ -190,7 +194,7 @@ fn strips_credentials_after_a_log_in() {
 }
 
 /// A SOCKS5 greeting with these methods, and the method that was chosen.
-fn greeted(relay: &Relay, methods: &[u8]) -> (Wire, u8) {
+pub(crate) fn greeted(relay: &Relay, methods: &[u8]) -> (Wire, u8) {
     let mut client = relay.client();
     client.send([&[5, methods.len() as u8], methods].concat());
     let answer = client.exactly(2);
@@ -198,7 +202,7 @@ fn greeted(relay: &Relay, methods: &[u8]) -> (Wire, u8) {
     (client, answer[1])
 }
 
-fn socks_connect(port: u16) -> Vec<u8> {
+pub(crate) fn socks_connect(port: u16) -> Vec<u8> {
     [&[5, 1, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat()
 }
 
@@ -251,7 +255,7 @@ fn an_account_reaches_only_destinations_on_its_lists() {
 #[test]
 fn a_known_address_needs_no_password() {
     let (book, origin) = (Arc::new(Book::default()), Origin::new());
-    *book.at_loopback.lock().unwrap() = Some(OTTO);
+    book.at_loopback(OTTO);
     let relay = relay(&book, |_| {});
     let mut client = relay.client();
     served(&mut client, &origin, "", || ());
@@ -261,86 +265,10 @@ fn a_known_address_needs_no_password() {
     *book.at_loopback.lock().unwrap() = None;
     client.send(get(&origin, "/", ""));
     assert!(client.until_end().starts_with("HTTP/1.1 407 "));
-    *book.at_loopback.lock().unwrap() = Some(OTTO);
-    book.barred.lock().unwrap().insert(OTTO);
+    book.at_loopback(OTTO);
+    book.disable(OTTO);
     let answer = asked(&relay, get(&origin, "/", ""));
     assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("disabled"), "{answer}");
-}
-
-#[test]
-fn a_log_in_counts_before_a_known_address() {
-    let (book, origin) = (Arc::new(Book::default()), Origin::new());
-    *book.at_loopback.lock().unwrap() = Some(OTTO);
-    let relay = relay(&book, |_| {});
-    let mut client = relay.client();
-    let account = || relay.status().connections.remove(0).account.unwrap();
-    for (credentials, name) in [("", "otto's"), (ANNA_BASIC, "anna's"), ("", "otto's")] {
-        served(&mut client, &origin, credentials, || assert_eq!(account(), name));
-    }
-    client.send(get(&origin, "/", WRONG_BASIC));
-    assert!(client.until_end().starts_with("HTTP/1.1 407 "));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_log_in_counts_before_a_known_address_by_http_2() {
-    let (shown, book, origin) = (Shown::new(), Arc::new(Book::default()), Origin::new());
-    *book.at_loopback.lock().unwrap() = Some(OTTO);
-    let relay = block_in_place(|| relay(&book, |settings| shown.settings(settings)));
-    let (mut client, driving) = http2(&shown, &relay).await;
-    for (credentials, name) in [("", "otto's"), (ANNA_BASIC, "anna's"), ("", "otto's")] {
-        let mut request = crate::tls::asked("GET", format!("http://{}/", origin.name));
-        if let Some((_, value)) = credentials.trim_end().split_once(": ") {
-            request.headers_mut().insert("proxy-authorization", value.parse().unwrap());
-        }
-        client = client.ready().await.unwrap();
-        let (response, _) = client.send_request(request, true).unwrap();
-        block_in_place(|| {
-            let mut server = origin.accept();
-            server.head();
-            // the stream before may still be listed
-            let accounts = || relay.status().connections.into_iter().filter_map(|one| one.account);
-            let only = || accounts().all(|account| account == name) && accounts().count() == 1;
-            wait_until(only, || format!("{name}: {:?}", relay.status().connections));
-            server.send(ok("1"));
-        });
-        assert_eq!(response.await.unwrap().status(), 200);
-    }
-    driving.abort();
-    block_in_place(|| drop(relay));
-}
-
-#[test]
-fn a_log_in_counts_before_a_known_address_by_connect_udp() {
-    let (book, server) = (Arc::new(Book::default()), server());
-    *book.at_loopback.lock().unwrap() = Some(OTTO);
-    let relay = relay(&book, |_| {});
-    let to = server.local_addr().unwrap();
-    for (credentials, name) in [("", "otto's"), (ANNA_BASIC, "anna's")] {
-        let mut client = relay.client();
-        client.send(upgrade(to, credentials));
-        assert!(client.head().starts_with("HTTP/1.1 101 "));
-        let account = relay.status().connections.remove(0).account;
-        assert_eq!(account.as_deref(), Some(name));
-        drop(client);
-        relay.settles();
-    }
-    assert!(asked(&relay, upgrade(to, WRONG_BASIC)).starts_with("HTTP/1.1 407 "));
-}
-
-#[test]
-fn a_log_in_of_a_spent_account_is_refused_at_an_address_of_another() {
-    let (book, origin) = (Arc::new(Book::default()), Origin::new());
-    *book.at_loopback.lock().unwrap() = Some(OTTO);
-    let relay = relay(&book, |_| {});
-    let handle = relay.server.as_ref().unwrap().handle();
-    handle.accounts().set("anna's", quota(1, ExceededAction::Cut));
-    served(&mut relay.client(), &origin, "", || ());
-    // the first request spends what there is
-    for _ in 0..2 {
-        let answer = asked(&relay, get(&origin, "/", ANNA_BASIC));
-        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("anna's"), "{answer}");
-    }
-    served(&mut relay.client(), &origin, "", || ());
 }
 
 #[test]
@@ -398,7 +326,7 @@ fn ends_only_the_connections_of_a_disabled_account() {
     };
     let (mut annas, mut annas_server) = tunnel(ANNA_BASIC);
     let (mut ottos, mut ottos_server) = tunnel(OTTO_BASIC);
-    book.barred.lock().unwrap().insert(ANNA);
+    book.disable(ANNA);
     assert_eq!(annas.until_reset(), "");
     assert_eq!(annas_server.until_reset(), "");
     std::thread::sleep(Duration::from_millis(500));

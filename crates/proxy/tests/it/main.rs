@@ -9,6 +9,7 @@ mod accounts_limits;
 mod connect_udp;
 mod deadlines;
 mod forbidden;
+mod guests;
 mod http;
 mod metered_heads;
 mod pressure;

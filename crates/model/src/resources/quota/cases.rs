@@ -169,6 +169,7 @@ fn cut_account_is_refused_until_the_period_ends() {
     assert_eq!(quota.next_ready(), Some((flows[1], Direction::Up)));
     assert_eq!(ask(&mut quota, flows[1]), Over);
     assert_eq!(quota.admit(at(1), account), Err(Refused::Spent(at(60_000))));
+    assert_eq!(quota.cut_until(account), Some(at(60_000)));
     quota.on_deadline(quota.deadline());
     assert!(quota.admit(at(60_000), account).is_ok());
     // and a larger quota lets it go on

@@ -85,6 +85,12 @@ impl Quota {
         })
     }
 
+    /// Until when an account is cut because its quota is used up, so that it gets no connection; `None`: it is not.
+    pub fn cut_until(&self, account: Account) -> Option<Time> {
+        let spending = self.accounts.get(account.0)?.spending.as_ref()?;
+        spending.is_cut().then(|| spending.ends())
+    }
+
     /// Whose a connection is.
     pub fn whose(&self, flow: Flow) -> Option<Account> {
         self.flows.get(flow.0).map(|conn| Account(conn.account))

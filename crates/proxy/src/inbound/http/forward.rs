@@ -193,16 +193,14 @@ async fn refuse_early(session: &Session, failure: &Failure, request: Option<&Req
 }
 
 /// Identifies a request's account: several users may share the connection. A log-in counts before the address, where
-/// passwords are accepted.
+/// passwords are accepted, even if the address's account is refused.
 async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
     if session.config.directory.is_none() {
         return Ok(());
     }
-    let identify = session.identify()?;
     let brought = fields::values(&request.fields, "proxy-authorization").next();
-    let account = match (identify, brought) {
-        (Some(account), None) => Some(account),
-        (Some(account), Some(_)) if !session.may_log_in() => Some(account),
+    let account = match (session.identify(), brought) {
+        (known @ (Ok(Some(_)) | Err(_)), Some(_)) if !session.may_log_in() => known?,
         (_, Some(value)) => {
             let Some((user, password)) = read_basic(value) else {
                 let text = "the log-in does not use Basic, the only supported scheme";
@@ -210,12 +208,12 @@ async fn admit(session: &Session, request: &Request) -> Result<(), Failure> {
             };
             Some(session.log_in(&user, &password).await?)
         }
-        (None, None) if session.must_log_in() => {
+        (Ok(None), None) if session.must_log_in() => {
             session.check_password_path()?;
             let text = "this relay requires an account; log in with user and password";
             return Err(Failure::new(FailureKind::LogIn, text));
         }
-        (None, None) => None,
+        (known, None) => known?,
     };
     session.set_account(account);
     Ok(session.join_account()?)

@@ -62,6 +62,14 @@ impl Quotas {
         self.admit(name, entry).map_err(|why| NotAdmitted::Account(name.into(), why))
     }
 
+    /// Why an account gets no connection now, if its quota is used up and it is cut. Counts no refusal.
+    pub(crate) fn cut(&self, name: &str) -> Option<NotAdmitted> {
+        let state = locked(&self.state);
+        let (name, found) = state.accounts.get_key_value(name)?;
+        let until = state.quota.cut_until(found.account?)?;
+        Some(NotAdmitted::Account(Arc::clone(name), Refused::Spent(until)))
+    }
+
     fn admit(
         self: &Arc<Self>,
         name: &str,
