@@ -181,7 +181,7 @@ async fn a_barred_account_of_the_address_keeps_no_guest_out_of_http_2() {
 }
 
 #[test]
-fn where_a_log_in_is_optional_a_disabled_account_is_refused_without_one() {
+fn a_disabled_account_is_refused_without_a_log_in_where_that_is_optional() {
     let (book, origin) = (Arc::new(Book::default()), Origin::new());
     book.at_loopback(OTTO);
     book.disable(OTTO);
