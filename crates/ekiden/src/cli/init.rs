@@ -21,7 +21,7 @@ pub(crate) struct Init {
 /// How it goes about it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct InitHow {
-    /// Ask nothing: take the default wherever an option is missing
+    /// Ask nothing: take the default wherever an option is missing, and write. Needed where there is no terminal
     #[arg(long, short = 'y', global = true)]
     pub yes: bool,
     /// Show what would be written, and write nothing
@@ -61,7 +61,8 @@ const HELP: &str = "Examples:\n  \
     ekiden init                # asks\n  \
     ekiden init shore --address shore.example:4433 --name ship --send '20 Mbit/s' --receive '2 Mbit/s'\n  \
     ekiden init far ekiden1-…  # the line that `init shore` printed\n\n\
-    It shows what it will do and asks before it writes. Running it again changes only what differs.\n\
+    It shows what it will do and asks before it writes. Without a terminal it writes only with --yes.\n\
+    Running it again changes only what differs.\n\
     Remarks and questions go to standard error; standard output has the one line to use elsewhere.";
 
 #[derive(Debug, Default, Args)]

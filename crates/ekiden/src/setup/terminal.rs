@@ -1,4 +1,5 @@
-//! Questions on a terminal. Where there is none, or none are wanted, defaults are taken.
+//! Questions on a terminal. Where there is none, or none are wanted, defaults are taken; without a terminal, only what
+//! `--yes` agrees to is done.
 
 use crate::print::warn;
 use std::fmt::Display;
@@ -9,8 +10,10 @@ use std::io::{IsTerminal as _, stderr, stdin};
 pub(crate) enum Asker {
     /// The person at the terminal.
     Person,
-    /// Nobody: defaults hold, and an answer without one is an error.
+    /// Nobody, by `--yes`: defaults hold, an answer without one is an error, and all is agreed to.
     Nobody,
+    /// Nobody, for want of a terminal: the same, and nothing is agreed to.
+    Absent,
 }
 
 /// Why there is no answer.
@@ -25,10 +28,10 @@ pub(crate) enum Unanswered {
 impl Asker {
     /// Nobody where `yes` says so, or where there is no terminal.
     pub(crate) fn new(yes: bool) -> Self {
-        if !yes && stdin().is_terminal() && stderr().is_terminal() {
-            Self::Person
-        } else {
-            Self::Nobody
+        match stdin().is_terminal() && stderr().is_terminal() {
+            _ if yes => Self::Nobody,
+            true => Self::Person,
+            false => Self::Absent,
         }
     }
 
@@ -44,7 +47,7 @@ impl Asker {
         if let Some(given) = given {
             return Ok(given);
         }
-        if self == Self::Nobody {
+        if self != Self::Person {
             let Some(default) = default else {
                 return Err(Unanswered::Missing(format!("{flag} is missing: {question}")));
             };
@@ -78,10 +81,15 @@ impl Asker {
         Err(Unanswered::Missing(format!("these options are missing:{lines}")))
     }
 
-    /// Whether a person agrees; nobody does not object. Errors: the terminal was closed.
+    /// Whether a person agrees; `--yes` does. Errors: there is no terminal, or it was closed.
     pub(crate) fn agrees(self, question: &str) -> Result<bool, Unanswered> {
-        if self == Self::Nobody {
-            return Ok(true);
+        match self {
+            Self::Nobody => return Ok(true),
+            Self::Absent => {
+                let why = "nothing was written: there is no terminal to ask at; add --yes to do it, or --dry-run to see it alone";
+                return Err(Unanswered::Missing(why.to_owned()));
+            }
+            Self::Person => {}
         }
         loop {
             warn(&format!("{question} [Y/n]: "));

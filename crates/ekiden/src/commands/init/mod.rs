@@ -1,5 +1,5 @@
 //! `ekiden init`: sets this machine up for one of five arrangements. It asks for what no option says, shows what it
-//! will do, and writes everything or nothing.
+//! will do, and writes everything or nothing; without a terminal, only with `--yes`.
 
 mod access;
 mod certificate;
@@ -110,7 +110,7 @@ const ARRANGEMENTS: &str = "Which arrangement?\n  \
 
 fn choose(how: &InitHow) -> Result<Arrangement, Failed> {
     let asker = Asker::new(how.yes);
-    if asker == Asker::Nobody {
+    if asker != Asker::Person {
         return Err(Failed::usage(
             "which arrangement? One of half-way, shore, far, modem, gateway; see `ekiden init --help`",
         ));

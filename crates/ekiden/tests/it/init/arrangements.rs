@@ -21,7 +21,7 @@ fn one_pasted_line_joins_two_relays() {
     let line = shore(&one, port);
     let one_daemon = serve(&one);
     let clients = format!("127.0.0.1:{}", free_port());
-    let far = ["init", "far", invitation(&line), "--listen", &clients];
+    let far = ["init", "--yes", "far", invitation(&line), "--listen", &clients];
     let joined = other.run(&far);
     assert!(joined.status.success(), "{}", stderr(&joined));
     assert!(stderr(&joined).contains("over UDP, round trip "), "{}", stderr(&joined));
@@ -44,6 +44,7 @@ fn one_pasted_line_joins_two_relays() {
     assert!(again.status.success() && stderr(&again).contains("nothing to do"), "{again:?}");
     let again = one.run(&[
         "init",
+        "--yes",
         "shore",
         "--address",
         &format!("127.0.0.1:{port}"),
@@ -65,7 +66,8 @@ fn one_pasted_line_joins_two_relays() {
     }
     // the line is used up, also for another relay
     let third = relay();
-    let refused = third.run(&["init", "far", invitation(&line), "--listen", "127.0.0.1:0"]);
+    let refused =
+        third.run(&["init", "--yes", "far", invitation(&line), "--listen", "127.0.0.1:0"]);
     assert!(!refused.status.success() && stderr(&refused).contains("--renew"), "{refused:?}");
     assert!(!third.path().join("state/relays.json").exists());
 }
@@ -76,7 +78,17 @@ fn a_running_daemon_takes_the_tunnel_over() {
     let [_one_daemon, daemon] = [&one, &other].map(serve);
     let said = {
         let address = format!("127.0.0.1:{port}");
-        let args = ["init", "shore", "--address", &address, "--listen", &address, "--name", "ship"];
+        let args = [
+            "init",
+            "--yes",
+            "shore",
+            "--address",
+            &address,
+            "--listen",
+            &address,
+            "--name",
+            "ship",
+        ];
         let rates = ["--send", "20 Mbit/s", "--receive", "2 Mbit/s"];
         one.run(&[&args[..], &rates].concat())
     };
@@ -99,7 +111,7 @@ fn an_account_logs_in_half_way() {
     let home = relay();
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
-    let init = ["init", "half-way", "--name", "localhost", "--listen", &listen];
+    let init = ["init", "--yes", "half-way", "--name", "localhost", "--listen", &listen];
     let done = home.run(&init);
     assert!(done.status.success(), "{}", stderr(&done));
     let proxy = stdout(&done).trim().to_owned();
@@ -131,7 +143,7 @@ fn a_relay_beside_the_modem_holds_a_rate() {
     let home = relay();
     let clients = format!("127.0.0.1:{}", free_port());
     let init = |rate: &str, more: &[&str]| {
-        let args = ["init", "modem", "--listen", &clients, "--rate", rate];
+        let args = ["init", "--yes", "modem", "--listen", &clients, "--rate", rate];
         home.run(&[&args[..], more].concat())
     };
     let before = config(&home);
@@ -160,7 +172,7 @@ fn a_running_daemon_widens_its_address_and_a_refusal_is_a_failure() {
     let daemon = serve(&home);
     let every = format!("0.0.0.0:{port}");
     let init = |account| {
-        let args = ["init", "half-way", "--name", "localhost", "--account", account];
+        let args = ["init", "--yes", "half-way", "--name", "localhost", "--account", account];
         home.run(&[&args[..], &["--listen", &every]].concat())
     };
     let done = init("home");
@@ -169,7 +181,7 @@ fn a_running_daemon_widens_its_address_and_a_refusal_is_a_failure() {
     assert_eq!(daemon.status()["listen"], serde_json::json!([every]));
     // what was written is said with the failure
     fs::rename(home.path().join("logs"), home.path().join("other")).unwrap();
-    let refused = home.run(&["init", "modem", "--rate", "4 Mbit/s"]);
+    let refused = home.run(&["init", "--yes", "modem", "--rate", "4 Mbit/s"]);
     let said = stderr(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("refuses") && said.contains("access.log cannot be written"), "{said}");
@@ -183,7 +195,7 @@ fn a_rate_that_the_daemon_cannot_hold_is_said() {
     chown(home.config().parent().unwrap(), Some(NOBODY), Some(NOBODY)).unwrap();
     let _daemon = home.serve_by(command);
     let clients = format!("127.0.0.1:{}", free_port());
-    let args = ["init", "modem", "--rate", "4 Mbit/s", "--listen", &clients];
+    let args = ["init", "--yes", "modem", "--rate", "4 Mbit/s", "--listen", &clients];
     let done = as_nobody(&home, &args).unwrap().output().unwrap();
     let said = stderr(&done);
     assert!(done.status.success(), "{said}");
@@ -197,10 +209,11 @@ fn an_old_line_is_refused_with_what_to_do() {
     let old = shore(&one, port);
     let _one_daemon = serve(&one);
     let clients = format!("127.0.0.1:{}", free_port());
-    let far = |line: &str| other.run(&["init", "far", invitation(line), "--listen", &clients]);
+    let far =
+        |line: &str| other.run(&["init", "--yes", "far", invitation(line), "--listen", &clients]);
     assert!(far(&old).status.success());
     let address = format!("127.0.0.1:{port}");
-    let args = ["init", "shore", "--address", &address, "--name", "ship", "--renew"];
+    let args = ["init", "--yes", "shore", "--address", &address, "--name", "ship", "--renew"];
     let new = one.printed(&[&args[..], &["--send", "20 Mbit/s", "--receive", "2 Mbit/s"]].concat());
     let kept = || fs::read_to_string(other.path().join("state/relays.json")).unwrap();
     let before = kept();
@@ -214,7 +227,7 @@ fn an_old_line_is_refused_with_what_to_do() {
     let joined = far(&new);
     assert!(joined.status.success(), "{}", stderr(&joined));
     let before = kept();
-    for args in [&["init", "far"][..], &["peer", "join", "--name", "shore"]] {
+    for args in [&["init", "--yes", "far"][..], &["peer", "join", "--name", "shore"]] {
         let pasted = other.run(&[args, &[invitation(&old)]].concat());
         let said = stderr(&pasted);
         assert!(!pasted.status.success(), "{said}");
@@ -222,4 +235,23 @@ fn an_old_line_is_refused_with_what_to_do() {
         assert!(said.contains("ekiden peer revoke shore"), "{said}");
     }
     assert_eq!(kept(), before);
+}
+
+#[test]
+fn without_a_terminal_only_yes_writes() {
+    let home = relay();
+    let before = config(&home);
+    let clients = format!("127.0.0.1:{}", free_port());
+    let args = ["init", "modem", "--listen", &clients, "--rate", "4 Mbit/s"];
+    let refused = home.run(&args);
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    for part in ["This will\n- change ", &clients, "nothing was written", "no terminal", "--yes"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(config(&home), before);
+    assert!(home.run(&[&args[..], &["--yes"]].concat()).status.success());
+    assert_ne!(config(&home), before);
+    // nothing to do needs no consent
+    assert!(home.run(&args).status.success());
 }

@@ -11,7 +11,7 @@ fn config(home: &Home) -> String {
 }
 
 fn half_way(home: &Home, name: &str, listen: &str, more: &[&str]) -> Output {
-    let args = ["init", "half-way", "--name", name, "--listen", listen];
+    let args = ["init", "--yes", "half-way", "--name", name, "--listen", listen];
     home.run(&[&args[..], more].concat())
 }
 

@@ -51,6 +51,7 @@ fn shore(home: &Home, port: u16) -> String {
     let address = format!("127.0.0.1:{port}");
     home.printed(&[
         "init",
+        "--yes",
         "shore",
         "--address",
         &address,

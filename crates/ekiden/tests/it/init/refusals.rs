@@ -30,40 +30,60 @@ fn wrong_answers_are_refused_with_what_to_do() {
     let listen = format!("127.0.0.1:{}", free_port());
     let address = "127.0.0.1:1";
     for (args, parts) in [
-        (&["init", "sea"][..], &["unrecognized subcommand 'sea'", "--help"][..]),
+        (&["init", "--yes", "sea"][..], &["unrecognized subcommand 'sea'", "--help"][..]),
         (&["init"], &["which arrangement?", "half-way, shore, far, modem, gateway"]),
         (
             &["init", "shore", "--yes"],
             &["these options are missing:", "--address: ", "--send: ", "--receive: "],
         ),
         (
-            &["init", "shore", "--address", address, "--send", "1 Mbit/s"],
+            &["init", "--yes", "shore", "--address", address, "--send", "1 Mbit/s"],
             &["--receive is missing: What the link carries from it"],
         ),
         (
-            &["init", "shore", "--address", "shore.example"],
+            &["init", "--yes", "shore", "--address", "shore.example"],
             &["the port is missing; write it like shore.example:4433"],
         ),
         (
-            &["init", "shore", "--address", address, "--send", "20"],
+            &["init", "--yes", "shore", "--address", address, "--send", "20"],
             &["the unit is missing, one of Gbit/s, ", "write it like `25 Mbit/s`"],
         ),
         (
-            &["init", "shore", "--address", address, "--send", "1 bit/s", "--receive", "1 Mbit/s"],
+            &[
+                "init",
+                "--yes",
+                "shore",
+                "--address",
+                address,
+                "--send",
+                "1 bit/s",
+                "--receive",
+                "1 Mbit/s",
+            ],
             &["--send 1 bit/s is too low for a tunnel"],
         ),
-        (&["init", "far", "hello"], &["one begins with `ekiden1-`"]),
-        (&["init", "far", &token[..90]], &["incomplete: its end is missing", "in quotes"]),
+        (&["init", "--yes", "far", "hello"], &["one begins with `ekiden1-`"]),
+        (&["init", "--yes", "far", &token[..90]], &["incomplete: its end is missing", "in quotes"]),
         (&["peer", "join", &token[..90], "--name", "x"], &["incomplete: its end is missing"]),
-        (&["init", "far", "ekiden9-abc"], &["another version"]),
+        (&["init", "--yes", "far", "ekiden9-abc"], &["another version"]),
         (
-            &["init", "far", token, "--listen", &listen],
+            &["init", "--yes", "far", token, "--listen", &listen],
             &["was not reached", "UDP 127.0.0.1:", "TCP 127.0.0.1:", "nothing was written"],
         ),
-        (&["init", "modem", "--listen", &listen], &["--rate is missing"]),
-        (&["init", "half-way", "--name", "a:80"], &["without a port"]),
+        (&["init", "--yes", "modem", "--listen", &listen], &["--rate is missing"]),
+        (&["init", "--yes", "half-way", "--name", "a:80"], &["without a port"]),
         (
-            &["init", "half-way", "--name", "a", "--certificate", "/none", "--key", "/none"],
+            &[
+                "init",
+                "--yes",
+                "half-way",
+                "--name",
+                "a",
+                "--certificate",
+                "/none",
+                "--key",
+                "/none",
+            ],
             &["/none cannot be read"],
         ),
     ] {
@@ -78,7 +98,8 @@ fn a_relay_does_not_join_itself() {
     let line = shore(&home, port);
     let token = invitation(&line);
     let before = fs::read_to_string(home.config()).unwrap();
-    for args in [&["init", "far", token][..], &["peer", "join", token, "--name", "shore"]] {
+    for args in [&["init", "--yes", "far", token][..], &["peer", "join", token, "--name", "shore"]]
+    {
         let output = home.run(args);
         let said = stderr(&output);
         assert!(!output.status.success(), "{args:?}: {said}");
@@ -99,13 +120,14 @@ fn a_taken_port_is_named_with_its_process() {
     let process = format!("process {}", std::process::id());
     refused(
         &home,
-        &["init", "modem", "--rate", "4 Mbit/s", "--listen", &at],
+        &["init", "--yes", "modem", "--rate", "4 Mbit/s", "--listen", &at],
         &[&format!("TCP {at} is taken by "), &process, "choose another address"],
     );
     // by its own option, or where it is written
     let clients = self::home(&format!("listen = [\"{at}\"]\n"));
     let address = format!("127.0.0.1:{}", free_port());
-    let shore = ["init", "shore", "--address", &address, "--send", "1 Mbit/s", "--receive"];
+    let shore =
+        ["init", "--yes", "shore", "--address", &address, "--send", "1 Mbit/s", "--receive"];
     let shore = |listen: &str, more: &[&str]| -> Vec<String> {
         let args = [&shore[..], &["1 Mbit/s", "--listen", listen], more].concat();
         args.into_iter().map(str::to_owned).collect()
@@ -120,10 +142,20 @@ fn a_taken_port_is_named_with_its_process() {
     }
     refused(
         &home,
-        &["init", "shore", "--address", &address, "--send", "1 Mbit/s", "--receive", "1 Mbit/s"]
-            .into_iter()
-            .chain(["--listen", &address, "--clients", &at])
-            .collect::<Vec<_>>(),
+        &[
+            "init",
+            "--yes",
+            "shore",
+            "--address",
+            &address,
+            "--send",
+            "1 Mbit/s",
+            "--receive",
+            "1 Mbit/s",
+        ]
+        .into_iter()
+        .chain(["--listen", &address, "--clients", &at])
+        .collect::<Vec<_>>(),
         &["choose another address with --clients, or by `listen` in "],
     );
     let serve = home.run(&["serve", "--listen", &at]);
@@ -148,7 +180,7 @@ fn clocks_that_differ_are_noticed_by_the_invitation() {
 fn state_of_another_user_is_left_alone() {
     let home = home("listen = [\"127.0.0.1:0\"]\n");
     fs::create_dir(home.path().join("state")).unwrap();
-    let args = ["init", "shore", "--address", "127.0.0.1:1", "--listen", "127.0.0.1:0"];
+    let args = ["init", "--yes", "shore", "--address", "127.0.0.1:1", "--listen", "127.0.0.1:0"];
     let rates = ["--send", "1 Mbit/s", "--receive", "1 Mbit/s"];
     let Some(mut command) = as_nobody(&home, &[&args[..], &rates].concat()) else { return };
     let output = command.output().unwrap();

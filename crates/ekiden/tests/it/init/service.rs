@@ -9,18 +9,18 @@ device lan0 192.168.7.1/24
 ip route add default via 11.0.0.2
 mkdir -p /run/shore
 shore="env XDG_CONFIG_HOME=/run/shore XDG_RUNTIME_DIR=/run/shore STATE_DIRECTORY=/run/shore/state $ekiden"
-line=$($shore init shore --address 11.0.0.1:4433 --name ship --send '20 Mbit/s' --receive '2 Mbit/s')
+line=$($shore init --yes shore --address 11.0.0.1:4433 --name ship --send '20 Mbit/s' --receive '2 Mbit/s')
 trap 'kill $first $second $page 2>/dev/null' EXIT
 $shore serve & first=$!
 answers $shore
-$ekiden ${line#ekiden } 2>&1 | sed 's/^/JOIN /'
+$ekiden ${line#ekiden } --yes 2>&1 | sed 's/^/JOIN /'
 stat -c 'FILE %n %u:%g %a' /etc/ekiden /etc/ekiden/config.toml /var/lib/ekiden /var/lib/ekiden/*
 mkdir /run/ekiden && chown 4711 /run/ekiden
 setpriv --reuid 4711 --regid 4712 --clear-groups env XDG_RUNTIME_DIR=/run/ekiden HOME=/ STATE_DIRECTORY=/var/lib/ekiden $ekiden serve & second=$!
 answers $ekiden
 serve_page
 echo "PAGE $(curl -sS -m 20 -p -x http://192.168.7.1:3128 http://11.0.0.1:8000/)"
-$ekiden ${line#ekiden } 2>&1 | sed 's/^/AGAIN /'
+$ekiden ${line#ekiden } --yes 2>&1 | sed 's/^/AGAIN /'
 setpriv --reuid 4711 --regid 4712 --clear-groups env HOME=/ STATE_DIRECTORY=/var/lib/ekiden $ekiden peer list | sed 's/^/PEER /'
 "#;
 
