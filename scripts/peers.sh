@@ -3,8 +3,9 @@
 # sources: Debian's, and only those missing; schemathesis, which tries the management API, from PyPI into target/; and
 # pebble, an authority that issues certificates to tests, from the Go module proxy into target/.
 # Says what it does; does nothing when all are there. `--check` only says what is missing (exit 1). `--sing-box`,
-# `--caddy` and `--wireguard` install that one alone, which experiments and tests stand beside: it is in no Debian, and is built
-# from the Go module proxy where Go is present, in some minutes, and kept where `go install` puts programs.
+# `--caddy`, `--wireguard` and `--quiche` install that one alone, which experiments and tests stand beside: it is in no Debian,
+# and is built from the Go module proxy where Go is present, or from Cargo's registry, in some minutes, and kept where
+# `go install` or `cargo install` puts programs.
 set -eu
 
 # a program of the Go module proxy: its name, its version, its package, and flags
@@ -31,6 +32,16 @@ case ${1-} in
             -ldflags "-s -w -X github.com/sagernet/sing-box/constant.Version=${version#v}"
         ;;
     --wireguard) built wireguard v0.0.0-20260522210424-ecfc5a8d5446 golang.zx2c4.com/wireguard -ldflags "-s -w" ;;
+    --quiche)
+        program=async_http3_server
+        if command -v "$program" >/dev/null || [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/$program" ]; then
+            echo "peers: $program is there"
+            exit 0
+        fi
+        version=0.20.1
+        echo "peers: cargo install tokio-quiche@$version, its example server, with cmake and clang"
+        exec cargo install "tokio-quiche@$version" --example "$program"
+        ;;
     --caddy) built caddy v2.11.9 github.com/caddyserver/caddy/v2/cmd/caddy -ldflags "-s -w" ;;
 esac
 

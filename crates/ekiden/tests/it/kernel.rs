@@ -76,7 +76,7 @@ fn every_load_over_a_long_link() {
 fn page_and_steps_over_a_long_link() {
     let folder = tempfile::tempdir().unwrap();
     let Some((results, rows, said)) = run("pages.toml", folder.path()) else { return };
-    let by_http3 = ekiden_testbed::peers::caddy::find().is_ok();
+    let by_http3 = ekiden_testbed::peers::http3::caddy::find().is_ok();
     if !by_http3 {
         println!(
             "SKIPPED: pages and a download by HTTP/3: Caddy is not here (scripts/peers.sh --caddy)"

@@ -77,10 +77,10 @@ impl LinkEnds {
         let configured =
             sing_box::Hysteria2Rates { down: cell.value("told-down")?, up: cell.value("told-up")? };
         let kind = match cell.text("way")? {
-            "cubic" | "bbr" | "http3" => RouteKind::Direct,
+            "cubic" | "bbr" | "http3" | "quiche" => RouteKind::Direct,
             "ekiden" => RouteKind::Ekiden,
             "gateway" => RouteKind::Gateway("direct"),
-            "gateway-quic" => RouteKind::Gateway("tunnel"),
+            "gateway-quic" | "gateway-quiche" => RouteKind::Gateway("tunnel"),
             "gateway-block" => RouteKind::Gateway("block"),
             "dedicated" => RouteKind::Dedicated([cell.value("uplink")?, cell.value("downlink")?]),
             "hysteria2" => RouteKind::Hysteria,

@@ -4,7 +4,8 @@ use ekiden_lab::cell::Cell;
 use ekiden_lab::engine::WHOLE;
 use ekiden_linux::bpf::Needs;
 use ekiden_model::units::Rate;
-use ekiden_testbed::peers::{caddy, find, sing_box};
+use ekiden_testbed::peers::http3::{caddy, quiche};
+use ekiden_testbed::peers::{find, sing_box};
 
 /// Together, links of this rate take the whole machine: found by trial on two processors, with a margin.
 const BORNE: u64 = 88_000_000;
@@ -19,6 +20,11 @@ pub(crate) fn kernel_lacks(cell: &Cell) -> Option<&'static str> {
     if cell.text("way").is_ok_and(|way| by_caddy.contains(&way)) && caddy::find().is_err() {
         return Some(
             "Caddy, which serves by HTTP/3, is not here; `scripts/peers.sh --caddy` builds it where Go is",
+        );
+    }
+    if cell.text("way").is_ok_and(|way| way.ends_with("quiche")) && quiche::find().is_err() {
+        return Some(
+            "the example server of tokio-quiche, whose QUIC has CUBIC, is not here; `scripts/peers.sh --quiche` builds it",
         );
     }
     if cell.text("way").is_ok_and(|way| way.starts_with("gateway"))
@@ -61,9 +67,9 @@ pub(crate) fn sim_lacks(cell: &Cell) -> Option<&'static str> {
         Ok("bbr") if !cell.text("load").is_ok_and(|load| load == "quic") => {
             Some("BBR is not in the simulator")
         }
-        Ok("http3") => Some("HTTP/3 is not in the simulator"),
+        Ok("http3" | "quiche") => Some("HTTP/3 is not in the simulator"),
         Ok("hysteria2") => Some("hysteria2 is not in the simulator"),
-        Ok("gateway" | "gateway-quic" | "gateway-block") => {
+        Ok("gateway" | "gateway-quic" | "gateway-quiche" | "gateway-block") => {
             Some("a gateway is not in the simulator")
         }
         Ok("hold") => Some("programs of a kernel are not in the simulator"),

@@ -6,8 +6,8 @@ pub(crate) static AXES: &[Axis] = &[
     axis(
         "way",
         "way",
-        ValueKind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "hold", "dedicated", "simulated-held", "http3", "unrepaired", "gateway", "gateway-quic", "gateway-block"]),
-        "path over the long link: plain TCP with this congestion control. `ekiden`: a pair of relays with a tunnel. `hysteria2`: sing-box's. `simulated`: today's TCP in the simulator. `hold`: one far relay whose kernel holds the rate. `dedicated`: a tunnel on a link of its own. `simulated-held`: a simulated relay that holds the rate. `http3`: straight over the link by QUIC. `unrepaired`: a tunnel that does not repair packets. `gateway`: as `ekiden`, but the near relay is the gateway of clients with nothing configured. `gateway-quic`: it takes their QUIC, too. `gateway-block`: it blocks their QUIC",
+        ValueKind::Word(&["cubic", "bbr", "ekiden", "hysteria2", "simulated", "hold", "dedicated", "simulated-held", "http3", "unrepaired", "gateway", "gateway-quic", "gateway-block", "quiche", "gateway-quiche"]),
+        "path over the long link: plain TCP with this congestion control. `ekiden`: a pair of relays with a tunnel. `hysteria2`: sing-box's. `simulated`: today's TCP in the simulator. `hold`: one far relay whose kernel holds the rate. `dedicated`: a tunnel on a link of its own. `simulated-held`: a simulated relay that holds the rate. `http3`: straight over the link by QUIC of Caddy, `quiche`: of tokio-quiche. `unrepaired`: a tunnel that does not repair packets. `gateway`: as `ekiden`, but the near relay is the gateway of clients with nothing configured. `gateway-quic`: it takes their QUIC, too, `gateway-quiche`: that of tokio-quiche. `gateway-block`: it blocks their QUIC",
     )
     // a figure has no room for its digit beside a line
     .words(&[("hysteria2", "hysteria")]),

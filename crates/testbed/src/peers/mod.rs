@@ -10,12 +10,12 @@
 //! # Ok::<(), ekiden_testbed::peers::PeerError>(())
 //! ```
 
-pub mod caddy;
 pub mod control;
 pub mod dante;
 pub mod diverted;
 pub mod ekiden;
 pub mod haproxy;
+pub mod http3;
 pub mod nginx;
 pub mod ports;
 pub mod process;
@@ -46,6 +46,8 @@ pub enum Protocol {
     Transparent,
     /// A web server.
     HttpServer,
+    /// A web server by UDP alone.
+    Http3Server,
     /// A name server, by UDP and TCP.
     Resolver,
     /// An SSH server.
@@ -104,11 +106,13 @@ pub fn find(program: &str, debian_package: &'static str) -> Result<PathBuf, Peer
         .ok_or_else(|| PeerError::Missing(program.to_owned(), debian_package))
 }
 
-/// Where a program is that Debian has no package of: in `PATH`, or where `go install` puts programs.
+/// Where a program is that Debian has no package of: in `PATH`, or where `go install` and `cargo install` put programs.
 fn find_built(program: &str, how: &'static str) -> Result<PathBuf, PeerError> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let go = variable("GOPATH").or_else(|| variable("HOME").map(|home| home.join("go")));
-    let places = [variable("GOBIN"), go.map(|go| go.join("bin"))];
+    let cargo = variable("CARGO_HOME").or_else(|| variable("HOME").map(|home| home.join(".cargo")));
+    let bin = |folder: Option<PathBuf>| folder.map(|folder| folder.join("bin"));
+    let places = [variable("GOBIN"), bin(go), bin(cargo)];
     find(program, how).or_else(|missing| {
         let there = places.into_iter().flatten().map(|folder| folder.join(program));
         there.into_iter().find(|file| file.is_file()).ok_or(missing)

@@ -7,8 +7,9 @@ use ekiden_testbed::chromium::Chromium;
 use ekiden_testbed::load::Method;
 use ekiden_testbed::load::blocking::tunnel;
 use ekiden_testbed::load::servers::{digest, pattern, source};
+use ekiden_testbed::peers::http3::{Http3, caddy, quiche};
 use ekiden_testbed::peers::{
-    Peer, PeerError, Start, caddy, dante, haproxy, nginx, sing_box, squid, threaded,
+    Peer, PeerError, Start, dante, haproxy, nginx, sing_box, squid, threaded,
 };
 use std::net::SocketAddr;
 use std::path::Path;
@@ -103,23 +104,39 @@ fn a_browser_takes_a_page_from_caddy_by_http_3_alone() {
     let names = ["h1.test".to_owned()];
     let caddy =
         caddy::https(&Start::default(), folder.path(), &names, caddy::Versions::Http3).unwrap();
-    let port = caddy.server.address.port();
+    take_by_http3(&caddy, "page.html", "by QUIC, h3");
+}
+
+/// Built on demand alone (`scripts/peers.sh --quiche`).
+#[test]
+fn a_browser_takes_bytes_from_quiche_by_http_3_alone() {
+    if let Err(missing) = quiche::find() {
+        println!("SKIPPED: {missing}");
+        return;
+    }
+    let server = quiche::https(&Start::default(), "h1.test").unwrap();
+    take_by_http3(&server, &format!("{}/9", quiche::BYTES), "WWWWWWWWW, h3");
+}
+
+/// A browser takes a page, whose title or text and protocol are these.
+fn take_by_http3(server: &Http3, path: &str, shows: &str) {
+    let port = server.server.address.port();
     let flags = [
         "--no-proxy-server".to_owned(),
         "--host-resolver-rules=MAP *.test 127.0.0.1".to_owned(),
         "--enable-quic".to_owned(),
         format!("--origin-to-force-quic-on=h1.test:{port}"),
-        format!("--ignore-certificate-errors-spki-list={}", caddy.keys.join(",")),
+        format!("--ignore-certificate-errors-spki-list={}", server.keys.join(",")),
     ];
     let Some(mut browser) = present(Chromium::start(None, &flags)) else { return };
-    let url = format!("https://h1.test:{port}/page.html");
+    let url = format!("https://h1.test:{port}/{path}");
     let went = browser.ask("Page.navigate", serde_json::json!({ "url": url })).unwrap();
-    assert!(went["errorText"].is_null(), "{went}\n{}", caddy.server.log());
-    let by =
-        "document.title + ', ' + performance.getEntriesByType('navigation')[0].nextHopProtocol";
+    assert!(went["errorText"].is_null(), "{went}\n{}", server.server.log());
+    let by = "`${document.title || (document.body && document.body.innerText)}, \
+              ${(performance.getEntriesByType('navigation')[0] || {}).nextHopProtocol}`";
     let end = Instant::now() + Duration::from_secs(30);
-    while browser.evaluate(by).unwrap() != "by QUIC, h3" {
-        assert!(Instant::now() < end, "{}\n{}", browser.evaluate(by).unwrap(), caddy.server.log());
+    while browser.evaluate(by).unwrap() != shows {
+        assert!(Instant::now() < end, "{}\n{}", browser.evaluate(by).unwrap(), server.server.log());
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use writing::pad;
 use crate::frame::reason::Reason;
 use bytes::Bytes;
 use ekiden_model::control::repair::Window;
-use ekiden_model::control::repair::packets::PacketRepair;
+use ekiden_model::control::repair::packets::{PacketRepair, Part};
 use ekiden_model::units::Rate;
 use std::net::IpAddr;
 
@@ -176,11 +176,12 @@ pub enum Frame {
     Refused { reason: Reason, words: String },
     /// One of the packets that a flow carries; it may have none of its bytes.
     Packet(Bytes),
-    /// One of the packets of a flow whose packets are coded.
+    /// One of the packets of a flow whose packets are coded, or a part of one.
     Numbered {
         number: u64,
         /// Repairs cover so many packets before it at most.
         back: u8,
+        part: Part,
         packet: Bytes,
     },
     /// A sum of packets of such a flow, of which a receiver decodes what it lacks.

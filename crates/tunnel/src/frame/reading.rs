@@ -8,7 +8,7 @@ use super::{
 use crate::frame::reason::Reason;
 use bytes::{Buf, Bytes, BytesMut};
 use ekiden_model::control::repair::Window;
-use ekiden_model::control::repair::packets::{LENGTH, MOST_PACKETS, PacketRepair};
+use ekiden_model::control::repair::packets::{HEAD, MOST_PACKETS, PacketRepair, Part};
 use ekiden_model::units::Rate;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -127,16 +127,18 @@ fn decode(kind: u64, mut body: Bytes) -> Result<Frame, BadFrame> {
         kind::NUMBERED => {
             let number = number(&mut body)?;
             let back = body.try_get_u8().map_err(|_| cut)?;
-            if u64::from(back) >= MOST_PACKETS {
+            let part = body.try_get_u8().map_err(|_| cut)?;
+            if u64::from(back) >= MOST_PACKETS || part > 3 {
                 return Err(bad);
             }
-            Frame::Numbered { number, back, packet: body.split_to(body.len()) }
+            let part = Part::from_bits(part);
+            Frame::Numbered { number, back, part, packet: body.split_to(body.len()) }
         }
         kind::PACKET_REPAIR => {
             let first = number(&mut body)?;
             let count = body.try_get_u8().map_err(|_| cut)?;
             let nth = body.try_get_u8().map_err(|_| cut)?;
-            if count == 0 || u64::from(count) > MOST_PACKETS || body.len() < LENGTH {
+            if count == 0 || u64::from(count) > MOST_PACKETS || body.len() < HEAD {
                 return Err(bad);
             }
             let symbol = body.split_to(body.len());

@@ -2,7 +2,7 @@ use super::number::{get, length, put};
 use super::*;
 use bytes::BytesMut;
 use ekiden_model::control::repair::Window;
-use ekiden_model::control::repair::packets::PacketRepair;
+use ekiden_model::control::repair::packets::{PacketRepair, Part};
 use proptest::prelude::*;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -79,12 +79,10 @@ fn frame() -> impl Strategy<Value = Frame> {
                 })
             }),
         bytes(0..9000).prop_map(Frame::Packet),
-        (number(), 0_u8..128, bytes(0..1500)).prop_map(|(number, back, packet)| Frame::Numbered {
-            number,
-            back,
-            packet
+        (number(), 0_u8..192, 0_u8..4, bytes(0..1500)).prop_map(|(number, back, part, packet)| {
+            Frame::Numbered { number, back, part: Part::from_bits(part), packet }
         }),
-        (number(), 1_u8..=128, any::<u8>(), bytes(2..1500)).prop_map(
+        (number(), 1_u8..=192, any::<u8>(), bytes(2..1500)).prop_map(
             |(first, count, nth, symbol)| {
                 Frame::PacketRepair(PacketRepair { first, count, nth, symbol })
             }
@@ -159,7 +157,9 @@ fn rejects_malformed_frames() {
     assert_eq!(bad(&[0x03, 2, 1, 1]), BadFrame::Length(3), "a byte left over");
     assert_eq!(bad(&[0x04, 1, 0]), BadFrame::Value(4), "no bytes");
     assert_eq!(bad(&[0x02, 7, 0, 0, 0, 4, 1, 2, 3]), BadFrame::Length(2), "a cut address");
-    assert_eq!(bad(&[0x0c, 2, 1, 128]), BadFrame::Value(12), "beyond the longest window");
+    assert_eq!(bad(&[0x0c, 3, 1, 192, 0]), BadFrame::Value(12), "beyond the longest window");
+    assert_eq!(bad(&[0x0c, 3, 1, 0, 4]), BadFrame::Value(12), "no such part");
+    assert_eq!(bad(&[0x0c, 2, 1, 0]), BadFrame::Length(12), "no part");
     assert_eq!(bad(&[0x21, 5, 1, 0, 7, 0, 0]), BadFrame::Value(0x21), "a repair of nothing");
     assert_eq!(bad(&[0x02, 10, 0, 0, 0, 4, 1, 2, 3, 4, 0, 0]), BadFrame::Value(2), "port 0");
 }

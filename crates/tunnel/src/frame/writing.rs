@@ -71,11 +71,12 @@ impl Frame {
                 into.put_slice(bytes);
                 return;
             }
-            Self::Numbered { number, back, packet } => {
+            Self::Numbered { number, back, part, packet } => {
                 put(into, kind::NUMBERED);
-                put(into, (length(*number) + 1 + packet.len()) as u64);
+                put(into, (length(*number) + 2 + packet.len()) as u64);
                 put(into, *number);
                 into.put_u8(*back);
+                into.put_u8(part.bits());
                 into.put_slice(packet);
                 return;
             }

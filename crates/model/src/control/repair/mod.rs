@@ -15,6 +15,7 @@ mod code_laws;
 #[cfg(test)]
 mod counted;
 mod field;
+mod loss;
 pub mod packets;
 pub mod plan;
 #[cfg(test)]
@@ -24,5 +25,6 @@ pub mod recovery;
 mod recovery_laws;
 
 pub use code::{Equation, MOST_SYMBOLS, Window, Work, solve};
+pub use loss::PathLoss;
 pub use plan::{Path, Plan, Step};
 pub use recovery::{Recovery, Repaired};

@@ -9,7 +9,8 @@ use ekiden_lab::study::KernelRun;
 use ekiden_testbed::chromium::Chromium;
 use std::thread;
 
-/// The first load tells the browser of HTTP/3; then it is started anew for each.
+/// The first load tells the browser of HTTP/3; then it is started anew for each. What it tried in the first it may
+/// remember, and not try again.
 pub(super) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
     const BROWSER: &str = "a browser";
     let cell = run.cell;
@@ -24,11 +25,13 @@ pub(super) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
             .map_err(|error| site.error(&format!("page `{}`", page.name), &error))
     };
     let mut browser = Chromium::start(place, &flags).during(BROWSER)?;
+    let before = site.scene.unreachable()?;
     see(&mut browser)?;
-    let refused = site.scene.unreachable()?;
+    let first = site.scene.unreachable()?;
     let mut browser = browser.again(place, &flags).during(BROWSER)?;
     let tried = see(&mut browser)?;
-    if site.scene.unreachable()? == refused {
+    let again = site.scene.unreachable()?;
+    if again == before {
         return Err(site.error(&page.name, &"the browser tried no QUIC, or was not told"));
     }
     let over_tcp: Vec<String> = flags.into_iter().filter(|flag| flag != "--enable-quic").collect();
@@ -38,7 +41,12 @@ pub(super) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
     let mut outcome = tried.outcome(cell, &page)?;
     let alone = alone.outcome(cell, &page)?.value;
     let later = (outcome.value - alone) * 1e3;
-    outcome.add_figures([("tcp_alone_s", alone), ("later_ms", later)]);
+    outcome.add_figures([
+        ("tcp_alone_s", alone),
+        ("later_ms", later),
+        ("refused_first", (first - before) as f64),
+        ("refused_again", (again - first) as f64),
+    ]);
     site.finish(&mut outcome)?;
     Ok(outcome)
 }

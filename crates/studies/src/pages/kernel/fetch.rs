@@ -85,7 +85,7 @@ impl Download<'_> {
             thread::sleep(LOOK);
         }
         let begun = Instant::now();
-        let file = whole.document();
+        let file = format!("/{}", self.site.path(whole));
         self.browser.evaluate(&format!(
             "window.came = 0; window.failed = null;
              fetch({file:?}, {{cache: \"no-store\"}}).then(async answer => {{

@@ -57,7 +57,7 @@ pub(super) fn run(run: &KernelRun<'_>) -> Result<Outcome, EngineError> {
 }
 
 pub(super) fn url(site: &Site, page: &Page) -> String {
-    format!("https://{}:{}/{}", host_name(1), site.server().port(), page.document())
+    format!("https://{}:{}/{}", host_name(1), site.server().port(), site.path(page))
 }
 
 /// Over plain TCP and behind a gateway the browser knows the hosts; a proxy's far end does otherwise.

@@ -10,7 +10,8 @@ use ekiden_lab::study::KernelRun;
 use ekiden_model::rng::Rng;
 use ekiden_testbed::load::far_server::FarServer;
 use ekiden_testbed::load::meter::Meter;
-use ekiden_testbed::peers::{Peer, PeerHost, Start, caddy, nginx, unbound};
+use ekiden_testbed::peers::http3::{Http3, caddy, quiche};
+use ekiden_testbed::peers::{Peer, PeerHost, Protocol, Start, nginx, unbound};
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -66,10 +67,15 @@ impl Site {
             "gateway-block" => Some(caddy::Versions::All),
             _ => None,
         };
-        let by_http3 = versions == Some(caddy::Versions::Http3);
-        let (server, keys) = if let Some(versions) = versions {
+        let by_quiche = run.cell.text("way")?.ends_with("quiche");
+        let by_http3 = by_quiche || versions == Some(caddy::Versions::Http3);
+        let (server, keys) = if by_quiche {
             let start = Start { port: Some(HTTPS), ..start.clone() };
-            let caddy::Http3 { server, keys } =
+            let Http3 { server, keys } = quiche::https(&start, &host_name(1))?;
+            (server, keys)
+        } else if let Some(versions) = versions {
+            let start = Start { port: Some(HTTPS), ..start.clone() };
+            let Http3 { server, keys } =
                 caddy::https(&start, files.path(), &host_names(), versions)?;
             (server, keys)
         } else {
@@ -115,6 +121,15 @@ impl Site {
 
     pub(super) const fn server(&self) -> SocketAddr {
         self.server.address
+    }
+
+    /// Where the server has a page. Quiche's has no files: of such a page it serves as many bytes.
+    pub(super) fn path(&self, page: &Page) -> String {
+        let bytes = page.objects.first().map_or(0, |object| object.bytes);
+        match self.server.protocol {
+            Protocol::Http3Server => format!("{}/{bytes}", quiche::BYTES),
+            _ => page.document(),
+        }
     }
 
     /// SHA-256 of the server's public keys in base64, if it serves by HTTP/3.

@@ -102,13 +102,25 @@ impl Preparation {
         };
         let child = spawned().map_err(|error| io_error(&name, error))?;
         let mut peer = Peer { name, version, address, protocol, child, folder };
+        let (id, by_udp) = (peer.child.id(), peer.protocol == Protocol::Http3Server);
         let accepts = |address: SocketAddr| match &start.place {
+            _ if by_udp => has_udp(id, address.port()),
             Some(place) => (place.accepts)(address),
             None => TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok(),
         };
         peer.wait(accepts)?;
         Ok(peer)
     }
+}
+
+/// Whether somebody has this port by UDP where the process is. There is nothing to connect to.
+fn has_udp(id: u32, port: u16) -> bool {
+    let open = |file: &str| std::fs::read_to_string(format!("/proc/{id}/net/{file}"));
+    let (v4, v6) = (open("udp").unwrap_or_default(), open("udp6").unwrap_or_default());
+    let port = format!(":{port:04X}");
+    let mut sockets =
+        v4.lines().chain(v6.lines()).filter_map(|line| line.split_whitespace().nth(1));
+    sockets.any(|local| local.ends_with(&port))
 }
 
 /// So many addresses for one program, beginning with the one chosen for it.

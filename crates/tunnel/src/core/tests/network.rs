@@ -24,6 +24,8 @@ pub(super) struct Path {
     pub(super) seed: u64,
     /// What each end says it may be sent, if not what the path gives.
     pub(super) told: Option<[f64; 2]>,
+    /// Bytes of the longest UDP payload that the ends try.
+    pub(super) datagram: u16,
     pub(super) memory: units::Bytes,
 }
 
@@ -37,6 +39,7 @@ impl Default for Path {
             queue: 1.0,
             seed: 1,
             told: None,
+            datagram: 1_472,
             memory: Limits::default().memory,
         }
     }
@@ -100,7 +103,7 @@ impl Network {
         let credentials = [Credentials::generate().unwrap(), Credentials::generate().unwrap()];
         let far = credentials[FAR].fingerprint();
         let [near_one, far_one] = credentials;
-        let limits = Limits { datagram: 1_472, memory: path.memory, ..Limits::default() };
+        let limits = Limits { datagram: path.datagram, memory: path.memory, ..Limits::default() };
         let mut ends = [
             Endpoint::new(near_one, limits, false, origin, Some([1; 32])),
             Endpoint::new(far_one, limits, true, origin, Some([2; 32])),

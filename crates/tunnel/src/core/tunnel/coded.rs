@@ -10,21 +10,21 @@ use super::repair::{ATTACH, LOSS_FROM, MOST_KEPT, most_received};
 use crate::core::reassembly::WHOLE;
 use crate::frame::{Frame, pad};
 use bytes::{Bytes, BytesMut};
-use ekiden_model::control::repair::packets::{PacketPath, PacketRepair, PacketStep};
+use ekiden_model::control::repair::packets::{PacketPath, PacketRepair, PacketStep, Part, parts};
 use ekiden_model::control::repair::plan::SHORTEST;
 use ekiden_model::control::scheduler;
 use ekiden_model::units::{self, Span, Time};
 
-/// A type, a length of two bytes, a number and how far back repairs reach.
-const NUMBERED: usize = 1 + 2 + 8 + 1;
+/// Parts of a packet are no shorter: what has less room goes on the flow's stream.
+const SHORTEST_PART: usize = 256;
 /// A type, a length of two bytes, a number, how many packets, and which repair.
 const REPAIR: usize = 1 + 2 + 8 + 2;
-/// A packet that is no longer goes on the flow's stream where no datagram has room for it: any path carries such
-/// (RFC 8200 §5). A longer one is dropped, so that its sender finds the largest that fits (RFC 9000 §14.3).
+/// A packet that is no longer goes in parts where no datagram has room for it: any path carries such (RFC 8200 §5). A
+/// longer one is dropped, so that its sender finds the largest that fits (RFC 9000 §14.3).
 const SMALLEST_MTU: usize = 1_280;
 /// UDP payload that every path of QUIC takes.
 const SHORTEST_MTU: usize = 1_200;
-/// A packet that fitted so lately goes on the stream, too: the path may only seem narrower for a while.
+/// A packet that fitted so lately goes in parts, too: the path may only seem narrower for a while.
 const REMEMBERED: Span = Span::from_secs(60);
 /// A datagram that lacks no more bytes than these of the largest is filled up where packets are lost. QUIC takes
 /// losses of smaller packets for a narrower path where larger ones, with acknowledgements in them, are rare.
@@ -39,24 +39,40 @@ const QUIC_TAKES: usize = 1 + 8 + 4 + 16 + 3;
 impl Tunnel {
     /// A packet of a coded flow has had its turns.
     pub(super) fn send_coded(&mut self, now: Time, id: u64, turn: scheduler::Turn, packet: Bytes) {
-        let nth = turn.lane as usize;
         let room = self.datagram_room();
-        let Some((header, path)) = self.packet_path(id, packet.len(), room) else { return };
-        let length = header.len() + NUMBERED + packet.len();
-        if room >= self.widest.0 || now > self.widest.1 + REMEMBERED {
-            self.widest = (room, now);
+        let Some((_, path)) = self.packet_path(id, 0, room) else { return };
+        let longest = path.longest();
+        if longest >= self.widest.0 || now > self.widest.1 + REMEMBERED {
+            self.widest = (longest, now);
         }
-        if length > self.widest.0 && room > 0 && packet.len() > SMALLEST_MTU {
+        if packet.len() > self.widest.0.max(SMALLEST_MTU) && room > 0 {
             return;
         }
+        // without datagrams it is no shorter as parts
+        let most = if longest < SHORTEST_PART { usize::MAX } else { longest };
+        for (part, range) in parts(packet.len(), most) {
+            self.send_part(now, (id, turn), (part, packet.slice(range)), room);
+        }
+    }
+
+    fn send_part(
+        &mut self,
+        now: Time,
+        (id, turn): (u64, scheduler::Turn),
+        (part, packet): (Part, Bytes),
+        room: usize,
+    ) {
+        let nth = turn.lane as usize;
+        let Some((header, path)) = self.packet_path(id, packet.len(), room) else { return };
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let Some(coding) = &mut flow.coding else { return };
         self.repairs.packets_sent -= coding.encoder.kept();
-        let numbered = coding.encoder.on_sent(now, packet.len(), &path, || packet.clone());
+        let sent = (part, packet.len());
+        let numbered = coding.encoder.on_sent(now, sent, &path, || packet.clone());
         let repair = coding.encoder.accompany(&path);
         self.repairs.packets_sent += coding.encoder.kept();
         self.repairs.look(now, (id, flow));
-        let frame = Frame::Numbered { number: numbered.number, back: numbered.back, packet };
+        let frame = Frame::Numbered { number: numbered.number, back: numbered.back, part, packet };
         let mut bytes = header.clone();
         frame.write(&mut bytes);
         self.fill(&mut bytes, room);
@@ -74,7 +90,7 @@ impl Tunnel {
     /// Where packets are lost, fills a datagram with a packet up to the largest size, if it is to have that.
     pub(super) fn fill(&mut self, bytes: &mut BytesMut, room: usize) {
         let lacks = room.saturating_sub(bytes.len());
-        if self.lately < LOSS_FROM || bytes.len() + QUIC_TAKES <= SHORTEST_MTU {
+        if self.loss.lately() < LOSS_FROM || bytes.len() + QUIC_TAKES <= SHORTEST_MTU {
             return;
         }
         self.unfilled = self.unfilled.saturating_add(1);
@@ -137,7 +153,8 @@ impl Tunnel {
         let keeps = self.repairs.packets_sent + size <= MOST_KEPT;
         let room = room.saturating_sub(header.len().max(ATTACH) + REPAIR);
         let long = self.rtt().is_some_and(|rtt| rtt >= SHORTEST);
-        let loss = if coded && keeps && long { self.lately } else { 0.0 };
+        let loses = self.loss.lately() >= LOSS_FROM;
+        let loss = if coded && keeps && long && loses { self.loss.upper() } else { 0.0 };
         Some((header, PacketPath { loss, room }))
     }
 
@@ -151,7 +168,7 @@ impl Tunnel {
         &mut self,
         now: Time,
         id: u64,
-        (number, back): (u64, u8),
+        (number, back, part): (u64, u8, Part),
         packet: Bytes,
     ) {
         // a small one would keep its whole datagram
@@ -159,7 +176,7 @@ impl Tunnel {
             WHOLE.. => packet,
             _ => Bytes::copy_from_slice(&packet),
         };
-        self.decode(now, id, |coding| coding.decoder.on_packet(now, number, back, kept));
+        self.decode(now, id, |coding| coding.decoder.on_packet(now, number, back, part, kept));
     }
 
     pub(super) fn on_packet_repair(&mut self, now: Time, id: u64, repair: PacketRepair<Bytes>) {

@@ -85,9 +85,9 @@ impl Tunnel {
             return false;
         }
         let after = Span::from_nanos(rtt.as_nanos() / 16).clamp(COPY_AFTER.0, COPY_AFTER.1);
-        let closer = self.lately > COPY_CLOSER;
+        let closer = self.loss.lately() > COPY_CLOSER;
         let after = if closer { Span::from_nanos(after.as_nanos() / 2) } else { after };
-        let more = COPY_MORE.iter().filter(|loss| self.lately > **loss).count();
+        let more = COPY_MORE.iter().filter(|loss| self.loss.lately() > **loss).count();
         let rate = self.hold.rate().as_bytes_per_second();
         let mut any = false;
         for (queue, nth) in self.copies.iter_mut().zip(1..=1 + more as u64) {

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use copies::{CopyBudget, ScheduledCopy};
 use ekiden_model::control::pacing::Pacer;
 use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
+use ekiden_model::control::repair::PathLoss;
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
 use probes::Probes;
@@ -102,7 +103,7 @@ pub(super) struct Tunnel {
     /// When a packet of the bulk lane was last acknowledged.
     bulk_heard: Time,
     /// The share of packets lost, over the last few hundred.
-    lately: f64,
+    loss: PathLoss,
     /// Bytes of the largest datagram of the last minute, and when it had room last.
     widest: (usize, Time),
     /// Long datagrams of packets since one had the largest size.
@@ -180,7 +181,7 @@ impl Tunnel {
             bulk_passed: 0,
             bulk_heard: Time::ZERO,
             // some, until it is known better
-            lately: 4.0 * copies::COPY_AGAIN,
+            loss: PathLoss::new(4.0 * copies::COPY_AGAIN),
             widest: (0, now),
             unfilled: 0,
             probes: Probes::new(now),

@@ -13,8 +13,6 @@ use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
 use std::time::Instant;
 
-/// Packets over which losses are averaged; rate holding does not average where little is sent.
-const LATELY: f64 = 400.0;
 /// While bulk is acknowledged, its round trips count: the interactive lane's few packets are
 /// acknowledged late, and would look queued.
 const BULK_SILENT: Span = Span::from_secs(1);
@@ -81,7 +79,7 @@ impl Tunnel {
             self.in_flight = self.in_flight.saturating_sub(told.bytes.as_u64());
             let lost = matches!(fate, PacketOutcome::Lost(_));
             self.counts.lost += u64::from(lost);
-            self.lately += (f64::from(u8::from(lost)) - self.lately) / LATELY;
+            self.loss.on_packet(lost);
             match fate {
                 PacketOutcome::Arrived(_, sent) => {
                     self.probes.on_arrived(now, *sent);
@@ -159,8 +157,8 @@ impl Tunnel {
                 self.on_end(now, flow, offset, End::Reset(reason, words));
             }
             (StreamOwner::Flow(flow), Frame::Packet(packet)) => self.on_packet(now, flow, packet),
-            (StreamOwner::Flow(flow), Frame::Numbered { number, back, packet }) => {
-                self.on_numbered(now, flow, (number, back), packet);
+            (StreamOwner::Flow(flow), Frame::Numbered { number, back, part, packet }) => {
+                self.on_numbered(now, flow, (number, back, part), packet);
             }
             (StreamOwner::Flow(flow), Frame::PacketRepair(repair)) => {
                 self.on_packet_repair(now, flow, repair);

@@ -132,7 +132,7 @@ pub(super) fn most_received(memory: u64) -> usize {
 impl Tunnel {
     /// Whether losses were seen lately, on a path to a peer that can repair them.
     pub(super) fn repairs_losses(&self) -> bool {
-        self.lately >= LOSS_FROM && self.greeting.as_ref().is_some_and(|peer| peer.repairs)
+        self.loss.lately() >= LOSS_FROM && self.greeting.as_ref().is_some_and(|peer| peer.repairs)
     }
 
     /// Bytes of a flow's data whose repair fits into a packet, where there may be one.
@@ -180,7 +180,7 @@ impl Tunnel {
         while self.repair_deadline() <= now {
             let rtt = self.rtt()?;
             let (_, id) = self.repairs.looks.pop_first()?;
-            let loss = if self.repairs_losses() { self.lately } else { 0.0 };
+            let loss = if self.repairs_losses() { self.loss.lately() } else { 0.0 };
             let Some(flow) = self.flows.get(&id) else { continue };
             if flow.coding.is_some() {
                 if self.repair_packets(now, id)

@@ -2,7 +2,8 @@
 
 use super::super::code::Work;
 use super::super::field::{add_multiple, inverse, product};
-use super::{LENGTH, MOST_PACKETS, PacketRepair, coefficient, length};
+use super::parts::Joining;
+use super::{HEAD, LENGTH_BITS, MOST_PACKETS, PacketRepair, Part, coefficient, head};
 use crate::units::{Span, Time};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -10,7 +11,7 @@ use alloc::vec::Vec;
 use core::ops::Deref;
 
 /// No packet waits longer for one before it. Added delays stay below 150 ms with the time that the repair itself takes.
-pub const BOUND: Span = Span::from_millis(120);
+pub const BOUND: Span = Span::from_millis(150);
 /// A packet that no repair can bring any more may still be overtaken by those after it (RFC 9002 §6.1.2 waits for an
 /// eighth of a round trip; here nothing is retransmitted for it).
 pub const REORDERED: Span = Span::from_millis(10);
@@ -25,7 +26,7 @@ const PIECE: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Decoder<B> {
     /// Packets that arrived or were decoded, and when: those that were not released, and the last window of those that were.
-    packets: BTreeMap<u64, (Time, B)>,
+    packets: BTreeMap<u64, (Time, Part, B)>,
     /// The next one to be released.
     next: u64,
     /// Packets from there on that wait for it, and when the oldest of them arrived.
@@ -38,6 +39,7 @@ pub struct Decoder<B> {
     rows: Vec<Row>,
     kept: usize,
     work: Work,
+    joining: Joining,
     ready: VecDeque<B>,
     /// When the packet that is missing is given up.
     deadline: Time,
@@ -74,6 +76,7 @@ impl<B> Default for Decoder<B> {
             rows: Vec::new(),
             kept: 0,
             work: Work::default(),
+            joining: Joining::default(),
             ready: VecDeque::new(),
             deadline: Time::NEVER,
             counts: DecoderCounts::default(),
@@ -83,21 +86,21 @@ impl<B> Default for Decoder<B> {
 
 impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
     /// A packet arrived, perhaps again. `back`: how many before it repairs may still cover.
-    pub fn on_packet(&mut self, now: Time, number: u64, back: u8, packet: B) {
+    pub fn on_packet(&mut self, now: Time, number: u64, back: u8, part: Part, packet: B) {
         self.work.earn(packet.len());
         self.covered = self.covered.max(number.saturating_sub(u64::from(back)));
         self.seen = self.seen.max(number.saturating_add(1));
         if number < self.next && !self.packets.contains_key(&number) {
             self.counts.late += 1;
         }
-        self.learn(now, number, packet);
+        self.learn(now, number, part, packet);
         self.advance(now);
     }
 
     /// A repair arrived. It is dropped where looking at it takes more work than what has arrived is worth.
     pub fn on_repair(&mut self, now: Time, repair: &PacketRepair<B>) {
         let &PacketRepair { first, count, nth, ref symbol } = repair;
-        let fits = (1..=MOST_PACKETS).contains(&u64::from(count)) && symbol.len() >= LENGTH;
+        let fits = (1..=MOST_PACKETS).contains(&u64::from(count)) && symbol.len() >= HEAD;
         if !fits || first.checked_add(MOST_PACKETS).is_none() {
             return;
         }
@@ -146,21 +149,21 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
     }
 
     /// The bytes of a packet are known.
-    fn learn(&mut self, now: Time, number: u64, packet: B) {
+    fn learn(&mut self, now: Time, number: u64, part: Part, packet: B) {
         if self.packets.contains_key(&number) {
             return;
         }
-        self.substitute(number, &packet);
+        self.substitute(number, part, &packet);
         // what was given up is of no more use than for equations, and those are solved first
         if number >= self.next {
-            self.put(now, number, packet);
+            self.put(now, number, part, packet);
         }
         self.decode(now);
     }
 
-    fn put(&mut self, now: Time, number: u64, packet: B) {
+    fn put(&mut self, now: Time, number: u64, part: Part, packet: B) {
         self.kept += packet.len() + PIECE;
-        self.packets.insert(number, (now, packet));
+        self.packets.insert(number, (now, part, packet));
         self.held += 1;
         self.oldest = self.oldest.min(now);
     }
@@ -172,11 +175,11 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
         for number in window {
             let factor = coefficient(nth, number);
             match known.next_if(|(known, _)| **known == number) {
-                Some((_, (_, packet))) => {
+                Some((_, (_, part, packet))) => {
                     if !self.work.take(1 + packet.len() as u64) {
                         return None;
                     }
-                    add_packet(&mut row.sum, packet, factor);
+                    add_packet(&mut row.sum, *part, packet, factor);
                 }
                 None => row.unknown.push((number, factor)),
             }
@@ -242,7 +245,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
     }
 
     /// Takes a packet that is known out of all equations.
-    fn substitute(&mut self, number: u64, packet: &[u8]) {
+    fn substitute(&mut self, number: u64, part: Part, packet: &[u8]) {
         let mut nth = 0;
         let mut again = Vec::new();
         while let Some(row) = self.rows.get_mut(nth) {
@@ -255,7 +258,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
             let affordable = self.work.take(1 + packet.len() as u64);
             if affordable {
                 let before = row.sum.len();
-                add_packet(&mut row.sum, packet, factor);
+                add_packet(&mut row.sum, part, packet, factor);
                 self.kept += row.sum.len() - before;
                 row.unknown.retain(|(unknown, _)| *unknown != number);
             }
@@ -273,8 +276,10 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
         while let Some(nth) = self.rows.iter().position(|row| row.unknown.len() == 1) {
             let Some(row) = self.remove(nth) else { return };
             let Some(number) = row.first() else { continue };
-            let Some((head, body)) = row.sum.split_first_chunk::<LENGTH>() else { continue };
-            let length = usize::from(u16::from_be_bytes(*head));
+            let Some((head, body)) = row.sum.split_first_chunk::<HEAD>() else { continue };
+            let head = u16::from_be_bytes(*head);
+            let part = Part::from_bits((head >> LENGTH_BITS) as u8);
+            let length = usize::from(head & ((1 << LENGTH_BITS) - 1));
             // it was not what its sender meant
             let Some(packet) = body.get(..length) else { continue };
             if number < self.next {
@@ -287,7 +292,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
             self.counts.repaired += 1;
             self.counts.repaired_bytes += packet.len() as u64;
             self.seen = self.seen.max(number.saturating_add(1));
-            self.put(now, number, B::from(packet.to_vec()));
+            self.put(now, number, part, B::from(packet.to_vec()));
         }
     }
 
@@ -303,13 +308,13 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
 
     fn release_run(&mut self) {
         let before = self.next;
-        while let Some((_, packet)) = self.packets.get(&self.next) {
-            self.ready.push_back(packet.clone());
+        while let Some((_, part, packet)) = self.packets.get(&self.next) {
+            self.ready.extend(self.joining.take(self.next, *part, packet.clone()));
             self.next += 1;
             self.held -= 1;
         }
         if self.next > before {
-            let held = self.packets.range(self.next..).map(|(_, (at, _))| *at);
+            let held = self.packets.range(self.next..).map(|(_, (at, ..))| *at);
             self.oldest = held.min().unwrap_or(Time::NEVER);
         }
     }
@@ -345,7 +350,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
     fn forget(&mut self) {
         let from = self.seen.saturating_sub(MOST_PACKETS).max(self.covered).min(self.next);
         while let Some(first) = self.packets.first_entry().filter(|first| *first.key() < from) {
-            self.kept -= first.remove().1.len() + PIECE;
+            self.kept -= first.remove().2.len() + PIECE;
         }
     }
 }
@@ -394,12 +399,12 @@ impl Row {
     }
 }
 
-fn add_packet(sum: &mut Vec<u8>, packet: &[u8], factor: u8) {
-    let Some(length) = length(packet) else { return };
-    if sum.len() < LENGTH + packet.len() {
-        sum.resize(LENGTH + packet.len(), 0);
+fn add_packet(sum: &mut Vec<u8>, part: Part, packet: &[u8], factor: u8) {
+    let Some(before) = head(part, packet) else { return };
+    if sum.len() < HEAD + packet.len() {
+        sum.resize(HEAD + packet.len(), 0);
     }
-    let (head, body) = sum.split_at_mut(LENGTH);
-    add_multiple(head, &length, factor);
+    let (begin, body) = sum.split_at_mut(HEAD);
+    add_multiple(begin, &before, factor);
     add_multiple(body, packet, factor);
 }

@@ -7,7 +7,7 @@
 
 use super::super::field::add_multiple;
 use super::super::plan::repairs_unless;
-use super::{LENGTH, MOST_PACKETS, PacketRepair, coefficient, length};
+use super::{HEAD, MOST_PACKETS, PacketRepair, Part, coefficient, head};
 use crate::units::{Span, Time};
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -26,6 +26,8 @@ const HOLES: f64 = 3e-5;
 const MOST: f64 = 0.5;
 /// Bytes of repairs before any packet has earned them: those of a first flight of ten packets.
 pub const ALLOWANCE: f64 = 4_096.0;
+/// Bytes of repairs that each second allows a flow, up to that: 64 kbit/s. A packet by itself needs a repair of its own.
+pub const LEAST: f64 = 8_000.0;
 /// Bytes of repairs that may be earned and not sent.
 const EARNED: f64 = 12_288.0;
 /// Packets are covered for so long. The receiver gives them up then.
@@ -48,6 +50,11 @@ pub struct PacketPath {
 }
 
 impl PacketPath {
+    /// The longest packet, or part of one, whose repairs fit, bytes.
+    pub const fn longest(&self) -> usize {
+        self.room.saturating_sub(HEAD)
+    }
+
     const fn codes(&self) -> bool {
         self.loss >= LOSS_FROM
     }
@@ -93,7 +100,7 @@ pub struct Numbered {
 pub struct Encoder<B> {
     next: u64,
     /// The last ones, which repairs cover.
-    window: VecDeque<(Time, B)>,
+    window: VecDeque<(Time, Part, B)>,
     kept: usize,
     nth: u8,
     /// Bytes of repairs that may be sent.
@@ -131,32 +138,34 @@ impl<B> Default for Encoder<B> {
 }
 
 impl<B: AsRef<[u8]>> Encoder<B> {
-    /// A packet is sent now. `copy`: the same bytes, kept for repairs, where they are asked for.
+    /// A packet of `size` bytes is sent now, or a part of one. `copy`: the same bytes, kept for repairs, where they are
+    /// asked for.
     pub fn on_sent(
         &mut self,
         now: Time,
-        size: usize,
+        (part, size): (Part, usize),
         path: &PacketPath,
         copy: impl FnOnce() -> B,
     ) -> Numbered {
         let number = self.next;
         self.next += 1;
-        if !path.codes() || size + LENGTH > path.room {
+        if !path.codes() || size > path.longest() {
             self.clear();
             return Numbered { number, back: 0 };
         }
-        let old = |(at, _): &(Time, B)| now.since(*at) >= COVERED;
+        let old = |(at, ..): &(Time, Part, B)| now.since(*at) >= COVERED;
         while self.window.len() as u64 >= MOST_PACKETS || self.window.front().is_some_and(old) {
             self.pop();
         }
         let back = self.window.len() as u8;
         self.kept += size;
-        self.window.push_back((now, copy()));
-        self.sent_at = now;
+        self.window.push_back((now, part, copy()));
+        let before = core::mem::replace(&mut self.sent_at, now);
         self.burst.get_or_insert(now);
         self.left = 0;
         let share = self.share(path);
-        self.earned = (self.earned + size as f64 * path.most()).min(EARNED);
+        let allowed = (self.earned + now.since(before).as_secs_f64() * LEAST).min(ALLOWANCE);
+        self.earned = (self.earned.max(allowed) + size as f64 * path.most()).min(EARNED);
         // of what cannot be paid, not more than one is owed later
         self.owed = (self.owed + path.rate()).min(2.0);
         self.owed_idle = (self.owed_idle + share - path.rate()).min(2.0);
@@ -246,7 +255,7 @@ impl<B: AsRef<[u8]>> Encoder<B> {
     }
 
     fn pop(&mut self) {
-        if let Some((_, packet)) = self.window.pop_front() {
+        if let Some((.., packet)) = self.window.pop_front() {
             self.kept -= packet.as_ref().len();
         }
         let first = self.next - self.window.len() as u64;
@@ -257,8 +266,8 @@ impl<B: AsRef<[u8]>> Encoder<B> {
 
     /// The next repair of all that is covered; `None` where it is not paid for, or does not fit any more.
     fn repair(&mut self, path: &PacketPath) -> Option<PacketRepair<Vec<u8>>> {
-        let longest = self.window.iter().map(|(_, packet)| packet.as_ref().len()).max()?;
-        let width = longest + LENGTH;
+        let longest = self.window.iter().map(|(.., packet)| packet.as_ref().len()).max()?;
+        let width = longest + HEAD;
         if width > path.room || width as f64 > self.earned {
             return None;
         }
@@ -268,11 +277,11 @@ impl<B: AsRef<[u8]>> Encoder<B> {
         let (nth, count) = (self.nth, self.window.len() as u8);
         let first = self.next - u64::from(count);
         let mut symbol = vec![0; width];
-        for (number, (_, packet)) in (first..).zip(&self.window) {
+        for (number, (_, part, packet)) in (first..).zip(&self.window) {
             let packet = packet.as_ref();
             let factor = coefficient(nth, number);
-            let (head, body) = symbol.split_at_mut(LENGTH);
-            add_multiple(head, &length(packet)?, factor);
+            let (begin, body) = symbol.split_at_mut(HEAD);
+            add_multiple(begin, &head(*part, packet)?, factor);
             add_multiple(body, packet, factor);
         }
         Some(PacketRepair { first, count, nth, symbol })

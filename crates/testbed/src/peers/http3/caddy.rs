@@ -1,30 +1,16 @@
 //! Caddy as a web server of HTTP/3, alone or beside HTTPS by TCP. `scripts/peers.sh --caddy` builds it, because Debian has no package.
 
-use super::process::{Preparation, io_error, version};
-use super::{Peer, PeerError, Protocol, Start};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use rcgen::PublicKeyData;
+use super::{Certificate, Http3, certificate};
+use crate::peers::process::{Preparation, version};
+use crate::peers::{PeerError, Protocol, Start, find_built};
 use serde_json::json;
-use sha2::{Digest, Sha256};
-use std::io;
 use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = "caddy";
 
 /// Where it is: in `PATH`, or where `go install` puts programs.
 pub fn find() -> Result<PathBuf, PeerError> {
-    super::find_built(PROGRAM, "(none: scripts/peers.sh --caddy)")
-}
-
-/// A server, and what a browser has to know of its keys.
-#[derive(Debug)]
-pub struct Http3 {
-    /// The program. It serves by UDP on its address. Where it serves nothing by TCP, it shows there that it runs.
-    pub server: Peer,
-    /// The SHA-256 of each certificate's public key in base64, as Chromium's
-    /// `--ignore-certificate-errors-spki-list` takes it: for QUIC it ignores no other error.
-    pub keys: Vec<String>,
+    find_built(PROGRAM, "(none: scripts/peers.sh --caddy)")
 }
 
 /// How a browser may ask.
@@ -50,12 +36,9 @@ pub fn https(
     let address = peer.address;
     let (mut files, mut keys) = (Vec::new(), Vec::new());
     for (number, name) in names.iter().enumerate() {
-        let failed = |error| io_error(&peer.name, io::Error::other(error));
-        let made = rcgen::generate_simple_self_signed([name.clone()]).map_err(failed)?;
-        let certificate = peer.write(&format!("{number}.pem"), made.cert.pem())?;
-        let key = peer.write(&format!("{number}.key"), made.signing_key.serialize_pem())?;
+        let Certificate { certificate, key, spki } = certificate(&peer, number, name)?;
         files.push(json!({ "certificate": certificate, "key": key }));
-        keys.push(STANDARD.encode(Sha256::digest(made.signing_key.subject_public_key_info())));
+        keys.push(spki);
     }
     let headers = json!({ "Access-Control-Allow-Origin": ["*"], "Timing-Allow-Origin": ["*"], "Cache-Control": ["no-store"] });
     let (admin, protocols) = match versions {
