@@ -76,7 +76,7 @@ impl Work {
     /// Before anything arrived.
     const FIRST: u64 = 32 * 1024;
     /// Earned by a byte. A repair of `n` packets of `w` bytes takes about `n·w` steps to keep, and `n²·w` for all
-    /// `n`; they bring `n·w` bytes, and `n` is 32 where a window has lost a quarter. More is not decoded.
+    /// `n`; they bring `n·w` bytes, and `n` is 32 where a window of 128 has lost a quarter. More is not decoded.
     const EACH: u64 = 64;
     /// A window of 128 full packets with a third of them lost, and its repairs.
     const MOST: u64 = 16 * 1024 * 1024;

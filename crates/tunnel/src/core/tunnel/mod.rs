@@ -102,9 +102,9 @@ pub(super) struct Tunnel {
     bulk_passed: u32,
     /// When a packet of the bulk lane was last acknowledged.
     bulk_heard: Time,
-    /// The share of packets lost, over the last few hundred.
+    /// How many packets the path loses.
     loss: PathLoss,
-    /// Bytes of the largest datagram of the last minute, and when it had room last.
+    /// Bytes of the longest packet whose repairs fitted within the last minute, and when it last did.
     widest: (usize, Time),
     /// Long datagrams of packets since one had the largest size.
     unfilled: u8,

@@ -19,8 +19,10 @@ pub const REORDERED: Span = Span::from_millis(10);
 const MOST_HELD: usize = 1_024;
 /// Equations that wait for others, and packets that one of them may lack.
 const EQUATIONS: usize = 64;
-/// What a kept packet or equation costs beside its bytes.
+/// What a kept packet costs beside its bytes.
 const PIECE: usize = 64;
+/// What an equation costs beside its bytes: of each packet that it lacks a number and a factor, and room for as many.
+const ROW: usize = PIECE + 2 * EQUATIONS * 16;
 
 /// One flow's receiver. `B`: bytes as they arrived.
 #[derive(Debug, Clone)]
@@ -129,8 +131,14 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
     }
 
     /// Memory in use, bytes.
-    pub const fn kept(&self) -> usize {
-        self.kept
+    pub fn kept(&self) -> usize {
+        self.kept + self.joining.kept()
+    }
+
+    /// Packets that all equations lack, each counted in each.
+    #[cfg(test)]
+    pub(super) fn lacks(&self) -> usize {
+        self.rows.iter().map(|row| row.unknown.capacity()).sum()
     }
 
     /// What became of packets.
@@ -145,6 +153,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
         }
         self.packets.clear();
         self.rows.clear();
+        self.joining = Joining::default();
         (self.kept, self.deadline) = (0, Time::NEVER);
     }
 
@@ -199,6 +208,9 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
                     return;
                 }
                 row.add(other, factor);
+                if row.unknown.len() > EQUATIONS {
+                    return;
+                }
             }
         }
         self.normalize_and_push(row);
@@ -221,7 +233,8 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
                 let before = other.sum.len();
                 other.add(&row, factor);
                 self.kept += other.sum.len() - before;
-            } else {
+            }
+            if other.unknown.len() > EQUATIONS || other.factor(first) != 0 {
                 dropped.push(nth);
             }
         }
@@ -231,7 +244,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
         if self.rows.len() >= EQUATIONS {
             self.remove(0);
         }
-        self.kept += row.sum.len() + PIECE;
+        self.kept += row.sum.len() + ROW;
         self.rows.push(row);
     }
 
@@ -240,7 +253,7 @@ impl<B: Deref<Target = [u8]> + Clone + From<Vec<u8>>> Decoder<B> {
             return None;
         }
         let row = self.rows.remove(nth);
-        self.kept -= row.sum.len() + PIECE;
+        self.kept -= row.sum.len() + ROW;
         Some(row)
     }
 

@@ -3,7 +3,7 @@
 //! While packets follow one another, repairs accompany them at twice the loss and a fiftieth, as those of bytes do. Where
 //! nothing else waits, and when no packet followed for a while, as many more are sent as leave few holes
 //! (`HOLES`): the fewer packets follow one another within `COVERED`, the larger is their part. Bytes of repairs are
-//! earned by bytes of packets, so that flows of few and small packets do not cost more than `MOST`.
+//! earned by bytes of packets, so that flows of few and small packets do not cost more than `MOST`, or than `LEAST` a second.
 
 use super::super::field::add_multiple;
 use super::super::plan::repairs_unless;

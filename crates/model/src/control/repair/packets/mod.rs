@@ -7,7 +7,7 @@
 //! ```text
 //! Encoder   on_sent(now, part, path) ─▶ its number, and how far back repairs may still reach
 //!           accompany(now, path), step(now, path) ─▶ a repair
-//! Decoder   on_packet(now, number, back, packet), on_repair(now, repair), on_deadline(now)
+//! Decoder   on_packet(now, number, back, part, packet), on_repair(now, repair), on_deadline(now)
 //!           release() ─▶ packets in their order; deadline() ─▶ when to ask again
 //! ```
 

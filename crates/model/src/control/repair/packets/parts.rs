@@ -6,8 +6,8 @@
 use alloc::vec::Vec;
 use core::ops::{Deref, Range};
 
-/// No packet is longer once it is joined: UDP carries none (RFC 768).
-const MOST_JOINED: usize = 65_535;
+/// No packet is longer once it is joined: none that goes whole is (design/protocol.md).
+const MOST_JOINED: usize = 16_376;
 
 /// Which part of a packet a symbol is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,21 +75,29 @@ impl Joining {
     {
         let follows = self.next.take() == Some(number);
         match part {
-            Part::Whole => {
-                self.begun = Vec::new();
-                return Some(bytes);
-            }
-            Part::First => self.begun = bytes.to_vec(),
-            Part::Middle | Part::Last if !follows => return None,
-            Part::Middle | Part::Last => self.begun.extend_from_slice(&bytes),
+            Part::Middle | Part::Last if follows => {}
+            _ => self.begun = Vec::new(),
         }
+        match part {
+            Part::Whole => return Some(bytes),
+            Part::Middle | Part::Last if !follows => return None,
+            _ => {}
+        }
+        if self.begun.len() + bytes.len() > MOST_JOINED {
+            self.begun = Vec::new();
+            return None;
+        }
+        self.begun.extend_from_slice(&bytes);
         if part == Part::Last {
             return Some(B::from(core::mem::take(&mut self.begun)));
         }
-        if self.begun.len() <= MOST_JOINED {
-            self.next = number.checked_add(1);
-        }
+        self.next = number.checked_add(1);
         None
+    }
+
+    /// Memory in use, bytes.
+    pub(super) fn kept(&self) -> usize {
+        self.begun.capacity()
     }
 }
 
@@ -129,9 +137,14 @@ mod tests {
         assert_none(joining.take(0, Part::First, vec![0; 1_000]));
         for number in 1..100 {
             assert_none(joining.take(number, Part::Middle, vec![0; 1_000]));
-            assert!(joining.begun.len() <= MOST_JOINED + 1_000);
+            assert!(joining.kept() <= 2 * MOST_JOINED);
         }
+        assert_eq!(joining.kept(), 0);
         assert_none(joining.take(100, Part::Last, vec![0; 1_000]));
+        // the last one makes it too long
+        assert_none(joining.take(200, Part::First, vec![0; MOST_JOINED - 10]));
+        assert_none(joining.take(201, Part::Last, vec![0; 11]));
+        assert_eq!(joining.kept(), 0);
     }
 
     fn assert_none(joined: Option<Vec<u8>>) {
