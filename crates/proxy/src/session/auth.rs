@@ -114,9 +114,6 @@ impl Session {
     }
 
     pub(crate) fn set_account(&self, account: Option<Arc<KnownAccount>>) {
-        if account.is_some() {
-            self.permit.set_logged_in();
-        }
         self.registration.set_account(account);
     }
 
@@ -138,6 +135,10 @@ impl Session {
                 quotas.admit_by_origin(self.address.ip(), peer, Some(entry))?
             }
         };
+        // one whose account is cut stays among the strangers
+        if id.is_some() {
+            self.permit.set_logged_in();
+        }
         entry.set_share(share.as_ref());
         *slot = AccountSlot::Granted { account: id, share };
         Ok(())

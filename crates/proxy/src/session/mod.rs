@@ -63,7 +63,7 @@ pub(crate) enum Admission {
     Granted,
     /// It has its answer.
     Refused,
-    /// The volume of this account is used up; the client may read about it.
+    /// The volume of this account is used up, and the client cannot log in to another; it may read about it.
     Spent(Arc<str>, NotAdmitted),
 }
 
