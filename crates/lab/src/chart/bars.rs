@@ -55,19 +55,22 @@ pub(super) fn draw(panel: &Panel, area: &Area, out: &mut String) {
     }
 }
 
-/// Names with their colour, in the order of the bars, right of the y axis' name.
+/// Names with their colour, in the order of the bars, right of the y axis' name, or above it where that leaves no room.
 pub(super) fn legend(panel: &Panel, out: &mut String) {
+    const SQUARE: f64 = 24.0;
+    let wide = |text: &str| text.chars().count() as f64 * 6.4;
+    let all: f64 = panel.series.iter().map(|series| wide(&series.name) + SQUARE).sum();
     let mut x = panel.size().0 - 4.0;
+    let up = if all + wide(&panel.y_title) > x && panel.title.is_empty() { 18.0 } else { 0.0 };
     for series in panel.series.iter().rev() {
-        let wide = series.name.chars().count() as f64 * 6.4;
-        x -= wide;
+        x -= wide(&series.name);
         *out += &format!(
             "<rect x=\"{:.1}\" y=\"{}\" width=\"10\" height=\"10\" fill=\"var(--s{})\"/>",
             x - 14.0,
-            TOP - 18.0,
+            TOP - 18.0 - up,
             series.style
         );
-        *out += &text("class=\"m\"", x, TOP - 9.0, &series.name);
-        x -= 24.0;
+        *out += &text("class=\"m\"", x, TOP - 9.0 - up, &series.name);
+        x -= SQUARE;
     }
 }

@@ -7,6 +7,9 @@ use crate::evaluation::CellResult;
 use crate::plan::{Figure, Plan, Shape};
 use std::collections::BTreeMap;
 
+/// As many colours and marks as there are.
+const STYLES: usize = 6;
+
 /// The panels of a figure, of the cells that were run; none when none was.
 pub fn panels(figure: &Figure, plan: &Plan, cells: &[CellResult]) -> Vec<Panel> {
     let chosen: Vec<&CellResult> = cells.iter().filter(|r| figure.of.includes(&r.cell)).collect();
@@ -110,9 +113,10 @@ fn panel(
             interval: result.interval.map(|i| (i.low, i.high)),
         });
     }
-    let series = series.into_iter().enumerate().map(|(nth, (place, mut points))| {
+    let styles = styles(by, series.keys().map(|place| place.text.as_str()));
+    let series = series.into_iter().zip(styles).map(|((place, mut points), style)| {
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        Series { name: by.shown(&place.text), style: style(by, &place.text, nth), points }
+        Series { name: by.shown(&place.text), style, points }
     });
     let measure = plan.measure_of(&figure.of.part);
     let unit =
@@ -136,11 +140,26 @@ fn panel(
     }
 }
 
+/// Colours and marks of a panel's series. Words beyond the first six take those that the panel's others leave.
+fn styles<'a>(by: &Axis, values: impl Iterator<Item = &'a str> + Clone) -> Vec<usize> {
+    let beyond = |value: &str| {
+        matches!(by.kind, axis::ValueKind::Word(_)) && by.rank(value) as usize >= STYLES
+    };
+    let own = values.clone().enumerate().filter(|(_, value)| !beyond(value));
+    let taken: Vec<usize> = own.map(|(nth, value)| style(by, value, nth)).collect();
+    let mut left = (0..STYLES).filter(|style| !taken.contains(style)).cycle();
+    let chosen = values.enumerate().map(|(nth, value)| match beyond(value) {
+        true => left.next().unwrap_or(STYLES - 1),
+        false => style(by, value, nth),
+    });
+    chosen.collect()
+}
+
 /// Colour and mark of a series: a word keeps its own in all figures, numbers go by their order.
 pub fn style(by: &Axis, value: &str, nth: usize) -> usize {
-    const NUMBERS: [usize; 6] = [5, 3, 4, 2, 1, 0];
+    const NUMBERS: [usize; STYLES] = [5, 3, 4, 2, 1, 0];
     match by.kind {
-        axis::ValueKind::Word(_) => (by.rank(value) as usize).min(5),
+        axis::ValueKind::Word(_) => (by.rank(value) as usize).min(STYLES - 1),
         _ => NUMBERS[nth % NUMBERS.len()],
     }
 }

@@ -1,4 +1,4 @@
-//! The example server of tokio-quiche, whose QUIC has CUBIC. `scripts/peers.sh --quiche` builds it.
+//! The example server of tokio-quiche, whose CUBIC takes a reduction back where few losses came of it. `scripts/peers.sh --quiche` builds it.
 
 use super::{Certificate, Http3, certificate};
 use crate::peers::process::Preparation;

@@ -115,7 +115,7 @@ impl Preparation {
 
 /// Whether somebody has this port by UDP where the process is. There is nothing to connect to.
 fn has_udp(id: u32, port: u16) -> bool {
-    let open = |file: &str| std::fs::read_to_string(format!("/proc/{id}/net/{file}"));
+    let open = |file: &str| fs::read_to_string(format!("/proc/{id}/net/{file}"));
     let (v4, v6) = (open("udp").unwrap_or_default(), open("udp6").unwrap_or_default());
     let port = format!(":{port:04X}");
     let mut sockets =
