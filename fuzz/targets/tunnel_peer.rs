@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use ekiden_model::control::repair::Window;
-use ekiden_model::control::repair::packets::PacketRepair;
+use ekiden_model::control::repair::packets::{PacketRepair, Part};
 use ekiden_model::units::{self, Rate, Span};
 use ekiden_tunnel::core::heard::HeardTunnel;
 use ekiden_tunnel::core::{Fingerprint, Limits, Read};
@@ -114,11 +114,12 @@ impl Input<'_> {
                 }
             }
             15 => {
-                let (number, back) = (self.number(), self.byte() % 128);
-                Frame::Numbered { number, back, packet: self.bytes() }
+                let (number, back) = (self.number(), self.byte() % 192);
+                let part = Part::from_bits(self.byte());
+                Frame::Numbered { number, back, part, packet: self.bytes() }
             }
             16 => {
-                let (first, count, nth) = (self.number(), 1 + self.byte() % 128, self.byte());
+                let (first, count, nth) = (self.number(), 1 + self.byte() % 192, self.byte());
                 let symbol = Bytes::from([&[0; 2][..], &self.bytes()].concat());
                 Frame::PacketRepair(PacketRepair { first, count, nth, symbol })
             }
