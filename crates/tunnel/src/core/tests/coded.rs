@@ -149,6 +149,7 @@ fn congestion_is_not_hidden() {
 /// servers that send 1,252 bytes. To see it fail: fill one of 255.
 #[test]
 fn losses_are_rarely_taken_for_a_narrower_path() {
+    let mut narrowed = 0;
     for (size, carries, seed) in [
         (1_252, Carries::Packets, 1),
         (1_252, Carries::Coded, 2),
@@ -173,10 +174,11 @@ fn losses_are_rarely_taken_for_a_narrower_path() {
             }
         }
         for end in [NEAR, FAR] {
-            // once by chance; packets then go in parts for some seconds
-            assert!(network.tunnel(end).narrowed() <= 1, "{size}, {end}");
+            narrowed += network.tunnel(end).narrowed();
         }
     }
+    // once in four minutes by chance; packets then go in parts for some seconds
+    assert!(narrowed <= 1, "{narrowed}");
 }
 
 /// On a narrow path, and where the tunnel takes losses for one. To see it fail: send what does not fit on the flow's

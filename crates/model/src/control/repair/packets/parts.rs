@@ -74,24 +74,21 @@ impl Joining {
         B: Deref<Target = [u8]> + From<Vec<u8>>,
     {
         let follows = self.next.take() == Some(number);
-        match part {
-            Part::Middle | Part::Last if follows => {}
-            _ => self.begun = Vec::new(),
-        }
+        let mut begun = core::mem::take(&mut self.begun);
         match part {
             Part::Whole => return Some(bytes),
+            Part::First => begun = Vec::new(),
             Part::Middle | Part::Last if !follows => return None,
-            _ => {}
+            Part::Middle | Part::Last => {}
         }
-        if self.begun.len() + bytes.len() > MOST_JOINED {
-            self.begun = Vec::new();
+        if begun.len() + bytes.len() > MOST_JOINED {
             return None;
         }
-        self.begun.extend_from_slice(&bytes);
+        begun.extend_from_slice(&bytes);
         if part == Part::Last {
-            return Some(B::from(core::mem::take(&mut self.begun)));
+            return Some(B::from(begun));
         }
-        self.next = number.checked_add(1);
+        (self.begun, self.next) = (begun, number.checked_add(1));
         None
     }
 
