@@ -5,8 +5,8 @@
 //! RFC 9002 §6.1 all earlier unacknowledged packets are lost with it.
 
 use ekiden_model::control::rate_hold::SentBytes;
-use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory};
+use quinn_proto::{FrameStats, RttEstimator};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -138,6 +138,32 @@ impl InFlight {
         while self.sent.pop_front_if(|sent| sent.known).is_some() {}
         fates
     }
+}
+
+/// Frames sent that want an acknowledgement: everything but acknowledgements and closing (RFC 9000 §13.2.1).
+pub(super) const fn eliciting(sent: &FrameStats) -> u64 {
+    sent.ack_frequency
+        + sent.crypto
+        + sent.data_blocked
+        + sent.datagram
+        + sent.handshake_done as u64
+        + sent.immediate_ack
+        + sent.max_data
+        + sent.max_stream_data
+        + sent.max_streams_bidi
+        + sent.max_streams_uni
+        + sent.new_connection_id
+        + sent.new_token
+        + sent.path_challenge
+        + sent.path_response
+        + sent.ping
+        + sent.reset_stream
+        + sent.retire_connection_id
+        + sent.stream_data_blocked
+        + sent.streams_blocked_bidi
+        + sent.streams_blocked_uni
+        + sent.stop_sending
+        + sent.stream
 }
 
 #[cfg(test)]

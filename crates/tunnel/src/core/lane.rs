@@ -1,12 +1,12 @@
 //! One QUIC connection of a tunnel: its frames in and out, and its packets in flight.
 
-use crate::core::ack_tap::{AckTap, InFlight, PacketOutcome};
+use crate::core::ack_tap::{AckTap, InFlight, PacketOutcome, eliciting};
 use crate::frame::{self, BadFrame, Frame};
 use bytes::{Bytes, BytesMut};
 use ekiden_model::control::rate_hold::SentBytes;
 use quinn_proto::{
-    Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event, FrameStats,
-    ReadError, StreamEvent, StreamId, VarInt,
+    Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event, ReadError,
+    StreamEvent, StreamId, VarInt,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +35,11 @@ pub(super) enum StreamOwner {
     /// No frame has arrived yet.
     Unknown,
     Control,
-    Flow(u64),
+    /// `shared`: DATA came on it, so more is not alone there, and its sender does not repair it.
+    Flow {
+        flow: u64,
+        shared: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -57,6 +61,8 @@ pub(super) struct Lane {
     pub(super) quinn: Connection,
     in_flight: InFlight,
     last: Option<Instant>,
+    /// Frames sent that want an acknowledgement, and probes for the MTU, as of the last packet.
+    sent: (u64, u64),
     /// PINGs to send, each in a packet of its own.
     probes: u8,
     /// Authenticated frames received, as of the last look.
@@ -106,6 +112,7 @@ impl Lane {
             quinn,
             in_flight: InFlight::new(ear),
             last: None,
+            sent: (0, 0),
             probes: 0,
             frames: 0,
             busy: true,
@@ -365,7 +372,6 @@ impl Lane {
     pub(super) fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Polled> {
         // no two packets leave at one instant, because the send time identifies a packet
         let at = self.last.map_or(now, |last| now.max(last + Duration::from_nanos(1)));
-        let (eliciting, probes) = self.counters();
         buf.clear();
         if self.probes > 0 && self.connected {
             self.probes -= 1;
@@ -376,9 +382,10 @@ impl Lane {
             return None;
         };
         self.last = Some(at);
-        let (eliciting_now, probes_now) = self.counters();
+        let (eliciting, probes) = self.counters();
+        let before = std::mem::replace(&mut self.sent, (eliciting, probes));
         // a lost MTU probe means that packets are too large, nothing else
-        let counts = self.connected && eliciting_now > eliciting && probes_now == probes;
+        let counts = self.connected && eliciting > before.0 && probes == before.1;
         let (to, from) = (transmit.destination, transmit.src_ip);
         Some(Polled { to, from, size: transmit.size, counts, at })
     }
@@ -420,30 +427,4 @@ impl Lane {
         self.quinn.close(now, VarInt::from_u32(code), Bytes::copy_from_slice(words.as_bytes()));
         self.busy = true;
     }
-}
-
-/// Everything but acknowledgements and closing (RFC 9000 §13.2.1).
-const fn eliciting(sent: &FrameStats) -> u64 {
-    sent.ack_frequency
-        + sent.crypto
-        + sent.data_blocked
-        + sent.datagram
-        + sent.handshake_done as u64
-        + sent.immediate_ack
-        + sent.max_data
-        + sent.max_stream_data
-        + sent.max_streams_bidi
-        + sent.max_streams_uni
-        + sent.new_connection_id
-        + sent.new_token
-        + sent.path_challenge
-        + sent.path_response
-        + sent.ping
-        + sent.reset_stream
-        + sent.retire_connection_id
-        + sent.stream_data_blocked
-        + sent.streams_blocked_bidi
-        + sent.streams_blocked_uni
-        + sent.stop_sending
-        + sent.stream
 }

@@ -8,6 +8,7 @@ use crate::core::ack_tap::PacketOutcome;
 use crate::frame::reason::Reason;
 use crate::frame::{Frame, Hello, Open, Opening};
 use bytes::Bytes;
+use ekiden_model::control::repair::Repaired;
 use ekiden_model::control::scheduler;
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
@@ -137,34 +138,39 @@ impl Tunnel {
             (StreamOwner::Unknown, Frame::Open(open)) => {
                 let flow = open.flow;
                 self.on_open(now, open);
-                return StreamOwner::Flow(flow);
+                return StreamOwner::Flow { flow, shared: false };
             }
-            (StreamOwner::Unknown, Frame::Attach(flow)) => return StreamOwner::Flow(flow),
+            (StreamOwner::Unknown, Frame::Attach(flow)) => {
+                return StreamOwner::Flow { flow, shared: false };
+            }
             (StreamOwner::Control, Frame::Credit { flow, limit }) => self.on_credit(flow, limit),
             (StreamOwner::Control, Frame::Total(limit)) => {
                 self.total_limit = self.total_limit.max(limit)
             }
-            (StreamOwner::Flow(flow), Frame::Data { offset, bytes }) => {
-                self.on_data(now, flow, offset, bytes);
+            (StreamOwner::Flow { flow, shared }, Frame::Data { offset, bytes }) => {
+                self.on_data(now, flow, offset, bytes, !shared);
+                return StreamOwner::Flow { flow, shared: true };
             }
-            (StreamOwner::Flow(flow), Frame::Repair { window, symbol }) => {
+            (StreamOwner::Flow { flow, .. }, Frame::Repair { window, symbol }) => {
                 self.on_repair(now, flow, window, &symbol);
             }
-            (StreamOwner::Flow(flow), Frame::Fin(offset)) => {
+            (StreamOwner::Flow { flow, .. }, Frame::Fin(offset)) => {
                 self.on_end(now, flow, offset, End::Fin)
             }
-            (StreamOwner::Flow(flow), Frame::Reset { offset, reason, words }) => {
+            (StreamOwner::Flow { flow, .. }, Frame::Reset { offset, reason, words }) => {
                 self.on_end(now, flow, offset, End::Reset(reason, words));
             }
-            (StreamOwner::Flow(flow), Frame::Packet(packet)) => self.on_packet(now, flow, packet),
-            (StreamOwner::Flow(flow), Frame::Numbered { number, back, part, packet }) => {
+            (StreamOwner::Flow { flow, .. }, Frame::Packet(packet)) => {
+                self.on_packet(now, flow, packet)
+            }
+            (StreamOwner::Flow { flow, .. }, Frame::Numbered { number, back, part, packet }) => {
                 self.on_numbered(now, flow, (number, back, part), packet);
             }
-            (StreamOwner::Flow(flow), Frame::PacketRepair(repair)) => {
+            (StreamOwner::Flow { flow, .. }, Frame::PacketRepair(repair)) => {
                 self.on_packet_repair(now, flow, repair);
             }
-            (StreamOwner::Flow(flow), Frame::Opened) => self.on_answer(now, flow, Ok(())),
-            (StreamOwner::Flow(flow), Frame::Refused { reason, words }) => {
+            (StreamOwner::Flow { flow, .. }, Frame::Opened) => self.on_answer(now, flow, Ok(())),
+            (StreamOwner::Flow { flow, .. }, Frame::Refused { reason, words }) => {
                 self.on_answer(now, flow, Err((reason, words)));
             }
             (_, frame) => self
@@ -241,8 +247,12 @@ impl Tunnel {
         }
     }
 
-    fn on_data(&mut self, now: Time, id: u64, offset: u64, bytes: Bytes) {
-        let repaired = self.recover(id, offset, &bytes);
+    /// `repairable`: its sender may send repairs of it, so it is kept for decoding others.
+    fn on_data(&mut self, now: Time, id: u64, offset: u64, bytes: Bytes, repairable: bool) {
+        let repaired = match repairable {
+            true => self.recover(id, offset, &bytes),
+            false => Repaired::new(),
+        };
         self.take_data(now, id, offset, bytes);
         self.on_repaired(now, id, repaired);
     }
