@@ -12,9 +12,6 @@ pub(crate) type Errno = i32;
 pub(crate) const TCP_RTO_MAX_MS: c_int = 44;
 /// `TCP_RTO_MIN_US`, Linux 6.11.
 pub(crate) const TCP_RTO_MIN_US: c_int = 45;
-// include/uapi/linux/sockios.h
-/// `SIOCOUTQNSD`, Linux 2.6.33.
-pub(crate) const SIOCOUTQNSD: libc::c_ulong = 0x894B;
 
 pub(crate) fn os_error(errno: Errno) -> io::Error {
     io::Error::from_raw_os_error(errno)
@@ -123,7 +120,7 @@ pub(crate) fn get_pace(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// An `ioctl` that answers with an `int`: bytes in a queue.
 pub(crate) fn queue(fd: BorrowedFd<'_>, request: libc::c_ulong) -> Result<u32, Errno> {
     let mut bytes: c_int = 0;
-    // SAFETY: the requests used here (SIOCOUTQ, SIOCOUTQNSD, FIONREAD) write one `int` through the
+    // SAFETY: the requests used here (SIOCOUTQ, FIONREAD) write one `int` through the
     // pointer, which is valid for the call.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request as _, &raw mut bytes) };
     if result == 0 { Ok(u32::try_from(bytes).unwrap_or(0)) } else { Err(errno()) }

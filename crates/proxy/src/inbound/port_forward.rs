@@ -29,10 +29,10 @@ pub(crate) async fn serve(session: &Session, forward: &PortForward) -> Option<Op
 
 /// The bytes before the client's own.
 fn header(session: &Session, send: SendProxy) -> Vec<u8> {
-    let local = session.client.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
+    let local = || session.client.local_addr().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0)));
     match send {
         SendProxy::Off => Vec::new(),
-        SendProxy::V1 => write_text(session.address, local),
-        SendProxy::V2 => write_binary(session.address, local),
+        SendProxy::V1 => write_text(session.address, local()),
+        SendProxy::V2 => write_binary(session.address, local()),
     }
 }

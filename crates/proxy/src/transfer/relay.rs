@@ -83,7 +83,7 @@ pub(crate) async fn relay(
         RelayEnd::Reset(Side::Client, error) if tunnel && relay.is_cancelled(error) => {
             relay.abort(&beyond(error));
         }
-        RelayEnd::Reset(side, error) => relay.pass_reset(*side, &beyond(error)).await,
+        RelayEnd::Reset(side, error) => relay.pass_reset(*side, error).await,
         // an end of stream would hide that bytes were not delivered
         RelayEnd::Expired(_) if relay.is_blocked() => {
             relay.abort("the connection beyond takes no bytes");
@@ -226,7 +226,8 @@ impl Relay<'_> {
     }
 
     /// `side` broke: delivers its earlier bytes to the other side, then resets it.
-    async fn pass_reset(&mut self, side: Side, why: &str) {
+    async fn pass_reset(&mut self, side: Side, error: &io::Error) {
+        let why = &beyond(error);
         let direction = &mut self.directions[side as usize];
         let mut moved = MovedBytes::default();
         let mut patience = Box::pin(tokio::time::sleep(DRAIN_WITHOUT_PROGRESS));
@@ -248,7 +249,11 @@ impl Relay<'_> {
             Side::Upstream => (0, moved.bytes),
         };
         self.registration.moved(clock::now(), to_upstream, to_client, moved.spliced);
-        self.abort(why);
+        // a socket that was reset answers nothing as it is closed
+        let end = &self.ends[side as usize];
+        if error.kind() != io::ErrorKind::ConnectionReset || end.socket().is_none() {
+            end.abort(why);
+        }
     }
 }
 

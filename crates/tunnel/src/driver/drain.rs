@@ -16,8 +16,7 @@ pub async fn wait_until_sent(stream: &TcpStream) {
     let mut before = u32::MAX;
     let mut last_progress = Instant::now();
     let mut pause = Duration::from_micros(200);
-    while let Ok(queue) = socket::unsent(stream.as_fd()) {
-        let waiting = queue.unacked.saturating_add(queue.unsent);
+    while let Ok(waiting) = socket::unacknowledged(stream.as_fd()) {
         if waiting == 0 {
             return;
         }

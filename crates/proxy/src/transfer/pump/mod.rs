@@ -266,7 +266,11 @@ impl Pump {
                 }
             }
             Err(PumpError::Source(error)) if is_transient(&error) => {}
-            Err(broken) => return Poll::Ready(Err(broken)),
+            Err(broken) => {
+                // another poll sends what came before
+                self.ended |= matches!(broken, PumpError::Source(_)) && self.left.is_none();
+                return Poll::Ready(Err(broken));
+            }
         }
         Poll::Ready(Ok(()))
     }

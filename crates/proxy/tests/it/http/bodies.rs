@@ -135,7 +135,7 @@ fn the_rest_of_a_refused_body_is_not_a_request() {
     const LONG: usize = 600_000;
     server.send(format!("HTTP/1.1 413 No\r\nContent-Length: {LONG}\r\n\r\n"));
     server.send("y".repeat(LONG));
-    while ekiden_linux::sockets::socket::unsent(server.stream.as_fd()).unwrap().unacked > 0 {
+    while ekiden_linux::sockets::socket::unacknowledged(server.stream.as_fd()).unwrap() > 0 {
         thread::sleep(Duration::from_millis(1));
     }
     server.reset();
