@@ -9,6 +9,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))] // a test that cannot go on panics
 
+pub mod certificate;
 pub mod chromium;
 pub mod limits;
 pub mod load;

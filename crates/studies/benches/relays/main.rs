@@ -1,4 +1,4 @@
-//! Ekiden beside squid, dante, HAProxy, nginx and microsocks: same run, same processor.
+//! Ekiden beside squid, dante, HAProxy, nginx, microsocks, tinyproxy and sing-box: same run, same processor.
 //!
 //! `cargo bench -p ekiden-studies --bench relays -- --help`
 //!
@@ -9,10 +9,11 @@ mod comparison;
 mod namespace;
 
 use clap::Parser;
-use comparison::Contestant;
+use comparison::{Contestant, Needs};
 use ekiden_studies::comparison::{
     CONCURRENT, Effort, Record, Reference, Test, bar, chosen, default_control, lock, rounds, table,
 };
+use ekiden_testbed::certificate::Certificate;
 use ekiden_testbed::limits;
 use ekiden_testbed::load::generator::Servers;
 use ekiden_testbed::peers::{Peer, Start, ekiden};
@@ -26,7 +27,7 @@ struct Arguments {
     /// Short windows, two rounds, 1,000 idle connections: to see that it works
     #[arg(long)]
     quick: bool,
-    /// Which tests: bulk1, bulk100, connects, idle
+    /// Which tests: bulk1, bulk100, connects, idle, tls1, tls100, tls-connects
     #[arg(long, value_delimiter = ',', value_parser = test)]
     only: Vec<Test>,
     /// Which relays; a beginning is enough: squid, dante, haproxy, nginx, microsocks, tinyproxy,
@@ -110,7 +111,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let binary = arguments.ekiden.clone().or_else(ekiden::binary);
     let mut stage = Stage {
         start: Start { cpu: record.relay_cpu, ..Start::default() },
-        binary,
+        needs: Needs { binary, certificate: Certificate::new()? },
         repeats,
         record: &mut record,
     };
@@ -131,7 +132,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 
 struct Stage<'a> {
     start: Start,
-    binary: Option<PathBuf>,
+    needs: Needs,
     repeats: usize,
     record: &'a mut Record,
 }
@@ -139,16 +140,18 @@ struct Stage<'a> {
 impl Stage<'_> {
     fn play(&mut self, test: Test, contestants: &[Contestant]) -> std::io::Result<()> {
         let mut servers = Servers::new(test.load())?;
+        let contestants: Vec<Contestant> =
+            contestants.iter().filter(|one| one.is_in(test)).copied().collect();
         // Memory is not noisy, and each round of it takes a fresh process.
         let repeats = if test == Test::Idle { self.repeats.min(2) } else { self.repeats };
         let mut running: Vec<(Contestant, Peer)> = Vec::new();
         if test != Test::Idle {
-            for contestant in contestants {
+            for contestant in &contestants {
                 running.extend(self.begin(*contestant, &servers).map(|p| (*contestant, p)));
             }
         }
         let bar = bar(repeats * contestants.len());
-        for (round, contestant) in rounds(repeats, contestants) {
+        for (round, contestant) in rounds(repeats, &contestants) {
             bar.set_message(format!("{} {}", test.name(), contestant.name));
             bar.inc(1);
             let fresh;
@@ -176,7 +179,7 @@ impl Stage<'_> {
     }
 
     fn begin(&mut self, contestant: Contestant, servers: &Servers) -> Option<Peer> {
-        match contestant.start(&self.start, servers, self.binary.as_deref()) {
+        match contestant.start(&self.start, servers, &self.needs) {
             Ok(peer) => {
                 self.record.versions.insert(contestant.name, peer.version.clone());
                 Some(peer)

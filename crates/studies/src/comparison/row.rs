@@ -18,11 +18,25 @@ pub enum Test {
     Connects,
     /// Bytes of user-space memory per idle tunnel.
     Idle,
+    /// [`Self::Bulk1`] within TLS.
+    Tls1,
+    /// [`Self::Bulk100`] within TLS.
+    Tls100,
+    /// [`Self::Connects`] within TLS, each with a whole handshake.
+    TlsConnects,
 }
 
 impl Test {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Bulk1, Self::Bulk100, Self::Connects, Self::Idle];
+    pub const ALL: [Self; 7] = [
+        Self::Bulk1,
+        Self::Bulk100,
+        Self::Connects,
+        Self::Idle,
+        Self::Tls1,
+        Self::Tls100,
+        Self::TlsConnects,
+    ];
 
     /// Its name in arguments, its unit, and what its servers do.
     const fn facts(self) -> (&'static str, &'static str, Load) {
@@ -31,6 +45,9 @@ impl Test {
             Self::Bulk100 => ("bulk100", "bytes per CPU-second", Load::Bulk),
             Self::Connects => ("connects", "connections per second", Load::Connects),
             Self::Idle => ("idle", "bytes per idle connection", Load::Idle),
+            Self::Tls1 => ("tls1", "bytes per CPU-second", Load::Bulk),
+            Self::Tls100 => ("tls100", "bytes per CPU-second", Load::Bulk),
+            Self::TlsConnects => ("tls-connects", "connections per second", Load::Connects),
         }
     }
 
@@ -49,6 +66,11 @@ impl Test {
         self == Self::Idle
     }
 
+    /// Whether clients speak TLS with the relay.
+    pub const fn is_secure(self) -> bool {
+        matches!(self, Self::Tls1 | Self::Tls100 | Self::TlsConnects)
+    }
+
     /// What its servers do.
     pub const fn load(self) -> Load {
         self.facts().2
@@ -62,7 +84,7 @@ impl Test {
     }
 }
 
-/// Connections at once in [`Test::Connects`].
+/// Connections at once in [`Test::Connects`] and [`Test::TlsConnects`].
 pub const CONCURRENT: usize = 64;
 
 /// One measurement.
@@ -113,9 +135,9 @@ pub fn window(
     let usage = || peer.map(Peer::usage).unwrap_or_default();
     let memory = usage().memory;
     let connections = match test {
-        Test::Bulk1 => 1,
-        Test::Bulk100 => 100,
-        Test::Connects => CONCURRENT,
+        Test::Bulk1 | Test::Tls1 => 1,
+        Test::Bulk100 | Test::Tls100 => 100,
+        Test::Connects | Test::TlsConnects => CONCURRENT,
         Test::Idle => effort.idle,
     };
     generator.open(connections, Duration::from_secs(60))?;
@@ -133,16 +155,16 @@ pub fn window(
     let bytes = after.bytes - counts.bytes;
     let completed = after.completed - counts.completed;
     let standing = generator.standing() as u64;
-    if test != Test::Connects && standing < connections as u64 {
+    if test.load() != Load::Connects && standing < connections as u64 {
         let first = &after.first_failure;
         let what =
             format!("{standing} of {connections} connections are open; first failure: {first:?}");
         return Err(io::Error::other(what));
     }
-    let value = match test {
-        Test::Bulk1 | Test::Bulk100 => peer.map(|_| bytes as f64 / cpu_seconds.max(0.01)),
-        Test::Connects => Some(completed as f64 / seconds),
-        Test::Idle => Some(usage.memory.saturating_sub(memory) as f64 / connections as f64),
+    let value = match test.load() {
+        Load::Bulk => peer.map(|_| bytes as f64 / cpu_seconds.max(0.01)),
+        Load::Connects => Some(completed as f64 / seconds),
+        Load::Idle => Some(usage.memory.saturating_sub(memory) as f64 / connections as f64),
     };
     Ok(Row {
         test: test.name(),
@@ -154,7 +176,7 @@ pub fn window(
         cpu_seconds,
         busy_seconds,
         bytes,
-        connections: if test == Test::Connects { completed } else { standing },
+        connections: if test.load() == Load::Connects { completed } else { standing },
         failures: after.failures - counts.failures,
         first_failure: after.first_failure.clone(),
         memory: usage.memory,

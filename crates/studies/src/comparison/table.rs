@@ -2,6 +2,7 @@
 
 use super::{Row, Test};
 use ekiden_lab::statistics::{median, spread};
+use ekiden_testbed::load::generator::Load;
 use std::fmt::Write;
 
 /// A column of ratios: to the best of some.
@@ -39,10 +40,10 @@ pub fn table(test: Test, rows: &[Row], references: &[Reference]) -> String {
     }
     let best = |reference: &Reference| lines.iter().find(|l| (reference.has)(l.name))?.value;
     let best: Vec<Option<f64>> = references.iter().map(best).collect();
-    let (scale, unit, second) = match test {
-        Test::Bulk1 | Test::Bulk100 => (1e9, "GB/CPU-s", "GB/s"),
-        Test::Connects => (1.0, "conn/s", "conn/CPU-s"),
-        Test::Idle => (1024.0, "KiB/conn", "MiB all"),
+    let (scale, unit, second) = match test.load() {
+        Load::Bulk => (1e9, "GB/CPU-s", "GB/s"),
+        Load::Connects => (1.0, "conn/s", "conn/CPU-s"),
+        Load::Idle => (1024.0, "KiB/conn", "MiB all"),
     };
     // the second figure's ratio is to the best of the first column's
     let among = |l: &&Line| references.first().is_some_and(|first| (first.has)(l.name));
@@ -85,14 +86,14 @@ pub fn table(test: Test, rows: &[Row], references: &[Reference]) -> String {
 fn line(test: Test, name: &'static str, rows: &[&Row]) -> Option<Line> {
     let mine: Vec<&Row> = rows.iter().filter(|row| row.peer == name).copied().collect();
     let of = |figure: fn(&Row) -> f64| -> Vec<f64> { mine.iter().map(|r| figure(r)).collect() };
-    let second = match test {
-        Test::Bulk1 | Test::Bulk100 => of(|r| r.bytes as f64 / r.seconds / 1e9),
+    let second = match test.load() {
+        Load::Bulk => of(|r| r.bytes as f64 / r.seconds / 1e9),
         // without a relay there is no processor time of one
-        Test::Connects => of(|r| match r.cpu_seconds > 0.0 {
+        Load::Connects => of(|r| match r.cpu_seconds > 0.0 {
             true => r.connections as f64 / r.cpu_seconds,
             false => 0.0,
         }),
-        Test::Idle => of(|r| r.memory as f64 / 1024.0 / 1024.0),
+        Load::Idle => of(|r| r.memory as f64 / 1024.0 / 1024.0),
     };
     let values: Vec<f64> = mine.iter().filter_map(|row| row.value).collect();
     let share = |figure| if test == Test::Idle { Some(0.0) } else { median(&of(figure)) };

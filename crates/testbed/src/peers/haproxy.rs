@@ -2,6 +2,7 @@
 
 use super::process::Preparation;
 use super::{Peer, PeerError, Protocol, Start, ports};
+use crate::certificate::Certificate;
 use crate::limits;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -73,6 +74,24 @@ defaults
     // -db: stay in the foreground.
     let arguments = ["-db".into(), "-f".into(), file.into_os_string()];
     peer.start(start, arguments, protocol)
+}
+
+/// Starts HAProxy that ends TLS and forwards what is within to `targets` in turn.
+pub fn tls_stream(
+    start: &Start,
+    targets: &[SocketAddr],
+    certificate: &Certificate,
+) -> Result<Peer, PeerError> {
+    let peer = prepare(start, "haproxy tls", false)?;
+    let mut listen = format!(
+        "listen relay\n    bind {} backlog 4096 ssl crt {}\n    balance roundrobin\n",
+        peer.address,
+        certificate.both().display()
+    );
+    for (n, target) in targets.iter().enumerate() {
+        listen += &format!("    server s{n} {target}\n");
+    }
+    run(peer, start, false, &listen, Protocol::TcpForward(targets.to_vec()))
 }
 
 /// Starts HAProxy as TLS in front of an HTTP proxy at `target`. `certificate`: a PEM file with

@@ -2,6 +2,7 @@
 
 use super::process::{Preparation, io_error, several};
 use super::{Peer, PeerError, Protocol, Start, find};
+use crate::certificate::Certificate;
 use crate::limits;
 use std::io;
 use std::net::SocketAddr;
@@ -9,8 +10,12 @@ use std::path::{Display, Path};
 
 const STREAM_MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
 
-/// Starts nginx forwarding to `targets` in turn.
-pub fn stream(start: &Start, targets: &[SocketAddr]) -> Result<Peer, PeerError> {
+/// Starts nginx forwarding to `targets` in turn; with a certificate, what is within TLS 1.3.
+pub fn stream(
+    start: &Start,
+    targets: &[SocketAddr],
+    certificate: Option<&Certificate>,
+) -> Result<Peer, PeerError> {
     find("nginx", "nginx")?;
     if !Path::new(STREAM_MODULE).exists() {
         let program = "nginx's stream module".to_owned();
@@ -22,8 +27,17 @@ pub fn stream(start: &Start, targets: &[SocketAddr]) -> Result<Peer, PeerError> 
     for target in targets {
         text += &format!("server {target} max_fails=0;\n");
     }
+    let (ssl, files) = certificate.map_or((" ", String::new()), |certificate| {
+        let (certificate, key) = (certificate.certificate(), certificate.key());
+        let files = format!(
+            "ssl_protocols TLSv1.3; ssl_session_cache off; ssl_certificate {}; ssl_certificate_key {};",
+            certificate.display(),
+            key.display()
+        );
+        (" ssl ", files)
+    });
     text += &format!(
-        "}}\nserver {{ listen {} backlog=4096; proxy_pass t; proxy_timeout 1h; }}\n}}\n",
+        "}}\nserver {{ listen {}{ssl}backlog=4096; {files} proxy_pass t; proxy_timeout 1h; }}\n}}\n",
         peer.address
     );
     let file = peer.write("nginx.conf", text)?;

@@ -3,6 +3,7 @@
 
 use super::process::{Preparation, io_error, version};
 use super::{Peer, PeerError, Protocol, Start, ports};
+use crate::certificate::Certificate;
 use ekiden_model::units::Rate;
 use serde_json::{Map, Value, json};
 use std::io;
@@ -35,6 +36,20 @@ pub fn proxy(start: &Start) -> Result<Peer, PeerError> {
     run(start, "sing-box", |peer| {
         Ok(json!({
             "inbounds": [door(peer.address)],
+            "outbounds": [{ "type": "direct" }],
+        }))
+    })
+}
+
+/// An HTTP proxy within TLS, straight to destinations.
+pub fn tls_proxy(start: &Start, certificate: &Certificate) -> Result<Peer, PeerError> {
+    run(start, "sing-box tls", |peer| {
+        Ok(json!({
+            "inbounds": [{
+                "type": "http", "listen": peer.address.ip(), "listen_port": peer.address.port(),
+                "tls": { "enabled": true, "min_version": "1.3",
+                         "certificate_path": certificate.certificate(), "key_path": certificate.key() },
+            }],
             "outbounds": [{ "type": "direct" }],
         }))
     })

@@ -67,7 +67,7 @@ fn haproxy_carries_by_copy() {
 
 #[test]
 fn nginx_carries() {
-    carries(Method::None, |to| nginx::stream(&Start::default(), &[to]));
+    carries(Method::None, |to| nginx::stream(&Start::default(), &[to], None));
 }
 
 #[test]

@@ -21,6 +21,7 @@
 
 mod servers;
 mod table;
+mod wire;
 
 pub use servers::Servers;
 
@@ -30,14 +31,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustls::ClientConfig;
 use servers::Accepted;
-use socket2::Socket;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use table::Table;
+use wire::Wire;
 
 const CHUNK: usize = 256 * 1024;
 /// Of the connects workload: a small request and its response.
@@ -80,7 +82,7 @@ enum Phase {
 
 #[derive(Debug)]
 struct Client {
-    socket: Socket,
+    wire: Wire,
     phase: Phase,
     handshake: Handshake,
 }
@@ -91,6 +93,8 @@ pub struct Generator {
     /// Where clients connect to; without it, to the servers themselves.
     proxy: Option<SocketAddr>,
     method: Method,
+    /// Clients speak TLS with the proxy by this.
+    tls: Option<Arc<ClientConfig>>,
     /// Clients take these addresses in turn.
     sources: Vec<Ipv4Addr>,
     epoll: OwnedFd,
@@ -140,6 +144,7 @@ impl Generator {
             servers,
             proxy,
             method,
+            tls: None,
             sources,
             epoll,
             clients: Table::new(),
@@ -152,6 +157,13 @@ impl Generator {
             sink: vec![0; 4 * CHUNK],
             events: Vec::with_capacity(1024),
         })
+    }
+
+    /// Clients of a proxy within TLS.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Arc<ClientConfig>) -> Self {
+        self.tls = Some(tls);
+        self
     }
 
     /// What happened since the beginning.
@@ -232,12 +244,13 @@ impl Generator {
         let to = addresses[self.started % addresses.len()];
         let source = self.sources[self.started % self.sources.len()];
         let at_once = self.method != Method::Get;
-        let socket = sockets::connect(source, self.proxy.unwrap_or(to), at_once)?;
+        let at = self.proxy.unwrap_or(to);
+        let wire = Wire::new(sockets::connect(source, at, at_once)?, at, self.tls.as_ref())?;
         self.started += 1;
         let handshake = Handshake::new(self.method, Destination::Address(to));
-        let slot = self.clients.put(Client { socket, phase: Phase::Connecting, handshake });
+        let slot = self.clients.put(Client { wire, phase: Phase::Connecting, handshake });
         let Some(client) = self.clients.get(slot) else { return Ok(()) };
-        Ok(epoll::add(&self.epoll, &client.socket, token(CLIENT, slot), EventFlags::OUT)?)
+        Ok(epoll::add(&self.epoll, client.wire.socket(), token(CLIENT, slot), EventFlags::OUT)?)
     }
 
     /// Something happened on a client's socket.
@@ -246,26 +259,24 @@ impl Generator {
         let Some(client) = self.clients.get(slot) else { return Ok(()) };
         match client.phase {
             Phase::Connecting => {
-                if let Some(e) = client.socket.take_error()? {
+                if let Some(e) = client.wire.socket().take_error()? {
                     return Err(e);
                 }
-                epoll::modify(&self.epoll, &client.socket, token(CLIENT, slot), EventFlags::IN)?;
+                let socket = client.wire.socket();
+                epoll::modify(&self.epoll, socket, token(CLIENT, slot), EventFlags::IN)?;
                 client.phase = Phase::Handshaking;
+                client.wire.begin()?;
                 let next = client.handshake.begin();
                 self.next(slot, next)
             }
             Phase::Handshaking => {
                 let mut buffer = [0; 1024];
-                let Some(n) = received(recv(&client.socket, &mut buffer, RecvFlags::empty()))?
-                else {
-                    return Ok(());
-                };
+                let Some(n) = client.wire.receive(&mut buffer)? else { return Ok(()) };
                 let next = client.handshake.receive(&buffer[..n]).map_err(io::Error::other)?;
                 self.next(slot, next)
             }
             Phase::Open { answered } => {
-                let answer = recv(&client.socket, &mut self.sink[..], RecvFlags::TRUNC);
-                let came = match received(answer.map(|(_, n)| ((), n))) {
+                let came = match client.wire.discard(&mut self.sink) {
                     // the end of a web server's answer
                     Err(e) if e.kind() == io::ErrorKind::UnexpectedEof && ends_by_server => {
                         return if answered == MESSAGE { self.complete(slot.0) } else { Err(e) };
@@ -304,7 +315,7 @@ impl Generator {
         let Some(client) = self.clients.get(slot) else { return Ok(()) };
         match next {
             Next::Receive => Ok(()),
-            Next::Send(bytes) => send_all(&client.socket, &bytes),
+            Next::Send(bytes) => client.wire.send(&bytes),
             Next::Done(early) => {
                 client.phase = Phase::Open { answered: early.len() };
                 self.counts.bytes += early.len() as u64;
@@ -312,7 +323,7 @@ impl Generator {
                 self.failures_in_a_row = 0;
                 match self.servers.load {
                     Load::Connects if self.method != Method::Get => {
-                        send_all(&client.socket, &self.source[..MESSAGE])
+                        client.wire.send(&self.source[..MESSAGE])
                     }
                     _ => Ok(()),
                 }
@@ -336,22 +347,6 @@ impl Generator {
         }
         if self.servers.load == Load::Connects { self.start_client() } else { Ok(()) }
     }
-}
-
-/// How many bytes came; `None` for none yet; the end of the stream is an error here.
-fn received<T>(result: rustix::io::Result<(T, usize)>) -> io::Result<Option<usize>> {
-    match result {
-        Ok((_, 0)) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok((_, n)) => Ok(Some(n)),
-        Err(Errno::AGAIN) => Ok(None),
-        Err(e) => Err(e.into()),
-    }
-}
-
-/// A few bytes into an empty send buffer: anything short is a failure.
-fn send_all(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
-    let sent = send(socket, bytes, SendFlags::NOSIGNAL)?;
-    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 #[cfg(test)]

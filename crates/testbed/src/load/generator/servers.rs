@@ -1,6 +1,7 @@
 //! The server side of a generator: raw, or a web server.
 
-use super::{Generator, Load, MESSAGE, SERVER, received, send_all, token};
+use super::wire::{received, send_all};
+use super::{Generator, Load, MESSAGE, SERVER, token};
 use crate::load::sockets;
 use crate::peers::ports;
 use rustix::event::epoll::{self, EventFlags};
