@@ -50,6 +50,7 @@ fn pair(rate: Rate) -> Done<Pair> {
         dscp: [34, 0],
         // as over a network
         limits: Limits { datagram: 1_472, ..Limits::default() },
+        threads: 1,
     };
     let (sender, incoming) = mpsc::channel(100);
     let far = Peers::start(settings(1, vec![address]), sender)?;

@@ -2,7 +2,7 @@
 
 use crate::sockets::sockopt::{self, os_error};
 use libc::{IPPROTO_IP, IPPROTO_IPV6, c_int};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,6 +13,23 @@ const BUFFER: usize = 4 << 20;
 /// A non-blocking socket at `address` that never fragments, with buffers of up to 4 MiB as the
 /// kernel permits. IPv6 sockets carry IPv6 alone. Errors: the address cannot be bound.
 pub fn open(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = unbound(address)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Another one at the address of `first`: from then on the kernel gives each of them the datagrams of some senders
+/// (`SO_REUSEPORT`, socket(7)). Programs that do not ask for it, and other users', still cannot bind the address. Errors:
+/// the kernel refuses it.
+pub fn open_beside(first: &UdpSocket, address: SocketAddr) -> io::Result<UdpSocket> {
+    SockRef::from(first).set_reuse_port(true)?;
+    let socket = unbound(address)?;
+    socket.set_reuse_port(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+fn unbound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
@@ -32,8 +49,7 @@ pub fn open(address: SocketAddr) -> io::Result<UdpSocket> {
     };
     sockopt::set_int(fd, level, name, probe).map_err(os_error)?;
     socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Lets datagrams that are longer than the path's MTU go in fragments, for a protocol that does not look for it.

@@ -109,6 +109,8 @@ pub struct Endpoint {
     lanes: HashMap<usize, (TunnelId, usize)>,
     /// Connections that datagrams came for, and that are still to be looked at.
     touched: Vec<ConnectionHandle>,
+    /// Connections of strangers at most; from half of them on they validate their addresses first.
+    most_pending: usize,
     peers: BTreeMap<Fingerprint, Terms>,
     invited: BTreeMap<[u8; 32], Terms>,
     /// Of restrained paths: a tunnel's successor is restrained, too.
@@ -128,6 +130,11 @@ mod code {
     pub(super) const REVOKED: u32 = 5;
 }
 
+/// Identifiers of the connections of one of an address's threads; a restarted relay knows them for its own.
+pub(crate) fn identifiers(credentials: &Credentials, thread: u64) -> HashedConnectionIdGenerator {
+    HashedConnectionIdGenerator::from_key(credentials.identifier_key().wrapping_add(thread))
+}
+
 /// Initials that wait to be met; an eighth of a second of them at the rate of all.
 const STRANGERS: usize = 64;
 
@@ -141,10 +148,20 @@ impl Endpoint {
         origin: Instant,
         seed: Option<[u8; 32]>,
     ) -> Self {
+        Self::of_thread(credentials, limits, (listens, origin, seed), (0, 1))
+    }
+
+    /// The same, where so many threads listen on one address: this one's number, and how many.
+    pub(crate) fn of_thread(
+        credentials: Credentials,
+        limits: Limits,
+        (listens, origin, seed): (bool, Instant, Option<[u8; 32]>),
+        (thread, threads): (usize, usize),
+    ) -> Self {
         let mut config = EndpointConfig::new(credentials.reset_key());
         // identifiers that a restarted relay knows for its own: only then does it answer with a reset
-        let key = credentials.identifier_key();
-        config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(key)));
+        let own = credentials.clone();
+        config.cid_generator(move || Box::new(identifiers(&own, thread as u64)));
         // cannot fail: it is above 1,200 (RFC 9000 §18.2)
         let _ = config.max_udp_payload_size(limits.datagram.max(1_472));
         let server = listens.then(|| Arc::new(ServerConfig::with_crypto(credentials.server())));
@@ -162,6 +179,7 @@ impl Endpoint {
             initials: InitialRate::new(initial_rate::Config::default(), Time::ZERO),
             lanes: HashMap::new(),
             touched: Vec::new(),
+            most_pending: (2 * limits.tunnels).div_ceil(threads.max(1)),
             peers: BTreeMap::new(),
             invited: BTreeMap::new(),
             breakers: BTreeMap::new(),

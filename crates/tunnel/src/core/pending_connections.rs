@@ -40,13 +40,13 @@ impl Endpoint {
     pub(super) fn meet(&mut self, now: Time, incoming: Incoming, way: Way) {
         let clock = self.instant(now);
         let mut reply = Vec::new();
-        if !self.listens || self.pending.len() >= 2 * self.limits.tunnels {
+        if !self.listens || self.pending.len() >= self.most_pending {
             let transmit = self.quinn.refuse(incoming, &mut reply);
             return self.reply(way, reply, transmit.size);
         }
         let validated = incoming.remote_address_validated();
         // many are pending: it must validate its address first
-        let attempt = match self.pending.len() >= self.limits.tunnels && !validated {
+        let attempt = match 2 * self.pending.len() >= self.most_pending && !validated {
             true => Attempt::Retry,
             false => self.initials.on_attempt(now, way.peer, validated),
         };

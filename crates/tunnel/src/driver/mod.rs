@@ -14,6 +14,7 @@ mod news;
 mod pacing;
 mod peers;
 mod send_batch;
+mod siblings;
 pub(crate) mod tcp_framing;
 mod thread;
 
@@ -29,6 +30,7 @@ pub use pacing::PacingError;
 use crate::core::{Endpoint, Event, FlowId, TunnelId};
 use crate::driver::carrier::CarrierEnd;
 use crate::driver::news::News;
+use crate::driver::siblings::Siblings;
 use crate::frame::reason::Reason;
 use bytes::Bytes;
 use ekiden_linux::host::clock;
@@ -60,6 +62,8 @@ struct Shared {
     late: Mutex<PacingError>,
     /// Datagrams to these addresses go to carriers, and not to the socket.
     carriers: Mutex<BTreeMap<SocketAddr, mpsc::Sender<Bytes>>>,
+    /// The other threads of its address.
+    siblings: Siblings,
 }
 
 #[derive(Debug)]
@@ -74,6 +78,16 @@ impl Driver {
         socket: UdpSocket,
         dscp: [u8; 2],
     ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
+        let (driver, events) = Self::prepare(core, Siblings::default())?;
+        driver.run(socket, dscp)?;
+        Ok((driver, events))
+    }
+
+    /// Drives nothing yet.
+    fn prepare(
+        core: Endpoint,
+        siblings: Siblings,
+    ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
         let (events, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
@@ -85,12 +99,15 @@ impl Driver {
             events,
             late: Mutex::default(),
             carriers: Mutex::default(),
+            siblings,
         });
-        let for_thread = Arc::clone(&shared);
-        std::thread::Builder::new()
-            .name("tunnel".to_owned())
-            .spawn(move || thread::run(&for_thread, &socket, dscp))?;
         Ok((Self { shared }, receiver))
+    }
+
+    fn run(&self, socket: UdpSocket, dscp: [u8; 2]) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name("tunnel".to_owned());
+        thread.spawn(move || thread::run(&shared, &socket, dscp)).map(drop)
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Endpoint) -> T) -> T {

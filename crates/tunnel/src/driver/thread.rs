@@ -45,6 +45,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
     let (mut margin, mut slot) = (MARGIN[0], Time::NEVER);
     while !shared.stop.load(Ordering::Acquire) {
         let taken = receive_datagrams(shared, socket, &mut received);
+        receive_strays(shared);
         crowd.on_taken(clock::now(), taken);
         let more = taken >= IN_A_ROW;
         send_due(shared, socket, &mut outbox, planned);
@@ -58,7 +59,8 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
         let next = {
             let mut core = locked(&shared.core);
             // a task may have done something after the last look, and not have rung
-            let next = if core.has_happened() { now } else { core.deadline(now) };
+            let waits = core.has_happened() || shared.siblings.has_any();
+            let next = if waits { now } else { core.deadline(now) };
             shared.until.store(next.as_nanos(), Ordering::Release);
             next
         };
@@ -154,10 +156,11 @@ fn receive_datagrams(shared: &Shared, socket: &UdpSocket, batch: &mut ReceiveBat
                 let datagrams = batch.datagrams().inspect(|_| taken += 1);
                 // none that pretends to come by a carrier
                 let datagrams = datagrams.filter(|datagram| !carrier::is_carrier(datagram.from));
-                let datagrams = datagrams.map(|datagram| {
+                let datagrams = datagrams.filter_map(|datagram| {
                     let way = Way { peer: datagram.from, here: datagram.here };
                     // its own memory: what QUIC keeps of one must not keep all that came with it
-                    (way, BytesMut::from(datagram.bytes))
+                    let own = || (way, BytesMut::from(datagram.bytes));
+                    (!shared.siblings.pass_on(way, datagram.bytes)).then(own)
                 });
                 core.receive_all(now, datagrams);
                 while let Some(event) = core.event() {
@@ -177,6 +180,18 @@ fn receive_datagrams(shared: &Shared, socket: &UdpSocket, batch: &mut ReceiveBat
     }
     shared.tell(events);
     taken
+}
+
+/// Takes in what came to other threads of this address.
+fn receive_strays(shared: &Shared) {
+    if shared.siblings.has_any() {
+        let events = {
+            let mut core = locked(&shared.core);
+            core.receive_all(clock::now(), shared.siblings.take());
+            std::iter::from_fn(|| core.event()).collect()
+        };
+        shared.tell(events);
+    }
 }
 
 fn send_due(shared: &Shared, socket: &UdpSocket, outbox: &mut SendBatch, planned: Time) {

@@ -68,6 +68,7 @@ impl Tunnels {
             carrier: tunnel.carrier,
             dscp: [tunnel.interactive_dscp, tunnel.bulk_dscp],
             limits: Limits { memory: tunnel.memory, ..Limits::default() },
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
         };
         let peers = Peers::start(settings, sender)?;
         let unresolved = Arc::default();

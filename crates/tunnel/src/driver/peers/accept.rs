@@ -28,7 +28,7 @@ impl Inner {
             match event {
                 Event::Up { tunnel, peer } => self.on_up(driver, tunnel, peer, own),
                 Event::Down { tunnel, peer, end } => {
-                    self.on_down(tunnel, peer, &end, own);
+                    self.on_down((driver, tunnel), peer, &end, own);
                     if own.is_some() {
                         return Some(end);
                     }
@@ -79,15 +79,22 @@ impl Inner {
         });
     }
 
-    fn on_down(&self, tunnel: TunnelId, peer: Fingerprint, end: &TunnelEnd, own: Option<&str>) {
+    fn on_down(
+        &self,
+        ended: (&Arc<Driver>, TunnelId),
+        peer: Fingerprint,
+        end: &TunnelEnd,
+        own: Option<&str>,
+    ) {
         let reason = end.reason.as_str();
         let is_trial = end.by_peer && reason.contains(TRIAL);
-        let other = self.other_tunnel(tunnel, peer, own);
+        let other = self.other_tunnel(ended, peer, own);
         self.find(peer, own, |known| {
             let goes_on = other.is_some();
             let lost = |ready: &mut Option<Ready>| {
                 // another may have come up meanwhile
-                let was_used = ready.as_ref().is_some_and(|ready| ready.tunnel == tunnel);
+                let was_used =
+                    ready.as_ref().is_some_and(|ready| is_of(ended, &ready.driver, ready.tunnel));
                 if was_used {
                     ready.clone_from(&other);
                 }
@@ -108,11 +115,18 @@ impl Inner {
     }
 
     /// Another tunnel that the same peer has here: a trial comes beside the one in use.
-    fn other_tunnel(&self, ended: TunnelId, peer: Fingerprint, own: Option<&str>) -> Option<Ready> {
+    fn other_tunnel(
+        &self,
+        ended: (&Arc<Driver>, TunnelId),
+        peer: Fingerprint,
+        own: Option<&str>,
+    ) -> Option<Ready> {
         let listening = self.listening.iter().filter(|_| own.is_none());
         listening.into_iter().find_map(|driver| {
             let all = locked(&driver.shared.core).snapshots();
-            let other = |seen: &Snapshot| seen.up && seen.peer == peer && seen.tunnel != ended;
+            let other = |seen: &Snapshot| {
+                seen.up && seen.peer == peer && !is_of(ended, driver, seen.tunnel)
+            };
             let tunnel = all.into_iter().find(other)?.tunnel;
             Some(Ready { driver: Arc::clone(driver), tunnel })
         })
@@ -188,4 +202,9 @@ impl Inner {
             incoming.flow.refuse(Reason::Exhausted, "the relay is busy".to_owned());
         }
     }
+}
+
+/// Each socket numbers its own tunnels.
+fn is_of((on, tunnel): (&Arc<Driver>, TunnelId), driver: &Arc<Driver>, other: TunnelId) -> bool {
+    tunnel == other && Arc::ptr_eq(on, driver)
 }

@@ -1,6 +1,7 @@
 //! Connecting to relays that invited us, and again when a tunnel is lost.
 
-use super::{Inner, limits_for_path, open};
+use super::Inner;
+use super::listening::{limits_for_path, open};
 use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelEnd, TunnelId};
 use crate::driver::peers::tcp_fallback::{self, Outgoing, TransportMode};
 use crate::driver::{Driver, locked};

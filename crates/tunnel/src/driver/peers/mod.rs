@@ -2,25 +2,24 @@
 //! listens for those it invited.
 
 use super::{Driver, Flow, PacingError, locked};
-use crate::core::{Endpoint, Limits, Snapshot};
+use crate::core::{Limits, Snapshot};
 use crate::driver::peers::connect::Joined;
+use crate::driver::peers::listening::Listening;
 use crate::driver::peers::peer::{PeerState, Ready, same_but_terms};
 use crate::frame::Opening;
 use crate::frame::reason::Reason;
 use crate::trust::{self, Credentials, Peer, Store, StoreError};
 use ekiden_linux::host::clock;
-use ekiden_linux::sockets::{datagram, receive_batch};
 use ekiden_model::connect::outage::Outage;
 use ekiden_model::units::Span;
 pub use probe::{Probe, probe};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 pub use tcp_fallback::TransportMode;
 use tcp_fallback::{Carried, FallbackTarget};
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -37,6 +36,8 @@ pub struct Settings {
     pub dscp: [u8; 2],
     /// How much a tunnel may take.
     pub limits: Limits,
+    /// Threads for each address it listens on, 1 to 8. A tunnel stays on one; a joined relay's has one of its own.
+    pub threads: usize,
 }
 
 /// A flow that a peer opened: to be answered and carried.
@@ -95,8 +96,6 @@ pub struct TunnelStatus {
 
 /// How long the final frames may take.
 const GOODBYE: Duration = Duration::from_millis(50);
-/// Ports that are tried until one is free for UDP and TCP.
-const TRIES: usize = 16;
 /// How often the store is checked for changes.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -137,19 +136,15 @@ impl Peers {
         let mut carriers = Vec::new();
         let mut addresses = Vec::new();
         for &address in &settings.listen {
-            let limits = limits_for_path(settings.limits, None);
-            let core = Endpoint::new(credentials.clone(), limits, true, origin, None);
-            let started = both(address, settings.carrier).and_then(|(socket, listener)| {
-                let at = socket.local_addr()?;
-                Ok((at, listener, Driver::start(core, socket, settings.dscp)?))
-            });
-            let (at, listener, (driver, events)) =
-                started.map_err(|error| StartError::Listen { address, error })?;
-            let driver = Arc::new(driver);
-            carriers.extend(listener.map(|listener| (listener, Arc::clone(&driver))));
-            addresses.push(at);
-            listening.push(driver);
-            receivers.push(events);
+            let started = Listening::start(address, &settings, &credentials, origin);
+            let started = started.map_err(|error| StartError::Listen { address, error })?;
+            let first = started.drivers.first().map(|(driver, _)| Arc::clone(driver));
+            carriers.extend(started.carrier.zip(first));
+            addresses.push(started.address);
+            for (driver, events) in started.drivers {
+                listening.push(driver);
+                receivers.push(events);
+            }
         }
         let inner = Arc::new(Inner {
             settings,
@@ -267,45 +262,6 @@ impl Peers {
     }
 }
 
-/// A UDP socket on which the kernel merges what has come, if it can.
-fn open(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = datagram::open(address)?;
-    if let Err(error) = receive_batch::merge(&socket) {
-        tracing::debug!(%error, "the kernel merges no datagrams; they are received one by one");
-    }
-    Ok(socket)
-}
-
-/// A UDP socket and the same port of TCP; UDP alone where that is taken. For port 0, one that is
-/// free for both.
-fn both(
-    address: SocketAddr,
-    carrier: TransportMode,
-) -> io::Result<(UdpSocket, Option<TcpListener>)> {
-    let mut tries = TRIES;
-    loop {
-        let socket = open(address)?;
-        if address.ip().is_unspecified() {
-            datagram::report_destinations(&socket)?;
-        }
-        if carrier == TransportMode::Udp {
-            return Ok((socket, None));
-        }
-        let at = socket.local_addr()?;
-        tries -= 1;
-        match tcp_fallback::listener(at) {
-            Ok(listener) => return Ok((socket, Some(listener))),
-            Err(error) if address.port() == 0 && tries > 0 => {
-                tracing::debug!(%at, %error, "the port is free for UDP but not for TCP; trying another");
-            }
-            Err(error) => {
-                tracing::warn!(%at, %error, "cannot listen on the same TCP port; accepting tunnels over UDP only");
-                return Ok((socket, None));
-            }
-        }
-    }
-}
-
 struct Watch {
     /// The store's state that was applied.
     seen: Option<SystemTime>,
@@ -380,17 +336,9 @@ impl Inner {
     }
 }
 
-/// At most the MTU of the way out, so that few MTU probes fail.
-fn limits_for_path(limits: Limits, to: Option<SocketAddr>) -> Limits {
-    // for any peer: a common device's
-    let mtu = to.map_or(1_500, |to| datagram::route_mtu(to).unwrap_or(1_500));
-    let headers = if to.is_some_and(|to| to.is_ipv6()) { 48 } else { 28 };
-    let most = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
-    Limits { datagram: limits.datagram.min(most).max(1_200), ..limits }
-}
-
 mod accept;
 mod connect;
+mod listening;
 mod peer;
 mod probe;
 mod tcp_fallback;

@@ -105,6 +105,7 @@ fn inner(credentials: &Credentials) -> Inner {
             carrier: TransportMode::Auto,
             dscp: [0, 0],
             limits: Limits::default(),
+            threads: 1,
         },
         credentials: credentials.clone(),
         incoming: mpsc::channel(1).0,

@@ -1,14 +1,18 @@
 //! Two relays on loopback.
 
 mod streams;
+mod threads;
 
+use super::listening::both;
 use super::*;
+use crate::core::Endpoint;
 use crate::core::Terms;
 use crate::driver::{Ended, FlowStream};
 use crate::frame::Carries;
 use crate::trust::{Peer, PeerKind, Token, hash};
 use ekiden_model::units::Rate;
 use sha2::{Digest, Sha256};
+use std::net::UdpSocket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -44,6 +48,7 @@ fn pair_through(listen: &str, rate: Rate, told: impl FnOnce(SocketAddr) -> Socke
         carrier: TransportMode::Auto,
         dscp: [34, 0],
         limits: Limits::default(),
+        threads: 4,
     };
     let (sender, incoming) = mpsc::channel(100);
     let far = Peers::start(settings(1, vec![listen.parse().unwrap()]), sender).unwrap();

@@ -1,0 +1,104 @@
+//! Several threads on the far relay's address.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A device that translates addresses, and takes another port for its way out each 100 ms. `at`: the far relay.
+fn translate(at: SocketAddr, stop: Arc<AtomicBool>) -> SocketAddr {
+    let open = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    };
+    let (inside, mut outside) = (open(), open());
+    let address = inside.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 65_536];
+        let (mut client, mut since) = (None, Instant::now());
+        while !stop.load(Ordering::Relaxed) {
+            if since.elapsed() > Duration::from_millis(100) {
+                (outside, since) = (open(), Instant::now());
+            }
+            let mut came = false;
+            while let Ok((n, from)) = inside.recv_from(&mut buffer) {
+                (client, came) = (Some(from), true);
+                let _ = outside.send_to(&buffer[..n], at);
+            }
+            while let Ok((n, _)) = outside.recv_from(&mut buffer) {
+                came = true;
+                let _ = client.map(|client| inside.send_to(&buffer[..n], client));
+            }
+            if !came {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    });
+    address
+}
+
+/// 30 ports in 3 s, each of which the kernel gives to one of four threads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_changes_its_address_keeps_its_tunnel() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut pair = pair_through("127.0.0.1:0", mbit(20), |at| translate(at, Arc::clone(&stop)));
+    let (mut client, mut server) = flow(&mut pair).await;
+    let before = pair.near.status()[0].tunnel.as_ref().unwrap().tunnel;
+    for nth in 0..30_u8 {
+        client.write_all(&[nth; 1_000]).await.unwrap();
+        let mut room = [0; 1_000];
+        server.read_exact(&mut room).await.unwrap();
+        server.write_all(&room).await.unwrap();
+        client.read_exact(&mut room).await.unwrap();
+        assert_eq!(room, [nth; 1_000]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(pair.near.status()[0].tunnel.as_ref().unwrap().tunnel, before);
+    stop.store(true, Ordering::Relaxed);
+}
+
+/// Tunnels of each thread are seen as tunnels of the one relay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tunnels_are_spread_over_threads() {
+    let pair = pair(mbit(20));
+    let far = &pair.far.inner;
+    assert_eq!((far.listening.len(), far.addresses.len()), (4, 1));
+    let address = far.addresses[0];
+    // one thread at most would bind a port that is taken
+    assert!(UdpSocket::bind(address).is_err());
+    let mut nears = Vec::new();
+    for nth in 0..12 {
+        let name = format!("near-{nth}");
+        let folder = tempfile::tempdir().unwrap();
+        let secret = trust::random().unwrap();
+        let kind = PeerKind::Invited { invitation: hash(&secret).into() };
+        let terms = Terms::new(mbit(20), mbit(20));
+        pair.stores[1].add(Peer { name: name.clone(), kind, terms }).unwrap();
+        let token = Token {
+            address: address.to_string(),
+            fingerprint: pair.stores[1].credentials().unwrap().fingerprint(),
+            secret,
+            send: mbit(20),
+            receive: mbit(20),
+            made: None,
+        };
+        let store = Store::new(folder.path().join("near"));
+        store.add(token.peer("far".to_owned())).unwrap();
+        let settings = Settings { store, listen: vec![], ..pair.near.inner.settings.clone() };
+        nears.push((Peers::start(settings, mpsc::channel(1).0).unwrap(), folder, name));
+    }
+    for (near, _, name) in &nears {
+        while !(near.is_up("far") && pair.far.is_up(name)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    let count = |driver: &Arc<Driver>| locked(&driver.shared.core).snapshots().len();
+    let each: Vec<usize> = far.listening.iter().map(count).collect();
+    assert!(each.iter().filter(|count| **count > 0).count() > 1, "{each:?}");
+    // a tunnel of one thread ends, and those with its number on others do not
+    let (near, _, gone) = nears.pop().unwrap();
+    near.close().await;
+    while pair.far.is_up(&gone) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(nears.iter().all(|(_, _, name)| pair.far.is_up(name)));
+}
