@@ -70,12 +70,13 @@ impl Endpoint {
     pub(super) fn end(&mut self, now: Time, id: TunnelId, code: u32, reason: String) {
         let clock = self.instant(now);
         let Some(mut tunnel) = self.tunnels.remove(&id) else { return };
+        self.address.tunnels.fetch_sub(1, Relaxed);
         self.events.append(&mut tunnel.events);
         let lost = |lane: &Lane| matches!(lane.lost, Some(ConnectionError::ApplicationClosed(_)));
         let by_peer = tunnel.lanes.iter().flatten().any(lost);
         let breaker = tunnel.hold.breaker();
         if breaker.snapshot().trips > 0 {
-            self.breakers.insert(tunnel.peer, breaker.clone());
+            locked(&self.address.breakers).insert(tunnel.peer, breaker.clone());
         }
         let flows: Vec<FlowId> = tunnel.flows().collect();
         for mut lane in tunnel.lanes.into_iter().flatten() {
@@ -89,7 +90,7 @@ impl Endpoint {
                 lane.forget();
                 let stranger =
                     PendingConnection { lane, early: Vec::new(), closing: true, since: now };
-                self.pending.insert(handle.0, stranger);
+                self.insert_pending(handle, stranger);
             }
         }
         self.events.push_back(Event::Down {

@@ -47,7 +47,7 @@ impl HeardTunnel {
     pub fn on_datagram(&mut self, lane: usize, frames: Vec<Frame>) {
         let mut about = StreamOwner::Unknown;
         for frame in frames {
-            about = self.tunnel.on_frame(self.now, lane, about, frame, None);
+            about = self.tunnel.on_frame(self.now, lane, about, frame, None).alone();
         }
         self.settle();
     }

@@ -42,6 +42,16 @@ pub(super) enum StreamOwner {
     },
 }
 
+impl StreamOwner {
+    /// In a datagram each frame is alone.
+    pub(super) const fn alone(self) -> Self {
+        match self {
+            Self::Flow { flow, .. } => Self::Flow { flow, shared: false },
+            other => other,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Inbound {
     held: BytesMut,

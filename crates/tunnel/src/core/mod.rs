@@ -27,6 +27,7 @@
 //! whose bytes nobody reads holds at most its window, and is abandoned when others need the memory.
 
 mod ack_tap;
+mod address;
 mod config;
 mod connections;
 mod events;
@@ -52,19 +53,21 @@ pub use flow::End;
 use crate::core::ack_tap::AckTap;
 use crate::core::pending_connections::{PendingConnection, is_initial};
 use crate::trust::Credentials;
+use address::Address;
+pub(crate) use address::{AddressThread, MOST_THREADS, Owners};
 use bytes::{Bytes, BytesMut};
 use config::{quic_window, transport};
+use ekiden_linux::host::sync::locked;
 use ekiden_model::control::rate_hold::Breaker;
-use ekiden_model::resources::initial_rate::{self, InitialRate};
 use ekiden_model::units::Time;
 use lane::{Lane, Polled};
 use quinn_proto::{
-    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, EndpointConfig,
-    HashedConnectionIdGenerator, ServerConfig,
+    ClientConfig, ConnectionError, ConnectionHandle, DatagramEvent, EndpointConfig, ServerConfig,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tunnel::Tunnel;
 
@@ -104,17 +107,14 @@ pub struct Endpoint {
     pending: BTreeMap<usize, PendingConnection>,
     /// Initials of unknown addresses, met one at a time after what established connections sent.
     strangers: VecDeque<(Way, BytesMut)>,
-    initials: InitialRate,
+    /// What it shares with the other threads of its address.
+    address: Arc<Address>,
     /// The tunnel and lane of a connection.
     lanes: HashMap<usize, (TunnelId, usize)>,
     /// Connections that datagrams came for, and that are still to be looked at.
     touched: Vec<ConnectionHandle>,
-    /// Connections of strangers at most; from half of them on they validate their addresses first.
-    most_pending: usize,
     peers: BTreeMap<Fingerprint, Terms>,
     invited: BTreeMap<[u8; 32], Terms>,
-    /// Of restrained paths: a tunnel's successor is restrained, too.
-    breakers: BTreeMap<Fingerprint, Breaker>,
     replies: VecDeque<(Way, Vec<u8>)>,
     events: VecDeque<Event>,
     /// The tunnel that is asked first for a datagram.
@@ -130,11 +130,6 @@ mod code {
     pub(super) const REVOKED: u32 = 5;
 }
 
-/// Identifiers of the connections of one of an address's threads; a restarted relay knows them for its own.
-pub(crate) fn identifiers(credentials: &Credentials, thread: u64) -> HashedConnectionIdGenerator {
-    HashedConnectionIdGenerator::from_key(credentials.identifier_key().wrapping_add(thread))
-}
-
 /// Initials that wait to be met; an eighth of a second of them at the rate of all.
 const STRANGERS: usize = 64;
 
@@ -148,20 +143,20 @@ impl Endpoint {
         origin: Instant,
         seed: Option<[u8; 32]>,
     ) -> Self {
-        Self::of_thread(credentials, limits, (listens, origin, seed), (0, 1))
+        Self::of_thread(credentials, limits, (listens, origin, seed), AddressThread::alone())
     }
 
-    /// The same, where so many threads listen on one address: this one's number, and how many.
+    /// The same, for one of the threads that listen on an address.
     pub(crate) fn of_thread(
         credentials: Credentials,
         limits: Limits,
         (listens, origin, seed): (bool, Instant, Option<[u8; 32]>),
-        (thread, threads): (usize, usize),
+        thread: AddressThread,
     ) -> Self {
         let mut config = EndpointConfig::new(credentials.reset_key());
         // identifiers that a restarted relay knows for its own: only then does it answer with a reset
-        let own = credentials.clone();
-        config.cid_generator(move || Box::new(identifiers(&own, thread as u64)));
+        let (own, address) = (credentials.clone(), Arc::clone(&thread.address));
+        config.cid_generator(move || Box::new(thread.owners(&own)));
         // cannot fail: it is above 1,200 (RFC 9000 §18.2)
         let _ = config.max_udp_payload_size(limits.datagram.max(1_472));
         let server = listens.then(|| Arc::new(ServerConfig::with_crypto(credentials.server())));
@@ -176,13 +171,11 @@ impl Endpoint {
             next_tunnel: 0,
             pending: BTreeMap::new(),
             strangers: VecDeque::new(),
-            initials: InitialRate::new(initial_rate::Config::default(), Time::ZERO),
+            address,
             lanes: HashMap::new(),
             touched: Vec::new(),
-            most_pending: (2 * limits.tunnels).div_ceil(threads.max(1)),
             peers: BTreeMap::new(),
             invited: BTreeMap::new(),
-            breakers: BTreeMap::new(),
             replies: VecDeque::new(),
             events: VecDeque::new(),
             turn: TunnelId(0),
@@ -197,7 +190,9 @@ impl Endpoint {
     pub fn admit(&mut self, now: Time, peers: &[AdmittedPeer], invited: &[Invited]) {
         self.peers = peers.iter().map(|peer| (peer.fingerprint, peer.terms)).collect();
         self.invited = invited.iter().map(|invited| (invited.secret, invited.terms)).collect();
-        self.breakers.retain(|peer, _| !self.listens || self.peers.contains_key(peer));
+        let mut breakers = locked(&self.address.breakers);
+        breakers.retain(|peer, _| !self.listens || self.peers.contains_key(peer));
+        drop(breakers);
         let mut revoked = Vec::new();
         for tunnel in self.tunnels.values_mut().filter(|tunnel| !tunnel.opener) {
             match self.peers.get(&tunnel.peer) {
@@ -247,8 +242,13 @@ impl Endpoint {
         }
         let lanes = tunnel.lanes.iter().flatten().enumerate();
         self.lanes.extend(lanes.map(|(nth, lane)| (lane.handle.0, (id, nth))));
-        self.tunnels.insert(id, tunnel);
+        self.insert_tunnel(id, tunnel);
         Ok(id)
+    }
+
+    fn insert_tunnel(&mut self, id: TunnelId, tunnel: Tunnel) {
+        self.address.tunnels.fetch_add(1, Relaxed);
+        self.tunnels.insert(id, tunnel);
     }
 
     fn new_tunnel(
@@ -258,7 +258,7 @@ impl Endpoint {
         terms: Terms,
     ) -> Tunnel {
         let mut tunnel = Tunnel::new(now, key, terms, self.limits);
-        if let Some(breaker) = self.breakers.get(&key.1) {
+        if let Some(breaker) = locked(&self.address.breakers).get(&key.1) {
             *tunnel.hold.breaker() = breaker.clone();
         }
         tunnel
@@ -266,13 +266,13 @@ impl Endpoint {
 
     /// The circuit breaker of the path to a peer, if it ever opened: for the endpoint that connects
     /// next.
-    pub fn breaker(&self, peer: Fingerprint) -> Option<&Breaker> {
-        self.breakers.get(&peer)
+    pub fn breaker(&self, peer: Fingerprint) -> Option<Breaker> {
+        locked(&self.address.breakers).get(&peer).cloned()
     }
 
     /// Takes over another endpoint's knowledge of the path to a peer; before [`Endpoint::connect`].
     pub fn set_breaker(&mut self, peer: Fingerprint, breaker: Breaker) {
-        self.breakers.insert(peer, breaker);
+        locked(&self.address.breakers).insert(peer, breaker);
     }
 
     fn new_id(&mut self) -> TunnelId {

@@ -7,6 +7,7 @@ use super::{Endpoint, Event, Way, code};
 use crate::core::ack_tap::AckTap;
 use crate::frame::{Frame, Hello};
 use crate::trust::{Fingerprint, fingerprint};
+use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::initial_rate::Attempt;
 use ekiden_model::units::{Span, Time};
 use quinn_proto::{Connection, ConnectionHandle, Incoming, ServerConfig};
@@ -14,6 +15,7 @@ use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Frames and datagrams that a pending connection may send before it is identified.
 const EARLY: usize = 4_096;
@@ -40,15 +42,16 @@ impl Endpoint {
     pub(super) fn meet(&mut self, now: Time, incoming: Incoming, way: Way) {
         let clock = self.instant(now);
         let mut reply = Vec::new();
-        if !self.listens || self.pending.len() >= self.most_pending {
+        let pending = self.address.pending.load(Relaxed);
+        if !self.listens || pending >= 2 * self.limits.tunnels {
             let transmit = self.quinn.refuse(incoming, &mut reply);
             return self.reply(way, reply, transmit.size);
         }
         let validated = incoming.remote_address_validated();
         // many are pending: it must validate its address first
-        let attempt = match 2 * self.pending.len() >= self.most_pending && !validated {
+        let attempt = match pending >= self.limits.tunnels && !validated {
             true => Attempt::Retry,
-            false => self.initials.on_attempt(now, way.peer, validated),
+            false => locked(&self.address.initials).on_attempt(now, way.peer, validated),
         };
         if attempt == Attempt::Drop {
             return self.quinn.ignore(incoming);
@@ -68,7 +71,7 @@ impl Endpoint {
                 let lane = Lane::new(handle, connection, ear);
                 let pending =
                     PendingConnection { lane, early: Vec::new(), closing: false, since: now };
-                self.pending.insert(handle.0, pending);
+                self.insert_pending(handle, pending);
                 self.settle(now, handle);
             }
             Err(error) => {
@@ -77,6 +80,17 @@ impl Endpoint {
                 }
             }
         }
+    }
+
+    pub(super) fn insert_pending(&mut self, handle: ConnectionHandle, pending: PendingConnection) {
+        self.address.pending.fetch_add(1, Relaxed);
+        self.pending.insert(handle.0, pending);
+    }
+
+    fn remove_pending(&mut self, handle: ConnectionHandle) -> Option<PendingConnection> {
+        let removed = self.pending.remove(&handle.0)?;
+        self.address.pending.fetch_sub(1, Relaxed);
+        Some(removed)
     }
 
     /// Whether a connection goes to this address.
@@ -89,7 +103,7 @@ impl Endpoint {
     pub(super) fn poll_pending(&mut self, now: Time, handle: ConnectionHandle) {
         let Some(pending) = self.pending.get_mut(&handle.0) else { return };
         if pending.lane.drained {
-            self.pending.remove(&handle.0);
+            self.remove_pending(handle);
             return;
         }
         if pending.closing || !pending.lane.connected || pending.lane.lost.is_some() {
@@ -146,18 +160,18 @@ impl Endpoint {
             None if of_this_peer >= (self.limits.tunnels / 4).max(2) => {
                 return self.reject(now, handle, code::NOT_KNOWN, "too many tunnels of yours");
             }
-            None if self.tunnels.len() >= self.limits.tunnels => {
+            None if self.address.tunnels.load(Relaxed) >= self.limits.tunnels => {
                 return self.reject(now, handle, code::NOT_KNOWN, "too many tunnels");
             }
             None => {
                 let id = self.new_id();
                 let key = (id, peer, hello.session, false);
                 let tunnel = self.new_tunnel(now, key, terms);
-                self.tunnels.insert(id, tunnel);
+                self.insert_tunnel(id, tunnel);
                 id
             }
         };
-        let Some(PendingConnection { mut lane, early, .. }) = self.pending.remove(&handle.0) else {
+        let Some(PendingConnection { mut lane, early, .. }) = self.remove_pending(handle) else {
             return;
         };
         lane.known = true;

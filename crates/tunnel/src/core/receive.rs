@@ -22,7 +22,7 @@ impl Endpoint {
             return self.handle(now, way, datagram);
         }
         let known = self.is_known(way.peer);
-        if !self.initials.on_initial(now, way.peer, known) {
+        if !locked(&self.address.initials).on_initial(now, way.peer, known) {
             return;
         }
         if known {

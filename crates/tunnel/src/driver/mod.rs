@@ -156,7 +156,7 @@ impl Shared {
     }
 
     fn ring(&self) {
-        if self.asleep.swap(false, Ordering::AcqRel) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
             // the counter cannot be full: it is read before each sleep
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }

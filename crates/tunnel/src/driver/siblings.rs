@@ -2,39 +2,43 @@
 //! that may be another than the one that has its connection, which then gets the datagram here.
 
 use super::{Shared, locked};
-use crate::core::{Way, identifiers};
+use crate::core::{AddressThread, Owners, Way};
 use crate::trust::Credentials;
 use bytes::BytesMut;
-use quinn_proto::{ConnectionId, ConnectionIdGenerator, HashedConnectionIdGenerator};
+use quinn_proto::ConnectionId;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// Threads at most.
-pub(super) const MOST: usize = 8;
-/// Datagrams that wait for their thread; more are dropped, as in a full socket buffer.
-const WAITING: usize = 256;
-/// Of a packet that is not of a handshake: one byte, then the identifier (RFC 9000 §17.3.1).
+/// Bytes that wait for their thread; more are dropped, as in a full socket buffer.
+const WAITING: usize = 2 << 20;
+/// The first byte of packets of a handshake (RFC 9000 §17.2) has it set, and not that of others (§17.3.1).
 const LONG: u8 = 0x80;
-const IDENTIFIER: std::ops::Range<usize> = 1..9;
+/// Of an identifier of this relay.
+const LENGTH: usize = 8;
 
 /// A thread among those of its address.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Siblings {
-    /// Of every thread; none where it is alone.
-    identifiers: Vec<HashedConnectionIdGenerator>,
+    /// None where it is alone.
+    owners: Option<Owners>,
     own: usize,
     all: OnceLock<Vec<Weak<Shared>>>,
-    /// Given by others.
-    inbox: Mutex<Vec<(Way, BytesMut)>>,
+    inbox: Mutex<Inbox>,
     has_any: AtomicBool,
 }
 
+/// Datagrams from other threads.
+#[derive(Debug, Default)]
+struct Inbox {
+    datagrams: Vec<(Way, BytesMut)>,
+    bytes: usize,
+}
+
 impl Siblings {
-    /// Thread `own` of so many.
-    pub(super) fn new(credentials: &Credentials, own: usize, count: usize) -> Self {
-        let identifiers = (0..count as u64).map(|nth| identifiers(credentials, nth));
-        let identifiers = if count > 1 { identifiers.collect() } else { Vec::new() };
-        Self { identifiers, own, ..Self::default() }
+    /// A thread that has others beside it.
+    pub(super) fn new(credentials: &Credentials, thread: &AddressThread) -> Self {
+        let owners = Some(thread.owners(credentials));
+        Self { owners, own: thread.number(), ..Self::default() }
     }
 
     /// Tells all threads of an address of each other, in their order.
@@ -54,9 +58,11 @@ impl Siblings {
         let sibling = self.all.get().and_then(|all| all.get(thread)?.upgrade());
         if let Some(sibling) = sibling {
             let mut inbox = locked(&sibling.siblings.inbox);
-            if inbox.len() < WAITING {
-                inbox.push((way, BytesMut::from(datagram)));
-                sibling.siblings.has_any.store(true, Ordering::Release);
+            if inbox.bytes + datagram.len() <= WAITING {
+                inbox.bytes += datagram.len();
+                inbox.datagrams.push((way, BytesMut::from(datagram)));
+                // before the other looks whether it may sleep, or it is rung
+                sibling.siblings.has_any.store(true, Ordering::SeqCst);
                 drop(inbox);
                 sibling.ring();
             }
@@ -66,31 +72,28 @@ impl Siblings {
 
     /// The thread whose identifier a datagram bears.
     fn owner(&self, datagram: &[u8]) -> Option<usize> {
-        let identifier = ConnectionId::new(datagram.get(IDENTIFIER)?);
-        if datagram[0] & LONG != 0 {
-            return None;
-        }
-        let is_of = |thread: &HashedConnectionIdGenerator| thread.validate(&identifier).is_ok();
-        // nearly always its own
-        let own = self.identifiers.get(self.own)?;
-        if is_of(own) { Some(self.own) } else { self.identifiers.iter().position(is_of) }
+        let owners = self.owners.as_ref()?;
+        let identifier = match datagram {
+            [first, ..] if first & LONG == 0 => datagram.get(1..1 + LENGTH)?,
+            // version, and the length of the identifier
+            [_, _, _, _, _, length, rest @ ..] if usize::from(*length) == LENGTH => {
+                rest.get(..LENGTH)?
+            }
+            _ => return None,
+        };
+        owners.of(&ConnectionId::new(identifier))
     }
 
     /// Whether others have given it something.
     pub(super) fn has_any(&self) -> bool {
-        self.has_any.load(Ordering::Acquire)
+        self.has_any.load(Ordering::SeqCst)
     }
 
     /// Takes what others have given it.
     pub(super) fn take(&self) -> Vec<(Way, BytesMut)> {
         let mut inbox = locked(&self.inbox);
-        self.has_any.store(false, Ordering::Release);
-        std::mem::take(&mut inbox)
-    }
-}
-
-impl std::fmt::Debug for Siblings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Siblings({} of {})", self.own, self.identifiers.len().max(1))
+        self.has_any.store(false, Ordering::SeqCst);
+        inbox.bytes = 0;
+        std::mem::take(&mut inbox.datagrams)
     }
 }

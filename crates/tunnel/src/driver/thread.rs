@@ -54,7 +54,7 @@ pub(super) fn run(shared: &Shared, socket: &UdpSocket, dscp: [u8; 2]) {
             continue;
         }
         // from here on every change wakes the thread
-        shared.asleep.store(true, Ordering::Release);
+        shared.asleep.store(true, Ordering::SeqCst);
         let now = clock::now();
         let next = {
             let mut core = locked(&shared.core);

@@ -68,7 +68,8 @@ impl Tunnels {
             carrier: tunnel.carrier,
             dscp: [tunnel.interactive_dscp, tunnel.bulk_dscp],
             limits: Limits { memory: tunnel.memory, ..Limits::default() },
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            // strangers can keep them busy: the other half is for what they have no hand in
+            threads: std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2),
         };
         let peers = Peers::start(settings, sender)?;
         let unresolved = Arc::default();

@@ -103,7 +103,7 @@ impl Tunnel {
             LaneEvent::Datagram(frames) => {
                 let mut about = StreamOwner::Unknown;
                 for frame in frames {
-                    about = self.on_frame(now, nth, about, frame, None);
+                    about = self.on_frame(now, nth, about, frame, None).alone();
                 }
             }
             LaneEvent::Frame(id, frame) => {

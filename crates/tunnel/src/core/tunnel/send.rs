@@ -43,6 +43,15 @@ impl Tunnel {
             let Some(lane) = self.lanes[nth].as_mut().filter(|lane| lane.connected) else {
                 continue;
             };
+            let own = known && (copy || repairs) && lane.streams_in_flight() < OF_THEIR_OWN;
+            // a receiver keeps the first data of a stream for decoding, and no more
+            if own
+                && matches!(frames, [Frame::Data { .. }])
+                && flow.sending.said[nth] > 0
+                && let Some(shared) = flow.sending.streams[nth].take()
+            {
+                lane.finish(shared);
+            }
             let stream = match flow.sending.streams[nth] {
                 Some(stream) => stream,
                 None => {
@@ -57,7 +66,6 @@ impl Tunnel {
             lane.write(stream, bytes);
             said = true;
             flow.sending.said[nth] += frames.len() as u32;
-            let own = known && (copy || repairs) && lane.streams_in_flight() < OF_THEIR_OWN;
             alone = own.then_some((nth, stream));
             if own || flow.sending.said[nth] >= MOST_SAID {
                 lane.finish(stream);

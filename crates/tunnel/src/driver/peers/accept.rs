@@ -162,6 +162,7 @@ impl Inner {
     }
 
     fn on_joined(&self, peer: Fingerprint, invitation: [u8; 32]) {
+        let _changes = locked(&self.changes);
         if let Err(error) = self.settings.store.joined(invitation, peer) {
             tracing::error!(%error, "cannot save the peer that joined; it will be unknown after a restart");
         }

@@ -201,7 +201,7 @@ impl Inner {
             *locked(&joined.on_tcp) = ON_TCP;
             attending.await
         };
-        *locked(&joined.breaker) = driver.with(|core| core.breaker(peer).cloned());
+        *locked(&joined.breaker) = driver.with(|core| core.breaker(peer));
         end.unwrap_or_else(|| "its thread ended".to_owned().into())
     }
 

@@ -2,9 +2,9 @@
 //! blocked.
 
 use super::{Settings, TransportMode, tcp_fallback};
-use crate::core::{Endpoint, Event, Limits};
+use crate::core::{AddressThread, Endpoint, Event, Limits, MOST_THREADS};
 use crate::driver::Driver;
-use crate::driver::siblings::{self, Siblings};
+use crate::driver::siblings::Siblings;
 use crate::trust::Credentials;
 use ekiden_linux::sockets::{datagram, receive_batch};
 use std::io;
@@ -16,6 +16,9 @@ use tokio::sync::mpsc;
 
 /// Ports that are tried until one is free for UDP and TCP.
 const TRIES: usize = 16;
+/// Datagrams that may have come while sockets were bound; no more are looked for.
+const DRAINED: usize = 10_000;
+
 /// An address that others connect to.
 pub(super) struct Listening {
     /// With the port that the kernel chose where any was asked for.
@@ -39,10 +42,13 @@ impl Listening {
         let limits = limits_for_path(settings.limits, None);
         let count = sockets.len();
         let mut drivers = Vec::with_capacity(count);
-        for nth in 0..count {
+        for thread in AddressThread::all(count) {
+            let siblings = match count {
+                1 => Siblings::default(),
+                _ => Siblings::new(credentials, &thread),
+            };
             let way = (true, origin, None);
-            let core = Endpoint::of_thread(credentials.clone(), limits, way, (nth, count));
-            let siblings = Siblings::new(credentials, nth, count);
+            let core = Endpoint::of_thread(credentials.clone(), limits, way, thread);
             let (driver, events) = Driver::prepare(core, siblings)?;
             drivers.push((Arc::new(driver), events));
         }
@@ -60,7 +66,7 @@ impl Listening {
 fn spread(first: UdpSocket, threads: usize) -> io::Result<Vec<UdpSocket>> {
     let address = first.local_addr()?;
     let mut sockets = vec![first];
-    for _ in 1..threads.clamp(1, siblings::MOST) {
+    for _ in 1..threads.clamp(1, MOST_THREADS) {
         let next = datagram::open_beside(&sockets[0], address).and_then(ready);
         match next {
             Ok(socket) => sockets.push(socket),
@@ -69,6 +75,10 @@ fn spread(first: UdpSocket, threads: usize) -> io::Result<Vec<UdpSocket>> {
                 break;
             }
         }
+    }
+    // what came before goes where it would have gone now when it is sent again: both connections of a tunnel to one thread
+    if sockets.len() > 1 {
+        (0..DRAINED).take_while(|_| sockets[0].recv(&mut [0; 1]).is_ok()).for_each(drop);
     }
     Ok(sockets)
 }

@@ -36,7 +36,7 @@ pub struct Settings {
     pub dscp: [u8; 2],
     /// How much a tunnel may take.
     pub limits: Limits,
-    /// Threads for each address it listens on, 1 to 8. A tunnel stays on one; a joined relay's has one of its own.
+    /// Threads for each address it listens on, 1 to 8, of which each can keep a processor busy. A tunnel stays on one; a joined relay's has one of its own.
     pub threads: usize,
 }
 
@@ -114,6 +114,8 @@ struct Inner {
     listening: Vec<Arc<Driver>>,
     addresses: Vec<SocketAddr>,
     known: Mutex<BTreeMap<String, PeerState>>,
+    /// Held while the store, what is known, and who is admitted change together; before the others.
+    changes: Mutex<()>,
     carried: Carried,
     origin: Instant,
 }
@@ -153,6 +155,7 @@ impl Peers {
             listening,
             addresses,
             known: Mutex::default(),
+            changes: Mutex::default(),
             carried: Carried::default(),
             origin,
         });
@@ -306,6 +309,7 @@ impl Inner {
     }
 
     fn look(self: &Arc<Self>) -> Result<(), StoreError> {
+        let _changes = locked(&self.changes);
         let stored = self.settings.store.peers()?;
         self.admit(&stored);
         let mut known = locked(&self.known);

@@ -112,6 +112,7 @@ fn inner(credentials: &Credentials) -> Inner {
         listening: Vec::new(),
         addresses: Vec::new(),
         known: Default::default(),
+        changes: Default::default(),
         carried: Default::default(),
         origin: Instant::now() - Duration::from_nanos(clock::now().as_nanos()),
     }

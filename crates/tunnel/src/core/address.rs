@@ -1,0 +1,140 @@
+//! What the threads that listen on one address share: budgets of strangers, breakers, and how identifiers tell whose a
+//! connection is.
+
+use crate::core::Fingerprint;
+use crate::trust::Credentials;
+use ekiden_model::control::rate_hold::Breaker;
+use ekiden_model::resources::initial_rate::{self, InitialRate};
+use ekiden_model::units::Time;
+use quinn_proto::{ConnectionId, ConnectionIdGenerator, HashedConnectionIdGenerator, InvalidCid};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Threads at most.
+pub(crate) const MOST_THREADS: usize = 8;
+
+/// One address, of one thread or several.
+#[derive(Debug)]
+pub(crate) struct Address {
+    pub(super) initials: Mutex<InitialRate>,
+    /// Of restrained paths: a tunnel's successor is restrained, too.
+    pub(super) breakers: Mutex<BTreeMap<Fingerprint, Breaker>>,
+    /// Connections of no tunnel, of all threads.
+    pub(super) pending: AtomicUsize,
+    /// Tunnels of all threads.
+    pub(super) tunnels: AtomicUsize,
+}
+
+impl Default for Address {
+    fn default() -> Self {
+        Self {
+            initials: Mutex::new(InitialRate::new(initial_rate::Config::default(), Time::ZERO)),
+            breakers: Mutex::default(),
+            pending: AtomicUsize::new(0),
+            tunnels: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// One thread of an address.
+#[derive(Debug, Clone)]
+pub(crate) struct AddressThread {
+    pub(super) address: Arc<Address>,
+    nth: usize,
+    count: usize,
+}
+
+impl AddressThread {
+    /// The only one.
+    pub(super) fn alone() -> Self {
+        Self { address: Arc::default(), nth: 0, count: 1 }
+    }
+
+    /// All of an address; 1 to [`MOST_THREADS`].
+    pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
+        let address: Arc<Address> = Arc::default();
+        (0..count).map(move |nth| Self { address: Arc::clone(&address), nth, count })
+    }
+
+    pub(crate) const fn number(&self) -> usize {
+        self.nth
+    }
+
+    /// Whose connections bear which identifiers.
+    pub(crate) fn owners(&self, credentials: &Credentials) -> Owners {
+        let keys =
+            (0..MOST_THREADS as u64).map(|nth| credentials.identifier_key().wrapping_add(nth));
+        let keys = keys.map(HashedConnectionIdGenerator::from_key).collect();
+        Owners { keys, own: self.nth, count: self.count }
+    }
+}
+
+/// Identifiers of connections, and the thread that each is of. A restarted relay knows those from before, also with
+/// fewer threads: only then does it answer with a reset.
+pub(crate) struct Owners {
+    keys: Vec<HashedConnectionIdGenerator>,
+    own: usize,
+    count: usize,
+}
+
+impl Owners {
+    /// The thread whose connection has this identifier; `None` where it is not of this relay.
+    pub(crate) fn of(&self, identifier: &ConnectionId) -> Option<usize> {
+        let is_of = |key: &HashedConnectionIdGenerator| key.validate(identifier).is_ok();
+        // nearly always its own
+        match self.keys.get(self.own) {
+            Some(own) if is_of(own) => Some(self.own),
+            _ => self.keys.iter().position(is_of).map(|key| key % self.count),
+        }
+    }
+}
+
+impl fmt::Debug for Owners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owners({} of {})", self.own, self.count)
+    }
+}
+
+impl ConnectionIdGenerator for Owners {
+    fn generate_cid(&mut self) -> ConnectionId {
+        self.keys[self.own].generate_cid()
+    }
+
+    fn validate(&self, identifier: &ConnectionId) -> Result<(), InvalidCid> {
+        if self.of(identifier) == Some(self.own) { Ok(()) } else { Err(InvalidCid) }
+    }
+
+    fn cid_len(&self) -> usize {
+        self.keys[self.own].cid_len()
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_identifier_is_of_one_thread_also_after_a_restart_with_fewer() {
+        let credentials = Credentials::generate().unwrap();
+        let threads: Vec<_> = AddressThread::all(8).collect();
+        let mut owners: Vec<_> = threads.iter().map(|one| one.owners(&credentials)).collect();
+        let fewer: Vec<_> = AddressThread::all(3).map(|one| one.owners(&credentials)).collect();
+        for nth in 0..owners.len() {
+            for _ in 0..1_000 {
+                let identifier = owners[nth].generate_cid();
+                assert!(owners.iter().all(|one| one.of(&identifier) == Some(nth)));
+                assert!(fewer.iter().all(|one| one.of(&identifier) == Some(nth % 3)));
+                assert_eq!(fewer.iter().filter(|one| one.validate(&identifier).is_ok()).count(), 1);
+            }
+        }
+        let other = AddressThread::alone().owners(&Credentials::generate().unwrap());
+        assert_eq!(other.of(&owners[0].generate_cid()), None);
+    }
+}
