@@ -46,7 +46,8 @@ def opened(to, source, first, protocol):
 def hold(to, sources, count, first, protocol, reads, again, shown, stop):
     """Holds so many, taking `sources` in turn, and opens `again` a second in place of those that were ended."""
     allow_descriptors()
-    os.nice(5)
+    # as on machines of their own: what they compute must not be taken from the relay and its client
+    os.nice(19)
     # by descriptor; a reader that does not read is only told of the end
     poll, streams, wanted = select.epoll(), {}, select.EPOLLIN if reads else select.EPOLLRDHUP
     lock, turn = threading.Lock(), iter(range(1 << 40))
