@@ -322,3 +322,22 @@ fn repairs_without_end_or_use_are_not_kept_without_bound() {
     });
     assert_eq!(end, None);
 }
+
+/// Once a path is known to lose nothing, a sender repairs nothing, and one in 256 frames is the first on its stream. What
+/// was kept before that does not fill the 8 MiB that there are, as all of both downloads would.
+#[test]
+fn a_path_without_losses_keeps_next_to_nothing_for_repairs() {
+    let mut network = warmed(&path(0.0, 1), true);
+    let flow = network.flow(80);
+    let there = network.twin(flow, FAR);
+    let until = network.now + Span::from_secs(4);
+    let (mut sent, mut got) = (0, 0);
+    while network.now < until {
+        network.accept();
+        sent = network.fill(FAR, there, sent);
+        got += network.read(NEAR, flow).0.len();
+        network.step(network.now + Span::from_millis(5));
+    }
+    let kept = network.tunnel(NEAR).kept_for_repairs();
+    assert!(got > 5_000_000 && kept < 6 << 20, "{kept} bytes kept, {got} came");
+}

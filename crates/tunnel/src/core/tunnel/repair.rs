@@ -287,6 +287,12 @@ impl Tunnel {
         }
     }
 
+    /// Bytes received that are kept for repairs.
+    #[cfg(test)]
+    pub(in crate::core) const fn kept_for_repairs(&self) -> usize {
+        self.repairs.received
+    }
+
     /// Drops the oldest pieces beyond the memory for them.
     fn forget(&mut self) {
         let most = most_received(self.limits.memory.as_u64());
