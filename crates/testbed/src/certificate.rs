@@ -5,7 +5,7 @@ use rustls::crypto::ring::{self, cipher_suite};
 use rustls::{ClientConfig, RootCertStore};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -57,11 +57,6 @@ impl Certificate {
     /// Both in one file.
     pub fn both(&self) -> PathBuf {
         self.file("both.pem")
-    }
-
-    /// Its folder.
-    pub fn folder(&self) -> &Path {
-        self.folder.path()
     }
 
     /// Clients' side: TLS 1.3 by AES-128-GCM, every handshake a whole one, so that all peers do the same work.

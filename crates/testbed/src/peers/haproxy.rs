@@ -14,8 +14,21 @@ const PIPES: u64 = 256;
 /// 2.6.12).
 pub fn start(start: &Start, targets: &[SocketAddr], splice: bool) -> Result<Peer, PeerError> {
     let peer = prepare(start, "haproxy", splice)?;
-    let mut listen =
-        format!("listen relay\n    bind {} backlog 4096\n    balance roundrobin\n", peer.address);
+    forward(peer, start, splice, "", targets)
+}
+
+/// Forwards to `targets` in turn. `bind`: more words about its socket.
+fn forward(
+    peer: Preparation,
+    start: &Start,
+    splice: bool,
+    bind: &str,
+    targets: &[SocketAddr],
+) -> Result<Peer, PeerError> {
+    let mut listen = format!(
+        "listen relay\n    bind {} backlog 4096{bind}\n    balance roundrobin\n",
+        peer.address
+    );
     for (n, target) in targets.iter().enumerate() {
         listen += &format!("    server s{n} {target}\n");
     }
@@ -83,15 +96,8 @@ pub fn tls_stream(
     certificate: &Certificate,
 ) -> Result<Peer, PeerError> {
     let peer = prepare(start, "haproxy tls", false)?;
-    let mut listen = format!(
-        "listen relay\n    bind {} backlog 4096 ssl crt {}\n    balance roundrobin\n",
-        peer.address,
-        certificate.both().display()
-    );
-    for (n, target) in targets.iter().enumerate() {
-        listen += &format!("    server s{n} {target}\n");
-    }
-    run(peer, start, false, &listen, Protocol::TcpForward(targets.to_vec()))
+    let bind = format!(" ssl crt {}", certificate.both().display());
+    forward(peer, start, false, &bind, targets)
 }
 
 /// Starts HAProxy as TLS in front of an HTTP proxy at `target`. `certificate`: a PEM file with

@@ -59,10 +59,6 @@ impl AddressThread {
         (0..count).map(move |nth| Self { address: Arc::clone(&address), nth, count })
     }
 
-    pub(crate) const fn number(&self) -> usize {
-        self.nth
-    }
-
     /// Whose connections bear which identifiers.
     pub(crate) fn owners(&self, credentials: &Credentials) -> Owners {
         let keys =
@@ -81,8 +77,13 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
+    /// The other thread whose connection has this identifier.
+    pub(crate) fn elsewhere(&self, identifier: &ConnectionId) -> Option<usize> {
+        self.of(identifier).filter(|thread| *thread != self.own)
+    }
+
     /// The thread whose connection has this identifier; `None` where it is not of this relay.
-    pub(crate) fn of(&self, identifier: &ConnectionId) -> Option<usize> {
+    fn of(&self, identifier: &ConnectionId) -> Option<usize> {
         let is_of = |key: &HashedConnectionIdGenerator| key.validate(identifier).is_ok();
         // nearly always its own
         match self.keys.get(self.own) {

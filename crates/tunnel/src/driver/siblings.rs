@@ -21,7 +21,6 @@ const LENGTH: usize = 8;
 pub(super) struct Siblings {
     /// None where it is alone.
     owners: Option<Owners>,
-    own: usize,
     all: OnceLock<Vec<Weak<Shared>>>,
     inbox: Mutex<Inbox>,
     has_any: AtomicBool,
@@ -37,8 +36,7 @@ struct Inbox {
 impl Siblings {
     /// A thread that has others beside it.
     pub(super) fn new(credentials: &Credentials, thread: &AddressThread) -> Self {
-        let owners = Some(thread.owners(credentials));
-        Self { owners, own: thread.number(), ..Self::default() }
+        Self { owners: Some(thread.owners(credentials)), ..Self::default() }
     }
 
     /// Tells all threads of an address of each other, in their order.
@@ -52,9 +50,7 @@ impl Siblings {
 
     /// Gives a datagram of another thread's connection to that thread; whether it was one.
     pub(super) fn pass_on(&self, way: Way, datagram: &[u8]) -> bool {
-        let Some(thread) = self.owner(datagram).filter(|thread| *thread != self.own) else {
-            return false;
-        };
+        let Some(thread) = self.elsewhere(datagram) else { return false };
         let sibling = self.all.get().and_then(|all| all.get(thread)?.upgrade());
         if let Some(sibling) = sibling {
             let mut inbox = locked(&sibling.siblings.inbox);
@@ -70,8 +66,8 @@ impl Siblings {
         true
     }
 
-    /// The thread whose identifier a datagram bears.
-    fn owner(&self, datagram: &[u8]) -> Option<usize> {
+    /// The other thread whose identifier a datagram bears.
+    fn elsewhere(&self, datagram: &[u8]) -> Option<usize> {
         let owners = self.owners.as_ref()?;
         let identifier = match datagram {
             [first, ..] if first & LONG == 0 => datagram.get(1..1 + LENGTH)?,
@@ -81,7 +77,7 @@ impl Siblings {
             }
             _ => return None,
         };
-        owners.of(&ConnectionId::new(identifier))
+        owners.elsewhere(&ConnectionId::new(identifier))
     }
 
     /// Whether others have given it something.
