@@ -19,7 +19,12 @@ impl Budget {
 
     /// Takes `n` units, or none at all when fewer are left.
     pub fn take(&self, n: u64) -> bool {
-        let limit = self.limit.load(Relaxed);
+        self.take_leaving(n, 0)
+    }
+
+    /// The same, or none at all when fewer than `spare` would be left then.
+    pub fn take_leaving(&self, n: u64, spare: u64) -> bool {
+        let limit = self.limit.load(Relaxed).saturating_sub(spare);
         let grant = |used: u64| used.checked_add(n).filter(|sum| *sum <= limit);
         match self.used.fetch_update(Relaxed, Relaxed, grant) {
             Ok(before) => {
@@ -61,15 +66,18 @@ mod tests {
         #[test]
         fn used_equals_granted_and_stays_below_the_limit(
             limit in 0_u64..100,
+            spare in 0_u64..100,
             steps in proptest::collection::vec((any::<bool>(), 0_u64..40), 0..200),
         ) {
             let budget = Budget::new(limit);
             let mut held = Vec::new();
             for (take, n) in steps {
                 if take {
-                    let fits = held.iter().sum::<u64>() + n <= limit;
-                    prop_assert_eq!(budget.take(n), fits);
-                    if fits { held.push(n); }
+                    let sum = held.iter().sum::<u64>() + n;
+                    let ample = sum + spare <= limit;
+                    prop_assert_eq!(budget.take_leaving(n, spare), ample);
+                    prop_assert_eq!(ample || budget.take(n), sum <= limit);
+                    if sum <= limit { held.push(n); }
                 } else if let Some(n) = held.pop() {
                     budget.give(n);
                 }

@@ -21,6 +21,7 @@ mod admission;
 pub(crate) mod arrival;
 mod leg;
 mod legs;
+mod memory;
 pub(crate) mod origin;
 mod place;
 mod pool;
@@ -31,7 +32,8 @@ mod setup;
 mod sizing;
 
 pub(crate) use crate::resources::admission::AcceptedClient;
-pub(crate) use crate::resources::place::{AdmissionPermit, HeldMemory};
+pub(crate) use crate::resources::memory::HeldMemory;
+pub(crate) use crate::resources::place::AdmissionPermit;
 pub(crate) use crate::resources::pool::{IdleOrigin, PoolKey, watch};
 pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
@@ -50,6 +52,7 @@ use ekiden_model::resources::idle::{Handle, Pool, Register};
 use ekiden_model::resources::overload::{Admission, Pressure, Resource, Sources, Watermarks};
 use ekiden_model::units::{Span, Time};
 use legs::Legs;
+use memory::MemoryTurn;
 use place::Place;
 use setup::ResourceSettings;
 use std::collections::{BTreeMap, HashMap};
@@ -75,7 +78,8 @@ pub(crate) struct Resources {
     state: Mutex<State>,
     /// For heads, TLS and HTTP/2.
     memory: Arc<Budget>,
-    memory_turn: tokio::sync::Mutex<()>,
+    /// Those who wait for memory: of small sources, and the others.
+    memory_turns: [MemoryTurn; 2],
     /// How often it did not suffice.
     memory_refused: AtomicU64,
     next: AtomicU64,
@@ -186,10 +190,10 @@ impl Resources {
         };
         let (state, next) = (Mutex::new(state), AtomicU64::new(0));
         let memory_refused = AtomicU64::new(0);
-        let memory_turn = tokio::sync::Mutex::default();
+        let memory_turns = Default::default();
         let rejections = Rejections::new();
         let resources =
-            Self { state, memory, memory_turn, memory_refused, next, rejections, admitted };
+            Self { state, memory, memory_turns, memory_refused, next, rejections, admitted };
         (Arc::new(resources), turns)
     }
 

@@ -1,5 +1,4 @@
-//! A client's place among the connections: who gives it back for another, and the memory that is
-//! counted for it.
+//! A client's place among the connections: who gives it back for another.
 
 use super::{Deferred, Resources, State};
 use crate::observe::registry::ConnectionEntry;
@@ -10,50 +9,42 @@ use ekiden_model::units::Time;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 /// Idle clients that turn out to have sent a request, until one is closed all the same.
 const TRIES: usize = 8;
-
-/// A shortage of memory closes connections that hold this part of the budget, so that it is not
-/// looked for at each byte.
-const AT_ONCE: u64 = 64;
-
-/// How often and after what time memory is asked for again: a second in all.
-const RETRIES: u32 = 200;
-const RETRY: Duration = Duration::from_millis(5);
 
 /// One client's connection, with all that is within its TLS.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     /// Unset for flows out of tunnels, whose peers were invited.
-    id: OnceLock<PlaceId>,
+    pub(super) id: OnceLock<PlaceId>,
     /// The connection's own entry.
     entry: OnceLock<Arc<ConnectionEntry>>,
-    evicted: AtomicBool,
+    pub(super) evicted: AtomicBool,
     /// Bytes of the budget.
-    held: AtomicU64,
+    pub(super) held: AtomicU64,
+    /// For a connection to a server: what is left to newcomers is not for it.
+    pub(super) apart: bool,
+}
+
+impl Place {
+    /// For memory of something that is no client's connection.
+    pub(super) fn apart() -> Self {
+        Self { apart: true, ..Self::default() }
+    }
 }
 
 /// A client's share of the connection limit. Its drop makes room for another client.
 #[derive(Debug)]
 pub(crate) struct AdmissionPermit {
-    resources: Arc<Resources>,
-    place: Arc<Place>,
+    pub(super) resources: Arc<Resources>,
+    pub(super) place: Arc<Place>,
     /// Within another connection's TLS, whose place it shares.
     inner: bool,
     entry: OnceLock<Arc<ConnectionEntry>>,
     /// A request is served.
     busy: AtomicBool,
     logged_in: AtomicBool,
-}
-
-/// Memory from the budget of sessions; the drop returns it.
-#[derive(Debug)]
-pub(crate) struct HeldMemory {
-    resources: Arc<Resources>,
-    place: Arc<Place>,
-    bytes: u64,
 }
 
 impl AdmissionPermit {
@@ -124,14 +115,6 @@ impl AdmissionPermit {
         }
     }
 
-    /// Counts `bytes` of memory, as soon as unfinished connections have given them back; fails where
-    /// none does.
-    pub(crate) async fn hold(&self, bytes: usize) -> Option<HeldMemory> {
-        let (resources, place) = (Arc::clone(&self.resources), Arc::clone(&self.place));
-        let mut held = HeldMemory { resources, place, bytes: 0 };
-        held.resize(bytes).await.then_some(held)
-    }
-
     /// A permit for a session within this connection.
     pub(crate) fn inner(&self) -> Option<Self> {
         let place = self.resources.inner_place(&self.place)?;
@@ -166,84 +149,7 @@ impl Drop for AdmissionPermit {
     }
 }
 
-impl HeldMemory {
-    /// Counts `bytes` in all from now on; `false` where there are no more, and then as many as before.
-    pub(crate) async fn resize(&mut self, bytes: usize) -> bool {
-        let bytes = bytes as u64;
-        let more = bytes.saturating_sub(self.bytes);
-        if more > 0 && !self.resources.take_memory(&self.place, more).await {
-            return false;
-        }
-        self.give(self.bytes.saturating_sub(bytes));
-        self.bytes = bytes;
-        true
-    }
-
-    /// The same for memory that is of use and not needed: nobody is closed for it, and half of the
-    /// budget is left to those who need it.
-    pub(crate) fn resize_if_free(&mut self, bytes: usize) -> bool {
-        let (bytes, memory) = (bytes as u64, &self.resources.memory);
-        let more = bytes.saturating_sub(self.bytes);
-        let ample = memory.used().saturating_add(more) <= memory.limit() / 2;
-        let done = ample && self.resources.take_free(&self.place, more);
-        if done {
-            self.bytes = self.bytes.max(bytes);
-        }
-        done
-    }
-
-    fn give(&self, bytes: u64) {
-        self.place.held.fetch_sub(bytes, SeqCst);
-        self.resources.memory.give(bytes);
-    }
-}
-
-impl Drop for HeldMemory {
-    fn drop(&mut self) {
-        self.give(self.bytes);
-    }
-}
-
 impl Resources {
-    /// Counts `bytes` of memory for something that outlives its client, as soon as unfinished
-    /// connections have given them back; fails where none does.
-    pub(crate) async fn hold_apart(self: &Arc<Self>, bytes: usize) -> Option<HeldMemory> {
-        let (resources, place) = (Arc::clone(self), Arc::default());
-        let mut held = HeldMemory { resources, place, bytes: 0 };
-        held.resize(bytes).await.then_some(held)
-    }
-
-    fn take_free(&self, place: &Place, bytes: u64) -> bool {
-        let taken = self.memory.take(bytes);
-        if taken {
-            place.held.fetch_add(bytes, SeqCst);
-        }
-        taken
-    }
-
-    async fn take_memory(self: &Arc<Self>, place: &Place, bytes: u64) -> bool {
-        if self.take_free(place, bytes) {
-            return true;
-        }
-        // in turn, or thousands would ask again at once
-        let _turn = self.memory_turn.lock().await;
-        for _ in 0..RETRIES {
-            if place.evicted.load(SeqCst) {
-                return false;
-            }
-            if self.take_free(place, bytes) {
-                return true;
-            }
-            if !self.change(|state, deferred| state.free_memory(bytes, deferred)) {
-                break;
-            }
-            // closed connections give it back as their tasks end
-            tokio::time::sleep(RETRY).await;
-        }
-        self.memory_refused.fetch_add(1, Relaxed);
-        false
-    }
-
     /// A place within another connection's, as for a new client of its source that has no other.
     fn inner_place(self: &Arc<Self>, outer: &Arc<Place>) -> Option<Arc<Place>> {
         self.change(|state, deferred| {
@@ -314,27 +220,7 @@ impl State {
         entry.is_some_and(|entry| self.parked.contains_key(&entry.id) && entry.has_spoken())
     }
 
-    /// Closes the largest unfinished connections of the sources that hold the most memory, unless closed
-    /// ones are about to give back enough; whether `wanted` will be free.
-    fn free_memory(&mut self, wanted: u64, deferred: &mut Deferred) -> bool {
-        self.ending.retain(|place| place.held.load(SeqCst) > 0);
-        let ending: u64 = self.ending.iter().map(|place| place.held.load(SeqCst)).sum();
-        let free = self.memory.limit().saturating_sub(self.memory.used());
-        let missing = wanted.saturating_sub(free.saturating_add(ending));
-        if missing == 0 {
-            return true;
-        }
-        let mut found = 0;
-        let most = missing.max(self.memory.limit() / AT_ONCE);
-        for id in self.sources.heaviest(most, |place| place.held.load(SeqCst)) {
-            found += self.sources.get(id).map_or(0, |place| place.held.load(SeqCst));
-            self.counts.unfinished_evicted += 1;
-            self.end_place(id, deferred);
-        }
-        found >= missing
-    }
-
-    fn end_place(&mut self, id: PlaceId, deferred: &mut Deferred) {
+    pub(super) fn end_place(&mut self, id: PlaceId, deferred: &mut Deferred) {
         let Some(place) = self.sources.on_close(id) else { return };
         place.evicted.store(true, SeqCst);
         self.clients -= 1;

@@ -48,6 +48,28 @@ fn the_largest_source_gives_its_longest_silent() {
 }
 
 #[test]
+fn a_source_is_small_beside_one_that_holds_more_than_twice_as_much() {
+    let (mut sources, large, small) = (sources(100), at_address(1), at_address(2));
+    let one = sources.on_admit(at(0), small, 7);
+    assert!(!sources.is_small(one), "nobody holds more");
+    let others: Vec<PlaceId> = (1..4).map(|n| sources.on_admit(at(0), large, n)).collect();
+    assert!(sources.is_small(one) && !sources.is_small(others[0]));
+    let heaviest = |sources: &Sources<u32>| sources.heaviest(99, sources.large(), |b| (*b).into());
+    assert_eq!(heaviest(&sources), [others[2], others[1], others[0]], "and not the small one's 7");
+    assert_eq!(sources.held_by_silent(|bytes| (*bytes).into()), 7 + 1 + 2 + 3);
+    for busy in &others {
+        sources.on_busy(*busy);
+    }
+    assert!(sources.is_small(one), "whether they are silent is all the same");
+    assert_eq!(heaviest(&sources), []);
+    sources.on_close(others[0]);
+    assert!(!sources.is_small(one), "2 and 1");
+    sources.on_log_in(at(1), others[1]);
+    assert!(sources.is_small(others[1]), "an account is no stranger");
+    assert!(!sources.is_small(others[0]), "it is gone");
+}
+
+#[test]
 fn of_equal_sources_the_longest_silent_gives() {
     let mut sources = sources(100);
     let first = sources.on_admit(at(0), at_address(5), 0);
@@ -142,6 +164,8 @@ proptest! {
         let (mut sources, mut gate) = (sources(PLACES - KEPT), Gate::default());
         for (now, step) in steps.into_iter().enumerate() {
             let now = at(now as u64);
+            let most = gate.rows.iter().map(|row| gate.held(row.source)).max().unwrap_or(0);
+            prop_assert_eq!(sources.large(), most.div_ceil(2));
             let chosen = |at: usize| (!gate.rows.is_empty()).then(|| at % gate.rows.len());
             match step {
                 Step::Come(n) => {
@@ -223,7 +247,7 @@ proptest! {
         }
         let all: u64 = left.values().sum();
         let mut freed = 0;
-        for id in sources.heaviest(wanted, |bytes| u64::from(*bytes)) {
+        for id in sources.heaviest(wanted, 0, |bytes| u64::from(*bytes)) {
             prop_assert!(freed < wanted, "no more than is needed");
             let (source, bytes) = (sources.source(id).unwrap(), u64::from(*sources.get(id).unwrap()));
             prop_assert_eq!(left.values().max(), left.get(&source), "the largest first");

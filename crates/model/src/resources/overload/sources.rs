@@ -114,6 +114,8 @@ pub struct Sources<T> {
     holders: BTreeMap<Source, Holder>,
     /// Of strangers, and of known sources.
     orders: [Order; 2],
+    /// How many sources hold so many places without a log-in.
+    sizes: BTreeMap<u64, usize>,
     known: BTreeMap<Source, u64>,
     log_ins: BTreeMap<u64, (Source, Time)>,
     strangers: u64,
@@ -129,6 +131,7 @@ impl<T> Sources<T> {
             places: Slab::with_capacity(0),
             holders: BTreeMap::new(),
             orders: [Order::new(), Order::new()],
+            sizes: BTreeMap::new(),
             known: BTreeMap::new(),
             log_ins: BTreeMap::new(),
             strangers: 0,
@@ -274,21 +277,16 @@ impl<T> Sources<T> {
         holder.silent.head(&self.places).map(PlaceId)
     }
 
-    /// Silent connections that hold `wanted` bytes together, or all that hold any: each time the largest of the
-    /// source that holds the most bytes, of equals the longest silent.
-    pub fn heaviest(&self, wanted: u64, bytes: impl Fn(&T) -> u64) -> Vec<PlaceId> {
+    /// Silent connections of sources with `least` places or more that hold `wanted` bytes together, or all that hold any:
+    /// each time the largest of the source that holds the most bytes, of equals the longest silent.
+    pub fn heaviest(&self, wanted: u64, least: u64, bytes: impl Fn(&T) -> u64) -> Vec<PlaceId> {
         let mut sources = BTreeMap::<Source, (u64, Vec<Weighed>)>::new();
-        for holder in self.holders.values() {
-            let mut next = holder.silent.head(&self.places);
-            while let Some(handle) = next {
-                next = self.places.after(0, handle);
-                let Some(place) = self.places.get(handle) else { continue };
-                let held = bytes(&place.who);
-                if held > 0 {
-                    let (sum, of) = sources.entry(place.source).or_default();
-                    *sum += held;
-                    of.push((held, Reverse(place.since), handle));
-                }
+        for (place, handle) in self.silent(|holder| holder.held >= least) {
+            let held = bytes(&place.who);
+            if held > 0 {
+                let (sum, of) = sources.entry(place.source).or_default();
+                *sum += held;
+                of.push((held, Reverse(place.since), handle));
             }
         }
         for (_, of) in sources.values_mut() {
@@ -310,6 +308,20 @@ impl<T> Sources<T> {
         chosen
     }
 
+    /// What all silent connections hold.
+    pub fn held_by_silent(&self, bytes: impl Fn(&T) -> u64) -> u64 {
+        self.silent(|_| true).map(|(place, _)| bytes(&place.who)).sum()
+    }
+
+    /// Silent connections of some holders.
+    fn silent(&self, of: impl Fn(&Holder) -> bool) -> impl Iterator<Item = (&Place<T>, Handle)> {
+        self.holders.values().filter(move |holder| of(holder)).flat_map(|holder| {
+            let first = holder.silent.head(&self.places);
+            let handles = core::iter::successors(first, |handle| self.places.after(0, *handle));
+            handles.filter_map(|handle| Some((self.places.get(handle)?, handle)))
+        })
+    }
+
     /// Whose place it is.
     pub fn get(&self, id: PlaceId) -> Option<&T> {
         self.places.get(id.0).map(|place| &place.who)
@@ -323,6 +335,17 @@ impl<T> Sources<T> {
     /// The places of this source without a log-in.
     pub fn held(&self, source: Source) -> u64 {
         self.holders.get(&source).map_or(0, |holder| holder.held)
+    }
+
+    /// A source is large from so many places on: half of what the largest holds.
+    pub fn large(&self) -> u64 {
+        self.sizes.last_key_value().map_or(0, |(most, _)| most.div_ceil(2))
+    }
+
+    /// Whether its source is not large, or it has logged in: what is kept for newcomers is for such.
+    pub fn is_small(&self, id: PlaceId) -> bool {
+        let place = self.places.get(id.0);
+        place.is_some_and(|place| place.logged_in || self.held(place.source) < self.large())
     }
 
     /// One look.
@@ -354,14 +377,31 @@ impl<T> Sources<T> {
         if let Some(key) = place(holder, &self.places) {
             self.orders[usize::from(holder.known)].remove(&key);
         }
-        self.strangers -= if holder.known { 0 } else { holder.held };
+        let before = holder.held;
+        self.strangers -= if holder.known { 0 } else { before };
         work(holder, &mut self.places);
         self.strangers += if holder.known { 0 } else { holder.held };
         if let Some(key) = place(holder, &self.places) {
             self.orders[usize::from(holder.known)].insert(key);
         }
-        if holder.held == 0 {
+        let after = holder.held;
+        if after == 0 {
             self.holders.remove(&source);
+        }
+        if after != before {
+            self.count_size(before, false);
+            self.count_size(after, true);
+        }
+    }
+
+    fn count_size(&mut self, held: u64, more: bool) {
+        if held == 0 {
+            return;
+        }
+        let sources = self.sizes.entry(held).or_default();
+        *sources = if more { *sources + 1 } else { sources.saturating_sub(1) };
+        if *sources == 0 {
+            self.sizes.remove(&held);
         }
     }
 
