@@ -3,6 +3,7 @@
 
 pub(crate) mod challenge;
 mod h2;
+mod handshake;
 
 use crate::inbound::detect;
 use crate::observe::leg_stats::TlsLeg as _;
@@ -19,7 +20,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 
 /// The first byte of a TLS handshake record (RFC 8446 §5.1). No other protocol here begins with it.
 pub(crate) const FIRST_BYTE: u8 = 22;
@@ -39,9 +39,9 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
     };
     let early = incoming.take();
     let client = TlsTransport::new(session.client.clone(), early);
-    let acceptor = TlsAcceptor::from(Arc::clone(&certificate.config));
+    let accepting = handshake::accept(Arc::clone(&certificate.config), client);
     let limit = session.config.settings.timeouts.request_head;
-    let client = match tokio::time::timeout(limit.into(), acceptor.accept(client)).await {
+    let client = match tokio::time::timeout(limit.into(), accepting).await {
         Ok(Ok(client)) => client,
         Ok(Err(error)) => return broke(session, &error.to_string()),
         Err(_) => return broke(session, &format!("not within {limit}")),
