@@ -4,7 +4,7 @@ use crate::observe::status::{OpeningStatus, PathStatus, TroubleStatus};
 use crate::settings::{InitialRto, Leg};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::connect::path_mtu::{MtuVerdict, Paths};
+use ekiden_model::connect::path_mtu::{MtuVerdict, PathLook, Paths};
 use ekiden_model::connect::syn_race::{
     Answered, Config, FirstSyn, Handshakes, SynKind, SynPlan, second_after,
 };
@@ -86,16 +86,10 @@ impl LegHistory {
         locked(&self.paths).on_path_mtu(mtu);
     }
 
-    /// Records the verdict on a connection of `leg` to `address`; logs a new black hole once.
-    pub(crate) fn on_verdict(
-        &self,
-        leg: &str,
-        address: IpAddr,
-        verdict: MtuVerdict,
-        passed: Option<u32>,
-    ) {
-        let news = locked(&self.paths).on_verdict(clock::now(), address, verdict, passed);
-        match verdict {
+    /// Records a look at a connection of `leg` to `address`; logs a new black hole once.
+    pub(crate) fn on_path_look(&self, leg: &str, address: IpAddr, look: PathLook) {
+        let news = locked(&self.paths).on_look(clock::now(), address, look);
+        match look.verdict {
             MtuVerdict::BlackHole if news => tracing::warn!(
                 %leg,
                 %address,
@@ -221,8 +215,10 @@ mod tests {
         );
         assert!(history.loss(HERE) > Share::from_percent(5).unwrap());
         history.on_path_mtu(1500);
-        history.on_verdict("sea", HERE, MtuVerdict::BlackHole, None);
-        history.on_verdict("sea", HERE, MtuVerdict::Smaller(1400), Some(1400));
+        let look = PathLook { verdict: MtuVerdict::BlackHole, packet: 1500, passed: None };
+        history.on_path_look("sea", HERE, look);
+        let verdict = MtuVerdict::Smaller(1400);
+        history.on_path_look("sea", HERE, PathLook { verdict, packet: 1400, passed: Some(1400) });
         let path = history.path();
         assert_eq!((path.usual_mtu, path.smallest_mtu), (Some(1500), Some(1400)));
         assert_eq!((path.troubled.len(), path.troubled[0].state.as_str()), (1, "smaller"));

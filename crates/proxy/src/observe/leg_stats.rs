@@ -178,7 +178,7 @@ impl LegStats {
         let acked = info.bytes_acked.unwrap_or(0).saturating_sub(1); // the SYN
         // older kernels do not report sent bytes: then nothing counts as in flight, and no path is suspected
         let sent = info.bytes_sent.unwrap_or(0).saturating_sub(info.bytes_retrans.unwrap_or(0));
-        let verdict = self.path.on_look(PathFacts {
+        let look = self.path.on_look(PathFacts {
             path_mtu: info.pmtu,
             mss: info.snd_mss,
             announced: info.advmss,
@@ -190,7 +190,7 @@ impl LegStats {
             acked,
             delivered: info.delivered.unwrap_or(0).into(),
         });
-        self.leg.history.on_verdict(&self.leg.name, self.peer, verdict, self.path.passed());
+        self.leg.history.on_path_look(&self.leg.name, self.peer, look);
         info.unacked == 0 && info.notsent_bytes.unwrap_or(0) == 0
     }
 

@@ -4,11 +4,12 @@
 //!
 //! Evidence for a black hole: full-size segments are retransmitted and none ever arrived, although
 //! the handshake did. It is a suspicion, because a peer that dies just after the handshake looks
-//! the same. A peer that stops answering after large segments had passed is an outage.
+//! the same. A peer that stops answering after large segments had passed is an outage, and so is one to which other
+//! connections' large segments passed lately.
 
 mod paths;
 
-pub use paths::{FORGOTTEN_AFTER, MOST_TROUBLED, PathTrouble, Paths};
+pub use paths::{FORGOTTEN_AFTER, MOST_TROUBLED, PASSED_LATELY, PathTrouble, Paths};
 
 /// The kernel's state of one connection (`TCP_INFO`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,6 +47,17 @@ pub enum MtuVerdict {
     BlackHole,
 }
 
+/// What a look at a connection showed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathLook {
+    /// The estimate now.
+    pub verdict: MtuVerdict,
+    /// Its largest packets now, bytes.
+    pub packet: u32,
+    /// The same, if some of about that size came through since the look before.
+    pub passed: Option<u32>,
+}
+
 /// Time-outs in a row after which large segments count as dropped (R1, RFC 1122 §4.2.3.5;
 /// `tcp_retries1`). Linux begins to probe one later (measured: 3.5 s at 12 ms). At 10 % loss three
 /// in a row fail once in a thousand.
@@ -76,7 +88,7 @@ impl PathMtu {
     }
 
     /// A look.
-    pub fn on_look(&mut self, facts: PathFacts) -> MtuVerdict {
+    pub fn on_look(&mut self, facts: PathFacts) -> PathLook {
         let acked = facts.acked.saturating_sub(self.acked);
         let delivered = facts.delivered.saturating_sub(self.delivered);
         let mss = u64::from(facts.mss);
@@ -104,17 +116,14 @@ impl PathMtu {
             MtuVerdict::Fine
         };
         (self.acked, self.delivered) = (facts.acked, facts.delivered);
-        self.verdict
+        // for other connections this is a promise: one of them was nearly as large at least
+        let full = acked >= mss && 16 * acked >= 15 * delivered * mss;
+        PathLook { verdict: self.verdict, packet, passed: full.then_some(packet) }
     }
 
     /// The last verdict.
     pub const fn verdict(&self) -> MtuVerdict {
         self.verdict
-    }
-
-    /// Size of packets that passed with full-size segments, bytes; `None` while none did.
-    pub fn passed(&self) -> Option<u32> {
-        (self.passed > 0).then_some(self.passed)
     }
 }
 
@@ -149,77 +158,81 @@ mod tests {
         let mut path = PathMtu::new();
         // an answer's head of 200 bytes did pass
         let head = PathFacts { acked: 200, delivered: 2, ..stuck(0) };
-        assert_eq!(path.on_look(head), Fine);
+        assert_eq!(path.on_look(head).verdict, Fine);
         for timeouts in 1..6 {
-            let verdict = path.on_look(PathFacts { timeouts, timeouts_ever: timeouts, ..head });
-            assert_eq!(verdict == BlackHole, timeouts >= SUSPECT_AFTER, "{timeouts}");
+            let look = path.on_look(PathFacts { timeouts, timeouts_ever: timeouts, ..head });
+            assert_eq!(look.verdict == BlackHole, timeouts >= SUSPECT_AFTER, "{timeouts}");
         }
         // seen for the first time when it is long stuck
-        assert_eq!(PathMtu::new().on_look(stuck(5)), BlackHole);
-        let verdict = PathMtu::new().on_look(PathFacts { acked: 200, delivered: 2, ..stuck(5) });
-        assert_eq!(verdict, BlackHole);
+        assert_eq!(PathMtu::new().on_look(stuck(5)).verdict, BlackHole);
+        let look = PathMtu::new().on_look(PathFacts { acked: 200, delivered: 2, ..stuck(5) });
+        assert_eq!(look.verdict, BlackHole);
     }
 
     #[test]
     fn outage_is_no_black_hole() {
         let mut path = PathMtu::new();
         let moved = PathFacts { acked: 100 * MSS, delivered: 100, ..stuck(0) };
-        assert_eq!(path.on_look(moved), Fine);
-        assert_eq!(path.passed(), Some(1500));
+        let look = path.on_look(moved);
+        assert_eq!(look, PathLook { verdict: Fine, packet: 1500, passed: Some(1500) });
         let cut = PathFacts { timeouts: 7, timeouts_ever: 7, ..moved };
-        assert_eq!(path.on_look(cut), Fine);
+        // what passed before does not pass now
+        assert_eq!(path.on_look(cut), PathLook { passed: None, ..look });
     }
 
     #[test]
     fn unanswered_small_request_is_no_black_hole() {
         let asked = PathFacts { in_flight: 300, segments: 1, ..stuck(6) };
-        assert_eq!(PathMtu::new().on_look(asked), Fine);
+        assert_eq!(PathMtu::new().on_look(asked).verdict, Fine);
         let typed = PathFacts { in_flight: 3_000, segments: 60, ..stuck(6) };
-        assert_eq!(PathMtu::new().on_look(typed), Fine);
+        assert_eq!(PathMtu::new().on_look(typed).verdict, Fine);
     }
 
     #[test]
     fn reports_the_mtu_found_by_probing() {
         let mut path = PathMtu::new();
-        assert_eq!(path.on_look(stuck(4)), BlackHole);
+        assert_eq!(path.on_look(stuck(4)).verdict, BlackHole);
         let smaller = PathFacts { mss: 1012, timeouts: 0, ..stuck(4) };
         // not yet acknowledged
-        assert_eq!(path.on_look(smaller), BlackHole);
+        assert_eq!(path.on_look(smaller).verdict, BlackHole);
         let moves = PathFacts { acked: 20 * 1012, delivered: 20, ..smaller };
-        assert_eq!(path.on_look(moves), Smaller(1064));
-        assert_eq!(path.passed(), Some(1064));
+        let look = PathLook { verdict: Smaller(1064), packet: 1064, passed: Some(1064) };
+        assert_eq!(path.on_look(moves), look);
     }
 
     #[test]
     fn outage_after_small_segments_is_withdrawn() {
         let mut path = PathMtu::new();
-        assert_eq!(path.on_look(stuck(3)), BlackHole);
+        assert_eq!(path.on_look(stuck(3)).verdict, BlackHole);
         let moves =
             PathFacts { acked: 20 * MSS, delivered: 20, in_flight: 0, segments: 0, ..stuck(0) };
-        assert_eq!(path.on_look(moves), Fine);
+        assert_eq!(path.on_look(moves).verdict, Fine);
     }
 
     #[test]
     fn outage_of_a_small_mss_peer_is_no_black_hole() {
         let clamped = PathFacts { mss: 1328, in_flight: 10 * 1328, ..stuck(0) };
         let mut path = PathMtu::new();
-        assert_eq!(path.on_look(PathFacts { acked: 20 * 1328, delivered: 20, ..clamped }), Fine);
+        assert_eq!(
+            path.on_look(PathFacts { acked: 20 * 1328, delivered: 20, ..clamped }).verdict,
+            Fine
+        );
         let cut = PathFacts { acked: 20 * 1328, delivered: 20, ..clamped };
-        assert_eq!(path.on_look(PathFacts { timeouts: 5, timeouts_ever: 5, ..cut }), Fine);
+        assert_eq!(path.on_look(PathFacts { timeouts: 5, timeouts_ever: 5, ..cut }).verdict, Fine);
         let again = PathFacts { acked: 60 * 1328, delivered: 60, timeouts_ever: 5, ..clamped };
-        assert_eq!(path.on_look(again), Fine);
+        assert_eq!(path.on_look(again).verdict, Fine);
         // seen for the first time when it was over, nothing tells a probe from a clamp
-        assert_eq!(PathMtu::new().on_look(again), Fine);
+        assert_eq!(PathMtu::new().on_look(again).verdict, Fine);
     }
 
     #[test]
     fn reports_a_router_mtu_but_not_an_mss_clamp() {
         let told = PathFacts { path_mtu: 1400, mss: 1348, ..QUIET };
-        assert_eq!(PathMtu::new().on_look(told), Smaller(1400));
+        assert_eq!(PathMtu::new().on_look(told).verdict, Smaller(1400));
         let clamped = PathFacts { mss: 1188, announced: 1188, ..QUIET };
-        assert_eq!(PathMtu::new().on_look(clamped), Fine);
+        assert_eq!(PathMtu::new().on_look(clamped).verdict, Fine);
         let loopback = PathFacts { path_mtu: 65_535, mss: 32_768, announced: 65_483, ..QUIET };
-        assert_eq!(PathMtu::new().on_look(loopback), Fine);
+        assert_eq!(PathMtu::new().on_look(loopback).verdict, Fine);
     }
 
     proptest::proptest! {
@@ -245,9 +258,9 @@ mod tests {
             let passed = PathFacts {
                 acked: facts.acked + 4 * MSS, delivered: facts.delivered + 4, timeouts: 0, ..facts
             };
-            proptest::prop_assert_eq!(path.on_look(passed), Fine);
+            proptest::prop_assert_eq!(path.on_look(passed).verdict, Fine);
             let cut = PathFacts { timeouts, in_flight: 9 * MSS, segments: 9, ..passed };
-            proptest::prop_assert_eq!(path.on_look(cut), Fine);
+            proptest::prop_assert_eq!(path.on_look(cut).verdict, Fine);
         }
     }
 }
