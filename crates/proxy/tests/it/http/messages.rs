@@ -51,6 +51,19 @@ fn via_names_the_received_versions() {
 }
 
 #[test]
+fn the_targets_host_replaces_another() {
+    let (relay, origin) = (Relay::new(), Origin::new());
+    let mut client = relay.client();
+    client.send(format!("GET http://{}/ HTTP/1.1\r\nHost: example.org:81\r\n\r\n", origin.name));
+    let mut server = origin.accept();
+    let head = server.head();
+    assert_eq!(field(&head, "host"), Some(&*origin.name), "{head}");
+    assert_eq!(head.to_ascii_lowercase().matches("host:").count(), 1);
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
 fn a_relay_in_front_of_itself_finds_the_loop() {
     let relay = Relay::new();
     let mut client = relay.client();
