@@ -9,13 +9,17 @@ The source is Debian's, by `apt-get source`, from lists of its own; it is built 
 OpenSSL headers.
 """
 
+import contextlib
 import getpass
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
+import time
 
 import autobahn
 import doors
@@ -65,6 +69,8 @@ trap "kill $! $own; exit" TERM INT
 wait
 """
 SOCKS_CASES = ["SOCKS4", "SOCKS5", "SOCKS5h", "SOCKS4a"]
+# seconds that one client may take
+LONGEST = 60
 # they connect to a Unix socket, where Ekiden does not listen
 ELSEWHERE = {1467, 1468}
 
@@ -109,14 +115,31 @@ def crlf(found):
     return head
 
 
+def end_stuck(tests, over):
+    """Ends clients that have run for too long, until `over`: runtests.pl waits for them without end."""
+    while not over.wait(5):
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                command = (folder / "cmdline").read_bytes()
+                age = time.time() - folder.stat().st_ctime
+                client = re.match(rb"(\./libtest/|\.\./src/curl|\S*/src/curl)", command)
+                if client and age > LONGEST and (folder / "cwd").resolve() == tests:
+                    os.kill(int(folder.name), signal.SIGKILL)
+
+
 def ask(tests, *options, environment=None):
     """The numbers of the tests that passed, and of those that failed."""
     command = ["perl", "-I.", "./runtests.pl", "-a", "-n", "-am", *options]
     # a test asks perl for the name of the user
     environment = {"USER": getpass.getuser(), **os.environ, **(environment or {})}
     # a server of the tests may outlive them, with its end of a pipe
+    over = threading.Event()
+    threading.Thread(target=end_stuck, args=(tests, over), daemon=True).start()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        subprocess.run(command, cwd=tests, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=7200, env=environment)
+        try:
+            subprocess.run(command, cwd=tests, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=7200, env=environment)
+        finally:
+            over.set()
         output.seek(0)
         text = output.read()
     passed, failed = ({int(n) for n in re.findall(rf"^{word}: (\d+)", text, re.M)} for word in ("PASS", "FAIL"))
