@@ -24,8 +24,9 @@ impl Budget {
 
     /// The same, or none at all when fewer than `spare` would be left then.
     pub fn take_leaving(&self, n: u64, spare: u64) -> bool {
-        let limit = self.limit.load(Relaxed).saturating_sub(spare);
-        let grant = |used: u64| used.checked_add(n).filter(|sum| *sum <= limit);
+        let limit = self.limit.load(Relaxed);
+        let fits = |sum: &u64| sum.checked_add(spare).is_some_and(|all| all <= limit);
+        let grant = |used: u64| used.checked_add(n).filter(fits);
         match self.used.fetch_update(Relaxed, Relaxed, grant) {
             Ok(before) => {
                 self.peak.fetch_max(before + n, Relaxed);

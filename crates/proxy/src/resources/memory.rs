@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_memory_gets_it_when_it_is_given_back() {
+    async fn waiting_for_memory_ends_when_it_is_given_back() {
         let resources = resources(64 * KIB as u64);
         let first = client(&resources, LARGE);
         let memory = first.hold(63 * KIB).await.unwrap();
