@@ -122,7 +122,7 @@ def end_stuck(tests, over):
             with contextlib.suppress(OSError):
                 command = (folder / "cmdline").read_bytes()
                 age = time.time() - folder.stat().st_ctime
-                client = re.match(rb"(\./libtest/|\.\./src/curl|\S*/src/curl)", command)
+                client = re.match(rb"(\./libtest/|\S*/src/curl)", command)
                 if client and age > LONGEST and (folder / "cwd").resolve() == tests:
                     os.kill(int(folder.name), signal.SIGKILL)
 
@@ -132,9 +132,9 @@ def ask(tests, *options, environment=None):
     command = ["perl", "-I.", "./runtests.pl", "-a", "-n", "-am", *options]
     # a test asks perl for the name of the user
     environment = {"USER": getpass.getuser(), **os.environ, **(environment or {})}
-    # a server of the tests may outlive them, with its end of a pipe
     over = threading.Event()
     threading.Thread(target=end_stuck, args=(tests, over), daemon=True).start()
+    # a server of the tests may outlive them, with its end of a pipe
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         try:
             subprocess.run(command, cwd=tests, stdin=subprocess.DEVNULL, stdout=output, stderr=output, timeout=7200, env=environment)

@@ -223,6 +223,20 @@ mod tests {
         AdmissionPermit::counted(resources, place, false)
     }
 
+    /// All of 128 KiB but what is left to newcomers, each connection a KiB.
+    async fn fill(
+        resources: &Arc<Resources>,
+        from: impl Fn(u8) -> IpAddr,
+    ) -> Vec<(AdmissionPermit, HeldMemory)> {
+        let mut held = Vec::new();
+        for n in 0..126 {
+            let client = client(resources, from(n));
+            let memory = client.hold(KIB).await.unwrap();
+            held.push((client, memory));
+        }
+        held
+    }
+
     /// What it gives without a wait.
     async fn at_once<T>(mut waited: Pin<&mut impl Future<Output = T>>) -> Option<T> {
         match poll_fn(|context| Poll::Ready(waited.as_mut().poll(context))).await {
@@ -234,12 +248,7 @@ mod tests {
     #[tokio::test]
     async fn newcomers_wait_for_no_memory_while_one_address_holds_it() {
         let resources = resources(128 * KIB as u64);
-        let mut held = Vec::new();
-        for _ in 0..126 {
-            let client = client(&resources, LARGE);
-            let memory = client.hold(KIB).await.unwrap();
-            held.push((client, memory));
-        }
+        let held = fill(&resources, |_| LARGE).await;
         let late = client(&resources, LARGE);
         let mut waits = pin!(late.hold(KIB));
         assert!(at_once(waits.as_mut()).await.is_none(), "the rest is not for this address");
@@ -272,13 +281,8 @@ mod tests {
     #[tokio::test]
     async fn newcomers_are_closed_for_nobody_larger() {
         let resources = resources(128 * KIB as u64);
-        let mut held = Vec::new();
-        for _ in 0..126 {
-            let client = client(&resources, LARGE);
-            client.set_busy();
-            let memory = client.hold(KIB).await.unwrap();
-            held.push((client, memory));
-        }
+        let held = fill(&resources, |_| LARGE).await;
+        held.iter().for_each(|(client, _)| client.set_busy());
         let newcomer = client(&resources, SMALL);
         let _memory = at_once(pin!(newcomer.hold(KIB))).await.flatten().unwrap();
         // all that could give anything back is the newcomer
@@ -296,12 +300,8 @@ mod tests {
     #[tokio::test]
     async fn many_sources_of_one_connection_shut_out_none_of_three() {
         let resources = resources(128 * KIB as u64);
-        let mut held = Vec::new();
-        for n in 0..126 {
-            let client = client(&resources, Ipv4Addr::new(203, 0, 113, n).into());
-            let memory = client.hold(KIB).await.unwrap();
-            held.push((client, memory));
-        }
+        let address = |n| Ipv4Addr::new(203, 0, 113, n).into();
+        let mut held = fill(&resources, address).await;
         let browser: Vec<_> = (0..3).map(|_| client(&resources, LARGE)).collect();
         let mut waits = pin!(browser[0].hold(KIB));
         assert!(at_once(waits.as_mut()).await.is_none());

@@ -38,7 +38,7 @@ pub struct PathTrouble {
 }
 
 /// Destinations that packets of a size, bytes, reached: lately, and before.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Reached {
     since: Time,
     lately: BTreeSet<(IpAddr, u32)>,
@@ -75,17 +75,11 @@ impl Reached {
 }
 
 /// Path MTUs by frequency, and destinations that differ.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Paths {
     sizes: Vec<(u32, u64)>,
     troubled: VecDeque<PathTrouble>,
     reached: Reached,
-}
-
-impl Default for Paths {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Paths {
