@@ -57,6 +57,7 @@ if [ -n "$BEFORE" ]; then
     cat >>"$home/ekiden.toml" <<TOML
 [upstream.own]
 url = "socks5://uz3r:p4ssworm@127.0.0.1:$(cat "$home/port")"
+private_methods = false
 [[route]]
 through = ["own"]
 TOML

@@ -233,6 +233,7 @@ pub struct UpstreamDraft {
     pub password_file: Option<PathBuf>,
     pub ca: Option<PathBuf>,
     pub fingerprint: Option<String>,
+    pub private_methods: bool,
 }
 
 /// `[[rule]]`.
@@ -350,7 +351,8 @@ impl Default for Top {
 impl Default for UpstreamDraft {
     fn default() -> Self {
         let (url, leg) = (String::new(), "direct".to_owned());
-        Self { url, leg, password_file: None, ca: None, fingerprint: None }
+        let (password_file, ca, fingerprint) = (None, None, None);
+        Self { url, leg, password_file, ca, fingerprint, private_methods: true }
     }
 }
 

@@ -318,6 +318,7 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> 
             credentials: url.credentials(None),
             leg,
             tls,
+            private_methods: upstream.private_methods,
         };
         Some((name.clone(), upstream))
     };

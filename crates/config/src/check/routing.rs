@@ -113,6 +113,13 @@ pub(super) fn upstreams(
                         );
                     }
                 }
+                if !upstream.private_methods && url.protocol != UpstreamProtocol::Socks5 {
+                    reader.error(
+                        &format!("{path}.private_methods"),
+                        "`private_methods` is for SOCKS5, and this upstream speaks another protocol",
+                        "url = \"socks5://host:1080\", or remove it",
+                    );
+                }
                 if upstream.ca.is_some() && upstream.fingerprint.is_some() {
                     reader.error(
                         &format!("{path}.ca"),
@@ -233,13 +240,21 @@ mod tests {
         render_all(&read(text, "test.toml").problems)
     }
 
+    fn upstream(url: &str, more: &str) -> String {
+        problems(&format!(
+            "[upstream.far]\nurl = \"{url}\"\n{more}\n[[route]]\nthrough = [\"far\"]\n"
+        ))
+    }
+
+    #[test]
+    fn methods_for_private_use_belong_to_socks() {
+        assert_eq!(upstream("socks5://a.example:1080", "private_methods = false"), "");
+        let other = upstream("http://a.example:80", "private_methods = false");
+        assert!(other.contains("is for SOCKS5"), "{other}");
+    }
+
     #[test]
     fn keys_of_tls_to_an_upstream_belong_to_https() {
-        let upstream = |url: &str, more: &str| {
-            problems(&format!(
-                "[upstream.far]\nurl = \"{url}\"\n{more}\n[[route]]\nthrough = [\"far\"]\n"
-            ))
-        };
         let pin = format!("fingerprint = \"sha256:{}\"", "0a".repeat(32));
         assert_eq!(upstream("https://relay.example:443", ""), "");
         assert_eq!(upstream("https://relay.example:443", "ca = \"/ca.pem\""), "");

@@ -81,7 +81,7 @@ pub(super) static TOP: &[Key<Draft>] = keys! { Draft, |draft| draft.top;
         "An address beyond loopback needs a [[rule]] that names the clients, or accounts: open proxies are abused within hours.",
         "To serve other machines.";
     name = name: Kind::Text("a name", via_name), Some("auto"),
-        "This relay's name in `Via`, which detects loops; a SOCKS5 upstream gets its hash among the methods of the greeting. \"auto\": `ekiden-` and 8 random digits at each start.",
+        "This relay's name in `Via`, which detects loops; a SOCKS5 upstream gets its hash among the methods of the greeting (`private_methods`). \"auto\": `ekiden-` and 8 random digits at each start.",
         "Two relays with the same name reject each other's requests.",
         "To recognize this relay in other logs.";
     control = control: Kind::Text("an absolute path or \"off\"", control), Some("auto"),
@@ -104,6 +104,9 @@ pub(super) static UPSTREAM: &[Key<UpstreamDraft>] = keys! { UpstreamDraft, |upst
     fingerprint = fingerprint: Kind::Text("\"sha256:\" and 64 hexadecimal digits", |text| url::fingerprint(text).map(|_| ())), Some(""),
         "For `https://`: the SHA-256 of the upstream's certificate. That certificate is taken, whatever its name, age and issuer, and no other. `openssl x509 -noout -fingerprint -sha256 -in FILE` prints it.",
         "A renewed certificate is refused until the fingerprint here is changed.", "An upstream with a self-signed certificate.";
+    private_methods = private_methods: Kind::Switch, None,
+        "For `socks5://`: whether the greeting names the relays that a request has passed, in nine methods each of the range for private use (RFC 1928 §3). A relay in a ring knows itself by them.",
+        "false: a ring through this upstream is noticed late. One of two relays ends at the 65th request for one destination that waits, a longer one when time-outs or budgets end it.", "An upstream that takes a few methods only, and closes the connection where there are more.";
 };
 
 pub(super) static ROUTE: &[Key<Route>] = keys! { Route, |route| route;

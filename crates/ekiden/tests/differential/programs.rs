@@ -92,6 +92,7 @@ fn settings(origin: SocketAddr) -> Settings {
         credentials: None,
         leg: "direct".to_owned(),
         tls: UpstreamTls::default(),
+        private_methods: true,
     };
     settings.upstreams.insert("origin".to_owned(), upstream);
     settings.routes.push(Route {

@@ -133,6 +133,7 @@ async fn ask_socks5(
     incoming: &mut BufferedStream,
     (to, purpose): (&Destination, Purpose<'_>),
 ) -> Result<(), Failure> {
+    let names_relays = hop.upstream.private_methods;
     let wrong = |what: String| failed(hop, FailureKind::BadAnswer, &what);
     let not_admitted = |what: &str| failed(hop, FailureKind::NotAdmitted, what);
     let credentials = hop.upstream.credentials.as_ref();
@@ -140,9 +141,22 @@ async fn ask_socks5(
         Some(_) => &[METHOD_NONE, METHOD_PASSWORD],
         None => &[METHOD_NONE],
     };
-    let methods = [methods, &hops::to_methods(&purpose.via(config))].concat();
+    let mut methods = methods.to_vec();
+    if names_relays {
+        methods.extend(hops::to_methods(&purpose.via(config)));
+    }
     with_name(hop, write_all(&incoming.stream, &socks::write_methods(&methods))).await?;
-    let [version, method] = exactly::<2>(hop, incoming).await?;
+    let greeted = exactly::<2>(hop, incoming).await;
+    let [version, method] = greeted.map_err(|failure| match failure.kind {
+        FailureKind::Closed if names_relays => {
+            let (text, count, name) = (&failure.text, methods.len(), &hop.name);
+            let text = format!(
+                "{text} after {count} methods; for a server that takes only a few, set private_methods = false in [upstream.{name}]"
+            );
+            Failure { text, ..failure }
+        }
+        _ => failure,
+    })?;
     match (version, method, credentials) {
         (5, METHOD_NONE, _) => {}
         (5, METHOD_PASSWORD, Some(credentials)) => {

@@ -91,8 +91,9 @@ impl Hop {
         Ok(Self { name, upstream, leg, tls, health, returned })
     }
 
-    /// A client at this upstream's own address asks for `to`. Another program's SOCKS proxy does not tell which relays a
-    /// request has passed, so a ring through it is known by the number of requests. Errors: it is too large.
+    /// A client at this upstream's own address asks for `to`. Without private methods, and through another program's
+    /// SOCKS proxy, nothing tells which relays a request has passed: a ring is known by the number of requests, where
+    /// its relays follow each other. Errors: it is too large.
     pub(crate) fn on_returned<'a>(&'a self, to: &'a Destination) -> Result<Returned<'a>, Failure> {
         let mut returned = locked(&self.returned);
         let count = returned.entry(to.clone()).or_default();

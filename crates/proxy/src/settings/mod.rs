@@ -147,6 +147,9 @@ pub struct Upstream {
     pub leg: String,
     /// How its certificate is checked.
     pub tls: UpstreamTls,
+    /// Whether the greeting of SOCKS5 names the relays that a request has passed, among the methods for private use
+    /// (RFC 1928 §3), so that a ring is noticed at its first turn.
+    pub private_methods: bool,
 }
 
 /// An upstream proxy's protocol.

@@ -51,6 +51,7 @@ fn debug_output_hides_passwords() {
         credentials: Some(credentials),
         tls: UpstreamTls::default(),
         leg: "direct".into(),
+        private_methods: true,
     };
     let text = format!("{upstream:?}");
     assert!(text.contains("ann") && !text.contains("secret"), "{text}");

@@ -191,6 +191,7 @@ impl Row {
                     credentials: None,
                     leg: "direct".to_owned(),
                     tls: tls.clone(),
+                    private_methods: true,
                 };
                 settings.upstreams = [("next".to_owned(), upstream)].into();
                 settings.routes = vec![Route {

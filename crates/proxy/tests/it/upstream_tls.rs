@@ -53,7 +53,8 @@ fn upstream(settings: &mut Settings, name: &str, port: u16, tls: UpstreamTls) {
     };
     let leg = "direct".to_owned();
     let host = "localhost".to_owned();
-    let upstream = Upstream { protocol, host, port, credentials: None, leg, tls };
+    let upstream =
+        Upstream { protocol, host, port, credentials: None, leg, tls, private_methods: true };
     settings.upstreams.insert(name.to_owned(), upstream);
     settings.timeouts.handshake = Span::from_millis(500);
 }

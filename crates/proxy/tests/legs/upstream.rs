@@ -27,6 +27,7 @@ pub(crate) fn add(
             .map(|(user, password)| Credentials { user: user.into(), password: password.into() }),
         leg: "direct".into(),
         tls: UpstreamTls::default(),
+        private_methods: true,
     };
     settings.upstreams.insert(name.into(), upstream);
 }

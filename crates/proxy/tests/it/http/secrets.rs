@@ -72,6 +72,7 @@ fn no_credential_in_any_log() {
                 credentials: Some(credentials),
                 leg: "direct".to_owned(),
                 tls: UpstreamTls::default(),
+                private_methods: true,
             },
         );
         settings.routes.push(Route {

@@ -5,6 +5,10 @@ use ekiden_proxy::settings::{Credentials, Route, Upstream, UpstreamProtocol, Ups
 
 /// A relay that sends everything through `proxy`.
 fn through(proxy: &Origin, protocol: UpstreamProtocol) -> Relay {
+    through_by(proxy, protocol, true)
+}
+
+fn through_by(proxy: &Origin, protocol: UpstreamProtocol, private_methods: bool) -> Relay {
     Relay::with(|settings| {
         let upstream = Upstream {
             protocol,
@@ -13,6 +17,7 @@ fn through(proxy: &Origin, protocol: UpstreamProtocol) -> Relay {
             credentials: Some(Credentials { user: "me".to_owned(), password: "secret".to_owned() }),
             leg: "direct".to_owned(),
             tls: UpstreamTls::default(),
+            private_methods,
         };
         settings.upstreams.insert("far".to_owned(), upstream);
         settings.routes.push(Route {
@@ -83,6 +88,27 @@ fn forwards_a_body_through_a_proxy() {
     server.send(ok("ok"));
     client.head();
     assert_eq!(client.exactly(2), b"ok");
+}
+
+#[test]
+fn a_socks5_greeting_names_relays_unless_private_methods_are_off() {
+    for (private_methods, expected) in [(true, 11), (false, 2)] {
+        let proxy = Origin::new();
+        let relay = through_by(&proxy, UpstreamProtocol::Socks5, private_methods);
+        let mut client = relay.client();
+        client.send("CONNECT 127.0.0.1:9 HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n");
+        let mut server = proxy.accept();
+        let [version, count] = server.exactly(2)[..] else { panic!() };
+        assert_eq!((version, usize::from(count)), (5, expected));
+        let methods = server.exactly(count.into());
+        assert_eq!(methods[..2], [0, 2]);
+        // as a server does that takes no more of them
+        drop(server);
+        let answer = client.until_end();
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+        let hint = answer.contains("set private_methods = false in [upstream.far]");
+        assert_eq!(hint, private_methods, "{answer}");
+    }
 }
 
 #[test]
