@@ -268,6 +268,7 @@ after = "1 s"
 listen = ["{address}:{NAMES}"]
 servers = ["{names}"]
 hosts_file = false
+memory = "1 MiB"
 {forwards}[timeouts]
 keep_alive = "{idle}"
 [pool]

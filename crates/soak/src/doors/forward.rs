@@ -14,7 +14,7 @@ use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::io;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, sleep, timeout};
 
 type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
 
@@ -22,6 +22,8 @@ type Sender = SendRequest<BoxBody<Bytes, Infallible>>;
 const HEAD: u64 = 1_024;
 /// Requests over one connection at most.
 const KEPT: u64 = 12;
+/// A relay sends its reason with its head.
+const REASON: Duration = Duration::from_secs(1);
 /// Objects a second that each client asks for at most.
 const OBJECTS_A_SECOND: u32 = 20;
 
@@ -76,7 +78,9 @@ impl<'a> Kept<'a> {
             200 => Ok(response),
             _ => {
                 self.sender = None;
-                Err(io::Error::other(format!("{method}: HTTP {}", response.status())))
+                let status = response.status();
+                let why = reason(response).await;
+                Err(io::Error::other(format!("{method}: HTTP {status}: {why}")))
             }
         }
     }
@@ -89,6 +93,19 @@ impl<'a> Kept<'a> {
         tokio::spawn(async move { drop(connection.await) });
         Ok(sender)
     }
+}
+
+/// What a relay says in place of a server's answer, with its words for programs (RFC 9209).
+async fn reason(response: Response<Incoming>) -> String {
+    let said = response.headers().get("proxy-status").cloned();
+    let said = said.map(|said| String::from_utf8_lossy(said.as_bytes()).into_owned());
+    // what the transfer broke by has happened: this is not to last until the next fault
+    let text = match timeout(REASON, response.into_body().collect()).await {
+        Ok(Ok(text)) => String::from_utf8_lossy(&text.to_bytes()).trim().to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("no text within {} s", REASON.as_secs()),
+    };
+    format!("{text} ({})", said.as_deref().unwrap_or("no Proxy-Status"))
 }
 
 /// An error of hyper, with its cause.
@@ -137,7 +154,7 @@ async fn stalled(
     let takes = Duration::from_secs(volume(order) / order.rate.max(1));
     let most = takes * 2 + crate::exchange::PATIENCE * 2;
     let late = |_| Failure::Ended(format!("not over after {} s", most.as_secs()));
-    tokio::time::timeout(most, transfer).await.map_err(late)?
+    timeout(most, transfer).await.map_err(late)?
 }
 
 pub(super) async fn objects(clients: &Clients, leg: Leg, mut rng: Rng) {
