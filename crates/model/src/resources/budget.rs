@@ -47,6 +47,11 @@ impl Budget {
         self.used.load(Relaxed)
     }
 
+    /// What may still be taken.
+    pub fn left(&self) -> u64 {
+        self.limit().saturating_sub(self.used())
+    }
+
     /// The most that was ever in use.
     pub fn peak(&self) -> u64 {
         self.peak.load(Relaxed)
@@ -83,6 +88,7 @@ mod tests {
                     budget.give(n);
                 }
                 prop_assert_eq!(budget.used(), held.iter().sum::<u64>());
+                prop_assert_eq!(budget.left(), limit - budget.used());
                 prop_assert!(budget.peak() <= limit);
             }
         }

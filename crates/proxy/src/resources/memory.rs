@@ -3,7 +3,10 @@
 
 use super::place::{AdmissionPermit, Place};
 use super::{Deferred, Resources, State};
+use crate::transfer::tls_session::SESSION;
 use ekiden_linux::host::sync::locked;
+use ekiden_model::resources::budget::Budget;
+use ekiden_model::resources::overload::PlaceId;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -13,6 +16,9 @@ use tokio::time::{Instant, timeout_at};
 /// This part of the budget is left to newcomers of sources that hold few places, who then need not wait until others
 /// have given memory back. A shortage closes connections that hold as much, so that it is not looked for at each byte.
 const SPARE: u64 = 64;
+
+/// When less than half of that is left, or less than this, connections are closed for the next newcomers: some sessions.
+const SOME: u64 = 4 * SESSION as u64;
 
 /// How often and after what time memory is asked for again: a second in all.
 const RETRIES: u32 = 200;
@@ -41,6 +47,18 @@ impl AdmissionPermit {
         let (resources, place) = (Arc::clone(&self.resources), Arc::clone(&self.place));
         let mut held = HeldMemory { resources, place, bytes: 0 };
         held.resize(bytes).await.then_some(held)
+    }
+
+    /// Whether memory is short, and its source is one of those that hold many places.
+    pub(crate) fn is_large_while_short(&self) -> bool {
+        let Resources { memory, state, .. } = &*self.resources;
+        let short = memory.left() <= 2 * spare(memory);
+        let large = |id: &PlaceId| {
+            let sources = &locked(state).sources;
+            // or all are alike
+            sources.large() > 1 && !sources.is_small(*id)
+        };
+        short && self.place.id.get().is_some_and(large)
     }
 }
 
@@ -86,6 +104,11 @@ impl Drop for HeldMemory {
     }
 }
 
+/// What is left to newcomers.
+fn spare(memory: &Budget) -> u64 {
+    memory.limit() / SPARE
+}
+
 impl Resources {
     /// Counts `bytes` of memory for something that outlives its client, as soon as unfinished
     /// connections have given them back; fails where none does.
@@ -105,16 +128,18 @@ impl Resources {
     }
 
     async fn take_memory(self: &Arc<Self>, place: &Place, bytes: u64) -> bool {
-        let spare = self.memory.limit() / SPARE;
+        let spare = spare(&self.memory);
         if self.take_leaving(place, bytes, spare) {
             return true;
         }
         let small = !place.apart
             && place.id.get().is_none_or(|id| locked(&self.state).sources.is_small(*id));
-        let (spare, turn) = if small { (0, 0) } else { (spare, 1) };
-        if self.take_leaving(place, bytes, spare) {
-            // for the next newcomer
-            self.change(|state, deferred| state.free_memory(place, 0, small, deferred));
+        let (kept, turn) = if small { (0, 0) } else { (spare, 1) };
+        if self.take_leaving(place, bytes, kept) {
+            // plain requests give it back soon, and nobody is closed for a few of them
+            if self.memory.left() < (spare / 2).max(SOME).min(spare) {
+                self.change(|state, deferred| state.free_memory(place, 0, small, deferred));
+            }
             return true;
         }
         // in turn, or thousands would ask again at once
@@ -124,7 +149,7 @@ impl Resources {
             if place.evicted.load(SeqCst) {
                 return false;
             }
-            if self.take_leaving(place, bytes, spare) {
+            if self.take_leaving(place, bytes, kept) {
                 return true;
             }
             if !self.change(|state, deferred| state.free_memory(place, bytes, small, deferred)) {
@@ -133,7 +158,7 @@ impl Resources {
             // closed connections give it back as their tasks end
             let again = Instant::now() + RETRY;
             while timeout_at(again, turn.given.notified()).await.is_ok() {
-                if self.take_leaving(place, bytes, spare) {
+                if self.take_leaving(place, bytes, kept) {
                     return true;
                 }
             }
@@ -156,9 +181,8 @@ impl State {
     ) -> bool {
         self.ending.retain(|place| place.held.load(SeqCst) > 0);
         let ending: u64 = self.ending.iter().map(|place| place.held.load(SeqCst)).sum();
-        let free = self.memory.limit().saturating_sub(self.memory.used());
-        let mut free = free.saturating_add(ending);
-        let spare = self.memory.limit() / SPARE;
+        let mut free = self.memory.left().saturating_add(ending);
+        let spare = spare(&self.memory);
         let all = wanted.saturating_add(spare);
         if free < all {
             let (missing, large) = ((all - free).max(spare), self.sources.large());
@@ -260,8 +284,27 @@ mod tests {
             newcomers.push((client, memory.unwrap_or_else(|| panic!("newcomer {n}"))));
         }
         assert_eq!(resources.memory.used(), 128 * KIB as u64);
+        assert!(late.is_large_while_short() && !newcomers[0].0.is_large_while_short());
         drop(held);
         assert!(waits.await.is_some());
+        assert!(!late.is_large_while_short(), "there is enough");
+    }
+
+    #[tokio::test]
+    async fn nobody_is_closed_while_half_of_what_newcomers_may_take_is_left() {
+        // 1,024 KiB of it for newcomers
+        let resources = resources(64 * 1024 * KIB as u64);
+        let large: Vec<_> = (0..3).map(|_| client(&resources, LARGE)).collect();
+        let _large = large[0].hold(61 * 1024 * KIB).await.unwrap();
+        assert!(!large[0].is_large_while_short(), "3 MiB are left");
+        let _more = large[1].hold(2 * 1024 * KIB).await.unwrap();
+        let newcomer = client(&resources, SMALL);
+        let mut held = newcomer.hold(512 * KIB).await.unwrap();
+        assert!(large[0].is_large_while_short() && !newcomer.is_large_while_short());
+        let evicted = || large.iter().any(|client| client.place.evicted.load(SeqCst));
+        assert!(!evicted());
+        assert!(held.resize(513 * KIB).await);
+        assert!(evicted());
     }
 
     #[tokio::test]

@@ -39,7 +39,7 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) {
     };
     let early = incoming.take();
     let client = TlsTransport::new(session.client.clone(), early);
-    let accepting = handshake::accept(Arc::clone(&certificate.config), client);
+    let accepting = handshake::accept(Arc::clone(&certificate.config), client, &session.permit);
     let limit = session.config.settings.timeouts.request_head;
     let client = match tokio::time::timeout(limit.into(), accepting).await {
         Ok(Ok(client)) => client,
