@@ -279,6 +279,7 @@ fn relay() -> SocketAddr {
         credentials: None,
         leg: "direct".to_owned(),
         tls: UpstreamTls::default(),
+        private_methods: true,
     };
     settings.upstreams.insert("origin".to_owned(), upstream);
     let (leg, client_leg) = ("direct".to_owned(), "client".to_owned());
