@@ -193,14 +193,24 @@ def percentile(seconds, share):
 
 def ask(relay, to, source, count, apart=0.01, fields="", timeout=20):
     """So many requests, one after another: how many were answered by 200, and the delays of those, in milliseconds."""
-    delays, others = [], collections.Counter()
+    return ask_in_turn([relay], to, source, count, apart, fields, timeout)[0]
+
+
+def ask_in_turn(relays, to, source, count, apart=0.01, fields="", timeout=20):
+    """The same of several relays, which take turns."""
+    seen = [([], collections.Counter()) for _ in relays]
     for _ in range(count):
-        status, took = request(relay, to, source, fields, timeout)
-        if status == 200:
-            delays.append(took * 1000)
-        else:
-            others[str(status or "nothing")] += 1
-        time.sleep(apart)
+        for relay, (delays, others) in zip(relays, seen):
+            status, took = request(relay, to, source, fields, timeout)
+            if status == 200:
+                delays.append(took * 1000)
+            else:
+                others[str(status or "nothing")] += 1
+            time.sleep(apart)
+    return [summary(count, delays, others) for delays, others in seen]
+
+
+def summary(count, delays, others):
     shown = {"asked": count, "answered": len(delays)}
     if others:
         shown["others"] = dict(others)
