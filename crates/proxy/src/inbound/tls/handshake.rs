@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_second_hello_asks_for_is_computed_in_turn_too() {
+    async fn a_second_hello_is_answered_in_turn_too() {
         let made = generate_simple_self_signed(vec!["relay.test".to_owned()]).unwrap();
         let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
         let provider = |groups| CryptoProvider { kx_groups: groups, ..default_provider() };
