@@ -46,6 +46,8 @@ impl Turns {
             let turn = self.all.acquire().await.map_err(io::Error::other)?;
             // memory became short meanwhile: those who came before that do not delay newcomers either
             if large.is_some() || !is_large() {
+                // woken after the runtime has looked for what has arrived
+                yield_now().await;
                 return Ok((turn, large));
             }
         }
@@ -70,8 +72,6 @@ async fn in_turn(
     // this reads and computes nothing
     let hello = LazyConfigAcceptor::new(Acceptor::default(), client).await?;
     let mut turn = turns.take(&is_large).await?;
-    // woken after the runtime has looked for what has arrived
-    yield_now().await;
     // the key agreement and the signature are made here, or after the client's second hello (RFC 8446 §4.1.4)
     let mut answering = pin!(hello.into_stream(config));
     loop {
@@ -82,7 +82,6 @@ async fn in_turn(
         }
         woken().await;
         turn = turns.take(&is_large).await?;
-        yield_now().await;
     }
 }
 
