@@ -2,7 +2,7 @@
 
 from doors import basic
 from relay import Relay, ask, ask_in_turn, certificate, origin, small
-from silent import Silent
+from silent import AGAIN, Silent
 
 COUNT = 10_500
 NETWORKS = 50
@@ -18,13 +18,14 @@ def secured(config):
     return relay
 
 
-def one_address(protocol):
+def one_address(protocol, again):
+    """`again` connections a second are opened in place of those that were ended."""
     # attackers take this machine's processors from everybody: a relay that is not attacked shows how much of a delay is that
     with secured(ACCESS) as relay, secured(ACCESS) as bystander:
         to, relays = origin(small), [relay.address, bystander.address]
         peace = ask(relay.address, to, OTHER, REQUESTS)
-        with Silent(relay.address, ["127.0.1.1"], COUNT, protocol=protocol) as attack:
-            before = attack.settle(60)
+        with Silent(relay.address, ["127.0.1.1"], COUNT, protocol=protocol, again=again) as attack:
+            before = attack.settle(120)
             attacked, beside = ask_in_turn(relays, to, OTHER, REQUESTS)
             after = attack.settle(0)
         ratios = {
@@ -56,4 +57,7 @@ def fifty_networks():
 
 
 def run():
-    return {"plain": one_address(None), "http2": one_address("h2"), "fifty_networks": fifty_networks()}
+    kinds = {"plain": None, "http2": "h2"}
+    held = {f"{name}_held": one_address(protocol, 0) for name, protocol in kinds.items()}
+    opened_again = {name: one_address(protocol, AGAIN) for name, protocol in kinds.items()}
+    return {**held, **opened_again, "fifty_networks": fifty_networks()}

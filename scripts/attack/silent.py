@@ -108,13 +108,13 @@ class Silent:
     """While it is entered, `count` connections from `sources` stand, or as many as the relay lets stand. Each process holds
     as many of them as its descriptors allow."""
 
-    def __init__(self, to, sources, count, first=b"", protocol=None, reads=True):
-        self.stop = multiprocessing.Event()
+    def __init__(self, to, sources, count, first=b"", protocol=None, reads=True, again=AGAIN):
+        self.stop, self.count = multiprocessing.Event(), count
         share = -(-count // PROCESSES)
         self.shown, self.processes = [], []
         for nth in range(PROCESSES):
             shown, own = multiprocessing.Array("q", 2), sources[nth::PROCESSES] or sources
-            arguments = (to, own, min(share, count), first, protocol, reads, AGAIN // PROCESSES, shown, self.stop)
+            arguments = (to, own, min(share, count), first, protocol, reads, again // PROCESSES, shown, self.stop)
             self.shown.append(shown)
             self.processes.append(multiprocessing.Process(target=hold, args=arguments, daemon=True))
             count -= min(share, count)
@@ -128,12 +128,13 @@ class Silent:
         return [sum(shown[at] for shown in self.shown) for at in range(2)]
 
     def settle(self, seconds):
-        """Waits until no more stand than a second ago, for so long at most."""
+        """Waits until each was tried and no more stand than a second ago, for so long at most."""
         before, until = -1, time.monotonic() + seconds
-        while self.counts()[0] > before and time.monotonic() < until:
-            before = self.counts()[0]
-            time.sleep(1)
         stand, tried = self.counts()
+        while (stand > before or tried < self.count) and time.monotonic() < until:
+            before = stand
+            time.sleep(1)
+            stand, tried = self.counts()
         return {"stand": stand, "tried": tried}
 
     def __exit__(self, *_):
