@@ -23,7 +23,8 @@ fuzz_target!(|bytes: &[u8]| {
     for written in [write_text(client, local), write_binary(client, local)] {
         let (again, length) = read(&written).unwrap().unwrap();
         assert_eq!(length, written.len());
-        let [found, meant] = [again.client.unwrap(), client].map(|at| (at.ip().to_canonical(), at.port()));
+        let [found, meant] =
+            [again.client.unwrap(), client].map(|at| (at.ip().to_canonical(), at.port()));
         assert_eq!(found, meant);
     }
 });

@@ -63,28 +63,43 @@ pub struct Found {
 
 /// Why a capture cannot be classified.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClassifyError {
+pub enum ClassifyError {
+    /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// There is nothing in it.
     #[error("the file is empty")]
     Empty,
+    /// Neither pcap nor pcapng.
     #[error(
         "this is no capture: it begins with the mark of neither pcap nor pcapng; `tcpdump -w FILE` \
          writes captures, and a compressed one has to be unpacked first"
     )]
     NotACapture,
+    /// It ends within a packet.
     #[error(
         "the file ends in the middle of a packet, after {packets} whole ones; if it is still being \
          written, stop that first; `tcpdump -r FILE -w WHOLE` keeps the whole packets"
     )]
-    Truncated { packets: u64 },
+    Truncated {
+        /// That are whole.
+        packets: u64,
+    },
+    /// A length or a type that cannot be.
     #[error("the capture is damaged after {packets} packets: {what}")]
-    Damaged { packets: u64, what: &'static str },
+    Damaged {
+        /// Before the damage.
+        packets: u64,
+        /// What cannot be.
+        what: &'static str,
+    },
+    /// Headers below IP that are not known here; the number is libpcap's.
     #[error(
         "packets of link type {0} cannot be read; Ethernet, raw IP and Linux's `any` can: capture with \
          `tcpdump -i any`, or on the server's Ethernet interface"
     )]
     LinkType(u32),
+    /// No server has sent data in it.
     #[error("{}", nothing(.0))]
     NoData(Box<Found>),
 }
@@ -114,7 +129,7 @@ fn nothing(found: &Found) -> String {
 
 /// Reads a capture and classifies the data of its servers. Errors: it is no capture, is cut off or damaged, has
 /// headers that are not known here, or has no data.
-pub(crate) fn classify(input: impl Read, options: &Options) -> Result<Found, ClassifyError> {
+pub fn classify(input: impl Read, options: &Options) -> Result<Found, ClassifyError> {
     let mut connections = Connections::new(*options);
     let mut found = Found::default();
     container::read(input, |packet| {
