@@ -73,7 +73,7 @@ impl Input<'_> {
     }
 
     fn frame(&mut self) -> Frame {
-        match self.byte() % 16 {
+        match self.byte() % 18 {
             0 => Frame::Hello(Hello {
                 version: VERSION,
                 lane: self.byte() % 2,
@@ -82,8 +82,8 @@ impl Input<'_> {
                 window: self.number(),
                 total: self.number(),
                 secret: Bytes::new(),
-                repairs: self.byte() % 2 == 0,
-                coded: self.byte() % 2 == 0,
+                repairs: self.byte().is_multiple_of(2),
+                coded: self.byte().is_multiple_of(2),
             }),
             1 | 2 => Frame::Open(Open { flow: self.flow(), opening: self.opening() }),
             3 => Frame::Attach(self.flow()),
