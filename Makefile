@@ -55,6 +55,8 @@ test: toolchain peers
 check: toolchain
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
+	$(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target --no-default-features --features capture -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items
 	@sh scripts/optional.sh cargo-deny "$(CARGO) deny check licenses advisories"
 	@sh scripts/optional.sh cargo-machete "$(CARGO) machete"

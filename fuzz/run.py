@@ -53,7 +53,7 @@ TARGETS = {
 }
 FLAGS = """-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
--Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing"""
+-Cllvm-args=-sanitizer-coverage-trace-compares"""
 SEEDS_AT_MOST = 200_000
 
 
@@ -77,7 +77,7 @@ def build(targets):
     environment = {**os.environ, "RUSTFLAGS": " ".join(FLAGS.split())}
     command = ["cargo", "build", "--locked", "--release", "--target", host]
     if "capture" not in targets:
-        command.append("--no-default-features")
+        command += ["--no-default-features", "--features=runtime"]
     subprocess.run([*command, *(f"--bin={name}" for name in targets)], cwd=HERE, env=environment, check=True)
     return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE / "target")) / host / "release"
 

@@ -55,7 +55,7 @@ async fn detect(session: &Session) -> Option<OpenTunnel> {
             Box::pin(tls::serve(session, client)).await;
             None
         }
-        #[cfg(fuzzing)]
+        #[cfg(feature = "fuzzing")]
         Some(b'P') if session.tls.is_none() => {
             Box::pin(tls::h2_in_the_clear(session, client)).await;
             None

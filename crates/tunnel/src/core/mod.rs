@@ -32,7 +32,7 @@ mod config;
 mod connections;
 mod events;
 mod flow;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod heard;
 mod lane;
 mod packet_queue;

@@ -84,7 +84,7 @@ impl Drop for EndedWithOuter {
 }
 
 /// HTTP/2 without TLS, which is the fuzzer's alone: it would spend its time in handshakes.
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub(crate) async fn h2_in_the_clear(session: &Session, mut incoming: BufferedStream) {
     let client = TlsTransport::new(session.client.clone(), incoming.take());
     let _ = Box::pin(h2::serve(session, None, client)).await;

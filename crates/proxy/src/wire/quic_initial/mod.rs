@@ -2,9 +2,9 @@
 //! (RFC 9001 §5.2; RFC 9369 for version 2). Their keys follow from what stands in the clear, so anybody on the path can
 //! read them. A client may write any name there.
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 mod protect;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "fuzzing"))]
 pub use protect::protect;
 
 use super::first_bytes::{FirstBytesReader, FirstWords};

@@ -329,7 +329,7 @@ impl Tunnel {
     }
 
     /// Whatever the peer sends, no more than this is held for it.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn assert_bounded(&self) {
         let memory = self.limits.memory.as_u64();
         // a quarter of a mebibyte beyond the quarter: one packet flow may be filled by the last packet

@@ -84,7 +84,7 @@ impl Repairs {
     }
 
     /// What flows keep is counted, and bounded.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(super) fn assert_bounded<'a>(
         &self,
         flows: impl Iterator<Item = &'a Flow> + Clone,
