@@ -5,7 +5,7 @@
 #![no_main]
 
 use ekiden_proxy::Server;
-use ekiden_proxy::settings::{Route, Settings, Upstream, UpstreamProtocol, UpstreamTls};
+use ekiden_proxy::settings::{Route, Settings, Upstream, UpstreamProtocol};
 use ekiden_proxy::wire::http::body::{self, Body};
 use ekiden_proxy::wire::http::chunked::{Chunked, Output};
 use ekiden_proxy::wire::http::head::{Limits, read_request};
@@ -122,7 +122,7 @@ impl<'a> Input<'a> {
     /// Fields as HPACK literals (RFC 7541 §6.2.2), without its tables.
     fn fields(&mut self) -> Vec<u8> {
         let mut block = Vec::new();
-        if self.byte() % 4 != 0 {
+        if !self.byte().is_multiple_of(4) {
             // a request that could be served: most are
             let method = ["GET", "POST", "CONNECT", "PUT"][usize::from(self.byte() % 4)];
             for (name, value) in [
@@ -272,15 +272,7 @@ fn relay() -> SocketAddr {
         listener.incoming().flatten().for_each(|stream| _ = thread::spawn(|| check(stream)))
     });
     let mut settings = Settings { listen: vec![([127, 0, 0, 1], 0).into()], ..Settings::default() };
-    let upstream = Upstream {
-        protocol: UpstreamProtocol::Http,
-        host: "127.0.0.1".to_owned(),
-        port: origin.port(),
-        credentials: None,
-        leg: "direct".to_owned(),
-        tls: UpstreamTls::default(),
-        private_methods: true,
-    };
+    let upstream = Upstream::new(UpstreamProtocol::Http, "127.0.0.1", origin.port());
     settings.upstreams.insert("origin".to_owned(), upstream);
     let (leg, client_leg) = ("direct".to_owned(), "client".to_owned());
     settings.routes.push(Route {

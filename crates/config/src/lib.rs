@@ -303,7 +303,6 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> 
     };
     let upstream = |(name, url): (&String, &value::url::UpstreamUrl)| {
         let upstream = draft.upstreams.get(name)?;
-        let leg = upstream.leg.clone();
         let tls = UpstreamTls {
             authorities: upstream.ca.clone(),
             fingerprint: upstream
@@ -312,13 +311,11 @@ fn settings(draft: &Draft, urls: &BTreeMap<String, value::url::UpstreamUrl>) -> 
                 .and_then(|f| value::url::fingerprint(f).ok()),
         };
         let upstream = Upstream {
-            protocol: url.protocol,
-            host: url.host.clone(),
-            port: url.port,
             credentials: url.credentials(None),
-            leg,
+            leg: upstream.leg.clone(),
             tls,
             private_methods: upstream.private_methods,
+            ..Upstream::new(url.protocol, &url.host, url.port)
         };
         Some((name.clone(), upstream))
     };

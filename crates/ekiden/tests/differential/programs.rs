@@ -3,7 +3,7 @@
 use super::recorder::{MARK, Received, Recorder};
 use super::responses::{self, Script};
 use ekiden_proxy::Server;
-use ekiden_proxy::settings::{Route, Settings, Upstream, UpstreamProtocol, UpstreamTls};
+use ekiden_proxy::settings::{Route, Settings, Upstream, UpstreamProtocol};
 use ekiden_testbed::peers::{Peer, PeerError, Start, nginx, squid};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -85,15 +85,7 @@ impl Programs {
 /// All goes to one proxy, so that no name is resolved and nothing leaves loopback.
 fn settings(origin: SocketAddr) -> Settings {
     let mut settings = Settings { listen: vec![([127, 0, 0, 1], 0).into()], ..Settings::default() };
-    let upstream = Upstream {
-        protocol: UpstreamProtocol::Http,
-        host: origin.ip().to_string(),
-        port: origin.port(),
-        credentials: None,
-        leg: "direct".to_owned(),
-        tls: UpstreamTls::default(),
-        private_methods: true,
-    };
+    let upstream = Upstream::new(UpstreamProtocol::Http, origin.ip().to_string(), origin.port());
     settings.upstreams.insert("origin".to_owned(), upstream);
     settings.routes.push(Route {
         to: Vec::new(),

@@ -152,6 +152,21 @@ pub struct Upstream {
     pub private_methods: bool,
 }
 
+impl Upstream {
+    /// One that needs no log-in, on the leg `direct`, and all else as where the configuration says nothing.
+    pub fn new(protocol: UpstreamProtocol, host: impl Into<String>, port: u16) -> Self {
+        Self {
+            protocol,
+            host: host.into(),
+            port,
+            credentials: None,
+            leg: "direct".to_owned(),
+            tls: UpstreamTls::default(),
+            private_methods: true,
+        }
+    }
+}
+
 /// An upstream proxy's protocol.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,

@@ -45,13 +45,8 @@ fn default_limits_fit_each_other() {
 fn debug_output_hides_passwords() {
     let credentials = Credentials { user: "ann".into(), password: "secret".into() };
     let upstream = Upstream {
-        protocol: UpstreamProtocol::Http,
-        host: "proxy.example".into(),
-        port: 3128,
         credentials: Some(credentials),
-        tls: UpstreamTls::default(),
-        leg: "direct".into(),
-        private_methods: true,
+        ..Upstream::new(UpstreamProtocol::Http, "proxy.example", 3128)
     };
     let text = format!("{upstream:?}");
     assert!(text.contains("ann") && !text.contains("secret"), "{text}");

@@ -181,18 +181,12 @@ impl Row {
                 join(&mut settings, state.path(), nth);
             }
             if let Some(next) = servers.last() {
-                let upstream = Upstream {
-                    protocol,
-                    host: match protocol {
-                        UpstreamProtocol::Tunnel => "next".to_owned(),
-                        _ => "127.0.0.1".to_owned(),
-                    },
-                    port: next.status().listen[0].port(),
-                    credentials: None,
-                    leg: "direct".to_owned(),
-                    tls: tls.clone(),
-                    private_methods: true,
+                let host = match protocol {
+                    UpstreamProtocol::Tunnel => "next",
+                    _ => "127.0.0.1",
                 };
+                let port = next.status().listen[0].port();
+                let upstream = Upstream { tls: tls.clone(), ..Upstream::new(protocol, host, port) };
                 settings.upstreams = [("next".to_owned(), upstream)].into();
                 settings.routes = vec![Route {
                     to: Vec::new(),

@@ -51,10 +51,7 @@ fn upstream(settings: &mut Settings, name: &str, port: u16, tls: UpstreamTls) {
         true => UpstreamProtocol::Http,
         false => UpstreamProtocol::Https,
     };
-    let leg = "direct".to_owned();
-    let host = "localhost".to_owned();
-    let upstream =
-        Upstream { protocol, host, port, credentials: None, leg, tls, private_methods: true };
+    let upstream = Upstream { tls, ..Upstream::new(protocol, "localhost", port) };
     settings.upstreams.insert(name.to_owned(), upstream);
     settings.timeouts.handshake = Span::from_millis(500);
 }

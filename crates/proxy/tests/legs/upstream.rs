@@ -1,7 +1,7 @@
 //! Upstream proxies that answer by a script.
 
 use crate::harness::loopback;
-use ekiden_proxy::settings::{Credentials, Settings, Upstream, UpstreamProtocol, UpstreamTls};
+use ekiden_proxy::settings::{Credentials, Settings, Upstream, UpstreamProtocol};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process;
@@ -16,19 +16,14 @@ pub(crate) fn add(
     at: SocketAddr,
     credentials: Option<(&str, &str)>,
 ) {
-    let upstream = Upstream {
-        protocol: match protocol {
-            "http" => UpstreamProtocol::Http,
-            _ => UpstreamProtocol::Socks5,
-        },
-        host: at.ip().to_string(),
-        port: at.port(),
-        credentials: credentials
-            .map(|(user, password)| Credentials { user: user.into(), password: password.into() }),
-        leg: "direct".into(),
-        tls: UpstreamTls::default(),
-        private_methods: true,
+    let protocol = match protocol {
+        "http" => UpstreamProtocol::Http,
+        _ => UpstreamProtocol::Socks5,
     };
+    let credentials = credentials
+        .map(|(user, password)| Credentials { user: user.into(), password: password.into() });
+    let upstream =
+        Upstream { credentials, ..Upstream::new(protocol, at.ip().to_string(), at.port()) };
     settings.upstreams.insert(name.into(), upstream);
 }
 

@@ -1,9 +1,7 @@
 //! No credential in any log: neither the access log nor what the relay says of its own doings, at
 //! the finest level.
 use crate::common::wire::{Origin, Relay, get, ok, request};
-use ekiden_proxy::settings::{
-    AccessLog, Credentials, Route, Upstream, UpstreamProtocol, UpstreamTls,
-};
+use ekiden_proxy::settings::{AccessLog, Credentials, Route, Upstream, UpstreamProtocol};
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};
@@ -66,13 +64,8 @@ fn no_credential_in_any_log() {
         settings.upstreams.insert(
             "far".to_owned(),
             Upstream {
-                protocol: UpstreamProtocol::Http,
-                host: "127.0.0.1".to_owned(),
-                port: proxy.port(),
                 credentials: Some(credentials),
-                leg: "direct".to_owned(),
-                tls: UpstreamTls::default(),
-                private_methods: true,
+                ..Upstream::new(UpstreamProtocol::Http, "127.0.0.1", proxy.port())
             },
         );
         settings.routes.push(Route {

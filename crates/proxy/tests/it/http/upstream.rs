@@ -1,7 +1,7 @@
 //! Plain HTTP by way of another proxy: in absolute form to one that speaks HTTP, through SOCKS5 in
 //! origin form.
 use crate::common::wire::{Origin, Relay, field, get, ok, request};
-use ekiden_proxy::settings::{Credentials, Route, Upstream, UpstreamProtocol, UpstreamTls};
+use ekiden_proxy::settings::{Credentials, Route, Upstream, UpstreamProtocol};
 
 /// A relay that sends everything through `proxy`.
 fn through(proxy: &Origin, protocol: UpstreamProtocol) -> Relay {
@@ -11,13 +11,9 @@ fn through(proxy: &Origin, protocol: UpstreamProtocol) -> Relay {
 fn through_by(proxy: &Origin, protocol: UpstreamProtocol, private_methods: bool) -> Relay {
     Relay::with(|settings| {
         let upstream = Upstream {
-            protocol,
-            host: "127.0.0.1".to_owned(),
-            port: proxy.port(),
             credentials: Some(Credentials { user: "me".to_owned(), password: "secret".to_owned() }),
-            leg: "direct".to_owned(),
-            tls: UpstreamTls::default(),
             private_methods,
+            ..Upstream::new(protocol, "127.0.0.1", proxy.port())
         };
         settings.upstreams.insert("far".to_owned(), upstream);
         settings.routes.push(Route {
