@@ -49,6 +49,12 @@ impl AdmissionPermit {
         held.resize(bytes).await.then_some(held)
     }
 
+    /// Whether less than an eighth of the memory is left.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        let memory = &self.resources.memory;
+        memory.left() < memory.limit() / 8
+    }
+
     /// Whether memory is short, and its source is one of those that hold many places.
     pub(crate) fn is_large_while_short(&self) -> bool {
         let Resources { memory, state, .. } = &*self.resources;
@@ -63,6 +69,13 @@ impl AdmissionPermit {
 }
 
 impl HeldMemory {
+    /// Counts more for the same connection, until the result is dropped; fails as [`AdmissionPermit::hold`] does.
+    pub(crate) async fn beside(&self, bytes: usize) -> Option<Self> {
+        let (resources, place) = (Arc::clone(&self.resources), Arc::clone(&self.place));
+        let mut held = Self { resources, place, bytes: 0 };
+        held.resize(bytes).await.then_some(held)
+    }
+
     /// Counts `bytes` in all from now on; `false` where there are no more, and then as many as before.
     pub(crate) async fn resize(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;

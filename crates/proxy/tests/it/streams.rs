@@ -2,6 +2,7 @@
 use crate::common::wire::Origin;
 use crate::tls::{Shown, asked};
 use bytes::Bytes;
+use ekiden_testkit::wait_for;
 use std::io::{Read as _, Write as _};
 
 /// What one destination sends to each stream; less than the client's window for its connection.
@@ -70,4 +71,43 @@ async fn a_stream_that_nobody_reads_stalls_no_other() {
         relay.settles();
         drop(relay);
     });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn answers_that_the_client_does_not_take_count_as_memory() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| shown.relay());
+    let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2"]));
+    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
+    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    let (client, connection) =
+        builder.initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
+    let driving = tokio::spawn(async move { drop(connection.await) });
+    let mut client = client.ready().await.unwrap();
+    let sessions = || {
+        let status = tokio::task::block_in_place(|| relay.status());
+        status.budgets.iter().find(|budget| budget.name == "sessions").unwrap().used
+    };
+    let mut tunnels = Vec::new();
+    for _ in 0..8 {
+        let mut request = asked("CONNECT", origin.name.clone());
+        *request.version_mut() = http::Version::HTTP_2;
+        client = client.ready().await.unwrap();
+        let (response, up) = client.send_request(request, false).unwrap();
+        let response = response.await.unwrap();
+        tunnels.push((response, up, tokio::task::block_in_place(|| origin.accept()).stream));
+    }
+    let before = sessions();
+    for (_, _, server) in &mut tunnels {
+        server.write_all(&[b'a'; 100_000]).unwrap();
+    }
+    tokio::task::block_in_place(|| {
+        // what is read of a pipe at a time
+        wait_for("what waits counts", || sessions() >= before + 8 * 32 * 1024);
+    });
+    driving.abort();
+    drop((tunnels, client));
+    tokio::task::block_in_place(|| wait_for("it is given back", || sessions() == 0));
+    tokio::task::block_in_place(|| drop(relay));
 }
