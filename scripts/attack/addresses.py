@@ -1,7 +1,8 @@
-"""A2: 10,500 silent connections of one address, plain and within HTTP/2, and of fifty networks."""
+"""A2: 10,500 connections of one address, silent (plain and within HTTP/2) or with tunnels that are; and silent ones of
+fifty networks."""
 
 from doors import basic
-from relay import Relay, ask, ask_in_turn, certificate, origin, small
+from relay import Relay, ask, ask_in_turn, certificate, origin, silent_origin, small
 from silent import AGAIN, Silent
 
 COUNT = 10_500
@@ -18,13 +19,13 @@ def secured(config):
     return relay
 
 
-def one_address(protocol, again):
-    """`again` connections a second are opened in place of those that were ended."""
+def one_address(protocol, again, first=b""):
+    """`again` connections a second are opened in place of those that were ended. Each says `first`."""
     # attackers take this machine's processors from everybody: a relay that is not attacked shows how much of a delay is that
     with secured(ACCESS) as relay, secured(ACCESS) as bystander:
         to, relays = origin(small), [relay.address, bystander.address]
         peace = ask(relay.address, to, OTHER, REQUESTS)
-        with Silent(relay.address, ["127.0.1.1"], COUNT, protocol=protocol, again=again) as attack:
+        with Silent(relay.address, ["127.0.1.1"], COUNT, first, protocol, again=again) as attack:
             before = attack.settle(120)
             attacked, beside = ask_in_turn(relays, to, OTHER, REQUESTS)
             after = attack.settle(0)
@@ -60,4 +61,6 @@ def run():
     kinds = {"plain": None, "http2": "h2"}
     held = {f"{name}_held": one_address(protocol, 0) for name, protocol in kinds.items()}
     opened_again = {name: one_address(protocol, AGAIN) for name, protocol in kinds.items()}
-    return {**held, **opened_again, "fifty_networks": fifty_networks()}
+    at = "{}:{}".format(*silent_origin())
+    tunnels = one_address(None, 0, f"CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n\r\n".encode())
+    return {**held, **opened_again, "tunnels": tunnels, "fifty_networks": fifty_networks()}

@@ -23,6 +23,16 @@ def literal(name, value):
     return bytes([0, len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
+def requests(to, count, window, fields):
+    """A client's preface and so many GETs of `to`, whose answers may send `window` bytes each."""
+    at = f"{to[0]}:{to[1]}"
+    pseudo = [(":method", "GET"), (":scheme", "http"), (":authority", at), (":path", "/")]
+    head = b"".join(literal(*field) for field in [*pseudo, *fields])
+    begun = PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 4, window))
+    begun += frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", WINDOW))
+    return begun + b"".join(frame(HEADERS, 1 | END_HEADERS, 1 + 2 * nth, head) for nth in range(count))
+
+
 def exactly(stream, length):
     parts = []
     while length:

@@ -1,23 +1,28 @@
-"""A3: a relay in a control group of 512 MiB: unfinished heads, handshakes that stop, and readers that do not read."""
+"""A3: a relay in a control group of 512 MiB: unfinished heads, handshakes that stop, readers that do not read, and
+streams of HTTP/2 whose answers nobody takes."""
 
 import contextlib
-import os
-import pathlib
+import socket
 import sys
 import time
 
 from addresses import ACCESS, OTHER, secured
+from doors import requests
+from group import MemoryGroup
 from relay import ask, origin, read_head, small
 from silent import Silent, addresses, hello
 
-GROUP = pathlib.Path("/sys/fs/cgroup/memory/ekiden-attack")
 LIMIT = 512 << 20
-HEADS, HANDSHAKES, READERS = 20_000, 5_000, 1_000
+HEADS, HANDSHAKES, READERS, STREAMS = 20_000, 5_000, 1_000, 4_000
+# of a connection: what the relay allows
+EACH = 100
 # the descriptors of one process hold no more
 AT_ONCE = 10_000
 
 
 def endless(stream):
+    # its own memory must not be what fills the machine
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
     read_head(stream)
     stream.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
@@ -25,7 +30,6 @@ def endless(stream):
 
 
 def figures(relay):
-    read = lambda name: int((GROUP / name).read_text())
     now, most = relay.memory()
     budgets = {}
     # a busy machine may not answer in time
@@ -36,26 +40,16 @@ def figures(relay):
         "lives": relay.lives(),
         "resident_mib": now >> 20,
         "resident_most_mib": most >> 20,
-        "group_mib": read("memory.usage_in_bytes") >> 20,
-        "group_most_mib": read("memory.max_usage_in_bytes") >> 20,
-        "limit_reached": read("memory.failcnt"),
+        **relay.cgroup.figures(),
     }
 
 
 def run():
-    GROUP.mkdir(exist_ok=True)
-    try:
-        (GROUP / "memory.limit_in_bytes").write_text(str(LIMIT))
+    with MemoryGroup("ekiden-attack", LIMIT) as group:
         relay = secured(ACCESS)
-        relay.cgroup = GROUP
+        relay.cgroup = group
         with relay:
             return attacked(relay)
-    finally:
-        for _ in range(50):
-            with contextlib.suppress(OSError):
-                os.rmdir(GROUP)
-                break
-            time.sleep(0.1)
 
 
 def attacked(relay):
@@ -80,6 +74,13 @@ def attacked(relay):
         look("handshakes", all_of_them.enter_context(shake))
         readers = Silent(relay.address, addresses("127.12.0", 200), READERS, first=get, reads=False)
         look("readers", all_of_them.enter_context(readers))
+    with contextlib.ExitStack() as all_of_them:
+        # answers that wait within the relay, and heads of which the library makes 0.3 MB each
+        fields = [(f"a{nth:x}", "") for nth in range(1_700)]
+        for name, window, fields in [("http2_readers", (1 << 31) - 1, []), ("http2_heads", 0, fields)]:
+            first = requests(body, EACH, window, fields)
+            held = Silent(relay.address, addresses("127.13.0", 200), STREAMS // EACH, first, "h2", reads=False)
+            look(name, all_of_them.enter_context(held))
     time.sleep(5)
     look("after")
     return shown

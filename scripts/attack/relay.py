@@ -65,7 +65,7 @@ class Relay:
     def serve(self):
         def place():
             if self.cgroup:
-                (self.cgroup / "cgroup.procs").write_text(str(os.getpid()))
+                self.cgroup.procs.write_text(str(os.getpid()))
 
         log = open(self.path / "log", "a")
         self.process = subprocess.Popen([EKIDEN, "serve"], env=self.environment, stderr=log, preexec_fn=place)
@@ -129,9 +129,12 @@ def secured(stream, protocol):
     return context.wrap_socket(stream, server_hostname="relay.test")
 
 
-def connect(to, source="127.0.0.1", timeout=20):
+def connect(to, source="127.0.0.1", timeout=20, receives=None):
+    """`receives`: bytes of its receive buffer, where the kernel's own choice would not do."""
     stream = socket.socket()
     stream.settimeout(timeout)
+    if receives:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
     # many sources may use one port each, and one source all of them
     stream.setsockopt(socket.IPPROTO_IP, 24, 1)
     stream.bind((source, 0))
@@ -152,6 +155,18 @@ def origin(answer):
         while True:
             stream, _ = listener.accept()
             threading.Thread(target=one, args=(stream,), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener.getsockname()
+
+
+def silent_origin():
+    """A server that takes every connection and says nothing; its address."""
+    listener, held = socket.create_server(("127.0.0.1", next(PORTS)), backlog=4096), []
+
+    def serve():
+        while True:
+            held.append(listener.accept()[0])
 
     threading.Thread(target=serve, daemon=True).start()
     return listener.getsockname()

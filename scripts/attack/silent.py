@@ -28,10 +28,11 @@ def hello():
     return outgoing.read()
 
 
-def opened(to, source, first, protocol):
+def opened(to, source, first, protocol, reads):
     """Nothing where it was refused. What a full buffer does not take of `first` is left out."""
     try:
-        stream = connect(to, source, 5)
+        # who reads nothing should keep nothing: its memory is not the relay's
+        stream = connect(to, source, 5, None if reads else 4_096)
         if protocol:
             stream = secured(stream, protocol)
         stream.setblocking(False)
@@ -74,7 +75,7 @@ def hold(to, sources, count, first, protocol, reads, again, shown, stop):
             if not mine:
                 time.sleep(0.01)
                 continue
-            stream = opened(to, source, first, protocol)
+            stream = opened(to, source, first, protocol, reads)
             shown[1] += 1
             if stream is None:
                 with lock:

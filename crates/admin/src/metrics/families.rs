@@ -217,6 +217,7 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["unfinished"], s.pressure.unfinished_evicted);
     }),
     counter("sessions_refused", &[], "Heads, TLS sessions and HTTP/2 connections refused for want of memory", |s, to| to.one(s.pressure.memory_refused)),
+    counter("share_refused", &[], "Requests refused because their address has as many in service, or as much memory, as it may have beside others", |s, to| to.one(s.pressure.share_refused)),
     // the cache
     gauge("cache_memory", &[], "In use by the HTTP cache", |s, to| to.maybe(&[], s.cache.map(|c| c.memory))).bytes(),
     gauge("cache_entries", &[], "Entries in memory", |s, to| to.maybe(&[], s.cache.map(|c| c.entries))),

@@ -26,7 +26,10 @@ pub(crate) async fn serve(session: &Session, diverted: &Diverted) -> Option<Open
         return refuse(session, Protocol::Gateway, &to.to_string(), &failure);
     }
     let (early, claimed) = first_bytes(session, to.port).await?;
-    session.permit.set_busy();
+    if let Err(failure) = session.begin_service() {
+        session.registration.begin(Protocol::Gateway, to.to_string());
+        return refuse(session, Protocol::Gateway, &to.to_string(), &failure);
+    }
     let settings = &session.config.settings.gateway;
     let heard = if claimed.is_none() { heard_name(session, diverted) } else { None };
     let shown = match claimed.as_ref().or(heard.as_ref()) {

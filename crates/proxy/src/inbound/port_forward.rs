@@ -14,10 +14,9 @@ pub(crate) async fn serve(session: &Session, forward: &PortForward) -> Option<Op
     let to = &forward.to;
     let shown = to.to_string();
     let mut entry = session.begin(Protocol::Forward, to, None, shown.clone());
-    if let Err(failure) = admit(session) {
+    if let Err(failure) = admit(session).and_then(|()| session.begin_service()) {
         return refuse(session, Protocol::Forward, &shown, &failure);
     }
-    session.permit.set_busy();
     match session.open(to, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {
             entry.status = Some(0);

@@ -44,7 +44,10 @@ pub(crate) async fn socks5(session: &Session, mut incoming: BufferedStream) -> O
         let answer = socks::write_reply(Reply::NotAllowed, unspecified());
         return refuse(session, protocol, not, &answer).await;
     }
-    session.permit.set_busy();
+    if let Err(failure) = session.begin_service() {
+        let answer = socks::write_reply(failure.socks(), unspecified());
+        return refuse(session, protocol, failure, &answer).await;
+    }
     let destination = match asked? {
         Ok(Request::Connect(destination)) => destination,
         Ok(Request::Associate) => {
@@ -177,7 +180,9 @@ pub(crate) async fn socks4(session: &Session, mut incoming: BufferedStream) -> O
     if let Err(not) = session.join_account() {
         return refuse(session, protocol, not, &no).await;
     }
-    session.permit.set_busy();
+    if let Err(failure) = session.begin_service() {
+        return refuse(session, protocol, failure, &no).await;
+    }
     let mut entry = session.begin(protocol, &destination, None, destination.to_string());
     match session.open(&destination, Purpose::Tunnel { via: b"" }).await {
         Ok(way) => {

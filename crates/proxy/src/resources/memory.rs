@@ -105,7 +105,7 @@ impl HeldMemory {
         if bytes > 0 {
             self.resources.memory.give(bytes);
             // in between it counts twice, so that somebody waits a little and nobody is closed or refused
-            self.place.held.fetch_sub(bytes, SeqCst);
+            self.place.give(bytes);
             self.resources.memory_turns.iter().for_each(|turn| turn.given.notify_one());
         }
     }
@@ -118,7 +118,7 @@ impl Drop for HeldMemory {
 }
 
 /// What is left to newcomers.
-fn spare(memory: &Budget) -> u64 {
+pub(super) fn spare(memory: &Budget) -> u64 {
     memory.limit() / SPARE
 }
 
@@ -135,7 +135,7 @@ impl Resources {
     fn take_leaving(&self, place: &Place, bytes: u64, spare: u64) -> bool {
         let taken = self.memory.take_leaving(bytes, spare);
         if taken {
-            place.held.fetch_add(bytes, SeqCst);
+            place.take(bytes);
         }
         taken
     }
@@ -192,8 +192,8 @@ impl State {
         small: bool,
         deferred: &mut Deferred,
     ) -> bool {
-        self.ending.retain(|place| place.held.load(SeqCst) > 0);
-        let ending: u64 = self.ending.iter().map(|place| place.held.load(SeqCst)).sum();
+        self.ending.retain(|place| place.held() > 0);
+        let ending: u64 = self.ending.iter().map(|place| place.held()).sum();
         let mut free = self.memory.left().saturating_add(ending);
         let spare = spare(&self.memory);
         let all = wanted.saturating_add(spare);
@@ -204,7 +204,7 @@ impl State {
         let mine = if small { wanted } else { all };
         if free < mine {
             let missing = mine - free;
-            let held = |place: &Arc<Place>| place.held.load(SeqCst);
+            let held = |place: &Arc<Place>| place.held();
             if small || self.sources.held_by_silent(held) >= missing.saturating_add(spare) {
                 free += self.close_heaviest(missing, 0, place, deferred);
             }
@@ -222,11 +222,11 @@ impl State {
     ) -> u64 {
         let held = |other: &Arc<Place>| match std::ptr::eq(Arc::as_ptr(other), place) {
             true => 0,
-            false => other.held.load(SeqCst),
+            false => other.held(),
         };
         let mut freed = 0;
         for id in self.sources.heaviest(missing, least, held) {
-            freed += self.sources.get(id).map_or(0, |place| place.held.load(SeqCst));
+            freed += self.sources.get(id).map_or(0, |place| place.held());
             self.counts.unfinished_evicted += 1;
             self.end_place(id, deferred);
         }
@@ -237,6 +237,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resources::ShareUsed;
     use crate::settings::Settings;
     use ekiden_linux::host::clock;
     use ekiden_model::units::Bytes;
@@ -338,7 +339,9 @@ mod tests {
     async fn newcomers_are_closed_for_nobody_larger() {
         let resources = resources(128 * KIB as u64);
         let held = fill(&resources, |_| LARGE).await;
-        held.iter().for_each(|(client, _)| client.set_busy());
+        held.iter().for_each(|(client, _)| {
+            locked(&resources.state).sources.on_busy(*client.place.id.get().unwrap())
+        });
         let newcomer = client(&resources, SMALL);
         let _memory = at_once(pin!(newcomer.hold(KIB))).await.flatten().unwrap();
         // all that could give anything back is the newcomer
@@ -351,6 +354,29 @@ mod tests {
         let mut waits = pin!(third.hold(KIB));
         assert!(at_once(waits.as_mut()).await.is_none());
         assert!(newcomer.place.evicted.load(SeqCst), "the longest silent of its like");
+    }
+
+    #[tokio::test]
+    async fn served_requests_of_one_address_leave_memory_to_another() {
+        let resources = resources(128 * KIB as u64);
+        let large: Vec<_> = (0..3).map(|_| client(&resources, LARGE)).collect();
+        let _first = large[0].hold(60 * KIB).await.unwrap();
+        let _silent = large[1].hold(50 * KIB).await.unwrap();
+        large[0].serve().unwrap();
+        // what is silent could be had back
+        large[2].serve().unwrap();
+        large[1].serve().unwrap();
+        let looked = Duration::from_millis(101);
+        tokio::time::sleep(looked).await;
+        let more = client(&resources, LARGE);
+        assert_eq!(more.serve(), Err(ShareUsed::Memory));
+        let newcomer = client(&resources, SMALL);
+        let _memory = newcomer.hold(KIB).await.unwrap();
+        newcomer.serve().unwrap();
+        large[1].set_silent();
+        tokio::time::sleep(looked).await;
+        more.serve().unwrap();
+        assert_eq!(locked(&resources.state).counts.share_refused, 1);
     }
 
     #[tokio::test]

@@ -33,7 +33,7 @@ mod sizing;
 
 pub(crate) use crate::resources::admission::AcceptedClient;
 pub(crate) use crate::resources::memory::HeldMemory;
-pub(crate) use crate::resources::place::AdmissionPermit;
+pub(crate) use crate::resources::place::{AdmissionPermit, ShareUsed};
 pub(crate) use crate::resources::pool::{IdleOrigin, PoolKey, watch};
 pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
@@ -49,7 +49,9 @@ use ekiden_linux::sockets::buffers::Limits;
 use ekiden_model::resources::budget::Budget;
 use ekiden_model::resources::buffers::{Allocator, Side};
 use ekiden_model::resources::idle::{Handle, Pool, Register};
-use ekiden_model::resources::overload::{Admission, Pressure, Resource, Sources, Watermarks};
+use ekiden_model::resources::overload::{
+    Admission, Pressure, Resource, Source, Sources, Watermarks,
+};
 use ekiden_model::units::{Span, Time};
 use legs::Legs;
 use memory::MemoryTurn;
@@ -99,6 +101,13 @@ struct State {
     pressure: Pressure,
     admission: Admission<AcceptedClient>,
     sources: Sources<Arc<Place>>,
+    /// What the connections of a source hold of the memory, while there are any.
+    memory_by_source: HashMap<Source, Arc<AtomicU64>>,
+    /// How many of them were in use when that was last looked at.
+    memory_kept: usize,
+    /// When the memory of silent connections was added up, and the sum.
+    silent_looked: Time,
+    silent_memory: u64,
     /// Closed for others, and their tasks still hold memory.
     ending: Vec<Arc<Place>>,
     memory: Arc<Budget>,
@@ -138,6 +147,8 @@ struct ResourceCounts {
     silent_evicted: u64,
     /// Unfinished connections that were closed for want of memory.
     unfinished_evicted: u64,
+    /// Requests that were refused because their address has its share.
+    share_refused: u64,
     /// Sizes that the kernel did not grant in full.
     refused: u64,
     last_refused: Option<leg::SizeRefusal>,
@@ -174,6 +185,10 @@ impl Resources {
             pressure: setup.pressure(),
             admission: Admission::new(setup.admission()),
             sources: Sources::new(setup.sources()),
+            memory_by_source: HashMap::new(),
+            memory_kept: 64,
+            silent_looked: Time::ZERO,
+            silent_memory: 0,
             ending: Vec::new(),
             memory: Arc::clone(&memory),
             legs: Legs::default(),

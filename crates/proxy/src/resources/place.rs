@@ -1,17 +1,21 @@
 //! A client's place among the connections: who gives it back for another.
 
+use super::memory::spare;
 use super::{Deferred, Resources, State};
 use crate::observe::registry::ConnectionEntry;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::overload::{PlaceId, Source};
-use ekiden_model::units::Time;
+use ekiden_model::units::{Span, Time};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 /// Idle clients that turn out to have sent a request, until one is closed all the same.
 const TRIES: usize = 8;
+
+/// How often the memory of silent connections is added up, while it is short.
+const LOOKED: Span = Span::from_millis(100);
 
 /// One client's connection, with all that is within its TLS.
 #[derive(Debug, Default)]
@@ -22,7 +26,9 @@ pub(crate) struct Place {
     entry: OnceLock<Arc<ConnectionEntry>>,
     pub(super) evicted: AtomicBool,
     /// Bytes of the budget.
-    pub(super) held: AtomicU64,
+    held: AtomicU64,
+    /// The same of all connections of its source.
+    held_by_source: Arc<AtomicU64>,
     /// For a connection to a server: what is left to newcomers is not for it.
     pub(super) apart: bool,
 }
@@ -32,6 +38,37 @@ impl Place {
     pub(super) fn apart() -> Self {
         Self { apart: true, ..Self::default() }
     }
+
+    pub(super) fn held(&self) -> u64 {
+        self.held.load(SeqCst)
+    }
+
+    pub(super) fn held_by_source(&self) -> u64 {
+        self.held_by_source.load(SeqCst)
+    }
+
+    pub(super) fn take(&self, bytes: u64) {
+        self.held.fetch_add(bytes, SeqCst);
+        self.held_by_source.fetch_add(bytes, SeqCst);
+    }
+
+    pub(super) fn give(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, SeqCst);
+        self.held_by_source.fetch_sub(bytes, SeqCst);
+    }
+}
+
+/// Why a request is not served: its source has as many in service, or as much memory, as is left to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ShareUsed {
+    #[error(
+        "your address has as many requests in service as it may have beside others; try again when one has ended"
+    )]
+    Places,
+    #[error(
+        "your address uses as much memory as it may use beside others; try again when one of its connections has ended"
+    )]
+    Memory,
 }
 
 /// A client's share of the connection limit. Its drop makes room for another client.
@@ -83,13 +120,32 @@ impl AdmissionPermit {
         }
     }
 
-    /// A request is served from now on, so that the connection is not closed for another.
-    pub(crate) fn set_busy(&self) {
-        if let Some(id) = self.place.id.get()
-            && !self.busy.swap(true, Relaxed)
-        {
-            locked(&self.resources.state).sources.on_busy(*id);
-        }
+    /// A request is served from now on, so that the connection is not closed for another. Without a log-in it is not
+    /// where its address would leave too little to others.
+    pub(crate) fn serve(&self) -> Result<(), ShareUsed> {
+        let Some(id) = self.place.id.get().filter(|_| !self.busy.load(Relaxed)) else {
+            return Ok(());
+        };
+        let resources = &self.resources;
+        let mut state = locked(&resources.state);
+        // flows out of tunnels and sockets beside clients have no source
+        let others = (state.clients + state.spares).saturating_sub(state.sources.places_held());
+        let most = state.settings.connections.saturating_sub(others);
+        let used = if self.logged_in.load(Relaxed) {
+            // its account's limits are for it
+            None
+        } else if !state.sources.may_serve(*id, most) {
+            Some(ShareUsed::Places)
+        } else {
+            (!state.has_memory_to_serve(&self.place)).then_some(ShareUsed::Memory)
+        };
+        let Some(used) = used else {
+            self.busy.store(true, Relaxed);
+            state.sources.on_busy(*id);
+            return Ok(());
+        };
+        state.counts.share_refused += 1;
+        Err(used)
     }
 
     /// No request is served any more.
@@ -185,12 +241,41 @@ impl State {
     /// Counts a new client from `source`; `None` where it came out of a tunnel.
     pub(super) fn take_place(&mut self, now: Time, source: Option<Source>) -> Arc<Place> {
         self.clients += 1;
-        let place = Arc::new(Place::default());
+        let held_by_source = source.map(|source| self.memory_of(source)).unwrap_or_default();
+        let place = Arc::new(Place { held_by_source, ..Place::default() });
         if let Some(source) = source {
             // set once, here
             let _ = place.id.set(self.sources.on_admit(now, source, Arc::clone(&place)));
         }
         place
+    }
+
+    /// What the connections of a source hold, as one number.
+    fn memory_of(&mut self, source: Source) -> Arc<AtomicU64> {
+        let held = Arc::clone(self.memory_by_source.entry(source).or_default());
+        // now and then: those of which no connection is left
+        if self.memory_by_source.len() > 2 * self.memory_kept {
+            self.memory_by_source.retain(|_, held| Arc::strong_count(held) > 1);
+            self.memory_kept = self.memory_by_source.len().max(64);
+        }
+        held
+    }
+
+    /// Whether memory allows another request of this source. What a served one holds cannot be had back; its last quarter
+    /// is for sources that hold less than what is kept for newcomers.
+    fn has_memory_to_serve(&mut self, place: &Place) -> bool {
+        let (limit, used) = (self.memory.limit(), self.memory.used());
+        let most = limit - limit / 4;
+        if used <= most || place.held_by_source() < spare(&self.memory) {
+            return true;
+        }
+        // all silent connections are looked at
+        let now = clock::now();
+        if now >= self.silent_looked + LOOKED {
+            let silent = self.sources.held_by_silent(|place| place.held());
+            (self.silent_looked, self.silent_memory) = (now, silent);
+        }
+        used.saturating_sub(self.silent_memory) <= most
     }
 
     /// Closes the silent connection that gives its place to one whose source holds `held`; `strangers`:
@@ -231,9 +316,9 @@ impl State {
         }
         // now and then, or those that have ended would be kept until memory is short
         if self.ending.len().is_power_of_two() {
-            self.ending.retain(|place| place.held.load(SeqCst) > 0);
+            self.ending.retain(|place| place.held() > 0);
         }
-        if place.held.load(SeqCst) > 0 {
+        if place.held() > 0 {
             self.ending.push(place);
         }
     }

@@ -167,6 +167,7 @@ impl State {
             silent_evicted: self.counts.silent_evicted,
             unfinished_evicted: self.counts.unfinished_evicted,
             memory_refused: 0,
+            share_refused: self.counts.share_refused,
             strangers: sources.strangers,
             logged_in: sources.logged_in,
             largest_source: sources.most,

@@ -5,6 +5,7 @@ use crate::error::{Failure, FailureKind};
 use crate::observe::log_throttle::LogThrottle;
 use crate::policy::accounts::{KnownAccount, LoginOutcome};
 use crate::policy::quota::{AccountConnection, NotAdmitted};
+use crate::resources::ShareUsed;
 use crate::settings::Accounts;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::quota::Direction;
@@ -142,6 +143,19 @@ impl Session {
         entry.set_share(share.as_ref());
         *slot = AccountSlot::Granted { account: id, share };
         Ok(())
+    }
+
+    /// The next request is served from now on; fails where the client's address has its share in service.
+    pub(crate) fn begin_service(&self) -> Result<(), Failure> {
+        let share_used = |used: ShareUsed| {
+            static LOGGED: LogThrottle = LogThrottle::new();
+            if LOGGED.is_due() {
+                tracing::warn!(client = %self.address, "a request is refused, because its address has its share: {used}");
+            }
+            let retry_after = Some(Span::from_secs(1));
+            Failure { retry_after, ..Failure::new(FailureKind::Exhausted, used.to_string()) }
+        };
+        self.permit.serve().map_err(share_used)
     }
 
     /// The connection's membership in its account; `None` where nothing limits it.

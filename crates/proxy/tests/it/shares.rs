@@ -50,6 +50,49 @@ fn silent_connections_of_one_address_take_no_place_of_another() {
 }
 
 #[test]
+fn served_connections_of_one_address_leave_places_to_another() {
+    let (relay, origin) = (Relay::with(places), Origin::new());
+    let connect = format!("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n", origin.name);
+    let mut held = Vec::new();
+    let refusal = loop {
+        let mut client = relay.client();
+        client.send(&connect);
+        let head = client.head();
+        if !head.starts_with("HTTP/1.1 200 ") {
+            break head;
+        }
+        held.push((client, origin.accept()));
+    };
+    // a ninth is left
+    assert_eq!(held.len(), 267);
+    assert!(refusal.starts_with("HTTP/1.1 503 "), "{refusal}");
+    assert!(refusal.to_ascii_lowercase().contains("retry-after: 1\r\n"), "{refusal}");
+    let mut socks = relay.client();
+    socks.send([5, 1, 0]);
+    socks.send([&[5, 1, 0, 1, 127, 0, 0, 1][..], &80_u16.to_be_bytes()].concat());
+    assert_eq!(socks.rest().0[..4], [5, 0, 5, 1]);
+    for _ in 0..35 {
+        is_served(&mut relay.client_at(OTHER), &origin);
+    }
+    let pressure = relay.status().pressure;
+    assert!(pressure.share_refused == 2 && pressure.refused == 0, "{pressure:?}");
+    // one that ends makes room for another
+    held.pop();
+    let again = || {
+        let mut client = relay.client();
+        client.send(&connect);
+        let served = client.head().starts_with("HTTP/1.1 200 ");
+        if served {
+            drop(origin.accept());
+        }
+        served
+    };
+    wait_until(again, || "no place".to_owned());
+    drop(held);
+    relay.settles();
+}
+
+#[test]
 fn reopened_connections_of_one_address_wait_for_another() {
     let (relay, origin) = (Relay::with(places), Origin::new());
     let address = relay.address;

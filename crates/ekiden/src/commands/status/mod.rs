@@ -269,12 +269,13 @@ fn resources(status: &Status) -> String {
         pressure.refused
     ));
     out.push_str(&format!(
-        "shares: {} without log-in, {} logged in; closed for others: {} silent, {} unfinished for memory; {} refused for memory\n",
+        "shares: {} without log-in, {} logged in; closed for others: {} silent, {} unfinished for memory; refused: {} for memory, {} beyond an address's share\n",
         pressure.strangers,
         pressure.logged_in,
         pressure.silent_evicted,
         pressure.unfinished_evicted,
-        pressure.memory_refused
+        pressure.memory_refused,
+        pressure.share_refused
     ));
     if let Some(cache) = &status.cache {
         out.push_str(&cache_line(cache));

@@ -15,6 +15,7 @@
 mod admission;
 #[cfg(test)]
 mod laws;
+mod served;
 #[cfg(test)]
 mod source_laws;
 mod sources;

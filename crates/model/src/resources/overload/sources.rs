@@ -13,8 +13,9 @@
 //! so that no swap makes the division less even, and two equal sources take nothing from each
 //! other. Where accounts exist, strangers hold at most [`SourcesConfig::strangers`] places; the
 //! others are for connections that have logged in, and for newcomers of sources from which an
-//! account has logged in.
+//! account has logged in. How many requests a source may have in service, `served.rs` says.
 
+use super::served::Served;
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -120,6 +121,9 @@ pub struct Sources<T> {
     log_ins: BTreeMap<u64, (Source, Time)>,
     strangers: u64,
     logged_in: u64,
+    /// All places, with a log-in and without.
+    places_held: u64,
+    served: Served,
     turns: u64,
 }
 
@@ -136,6 +140,8 @@ impl<T> Sources<T> {
             log_ins: BTreeMap::new(),
             strangers: 0,
             logged_in: 0,
+            places_held: 0,
+            served: Served::default(),
             turns: 0,
         }
     }
@@ -172,6 +178,7 @@ impl<T> Sources<T> {
         let since = self.turn();
         let place = Place { source, who, places: 1, busy: 0, logged_in: false, since };
         let handle = self.places.insert(place);
+        self.places_held += 1;
         self.change(source, |holder, places| {
             holder.held += 1;
             holder.silent.push_back(places, handle);
@@ -184,6 +191,7 @@ impl<T> Sources<T> {
         let Some(place) = self.places.get_mut(id.0) else { return };
         place.busy += 1;
         let source = place.source;
+        self.served.on_begin(source);
         self.change(source, |holder, places| holder.silent.unlink(places, id.0));
     }
 
@@ -191,11 +199,13 @@ impl<T> Sources<T> {
     pub fn on_silent(&mut self, id: PlaceId, served: bool) {
         let since = self.turn();
         let Some(place) = self.places.get_mut(id.0) else { return };
-        place.busy = place.busy.saturating_sub(u32::from(served));
-        if place.busy > 0 || place.logged_in {
+        let ended = place.busy.min(u32::from(served));
+        place.busy -= ended;
+        let (source, goes_on) = (place.source, place.busy > 0 || place.logged_in);
+        self.served.on_end(source, ended);
+        if goes_on {
             return;
         }
-        let source = place.source;
         self.change(source, |holder, places| {
             holder.silent.unlink(places, id.0);
             places.get_mut(id.0).into_iter().for_each(|place| place.since = since);
@@ -216,7 +226,7 @@ impl<T> Sources<T> {
     fn weigh(&mut self, id: PlaceId, more: bool) {
         let add = |n: u64| if more { n + 1 } else { n.saturating_sub(1) };
         let Some(place) = self.places.get_mut(id.0) else { return };
-        place.places = add(place.places);
+        (place.places, self.places_held) = (add(place.places), add(self.places_held));
         match place.logged_in {
             true => self.logged_in = add(self.logged_in),
             false => {
@@ -247,7 +257,10 @@ impl<T> Sources<T> {
     /// The connection is gone; `None` when it was removed before.
     pub fn on_close(&mut self, id: PlaceId) -> Option<T> {
         let place = self.places.get(id.0)?;
-        let (source, weight) = (place.source, place.places);
+        let (source, weight, busy) = (place.source, place.places, place.busy);
+        self.places_held -= weight;
+        self.served.on_end(source, busy);
+        let place = self.places.get(id.0)?;
         if place.logged_in {
             self.logged_in -= weight;
         } else {
@@ -257,6 +270,16 @@ impl<T> Sources<T> {
             });
         }
         self.places.remove(id.0).map(|place| place.who)
+    }
+
+    /// Whether another request of this connection's source may be served, of `most` places for all sources.
+    pub fn may_serve(&self, id: PlaceId, most: u64) -> bool {
+        self.source(id).is_none_or(|source| self.served.may(source, most))
+    }
+
+    /// All places of all sources.
+    pub const fn places_held(&self) -> u64 {
+        self.places_held
     }
 
     /// The silent connection that gives its place to a newcomer of `source`, or to one of none;

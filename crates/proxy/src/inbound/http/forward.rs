@@ -129,7 +129,9 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
     if let Err(failure) = admit(session, &request).await {
         return refuse_early(session, &failure, Some(&request)).await;
     }
-    session.permit.set_busy();
+    if let Err(failure) = session.begin_service() {
+        return refuse_early(session, &failure, Some(&request)).await;
+    }
     if udp {
         let mut entry = session.new_entry(Protocol::Udp);
         let served = connect_udp::serve(session, incoming, &request, &mut entry);

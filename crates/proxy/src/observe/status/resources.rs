@@ -76,6 +76,10 @@ pub struct PressureStatus {
     /// Heads, TLS sessions and HTTP/2 connections that were refused for want of memory.
     #[serde(default)]
     pub memory_refused: u64,
+    /// Requests that were refused because their address had as many in service, or as much memory, as is left to it
+    /// beside others.
+    #[serde(default)]
+    pub share_refused: u64,
     /// Connections that have not logged in, of addresses from which no account has.
     #[serde(default)]
     pub strangers: u64,
