@@ -64,3 +64,11 @@ def run():
     at = "{}:{}".format(*silent_origin())
     tunnels = one_address(None, 0, f"CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n\r\n".encode())
     return {**held, **opened_again, "tunnels": tunnels, "fifty_networks": fifty_networks()}
+
+
+def faults(shown):
+    """What is not as the page of results says, in words."""
+    for kind, figures in shown.items():
+        asked = figures["attacked"] if kind == "fifty_networks" else [figures["attacked"]]
+        if any(one["answered"] < one["asked"] for one in asked):
+            yield f"{kind}: somebody who did not attack was not served"

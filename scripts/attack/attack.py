@@ -4,7 +4,8 @@
     scripts/attack/attack.py rates addresses memory log logins initials ring     # or some of them
 
 Takes ekiden from $EKIDEN, otherwise target/release. As root: `memory` needs a control group. `initials` needs aioquic
-(pip). The pages results/attack.md and operate/security.md say what each shows.
+(pip). The pages results/attack.md and operate/security.md say what each shows. Exits with 1 where the relay ended, or
+somebody who did not attack was not served.
 """
 
 import importlib
@@ -20,16 +21,20 @@ ALL = ["rates", "addresses", "memory", "log", "logins", "initials", "ring"]
 def main():
     relay.allow_descriptors()
     version = subprocess.run([relay.EKIDEN, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    faults = []
     shown = {"machine": relay.machine(), "version": version}
     for name in sys.argv[1:] or ALL:
         if name not in ALL:
             sys.exit(f"{name} is none of {', '.join(ALL)}")
         try:
-            shown[name] = importlib.import_module(name).run()
+            part = importlib.import_module(name)
+            shown[name] = part.run()
+            faults += [f"{name}: {words}" for words in getattr(part, "faults", lambda _: [])(shown[name])]
         except ModuleNotFoundError as missing:
             shown[name] = f"SKIPPED: {missing}"
         print(json.dumps({name: shown[name]}), file=sys.stderr, flush=True)
     print(json.dumps(shown, indent=2))
+    sys.exit("\n".join(faults) or 0)
 
 
 main()

@@ -84,3 +84,12 @@ def attacked(relay):
     time.sleep(5)
     look("after")
     return shown
+
+
+def faults(shown):
+    """What is not as the page of results says, in words."""
+    for look, figures in shown.items():
+        if not figures["lives"] or figures["limit_reached"]:
+            yield f"{look}: the relay reached the limit of its control group"
+        elif figures["another"]["answered"] < figures["another"]["asked"]:
+            yield f"{look}: another address was not served"

@@ -6,7 +6,7 @@
 
 Programs come from the registries (Go's module proxy, PyPI, npm, Debian) at pinned versions, into target/suites. Each
 suite's result is written to experiments/results/suites/. Everything runs on loopback. Exits with 1 where a suite could
-not run.
+not run, and with --check also where Ekiden passes less than in the result that is kept, which then stays.
 """
 
 import argparse
@@ -32,6 +32,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("suites", nargs="*", help=f"of {', '.join(SUITES)}; all by default")
     parser.add_argument("--cases", action="append", help="these cases of autobahn or curl alone; nothing is written then")
+    parser.add_argument("--check", action="store_true", help="compare with the kept results, and write none")
     parser.add_argument("--json", action="store_true", help="results as JSON, one line a suite, in place of tables")
     options = parser.parse_args()
     unknown = [name for name in options.suites if name not in SUITES]
@@ -64,6 +65,17 @@ def table(name, result):
     return "\n".join(lines)
 
 
+def worse(result, kept):
+    """The doors of Ekiden by which less passes than in the kept result, in words."""
+    before = {row["door"]: row for row in json.loads(kept.read_text())["rows"]} if kept.exists() else {}
+    rows = [(row, before.get(row["door"])) for row in result["rows"] if row["door"].startswith("ekiden")]
+    return [
+        f"{row['door']}: {row['passed']} of {row['of']} pass, and {then['passed']} of {then['of']} did"
+        for row, then in rows
+        if then and row["passed"] < then["passed"]
+    ]
+
+
 def main():
     options = arguments()
     tools = doors.ROOT / "target/suites"
@@ -80,7 +92,11 @@ def main():
             continue
         result = {**result, "seconds": round(time.monotonic() - begun), "machine": machine(), "versions": versions()}
         print(json.dumps(result) if options.json else table(name, result), flush=True)
-        if not options.cases:
+        if options.check:
+            for words in worse(result, kept / f"{name}.json"):
+                print(f"{name}: {words}", file=sys.stderr)
+                broken = True
+        elif not options.cases:
             kept.mkdir(parents=True, exist_ok=True)
             (kept / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
     sys.exit(1 if broken else 0)
