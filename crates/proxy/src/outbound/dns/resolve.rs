@@ -3,6 +3,7 @@
 use super::ask::ask;
 use super::server::NameServers;
 use super::state::{Answered, Waiter};
+use crate::policy::access::special as special_address;
 use crate::runtime::shared::Shared;
 use crate::wire::dns::{Answer, Nat64, Question, special};
 use ekiden_linux::host::clock;
@@ -10,6 +11,7 @@ use ekiden_linux::host::sync::locked;
 use ekiden_model::dns::{Decision, Found, Outcome, Released};
 use ekiden_model::units::{Span, Time};
 use hickory_resolver::proto::rr::RecordType;
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -142,7 +144,9 @@ fn synthesize(
     none: &Answered,
     of_v4: &Answered,
 ) -> Option<Answered> {
-    let make = |answer: &Answer, ttl| nat64.synthesize(question, answer, ttl);
+    // no client is shown a way to private networks behind the translator
+    let allowed = |v4: Ipv4Addr| special_address(v4.into()).is_none();
+    let make = |answer: &Answer, ttl| nat64.synthesize(question, answer, ttl, allowed);
     match (of_v4, none) {
         // no longer than it is known that there are no others (RFC 6147 §5.1.7)
         (Outcome::Fresh(answer, ttl), Outcome::Fresh(_, other)) => {
