@@ -24,6 +24,8 @@ pub enum Denied {
     Rule(String),
     #[error("your account may not go to {0}")]
     Account(String),
+    #[error("{0} is for relays alone")]
+    Relays(String),
     #[error(
         "{address} is {kind}, which is not reached through this relay; its operator can open it with --allow-destination or a rule"
     )]
@@ -34,9 +36,7 @@ impl From<Denied> for Failure {
     fn from(denied: Denied) -> Self {
         let kind = match denied {
             Denied::Client(_) => FailureKind::Denied,
-            Denied::Rule(_) | Denied::Account(_) | Denied::Special { .. } => {
-                FailureKind::Prohibited
-            }
+            _ => FailureKind::Prohibited,
         };
         Self::new(kind, denied.to_string())
     }
@@ -102,6 +102,7 @@ impl Decider<'_> {
                 self.address(destination, IpAddr::from([127, 0, 0, 1]))
             }
             Host::Name(_) => {
+                not_of_relays(destination)?;
                 self.account(destination, None)?;
                 self.rule(destination, None).map(|_| ())
             }
@@ -111,6 +112,7 @@ impl Decider<'_> {
     /// Whether some address could make `destination` allowed: before a DNS query, which reveals the
     /// name.
     pub fn unresolved(&self, destination: &Destination) -> Result<(), Denied> {
+        not_of_relays(destination)?;
         if let Some(account) = self.account {
             account.might_go(destination)?;
         }
@@ -250,6 +252,11 @@ impl Pattern {
             (HostPattern::Name(_) | HostPattern::Below(_), Host::Address(_)) => false,
         }
     }
+}
+
+/// What relays ask each other by such names comes out of a tunnel and asks for no decision.
+fn not_of_relays(to: &Destination) -> Result<(), Denied> {
+    if to.is_of_relays() { Err(Denied::Relays(to.to_string())) } else { Ok(()) }
 }
 
 fn within_any(nets: &[IpNet], address: IpAddr) -> bool {

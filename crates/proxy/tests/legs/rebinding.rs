@@ -161,3 +161,27 @@ fn a_reload_of_the_translators_prefix_changes_what_is_refused() {
         );
     }
 }
+
+#[test]
+fn names_of_relays_are_no_destinations() {
+    let (hop, asked) = scripted(Script::Say(b"HTTP/1.1 200 OK\r\n\r\n"));
+    let mut through = settings();
+    add(&mut through, "hop", "http", hop, None);
+    through.routes.push(route(vec![], &[&["hop"]]));
+    for relay in [Relay::start(through), Relay::start(settings())] {
+        for (name, port) in
+            [("names.ekiden.invalid", 53), ("Measure.Ekiden.Invalid.", 5), ("ekiden.invalid", 80)]
+        {
+            let text = refusal(relay.address, format!("{name}:{port}"));
+            assert!(
+                text.starts_with("HTTP/1.1 403") && text.contains("for relays alone"),
+                "{text}"
+            );
+            assert_eq!(socks5(relay.address, name, port).0, 2, "{name}");
+        }
+    }
+    let relay = Relay::start(settings());
+    let (head, _) = connect_udp(relay.address, "names.ekiden.invalid", 53);
+    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
+    assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 0);
+}

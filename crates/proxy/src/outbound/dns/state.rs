@@ -9,12 +9,15 @@ use crate::wire::dns::Answer;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::dns::{Answers, Config, CookieSecret, Heard, Outcome, QuestionRate};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
+/// Questions a second of a peer, in those of a client: it asks for all of its own.
+const CLIENTS_OF_PEER: u32 = 16;
 /// Streams of one client.
 const STREAMS_OF_ONE: u32 = 16;
 /// Of all clients.
@@ -26,11 +29,16 @@ pub(crate) type Answered = Outcome<Arc<Answer>>;
 /// Who waits for an answer.
 pub(crate) type Waiter = oneshot::Sender<Answered>;
 
+/// Its drop ends a question on its way.
+pub(crate) type Stop = oneshot::Sender<Infallible>;
+
 #[derive(Debug)]
 pub(crate) struct DnsState {
-    pub(crate) answers: Mutex<Answers<Arc<Answer>, Waiter>>,
+    pub(crate) answers: Mutex<Answers<Arc<Answer>, Waiter, Stop>>,
     pub(crate) heard: Mutex<Heard>,
     pub(crate) rate: Mutex<QuestionRate>,
+    /// Of peers, apart from the many addresses that clients may have.
+    pub(crate) peer_rate: Mutex<QuestionRate>,
     pub(crate) counts: DnsCounts,
     pub(crate) cookie_secrets: CookieSecrets,
     streams: Mutex<BTreeMap<IpAddr, u32>>,
@@ -64,12 +72,17 @@ fn config(dns: &Dns) -> Config {
     }
 }
 
+const fn rate_of_peer(dns: &Dns) -> u32 {
+    dns.rate.saturating_mul(CLIENTS_OF_PEER)
+}
+
 impl DnsState {
     pub(crate) fn new(dns: &Dns) -> Self {
         Self {
             answers: Mutex::new(Answers::new(config(dns))),
             heard: Mutex::default(),
             rate: Mutex::new(QuestionRate::new(dns.rate)),
+            peer_rate: Mutex::new(QuestionRate::new(rate_of_peer(dns))),
             counts: DnsCounts::default(),
             cookie_secrets: CookieSecrets { client: random(), server: random() },
             streams: Mutex::default(),
@@ -80,6 +93,7 @@ impl DnsState {
     pub(crate) fn configure(&self, dns: &Dns) {
         locked(&self.answers).configure(config(dns));
         locked(&self.rate).configure(dns.rate);
+        locked(&self.peer_rate).configure(rate_of_peer(dns));
     }
 
     /// Room for a client's stream; `None`: it has too many, or all have.

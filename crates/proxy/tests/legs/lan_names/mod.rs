@@ -4,6 +4,7 @@ mod amplification;
 mod beliefs;
 mod https;
 mod server;
+mod shares;
 
 use crate::harness::*;
 use ekiden_model::units::Span;
