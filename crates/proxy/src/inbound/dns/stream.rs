@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Limits of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// It is closed after this long without a byte (RFC 7766 §6.2.3).
+    /// It is closed after this long without a whole message or a reply (RFC 7766 §6.2.3); bytes of one do not count.
     pub(super) idle: Duration,
     /// Questions that wait for their answers; others wait in the kernel.
     pub(super) waiting: usize,
@@ -40,6 +40,7 @@ pub(crate) async fn serve(
     let mut received = Vec::new();
     let mut later: JoinSet<Vec<u8>> = JoinSet::new();
     let mut ended = false;
+    let mut due = Instant::now() + idle;
     while !ended || !later.is_empty() {
         let mut out = Vec::new();
         tokio::select! {
@@ -49,8 +50,9 @@ pub(crate) async fn serve(
                 {
                     return;
                 }
+                due = Instant::now() + idle;
             }
-            read = timeout(idle, read_some(&mut from, &mut received)),
+            read = timeout_at(due, read_some(&mut from, &mut received)),
                 if !ended && later.len() < waiting =>
             {
                 // whoever has nothing more to ask may still wait for answers
@@ -60,6 +62,7 @@ pub(crate) async fn serve(
         while later.len() < waiting
             && let Some(message) = take_message(&mut received)
         {
+            due = Instant::now() + idle;
             let now = config();
             match handle(&now, (origin, &asker), &message, &mut out) {
                 Handled::Reply => {

@@ -1,6 +1,6 @@
 //! Streams of clients and of peers, without a server around them.
 
-use super::stream::{PEER, serve};
+use super::stream::{Limits, PEER, serve};
 use super::*;
 use crate::outbound::dns::pipe::{framed, take_message};
 use crate::resources::Resources;
@@ -8,6 +8,7 @@ use crate::runtime::shared::Shared;
 use crate::settings::Settings;
 use hickory_resolver::proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RecordType};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
 fn config(change: impl FnOnce(&mut Settings)) -> Arc<RuntimeConfig> {
@@ -25,6 +26,28 @@ fn question(id: u16) -> Vec<u8> {
     let name = Name::from_ascii("a.invalid.").unwrap();
     message.add_query(Query::query(name, RecordType::A));
     framed(&message.to_vec().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn bytes_of_a_message_do_not_keep_a_stream_open() {
+    let config = config(|_| {});
+    let limits = Limits { idle: Duration::from_millis(300), ..PEER };
+    let client: IpAddr = [192, 0, 2, 1].into();
+    // nothing of it is a whole message; neither are messages without a header
+    for byte in [9, 0] {
+        let (mut ours, theirs) = duplex(64);
+        let of = (Origin::Tcp(client), Asker::at(client));
+        let config = Arc::clone(&config);
+        let serving = tokio::spawn(serve(move || Arc::clone(&config), of, limits, theirs));
+        ours.write_all(&question(1)).await.unwrap();
+        let mut sent = 0;
+        while !serving.is_finished() && sent < 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let _ = ours.write_all(&[byte]).await;
+            sent += 1;
+        }
+        assert!((3..200).contains(&sent), "{sent}");
+    }
 }
 
 #[tokio::test]
