@@ -71,6 +71,11 @@ impl Settings {
         self.decider_for(Client::Peer(peer))
     }
 
+    /// The addresses of IPv4 that `address` stands for.
+    pub(crate) fn embedded(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> + use<> {
+        embedded_by(self.dns.nat64.and_then(Nat64::new), address)
+    }
+
     fn decider_for<'a>(&'a self, client: Client<'a>) -> Decider<'a> {
         let nat64 = self.dns.nat64.and_then(Nat64::new);
         Decider { access: &self.access, nat64, client, account: None }
@@ -184,14 +189,8 @@ impl Decider<'_> {
         Ok(())
     }
 
-    /// The addresses of IPv4 that `address` stands for.
     fn embedded(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> + use<> {
-        let v6 = match address {
-            IpAddr::V6(v6) => Some(v6),
-            IpAddr::V4(_) => None,
-        };
-        let nat64 = self.nat64;
-        v6.into_iter().flat_map(move |v6| embedded(v6, nat64)).map(IpAddr::V4)
+        embedded_by(self.nat64, address)
     }
 
     /// The first matching rule, and the prefixes it opens.
@@ -257,6 +256,14 @@ impl Pattern {
 /// What relays ask each other by such names comes out of a tunnel and asks for no decision.
 fn not_of_relays(to: &Destination) -> Result<(), Denied> {
     if to.is_of_relays() { Err(Denied::Relays(to.to_string())) } else { Ok(()) }
+}
+
+fn embedded_by(nat64: Option<Nat64>, address: IpAddr) -> impl Iterator<Item = IpAddr> + use<> {
+    let v6 = match address {
+        IpAddr::V6(v6) => Some(v6),
+        IpAddr::V4(_) => None,
+    };
+    v6.into_iter().flat_map(move |v6| embedded(v6, nat64)).map(IpAddr::V4)
 }
 
 fn within_any(nets: &[IpNet], address: IpAddr) -> bool {
