@@ -40,7 +40,7 @@ fuzz_target!(|bytes: &[u8]| {
     reply(&client, &Outcome::Stale(Arc::clone(&found.answer)));
     let prefix = "64:ff9b::/96".parse().unwrap_or_default();
     if let Some(nat64) = Nat64::new(prefix)
-        && let Some(found) = nat64.synthesize(&client.question, &found.answer, Span::ZERO)
+        && let Some(found) = nat64.synthesize(&client.question, &found.answer, Span::ZERO, |_| true)
     {
         reply(&client, &Outcome::Stale(found.answer));
     }

@@ -116,6 +116,11 @@ pub fn parse_port(text: &str) -> Result<u16, BadDestination> {
 }
 
 impl Destination {
+    /// Whether it is a name by which relays ask each other, which is none of the DNS (RFC 6761 §6.4).
+    pub fn is_of_relays(&self) -> bool {
+        matches!(&self.host, Host::Name(name) if name == "ekiden.invalid" || name.ends_with(".ekiden.invalid"))
+    }
+
     /// Reads `host:port`; the port is optional when there is a default.
     pub fn parse(text: &str, default_port: Option<u16>) -> Result<Self, BadDestination> {
         if text.contains('@') {

@@ -2,9 +2,12 @@
 //! their end where they are popular, and evicted, the least recently used first.
 //!
 //! The driver calls [`Answers::on_question`] for each client's question. Where the decision says `ask`, it asks the
-//! servers and reports with [`Answers::on_answer`] or [`Answers::on_failure`], exactly once. It calls
-//! [`Answers::on_deadline`] at [`Answers::deadline`]. Every waiter is handed back by one of the three.
+//! servers and reports with [`Answers::on_answer`] or [`Answers::on_failure`], exactly once, or stops where the question
+//! was [`Displaced`]. It calls [`Answers::on_deadline`] at [`Answers::deadline`]. Every waiter is handed back by one of
+//! the four.
 
+use super::asker::Asker;
+use super::questions::{GaveWay, Questions};
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Bytes, Span, Time};
 use alloc::collections::BTreeMap;
@@ -37,9 +40,11 @@ pub struct Config {
     pub patience: Span,
     /// After a failure, how long servers are not asked the same again (RFC 9520 §3.2). Default 5 s.
     pub retry: Span,
-    /// The most questions to servers at a time. Default 256.
+    /// The most questions of clients to servers at a time. Default 256.
     pub asking: usize,
-    /// The most clients that wait. Default 4096.
+    /// The most of this relay's own. Default 256.
+    pub own: usize,
+    /// The most clients' questions that wait. Default 4096.
     pub waiting: usize,
 }
 
@@ -54,6 +59,7 @@ impl Default for Config {
             patience: Span::from_millis(1_800),
             retry: Span::from_secs(5),
             asking: 256,
+            own: 256,
             waiting: 4096,
         }
     }
@@ -103,6 +109,15 @@ pub enum Decision<A> {
 /// Clients that waited, and what they are answered.
 pub type Released<A, W> = (Outcome<A>, Vec<W>);
 
+/// What gave way to another asker's question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Displaced<A, W, Q> {
+    /// Clients that wait no longer, and what they are answered.
+    pub released: Released<A, W>,
+    /// A question that is not to be asked any more; `None`: others wait for it.
+    pub question: Option<Q>,
+}
+
 #[derive(Debug)]
 struct Entry<A> {
     key: Arc<[u8]>,
@@ -114,13 +129,6 @@ struct Entry<A> {
     retry_at: Time,
     hits: u32,
     bytes: u64,
-}
-
-#[derive(Debug)]
-struct Asking<W> {
-    waiters: Vec<W>,
-    /// When its waiters are served an answer past its end, if there is one.
-    stale_at: Time,
 }
 
 /// What is kept and what was done, for the status.
@@ -152,19 +160,19 @@ pub struct Snapshot {
 }
 
 /// The answers to questions, by keys that say all that an answer depends on. `A`: an answer; `W`: a client that
-/// waits.
+/// waits; `Q`: by which the driver stops asking.
 #[derive(Debug)]
-pub struct Answers<A, W> {
+pub struct Answers<A, W, Q> {
     config: Config,
     entries: Slab<Entry<A>, 1>,
     index: BTreeMap<Arc<[u8]>, Handle>,
     /// The least recently used first.
     order: List,
-    asking: BTreeMap<Arc<[u8]>, Asking<W>>,
+    questions: Questions<W, Q>,
     counts: Snapshot,
 }
 
-impl<A: Clone, W> Answers<A, W> {
+impl<A: Clone, W, Q> Answers<A, W, Q> {
     /// Nothing is known yet.
     pub fn new(config: Config) -> Self {
         Self {
@@ -172,7 +180,7 @@ impl<A: Clone, W> Answers<A, W> {
             entries: Slab::with_capacity(0),
             index: BTreeMap::new(),
             order: List::new(0),
-            asking: BTreeMap::new(),
+            questions: Questions::new(),
             counts: Snapshot::default(),
         }
     }
@@ -183,13 +191,15 @@ impl<A: Clone, W> Answers<A, W> {
         self.make_room(0);
     }
 
-    /// A client asks. `waiter` is made only if it waits.
+    /// A client asks. `waiter` is made only if it waits, and `question` only if the driver asks servers. A new question
+    /// always has a place: what gave way for it is handed back.
     pub fn on_question(
         &mut self,
         now: Time,
-        key: &[u8],
+        (key, asker): (&[u8], &Asker),
         waiter: impl FnOnce() -> W,
-    ) -> Decision<A> {
+        question: impl FnOnce() -> Q,
+    ) -> (Decision<A>, Vec<Displaced<A, W, Q>>) {
         let handle = self.index.get(key).copied();
         let mut stale = None;
         let mut retry_at = Time::ZERO;
@@ -204,12 +214,14 @@ impl<A: Clone, W> Answers<A, W> {
                 let due = now >= entry.prefetch_at && now >= retry_at && entry.hits >= POPULAR;
                 self.touch(handle);
                 self.counts.fresh += 1;
-                let ask = due && !self.asking.contains_key(key) && self.has_room();
+                // nobody waits for it, so nobody gives way to it
+                let room = || self.questions.has_room(asker, self.most(asker));
+                let ask = due && self.questions.stale_at(key).is_none() && room();
                 if ask {
                     self.counts.prefetched += 1;
-                    self.ask(key, Vec::new(), now);
+                    self.ask(now, key, asker, question());
                 }
-                return Decision::Answer { outcome, ask };
+                return (Decision::Answer { outcome, ask }, Vec::new());
             }
             if now < entry.until + kept {
                 stale = entry.answer.clone();
@@ -218,37 +230,26 @@ impl<A: Clone, W> Answers<A, W> {
                 self.remove(handle);
             }
         }
-        self.on_miss(now, key, stale, retry_at, waiter)
-    }
-
-    fn on_miss(
-        &mut self,
-        now: Time,
-        key: &[u8],
-        stale: Option<A>,
-        retry_at: Time,
-        waiter: impl FnOnce() -> W,
-    ) -> Decision<A> {
-        let full = self.counts.waiting >= self.config.waiting as u64;
-        let has_room = self.has_room();
-        match self.asking.get_mut(key) {
-            Some(asking) if !full && (stale.is_none() || now < asking.stale_at) => {
-                if asking.waiters.is_empty() {
-                    asking.stale_at = now + self.config.patience;
-                }
-                asking.waiters.push(waiter());
-                self.counts.waiting += 1;
-                self.counts.joined += 1;
-                Decision::Wait { ask: false }
-            }
-            None if !full && has_room && now >= retry_at => {
-                self.ask(key, Vec::from([waiter()]), now);
-                self.counts.waiting += 1;
-                Decision::Wait { ask: true }
-            }
-            // it was asked a moment ago in vain, clients have waited long enough, or there is no room
-            _ => Decision::Answer { outcome: self.without(stale, 1), ask: false },
+        let on_way = self.questions.stale_at(key);
+        let waits = match on_way {
+            Some(stale_at) => stale.is_none() || now < stale_at,
+            None => now >= retry_at,
+        };
+        if !waits {
+            // it was asked a moment ago in vain, or clients have waited long enough
+            return (Decision::Answer { outcome: self.without(stale, 1), ask: false }, Vec::new());
         }
+        let mut gone = Vec::new();
+        if on_way.is_none() {
+            gone = self.questions.make_room(asker, self.most(asker));
+            self.ask(now, key, asker, question());
+        } else {
+            self.counts.joined += 1;
+        }
+        gone.extend(self.questions.make_room_to_wait(asker, self.config.waiting));
+        self.questions.wait(key, asker, now + self.config.patience, waiter());
+        let displaced = gone.into_iter().map(|gone| self.hand_back(now, gone)).collect();
+        (Decision::Wait { ask: on_way.is_none() }, displaced)
     }
 
     /// A server has answered. Returns what those that waited are answered.
@@ -277,7 +278,7 @@ impl<A: Clone, W> Answers<A, W> {
                 bytes,
             });
         }
-        (Outcome::Fresh(answer, ttl), self.release(key))
+        (Outcome::Fresh(answer, ttl), self.questions.end(key))
     }
 
     /// No server has answered. Returns what those that waited are answered.
@@ -287,9 +288,7 @@ impl<A: Clone, W> Answers<A, W> {
         match self.index.get(key).copied().and_then(|handle| self.entries.get_mut(handle)) {
             Some(entry) => {
                 entry.retry_at = retry_at;
-                if now < entry.until + self.config.stale {
-                    stale = entry.answer.clone();
-                }
+                stale = stale_answer(entry, now, &self.config);
             }
             None => self.insert(key, 0, |key, bytes| Entry {
                 key,
@@ -301,45 +300,39 @@ impl<A: Clone, W> Answers<A, W> {
                 bytes,
             }),
         }
-        let waiters = self.release(key);
+        let waiters = self.questions.end(key);
         (self.without(stale, waiters.len() as u64), waiters)
     }
 
     /// When [`Self::on_deadline`] has something to do.
     pub fn deadline(&self) -> Time {
-        let waiting = self.asking.values().filter(|asking| !asking.waiters.is_empty());
-        waiting.map(|asking| asking.stale_at).min().unwrap_or(Time::NEVER)
+        self.questions.deadline()
     }
 
     /// Hands back those that waited long enough and for whom there is an answer past its end. The others wait on.
     pub fn on_deadline(&mut self, now: Time) -> Vec<Released<A, W>> {
-        let mut released = Vec::new();
-        let (mut waiting, mut stale) = (0, 0);
-        for (key, asking) in &mut self.asking {
-            if asking.waiters.is_empty() || now < asking.stale_at {
-                continue;
-            }
-            let entry = self.index.get(key).and_then(|handle| self.entries.get(*handle));
-            let kept = entry.filter(|entry| now < entry.until + self.config.stale);
-            match kept.and_then(|entry| entry.answer.clone()) {
-                Some(answer) => {
-                    let waiters = core::mem::take(&mut asking.waiters);
-                    waiting += waiters.len() as u64;
-                    stale += waiters.len() as u64;
-                    released.push((Outcome::Stale(answer), waiters));
-                }
-                None => asking.stale_at = Time::NEVER,
-            }
-        }
-        self.counts.waiting -= waiting;
-        self.counts.stale += stale;
-        released
+        let Self { entries, index, config, questions, .. } = self;
+        let stale = |key: &[u8]| stale_answer(entries.get(*index.get(key)?)?, now, config);
+        let served = questions.on_deadline(now, stale);
+        self.counts.stale += served.iter().map(|(_, waiters)| waiters.len() as u64).sum::<u64>();
+        served.into_iter().map(|(answer, waiters)| (Outcome::Stale(answer), waiters)).collect()
     }
 
     /// Figures for the status.
     pub fn snapshot(&self) -> Snapshot {
-        let (entries, asking) = (self.entries.len() as u64, self.asking.len() as u64);
-        Snapshot { entries, asking, ..self.counts }
+        Snapshot {
+            entries: self.entries.len() as u64,
+            asking: self.questions.len() as u64,
+            waiting: self.questions.waiting() as u64,
+            ..self.counts
+        }
+    }
+
+    fn hand_back(&mut self, now: Time, gone: GaveWay<W, Q>) -> Displaced<A, W, Q> {
+        let entry = self.index.get(&gone.key).and_then(|handle| self.entries.get(*handle));
+        let stale = entry.and_then(|entry| stale_answer(entry, now, &self.config));
+        let outcome = self.without(stale, gone.waiters.len() as u64);
+        Displaced { released: (outcome, gone.waiters), question: gone.question }
     }
 
     /// An answer past its end, if there is one; counted for so many clients.
@@ -356,20 +349,17 @@ impl<A: Clone, W> Answers<A, W> {
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.asking.len() < self.config.asking
+    /// The most questions that count for this asker.
+    const fn most(&self, asker: &Asker) -> usize {
+        match asker {
+            Asker::Relay => self.config.own,
+            _ => self.config.asking,
+        }
     }
 
-    fn ask(&mut self, key: &[u8], waiters: Vec<W>, now: Time) {
-        let stale_at = now + self.config.patience;
-        self.asking.insert(key.into(), Asking { waiters, stale_at });
+    fn ask(&mut self, now: Time, key: &[u8], asker: &Asker, question: Q) {
+        self.questions.begin(key, asker, now + self.config.patience, question);
         self.counts.asked += 1;
-    }
-
-    fn release(&mut self, key: &[u8]) -> Vec<W> {
-        let waiters = self.asking.remove(key).map_or_else(Vec::new, |asking| asking.waiters);
-        self.counts.waiting -= waiters.len() as u64;
-        waiters
     }
 
     fn touch(&mut self, handle: Handle) {
@@ -408,4 +398,9 @@ impl<A: Clone, W> Answers<A, W> {
             self.counts.bytes -= entry.bytes;
         }
     }
+}
+
+/// An entry's answer, while it may be served past its end.
+fn stale_answer<A: Clone>(entry: &Entry<A>, now: Time, config: &Config) -> Option<A> {
+    entry.answer.clone().filter(|_| now < entry.until + config.stale)
 }

@@ -1,14 +1,17 @@
 //! Single cases of the answers; `answers_laws` has what holds of all.
 
 use super::answers::*;
+use super::asker::Asker;
 use crate::testing::*;
 
 fn found(answer: u32, seconds: u64) -> Found<u32> {
     Found { answer, bytes: 100, ttl: Span::from_secs(seconds), negative: false }
 }
 
-fn asked(answers: &mut Answers<u32, u32>, at: Time, waiter: u32) -> Decision<u32> {
-    answers.on_question(at, b"a", || waiter)
+fn asked(answers: &mut Answers<u32, u32, ()>, at: Time, waiter: u32) -> Decision<u32> {
+    let (decision, displaced) = answers.on_question(at, (b"a", &Asker::Relay), || waiter, || ());
+    assert!(displaced.is_empty());
+    decision
 }
 
 const fn answer(outcome: Outcome<u32>) -> Decision<u32> {

@@ -1,11 +1,12 @@
 //! What holds of the answers after every event, against a plain account of what was asked and answered.
 
 use super::answers::*;
+use super::asker::Asker;
 use crate::testing::*;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Ask(u8),
+    Ask(u8, u8),
     Answer { which: usize, seconds: u64, bytes: u64, negative: bool },
     Fail(usize),
     Pass(u64),
@@ -16,7 +17,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         |(which, seconds, bytes, negative)| Step::Answer { which, seconds, bytes, negative },
     );
     let step = prop_oneof![
-        6 => (0_u8..12).prop_map(Step::Ask),
+        6 => (0_u8..12, 0_u8..5).prop_map(|(key, asker)| Step::Ask(key, asker)),
         3 => answer,
         2 => any::<usize>().prop_map(Step::Fail),
         3 => (0_u64..40_000).prop_map(Step::Pass),
@@ -32,6 +33,7 @@ fn config() -> Config {
         negative_ttl: ms(20_000),
         stale: ms(600_000),
         asking: 5,
+        own: 3,
         waiting: 9,
         ..Config::default()
     }
@@ -76,6 +78,16 @@ impl Plain {
     }
 }
 
+/// This relay itself, a client, and others.
+fn asker_of(nth: u8) -> Asker {
+    match nth {
+        0 => Asker::Relay,
+        1 => Asker::Account(1),
+        2 => Asker::Peer("ship".into()),
+        _ => Asker::at([192, 0, 2, nth].into()),
+    }
+}
+
 proptest! {
     #[test]
     fn every_question_is_answered_once_and_truly_within_memory(steps in steps()) {
@@ -83,14 +95,32 @@ proptest! {
         let (mut now, mut next) = (Time::ZERO, 0_u32);
         for step in steps {
             match step {
-                Step::Ask(key) => {
+                Step::Ask(key, asker) => {
                     next += 1;
-                    match answers.on_question(now, &[key], || next) {
+                    let asker = asker_of(asker);
+                    let known = answers.snapshot();
+                    let (decision, displaced) =
+                        answers.on_question(now, (&[key], &asker), || next, || key);
+                    for Displaced { released, question } in displaced {
+                        assert!(known.asking >= 3, "not without need");
+                        assert!(!matches!(released.0, Outcome::Fresh(..)));
+                        plain.release(now, released);
+                        // a question that others wait for goes on
+                        plain.asked.retain(|asked| Some(*asked) != question);
+                        let waits = |of: &u8| plain.waiting.values().any(|(key, _)| key == of);
+                        assert!(!question.as_ref().is_some_and(waits));
+                    }
+                    match decision {
                         Decision::Answer { outcome, ask } => {
                             plain.check(now, key, &outcome);
                             if ask {
                                 assert!(matches!(outcome, Outcome::Fresh(..)), "before its end");
                                 plain.asked.push(key);
+                            }
+                            let failed = plain.failed.get(&key);
+                            if matches!(outcome, Outcome::Failed) {
+                                let failed = failed.expect("there is always room");
+                                assert!(now < *failed + config().retry);
                             }
                         }
                         Decision::Wait { ask } => {
@@ -149,7 +179,9 @@ proptest! {
             assert!((seen.entries == 0) == (seen.bytes == 0));
             assert_eq!(seen.asking, plain.asked.len() as u64);
             assert_eq!(seen.waiting, plain.waiting.len() as u64);
-            assert!(plain.asked.len() <= config().asking && plain.waiting.len() <= config().waiting);
+            // the relay may wait for questions that clients began
+            let own = plain.waiting.len().max(config().own);
+            assert!(plain.asked.len() <= config().asking + own);
         }
         while let Some(key) = plain.asked.pop() {
             let released = answers.on_failure(now, &[key]);

@@ -6,14 +6,21 @@ mod answers;
 mod answers_cases;
 #[cfg(test)]
 mod answers_laws;
+mod asker;
 mod capabilities;
 #[cfg(test)]
 mod capabilities_laws;
 mod cookie;
 mod heard;
 mod question_rate;
+mod questions;
+#[cfg(test)]
+mod questions_laws;
 
-pub use answers::{Answers, Config, Decision, Found, Outcome, Released, STALE_TTL, Snapshot};
+pub use answers::{
+    Answers, Config, Decision, Displaced, Found, Outcome, Released, STALE_TTL, Snapshot,
+};
+pub use asker::Asker;
 pub use capabilities::{Capabilities, ReplyCookie, ReplyProof, Sending, Spelling, Verdict};
 pub use cookie::{
     ClientCookie, Cookie, CookieSecret, ServerCookie, client_cookie, is_valid, server_cookie,

@@ -1,11 +1,10 @@
-//! How many questions a client may have: a rate and a burst for each address, or for each IPv6 network of 64 bits,
-//! within which a client chooses its address (RFC 8981). Questions that prove their address have a rate of their own,
+//! How many questions an asker may have: a rate and a burst. Questions that prove their address have a rate of their own,
 //! which forged ones cannot use up. Kept as the time at which the client's burst is full again
 //! (the generic cell rate algorithm).
 
+use super::asker::Asker;
 use crate::units::{Span, Time};
 use alloc::collections::BTreeMap;
-use core::net::IpAddr;
 
 /// Clients that are known at a time; more share one rate.
 const MOST: usize = 8_192;
@@ -19,7 +18,7 @@ const BURST: u64 = 2;
 pub struct QuestionRate {
     /// Between two questions at the rate.
     gap: Span,
-    clients: BTreeMap<(u128, bool), Time>,
+    clients: BTreeMap<(Asker, bool), Time>,
     others: Time,
     looked: Time,
 }
@@ -40,9 +39,9 @@ impl QuestionRate {
         self.gap = gap(per_second);
     }
 
-    /// A client asks: whether it may. `proven`: it has shown that the address is its own, by a cookie or by TCP.
-    pub fn on_question(&mut self, now: Time, client: IpAddr, proven: bool) -> bool {
-        let key = (key(client), proven);
+    /// A question comes: whether it may. `proven`: its asker has shown that the address is its own, by a cookie or by TCP.
+    pub fn on_question(&mut self, now: Time, asker: Asker, proven: bool) -> bool {
+        let key = (asker, proven);
         if !self.clients.contains_key(&key) {
             self.forget(now);
         }
@@ -77,20 +76,13 @@ const fn gap(per_second: u32) -> Span {
     Span::from_nanos(1_000_000_000 / if per_second == 0 { 1 } else { per_second as u64 })
 }
 
-fn key(client: IpAddr) -> u128 {
-    match client.to_canonical() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits() & (u128::MAX << 64),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::*;
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
+    fn ip(text: &str) -> Asker {
+        Asker::at(text.parse().unwrap())
     }
 
     proptest! {
@@ -130,8 +122,8 @@ mod tests {
     fn forged_questions_do_not_use_up_the_rate_of_proven_ones() {
         let mut limit = QuestionRate::new(1);
         let client = ip("192.0.2.1");
-        while limit.on_question(at(0), client, false) {}
-        let proven = (0..9).filter(|_| limit.on_question(at(0), client, true)).count();
+        while limit.on_question(at(0), client.clone(), false) {}
+        let proven = (0..9).filter(|_| limit.on_question(at(0), client.clone(), true)).count();
         assert_eq!(proven, 2, "twice the rate at once, as for others");
     }
 
@@ -140,7 +132,7 @@ mod tests {
         let mut limit = QuestionRate::new(100);
         let mut allowed = 0_u64;
         for n in 0..40_000_u32 {
-            let client = IpAddr::from(core::net::Ipv4Addr::from(n));
+            let client = Asker::at(core::net::Ipv4Addr::from(n).into());
             allowed += u64::from(limit.on_question(at(0), client, false));
         }
         assert!(limit.clients() <= MOST && allowed <= MOST as u64 + 200);

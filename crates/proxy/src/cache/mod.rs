@@ -7,6 +7,7 @@
 //! Requests with credentials bypass it. A response is shared among clients of one route that may
 //! reach the address it came from.
 
+mod changes;
 mod copy;
 mod disk;
 mod entry;
@@ -25,6 +26,7 @@ use crate::settings;
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::values;
 use crate::wire::http::head::{Field, Request};
+use changes::Changes;
 use disk::CacheFolder;
 use entry::{CacheEntry, VaryRule};
 use foyer::{Event, EventListener, HybridCache};
@@ -41,8 +43,7 @@ pub(crate) struct Cache {
     settings: settings::Cache,
     /// Empty until the disk was scanned; requests bypass the cache meanwhile.
     store: OnceLock<HybridCache<String, CacheEntry>>,
-    /// When a URL's content last changed, by a part of the URL's hash.
-    changed: Vec<AtomicU64>,
+    changes: Arc<Changes>,
     /// The lock on the folder.
     folder: Option<Arc<CacheFolder>>,
     counts: Arc<CacheCounts>,
@@ -74,9 +75,6 @@ impl EventListener for CacheCounts {
 
 /// Time limit for writes to disk at the end.
 const CLOSING: Duration = Duration::from_secs(10);
-
-/// Slots for changes. A collision only prevents a response from being cached.
-const CHANGED: usize = 1024;
 
 pub(crate) enum CacheLookup {
     Hit(CacheHit),
@@ -119,7 +117,7 @@ impl Cache {
         let cache = Arc::new(Self {
             settings: settings.clone(),
             store: OnceLock::new(),
-            changed: (0..CHANGED).map(|_| AtomicU64::new(0)).collect(),
+            changes: Arc::default(),
             folder: folder.map(Arc::new),
             counts: Arc::default(),
             lost: DroppedWrites::default(),
@@ -166,6 +164,7 @@ impl Cache {
         let asked = SystemTime::now();
         let mut visit = Box::new(Visit {
             cache: Arc::clone(self),
+            watch: self.changes.watch(&key),
             key,
             forward: ForwardReason::Bypass,
             asked,

@@ -1,17 +1,17 @@
 //! A forwarded request, and its response's effect on the cache.
 
+use super::changes::Watch;
 use super::copy::BodyCopy;
 use super::entry::{CacheEntry, StoredResponse, VaryRule};
 use super::rules::{self, ForwardReason};
-use super::{CHANGED, Cache, CacheHit};
+use super::{Cache, CacheHit};
 use crate::wire::http::body::Body;
 use crate::wire::http::fields::values;
 use crate::wire::http::head::{Field, Request, Response};
 use http::request;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A forwarded request that the cache follows.
@@ -19,6 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(crate) struct Visit {
     pub(super) cache: Arc<Cache>,
     pub(super) key: String,
+    pub(super) watch: Watch,
     pub(super) forward: ForwardReason,
     pub(super) asked: SystemTime,
     /// For `http-cache-semantics`; `None` where the response is not to be cached.
@@ -70,21 +71,11 @@ impl Visit {
         }
     }
 
-    fn mark(&self) -> &AtomicU64 {
-        self.mark_of(&self.key)
-    }
-
-    fn mark_of(&self, key: &str) -> &AtomicU64 {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        &self.cache.changed[hasher.finish() as usize % CHANGED]
-    }
-
     pub(crate) fn keep(&self, response: &Response, copy: BodyCopy, from: Option<IpAddr>) {
         let (Some(store), Some(request)) = (self.cache.store.get(), &self.request) else { return };
         let Some((policy, body)) = copy.finish() else { return self.drop_older() };
         // a change since the request makes the response ambiguous
-        if self.mark().load(Relaxed) >= nanos(self.asked) {
+        if self.watch.is_changed() {
             return;
         }
         let Some(names) = rules::varies_by(response) else { return };
@@ -128,7 +119,7 @@ impl Visit {
         }
         self.cache.counts.validated.fetch_add(1, Relaxed);
         let policy = rules::policy(parts, &head, self.asked, now);
-        let kept = policy.is_some() && self.mark().load(Relaxed) < nanos(self.asked);
+        let kept = policy.is_some() && !self.watch.is_changed();
         let policy = policy.unwrap_or_else(|| stored.policy.clone());
         let fresh = StoredResponse::new(policy, &head, stored.address, stored.body.clone())?;
         let fresh = Arc::new(fresh);
@@ -149,10 +140,11 @@ impl Visit {
             return;
         }
         let named = ["location", "content-location"].into_iter();
-        let named = named.flat_map(|name| values(&response.fields, name));
+        // each has one value (RFC 9110 §8.7, §10.2.2); more would let an answer take away any number of others
+        let named = named.filter_map(|name| values(&response.fields, name).next());
         let named: Vec<String> = named.filter_map(|value| self.key_of(value)).collect();
         for key in named.iter().chain([&self.key]) {
-            self.mark_of(key).store(nanos(SystemTime::now()), Relaxed);
+            self.cache.changes.on_change(key);
             self.cache.remove(key);
         }
     }

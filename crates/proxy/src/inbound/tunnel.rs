@@ -2,7 +2,7 @@
 
 use crate::error::{Failure, FailureKind};
 use crate::inbound::dns::Origin;
-use crate::inbound::dns::stream::{PEER_IDLE, serve as serve_names};
+use crate::inbound::dns::stream::{PEER, serve as serve_names};
 use crate::observe::registry::Protocol;
 use crate::outbound::connect::Purpose;
 use crate::outbound::dns;
@@ -13,6 +13,7 @@ use crate::transfer::end::End;
 use crate::transfer::scratch::with_scratch;
 use crate::transfer::tls::TlsTransport;
 use crate::transfer::transient::is_transient;
+use ekiden_model::dns::Asker;
 use ekiden_tunnel::frame::reason::Reason;
 use std::io;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
         arrival.accept();
         let stream = TlsTransport::new(session.client.clone(), Vec::new());
         let config = || Arc::clone(&session.config);
-        let serving = Box::pin(serve_names(config, Origin::Peer, PEER_IDLE, stream));
+        let asker = Asker::Peer(arrival.peer().into());
+        let serving = Box::pin(serve_names(config, (Origin::Peer, asker), PEER, stream));
         session.unless_stopping(serving).await;
         return None;
     }

@@ -111,7 +111,7 @@ impl Client {
         if let Some(known) = self.verdicts.get(&to) {
             return *known;
         }
-        let decider = self.config.settings.access.decider(own).of(Some(account));
+        let decider = self.config.settings.decider(own).of(Some(account));
         let by_address = decider.address(&Destination::from(to), to.ip()).is_ok();
         let heard = locked(&self.config.shared.dns.heard).name(now, own, to.ip()).cloned();
         let name = heard.and_then(|name| {

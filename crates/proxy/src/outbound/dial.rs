@@ -9,6 +9,7 @@ use crate::outbound::dns::own::lookup;
 use crate::outbound::syn_race::open;
 use crate::policy::access::Denied;
 use crate::runtime::RuntimeConfig;
+use crate::settings::Settings;
 use crate::transfer::end::End;
 use ekiden_linux::host::clock;
 use ekiden_linux::sockets::outcome::Outcomes;
@@ -96,7 +97,7 @@ pub(crate) fn check(
     let forwards = forwards.flat_map(|forward| &forward.listen);
     let own = settings.listen.iter().chain(&settings.closed).chain(&settings.tunnel.listen);
     let mut own = own.chain(&settings.dns.listen).chain(forwards);
-    if own.any(|listen| reaches(*listen, address)) {
+    if own.any(|listen| leads_to(settings, *listen, address)) {
         return Err(Failure::new(FailureKind::Loop, format!("{address} is this relay itself")));
     }
     match from.source() {
@@ -109,8 +110,13 @@ pub(crate) fn check(
     }
 }
 
-/// Whether a connection to `address` ends at a socket listening on `listen`.
-pub(crate) fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
+/// Whether a connection to `address`, or to that of IPv4 for which it stands, ends at a socket listening on `listen`.
+pub(crate) fn leads_to(settings: &Settings, listen: SocketAddr, address: SocketAddr) -> bool {
+    let behind = settings.embedded(address.ip()).map(|v4| SocketAddr::new(v4, address.port()));
+    behind.chain([address]).any(|address| reaches(listen, address))
+}
+
+fn reaches(listen: SocketAddr, address: SocketAddr) -> bool {
     if listen.port() != address.port() || listen.is_ipv4() != address.is_ipv4() {
         return false;
     }

@@ -1,14 +1,16 @@
 //! Who may come in, and where they may go.
 //!
 //! A name's decision is not enough: every address that it resolves to is checked, and the
-//! connection goes to exactly the checked address.
+//! connection goes to exactly the checked address. One that stands for an address of IPv4 is checked as both.
 
 pub use crate::policy::special_addresses::{Special, special};
 
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::policy::accounts::KnownAccount;
-use crate::settings::{Access, HostPattern, Pattern, Rule};
+use crate::policy::embedded::embedded;
+use crate::settings::{Access, HostPattern, Pattern, Rule, Settings};
+use crate::wire::dns::Nat64;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
@@ -22,6 +24,8 @@ pub enum Denied {
     Rule(String),
     #[error("your account may not go to {0}")]
     Account(String),
+    #[error("{0} is for relays alone")]
+    Relays(String),
     #[error(
         "{address} is {kind}, which is not reached through this relay; its operator can open it with --allow-destination or a rule"
     )]
@@ -32,9 +36,7 @@ impl From<Denied> for Failure {
     fn from(denied: Denied) -> Self {
         let kind = match denied {
             Denied::Client(_) => FailureKind::Denied,
-            Denied::Rule(_) | Denied::Account(_) | Denied::Special { .. } => {
-                FailureKind::Prohibited
-            }
+            _ => FailureKind::Prohibited,
         };
         Self::new(kind, denied.to_string())
     }
@@ -44,6 +46,8 @@ impl From<Denied> for Failure {
 #[derive(Debug, Clone, Copy)]
 pub struct Decider<'a> {
     access: &'a Access,
+    /// The translator whose addresses stand for those of IPv4.
+    nat64: Option<Nat64>,
     client: Client<'a>,
     account: Option<&'a KnownAccount>,
 }
@@ -56,15 +60,25 @@ enum Client<'a> {
     Peer(&'a str),
 }
 
-impl Access {
+impl Settings {
     /// The decisions for a client at an address.
     pub fn decider(&self, client: IpAddr) -> Decider<'_> {
-        Decider { access: self, client: Client::At(client.to_canonical()), account: None }
+        self.decider_for(Client::At(client.to_canonical()))
     }
 
     /// The decisions for a peer's flows, by the peer's local name.
-    pub const fn decider_for_peer<'a>(&'a self, peer: &'a str) -> Decider<'a> {
-        Decider { access: self, client: Client::Peer(peer), account: None }
+    pub fn decider_for_peer<'a>(&'a self, peer: &'a str) -> Decider<'a> {
+        self.decider_for(Client::Peer(peer))
+    }
+
+    /// The addresses of IPv4 that `address` stands for.
+    pub(crate) fn embedded(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> + use<> {
+        embedded_by(self.dns.nat64.and_then(Nat64::new), address)
+    }
+
+    fn decider_for<'a>(&'a self, client: Client<'a>) -> Decider<'a> {
+        let nat64 = self.dns.nat64.and_then(Nat64::new);
+        Decider { access: &self.access, nat64, client, account: None }
     }
 }
 
@@ -93,6 +107,7 @@ impl Decider<'_> {
                 self.address(destination, IpAddr::from([127, 0, 0, 1]))
             }
             Host::Name(_) => {
+                not_of_relays(destination)?;
                 self.account(destination, None)?;
                 self.rule(destination, None).map(|_| ())
             }
@@ -102,6 +117,7 @@ impl Decider<'_> {
     /// Whether some address could make `destination` allowed: before a DNS query, which reveals the
     /// name.
     pub fn unresolved(&self, destination: &Destination) -> Result<(), Denied> {
+        not_of_relays(destination)?;
         if let Some(account) = self.account {
             account.might_go(destination)?;
         }
@@ -125,18 +141,26 @@ impl Decider<'_> {
         let address = address.to_canonical();
         self.account(destination, Some(address))?;
         let opened = self.rule(destination, Some(address))?;
-        let Some(kind) = special(address) else { return Ok(()) };
+        for v4 in self.embedded(address) {
+            self.account(destination, Some(v4))?;
+            self.rule(destination, Some(v4))?;
+        }
         let local_client = match self.client {
             Client::At(client) => client.is_loopback() || special(client) == Some(Special::Private),
             Client::Peer(_) => false,
         };
-        if (kind == Special::Private && local_client)
-            || within_any(&self.access.allow_destinations, address)
-            || within_any(opened, address)
-        {
-            return Ok(());
+        let kinds = self.embedded(address).chain([address]).filter_map(special);
+        let closed = kinds.filter(|kind| !(*kind == Special::Private && local_client)).min();
+        // a prefix of IPv4 opens the network of this machine, and not that behind a translator
+        match closed {
+            Some(kind)
+                if !within_any(&self.access.allow_destinations, address)
+                    && !within_any(opened, address) =>
+            {
+                Err(Denied::Special { address, kind })
+            }
+            _ => Ok(()),
         }
-        Err(Denied::Special { address, kind })
     }
 
     /// Whether a client that goes to `address` may do so under the name that it claims. A name may be
@@ -147,17 +171,26 @@ impl Decider<'_> {
             account.may_claim(claimed)?;
         }
         let to = Destination { host: Host::Address(address), port: claimed.port };
+        self.embedded(address).chain([address]).try_for_each(|seen| self.claims(claimed, &to, seen))
+    }
+
+    /// The same, where the client's address `to` is seen as this one.
+    fn claims(&self, claimed: &Destination, to: &Destination, seen: IpAddr) -> Result<(), Denied> {
         for rule in self.access.rules.iter().filter(|rule| self.is_meant(rule)) {
             let matches = |to: &Destination| {
-                rule.to.is_empty() || rule.to.iter().any(|p| p.matches(to, Some(address)))
+                rule.to.is_empty() || rule.to.iter().any(|p| p.matches(to, Some(seen)))
             };
             match rule.allow {
-                true if matches(&to) => return Ok(()),
+                true if matches(to) => return Ok(()),
                 false if matches(claimed) => return Err(Denied::Rule(claimed.to_string())),
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn embedded(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> + use<> {
+        embedded_by(self.nat64, address)
     }
 
     /// The first matching rule, and the prefixes it opens.
@@ -201,12 +234,15 @@ impl Decider<'_> {
 }
 
 impl Pattern {
-    /// Whether the pattern matches the destination by name, or its resolved address.
+    /// Whether the pattern matches the destination by name, or by `address`: one that it resolves to, or that its own
+    /// stands for.
     pub fn matches(&self, destination: &Destination, address: Option<IpAddr>) -> bool {
         let port = self.ports.is_none_or(|(from, to)| (from..=to).contains(&destination.port));
         port && match (&self.host, &destination.host) {
             (HostPattern::Any, _) => true,
-            (HostPattern::Net(net), Host::Address(named)) => net.contains(named),
+            (HostPattern::Net(net), Host::Address(named)) => {
+                net.contains(&address.unwrap_or(*named))
+            }
             (HostPattern::Net(net), Host::Name(_)) => address.is_some_and(|a| net.contains(&a)),
             (HostPattern::Name(wanted), Host::Name(name)) => wanted == name,
             (HostPattern::Below(parent), Host::Name(name)) => name
@@ -215,6 +251,19 @@ impl Pattern {
             (HostPattern::Name(_) | HostPattern::Below(_), Host::Address(_)) => false,
         }
     }
+}
+
+/// What relays ask each other by such names comes out of a tunnel and asks for no decision.
+fn not_of_relays(to: &Destination) -> Result<(), Denied> {
+    if to.is_of_relays() { Err(Denied::Relays(to.to_string())) } else { Ok(()) }
+}
+
+fn embedded_by(nat64: Option<Nat64>, address: IpAddr) -> impl Iterator<Item = IpAddr> + use<> {
+    let v6 = match address {
+        IpAddr::V6(v6) => Some(v6),
+        IpAddr::V4(_) => None,
+    };
+    v6.into_iter().flat_map(move |v6| embedded(v6, nat64)).map(IpAddr::V4)
 }
 
 fn within_any(nets: &[IpNet], address: IpAddr) -> bool {
@@ -237,13 +286,17 @@ mod tests {
         list.iter().map(|text| text.parse().unwrap()).collect()
     }
 
-    fn by_rules(rules: impl Into<Vec<Rule>>) -> Access {
-        Access { rules: rules.into(), ..Access::default() }
+    fn with(access: Access) -> Settings {
+        Settings { access, ..Settings::default() }
+    }
+
+    fn by_rules(rules: impl Into<Vec<Rule>>) -> Settings {
+        with(Access { rules: rules.into(), ..Access::default() })
     }
 
     #[test]
     fn with_nothing_configured_only_loopback_comes_in() {
-        let access = Access::default();
+        let access = Settings::default();
         assert!(access.decider(ip("127.0.0.1")).client().is_ok());
         assert!(access.decider(ip("::1")).client().is_ok());
         assert!(access.decider(ip("::ffff:127.0.0.1")).client().is_ok());
@@ -311,7 +364,8 @@ mod tests {
 
     #[test]
     fn opens_only_the_listed_prefixes() {
-        let access = Access { allow_destinations: nets(&["127.0.0.0/8"]), ..Access::default() };
+        let opened = nets(&["127.0.0.0/8"]);
+        let access = with(Access { allow_destinations: opened, ..Access::default() });
         let local = access.decider(ip("127.0.0.1"));
         assert!(local.address(&to("127.0.0.1:80"), ip("127.0.0.1")).is_ok());
         assert!(local.address(&to("[::1]:80"), ip("::1")).is_err());
@@ -363,7 +417,7 @@ mod tests {
             allow_destinations: nets(open),
             ..Rule::default()
         };
-        let access = Access::default();
+        let access = Settings::default();
         let ship = access.decider_for_peer("ship");
         assert!(ship.client().is_ok() && ship.named(&to("example.org:80")).is_ok());
         assert!(ship.address(&to("example.org:80"), ip("198.51.100.9")).is_err(), "for examples");

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod accounts;
+mod embedded;
 pub mod quota;
 pub(crate) mod route;
 pub(crate) mod special_addresses;

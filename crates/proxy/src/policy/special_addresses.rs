@@ -1,10 +1,11 @@
 //! Addresses with a special purpose (IANA special-purpose registries).
 
+use super::embedded::{embedded, is_nobodys};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The kind of a special address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The kind of a special address, the strictest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Special {
     /// This machine: 127.0.0.0/8, ::1, and "any" (0.0.0.0/8, ::), which Linux treats as this machine.
     Loopback,
@@ -12,12 +13,12 @@ pub enum Special {
     LinkLocal,
     /// A cloud's metadata service at an address that is not link-local.
     Metadata,
-    /// 10/8, 172.16/12, 192.168/16, 100.64/10 (RFC 6598), fc00::/7, fec0::/10.
-    Private,
     /// Multicast and broadcast.
     Multicast,
     /// Not assigned to hosts: 240/4, documentation, benchmarking, discard-only, segment identifiers, 6to4's relays.
     Reserved,
+    /// 10/8, 172.16/12, 192.168/16, 100.64/10 (RFC 6598), fc00::/7, fec0::/10. Open to clients that have one.
+    Private,
 }
 
 impl fmt::Display for Special {
@@ -62,54 +63,25 @@ fn special_v4(address: Ipv4Addr) -> Option<Special> {
 }
 
 fn special_v6(address: Ipv6Addr) -> Option<Special> {
-    let embedded = |high: u16, low: u16| {
-        let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
-        special_v4(Ipv4Addr::new(a, b, c, d))
-    };
-    Some(match address.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Special::Loopback,
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
-        | [0, 0, 0, 0, 0xffff, 0, high, low]
-        | [0x64, 0xff9b, 0, 0, 0, 0, high, low]
-        | [0x2002, high, low, ..] => return embedded(high, low),
-        [0x64, 0xff9b, 1, ..] => return special_nat64(address),
+    let own = match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => Some(Special::Loopback),
+        [0x64, 0xff9b, 1, ..] if is_nobodys(address) => Some(Special::Reserved),
         // Amazon's instance services, and Google's
         [0xfd00, 0xec2, 0, 0, 0, 0, 0, _] | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254] => {
-            Special::Metadata
+            Some(Special::Metadata)
         }
-        [0xfe80..=0xfebf, ..] => Special::LinkLocal,
-        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Special::Private,
-        [0xff00..=0xffff, ..] => Special::Multicast,
+        [0xfe80..=0xfebf, ..] => Some(Special::LinkLocal),
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Special::Private),
+        [0xff00..=0xffff, ..] => Some(Special::Multicast),
         // discard-only, dummy (RFC 9780), Teredo, benchmarking, ORCHID, documentation, segment identifiers (RFC 9602)
         [0x100, 0, 0, 0 | 1, ..]
         | [0x2001, 0 | 2, ..]
         | [0x2001, 0x10..=0x3f, ..]
         | [0x2001, 0xdb8, ..]
-        | [0x3fff | 0x5f00, ..] => Special::Reserved,
-        _ => return None,
-    })
-}
-
-/// 64:ff9b:1::/48 (RFC 8215): a translator of the local network has a prefix of 48, 56, 64 or 96 bits there. Where the
-/// IPv4 address stands follows from its length (RFC 6052 §2.2), which is not known here, so no place may hold a special one.
-/// Translators ignore octet 8 and what follows the address (§2.3); where these are not 0 in any reading it is nobody's.
-fn special_nat64(address: Ipv6Addr) -> Option<Special> {
-    let octets = address.octets();
-    let readings = [[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12], [12, 13, 14, 15]];
-    let at = |places: [usize; 4]| {
-        let [a, b, c, d] = places.map(|place| octets[place]);
-        // 0/8 is what another length leaves there, and no destination
-        (a != 0).then(|| Ipv4Addr::new(a, b, c, d))
+        | [0x3fff | 0x5f00, ..] => Some(Special::Reserved),
+        _ => None,
     };
-    let special = readings.into_iter().filter_map(at).filter_map(special_v4);
-    if let Some(kind) = special.min_by_key(|kind| *kind as u8) {
-        return Some(kind);
-    }
-    let fits = |places: &[usize; 4]| {
-        octets[8] == 0 && octets[places[3] + 1..].iter().all(|octet| *octet == 0)
-    };
-    let any = readings.into_iter().filter(fits).any(|places| at(places).is_some());
-    (!any).then_some(Special::Reserved)
+    own.into_iter().chain(embedded(address, None).filter_map(special_v4)).min()
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use super::listener::listen;
 use super::{Inner, StartError};
-use crate::inbound::dns::stream::{CLIENT_IDLE, serve};
+use crate::inbound::dns::stream::{CLIENT, serve};
 use crate::inbound::dns::udp::DnsPort;
-use crate::inbound::dns::{Origin, may_ask};
+use crate::inbound::dns::{Origin, asker};
 use crate::settings::Settings;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::socket;
@@ -88,11 +88,11 @@ impl Inner {
     fn answer_on(self: &Arc<Self>, stream: TcpStream, client: SocketAddr) {
         let dns = &self.shared.dns;
         let ip = client.ip().to_canonical();
-        if !may_ask(&self.config(), ip) {
+        let Some(asker) = asker(&self.config(), ip) else {
             dns.counts.refused.fetch_add(1, Relaxed);
             let _ = socket::abort(stream.as_fd());
             return;
-        }
+        };
         let room = dns.stream(ip).zip(self.shared.resources.make_room(Some(ip.into())));
         let Some(room) = room else {
             dns.counts.limited.fetch_add(1, Relaxed);
@@ -102,7 +102,7 @@ impl Inner {
         let (inner, mut stopping) = (Arc::clone(self), self.stopping.subscribe());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
-            let serving = serve(|| inner.config(), Origin::Tcp(ip), CLIENT_IDLE, stream);
+            let serving = serve(|| inner.config(), (Origin::Tcp(ip), asker), CLIENT, stream);
             tokio::select! {
                 () = serving => {}
                 _ = stopping.wait_for(|stopping| *stopping) => {}

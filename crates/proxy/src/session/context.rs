@@ -35,11 +35,11 @@ pub(crate) struct OpenedRoute {
 impl Session {
     /// The access decisions for this client as one of an account, or of none.
     pub(crate) fn decider<'a>(&'a self, account: Option<&'a KnownAccount>) -> Decider<'a> {
-        let access = &self.config.settings.access;
+        let settings = &self.config.settings;
         let decider = match &self.arrival {
             // its connection comes from loopback, but the client behind it does not
-            Some(arrival) => access.decider_for_peer(arrival.peer()),
-            None => access.decider(self.address.ip()),
+            Some(arrival) => settings.decider_for_peer(arrival.peer()),
+            None => settings.decider(self.address.ip()),
         };
         decider.of(account)
     }

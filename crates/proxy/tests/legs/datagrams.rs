@@ -326,6 +326,29 @@ fn rules_and_special_addresses_hold_for_datagrams() {
 }
 
 #[test]
+fn datagrams_to_a_translators_addresses_are_refused_as_those_to_ipv4() {
+    let names = NameServer::start(&[
+        ("metadata.test", addresses(&[]), addresses(&["100:0:0:2::169.254.169.254"])),
+        ("denied.test", addresses(&[]), addresses(&["100:0:0:2::9.9.9.9"])),
+    ]);
+    let denied = HostPattern::Net("9.9.9.0/24".parse().unwrap());
+    let to = vec![Pattern { host: denied, ports: None }];
+    let relay = with(|settings| {
+        settings.access.rules = vec![Rule { to, ..Rule::default() }];
+        settings.dns.servers = vec![names.address.into()];
+        settings.dns.nat64 = Some("100:0:0:2::/96".parse().unwrap());
+    });
+    let client = Client::of(&relay);
+    for to in ["[100:0:0:2::a9fe:a9fe]:53", "[100:0:0:2::9.9.9.9]:53", "[64:ff9b::9.9.9.9]:53"] {
+        client.send(to.parse().unwrap(), b"x");
+    }
+    for name in ["metadata.test", "denied.test"] {
+        client.send_raw(&[named(name, 53), b"x".to_vec()].concat());
+    }
+    wait_for("counts(&relay).refused == 5", || counts(&relay).refused == 5);
+}
+
+#[test]
 fn a_request_for_udp_names_what_is_wrong_with_a_name() {
     let names = NameServer::start(&[
         ("silent.example", Say::Nothing, Say::Nothing),

@@ -55,6 +55,17 @@ fn associates_by_address_and_by_name() {
 }
 
 #[test]
+fn a_translator_does_not_lead_back() {
+    let server = names();
+    let mut settings = open(&["127.0.0.1:0"], &server);
+    settings.dns.nat64 = Some("100:0:0:2::/96".parse().unwrap());
+    let relay = Relay::start(settings);
+    refused(&relay, &["[100:0:0:2::127.0.0.1]", "[64:ff9b::127.0.0.1]"]);
+    let (head, _) = connect_udp(relay.address, "100:0:0:2::127.0.0.1", relay.address.port());
+    assert!(head.starts_with("HTTP/1.1 508"), "{head}");
+}
+
+#[test]
 fn a_wildcard_listener_is_every_address_of_this_machine() {
     let server = names();
     let mut settings = open(&["0.0.0.0:0"], &server);

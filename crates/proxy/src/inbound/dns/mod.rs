@@ -1,6 +1,8 @@
 //! Clients' questions for names: who may ask, how often, and the reply.
 
 pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
 pub(crate) mod udp;
 
 use crate::inbound::udp::forward::admit;
@@ -12,7 +14,7 @@ use crate::settings::Rule;
 use crate::wire::dns::{ClientQuestion, Reading, read_question};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::dns::{Cookie, Outcome, STALE_TTL, is_valid, server_cookie};
+use ekiden_model::dns::{Asker, Cookie, Outcome, STALE_TTL, is_valid, server_cookie};
 use ekiden_model::units::Span;
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};
@@ -39,10 +41,13 @@ pub(crate) enum Handled {
     Later(Box<ClientQuestion>, Pin<Box<dyn Future<Output = Answered> + Send>>),
 }
 
-/// Whether a client may ask. A rule for everybody, or from everywhere, admits only private addresses here: whoever sends a question from a
-/// forged address would else have this relay send answers there.
-pub(crate) fn may_ask(config: &RuntimeConfig, client: IpAddr) -> bool {
-    let Ok(account) = admit(config, SocketAddr::new(client, 0)) else { return false };
+/// As whom a client may ask; `None`: it may not. A rule for everybody, or from everywhere, admits only private addresses here: whoever
+/// sends a question from a forged address would else have this relay send answers there.
+pub(crate) fn asker(config: &RuntimeConfig, client: IpAddr) -> Option<Asker> {
+    let account = admit(config, SocketAddr::new(client, 0)).ok()?;
+    if let Some(account) = account {
+        return Some(Asker::Account(account.id));
+    }
     let client = client.to_canonical();
     let rules = &config.settings.access.rules;
     // the first rule about all destinations that is meant for this client
@@ -56,13 +61,13 @@ pub(crate) fn may_ask(config: &RuntimeConfig, client: IpAddr) -> bool {
     let named = || rules.iter().any(|rule| rule.allow && rule.from.iter().any(names));
     let near =
         matches!(special(client), Some(Special::Loopback | Special::LinkLocal | Special::Private));
-    account.is_some() || !denied && (near || named())
+    (!denied && (near || named())).then(|| Asker::at(client))
 }
 
-/// Reads a message of a client that may ask; a reply at once is written into `out`.
+/// Reads a message of a client that may ask, or of a peer; a reply at once is written into `out`.
 pub(crate) fn handle(
     config: &Arc<RuntimeConfig>,
-    origin: Origin,
+    (origin, asker): (Origin, &Asker),
     bytes: &[u8],
     out: &mut Vec<u8>,
 ) -> Handled {
@@ -78,11 +83,22 @@ pub(crate) fn handle(
     if let (Reading::Question(question), Some(client)) = (&mut reading, client) {
         proven |= exchange_cookies(config, question, client);
     }
-    if let Some(client) = client
-        && !locked(&dns.rate).on_question(clock::now(), client, proven)
-    {
+    let now = clock::now();
+    let allowed = match client {
+        // the devices of an account have a rate each
+        Some(client) => locked(&dns.rate).on_question(now, Asker::at(client), proven),
+        None => locked(&dns.peer_rate).on_question(now, asker.clone(), true),
+    };
+    if !allowed {
         dns.counts.limited.fetch_add(1, Relaxed);
-        return Handled::Silence;
+        return match reading {
+            // all clients of a peer share its stream, which thus goes on
+            Reading::Question(question) if client.is_none() => {
+                reply(config, origin, &question, &Outcome::Failed, out);
+                Handled::Reply
+            }
+            _ => Handled::Silence,
+        };
     }
     let question = match reading {
         Reading::Question(question) => question,
@@ -99,7 +115,7 @@ pub(crate) fn handle(
     let names = Names {
         shared: Arc::clone(&config.shared),
         servers: Arc::clone(&config.name_servers),
-        for_peer: origin == Origin::Peer,
+        asker: asker.clone(),
     };
     match names.resolve(&question.question) {
         Resolved::Now(outcome) => {

@@ -1,6 +1,6 @@
 //! Questions in datagrams.
 
-use super::{Handled, Origin, handle, may_ask, reply};
+use super::{Handled, Origin, asker, handle, reply};
 use crate::observe::log_throttle::LogThrottle;
 use crate::runtime::RuntimeConfig;
 use ekiden_linux::sockets::datagram;
@@ -64,16 +64,16 @@ impl DnsPort {
         out: &mut Vec<u8>,
     ) {
         let client = ends.1.ip();
-        if !may_ask(config, client) {
+        let Some(asker) = asker(config, client) else {
             config.shared.dns.counts.refused.fetch_add(1, Relaxed);
             static LOGGED: LogThrottle = LogThrottle::new();
             if LOGGED.is_due() {
                 tracing::warn!(%client, "a question at {} is not answered: no rule names this client; the status counts all", self.at);
             }
             return;
-        }
+        };
         let origin = Origin::Udp(client);
-        match handle(config, origin, bytes, out) {
+        match handle(config, (origin, &asker), bytes, out) {
             Handled::Reply => self.send(ends, out),
             Handled::Silence => {}
             Handled::Later(question, later) => {

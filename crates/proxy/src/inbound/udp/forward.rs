@@ -76,7 +76,7 @@ pub(crate) fn admit(
     let known = config.directory.as_ref().and_then(|directory| directory.at(client.ip()));
     let account = known.transpose().map_err(|why| Failure::new(FailureKind::Denied, why))?;
     if account.is_none() {
-        config.settings.access.decider(client.ip()).client()?;
+        config.settings.decider(client.ip()).client()?;
         if config.directory.is_some() && config.settings.accounts.required {
             let text = "this relay requires an account, and datagrams cannot log in";
             return Err(Failure::new(FailureKind::LogIn, text));

@@ -45,15 +45,20 @@ struct Shared {
     unusable: AtomicBool,
 }
 
+/// A question that was given up earlier gave way to others, which says nothing of the connection.
+const LONG: Duration = Duration::from_secs(1);
+
 /// A question on its way. Where it is given up, and nothing has come since it began, the connection is taken for dead.
 struct Waiting<'a> {
     shared: &'a Shared,
     replies: u64,
+    begun: Instant,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.shared.replies.load(Relaxed) == self.replies {
+        let replies = self.shared.replies.load(Relaxed);
+        if replies == self.replies && self.begun.elapsed() >= LONG {
             self.shared.unusable.store(true, Relaxed);
         }
     }
@@ -94,8 +99,10 @@ impl Https {
     pub(super) async fn ask(&self, question: &Question) -> io::Result<Result<ServerReply, Lie>> {
         // equal questions look equal to caches (RFC 8484 §4.1)
         let message = question.message(0, Form::PADDED).map_err(io::Error::other)?;
-        let waiting = Waiting { shared: &self.shared, replies: self.shared.replies.load(Relaxed) };
-        self.shared.last.send_replace(Instant::now());
+        let begun = Instant::now();
+        let replies = self.shared.replies.load(Relaxed);
+        let waiting = Waiting { shared: &self.shared, replies, begun };
+        self.shared.last.send_replace(begun);
         let request = Request::post(self.uri.clone())
             .header(ACCEPT, MEDIA_TYPE)
             .header(CONTENT_TYPE, MEDIA_TYPE)

@@ -3,7 +3,7 @@
 use super::resolve::{Names, Resolved};
 use crate::runtime::RuntimeConfig;
 use crate::wire::dns::Question;
-use ekiden_model::dns::Outcome;
+use ekiden_model::dns::{Asker, Outcome};
 use hickory_resolver::proto::rr::{Name, RecordType};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) async fn lookup(
     let names = Names {
         shared: Arc::clone(&config.shared),
         servers: Arc::clone(&config.name_servers),
-        for_peer: false,
+        asker: Asker::Relay,
     };
     let outcome = match names.resolve(&question) {
         Resolved::Now(outcome) => outcome,

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 const SILENT: Duration = Duration::from_secs(15);
 /// A message must be taken by the other side within this time.
 const WRITING: Duration = Duration::from_secs(5);
-/// Questions on their way on one stream.
-const MOST: usize = 256;
+/// Questions on their way on one stream: clients' and this relay's own, and some that nobody waits for any more.
+const MOST: usize = 1_024;
 
 struct Request {
     message: Vec<u8>,

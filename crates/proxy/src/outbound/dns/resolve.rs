@@ -3,13 +3,16 @@
 use super::ask::ask;
 use super::server::NameServers;
 use super::state::{Answered, Waiter};
+use crate::policy::access::special as special_address;
 use crate::runtime::shared::Shared;
 use crate::wire::dns::{Answer, Nat64, Question, special};
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::dns::{Decision, Found, Outcome, Released};
+use ekiden_model::dns::{Asker, Decision, Found, Outcome, Released};
 use ekiden_model::units::{Span, Time};
 use hickory_resolver::proto::rr::RecordType;
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,8 +32,8 @@ pub(crate) enum Resolved {
 pub(crate) struct Names {
     pub(crate) shared: Arc<Shared>,
     pub(crate) servers: Arc<NameServers>,
-    /// Whether a peer asks: no server through a tunnel is asked then.
-    pub(crate) for_peer: bool,
+    /// Whose the question is. For a peer no server through a tunnel is asked.
+    pub(crate) asker: Asker,
 }
 
 enum Begun {
@@ -94,26 +97,40 @@ impl Names {
         }
         let mut key = question.key();
         // two relays that ask each other must not wait for each other
-        if self.for_peer && self.servers.uses_tunnels() {
+        if self.is_for_peer() && self.servers.uses_tunnels() {
             key.push(1);
         }
-        let mut waiting = None;
+        let (mut waiting, mut stopped) = (None, None);
         let waiter = || {
             let (sender, receiver) = oneshot::channel();
             waiting = Some(receiver);
             sender
         };
-        let decision = locked(&self.shared.dns.answers).on_question(clock::now(), &key, waiter);
-        let (begun, asks) = match (decision, waiting) {
-            (Decision::Answer { outcome, ask }, _) => (Begun::Now(outcome), ask),
-            (Decision::Wait { ask }, Some(waiting)) => (Begun::Waiting(waiting), ask),
-            (Decision::Wait { ask }, None) => (Begun::Now(Outcome::Failed), ask),
+        let stop = || {
+            let (sender, receiver) = oneshot::channel();
+            stopped = Some(receiver);
+            sender
         };
-        if asks {
-            let asking = Asking { names: self.clone(), key, reported: false };
-            tokio::spawn(asking.run(question.clone()));
+        let asked = (&*key, &self.asker);
+        let (decision, displaced) =
+            locked(&self.shared.dns.answers).on_question(clock::now(), asked, waiter, stop);
+        for gone in displaced {
+            drop(gone.question);
+            release(gone.released);
         }
-        begun
+        if let Some(stopped) = stopped {
+            let asking = Asking { names: self.clone(), key, reported: false };
+            tokio::spawn(asking.run(question.clone(), stopped));
+        }
+        match (decision, waiting) {
+            (Decision::Answer { outcome, .. }, _) => Begun::Now(outcome),
+            (Decision::Wait { .. }, Some(waiting)) => Begun::Waiting(waiting),
+            (Decision::Wait { .. }, None) => Begun::Now(Outcome::Failed),
+        }
+    }
+
+    const fn is_for_peer(&self) -> bool {
+        matches!(self.asker, Asker::Peer(_))
     }
 }
 
@@ -142,7 +159,9 @@ fn synthesize(
     none: &Answered,
     of_v4: &Answered,
 ) -> Option<Answered> {
-    let make = |answer: &Answer, ttl| nat64.synthesize(question, answer, ttl);
+    // no client is shown a way to private networks behind the translator
+    let allowed = |v4: Ipv4Addr| special_address(v4.into()).is_none();
+    let make = |answer: &Answer, ttl| nat64.synthesize(question, answer, ttl, allowed);
     match (of_v4, none) {
         // no longer than it is known that there are no others (RFC 6147 §5.1.7)
         (Outcome::Fresh(answer, ttl), Outcome::Fresh(_, other)) => {
@@ -157,7 +176,7 @@ fn synthesize(
     }
 }
 
-/// A question on its way; whatever becomes of it is reported.
+/// A question on its way; whatever becomes of it is reported, unless it gives way to others.
 struct Asking {
     names: Names,
     key: Vec<u8>,
@@ -165,14 +184,20 @@ struct Asking {
 }
 
 impl Asking {
-    async fn run(mut self, question: Question) {
-        let Names { shared, servers, for_peer } = self.names.clone();
+    async fn run(mut self, question: Question, mut stopped: oneshot::Receiver<Infallible>) {
+        let for_peer = self.names.is_for_peer();
+        let Names { shared, servers, .. } = self.names.clone();
         let mut asking = Box::pin(ask(&shared, &servers, &question, for_peer));
         let answered = loop {
             let now = clock::now();
             let look = locked(&shared.dns.answers).deadline().min(now + LOOKS);
             tokio::select! {
                 answered = &mut asking => break answered,
+                // it gave way, or an answer came all the same
+                _ = &mut stopped => {
+                    self.reported = true;
+                    return;
+                }
                 () = tokio::time::sleep(look.since(now).into()) => {
                     let released = locked(&shared.dns.answers).on_deadline(clock::now());
                     released.into_iter().for_each(release);

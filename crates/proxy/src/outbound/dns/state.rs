@@ -7,14 +7,17 @@ use crate::outbound::dns::server::NameServers;
 use crate::settings::Dns;
 use crate::wire::dns::Answer;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::dns::{Answers, Config, CookieSecret, Heard, Outcome, QuestionRate};
+use ekiden_model::dns::{Answers, Asker, Config, CookieSecret, Heard, Outcome, QuestionRate};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
+/// Questions a second of a peer, in those of a client: it asks for all of its own.
+const CLIENTS_OF_PEER: u32 = 16;
 /// Streams of one client.
 const STREAMS_OF_ONE: u32 = 16;
 /// Of all clients.
@@ -26,14 +29,19 @@ pub(crate) type Answered = Outcome<Arc<Answer>>;
 /// Who waits for an answer.
 pub(crate) type Waiter = oneshot::Sender<Answered>;
 
+/// Its drop ends a question on its way.
+pub(crate) type Stop = oneshot::Sender<Infallible>;
+
 #[derive(Debug)]
 pub(crate) struct DnsState {
-    pub(crate) answers: Mutex<Answers<Arc<Answer>, Waiter>>,
+    pub(crate) answers: Mutex<Answers<Arc<Answer>, Waiter, Stop>>,
     pub(crate) heard: Mutex<Heard>,
     pub(crate) rate: Mutex<QuestionRate>,
+    /// Of peers, apart from the many addresses that clients may have.
+    pub(crate) peer_rate: Mutex<QuestionRate>,
     pub(crate) counts: DnsCounts,
     pub(crate) cookie_secrets: CookieSecrets,
-    streams: Mutex<BTreeMap<IpAddr, u32>>,
+    streams: Mutex<BTreeMap<Asker, u32>>,
 }
 
 /// Keys of cookies (RFC 7873), which live as long as the process; `None` where the system has no random numbers: there
@@ -64,12 +72,17 @@ fn config(dns: &Dns) -> Config {
     }
 }
 
+const fn rate_of_peer(dns: &Dns) -> u32 {
+    dns.rate.saturating_mul(CLIENTS_OF_PEER)
+}
+
 impl DnsState {
     pub(crate) fn new(dns: &Dns) -> Self {
         Self {
             answers: Mutex::new(Answers::new(config(dns))),
             heard: Mutex::default(),
             rate: Mutex::new(QuestionRate::new(dns.rate)),
+            peer_rate: Mutex::new(QuestionRate::new(rate_of_peer(dns))),
             counts: DnsCounts::default(),
             cookie_secrets: CookieSecrets { client: random(), server: random() },
             streams: Mutex::default(),
@@ -80,13 +93,15 @@ impl DnsState {
     pub(crate) fn configure(&self, dns: &Dns) {
         locked(&self.answers).configure(config(dns));
         locked(&self.rate).configure(dns.rate);
+        locked(&self.peer_rate).configure(rate_of_peer(dns));
     }
 
-    /// Room for a client's stream; `None`: it has too many, or all have.
+    /// Room for a client's stream; `None`: it has too many, or all have. A network of IPv6 is one client.
     pub(crate) fn stream(self: &Arc<Self>, client: IpAddr) -> Option<StreamPlace> {
+        let client = Asker::at(client);
         let mut streams = locked(&self.streams);
         let all: u32 = streams.values().sum();
-        let own = streams.entry(client).or_default();
+        let own = streams.entry(client.clone()).or_default();
         if all >= STREAMS || *own >= STREAMS_OF_ONE {
             // an entry that was just made has no streams
             if *own == 0 {
@@ -139,7 +154,7 @@ impl DnsState {
 #[derive(Debug)]
 pub(crate) struct StreamPlace {
     state: Arc<DnsState>,
-    client: IpAddr,
+    client: Asker,
 }
 
 impl Drop for StreamPlace {
@@ -151,5 +166,22 @@ impl Drop for StreamPlace {
                 streams.remove(&self.client);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_of_ipv6_has_the_streams_of_one_client() {
+        let state = Arc::new(DnsState::new(&Dns::default()));
+        let take = |text: &str| state.stream(text.parse().unwrap());
+        let all: Vec<_> = (0..300).filter_map(|n| take(&format!("2001:db8::{n:x}"))).collect();
+        assert_eq!(all.len() as u32, STREAMS_OF_ONE);
+        assert!(take("2001:db8:0:1::1").is_some() && take("192.0.2.1").is_some());
+        drop(all);
+        assert!(take("2001:db8::1").is_some());
+        assert!(locked(&state.streams).is_empty());
     }
 }

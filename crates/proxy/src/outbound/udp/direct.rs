@@ -5,7 +5,7 @@ use super::peers::Peers;
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::NamedLeg;
-use crate::outbound::dial::{DialFrom, check, reaches};
+use crate::outbound::dial::{DialFrom, check, leads_to};
 use crate::outbound::dns::own::lookup;
 use crate::outbound::udp::route::{DatagramError, DatagramOwner, Received};
 use crate::outbound::udp::{IN_A_ROW, send};
@@ -292,7 +292,7 @@ impl DirectSockets {
         let forwards = forwards.flat_map(|forward| &forward.listen);
         let own = config.settings.tunnel.listen.iter().chain(&config.settings.wireguard.listen);
         let mut own = own.chain(forwards);
-        if own.any(|own| reaches(*own, at)) {
+        if own.any(|own| leads_to(&config.settings, *own, at)) {
             return Err(Failure::new(FailureKind::Loop, format!("{at} is this relay itself")));
         }
         Ok(())

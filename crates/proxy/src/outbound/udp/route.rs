@@ -22,10 +22,10 @@ impl DatagramOwner {
     pub(crate) fn decider<'a>(&'a self, config: &'a RuntimeConfig) -> Decider<'a> {
         match self {
             Self::Client(address, account) => {
-                config.settings.access.decider(*address).of(account.as_deref())
+                config.settings.decider(*address).of(account.as_deref())
             }
             Self::Peer(name, account) => {
-                config.settings.access.decider_for_peer(name).of(account.as_deref())
+                config.settings.decider_for_peer(name).of(account.as_deref())
             }
         }
     }

@@ -46,6 +46,12 @@ impl Nat64 {
 
     /// The host of IPv4 that an address in the prefix stands for; `None`: it stands for none.
     pub fn extract(self, address: Ipv6Addr) -> Option<Ipv4Addr> {
+        // the bytes around it are zero
+        self.translate(address).filter(|v4| self.embed(*v4) == address)
+    }
+
+    /// The host of IPv4 that the translator sends packets to: it ignores the bytes around that address (RFC 6052 §2.3).
+    pub fn translate(self, address: Ipv6Addr) -> Option<Ipv4Addr> {
         if !self.prefix.contains(&address) {
             return None;
         }
@@ -55,9 +61,7 @@ impl Nat64 {
         for (byte, at) in v4.iter_mut().zip(places) {
             *byte = address.octets()[at];
         }
-        let v4 = Ipv4Addr::from(v4);
-        // the bytes around it are zero
-        (self.embed(v4) == address).then_some(v4)
+        Some(Ipv4Addr::from(v4))
     }
 
     /// The question that stands in for one about the name of an address in the prefix: the same about the address of
@@ -103,25 +107,28 @@ impl Nat64 {
     }
 
     /// The answer to a question for AAAA out of the answer for A, which holds for so long. `None` where that has no
-    /// addresses.
+    /// addresses that `allowed` permits: a translator carries packets to global ones (RFC 6052 §3.1).
     pub fn synthesize(
         self,
         question: &Question,
         of_v4: &Answer,
         ttl: Span,
+        allowed: impl Fn(Ipv4Addr) -> bool,
     ) -> Option<Found<Arc<Answer>>> {
         if of_v4.negative {
             return None;
         }
         let (mut records, _) = of_v4.records()?;
         for record in &mut records {
-            if let RData::A(address) = &record.data {
+            if let RData::A(address) = &record.data
+                && allowed(address.0)
+            {
                 record.data = RData::AAAA(AAAA(self.embed(address.0)));
             }
         }
         records.retain(|record| matches!(record.data, RData::AAAA(_) | RData::CNAME(_)));
         let answer = Answer::new(question, ResponseCode::NoError, records, Vec::new())?;
-        Some(answer.found(ttl))
+        (!answer.negative).then(|| answer.found(ttl))
     }
 }
 
@@ -175,6 +182,7 @@ mod tests {
             let beyond = Ipv6Addr::from_bits(expected.to_bits() ^ 1);
             let last = nat64.prefix().prefix_len() == 96;
             assert_eq!(nat64.extract(beyond).is_some(), last, "{prefix}");
+            assert_eq!(nat64.translate(beyond) == Some(host), !last, "{prefix}");
         }
         assert!(Nat64::new("2001:db8::/33".parse().unwrap()).is_none());
     }

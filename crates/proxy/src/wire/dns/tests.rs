@@ -242,10 +242,22 @@ fn names_without_ipv6_are_given_the_translators_addresses() {
     assert!(!Nat64::applies(&Question { dnssec: true, unchecked: true, ..aaaa.clone() }));
     let records = vec![alias("a.example.", "b.example."), a("b.example.", 33, 60)];
     let (of_v4, ..) = believed(&reply(ResponseCode::NoError, records, vec![]));
-    let found = nat64.synthesize(&aaaa, &of_v4, Span::from_secs(9)).unwrap();
+    let found = nat64.synthesize(&aaaa, &of_v4, Span::from_secs(9), |_| true).unwrap();
     assert_eq!(*found.answer.addresses, ["64:ff9b::c000:221".parse::<std::net::IpAddr>().unwrap()]);
     let nothing = believed(&reply(ResponseCode::NoError, vec![], vec![soa("example.", 30)])).0;
-    assert!(Nat64::lacks(&nothing) && nat64.synthesize(&aaaa, &nothing, Span::MAX).is_none());
+    assert!(
+        Nat64::lacks(&nothing) && nat64.synthesize(&aaaa, &nothing, Span::MAX, |_| true).is_none()
+    );
+    // of several, those that are allowed; of none, nothing but the alias
+    let records =
+        vec![alias("a.example.", "b.example."), a("b.example.", 1, 60), a("b.example.", 2, 60)];
+    let (of_v4, ..) = believed(&reply(ResponseCode::NoError, records, vec![]));
+    let of = |last| nat64.synthesize(&aaaa, &of_v4, Span::MAX, move |v4| v4.octets()[3] == last);
+    assert_eq!(
+        *of(2).unwrap().answer.addresses,
+        ["64:ff9b::c000:202".parse::<std::net::IpAddr>().unwrap()]
+    );
+    assert!(of(3).is_none());
     let mapped = RData::AAAA(AAAA("::ffff:192.0.2.1".parse().unwrap()));
     let mapped = Record::from_rdata(name("a.example."), 60, mapped);
     let mapped = Answer::new(&aaaa, ResponseCode::NoError, vec![mapped], vec![]).unwrap();

@@ -4,6 +4,7 @@ mod amplification;
 mod beliefs;
 mod https;
 mod server;
+mod shares;
 
 use crate::harness::*;
 use ekiden_model::units::Span;
@@ -212,7 +213,9 @@ fn names_without_ipv6_get_the_translators_addresses() {
     let server = Server::start(|query, _| {
         match query.queries[0].name().to_lowercase().to_ascii().as_str() {
             "six.example." => addresses(query, &["192.0.2.7", "2001:db8::7"], 60),
-            "four.example." => addresses(query, &["192.0.2.7"], 60),
+            "four.example." => addresses(query, &["9.9.9.9"], 60),
+            "inside.example." => addresses(query, &["10.0.0.5"], 60),
+            "both.example." => addresses(query, &["169.254.169.254", "9.9.9.9"], 60),
             _ => vec![reply(query, ResponseCode::NXDomain, vec![], 0).to_vec().unwrap()],
         }
     });
@@ -221,12 +224,16 @@ fn names_without_ipv6_get_the_translators_addresses() {
     for _ in 0..2 {
         let of = |text| ask(at, text, RecordType::AAAA);
         assert_eq!(found(&of("six.example.")), ["2001:db8::7"]);
-        assert_eq!(found(&of("four.example.")), ["64:ff9b::c000:207"]);
+        assert_eq!(found(&of("four.example.")), ["64:ff9b::909:909"]);
         assert_eq!(code(&of("none.example.")), ResponseCode::NXDomain);
+        // what no client may reach has no address there (RFC 6052 §3.1)
+        let inside = of("inside.example.");
+        assert_eq!((code(&inside), inside.answers.len()), (ResponseCode::NoError, 0));
+        assert_eq!(found(&of("both.example.")), ["64:ff9b::909:909"]);
     }
     assert_eq!(
         (dns(&relay).synthesized, found(&ask(at, "four.example.", RecordType::A)).len()),
-        (2, 1)
+        (4, 1)
     );
 }
 

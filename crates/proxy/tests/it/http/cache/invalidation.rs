@@ -92,3 +92,41 @@ fn a_newer_uncacheable_response_removes_the_older() {
     through(&relay, &origin, "GET", "/a", "Cache-Control: no-cache\r\n", &newer);
     through(&relay, &origin, "GET", "/a", "", &answer("200 OK", "", "newest"));
 }
+
+#[test]
+fn an_answer_names_one_resource_by_each_field() {
+    let (relay, origin) = (relay(), Origin::new());
+    let kept = answer("200 OK", "Cache-Control: max-age=60\r\n", "old");
+    for path in ["/b", "/c", "/d", "/e"] {
+        through(&relay, &origin, "GET", path, "", &kept);
+    }
+    let fields = "Location: /b\r\nLocation: /c\r\nContent-Location: /d\r\nContent-Location: /e\r\n";
+    let created = answer("201 Created", fields, "");
+    through(&relay, &origin, "POST", "/a", "Content-Length: 0\r\n", &created);
+    for path in ["/c", "/e"] {
+        assert!(got(get(&relay, &origin, path, "")).is_hit(), "{path}");
+    }
+    for path in ["/b", "/d"] {
+        let (_, new) = through(&relay, &origin, "GET", path, "", &answer("200 OK", "", "new"));
+        assert_eq!(new.body, "new", "{path}");
+    }
+}
+
+#[test]
+fn changes_at_one_origin_keep_nothing_of_another_from_being_stored() {
+    let (relay, origin, other) = (relay(), Origin::new(), Origin::new());
+    let slow = get(&relay, &origin, "/a", "");
+    let mut server = origin.accept();
+    server.head();
+    for n in 0..80 {
+        let fields: String = (0..90).map(|m| format!("Location: /{n}/{m}\r\n")).collect();
+        let path = format!("/{n}");
+        let created = answer("201 Created", &fields, "");
+        let (_, made) = through(&relay, &other, "POST", &path, "Content-Length: 0\r\n", &created);
+        assert_eq!(made.status(), "201");
+    }
+    server.send(answer("200 OK", "Cache-Control: max-age=60\r\n", "kept"));
+    drop(server);
+    assert_eq!(got(slow).body, "kept");
+    assert!(got(get(&relay, &origin, "/a", "")).is_hit());
+}

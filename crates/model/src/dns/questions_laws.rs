@@ -1,0 +1,183 @@
+//! What holds of the places of questions, by asker.
+
+use super::answers::*;
+use super::asker::Asker;
+use crate::testing::*;
+
+/// A question: whose, and which.
+type Asked = (usize, u32);
+
+fn asker(nth: usize) -> Asker {
+    match nth {
+        0 => Asker::Relay,
+        1 => Asker::Account(1),
+        2 => Asker::Peer("ship".into()),
+        _ => Asker::at([192, 0, 2, nth as u8].into()),
+    }
+}
+
+struct Table {
+    answers: Answers<u32, Asked, Asked>,
+    /// Questions on their way, the oldest first.
+    asked: Vec<Asked>,
+    next: u32,
+}
+
+impl Table {
+    fn new(asking: usize, own: usize) -> Self {
+        let config = Config { asking, own, ..Config::default() };
+        Self { answers: Answers::new(config), asked: Vec::new(), next: 0 }
+    }
+
+    /// A question about a name of its own: what gave way.
+    fn ask(&mut self, now: Time, who: usize) -> (Asked, Vec<Asked>) {
+        self.next += 1;
+        let one = (who, self.next);
+        let key = self.next.to_be_bytes();
+        let asker = asker(who);
+        let (decision, displaced) = self.answers.on_question(now, (&key, &asker), || one, || one);
+        assert_eq!(decision, Decision::Wait { ask: true }, "a new question is always asked");
+        let gone = displaced.into_iter().map(|gone| {
+            let (outcome, waiters) = gone.released;
+            assert_eq!((outcome, waiters), (Outcome::Failed, vec![gone.question.unwrap()]));
+            gone.question.unwrap()
+        });
+        let gone: Vec<_> = gone.collect();
+        self.asked.retain(|asked| !gone.contains(asked));
+        self.asked.push(one);
+        (one, gone)
+    }
+
+    fn held(&self, who: usize) -> usize {
+        self.asked.iter().filter(|(whose, _)| *whose == who).count()
+    }
+
+    /// A server answers, or after `None` does not.
+    fn end(&mut self, now: Time, (who, number): Asked, answer: Option<u32>) {
+        let key = number.to_be_bytes();
+        let found = |answer| Found { answer, bytes: 9, ttl: ms(60_000), negative: false };
+        let (_, waiters) = match answer {
+            Some(answer) => self.answers.on_answer(now, &key, found(answer)),
+            None => self.answers.on_failure(now, &key),
+        };
+        assert_eq!(waiters, [(who, number)]);
+        self.asked.retain(|asked| *asked != (who, number));
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_oldest_question_of_whoever_has_the_most_gives_way(
+        asking in 1_usize..12,
+        own in 1_usize..5,
+        steps in proptest::collection::vec((0_usize..7, any::<bool>(), any::<usize>()), 1..200),
+    ) {
+        let mut table = Table::new(asking, own);
+        for (who, asks, which) in steps {
+            if !asks {
+                let ended = table.asked.get(which % table.asked.len().max(1)).copied();
+                ended.into_iter().for_each(|ended| table.end(at(0), ended, Some(1)));
+                continue;
+            }
+            let before = table.asked.clone();
+            let held: Vec<usize> = (0..7).map(|nth| table.held(nth)).collect();
+            let full = if who == 0 { held[0] == own } else { before.len() - held[0] == asking };
+            let (_, gone) = table.ask(at(0), who);
+            prop_assert_eq!(gone.len(), usize::from(full));
+            for (victim, number) in gone {
+                let oldest = before.iter().find(|(whose, _)| *whose == victim);
+                prop_assert_eq!(oldest, Some(&(victim, number)));
+                prop_assert_eq!(victim == 0, who == 0, "the relay's own are apart");
+                let most = held[1..].iter().max().copied().unwrap_or_default();
+                let fair = victim == who && held[who] + 1 >= most
+                    || victim != who && held[victim] == most
+                        && (held[who] == 0 || most > held[who] + 1);
+                prop_assert!(victim == 0 || fair, "{victim} of {held:?} for {who}");
+            }
+            prop_assert!(table.held(0) <= own && table.asked.len() - table.held(0) <= asking);
+            prop_assert_eq!(table.answers.snapshot().asking, table.asked.len() as u64);
+        }
+    }
+
+    #[test]
+    fn slow_zones_of_some_delay_nobody_else(
+        attackers in 1_usize..6, each in 20_u64..200, takes in 1_u64..900, pace in 20_u64..400,
+    ) {
+        // each attacker has its own slow zone, whose servers never answer: a question ends after 5 s
+        let mut table = Table::new(64, 16);
+        let mut ends: BTreeMap<(u64, usize), Asked> = BTreeMap::new();
+        for now in 0..6_000_u64 {
+            while let Some(entry) = ends.first_entry() {
+                if entry.key().0 > now {
+                    break;
+                }
+                let one = entry.remove();
+                // attackers' may have given way
+                if one.0 > 3 && !table.asked.contains(&one) {
+                    continue;
+                }
+                let answer = (one.0 <= 3).then_some(1);
+                prop_assert!(table.asked.contains(&one), "{one:?} lost its place at {now} ms");
+                table.end(at(now), one, answer);
+            }
+            for who in 4..4 + attackers {
+                if now.is_multiple_of(1_000 / each) {
+                    let (one, _) = table.ask(at(now), who);
+                    ends.insert((now + 5_000, one.1 as usize), one);
+                }
+            }
+            // the relay, an account, a joined relay and a client have seven at most: 64 places are eight for each of eight
+            if now.is_multiple_of(pace.max(takes / 6 + 1)) {
+                for who in 0..4 {
+                    let (one, _) = table.ask(at(now), who);
+                    ends.insert((now + takes, one.1 as usize), one);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_question_that_others_wait_for_goes_on_as_theirs() {
+    let mut answers = Answers::new(Config { asking: 3, ..Config::default() });
+    let [slow, other, third] = [4, 5, 6].map(asker);
+    let mut ask = |key: &'static str, asker: &Asker, waiter: u32| {
+        answers.on_question(at(0), (key.as_bytes(), asker), || waiter, || key)
+    };
+    let asked = |ask| (Decision::Wait { ask }, vec![]);
+    assert_eq!([ask("a", &slow, 1), ask("b", &slow, 2)], [asked(true), asked(true)]);
+    assert_eq!([ask("d", &slow, 3), ask("a", &other, 4)], [asked(true), asked(false)]);
+    // the oldest becomes the other's, which makes no place yet
+    let gone = |waiter, question| {
+        let released = (Outcome::Failed, vec![waiter]);
+        Displaced { released, question }
+    };
+    let both = vec![gone(1, None), gone(2, Some("b"))];
+    assert_eq!(ask("c", &third, 5), (Decision::Wait { ask: true }, both));
+    let found = || Found { answer: 7, bytes: 9, ttl: ms(60_000), negative: false };
+    let mut waited = |key: &str| answers.on_answer(at(1), key.as_bytes(), found()).1;
+    assert_eq!(["a", "c", "d"].map(&mut waited), [[4], [5], [3]]);
+    // one that comes although it gave way is kept, and nobody waits for it
+    assert!(waited("b").is_empty());
+}
+
+#[test]
+fn the_longest_wait_of_who_waits_the_most_gives_way() {
+    let config = Config { waiting: 3, ..Config::default() };
+    let mut answers: Answers<u32, u32, ()> = Answers::new(config);
+    let mut ask = |who: usize, waiter: u32| {
+        let (decision, displaced) =
+            answers.on_question(at(0), (b"a", &asker(who)), || waiter, || ());
+        assert!(matches!(decision, Decision::Wait { .. }));
+        let gone = displaced.into_iter().flat_map(|gone| {
+            assert!(gone.question.is_none());
+            gone.released.1
+        });
+        gone.collect::<Vec<_>>()
+    };
+    assert_eq!([ask(4, 1), ask(4, 2), ask(4, 3)], [vec![], vec![], vec![]]);
+    // another's, then its own
+    assert_eq!([ask(5, 4), ask(5, 5), ask(4, 6)], [vec![1], vec![4], vec![2]]);
+    // the relay's own connections have a limit of their own
+    assert_eq!([ask(0, 7), ask(0, 8)], [vec![], vec![]]);
+}
