@@ -1,7 +1,7 @@
 //! What the threads that listen on one address share: budgets of strangers, breakers, and how identifiers tell whose a
 //! connection is.
 
-use crate::core::Fingerprint;
+use crate::core::{Fingerprint, PeersMemory};
 use crate::trust::Credentials;
 use ekiden_model::control::rate_hold::Breaker;
 use ekiden_model::resources::initial_rate::{self, InitialRate};
@@ -26,6 +26,8 @@ pub(crate) struct Address {
     pub(super) pending: AtomicUsize,
     /// Tunnels of all threads.
     pub(super) tunnels: AtomicUsize,
+    /// What peers' tunnels hold, of all addresses.
+    pub(super) memory: Arc<PeersMemory>,
 }
 
 impl Default for Address {
@@ -35,6 +37,7 @@ impl Default for Address {
             breakers: Mutex::default(),
             pending: AtomicUsize::new(0),
             tunnels: AtomicUsize::new(0),
+            memory: Arc::default(),
         }
     }
 }
@@ -54,8 +57,8 @@ impl AddressThread {
     }
 
     /// All of an address; 1 to [`MOST_THREADS`].
-    pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
-        let address: Arc<Address> = Arc::default();
+    pub(crate) fn all(count: usize, memory: &Arc<PeersMemory>) -> impl Iterator<Item = Self> {
+        let address = Arc::new(Address { memory: Arc::clone(memory), ..Address::default() });
         (0..count).map(move |nth| Self { address: Arc::clone(&address), nth, count })
     }
 
@@ -124,9 +127,10 @@ mod tests {
     #[test]
     fn each_identifier_is_of_one_thread_also_after_a_restart_with_fewer() {
         let credentials = Credentials::generate().unwrap();
-        let threads: Vec<_> = AddressThread::all(8).collect();
+        let threads: Vec<_> = AddressThread::all(8, &Arc::default()).collect();
         let mut owners: Vec<_> = threads.iter().map(|one| one.owners(&credentials)).collect();
-        let fewer: Vec<_> = AddressThread::all(3).map(|one| one.owners(&credentials)).collect();
+        let fewer: Vec<_> =
+            AddressThread::all(3, &Arc::default()).map(|one| one.owners(&credentials)).collect();
         for nth in 0..owners.len() {
             for _ in 0..1_000 {
                 let identifier = owners[nth].generate_cid();

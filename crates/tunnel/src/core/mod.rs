@@ -70,6 +70,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tunnel::Tunnel;
+pub(crate) use tunnel::peer_memory::PeersMemory;
 
 /// A tunnel at this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -257,7 +258,8 @@ impl Endpoint {
         key: (TunnelId, Fingerprint, u64, bool),
         terms: Terms,
     ) -> Tunnel {
-        let mut tunnel = Tunnel::new(now, key, terms, self.limits);
+        let memory = self.address.memory.tunnel(key.1);
+        let mut tunnel = Tunnel::new(now, key, terms, (self.limits, memory));
         if let Some(breaker) = locked(&self.address.breakers).get(&key.1) {
             *tunnel.hold.breaker() = breaker.clone();
         }

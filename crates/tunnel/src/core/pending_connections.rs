@@ -149,8 +149,7 @@ impl Endpoint {
         };
         // a relay tries four addresses over UDP and TCP at once and keeps the first tunnel that is
         // up: none may end another, and those it abandons end by themselves
-        let theirs = |tunnel: &&Tunnel| !tunnel.opener && tunnel.peer == peer;
-        let of_this_peer = self.tunnels.values().filter(theirs).count();
+        let of_this_peer = self.address.memory.tunnels(peer);
         let nth = usize::from(hello.lane);
         let id = match self.tunnels.values().find(same) {
             Some(tunnel) if tunnel.lanes[nth].is_some() => {

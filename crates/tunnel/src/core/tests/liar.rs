@@ -11,14 +11,14 @@ use ekiden_model::units::{self, Rate, Span};
 use proptest::prelude::*;
 use quinn_proto::StreamId;
 
-const MEMORY: units::Bytes = units::Bytes::mib(4);
+pub(super) const MEMORY: units::Bytes = units::Bytes::mib(4);
 const FLOWS: usize = 64;
 
 /// NEAR lies in one tunnel, and keeps to the protocol in another.
 pub(super) struct Liar {
-    network: Network,
+    pub(super) network: Network,
     /// The lying tunnel at either end, and the honest one.
-    lying: [TunnelId; 2],
+    pub(super) lying: [TunnelId; 2],
     honest: [TunnelId; 2],
     /// What control streams and streams of flows carry.
     streams: Vec<StreamId>,
@@ -54,27 +54,34 @@ pub(super) fn frames(frames: &[Frame]) -> BytesMut {
 }
 
 impl Liar {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut network = Network::new(&Path { memory: MEMORY, ..Path::default() });
         network.ends[FAR].limits.flows = FLOWS;
         network.set_up();
         network.run_for(Span::from_millis(500));
         let honest = network.tunnel.map(Option::unwrap);
-        let far = network.ends[FAR].credentials.fingerprint();
-        let (now, to) = (network.now, network.addresses[FAR]);
-        let terms = Terms::new(mbit(20.0), mbit(20.0));
-        network.ends[NEAR].connect(now, to, far, Bytes::new(), terms, (5, false)).unwrap();
-        network.run_for(Span::from_secs(1));
-        let lying = network.tunnel.map(Option::unwrap);
-        assert!(lying[NEAR] != honest[NEAR] && lying[FAR] != honest[FAR]);
-        Self { network, lying, honest, streams: Vec::new() }
+        let mut liar = Self { network, lying: honest, honest, streams: Vec::new() };
+        liar.again(5);
+        assert!((0..2).all(|end| liar.lying[end] != honest[end]));
+        liar
     }
 
-    fn is_up(&self) -> bool {
+    /// Lies in another tunnel from now on.
+    pub(super) fn again(&mut self, session: u64) {
+        let network = &mut self.network;
+        let far = network.ends[FAR].credentials.fingerprint();
+        let (now, to, terms) =
+            (network.now, network.addresses[FAR], Terms::new(mbit(20.0), mbit(20.0)));
+        network.ends[NEAR].connect(now, to, far, Bytes::new(), terms, (session, false)).unwrap();
+        network.run_for(Span::from_secs(1));
+        self.lying = network.tunnel.map(Option::unwrap);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
         (0..2).all(|end| self.network.ends[end].tunnels.contains_key(&self.lying[end]))
     }
 
-    fn lane(&mut self, nth: usize) -> Option<&mut Lane> {
+    pub(super) fn lane(&mut self, nth: usize) -> Option<&mut Lane> {
         let tunnel = self.network.ends[NEAR].tunnels.get_mut(&self.lying[NEAR])?;
         tunnel.lanes[nth].as_mut()
     }
@@ -88,7 +95,7 @@ impl Liar {
         Some(stream)
     }
 
-    fn on(&mut self, stream: StreamId, bytes: BytesMut) {
+    pub(super) fn on(&mut self, stream: StreamId, bytes: BytesMut) {
         if let Some(lane) = self.lane(0) {
             lane.write(stream, bytes);
         }
@@ -112,13 +119,13 @@ impl Liar {
             self.network.run_for(Span::from_millis(30));
             let Some(tunnel) = self.network.ends[FAR].tunnels.get(&self.lying[FAR]) else { return };
             tunnel.assert_bounded();
-            let incomplete = tunnel.lanes.iter().flatten().map(|lane| lane.incomplete);
+            let incomplete = tunnel.lanes.iter().flatten().map(Lane::incomplete);
             assert!(incomplete.max().unwrap_or(0) <= INCOMPLETE);
         }
     }
 
     /// Why the lying tunnel ended.
-    fn end(&self) -> Option<&str> {
+    pub(super) fn end(&self) -> Option<&str> {
         self.network.events[FAR].iter().find_map(|event| match event {
             Event::Down { tunnel, end, .. } if *tunnel == self.lying[FAR] => Some(&*end.reason),
             _ => None,
@@ -126,7 +133,7 @@ impl Liar {
     }
 
     /// A flow of the honest tunnel carries bytes both ways.
-    fn assert_others_go_on(&mut self) {
+    pub(super) fn assert_others_go_on(&mut self) {
         let network = &mut self.network;
         let (now, opening) = (network.now, Opening::named("example.org", 80));
         let near = network.ends[NEAR].open(now, self.honest[NEAR], opening).unwrap();

@@ -3,6 +3,7 @@
 mod coded;
 mod fades;
 mod flows;
+mod held;
 mod hostile;
 mod liar;
 mod measures;

@@ -44,6 +44,7 @@ impl Tunnel {
         self.probe_after_news(now);
         // also where no bytes come any more, because there is no memory for them
         self.relieve(now);
+        self.count_memory();
     }
 
     fn send_hello(&mut self, nth: usize) {
@@ -214,9 +215,10 @@ impl Tunnel {
             // a copy
             return;
         }
-        if self.flows.len() >= self.limits.flows {
+        let of_peer = self.flows.len() + self.memory.flows_elsewhere();
+        if self.flows.len() >= self.limits.flows || of_peer >= 2 * self.limits.flows {
             let reason = Reason::Exhausted;
-            let words = format!("the relay already has {} flows of this tunnel", self.flows.len());
+            let words = format!("the relay already has {of_peer} flows of this peer");
             self.enter(now, id, false, opening);
             return self.refuse(now, id, reason, words);
         }

@@ -137,8 +137,9 @@ impl Peers {
         let mut receivers = Vec::new();
         let mut carriers = Vec::new();
         let mut addresses = Vec::new();
+        let memory = Arc::default();
         for &address in &settings.listen {
-            let started = Listening::start(address, &settings, &credentials, origin);
+            let started = Listening::start(address, &settings, &credentials, (origin, &memory));
             let started = started.map_err(|error| StartError::Listen { address, error })?;
             let first = started.drivers.first().map(|(driver, _)| Arc::clone(driver));
             carriers.extend(started.carrier.zip(first));
