@@ -56,6 +56,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Connections that belong to no tunnel yet: two of each that may come.
+    pub(crate) const fn pending(&self) -> u64 {
+        2 * self.tunnels as u64
+    }
+
     /// What all tunnels of a peer may hold here: one that is lost and not given up yet, and the one after it.
     pub(super) const fn peer_memory(&self) -> u64 {
         self.memory.as_u64().saturating_mul(2).saturating_add(FRAMES)

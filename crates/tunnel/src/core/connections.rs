@@ -92,9 +92,7 @@ impl Endpoint {
             if !lane.drained {
                 lane.busy = true;
                 lane.forget();
-                let stranger =
-                    PendingConnection { lane, early: Vec::new(), closing: true, since: now };
-                self.insert_pending(handle, stranger);
+                self.pending.insert(handle.0, PendingConnection::closing(now, lane));
             }
         }
         self.events.push_back(Event::Down {

@@ -144,7 +144,8 @@ impl Endpoint {
         origin: Instant,
         seed: Option<[u8; 32]>,
     ) -> Self {
-        Self::of_thread(credentials, limits, (listens, origin, seed), AddressThread::alone())
+        let alone = AddressThread::alone(&limits);
+        Self::of_thread(credentials, limits, (listens, origin, seed), alone)
     }
 
     /// The same, for one of the threads that listen on an address.

@@ -15,11 +15,13 @@
 mod admission;
 #[cfg(test)]
 mod laws;
+mod pending;
 #[cfg(test)]
 mod source_laws;
 mod sources;
 
 pub use admission::{Admission, AdmissionConfig, AdmissionSnapshot, AdmissionVerdict, Ticket};
+pub use pending::{Admitted, PendingPlaces};
 pub use sources::{PlaceId, Source, Sources, SourcesConfig, SourcesSnapshot};
 
 use crate::units::Share;

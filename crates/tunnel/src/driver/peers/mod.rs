@@ -347,5 +347,6 @@ mod listening;
 mod peer;
 mod probe;
 mod tcp_fallback;
+mod tcp_places;
 #[cfg(test)]
 mod tests;
