@@ -6,6 +6,7 @@ mod flows;
 mod held;
 mod hostile;
 mod liar;
+mod lies;
 mod measures;
 mod network;
 mod packets;
