@@ -68,7 +68,8 @@ pub(super) struct Tunnel {
     told_restrained: bool,
     pacer: Pacer,
     scheduler: Scheduler,
-    accounts: BTreeMap<Bytes, Account>,
+    /// And how many flows are of each.
+    accounts: BTreeMap<Bytes, (Account, usize)>,
     flows: BTreeMap<u64, Flow>,
     turns: HashMap<scheduler::Flow, u64>,
     /// Flows given up here of which it is not known yet how much the peer sent.

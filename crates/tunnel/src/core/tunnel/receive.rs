@@ -216,9 +216,11 @@ impl Tunnel {
             return;
         }
         let of_peer = self.flows.len() + self.memory.flows_elsewhere();
-        if self.flows.len() >= self.limits.flows || of_peer >= 2 * self.limits.flows {
+        if !self.has_room_for(&opening.account) || of_peer >= 2 * self.limits.flows {
             let reason = Reason::Exhausted;
-            let words = format!("the relay already has {of_peer} flows of this peer");
+            let words = format!(
+                "the relay already has {of_peer} flows of this peer, or too many of this account"
+            );
             self.enter(now, id, false, opening);
             return self.refuse(now, id, reason, words);
         }
@@ -230,8 +232,10 @@ impl Tunnel {
     }
 
     pub(super) fn enter(&mut self, now: Time, id: u64, ours: bool, opening: Opening) {
-        let account =
-            *self.accounts.entry(opening.account.clone()).or_insert_with(|| self.scheduler.join(1));
+        let entry = self.accounts.entry(opening.account.clone());
+        let (account, flows) = entry.or_insert_with(|| (self.scheduler.join(1), 0));
+        *flows += 1;
+        let account = *account;
         let Some(turns) = self.scheduler.open(account, scheduler::Lane::Interactive) else {
             return self.fail("internal error: a new flow has no account".to_owned());
         };

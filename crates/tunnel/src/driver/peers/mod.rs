@@ -335,7 +335,8 @@ impl Inner {
             let name = peer.name.clone();
             let ready = watch::Sender::new(None);
             let (last_error, outage) = (Mutex::default(), Mutex::new(Outage::new(clock::now())));
-            known.insert(name, PeerState { peer, ready, last_error, outage, connecting });
+            let lines = Mutex::default();
+            known.insert(name, PeerState { peer, ready, last_error, outage, connecting, lines });
         }
         Ok(())
     }
