@@ -9,9 +9,10 @@
 //! its own. So forged addresses leave the third rate alone, and one address leaves most of each rate to the others.
 //! Buckets follow the generic cell rate algorithm (ITU-T I.371): one time each. No deadline: credit grows with now.
 
+use super::overload::Source;
 use crate::units::{Span, Time};
 use alloc::collections::BTreeMap;
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::SocketAddr;
 
 /// A rate: `burst` at once, one more every `interval`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub enum Attempt {
 pub struct InitialRate {
     config: Config,
     all: [Bucket; 3],
-    addresses: BTreeMap<(IpAddr, u16), [Bucket; 3]>,
+    addresses: BTreeMap<Source, [Bucket; 3]>,
 }
 
 /// When the bucket is full again.
@@ -119,7 +120,7 @@ impl InitialRate {
         if counts && !self.all[nth].allows(now, &all[nth]) {
             return false;
         }
-        let key = key(from);
+        let key = Source::of_datagram(from);
         if !self.addresses.contains_key(&key) && self.addresses.len() >= self.config.remembered {
             self.make_room(now);
         }
@@ -144,20 +145,6 @@ impl InitialRate {
                 self.addresses.remove(&soonest);
             }
         }
-    }
-}
-
-/// Whom an address stands for: of IPv6 a customer has a /64 at least (RFC 6177). On loopback each port is a program of
-/// its own, or a peer that comes over TCP.
-fn key(from: SocketAddr) -> (IpAddr, u16) {
-    let ip = from.ip().to_canonical();
-    let port = if ip.is_loopback() { from.port() } else { 0 };
-    match ip {
-        IpAddr::V6(v6) if port == 0 => {
-            let [a, b, c, d, ..] = v6.segments();
-            (Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into(), 0)
-        }
-        ip => (ip, port),
     }
 }
 
@@ -213,12 +200,13 @@ mod tests {
 
     #[test]
     fn ipv6_counts_by_64_and_loopback_by_port() {
-        let key = |text: &str| key(text.parse().unwrap());
+        let key = |text: &str| Source::of_datagram(text.parse().unwrap());
         assert_eq!(key("[2001:db8::1]:1"), key("[2001:db8::2]:2"));
         assert_ne!(key("[2001:db8:0:1::1]:1"), key("[2001:db8::1]:1"));
         assert_eq!(key("[::ffff:192.0.2.1]:1"), key("192.0.2.1:2"));
         assert_ne!(key("127.0.0.1:1"), key("127.0.0.1:2"));
         assert_ne!(key("[::1]:1"), key("[::1]:2"));
+        assert_ne!(key("0.0.0.1:1"), key("0.0.0.1:2"), "ways over TCP");
     }
 
     proptest! {
@@ -268,7 +256,7 @@ mod tests {
             for (ms, address) in addresses.iter().enumerate() {
                 rate.on_initial(at(ms as u64), from(*address), false);
                 prop_assert!(rate.addresses.len() <= 16);
-                prop_assert!(rate.addresses.contains_key(&key(from(*address))));
+                prop_assert!(rate.addresses.contains_key(&Source::of_datagram(from(*address))));
             }
         }
     }

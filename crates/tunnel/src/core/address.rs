@@ -1,15 +1,19 @@
 //! What the threads that listen on one address share: budgets of strangers, breakers, and how identifiers tell whose a
 //! connection is.
 
-use crate::core::Fingerprint;
+use crate::core::{Fingerprint, Limits, PeersMemory};
 use crate::trust::Credentials;
+use ekiden_linux::host::sync::locked;
 use ekiden_model::control::rate_hold::Breaker;
 use ekiden_model::resources::initial_rate::{self, InitialRate};
+use ekiden_model::resources::overload::{PendingPlaces, PlaceId, Source};
 use ekiden_model::units::Time;
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, HashedConnectionIdGenerator, InvalidCid};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::AtomicUsize;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,20 +26,66 @@ pub(crate) struct Address {
     pub(super) initials: Mutex<InitialRate>,
     /// Of restrained paths: a tunnel's successor is restrained, too.
     pub(super) breakers: Mutex<BTreeMap<Fingerprint, Breaker>>,
-    /// Connections of no tunnel, of all threads.
-    pub(super) pending: AtomicUsize,
+    /// Places of connections of no tunnel, of all threads.
+    places: Mutex<PendingPlaces<Arc<AtomicBool>>>,
     /// Tunnels of all threads.
     pub(super) tunnels: AtomicUsize,
+    /// What peers' tunnels hold, of all addresses.
+    pub(super) memory: Arc<PeersMemory>,
 }
 
-impl Default for Address {
-    fn default() -> Self {
-        Self {
+/// A place of a connection that belongs to no tunnel yet, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    address: Arc<Address>,
+    id: PlaceId,
+    /// Another has the place now, of any thread: the connection is to be closed.
+    pub(super) is_lost: Arc<AtomicBool>,
+}
+
+impl Place {
+    /// Its peer is known.
+    pub(super) fn identified(self, now: Time) {
+        locked(&self.address.places).on_identified(now, self.id);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = locked(&self.address.places).on_closed(self.id);
+    }
+}
+
+impl Address {
+    fn new(limits: &Limits, memory: &Arc<PeersMemory>) -> Arc<Self> {
+        Arc::new(Self {
             initials: Mutex::new(InitialRate::new(initial_rate::Config::default(), Time::ZERO)),
             breakers: Mutex::default(),
-            pending: AtomicUsize::new(0),
+            places: Mutex::new(PendingPlaces::new(limits.pending())),
             tunnels: AtomicUsize::new(0),
+            memory: Arc::clone(memory),
+        })
+    }
+
+    /// Whether a connection of this address has to show first that the address is its own.
+    pub(super) fn wants_proof(&self, from: SocketAddr) -> bool {
+        locked(&self.places).wants_proof(Source::of_datagram(from))
+    }
+
+    /// A place for a connection, perhaps another's; `None` where all are taken.
+    pub(super) fn place(self: &Arc<Self>, now: Time, from: SocketAddr) -> Option<Place> {
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let source = Source::of_datagram(from);
+        let admitted = locked(&self.places).on_attempt(now, source, Arc::clone(&is_lost))?;
+        if let Some(other) = admitted.gives_way {
+            other.store(true, Relaxed);
         }
+        Some(Place { address: Arc::clone(self), id: admitted.place, is_lost })
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_places(&self, places: u64) {
+        *locked(&self.places) = PendingPlaces::new(places);
     }
 }
 
@@ -49,13 +99,17 @@ pub(crate) struct AddressThread {
 
 impl AddressThread {
     /// The only one.
-    pub(super) fn alone() -> Self {
-        Self { address: Arc::default(), nth: 0, count: 1 }
+    pub(super) fn alone(limits: &Limits) -> Self {
+        Self { address: Address::new(limits, &Arc::default()), nth: 0, count: 1 }
     }
 
     /// All of an address; 1 to [`MOST_THREADS`].
-    pub(crate) fn all(count: usize) -> impl Iterator<Item = Self> {
-        let address: Arc<Address> = Arc::default();
+    pub(crate) fn all(
+        count: usize,
+        limits: &Limits,
+        memory: &Arc<PeersMemory>,
+    ) -> impl Iterator<Item = Self> {
+        let address = Address::new(limits, memory);
         (0..count).map(move |nth| Self { address: Arc::clone(&address), nth, count })
     }
 
@@ -124,9 +178,11 @@ mod tests {
     #[test]
     fn each_identifier_is_of_one_thread_also_after_a_restart_with_fewer() {
         let credentials = Credentials::generate().unwrap();
-        let threads: Vec<_> = AddressThread::all(8).collect();
+        let threads: Vec<_> = AddressThread::all(8, &Limits::default(), &Arc::default()).collect();
         let mut owners: Vec<_> = threads.iter().map(|one| one.owners(&credentials)).collect();
-        let fewer: Vec<_> = AddressThread::all(3).map(|one| one.owners(&credentials)).collect();
+        let fewer: Vec<_> = AddressThread::all(3, &Limits::default(), &Arc::default())
+            .map(|one| one.owners(&credentials))
+            .collect();
         for nth in 0..owners.len() {
             for _ in 0..1_000 {
                 let identifier = owners[nth].generate_cid();
@@ -135,7 +191,8 @@ mod tests {
                 assert_eq!(fewer.iter().filter(|one| one.validate(&identifier).is_ok()).count(), 1);
             }
         }
-        let other = AddressThread::alone().owners(&Credentials::generate().unwrap());
+        let other =
+            AddressThread::alone(&Limits::default()).owners(&Credentials::generate().unwrap());
         assert_eq!(other.of(&owners[0].generate_cid()), None);
     }
 }

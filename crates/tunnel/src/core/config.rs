@@ -1,6 +1,7 @@
 //! The terms of a tunnel, and QUIC's configuration.
 
 use crate::core::ack_tap::AckTap;
+use crate::core::lane::EARLY_BYTES;
 use crate::trust::Fingerprint;
 use ekiden_model::control::rate_hold::{self, Mode};
 use ekiden_model::units::{Bytes, Rate, Span};
@@ -37,7 +38,8 @@ impl Terms {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Memory for received bytes that are not read yet, and for bytes in flight; each. Default 128
-    /// MiB. One flow may use half: four times what 200 Mbit/s over 600 ms holds.
+    /// MiB. One flow may use half: four times what 200 Mbit/s over 600 ms holds. All tunnels of a
+    /// peer together hold twice as much, whatever it sends.
     pub memory: Bytes,
     /// Concurrent flows. Default 4,000.
     pub flows: usize,
@@ -54,6 +56,16 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Connections that belong to no tunnel yet: two of each that may come.
+    pub(crate) const fn pending(&self) -> u64 {
+        2 * self.tunnels as u64
+    }
+
+    /// What all tunnels of a peer may hold here: one that is lost and not given up yet, and the one after it.
+    pub(super) const fn peer_memory(&self) -> u64 {
+        self.memory.as_u64().saturating_mul(2).saturating_add(FRAMES)
+    }
+
     pub(super) fn hold(&self, terms: &Terms) -> rate_hold::Config {
         let (memory, mode) = (self.memory, terms.mode());
         let reverse = terms.receive;
@@ -97,8 +109,10 @@ pub(super) const STREAMS: u32 = 8_192;
 /// After losses that QUIC took for a narrower path, larger packets are tried again: it may have erred, and packets of
 /// coded flows do not fit meanwhile.
 const NARROWED: Duration = Duration::from_secs(10);
-/// Limits of a peer that is not identified yet.
-pub(super) const STRANGER_WINDOW: u32 = 1 << 20;
+/// Bytes of a peer that is not identified yet: beyond these it is sent away.
+pub(super) const STRANGER_WINDOW: u32 = EARLY_BYTES as u32;
+/// Beside credit: heads of frames, packets on streams, and what tunnels of a small memory need.
+const FRAMES: u64 = 2 << 20;
 /// Datagrams that wait to be read or sent; copies are small.
 const DATAGRAMS: usize = 1 << 20;
 
@@ -115,7 +129,8 @@ pub(super) fn transport(limits: &Limits, ear: &AckTap, window: u64) -> Transport
         .max_concurrent_uni_streams(VarInt::from_u32(STREAMS))
         .max_idle_timeout(Some(VarInt::from_u32(LANE_SILENCE.as_millis() as u32).into()))
         .keep_alive_interval(Some(Duration::from_nanos(KEEP_ALIVE.as_nanos())))
-        // our own credit bounds what waits; these limits never stop a peer that keeps to it
+        // credit bounds what waits, and what waits behind lost packets is counted; these limits never stop a peer that
+        // keeps to it
         .stream_receive_window(quic_window(limits))
         .receive_window(window)
         .send_window(1 << 40)
@@ -128,7 +143,8 @@ pub(super) fn transport(limits: &Limits, ear: &AckTap, window: u64) -> Transport
     transport
 }
 
-/// A window that credit always reaches first: bytes that may wait and be in flight, with frames.
+/// A window that credit always reaches first: what may be in flight, with frames and the bytes that are missing. All that
+/// came is read at once, in whatever order, so QUIC itself holds nothing.
 pub(super) fn quic_window(limits: &Limits) -> VarInt {
-    VarInt::from_u64(limits.memory.as_u64().saturating_mul(4)).unwrap_or(VarInt::MAX)
+    VarInt::from_u64(limits.peer_memory()).unwrap_or(VarInt::MAX)
 }

@@ -53,17 +53,21 @@ impl Endpoint {
     /// Probes paths on which nothing is heard of packets in flight, and ends tunnels that hear
     /// nothing at all.
     pub(super) fn probe_and_close(&mut self, now: Time) {
-        let mut silent = Vec::new();
+        let mut ended = Vec::new();
         for tunnel in self.tunnels.values_mut() {
             tunnel.probe_if_silent(now);
             tunnel.watch_restraints(now);
+            // another tunnel of its peer may have made it too much
+            tunnel.count_memory();
             self.events.append(&mut tunnel.events);
-            if tunnel.is_silent(now) {
-                silent.push(tunnel.id);
+            if let Some(broken) = tunnel.broken.take() {
+                ended.push((tunnel.id, code::PROTOCOL, broken));
+            } else if tunnel.is_silent(now) {
+                ended.push((tunnel.id, code::OTHER_LANE, UNREACHABLE.to_owned()));
             }
         }
-        for id in silent {
-            self.end(now, id, code::OTHER_LANE, UNREACHABLE.to_owned());
+        for (id, code, reason) in ended {
+            self.end(now, id, code, reason);
         }
     }
 
@@ -88,9 +92,7 @@ impl Endpoint {
             if !lane.drained {
                 lane.busy = true;
                 lane.forget();
-                let stranger =
-                    PendingConnection { lane, early: Vec::new(), closing: true, since: now };
-                self.insert_pending(handle, stranger);
+                self.pending.insert(handle.0, PendingConnection::closing(now, lane));
             }
         }
         self.events.push_back(Event::Down {

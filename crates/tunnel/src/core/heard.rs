@@ -3,7 +3,7 @@
 
 use super::lane::StreamOwner;
 use super::tunnel::Tunnel;
-use super::{End, Fingerprint, FlowId, Limits, Read, Terms, TunnelId};
+use super::{End, Fingerprint, FlowId, Limits, PeersMemory, Read, Terms, TunnelId};
 use crate::frame::reason::Reason;
 use crate::frame::{Frame, Opening};
 use bytes::Bytes;
@@ -30,7 +30,8 @@ impl HeardTunnel {
     pub fn new(peer: Fingerprint, limits: Limits) -> Self {
         let (rate, now) = (Rate::from_bits_per_second(20_000_000), Time::ZERO);
         let key = (TunnelId(1), peer, Self::SESSION, false);
-        let tunnel = Tunnel::new(now, key, Terms::new(rate, rate), limits);
+        let memory = PeersMemory::default().tunnel(peer);
+        let tunnel = Tunnel::new(now, key, Terms::new(rate, rate), (limits, memory));
         Self { tunnel, origin: Instant::now(), now, owners: Default::default() }
     }
 

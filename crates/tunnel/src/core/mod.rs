@@ -70,6 +70,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use tunnel::Tunnel;
+pub(crate) use tunnel::peer_memory::PeersMemory;
 
 /// A tunnel at this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -143,7 +144,8 @@ impl Endpoint {
         origin: Instant,
         seed: Option<[u8; 32]>,
     ) -> Self {
-        Self::of_thread(credentials, limits, (listens, origin, seed), AddressThread::alone())
+        let alone = AddressThread::alone(&limits);
+        Self::of_thread(credentials, limits, (listens, origin, seed), alone)
     }
 
     /// The same, for one of the threads that listen on an address.
@@ -257,7 +259,8 @@ impl Endpoint {
         key: (TunnelId, Fingerprint, u64, bool),
         terms: Terms,
     ) -> Tunnel {
-        let mut tunnel = Tunnel::new(now, key, terms, self.limits);
+        let memory = self.address.memory.tunnel(key.1);
+        let mut tunnel = Tunnel::new(now, key, terms, (self.limits, memory));
         if let Some(breaker) = locked(&self.address.breakers).get(&key.1) {
             *tunnel.hold.breaker() = breaker.clone();
         }

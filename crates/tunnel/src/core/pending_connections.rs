@@ -5,12 +5,13 @@ use super::lane::{Lane, LaneEvent, NO_DATAGRAMS};
 use super::tunnel::Tunnel;
 use super::{Endpoint, Event, Way, code};
 use crate::core::ack_tap::AckTap;
+use crate::core::address::Place;
 use crate::frame::{Frame, Hello};
 use crate::trust::{Fingerprint, fingerprint};
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::initial_rate::Attempt;
 use ekiden_model::units::{Span, Time};
-use quinn_proto::{Connection, ConnectionHandle, Incoming, ServerConfig};
+use quinn_proto::{Connection, ConnectionHandle, EndpointEvent, Incoming, ServerConfig};
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
 use std::net::SocketAddr;
@@ -27,14 +28,24 @@ const PATIENCE: Span = Span::from_secs(10);
 pub(super) struct PendingConnection {
     pub(super) lane: Lane,
     pub(super) early: Vec<LaneEvent>,
-    pub(super) closing: bool,
+    /// `None` while it is being closed.
+    place: Option<Place>,
     pub(super) since: Time,
 }
 
 impl PendingConnection {
+    /// One that is being closed.
+    pub(super) const fn closing(now: Time, lane: Lane) -> Self {
+        Self { lane, early: Vec::new(), place: None, since: now }
+    }
+
     /// When it is closed unless it has sent HELLO.
     pub(super) fn deadline(&self) -> Time {
-        if self.closing { Time::NEVER } else { self.since + PATIENCE }
+        if self.place.is_some() { self.since + PATIENCE } else { Time::NEVER }
+    }
+
+    fn gives_way(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.is_lost.load(Relaxed))
     }
 }
 
@@ -42,14 +53,12 @@ impl Endpoint {
     pub(super) fn meet(&mut self, now: Time, incoming: Incoming, way: Way) {
         let clock = self.instant(now);
         let mut reply = Vec::new();
-        let pending = self.address.pending.load(Relaxed);
-        if !self.listens || pending >= 2 * self.limits.tunnels {
+        if !self.listens {
             let transmit = self.quinn.refuse(incoming, &mut reply);
             return self.reply(way, reply, transmit.size);
         }
         let validated = incoming.remote_address_validated();
-        // many are pending: it must validate its address first
-        let attempt = match pending >= self.limits.tunnels && !validated {
+        let attempt = match !validated && self.address.wants_proof(way.peer) {
             true => Attempt::Retry,
             false => locked(&self.address.initials).on_attempt(now, way.peer, validated),
         };
@@ -62,6 +71,10 @@ impl Endpoint {
             }
             return;
         }
+        let Some(place) = self.address.place(now, way.peer) else {
+            let transmit = self.quinn.refuse(incoming, &mut reply);
+            return self.reply(way, reply, transmit.size);
+        };
         let ear = AckTap::default();
         let mut config = ServerConfig::with_crypto(self.credentials.server());
         let transport = transport(&self.limits, &ear, STRANGER_WINDOW.into());
@@ -70,8 +83,8 @@ impl Endpoint {
             Ok((handle, connection)) => {
                 let lane = Lane::new(handle, connection, ear);
                 let pending =
-                    PendingConnection { lane, early: Vec::new(), closing: false, since: now };
-                self.insert_pending(handle, pending);
+                    PendingConnection { lane, early: Vec::new(), place: Some(place), since: now };
+                self.pending.insert(handle.0, pending);
                 self.settle(now, handle);
             }
             Err(error) => {
@@ -80,17 +93,6 @@ impl Endpoint {
                 }
             }
         }
-    }
-
-    pub(super) fn insert_pending(&mut self, handle: ConnectionHandle, pending: PendingConnection) {
-        self.address.pending.fetch_add(1, Relaxed);
-        self.pending.insert(handle.0, pending);
-    }
-
-    fn remove_pending(&mut self, handle: ConnectionHandle) -> Option<PendingConnection> {
-        let removed = self.pending.remove(&handle.0)?;
-        self.address.pending.fetch_sub(1, Relaxed);
-        Some(removed)
     }
 
     /// Whether a connection goes to this address.
@@ -103,10 +105,10 @@ impl Endpoint {
     pub(super) fn poll_pending(&mut self, now: Time, handle: ConnectionHandle) {
         let Some(pending) = self.pending.get_mut(&handle.0) else { return };
         if pending.lane.drained {
-            self.remove_pending(handle);
+            self.pending.remove(&handle.0);
             return;
         }
-        if pending.closing || !pending.lane.connected || pending.lane.lost.is_some() {
+        if pending.place.is_none() || !pending.lane.connected || pending.lane.lost.is_some() {
             return;
         }
         if pending.lane.lacks_datagrams() {
@@ -149,8 +151,7 @@ impl Endpoint {
         };
         // a relay tries four addresses over UDP and TCP at once and keeps the first tunnel that is
         // up: none may end another, and those it abandons end by themselves
-        let theirs = |tunnel: &&Tunnel| !tunnel.opener && tunnel.peer == peer;
-        let of_this_peer = self.tunnels.values().filter(theirs).count();
+        let of_this_peer = self.address.memory.tunnels(peer);
         let nth = usize::from(hello.lane);
         let id = match self.tunnels.values().find(same) {
             Some(tunnel) if tunnel.lanes[nth].is_some() => {
@@ -171,9 +172,9 @@ impl Endpoint {
                 id
             }
         };
-        let Some(PendingConnection { mut lane, early, .. }) = self.remove_pending(handle) else {
-            return;
-        };
+        let Some(pending) = self.pending.remove(&handle.0) else { return };
+        let PendingConnection { mut lane, early, place, .. } = pending;
+        place.into_iter().for_each(|place| place.identified(now));
         lane.known = true;
         lane.quinn.set_receive_window(quic_window(&self.limits));
         lane.busy = true;
@@ -191,15 +192,36 @@ impl Endpoint {
         for handle in late {
             self.reject(now, handle, code::PROTOCOL, "no hello came in time");
         }
+        let gives_way = |(_, pending): &(&usize, &PendingConnection)| pending.gives_way();
+        let given: Vec<_> =
+            self.pending.iter().filter(gives_way).map(|(_, it)| it.lane.handle).collect();
+        for handle in given {
+            self.reject(now, handle, code::NOT_KNOWN, "too many connections");
+        }
     }
 
     fn reject(&mut self, now: Time, handle: ConnectionHandle, code: u32, why: &str) {
         let clock = self.instant(now);
         if let Some(pending) = self.pending.get_mut(&handle.0) {
             pending.lane.close(clock, code, why);
-            pending.closing = true;
+            pending.place = None;
             pending.early = Vec::new();
             pending.lane.forget();
+        }
+        self.forget_closing();
+    }
+
+    /// Forgets the oldest of those that are being closed where they are many. QUIC would answer them a little longer
+    /// (RFC 9000 §10.2).
+    fn forget_closing(&mut self) {
+        let closing = self.pending.values().filter(|pending| pending.place.is_none());
+        if closing.clone().count() as u64 <= self.limits.pending() {
+            return;
+        }
+        let oldest = closing.min_by_key(|pending| pending.since).map(|pending| pending.lane.handle);
+        if let Some(handle) = oldest {
+            self.pending.remove(&handle.0);
+            self.quinn.handle_event(handle, EndpointEvent::drained());
         }
     }
 }

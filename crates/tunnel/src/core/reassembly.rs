@@ -90,6 +90,13 @@ impl Assembly {
         }
     }
 
+    /// Whether the next bytes begin at `offset` and nothing waits: they count as taken then, and are the caller's.
+    pub(super) fn pass(&mut self, offset: u64, length: u64) -> bool {
+        let next = offset == self.complete && self.parts.is_empty() && self.ready.is_empty();
+        self.complete += if next { length } else { 0 };
+        next
+    }
+
     fn append(&mut self, piece: Bytes) {
         match piece.len() {
             0 => {}

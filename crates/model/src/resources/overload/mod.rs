@@ -15,13 +15,17 @@
 mod admission;
 #[cfg(test)]
 mod laws;
+mod pending;
 mod served;
+mod source;
 #[cfg(test)]
 mod source_laws;
 mod sources;
 
 pub use admission::{Admission, AdmissionConfig, AdmissionSnapshot, AdmissionVerdict, Ticket};
-pub use sources::{PlaceId, Source, Sources, SourcesConfig, SourcesSnapshot};
+pub use pending::{Admitted, PendingPlaces};
+pub use source::Source;
+pub use sources::{PlaceId, Sources, SourcesConfig, SourcesSnapshot};
 
 use crate::units::Share;
 use core::fmt;

@@ -15,30 +15,13 @@
 //! others are for connections that have logged in, and for newcomers of sources from which an
 //! account has logged in. How many requests a source may have in service, `served.rs` says.
 
+use super::Source;
 use super::served::Served;
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
-use core::net::IpAddr;
-
-/// Addresses that share as one: an IPv4 address, or an IPv6 /64, of which one host may use any.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)] // the names say it
-pub enum Source {
-    V4(u32),
-    V6(u64),
-}
-
-impl From<IpAddr> for Source {
-    fn from(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self::V4(address.to_bits()),
-            IpAddr::V6(address) => Self::V6((address.to_bits() >> 64) as u64),
-        }
-    }
-}
 
 /// The limits of [`Sources`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,6 +283,11 @@ impl<T> Sources<T> {
         holder.silent.head(&self.places).map(PlaceId)
     }
 
+    /// The longest silent connection of this source.
+    pub fn longest_silent(&self, source: Source) -> Option<PlaceId> {
+        self.holders.get(&source)?.silent.head(&self.places).map(PlaceId)
+    }
+
     /// Silent connections of sources with `least` places or more that hold `wanted` bytes together, or all that hold any:
     /// each time the largest of the source that holds the most bytes, of equals the longest silent.
     pub fn heaviest(&self, wanted: u64, least: u64, bytes: impl Fn(&T) -> u64) -> Vec<PlaceId> {
@@ -365,10 +353,13 @@ impl<T> Sources<T> {
         self.sizes.last_key_value().map_or(0, |(most, _)| most.div_ceil(2))
     }
 
-    /// Whether its source is not large, or it has logged in: what is kept for newcomers is for such.
+    /// Whether its source is not large and nothing of it is served yet, or it has logged in: what is kept for newcomers is
+    /// for such.
     pub fn is_small(&self, id: PlaceId) -> bool {
         let place = self.places.get(id.0);
-        place.is_some_and(|place| place.logged_in || self.held(place.source) < self.large())
+        place.is_some_and(|place| {
+            place.logged_in || (place.busy == 0 && self.held(place.source) < self.large())
+        })
     }
 
     /// One look.

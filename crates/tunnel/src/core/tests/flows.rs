@@ -2,6 +2,7 @@
 
 use super::network::{FAR, NEAR, Network, Path, pattern};
 use crate::core::*;
+use crate::frame::Opening;
 use crate::frame::reason::Reason;
 use ekiden_model::units::Span;
 
@@ -356,4 +357,35 @@ fn delivers_before_a_break_bytes_that_a_client_ended_or_a_destination_sent() {
         assert_eq!(bytes.len() as u64, written);
         assert_eq!(end, Read::End(End::Reset(Reason::Closed, String::new())));
     }
+}
+
+/// Of whichever end opens them.
+#[test]
+fn one_account_leaves_flows_for_others() {
+    let mut network = Network::new(&Path::default());
+    network.ends[FAR].limits.flows = 100;
+    network.set_up();
+    network.run_for(Span::from_millis(500));
+    let opening = |account: &'static str| {
+        let account = Bytes::from_static(account.as_bytes());
+        Opening { account, ..Opening::named("example.org", 80) }
+    };
+    let [near, far] = network.tunnel.map(Option::unwrap);
+    let now = network.now;
+    let many: Vec<FlowId> =
+        (0..100).map(|_| network.ends[NEAR].open(now, near, opening("1")).unwrap()).collect();
+    network.settle(1_000);
+    network.run_for(Span::from_millis(500));
+    let refused = |flow: &&FlowId| {
+        matches!(network.ends[NEAR].answer(**flow), Some(Err((Reason::Exhausted, _))))
+    };
+    assert_eq!(many.iter().filter(refused).count(), 20);
+    let other = network.ends[NEAR].open(network.now, near, opening("2")).unwrap();
+    network.settle(500);
+    network.run_for(Span::from_millis(500));
+    assert_eq!(network.ends[NEAR].answer(other), Some(Ok(())));
+    let now = network.now;
+    let mut opens = |account| network.ends[FAR].open(now, far, opening(account)).is_ok();
+    assert_eq!((0..100).take_while(|_| opens("3")).count(), 16);
+    assert!(opens("4"));
 }

@@ -6,22 +6,20 @@ use crate::core::lane::INCOMPLETE;
 use crate::core::*;
 use crate::frame::reason::Reason;
 use crate::frame::{Carries, Frame, Hello, LONGEST, MOST, Open, Opening, VERSION};
-use ekiden_model::rng::Rng;
 use ekiden_model::units::{self, Rate, Span};
-use proptest::prelude::*;
 use quinn_proto::StreamId;
 
-const MEMORY: units::Bytes = units::Bytes::mib(4);
+pub(super) const MEMORY: units::Bytes = units::Bytes::mib(4);
 const FLOWS: usize = 64;
 
 /// NEAR lies in one tunnel, and keeps to the protocol in another.
 pub(super) struct Liar {
-    network: Network,
+    pub(super) network: Network,
     /// The lying tunnel at either end, and the honest one.
-    lying: [TunnelId; 2],
+    pub(super) lying: [TunnelId; 2],
     honest: [TunnelId; 2],
     /// What control streams and streams of flows carry.
-    streams: Vec<StreamId>,
+    pub(super) streams: Vec<StreamId>,
 }
 
 /// A frame of any type and length that its body need not have.
@@ -39,7 +37,7 @@ pub(super) fn open(flow: u64, carries: Carries) -> Frame {
     Frame::Open(Open { flow, opening: Opening { carries, ..Opening::named("example.org", 80) } })
 }
 
-fn hello(session: u64, lane: u8, (receive, window, total): (u64, u64, u64)) -> Frame {
+pub(super) fn hello(session: u64, lane: u8, (receive, window, total): (u64, u64, u64)) -> Frame {
     let receive = Rate::from_bits_per_second(receive);
     let secret = Bytes::new();
     let (repairs, coded) = (true, true);
@@ -54,27 +52,34 @@ pub(super) fn frames(frames: &[Frame]) -> BytesMut {
 }
 
 impl Liar {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut network = Network::new(&Path { memory: MEMORY, ..Path::default() });
         network.ends[FAR].limits.flows = FLOWS;
         network.set_up();
         network.run_for(Span::from_millis(500));
         let honest = network.tunnel.map(Option::unwrap);
-        let far = network.ends[FAR].credentials.fingerprint();
-        let (now, to) = (network.now, network.addresses[FAR]);
-        let terms = Terms::new(mbit(20.0), mbit(20.0));
-        network.ends[NEAR].connect(now, to, far, Bytes::new(), terms, (5, false)).unwrap();
-        network.run_for(Span::from_secs(1));
-        let lying = network.tunnel.map(Option::unwrap);
-        assert!(lying[NEAR] != honest[NEAR] && lying[FAR] != honest[FAR]);
-        Self { network, lying, honest, streams: Vec::new() }
+        let mut liar = Self { network, lying: honest, honest, streams: Vec::new() };
+        liar.again(5);
+        assert!((0..2).all(|end| liar.lying[end] != honest[end]));
+        liar
     }
 
-    fn is_up(&self) -> bool {
+    /// Lies in another tunnel from now on.
+    pub(super) fn again(&mut self, session: u64) {
+        let network = &mut self.network;
+        let far = network.ends[FAR].credentials.fingerprint();
+        let (now, to, terms) =
+            (network.now, network.addresses[FAR], Terms::new(mbit(20.0), mbit(20.0)));
+        network.ends[NEAR].connect(now, to, far, Bytes::new(), terms, (session, false)).unwrap();
+        network.run_for(Span::from_secs(1));
+        self.lying = network.tunnel.map(Option::unwrap);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
         (0..2).all(|end| self.network.ends[end].tunnels.contains_key(&self.lying[end]))
     }
 
-    fn lane(&mut self, nth: usize) -> Option<&mut Lane> {
+    pub(super) fn lane(&mut self, nth: usize) -> Option<&mut Lane> {
         let tunnel = self.network.ends[NEAR].tunnels.get_mut(&self.lying[NEAR])?;
         tunnel.lanes[nth].as_mut()
     }
@@ -88,13 +93,13 @@ impl Liar {
         Some(stream)
     }
 
-    fn on(&mut self, stream: StreamId, bytes: BytesMut) {
+    pub(super) fn on(&mut self, stream: StreamId, bytes: BytesMut) {
         if let Some(lane) = self.lane(0) {
             lane.write(stream, bytes);
         }
     }
 
-    fn control(&mut self, bytes: BytesMut) {
+    pub(super) fn control(&mut self, bytes: BytesMut) {
         if let Some(control) = self.lane(0).and_then(|lane| lane.control) {
             self.on(control, bytes);
         }
@@ -112,13 +117,13 @@ impl Liar {
             self.network.run_for(Span::from_millis(30));
             let Some(tunnel) = self.network.ends[FAR].tunnels.get(&self.lying[FAR]) else { return };
             tunnel.assert_bounded();
-            let incomplete = tunnel.lanes.iter().flatten().map(|lane| lane.incomplete);
+            let incomplete = tunnel.lanes.iter().flatten().map(Lane::incomplete);
             assert!(incomplete.max().unwrap_or(0) <= INCOMPLETE);
         }
     }
 
     /// Why the lying tunnel ended.
-    fn end(&self) -> Option<&str> {
+    pub(super) fn end(&self) -> Option<&str> {
         self.network.events[FAR].iter().find_map(|event| match event {
             Event::Down { tunnel, end, .. } if *tunnel == self.lying[FAR] => Some(&*end.reason),
             _ => None,
@@ -126,7 +131,7 @@ impl Liar {
     }
 
     /// A flow of the honest tunnel carries bytes both ways.
-    fn assert_others_go_on(&mut self) {
+    pub(super) fn assert_others_go_on(&mut self) {
         let network = &mut self.network;
         let (now, opening) = (network.now, Opening::named("example.org", 80));
         let near = network.ends[NEAR].open(now, self.honest[NEAR], opening).unwrap();
@@ -362,80 +367,4 @@ fn packets_of_many_flows_take_a_part_of_the_memory() {
         }
     });
     assert_eq!(end, None);
-}
-
-impl Liar {
-    /// One lie, drawn.
-    fn lie(&mut self, rng: &mut Rng) {
-        let mut below = |n: u64| rng.next_u64() % n;
-        let number = |n: u64| [n % 40, n % 300_000, MOST - n % 3, n % (MOST + 1)][(n % 4) as usize];
-        let (kind, a, b, c) =
-            (below(14), number(below(1 << 40)), number(below(1 << 40)), below(2_000) as usize);
-        let flow = 2 + 2 * below(80);
-        let carries = if below(4) == 0 { Carries::Packets } else { Carries::Stream };
-        let data = Frame::Data { offset: a.min(MOST - 2_000), bytes: pattern(0, c + 1) };
-        let known = match self.streams.len() {
-            0 => None,
-            length => Some(self.streams[below(length as u64) as usize]),
-        };
-        let said = match kind {
-            0 => raw(0x20 + a % 100, c as u64, &vec![0; c]),
-            1 => raw(a % 0x20, b % 30, &vec![a as u8; c]),
-            2 | 3 => frames(&[open(flow, carries), data]),
-            4 => frames(&[Frame::Attach(a), data]),
-            5 => frames(&[Frame::Attach(flow), data, Frame::Fin(b)]),
-            6 => frames(&[Frame::Attach(flow), Frame::Opened]),
-            7 => frames(&[Frame::Attach(flow), Frame::Packet(pattern(0, c))]),
-            8 => {
-                let (reason, words) = (Reason::Closed, "a lie".repeat(c / 50));
-                let reset = Frame::Reset { offset: a, reason, words: words.clone() };
-                frames(&[Frame::Attach(flow), reset, Frame::Refused { reason, words }])
-            }
-            9 => return self.control(frames(&[Frame::Credit { flow, limit: a }])),
-            10 => return self.control(frames(&[Frame::Total(a)])),
-            11 => return self.control(frames(&[hello(5, 0, (a, b, c as u64))])),
-            12 => frames(&[hello(5, (a % 2) as u8, (b, a, c as u64))]),
-            _ => frames(&[data, Frame::Fin(b)]),
-        };
-        match (below(4), known) {
-            (0, Some(stream)) => self.on(stream, said),
-            (1, _) => self.datagram(said),
-            _ => _ = self.stream(said),
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
-
-    /// Any lies, in any order, while FAR answers, reads and writes.
-    #[test]
-    fn any_lies_leave_memory_and_others_alone(seed: u64, lies in 1_usize..120) {
-        let mut liar = Liar::new();
-        let mut rng = Rng::new(seed);
-        for nth in 0..lies {
-            liar.lie(&mut rng);
-            if nth % 4 == 0 {
-                liar.arrives();
-                let lying = liar.lying[FAR];
-                let tunnel = liar.network.ends[FAR].tunnels.get(&lying);
-                let flows: Vec<FlowId> = tunnel.iter().flat_map(|it| it.flows()).collect();
-                for flow in flows {
-                    match rng.next_u64() % 5 {
-                        0 => liar.network.ends[FAR].accept(liar.network.now, flow),
-                        1 => drop(liar.network.read(FAR, flow)),
-                        2 => drop(liar.network.fill(FAR, flow, 0)),
-                        3 => liar.network.ends[FAR].abort(liar.network.now, flow, Reason::Closed, String::new()),
-                        _ => {}
-                    }
-                }
-            }
-            if !liar.is_up() {
-                break;
-            }
-        }
-        liar.arrives();
-        prop_assert_eq!(liar.end().is_none(), liar.is_up());
-        liar.assert_others_go_on();
-    }
 }

@@ -3,8 +3,10 @@
 mod coded;
 mod fades;
 mod flows;
+mod held;
 mod hostile;
 mod liar;
+mod lies;
 mod measures;
 mod network;
 mod packets;

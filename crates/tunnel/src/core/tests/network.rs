@@ -260,6 +260,44 @@ impl Network {
         }
     }
 
+    fn lane(&mut self, tunnel: TunnelId, nth: usize) -> Option<&mut Lane> {
+        self.ends[NEAR].tunnels.get_mut(&tunnel)?.lanes[nth].as_mut()
+    }
+
+    /// Takes what QUIC has to send on a lane of NEAR past the link: it `arrives` at once, or is lost.
+    pub(super) fn pump(&mut self, tunnel: TunnelId, nth: usize, arrives: bool) {
+        let clock = self.ends[NEAR].instant(self.now);
+        loop {
+            let mut buf = std::mem::take(&mut self.buf);
+            let out = self.lane(tunnel, nth).and_then(|lane| lane.poll_transmit(clock, &mut buf));
+            self.buf = buf;
+            let Some(out) = out else { return };
+            if arrives {
+                let datagram = BytesMut::from(&self.buf[..out.size]);
+                self.ends[FAR].receive(self.now, self.addresses[NEAR], datagram);
+            }
+        }
+    }
+
+    /// Streams of which all comes but the beginning: so many, of so many bytes. What QUIC repeats is lost, too.
+    pub(super) fn holes(&mut self, tunnel: TunnelId, nth: usize, streams: usize, length: usize) {
+        for _ in 0..streams {
+            let Some(stream) = self.lane(tunnel, nth).and_then(Lane::open) else { return };
+            for (length, arrives) in [(1_200, false), (length, true)] {
+                let lane = self.lane(tunnel, nth);
+                lane.into_iter().for_each(|lane| lane.write(stream, BytesMut::zeroed(length)));
+                self.pump(tunnel, nth, arrives);
+            }
+        }
+        self.now += Span::from_millis(5);
+        self.ends[FAR].on_deadline(self.now);
+        while let Some(out) = self.ends[FAR].transmit(self.now, &mut self.buf) {
+            let datagram = BytesMut::from(&self.buf[..out.size]);
+            self.ends[NEAR].receive(self.now, self.addresses[FAR], datagram);
+        }
+        self.pump(tunnel, nth, false);
+    }
+
     /// Writes as much as there is room for, from this place of the pattern on; its new end.
     pub(super) fn fill(&mut self, end: usize, flow: FlowId, from: u64) -> u64 {
         let room = self.ends[end].room(flow);

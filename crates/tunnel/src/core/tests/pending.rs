@@ -69,6 +69,7 @@ fn bytes_without_end_are_not_kept() {
 fn many_pending_connections_require_address_validation() {
     let mut network = Network::new(&Path::default());
     network.ends[FAR].limits.tunnels = 1;
+    network.ends[FAR].address.set_places(2);
     let mut buf = Vec::new();
     for ms in 0..20 {
         let now = network.now + Span::from_millis(ms);
@@ -83,6 +84,7 @@ fn many_pending_connections_require_address_validation() {
     // one that is there shows it
     let mut network = Network::new(&Path::default());
     network.ends[FAR].limits.tunnels = 1;
+    network.ends[FAR].address.set_places(2);
     network.set_up();
     network.run_for(Span::from_secs(1));
     assert!(network.tunnel(FAR).lanes.iter().all(Option::is_some));
@@ -175,6 +177,104 @@ fn a_flood_of_initials_does_not_stop_a_flow() {
     network.ends[NEAR].connect(now, to, far, Bytes::new(), slow(), (5, false)).unwrap();
     network.run_for(Span::from_secs(2));
     assert_eq!(network.ends[FAR].snapshots().iter().filter(|seen| seen.up).count(), 2);
+}
+
+/// A program at an address of its own that begins connections and says nothing on them.
+struct Crowd {
+    endpoint: Endpoint,
+    address: SocketAddr,
+}
+
+impl Crowd {
+    fn new(nth: u8) -> Self {
+        let credentials = Credentials::generate().unwrap();
+        let limits = Limits { datagram: 1_472, ..Limits::default() };
+        let endpoint = Endpoint::new(credentials, limits, false, Instant::now(), None);
+        Self { endpoint, address: SocketAddr::from(([100, 64, 1, nth], 7)) }
+    }
+
+    /// Two more.
+    fn begin(&mut self, network: &Network, session: u64) {
+        let far = network.ends[FAR].credentials.fingerprint();
+        let (to, key) = (network.addresses[FAR], (session, false));
+        let id = self.endpoint.connect(network.now, to, far, Bytes::new(), slow(), key).unwrap();
+        let control = StreamId::from(VarInt::from_u32(2));
+        let tunnel = self.endpoint.tunnels.get_mut(&id).unwrap();
+        tunnel.lanes.iter_mut().flatten().for_each(|lane| lane.control = Some(control));
+    }
+}
+
+/// Lets all of the crowds and FAR say to each other what they have to, at once.
+fn exchange(network: &mut Network, crowds: &mut [Crowd]) {
+    let (now, mut buf, mut busy) = (network.now, Vec::new(), true);
+    while busy {
+        busy = false;
+        for crowd in crowds.iter_mut() {
+            crowd.endpoint.on_deadline(now);
+            while let Some(out) = crowd.endpoint.transmit(now, &mut buf) {
+                network.ends[FAR].receive(now, crowd.address, BytesMut::from(&buf[..out.size]));
+                busy = true;
+            }
+        }
+        network.ends[FAR].on_deadline(now);
+        while let Some(out) = network.ends[FAR].transmit(now, &mut buf) {
+            let datagram = BytesMut::from(&buf[..out.size]);
+            let from = network.addresses[FAR];
+            match crowds.iter_mut().find(|crowd| crowd.address == out.to) {
+                Some(crowd) => crowd.endpoint.receive(now, from, datagram),
+                None => network.ends[NEAR].receive(now, from, datagram),
+            }
+            busy = true;
+        }
+    }
+}
+
+/// FAR with crowds at so many addresses that begin 32 connections a second each, and go on meanwhile.
+fn joins_beside(addresses: u8) {
+    let mut network = Network::new(&Path::default());
+    let mut crowds: Vec<Crowd> = (0..addresses).map(Crowd::new).collect();
+    let start = network.now;
+    let (mut joined, mut most) = (Time::NEVER, 0);
+    network.cut = [true; 2];
+    for round in 0..300_u64 {
+        for crowd in crowds.iter_mut().filter(|_| round % 4 == 0) {
+            crowd.begin(&network, round);
+        }
+        exchange(&mut network, &mut crowds);
+        let pending = &network.ends[FAR].pending;
+        most = most.max(pending.values().filter(|it| it.deadline() < Time::NEVER).count());
+        assert!(pending.len() <= 257, "{}", pending.len());
+        // places are filled, and then the relay comes
+        if round == 200 {
+            let far = network.ends[FAR].credentials.fingerprint();
+            let (now, to) = (network.now, network.addresses[FAR]);
+            let secret = Bytes::from_static(super::network::SECRET);
+            let near = &mut network.ends[NEAR];
+            near.tunnels.clear();
+            near.lanes.clear();
+            near.connect(now, to, far, secret, slow(), (9, false)).unwrap();
+            network.cut = [false; 2];
+        }
+        network.run_for(Span::from_millis(16));
+        if network.ends[FAR].snapshots().iter().any(|seen| seen.up) {
+            joined = joined.min(network.now);
+        }
+    }
+    // with the relay's own
+    let share = if addresses == 1 { 32 + 2 } else { 128 };
+    assert_eq!(most, share, "places of {addresses}");
+    let took = joined.since(start + Span::from_millis(200 * 16));
+    assert!(took < Span::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn a_relay_joins_while_one_address_floods() {
+    joins_beside(1);
+}
+
+#[test]
+fn a_relay_joins_while_all_places_are_taken() {
+    joins_beside(8);
 }
 
 #[test]

@@ -12,6 +12,8 @@ use ekiden_model::units::Time;
 
 /// Abandoned flows of unknown final size: 1,000 a second on a path silent for a tunnel's lifetime.
 const MOST_GIVEN_UP: usize = 8_192;
+/// Flows that an account may have, for each that is free.
+const ALPHA: usize = 4;
 
 impl Tunnel {
     pub(in crate::core) fn open(
@@ -24,7 +26,7 @@ impl Tunnel {
         }
         // on a path that is silent the ends of those that are there need streams, too
         let streams = self.lanes[0].as_mut().map_or(0, Lane::streams_in_flight);
-        if self.flows.len() >= self.limits.flows || streams > STREAMS as usize / 4 * 3 {
+        if !self.has_room_for(&opening.account) || streams > STREAMS as usize / 4 * 3 {
             return Err(Reason::Exhausted);
         }
         // a peer that does not know them, or is not known itself, gets plain packets
@@ -41,6 +43,13 @@ impl Tunnel {
             return Err(Reason::Exhausted);
         }
         Ok(FlowId { tunnel: self.id, flow: id })
+    }
+
+    /// Whether an account may have another flow: only while it has less than four times what is free (dynamic thresholds;
+    /// Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). One alone has four fifths at most, and others always find some.
+    pub(super) fn has_room_for(&self, account: &Bytes) -> bool {
+        let free = self.limits.flows.saturating_sub(self.flows.len());
+        self.accounts.get(account).map_or(0, |(_, flows)| *flows) < ALPHA * free
     }
 
     pub(in crate::core) fn accept(&mut self, now: Time, id: u64) {
@@ -219,8 +228,12 @@ impl Tunnel {
         self.repairs.on_removed(id, &flow);
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);
-        if self.scheduler.leave(flow.account) {
-            self.accounts.remove(&flow.opening.account);
+        if let Some((_, flows)) = self.accounts.get_mut(&flow.opening.account) {
+            *flows -= 1;
+            if *flows == 0 {
+                self.scheduler.leave(flow.account);
+                self.accounts.remove(&flow.opening.account);
+            }
         }
     }
 }

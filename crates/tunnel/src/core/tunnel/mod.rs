@@ -6,6 +6,7 @@ mod credit;
 pub(crate) mod flow_api;
 mod flows;
 mod packets;
+pub(super) mod peer_memory;
 mod probes;
 mod receive;
 mod repair;
@@ -24,6 +25,7 @@ use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::repair::PathLoss;
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
+use peer_memory::TunnelMemory;
 use probes::Probes;
 use quinn_proto::StreamId;
 use repair::Repairs;
@@ -66,7 +68,8 @@ pub(super) struct Tunnel {
     told_restrained: bool,
     pacer: Pacer,
     scheduler: Scheduler,
-    accounts: BTreeMap<Bytes, Account>,
+    /// And how many flows are of each.
+    accounts: BTreeMap<Bytes, (Account, usize)>,
     flows: BTreeMap<u64, Flow>,
     turns: HashMap<scheduler::Flow, u64>,
     /// Flows given up here of which it is not known yet how much the peer sent.
@@ -93,6 +96,8 @@ pub(super) struct Tunnel {
     pieces: usize,
     /// Memory of packets that wait to be taken.
     packets: u64,
+    /// What it holds, with all else of its peer.
+    memory: TunnelMemory,
     released: u64,
     total_granted: u64,
     /// The last check for flows whose bytes nobody reads.
@@ -136,7 +141,7 @@ impl Tunnel {
         now: Time,
         (id, peer, session, opener): (TunnelId, Fingerprint, u64, bool),
         terms: Terms,
-        limits: Limits,
+        (limits, memory): (Limits, TunnelMemory),
     ) -> Self {
         let config = limits.hold(&terms);
         Self {
@@ -174,6 +179,7 @@ impl Tunnel {
             held: 0,
             pieces: 0,
             packets: 0,
+            memory,
             released: 0,
             total_granted: limits.memory.as_u64(),
             looked: now,
@@ -340,6 +346,7 @@ impl Tunnel {
         assert!(self.accounts.len() <= self.flows.len() && self.turns.len() <= self.flows.len());
         assert!(self.pieces as u64 <= (memory / 256).max(4_096) + 1, "{}", self.pieces);
         self.repairs.assert_bounded(self.flows.values(), memory);
+        self.assert_memory_bounded();
         assert!(self.missing.len() <= 8_192 && self.given_up.len() <= 8_193);
         let queued: u64 = self.flows.values().map(|flow| flow.sending.queued).sum();
         assert!(queued <= self.flows.len() as u64 * (1 << 22));

@@ -44,6 +44,7 @@ impl Tunnel {
         self.probe_after_news(now);
         // also where no bytes come any more, because there is no memory for them
         self.relieve(now);
+        self.count_memory();
     }
 
     fn send_hello(&mut self, nth: usize) {
@@ -214,9 +215,12 @@ impl Tunnel {
             // a copy
             return;
         }
-        if self.flows.len() >= self.limits.flows {
+        let of_peer = self.flows.len() + self.memory.flows_elsewhere();
+        if !self.has_room_for(&opening.account) || of_peer >= 2 * self.limits.flows {
             let reason = Reason::Exhausted;
-            let words = format!("the relay already has {} flows of this tunnel", self.flows.len());
+            let words = format!(
+                "the relay already has {of_peer} flows of this peer, or too many of this account"
+            );
             self.enter(now, id, false, opening);
             return self.refuse(now, id, reason, words);
         }
@@ -228,8 +232,10 @@ impl Tunnel {
     }
 
     pub(super) fn enter(&mut self, now: Time, id: u64, ours: bool, opening: Opening) {
-        let account =
-            *self.accounts.entry(opening.account.clone()).or_insert_with(|| self.scheduler.join(1));
+        let entry = self.accounts.entry(opening.account.clone());
+        let (account, flows) = entry.or_insert_with(|| (self.scheduler.join(1), 0));
+        *flows += 1;
+        let account = *account;
         let Some(turns) = self.scheduler.open(account, scheduler::Lane::Interactive) else {
             return self.fail("internal error: a new flow has no account".to_owned());
         };

@@ -39,7 +39,7 @@ pub(super) struct Repairs {
     streams: [HashMap<StreamId, (u64, u64)>; 2],
     /// Bytes that flows keep: sent, and received.
     sent: usize,
-    received: usize,
+    pub(super) received: usize,
     /// The flow of each piece and repair received, in the order of arrival.
     arrivals: VecDeque<u64>,
     /// Memory that coded flows of packets take: sent, and received.

@@ -74,7 +74,9 @@ impl Inner {
     ) {
         let ready = Ready { driver: Arc::clone(driver), tunnel };
         self.find(peer, own, |known| {
-            tracing::info!(peer = %known.peer.name, "the tunnel is up");
+            if let Some(left_out) = known.log_line() {
+                tracing::info!(peer = %known.peer.name, left_out, "the tunnel is up");
+            }
             known.ready.send_replace(Some(ready));
         });
     }
@@ -103,13 +105,17 @@ impl Inner {
             let was_used = known.ready.send_if_modified(lost);
             let peer = &known.peer.name;
             if is_trial {
-                tracing::info!(%peer, "the peer tried whether this relay is reached");
+                if let Some(left_out) = known.log_line() {
+                    tracing::info!(%peer, left_out, "the peer tried whether this relay is reached");
+                }
                 return;
             }
             *locked(&known.last_error) = Some(reason.to_owned());
             if was_used && !goes_on {
                 locked(&known.outage).on_lost(clock::now());
-                tracing::warn!(%peer, reason, "the tunnel is lost");
+                if let Some(left_out) = known.log_line() {
+                    tracing::warn!(%peer, reason, left_out, "the tunnel is lost");
+                }
             }
         });
     }

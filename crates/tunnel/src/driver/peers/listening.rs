@@ -2,7 +2,7 @@
 //! blocked.
 
 use super::{Settings, TransportMode, tcp_fallback};
-use crate::core::{AddressThread, Endpoint, Event, Limits, MOST_THREADS};
+use crate::core::{AddressThread, Endpoint, Event, Limits, MOST_THREADS, PeersMemory};
 use crate::driver::Driver;
 use crate::driver::siblings::Siblings;
 use crate::trust::Credentials;
@@ -34,7 +34,7 @@ impl Listening {
         address: SocketAddr,
         settings: &Settings,
         credentials: &Credentials,
-        origin: Instant,
+        (origin, memory): (Instant, &Arc<PeersMemory>),
     ) -> io::Result<Self> {
         let (first, carrier) = both(address, settings.carrier)?;
         let address = first.local_addr()?;
@@ -42,7 +42,7 @@ impl Listening {
         let limits = limits_for_path(settings.limits, None);
         let count = sockets.len();
         let mut drivers = Vec::with_capacity(count);
-        for thread in AddressThread::all(count) {
+        for thread in AddressThread::all(count, &limits, memory) {
             let siblings = match count {
                 1 => Siblings::default(),
                 _ => Siblings::new(credentials, &thread),

@@ -137,8 +137,9 @@ impl Peers {
         let mut receivers = Vec::new();
         let mut carriers = Vec::new();
         let mut addresses = Vec::new();
+        let memory = Arc::default();
         for &address in &settings.listen {
-            let started = Listening::start(address, &settings, &credentials, origin);
+            let started = Listening::start(address, &settings, &credentials, (origin, &memory));
             let started = started.map_err(|error| StartError::Listen { address, error })?;
             let first = started.drivers.first().map(|(driver, _)| Arc::clone(driver));
             carriers.extend(started.carrier.zip(first));
@@ -334,7 +335,8 @@ impl Inner {
             let name = peer.name.clone();
             let ready = watch::Sender::new(None);
             let (last_error, outage) = (Mutex::default(), Mutex::new(Outage::new(clock::now())));
-            known.insert(name, PeerState { peer, ready, last_error, outage, connecting });
+            let lines = Mutex::default();
+            known.insert(name, PeerState { peer, ready, last_error, outage, connecting, lines });
         }
         Ok(())
     }
@@ -346,5 +348,6 @@ mod listening;
 mod peer;
 mod probe;
 mod tcp_fallback;
+mod tcp_places;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use crate::driver::{Driver, locked};
 use crate::trust::{Peer, PeerKind};
 use ekiden_linux::host::clock;
 use ekiden_model::connect::outage::Outage;
+use ekiden_model::units::{Span, Time};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -16,6 +17,30 @@ pub(crate) struct Ready {
     pub(crate) tunnel: TunnelId,
 }
 
+/// So many lines at once.
+const BURST: Span = Span::from_secs(10);
+
+/// Lines of the log about one peer, which may come and go as often as it likes: one a second on average.
+#[derive(Debug, Default)]
+pub(crate) struct LogLines {
+    /// When all of the burst is there again.
+    full: Time,
+    left_out: u64,
+}
+
+impl LogLines {
+    /// `None` where a line is left out; else `Some` of how many were since the last, if any.
+    pub(crate) fn next(&mut self, now: Time) -> Option<Option<u64>> {
+        let full = self.full.max(now) + Span::from_secs(1);
+        if full.since(now) > BURST {
+            self.left_out += 1;
+            return None;
+        }
+        self.full = full;
+        Some(std::mem::take(&mut self.left_out)).map(|left_out| (left_out > 0).then_some(left_out))
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct PeerState {
     pub(crate) peer: Peer,
@@ -24,6 +49,7 @@ pub(crate) struct PeerState {
     /// While there is no tunnel.
     pub(crate) outage: Mutex<Outage>,
     pub(crate) connecting: Option<JoinHandle<()>>,
+    pub(crate) lines: Mutex<LogLines>,
 }
 
 impl Drop for PeerState {
@@ -40,6 +66,11 @@ impl Drop for PeerState {
 }
 
 impl PeerState {
+    /// As [`LogLines::next`].
+    pub(crate) fn log_line(&self) -> Option<Option<u64>> {
+        locked(&self.lines).next(clock::now())
+    }
+
     pub(crate) fn last_error(&self) -> Option<String> {
         locked(&self.last_error).clone()
     }
@@ -84,4 +115,27 @@ pub(crate) fn same_but_terms(one: &Peer, other: &Peer) -> bool {
             (PeerKind::Peer { .. }, PeerKind::Invited { .. }) => true,
             (one, other) => one == other,
         }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_flaps_gets_a_line_a_second() {
+        let mut lines = LogLines::default();
+        let at = |ms: u64| Time::ZERO + Span::from_millis(ms);
+        let mut written = 0;
+        let mut left_out = 0;
+        for ms in (0..100_000).step_by(10) {
+            if let Some(before) = lines.next(at(ms)) {
+                written += 1;
+                left_out += before.unwrap_or(0);
+            }
+        }
+        assert!((109..=110).contains(&written), "{written}");
+        assert_eq!(written + left_out + lines.left_out, 10_000);
+        assert_eq!(lines.next(at(900_000)), Some(Some(10_000 - written - left_out)));
+        assert_eq!(lines.next(at(900_001)), Some(None), "none was left out since");
+    }
 }

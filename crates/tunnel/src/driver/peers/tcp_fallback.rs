@@ -1,9 +1,11 @@
 //! Tunnels over TLS on TCP: connections accepted beside UDP, and opened where UDP is blocked.
 
+use super::tcp_places::{Door, Place};
 use crate::core::{Fingerprint, Limits};
 use crate::driver::tcp_framing;
 use crate::driver::{Driver, locked};
 use crate::trust::{Credentials, tls};
+use ekiden_linux::host::clock;
 use ekiden_linux::sockets::options::SocketOptions;
 use ekiden_linux::sockets::outcome::Stage;
 use ekiden_model::units::Bytes;
@@ -13,9 +15,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsStream;
 
@@ -23,6 +24,8 @@ use tokio_rustls::TlsStream;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a carrier may be there without a tunnel, from the handshakes on.
 const CLAIM: Duration = Duration::from_secs(15);
+/// How often it is looked whether a tunnel goes over one.
+const LOOK: Duration = Duration::from_secs(1);
 /// Carriers that wait to be taken in.
 const BACKLOG: i32 = 128;
 /// Between two connections of one carrier.
@@ -163,11 +166,8 @@ pub(crate) async fn listen(
         Ok(tls) => tokio_rustls::TlsAcceptor::from(tls),
         Err(error) => return tracing::error!(%error, "no carriers are listened for"),
     };
-    // each tunnel has one, and one more while it is made anew
-    let room = Arc::new(Semaphore::new(2 * limits.tunnels));
+    let mut door = Door::new(clock::now(), &limits);
     loop {
-        // connections beyond the limit wait in the kernel
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -176,11 +176,11 @@ pub(crate) async fn listen(
                 continue;
             }
         };
+        let Some(place) = door.on_attempt(clock::now(), from.ip()) else { continue };
         let (acceptor, inside) = (acceptor.clone(), inside.clone());
         tokio::spawn(async move {
-            let ended = incoming(&acceptor, stream, from, &inside, CLAIM).await;
+            let ended = incoming(&acceptor, stream, from, (&inside, place), CLAIM).await;
             tracing::debug!(%from, ended = %ended.unwrap_or_else(|error| error), "TCP fallback connection ended");
-            drop(permit);
         });
     }
 }
@@ -190,12 +190,16 @@ pub(crate) async fn incoming(
     acceptor: &tokio_rustls::TlsAcceptor,
     stream: TcpStream,
     from: SocketAddr,
-    inside: &FallbackTarget,
+    (inside, mut place): (&FallbackTarget, Place),
     claim: Duration,
 ) -> io::Result<io::Error> {
     let _outcomes = options().apply(stream.as_fd(), Stage::Accepted);
-    let shaking = tokio::time::timeout(PATIENCE, acceptor.accept(stream));
-    let stream = shaking.await.map_err(|_| late("the handshake of TLS"))??;
+    let stream = tokio::select! {
+        shaken = tokio::time::timeout(PATIENCE, acceptor.accept(stream)) => {
+            shaken.map_err(|_| late("the handshake of TLS"))??
+        }
+        () = place.lost() => return Ok(gave_way()),
+    };
     let mut carrier = inside.driver.carrier();
     let end = carrier.at();
     locked(&inside.carried).insert(end, from);
@@ -203,20 +207,37 @@ pub(crate) async fn incoming(
     let _registered = Registered { carried: &inside.carried, end };
     Ok(tokio::select! {
         ended = tcp_framing::carry(stream, &mut carrier, tcp_framing::SILENCE) => ended,
-        () = unclaimed(&inside.driver, end, claim) => {
-            io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it")
-        }
+        unused = unclaimed(&inside.driver, end, claim, place) => unused,
     })
 }
 
+fn gave_way() -> io::Error {
+    io::Error::other("it gave way to another address, because too many came")
+}
+
 /// Waits until no tunnel uses this end: anybody can connect, and bytes are not inspected here.
-async fn unclaimed(driver: &Driver, end: SocketAddr, claim: Duration) {
-    loop {
-        tokio::time::sleep(claim).await;
-        if !driver.with(|core| core.has_tunnel_at(end)) {
-            return;
+async fn unclaimed(
+    driver: &Driver,
+    end: SocketAddr,
+    claim: Duration,
+    mut place: Place,
+) -> io::Error {
+    let is_used = || driver.with(|core| core.has_tunnel_at(end));
+    let until = Instant::now() + claim;
+    while !is_used() {
+        if Instant::now() >= until {
+            return io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK.min(claim)) => {}
+            () = place.lost() => return gave_way(),
         }
     }
+    place.identified(clock::now());
+    while is_used() {
+        tokio::time::sleep(claim).await;
+    }
+    io::Error::new(io::ErrorKind::TimedOut, "no tunnel goes over it any more")
 }
 
 struct Registered<'a> {

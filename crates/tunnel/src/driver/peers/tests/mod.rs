@@ -1,9 +1,11 @@
 //! Two relays on loopback.
 
+mod crowd;
 mod streams;
 mod threads;
 
 use super::listening::both;
+use super::tcp_places::Door;
 use super::*;
 use crate::core::Endpoint;
 use crate::core::Terms;
@@ -343,7 +345,10 @@ async fn a_carrier_over_which_no_tunnel_goes_is_closed() {
         let acceptor = far.credentials.carrier_server().unwrap().into();
         let driver = Arc::clone(&far.listening[0]);
         let inside = FallbackTarget { driver, carried: Arc::clone(&far.carried) };
-        tcp_fallback::incoming(&acceptor, stream, from, &inside, Duration::from_millis(50)).await
+        let mut door = Door::new(clock::now(), &Limits::default());
+        let place = door.on_attempt(clock::now(), from.ip()).unwrap();
+        let claim = Duration::from_millis(50);
+        tcp_fallback::incoming(&acceptor, stream, from, (&inside, place), claim).await
     };
     let (connected, ended) = tokio::join!(connecting, taking);
     assert!(connected.is_ok());

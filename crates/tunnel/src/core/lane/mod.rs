@@ -1,9 +1,12 @@
 //! One QUIC connection of a tunnel: its frames in and out, and its packets in flight.
 
+mod inbound;
+
 use crate::core::ack_tap::{AckTap, InFlight, PacketOutcome, eliciting};
 use crate::frame::{self, BadFrame, Frame};
 use bytes::{Bytes, BytesMut};
 use ekiden_model::control::rate_hold::SentBytes;
+use inbound::{Inbound, InboundBytes};
 use quinn_proto::{
     Connection, ConnectionError, ConnectionEvent, ConnectionHandle, Dir, Event, ReadError,
     StreamEvent, StreamId, VarInt,
@@ -17,7 +20,7 @@ const QUIC_OVERHEAD: usize = 1 + 8 + 4 + 16 + 15;
 
 /// Bytes, and streams, before a peer is identified: 512 KiB of DATA before HELLO's answer, and
 /// headers.
-const EARLY_BYTES: usize = 640 * 1024;
+pub(super) const EARLY_BYTES: usize = 640 * 1024;
 const EARLY_STREAMS: usize = 1_024;
 const EARLY_DATAGRAMS: usize = 64 * 1024;
 /// Bytes of incomplete frames on all streams together. Senders put each frame into one packet, so few frames are cut.
@@ -50,12 +53,6 @@ impl StreamOwner {
             other => other,
         }
     }
-}
-
-#[derive(Debug)]
-struct Inbound {
-    held: BytesMut,
-    about: StreamOwner,
 }
 
 /// A frame or datagram that arrived on a lane, in order for each stream.
@@ -92,8 +89,7 @@ pub(super) struct Lane {
     early: (usize, usize),
     early_datagrams: usize,
     inbound: BTreeMap<StreamId, Inbound>,
-    /// Bytes of incomplete frames in it.
-    pub(super) incomplete: usize,
+    held: InboundBytes,
     /// Bytes that quinn has not accepted yet, and whether the stream ends with them.
     outbound: BTreeMap<StreamId, (BytesMut, bool)>,
     pub(super) waiting: usize,
@@ -135,7 +131,7 @@ impl Lane {
             early: (0, 0),
             early_datagrams: 0,
             inbound: BTreeMap::new(),
-            incomplete: 0,
+            held: InboundBytes::default(),
             outbound: BTreeMap::new(),
             waiting: 0,
             readable: BTreeSet::new(),
@@ -159,9 +155,7 @@ impl Lane {
                 Event::ConnectionLost { reason } => self.lost = Some(reason),
                 Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
                     while let Some(id) = self.quinn.streams().accept(Dir::Uni) {
-                        let inbound =
-                            Inbound { held: BytesMut::new(), about: StreamOwner::Unknown };
-                        self.inbound.insert(id, inbound);
+                        self.inbound.insert(id, Inbound::new());
                         self.early.1 += usize::from(!self.known);
                         self.readable.insert(id);
                     }
@@ -195,11 +189,11 @@ impl Lane {
         }
         for id in std::mem::take(&mut self.readable) {
             let Some(inbound) = self.inbound.get_mut(&id) else { continue };
-            let (mut over, mut came, mut complete) = (false, 0, false);
-            self.incomplete -= inbound.held.len();
+            let (mut over, mut came) = (false, 0);
+            self.held.subtract(inbound);
             {
                 let mut stream = self.quinn.recv_stream(id);
-                let Ok(mut chunks) = stream.read(true) else {
+                let Ok(mut chunks) = stream.read(false) else {
                     self.inbound.remove(&id);
                     continue;
                 };
@@ -207,14 +201,8 @@ impl Lane {
                     match chunks.next(usize::MAX) {
                         Ok(Some(chunk)) => {
                             came += chunk.bytes.len();
-                            let mut bytes = chunk.bytes;
-                            // senders put each frame into one packet
-                            if shares && inbound.held.is_empty() {
-                                while let Some(frame) = frame::read_shared(&mut bytes)? {
-                                    heard.push(LaneEvent::Frame(id, frame));
-                                }
-                            }
-                            inbound.held.extend_from_slice(&bytes);
+                            let hear = |frame| heard.push(LaneEvent::Frame(id, frame));
+                            inbound.take(chunk.offset, chunk.bytes, shares, hear)?;
                         }
                         Err(ReadError::Blocked) => break,
                         Ok(None) | Err(ReadError::Reset(_)) => {
@@ -229,21 +217,12 @@ impl Lane {
             if !self.known {
                 self.early.0 += came;
             }
-            while let Some(frame) = frame::read(&mut inbound.held)? {
-                heard.push(LaneEvent::Frame(id, frame));
-                complete = true;
-            }
-            // an incomplete frame is useless, and a rest keeps the memory of all before it
-            if over || inbound.held.is_empty() {
-                inbound.held = BytesMut::new();
-            } else if complete {
-                inbound.held = BytesMut::from(&inbound.held[..]);
-            }
-            self.incomplete += inbound.held.len();
             if over {
+                inbound.end();
                 self.over.push(id);
             }
-            if self.incomplete > INCOMPLETE {
+            self.held.add(inbound);
+            if self.held.incomplete > INCOMPLETE {
                 return Err(BadFrame::Incomplete);
             }
         }
@@ -268,11 +247,21 @@ impl Lane {
         self.early.0 > EARLY_BYTES || self.early.1 > EARLY_STREAMS
     }
 
+    /// Memory of what came and is of no use yet.
+    pub(super) const fn holds(&self) -> u64 {
+        self.held.memory()
+    }
+
+    #[cfg(test)]
+    pub(super) const fn incomplete(&self) -> usize {
+        self.held.incomplete
+    }
+
     /// Nothing that came or waits is wanted any more.
     pub(super) fn forget(&mut self) {
         (self.inbound, self.outbound) = (BTreeMap::new(), BTreeMap::new());
         (self.readable, self.over) = (BTreeSet::new(), Vec::new());
-        (self.waiting, self.incomplete) = (0, 0);
+        (self.waiting, self.held) = (0, InboundBytes::default());
     }
 
     /// A stream's owner; the handler of its first frame sets it.
