@@ -179,6 +179,22 @@ fn a_flood_of_initials_does_not_stop_a_flow() {
     assert_eq!(network.ends[FAR].snapshots().iter().filter(|seen| seen.up).count(), 2);
 }
 
+#[test]
+fn connections_that_are_being_closed_are_few() {
+    let network = &mut Network::new(&Path::default());
+    network.ends[FAR].limits.tunnels = 4;
+    let crowd = initials(network, 40);
+    let (now, far) = (network.now, &mut network.ends[FAR]);
+    for (nth, initial) in crowd.iter().take(40).enumerate() {
+        let from = SocketAddr::from(([100, 65, 0, nth as u8], 7));
+        far.receive(now, from, BytesMut::from(&initial[..]));
+        far.on_deadline(now);
+    }
+    assert_eq!(far.pending.len(), 40);
+    far.on_deadline(now + Span::from_secs(10));
+    assert_eq!(far.pending.len(), 8);
+}
+
 /// A program at an address of its own that begins connections and says nothing on them.
 struct Crowd {
     endpoint: Endpoint,
