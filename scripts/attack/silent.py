@@ -129,11 +129,11 @@ class Silent:
         return [sum(shown[at] for shown in self.shown) for at in range(2)]
 
     def settle(self, seconds):
-        """Waits until each was tried and no more stand than a second ago, for so long at most."""
-        before, until = -1, time.monotonic() + seconds
+        """Waits until each was tried, or no other within a second, and no more stand than then; for so long at most."""
+        before, until = [-1, -1], time.monotonic() + seconds
         stand, tried = self.counts()
-        while (stand > before or tried < self.count) and time.monotonic() < until:
-            before = stand
+        while (stand > before[0] or before[1] < tried < self.count) and time.monotonic() < until:
+            before = [stand, tried]
             time.sleep(1)
             stand, tried = self.counts()
         return {"stand": stand, "tried": tried}

@@ -109,6 +109,9 @@ where
     }
 }
 
+/// A request, and where its answer goes.
+type Asked = (Request<RecvStream>, SendResponse<Bytes>);
+
 /// The next request. Nothing is read while one waits that has been read: the library would keep the heads of a hundred
 /// streams, which no budget counts.
 fn poll_request<S>(
@@ -116,7 +119,7 @@ fn poll_request<S>(
     connection: &mut Connection<ReadLimit<S>, Bytes>,
     allowance: &mut Allowance,
     cx: &mut Context<'_>,
-) -> Poll<Option<Result<(Request<RecvStream>, SendResponse<Bytes>), h2::Error>>>
+) -> Poll<Option<Result<Asked, h2::Error>>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
