@@ -6,7 +6,7 @@ use super::{Deferred, Resources, State};
 use crate::transfer::tls_session::SESSION;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::budget::Budget;
-use ekiden_model::resources::overload::PlaceId;
+use ekiden_model::resources::overload::{PlaceId, ample_memory};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -44,8 +44,7 @@ impl AdmissionPermit {
     /// Counts `bytes` of memory, as soon as unfinished connections have given them back; fails where
     /// none does.
     pub(crate) async fn hold(&self, bytes: usize) -> Option<HeldMemory> {
-        let (resources, place) = (Arc::clone(&self.resources), Arc::clone(&self.place));
-        let mut held = HeldMemory { resources, place, bytes: 0 };
+        let mut held = HeldMemory::none(Arc::clone(&self.resources), Arc::clone(&self.place));
         held.resize(bytes).await.then_some(held)
     }
 
@@ -69,11 +68,14 @@ impl AdmissionPermit {
 }
 
 impl HeldMemory {
-    /// Counts more for the same connection, until the result is dropped; fails as [`AdmissionPermit::hold`] does.
-    pub(crate) async fn beside(&self, bytes: usize) -> Option<Self> {
-        let (resources, place) = (Arc::clone(&self.resources), Arc::clone(&self.place));
-        let mut held = Self { resources, place, bytes: 0 };
-        held.resize(bytes).await.then_some(held)
+    const fn none(resources: Arc<Resources>, place: Arc<Place>) -> Self {
+        Self { resources, place, bytes: 0 }
+    }
+
+    /// More for the same connection, until the result is dropped, as [`HeldMemory::resize_if_free`] counts it.
+    pub(crate) fn beside_if_free(&self, bytes: usize) -> Option<Self> {
+        let mut held = Self::none(Arc::clone(&self.resources), Arc::clone(&self.place));
+        held.resize_if_free(bytes).then_some(held)
     }
 
     /// Counts `bytes` in all from now on; `false` where there are no more, and then as many as before.
@@ -126,9 +128,7 @@ impl Resources {
     /// Counts `bytes` of memory for something that outlives its client, as soon as unfinished
     /// connections have given them back; fails where none does.
     pub(crate) async fn hold_apart(self: &Arc<Self>, bytes: usize) -> Option<HeldMemory> {
-        let place = Arc::new(Place::apart());
-        let resources = Arc::clone(self);
-        let mut held = HeldMemory { resources, place, bytes: 0 };
+        let mut held = HeldMemory::none(Arc::clone(self), Arc::new(Place::apart()));
         held.resize(bytes).await.then_some(held)
     }
 
@@ -141,6 +141,13 @@ impl Resources {
     }
 
     async fn take_memory(self: &Arc<Self>, place: &Place, bytes: u64) -> bool {
+        if self.memory.used() > ample_memory(self.memory.limit()) {
+            let state = &mut *locked(&self.state);
+            if !state.may_hold_more(place) {
+                state.counts.share_refused += 1;
+                return false;
+            }
+        }
         let spare = spare(&self.memory);
         if self.take_leaving(place, bytes, spare) {
             return true;
@@ -373,10 +380,38 @@ mod tests {
         let newcomer = client(&resources, SMALL);
         let _memory = newcomer.hold(KIB).await.unwrap();
         newcomer.serve().unwrap();
+        // nor does what is served hold more of it
+        assert!(large[0].hold(KIB).await.is_none());
+        assert!(more.hold(KIB).await.is_some(), "that can be had back");
         large[1].set_silent();
         tokio::time::sleep(looked).await;
         more.serve().unwrap();
-        assert_eq!(locked(&resources.state).counts.share_refused, 1);
+        assert_eq!(locked(&resources.state).counts.share_refused, 2);
+    }
+
+    #[tokio::test]
+    async fn served_requests_of_many_addresses_leave_memory_to_another() {
+        let resources = resources(16 * 1024 * KIB as u64);
+        let mut held = Vec::new();
+        for n in 0..80 {
+            let address = Ipv4Addr::new(203, 0, 113, n).into();
+            loop {
+                let client = client(&resources, address);
+                let memory = client.hold(4 * KIB).await.unwrap();
+                if client.serve().is_err() {
+                    break;
+                }
+                held.push((client, memory));
+            }
+        }
+        assert!(
+            resources.memory.left() > 16 * 1024 * KIB as u64 / 50,
+            "{}",
+            resources.memory.left()
+        );
+        let newcomer = client(&resources, SMALL);
+        let _memory = at_once(pin!(newcomer.hold(64 * KIB))).await.flatten().unwrap();
+        newcomer.serve().unwrap();
     }
 
     #[tokio::test]

@@ -106,7 +106,7 @@ struct State {
     /// How many of them were in use when that was last looked at.
     memory_kept: usize,
     /// When the memory of silent connections was added up, and the sum.
-    silent_looked: Time,
+    silent_looked: Option<Time>,
     silent_memory: u64,
     /// Closed for others, and their tasks still hold memory.
     ending: Vec<Arc<Place>>,
@@ -187,7 +187,7 @@ impl Resources {
             sources: Sources::new(setup.sources()),
             memory_by_source: HashMap::new(),
             memory_kept: 64,
-            silent_looked: Time::ZERO,
+            silent_looked: None,
             silent_memory: 0,
             ending: Vec::new(),
             memory: Arc::clone(&memory),

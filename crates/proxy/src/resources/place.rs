@@ -1,11 +1,10 @@
 //! A client's place among the connections: who gives it back for another.
 
-use super::memory::spare;
 use super::{Deferred, Resources, State};
 use crate::observe::registry::ConnectionEntry;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::resources::overload::{PlaceId, Source};
+use ekiden_model::resources::overload::{PlaceId, Source, ample_memory};
 use ekiden_model::units::{Span, Time};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -137,7 +136,7 @@ impl AdmissionPermit {
         } else if !state.sources.may_serve(*id, most) {
             Some(ShareUsed::Places)
         } else {
-            (!state.has_memory_to_serve(&self.place)).then_some(ShareUsed::Memory)
+            (!state.has_memory_to_serve(*id, &self.place)).then_some(ShareUsed::Memory)
         };
         let Some(used) = used else {
             self.busy.store(true, Relaxed);
@@ -261,21 +260,36 @@ impl State {
         held
     }
 
-    /// Whether memory allows another request of this source. What a served one holds cannot be had back; its last quarter
-    /// is for sources that hold less than what is kept for newcomers.
-    fn has_memory_to_serve(&mut self, place: &Place) -> bool {
-        let (limit, used) = (self.memory.limit(), self.memory.used());
-        let most = limit - limit / 4;
-        if used <= most || place.held_by_source() < spare(&self.memory) {
-            return true;
-        }
+    /// What cannot be had back of the memory: what is held by connections of which a request is served.
+    fn lasting_memory(&mut self) -> u64 {
         // all silent connections are looked at
         let now = clock::now();
-        if now >= self.silent_looked + LOOKED {
+        if self.silent_looked.is_none_or(|looked| now >= looked + LOOKED) {
             let silent = self.sources.held_by_silent(|place| place.held());
-            (self.silent_looked, self.silent_memory) = (now, silent);
+            (self.silent_looked, self.silent_memory) = (Some(now), silent);
         }
-        used.saturating_sub(self.silent_memory) <= most
+        self.memory.used().saturating_sub(self.silent_memory)
+    }
+
+    /// Whether memory allows another request of this source.
+    fn has_memory_to_serve(&mut self, id: PlaceId, place: &Place) -> bool {
+        let (limit, used) = (self.memory.limit(), self.memory.used());
+        used <= ample_memory(limit) || {
+            let lasting = self.lasting_memory();
+            self.sources.may_serve_with(id, place.held_by_source(), lasting, limit)
+        }
+    }
+
+    /// Whether a connection may hold more memory beside those of other sources.
+    pub(super) fn may_hold_more(&mut self, place: &Place) -> bool {
+        let Some(id) = place.id.get() else { return true };
+        let limit = self.memory.limit();
+        // all of it first: that may suffice, and takes no time
+        let (own, used) = (place.held_by_source(), self.memory.used());
+        self.sources.may_hold_more(*id, own, used, limit) || {
+            let lasting = self.lasting_memory();
+            self.sources.may_hold_more(*id, own, lasting, limit)
+        }
     }
 
     /// Closes the silent connection that gives its place to one whose source holds `held`; `strangers`:

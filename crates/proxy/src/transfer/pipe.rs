@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::task::coop::poll_proceed;
 
 /// Bytes that may wait in each direction: two frames of HTTP/2 (RFC 9113 §6.5.2).
-const MOST: usize = 32 * 1024;
+pub(crate) const MOST: usize = 32 * 1024;
 
 /// The memory that counts for a pipe.
 pub(crate) const PIPE: usize = 2 * MOST;

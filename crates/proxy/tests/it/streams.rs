@@ -1,7 +1,7 @@
 //! A hundred streams of one HTTP/2 connection within TLS beside each other.
-use crate::common::wire::Origin;
+use crate::common::wire::{Origin, Relay};
 use crate::tls::{Shown, asked};
-use bytes::Bytes;
+use ekiden_model::units::Bytes;
 use ekiden_testkit::wait_for;
 use std::io::{Read as _, Write as _};
 
@@ -37,7 +37,7 @@ async fn a_stream_that_nobody_reads_stalls_no_other() {
     // as browsers do: much for the connection, less for each stream
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(1 << 20).initial_connection_window_size(16 << 20);
-    let (client, connection) = builder.handshake::<_, Bytes>(stream).await.unwrap();
+    let (client, connection) = builder.handshake::<_, bytes::Bytes>(stream).await.unwrap();
     let driving = tokio::spawn(async move { drop(connection.await) });
     let mut client = client.ready().await.unwrap();
     let mut tunnels = Vec::new();
@@ -62,10 +62,10 @@ async fn a_stream_that_nobody_reads_stalls_no_other() {
     let (mut slow, mut slow_up) = tunnels.remove(0);
     for (response, up) in &mut tunnels {
         read(response.body_mut(), EACH).await;
-        up.send_data(Bytes::new(), true).unwrap();
+        up.send_data(bytes::Bytes::new(), true).unwrap();
     }
     read(slow.body_mut(), SLOW).await;
-    slow_up.send_data(Bytes::new(), true).unwrap();
+    slow_up.send_data(bytes::Bytes::new(), true).unwrap();
     driving.abort();
     tokio::task::block_in_place(|| {
         relay.settles();
@@ -82,7 +82,7 @@ async fn answers_that_the_client_does_not_take_count_as_memory() {
     let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
     let mut builder = h2::client::Builder::new();
     let (client, connection) =
-        builder.initial_window_size(0).handshake::<_, Bytes>(stream).await.unwrap();
+        builder.initial_window_size(0).handshake::<_, bytes::Bytes>(stream).await.unwrap();
     let driving = tokio::spawn(async move { drop(connection.await) });
     let mut client = client.ready().await.unwrap();
     let sessions = || {
@@ -109,5 +109,56 @@ async fn answers_that_the_client_does_not_take_count_as_memory() {
     driving.abort();
     drop((tunnels, client));
     tokio::task::block_in_place(|| wait_for("it is given back", || sessions() == 0));
+    tokio::task::block_in_place(|| drop(relay));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn answers_need_no_more_memory_while_half_of_it_is_used() {
+    let (shown, origin) = (Shown::new(), Origin::new());
+    let relay = tokio::task::block_in_place(|| {
+        Relay::with(|settings| {
+            shown.settings(settings);
+            settings.budgets.sessions = Bytes::mib(2);
+        })
+    });
+    let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2"]));
+    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
+    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(16 << 10).initial_connection_window_size(1 << 20);
+    let (client, connection) = builder.handshake::<_, bytes::Bytes>(stream).await.unwrap();
+    let driving = tokio::spawn(async move { drop(connection.await) });
+    let mut client = client.ready().await.unwrap();
+    let sessions = || {
+        let status = tokio::task::block_in_place(|| relay.status());
+        let budget = status.budgets.iter().find(|budget| budget.name == "sessions").unwrap();
+        (budget.used, budget.peak)
+    };
+    let mut tunnels = Vec::new();
+    for _ in 0..12 {
+        let mut request = asked("CONNECT", origin.name.clone());
+        *request.version_mut() = http::Version::HTTP_2;
+        client = client.ready().await.unwrap();
+        let (response, up) = client.send_request(request, false).unwrap();
+        let response = response.await.unwrap();
+        tunnels.push((response, up, tokio::task::block_in_place(|| origin.accept()).stream));
+    }
+    let (used, peak) = sessions();
+    assert!(used > 1 << 20, "{used} bytes");
+    for (_, _, server) in &mut tunnels {
+        let bytes: Vec<u8> = (0..EACH).map(byte).collect();
+        let mut server = server.try_clone().unwrap();
+        std::thread::spawn(move || {
+            server.write_all(&bytes).unwrap();
+            server.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+    }
+    for (response, _, _) in &mut tunnels {
+        read(response.body_mut(), EACH).await;
+    }
+    assert_eq!(sessions().1, peak);
+    driving.abort();
+    drop((tunnels, client));
+    tokio::task::block_in_place(|| wait_for("it is given back", || sessions().0 == 0));
     tokio::task::block_in_place(|| drop(relay));
 }

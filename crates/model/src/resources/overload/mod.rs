@@ -24,6 +24,7 @@ mod sources;
 
 pub use admission::{Admission, AdmissionConfig, AdmissionSnapshot, AdmissionVerdict, Ticket};
 pub use pending::{Admitted, PendingPlaces};
+pub use served::ample_memory;
 pub use source::Source;
 pub use sources::{PlaceId, Sources, SourcesConfig, SourcesSnapshot};
 

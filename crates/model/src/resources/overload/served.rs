@@ -12,6 +12,9 @@ use alloc::collections::BTreeMap;
 const LAST: u64 = 9;
 /// The part of what is free that a source may have there.
 const SHARE: u64 = 8;
+/// The part of all memory within which sources share, and the part of what is left that a source may hold there.
+const LAST_MEMORY: u64 = 4;
+const MEMORY_SHARE: u64 = 32;
 
 /// How many each source has, with a log-in and without.
 #[derive(Debug, Clone, Default)]
@@ -37,12 +40,27 @@ impl Served {
         }
     }
 
+    /// Whether anything of a source is served.
+    pub(super) fn has(&self, source: Source) -> bool {
+        self.by_source.contains_key(&source)
+    }
+
     /// Whether a source may have another of `most`.
     pub(super) fn may(&self, source: Source, most: u64) -> bool {
         let free = most.saturating_sub(self.all);
         let own = self.by_source.get(&source);
         free > most / LAST || own.is_none_or(|own| *own < free / SHARE)
     }
+}
+
+/// From how much memory on, of `limit`, what one source holds matters.
+pub const fn ample_memory(limit: u64) -> u64 {
+    limit - limit / LAST_MEMORY
+}
+
+/// Whether a source that holds `own` bytes may hold more, of `limit` of which `lasting` cannot be had back.
+pub(super) const fn may_hold_more(own: u64, lasting: u64, limit: u64) -> bool {
+    lasting <= ample_memory(limit) || own < limit.saturating_sub(lasting) / MEMORY_SHARE
 }
 
 #[cfg(test)]
@@ -78,6 +96,30 @@ mod tests {
                 prop_assert!(free + u64::from(sources) + 1 >= least, "{free} of {most}, not {least}");
                 prop_assert!(served.may(Source::V6(0), most));
             }
+        }
+
+        /// Whatever many sources take, piece by piece and in whatever turn, some memory is left.
+        #[test]
+        fn sources_that_take_all_memory_leave_some(
+            limit in (1_u64 << 20)..(1 << 30),
+            turns in prop::collection::vec((0_usize..100, 1_usize..200), 1..200),
+        ) {
+            let piece = limit / 20_000;
+            let (mut held, mut sum) = ([0; 100], 0);
+            for (source, pieces) in turns {
+                for _ in 0..pieces {
+                    if may_hold_more(held[source], sum, limit) {
+                        held[source] += piece;
+                        sum += piece;
+                    }
+                }
+            }
+            // each takes less than a 32nd of what it finds, and one piece more
+            let takers = held.iter().filter(|held| **held > 0).count();
+            let least = (0..takers).fold(limit / LAST_MEMORY, |left, _| {
+                (left - left / (MEMORY_SHARE + 1)).saturating_sub(piece + 1)
+            });
+            prop_assert!(limit - sum >= least, "{} of {limit}, not {least}", limit - sum);
         }
 
         /// Alone it has eight ninths, however many it asks for.

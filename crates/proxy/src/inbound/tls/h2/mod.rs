@@ -7,7 +7,6 @@ mod stream;
 use crate::inbound::http::plan::head_limits;
 use crate::session::Session;
 use crate::transfer::end::End;
-use crate::transfer::pipe::PIPE;
 use crate::wire::http::h2::{CONNECT_UDP, protocol, request_head};
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
@@ -18,7 +17,7 @@ use read_limit::{Allowance, ReadLimit};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use stream::{H2Stream, StreamBroken, Tunnel};
+use stream::{H2Stream, STREAM, StreamBroken, Tunnel};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 
@@ -158,7 +157,7 @@ async fn begin(
     };
     // two thousand short fields take 400 kB in its map, and 12 kB in the text
     let method = without_fields(parts);
-    let Some(held) = session.permit.hold(PIPE + head.capacity()).await else {
+    let Some(held) = session.permit.hold(STREAM + head.capacity()).await else {
         return refuse(&mut respond, 503);
     };
     let Ok(inside) = super::begin_stream(session, name) else {

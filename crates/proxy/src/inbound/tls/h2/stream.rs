@@ -3,7 +3,7 @@
 use crate::resources::HeldMemory;
 use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::transfer::end::End;
-use crate::transfer::pipe::PIPE;
+use crate::transfer::pipe::{self, PIPE};
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::chunked::{Chunked, Output};
 use crate::wire::http::h2::response_head;
@@ -15,15 +15,27 @@ use h2::{RecvStream, SendStream};
 use http::Method;
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of an answer read at a time: what a pipe holds.
-const AT_ONCE: usize = PIPE / 2;
+const AT_ONCE: usize = pipe::MOST;
+/// The same where half of the memory is not free: a frame of the usual size (RFC 9113 §6.5.2).
+const FRAME: usize = 16 * 1024;
+/// The memory that counts for a stream: its pipe, and a frame of its answer.
+pub(super) const STREAM: usize = PIPE + FRAME;
+
+/// Memory for bytes of an answer: what counts for the stream, which one part at a time has, or more beside it.
+struct Room {
+    _own: Option<OwnedSemaphorePermit>,
+    _beside: Option<HeldMemory>,
+}
 
 /// Bytes of an answer. They count until the connection has taken them.
 struct Unsent {
     bytes: Vec<u8>,
-    _held: HeldMemory,
+    _room: Room,
 }
 
 impl AsRef<[u8]> for Unsent {
@@ -53,8 +65,10 @@ pub(super) struct H2Stream {
     silence: Span,
     /// How long the client may accept nothing.
     patience: Span,
-    /// What counts for the pipe and for a head on its way.
+    /// What counts for it, and for a head on its way.
     held: HeldMemory,
+    /// For the frame that counts with it.
+    frame: Arc<Semaphore>,
     /// Data frames from the client so far.
     sent: AtomicU64,
     whole: AtomicBool,
@@ -85,7 +99,7 @@ impl From<io::Error> for StreamBroken {
 
 impl H2Stream {
     /// `patience`: how long one direction may be silent after the other has ended, and how long the client may accept
-    /// nothing. `held`: what counts for the pipe, and for the head until it is written.
+    /// nothing. `held`: [`STREAM`], and the head until it is written.
     pub(super) fn new(
         inside: End,
         (method, tunnel): (Method, Tunnel),
@@ -95,7 +109,8 @@ impl H2Stream {
     ) -> Self {
         let [silence, patience] = patience;
         let (sent, whole) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { inside, method, tunnel, limits, silence, patience, held, sent, whole }
+        let frame = Arc::new(Semaphore::new(1));
+        Self { inside, method, tunnel, limits, silence, patience, held, frame, sent, whole }
     }
 
     /// All of it was carried.
@@ -114,7 +129,7 @@ impl H2Stream {
         write_all(&self.inside, head.as_bytes()).await?;
         drop(head);
         // less is always granted
-        self.held.resize(PIPE).await;
+        self.held.resize(STREAM).await;
         self.both(chunks, body, respond).await
     }
 
@@ -197,7 +212,7 @@ impl H2Stream {
                 }
                 Ok(None) => {
                     let more = tokio::select! {
-                        more = incoming.fill(AT_ONCE) => more?,
+                        more = incoming.fill(FRAME) => more?,
                         // a client that reset its stream must not occupy a connection meanwhile
                         _ = poll_fn(|context| respond.poll_reset(context)) => 0,
                     };
@@ -238,42 +253,70 @@ impl H2Stream {
         };
         let mut chunked =
             matches!(body, Body::Chunked).then(|| Chunked::new(Output::Plain, self.limits));
+        // what came with the head
+        let (mut room, _) = self.room(to).await?;
         loop {
             let read = incoming.take();
             match &mut chunked {
                 Some(chunked) => {
-                    let mut data = Vec::new();
+                    let mut data = Vec::with_capacity(read.len());
                     chunked.read(&read, &mut data).map_err(|_| StreamBroken)?;
-                    self.send(to, data).await?;
+                    drop(read);
+                    self.send(to, data, room).await?;
                     if chunked.is_done() {
                         return Ok(());
                     }
                 }
                 None => {
                     left = left.saturating_sub(read.len() as u64);
-                    self.send(to, read).await?;
+                    self.send(to, read, room).await?;
                     if left == 0 {
                         return Ok(());
                     }
                 }
             }
-            let more = tokio::select! {
-                more = incoming.fill(AT_ONCE) => more?,
+            tokio::select! {
+                readable = incoming.stream.readable() => readable?,
                 _ = poll_fn(|context| to.poll_reset(context)) => return Err(StreamBroken),
-            };
+            }
+            // counted before it is read
+            let most;
+            (room, most) = self.room(to).await?;
+            let more = incoming.fill(most).await?;
             if more == 0 {
                 return if matches!(body, Body::UntilClose) { Ok(()) } else { Err(StreamBroken) };
             }
         }
     }
 
+    /// Memory for so many bytes more of the answer. While it is not ample, for one frame after another.
+    async fn room(&self, to: &mut SendStream<Bytes>) -> Result<(Room, usize), StreamBroken> {
+        let beside = self.held.beside_if_free(AT_ONCE);
+        if beside.is_some() {
+            return Ok((Room { _own: None, _beside: beside }, AT_ONCE));
+        }
+        let sent =
+            tokio::time::timeout(self.patience.into(), Arc::clone(&self.frame).acquire_owned());
+        tokio::select! {
+            sent = sent => {
+                let sent = sent.ok().and_then(Result::ok).ok_or(StreamBroken)?;
+                Ok((Room { _own: Some(sent), _beside: None }, FRAME))
+            }
+            _ = poll_fn(|context| to.poll_reset(context)) => Err(StreamBroken),
+        }
+    }
+
     /// Sends within the client's flow-control window.
-    async fn send(&self, to: &mut SendStream<Bytes>, bytes: Vec<u8>) -> Result<(), StreamBroken> {
+    async fn send(
+        &self,
+        to: &mut SendStream<Bytes>,
+        bytes: Vec<u8>,
+        room: Room,
+    ) -> Result<(), StreamBroken> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let held = self.held.beside(bytes.capacity()).await.ok_or(StreamBroken)?;
-        let mut data = Bytes::from_owner(Unsent { bytes, _held: held });
+        let mut data = Bytes::from_owner(Unsent { bytes, _room: room });
         while !data.is_empty() {
             to.reserve_capacity(data.len());
             let room = poll_fn(|context| to.poll_capacity(context));

@@ -15,12 +15,13 @@
 //! others are for connections that have logged in, and for newcomers of sources from which an
 //! account has logged in. How many requests a source may have in service, `served.rs` says.
 
+mod memory;
+
 use super::Source;
 use super::served::Served;
 use crate::slab::{Handle, List, Slab};
 use crate::units::{Span, Time};
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 /// The limits of [`Sources`].
@@ -85,9 +86,6 @@ struct Holder {
 
 /// Holders with a silent connection: the largest last, of equals the longest silent.
 type Order = BTreeSet<(u64, Reverse<u64>, Source)>;
-
-/// The bytes of a silent connection, its turn, and its entry.
-type Weighed = (u64, Reverse<u64>, Handle);
 
 /// The places of all connections by their sources. Each event takes a time logarithmic in the number of
 /// sources; the memory is proportional to the places held and to `most_known`.
@@ -286,51 +284,6 @@ impl<T> Sources<T> {
     /// The longest silent connection of this source.
     pub fn longest_silent(&self, source: Source) -> Option<PlaceId> {
         self.holders.get(&source)?.silent.head(&self.places).map(PlaceId)
-    }
-
-    /// Silent connections of sources with `least` places or more that hold `wanted` bytes together, or all that hold any:
-    /// each time the largest of the source that holds the most bytes, of equals the longest silent.
-    pub fn heaviest(&self, wanted: u64, least: u64, bytes: impl Fn(&T) -> u64) -> Vec<PlaceId> {
-        let mut sources = BTreeMap::<Source, (u64, Vec<Weighed>)>::new();
-        for (place, handle) in self.silent(|holder| holder.held >= least) {
-            let held = bytes(&place.who);
-            if held > 0 {
-                let (sum, of) = sources.entry(place.source).or_default();
-                *sum += held;
-                of.push((held, Reverse(place.since), handle));
-            }
-        }
-        for (_, of) in sources.values_mut() {
-            of.sort_unstable();
-        }
-        let mut order: BTreeSet<(u64, Source)> =
-            sources.iter().map(|(source, (sum, _))| (*sum, *source)).collect();
-        let (mut chosen, mut freed) = (Vec::new(), 0_u64);
-        while freed < wanted {
-            let Some((sum, source)) = order.pop_last() else { break };
-            let Some((held, _, handle)) = sources.get_mut(&source).and_then(|(_, of)| of.pop())
-            else {
-                continue;
-            };
-            freed = freed.saturating_add(held);
-            chosen.push(PlaceId(handle));
-            order.insert((sum.saturating_sub(held), source));
-        }
-        chosen
-    }
-
-    /// What all silent connections hold.
-    pub fn held_by_silent(&self, bytes: impl Fn(&T) -> u64) -> u64 {
-        self.silent(|_| true).map(|(place, _)| bytes(&place.who)).sum()
-    }
-
-    /// Silent connections of some holders.
-    fn silent(&self, of: impl Fn(&Holder) -> bool) -> impl Iterator<Item = (&Place<T>, Handle)> {
-        self.holders.values().filter(move |holder| of(holder)).flat_map(|holder| {
-            let first = holder.silent.head(&self.places);
-            let handles = core::iter::successors(first, |handle| self.places.after(0, *handle));
-            handles.filter_map(|handle| Some((self.places.get(handle)?, handle)))
-        })
     }
 
     /// Whose place it is.
