@@ -13,7 +13,7 @@ from relay import ask, origin, read_head, small
 from silent import Silent, addresses, hello
 
 LIMIT = 512 << 20
-HEADS, HANDSHAKES, READERS, STREAMS = 20_000, 5_000, 1_000, 4_000
+HEADS, HANDSHAKES, READERS, STREAMS = 20_000, 5_000, 1_000, 8_000
 # of a connection: what the relay allows
 EACH = 100
 # the descriptors of one process hold no more
@@ -53,7 +53,7 @@ def run():
 
 
 def attacked(relay):
-    to, body = origin(small), origin(endless)
+    to, body = origin(small), origin(endless, apart=True)
     at = f"{body[0]}:{body[1]}"
     get = f"GET http://{at}/ HTTP/1.1\r\nHost: {at}\r\n\r\n".encode()
     head = b"GET http://127.0.0.1/ HTTP/1.1\r\nX: " + b"x" * 60_000

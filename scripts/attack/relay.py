@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import json
+import multiprocessing
 import os
 import pathlib
 import resource
@@ -143,8 +144,9 @@ def connect(to, source="127.0.0.1", timeout=20, receives=None):
     return stream
 
 
-def origin(answer):
-    """A server that calls `answer` with each connection in a thread; its address."""
+def origin(answer, apart=False):
+    """A server that calls `answer` with each connection in a thread; its address. `apart`: in a process of its own, behind
+    all others, so that nobody who is measured waits for its threads."""
     listener = socket.create_server(("127.0.0.1", next(PORTS)), backlog=4096)
 
     def one(stream):
@@ -156,7 +158,15 @@ def origin(answer):
             stream, _ = listener.accept()
             threading.Thread(target=one, args=(stream,), daemon=True).start()
 
-    threading.Thread(target=serve, daemon=True).start()
+    def process():
+        allow_descriptors()
+        os.nice(19)
+        serve()
+
+    if apart:
+        multiprocessing.Process(target=process, daemon=True).start()
+    else:
+        threading.Thread(target=serve, daemon=True).start()
     return listener.getsockname()
 
 
