@@ -133,7 +133,7 @@ pub(crate) fn relay(limits: Limits) -> Relay {
     relay_with(limits, |_| {})
 }
 
-fn relay_with(limits: Limits, edit: impl FnOnce(&mut Settings)) -> Relay {
+pub(crate) fn relay_with(limits: Limits, edit: impl FnOnce(&mut Settings)) -> Relay {
     Relay::with(|settings| {
         settings.sharing.list = vec![account(limits)];
         edit(settings);

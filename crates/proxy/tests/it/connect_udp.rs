@@ -23,7 +23,7 @@ pub(crate) fn server() -> UdpSocket {
     socket
 }
 
-fn path(to: SocketAddr) -> String {
+pub(crate) fn path(to: SocketAddr) -> String {
     format!("/.well-known/masque/udp/{}/{}/", to.ip(), to.port())
 }
 

@@ -11,7 +11,7 @@ mod deadlines;
 mod forbidden;
 mod guests;
 mod http;
-mod metered_heads;
+mod metered;
 mod pressure;
 mod resources;
 mod shares;

@@ -51,7 +51,7 @@ pub(super) async fn upload(
         }
         Body::Chunked => {
             let mut chunked = Chunked::new(Output::Chunks, head_limits(session));
-            let mut out = Vec::new();
+            let (mut framed, mut out) = (Framed::default(), Vec::new());
             while !chunked.is_done() {
                 if client.bytes().is_empty() {
                     match client.fill(AT_ONCE).await {
@@ -67,8 +67,7 @@ pub(super) async fn upload(
                     chunked.read(client.bytes(), &mut out).map_err(UploadError::Malformed)?;
                 client.consume(used);
                 let payload = chunked.bytes() - before;
-                // with framing and trailers, as read or as written
-                let bytes = used.max(out.len());
+                let bytes = framed.on_part(used, out.len());
                 session.pass(Direction::Up, bytes).await.map_err(UploadError::Client)?;
                 write_all(to, &out).await.map_err(|_| UploadError::Origin)?;
                 out.clear();
@@ -76,6 +75,25 @@ pub(super) async fn upload(
             }
             Ok(())
         }
+    }
+}
+
+/// What of a parsed body counts: it as it was read, or as it was written, whichever is longer. A part that is not
+/// written yet, such as half a trailer, is once written later.
+#[derive(Debug, Default)]
+struct Framed {
+    read: u64,
+    written: u64,
+}
+
+impl Framed {
+    /// Bytes that count for the next part.
+    fn on_part(&mut self, read: usize, written: usize) -> usize {
+        let before = self.read.max(self.written);
+        self.read += read as u64;
+        self.written += written as u64;
+        // at most the larger of both
+        (self.read.max(self.written) - before) as usize
     }
 }
 
@@ -147,13 +165,9 @@ async fn more(origin: &mut BufferedStream) -> Result<(), String> {
     }
 }
 
-/// Sends bytes to the client when the account's limits allow them, or the `read` ones that they were
-/// made of if those are more.
-async fn down(session: &Session, bytes: &[u8], read: usize, payload: usize) -> Result<(), String> {
-    session
-        .pass(Direction::Down, read.max(bytes.len()))
-        .await
-        .map_err(|error| error.to_string())?;
+/// Sends bytes to the client when the account's limits allow as many as `count`.
+async fn down(session: &Session, bytes: &[u8], count: usize, payload: usize) -> Result<(), String> {
+    session.pass(Direction::Down, count).await.map_err(|error| error.to_string())?;
     write_all(&session.client, bytes)
         .await
         .map_err(|error| format!("the client's connection broke: {error}"))?;
@@ -171,7 +185,7 @@ pub(super) async fn chunks_down(
     let mut plain = Chunked::new(Output::Plain, head_limits(session));
     let output = if version == Version::Http10 { Output::Plain } else { Output::Chunks };
     let mut chunked = Chunked::new(output, head_limits(session));
-    let mut out = Vec::new();
+    let (mut framed, mut out) = (Framed::default(), Vec::new());
     while !chunked.is_done() {
         if origin.bytes().is_empty() {
             more(origin).await?;
@@ -192,7 +206,8 @@ pub(super) async fn chunks_down(
             copy.push(&session.config.shared.transfer, &bytes);
         }
         origin.consume(used);
-        down(session, &out, used, (chunked.bytes() - before) as usize).await?;
+        let count = framed.on_part(used, out.len());
+        down(session, &out, count, (chunked.bytes() - before) as usize).await?;
         out.clear();
     }
     Ok(())

@@ -1,0 +1,4 @@
+//! Every byte that moves on an account's behalf goes through its meter.
+
+mod doors;
+mod heads;
