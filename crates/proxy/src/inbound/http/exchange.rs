@@ -1,28 +1,29 @@
 //! One request and its response: heads rewritten, bodies moved both ways at once and copied for the
 //! cache.
 
-use super::cached::{self, send};
 use super::interim::InterimHeads;
-use super::plan::{ForwardPlan, client_keeps_alive, head_limits, wants_upgrade};
+use super::outcome::{ExchangeError, ExchangeOutcome, Progress};
+use super::plan::{ForwardPlan, NO_MEMORY, head_limits, wants_upgrade};
+use super::response::{final_response, send_counted, to_client};
 use super::rewrite::{request_head, response_head};
-use super::transfer::{UploadError, chunks_down, copied_down, pump_down, upload};
+use super::transfer::{UploadError, upload};
 use crate::error::{Failure, FailureKind};
 use crate::observe::named_leg::limits;
 use crate::observe::registry::ConnectionState;
 use crate::outbound::dial::wait_until;
+use crate::resources::HeldMemory;
 use crate::resources::origin::{Origin, authenticates_connection};
 use crate::session::{LogEntry, OpenTunnel, Session};
 use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::wire::http::BadMessage;
-use crate::wire::http::body::{self, Body};
-use crate::wire::http::fields;
-use crate::wire::http::head::{HeadSearch, Response, Version};
+use crate::wire::http::body::Body;
+use crate::wire::http::head::{HeadSearch, Version};
 use ekiden_linux::host::clock;
 use ekiden_model::resources::quota::Direction;
 use ekiden_model::units::{Span, Time};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 pub(super) enum ExchangeResult {
     Done {
@@ -30,14 +31,6 @@ pub(super) enum ExchangeResult {
     },
     Upgraded(Box<OpenTunnel>),
     /// It broke off within the response, or the client left; in words.
-    Broken(String),
-}
-
-enum ExchangeError {
-    /// Nothing was sent to the client yet, so the failure can be reported.
-    Failed(Failure),
-    /// The same, on a reused connection that the server closed without an answer: worth a second try.
-    Stale,
     Broken(String),
 }
 
@@ -67,7 +60,10 @@ pub(super) async fn exchange(
         // a body can be sent only once, and only idempotent requests may repeat
         let replayable =
             origin.reused && matches!(body, Body::None) && is_idempotent(&plan.request.method);
-        let result = both_ways(session, client, &mut origin, plan, body, &head, entry).await;
+        let sending = session.permit.hold(head.len()).await;
+        let sending = sending.ok_or_else(|| Failure::from(NO_MEMORY))?;
+        let head = (head, sending);
+        let result = both_ways(session, client, &mut origin, plan, body, head, entry).await;
         match result {
             Ok(ExchangeOutcome::Response { keep_client, keep_origin }) => {
                 origin.reused = true;
@@ -120,18 +116,13 @@ fn is_idempotent(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS" | "PUT" | "DELETE")
 }
 
-enum ExchangeOutcome {
-    Response { keep_client: bool, keep_origin: bool },
-    Upgraded,
-}
-
 async fn both_ways(
     session: &Session,
     client: &mut BufferedStream,
     origin: &mut Origin,
     plan: &ForwardPlan,
     body: Body,
-    head: &[u8],
+    head: (Vec<u8>, HeldMemory),
     entry: &mut LogEntry,
 ) -> Result<ExchangeOutcome, ExchangeError> {
     let stream = origin.incoming.stream.clone();
@@ -143,10 +134,13 @@ async fn both_ways(
     let mut response_due = Time::NEVER;
     let result = {
         // the head, too, may wait for a server that does not read
-        let mut up = std::pin::pin!(async {
-            let head = write_all(&stream, head).await;
-            head.map_err(|_| if reused { UploadError::Stale } else { UploadError::Origin })?;
-            upload(session, client, &stream, body).await
+        let sends = &stream;
+        let mut up = std::pin::pin!(async move {
+            let (head, held) = head;
+            let sent = write_all(sends, &head).await;
+            drop((head, held));
+            sent.map_err(|_| if reused { UploadError::Stale } else { UploadError::Origin })?;
+            upload(session, client, sends, body).await
         });
         let mut down = std::pin::pin!(download(session, origin, plan, &progress, entry));
         loop {
@@ -205,29 +199,6 @@ async fn both_ways(
         },
         upgraded => upgraded,
     })
-}
-
-#[derive(Default)]
-struct Progress {
-    uploaded: AtomicBool,
-    /// The final response's head has arrived.
-    arrived: AtomicBool,
-    /// It may go to the client: nothing else can be answered.
-    answered: AtomicBool,
-}
-
-impl Progress {
-    fn is_uploaded(&self) -> bool {
-        self.uploaded.load(Relaxed)
-    }
-
-    fn has_arrived(&self) -> bool {
-        self.arrived.load(Relaxed)
-    }
-
-    fn is_answered(&self) -> bool {
-        self.answered.load(Relaxed)
-    }
 }
 
 /// Resolves when nothing moves for `limit` after `begun`: the connection may have been idle before.
@@ -330,8 +301,12 @@ async fn download(
             hop.on_failure(&failure);
             return Err(ExchangeError::Failed(failure));
         }
-        drop(held);
-        return final_response(session, origin, plan, progress, (&response, used)).await;
+        // twice until it is sent: it may differ from the one that is stored
+        let head = 2 * response.memory() + used;
+        if !held.resize(origin.incoming.capacity().max(head)).await {
+            return Err(no_memory());
+        }
+        return final_response(session, origin, plan, progress, (&response, used, held)).await;
     }
 }
 
@@ -347,98 +322,4 @@ async fn more(origin: &mut Origin, plan: &ForwardPlan, begun: bool) -> Result<()
     }
     let text = format!("{} closed the connection before it answered: {error}", plan.destination);
     Err(ExchangeError::Failed(Failure::new(FailureKind::Closed, text)))
-}
-
-impl From<Failure> for ExchangeError {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl From<BadMessage> for ExchangeError {
-    fn from(bad: BadMessage) -> Self {
-        Self::Failed(Failure::new(
-            FailureKind::BadAnswer,
-            format!("the answer cannot be passed on: {bad}"),
-        ))
-    }
-}
-
-/// Sends a head that was written anew from one of `read` bytes, which the account's limits allowed.
-async fn to_client(session: &Session, head: &[u8], read: usize) -> Result<(), ExchangeError> {
-    send_counted(session, head, head.len().saturating_sub(read)).await
-}
-
-/// Sends a head once the account's limits allow so many bytes.
-async fn send_counted(session: &Session, head: &[u8], bytes: usize) -> Result<(), ExchangeError> {
-    session.pass_head(Direction::Down, bytes).await?;
-    write_all(&session.client, head)
-        .await
-        .map_err(|error| ExchangeError::Broken(format!("the client's connection broke: {error}")))
-}
-
-async fn final_response(
-    session: &Session,
-    origin: &mut Origin,
-    plan: &ForwardPlan,
-    progress: &Progress,
-    (response, read): (&Response, usize),
-) -> Result<ExchangeOutcome, ExchangeError> {
-    let body = body::of_response(&plan.request.method, response)?;
-    origin.own |= authenticates_connection(&response.fields, "www-authenticate");
-    // an HTTP/1.0 client gets chunked bodies plain, up to the end of the connection
-    let until_close = match body {
-        Body::UntilClose => true,
-        Body::Chunked => plan.request.version == Version::Http10,
-        Body::None | Body::Length(_) => false,
-    };
-    // an early answer closes the connection, so that the client stops sending
-    let keep_client = client_keeps_alive(&plan.request)
-        && !until_close
-        && progress.is_uploaded()
-        && !session.is_stopping();
-    let keep_origin =
-        fields::keeps_alive(response.version, &response.fields) && body != Body::UntilClose;
-    if let Some(visit) = &plan.visit {
-        visit.on_response(&plan.request, response);
-        if response.status == 304
-            && let Some(hit) = visit.on_not_modified(&plan.request, response)
-        {
-            let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
-            send(session, &plan.request, &hit, keep_client).await.map_err(ExchangeError::Broken)?;
-            let clean = origin.incoming.bytes().is_empty();
-            return Ok(ExchangeOutcome::Response {
-                keep_client,
-                keep_origin: keep_origin && clean,
-            });
-        }
-    }
-    let mut copy = plan.visit.as_ref().and_then(|visit| visit.copy(response, body));
-    if let (Some(visit), None) = (&plan.visit, &copy)
-        && response.status != 304
-    {
-        visit.drop_older();
-    }
-    let connection = cached::connection(keep_client, plan.request.version);
-    // a chunked body may still turn out to be too large
-    let kept = copy.is_some() && body != Body::Chunked;
-    let annotated = cached::passed(session, plan, response, kept);
-    let head = response_head(session, &annotated, body, plan.request.version, connection)?;
-    to_client(session, &head, read).await?;
-    let from = &mut origin.incoming;
-    let moved = match (body, &mut copy) {
-        (Body::None, _) => Ok(()),
-        (Body::Length(n), Some(copy)) => copied_down(session, from, n, copy).await,
-        (Body::Length(n), None) => pump_down(session, from, Some(n)).await,
-        (Body::UntilClose, _) => pump_down(session, from, None).await,
-        (Body::Chunked, copy) => {
-            chunks_down(session, from, plan.request.version, copy.as_mut()).await
-        }
-    };
-    moved.map_err(ExchangeError::Broken)?;
-    if let (Some(visit), Some(copy)) = (&plan.visit, copy) {
-        visit.keep(response, copy, origin.address());
-    }
-    let clean = origin.incoming.bytes().is_empty();
-    Ok(ExchangeOutcome::Response { keep_client, keep_origin: keep_origin && clean })
 }

@@ -5,7 +5,7 @@ use super::cached;
 use super::exchange::{ExchangeResult, exchange};
 use super::own::OwnRequest;
 use super::page::{password, speed};
-use super::plan::{ForwardPlan, STATE, checks, client_keeps_alive, head_limits};
+use super::plan::{ForwardPlan, NO_MEMORY, STATE, checks, client_keeps_alive, head_limits};
 use super::rewrite::via;
 use super::{connect_udp, pac, page};
 use crate::cache::{CacheHit, CacheLookup, only_if_cached};
@@ -28,8 +28,10 @@ use crate::wire::http::target::{self, Target};
 use ekiden_model::resources::quota::Direction;
 use std::io;
 
-const NO_MEMORY: BadMessage =
-    BadMessage { status: 503, what: "no memory is left for another request's head" };
+/// Bytes of a path that the log shows.
+const SHOWN: usize = 2_048;
+/// Bytes of a path whose responses are cached: RFC 9110 §4.1 wants 8,000 to be supported.
+const CACHED: usize = 8_192;
 
 enum NextStep {
     Request,
@@ -103,10 +105,15 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
         },
     };
     // the head's memory counts until its request is served
-    let (request, head_bytes, mut held) = match read {
+    let (mut request, head_bytes, mut held) = match read {
         Ok(read) => read,
         Err(failure) => return refuse_early(session, &failure, None).await,
     };
+    // the cache has a copy of the fields
+    let copies = 1 + usize::from(session.config.shared.cache.is_some());
+    if !held.resize(STATE + copies * request.memory() + incoming.capacity()).await {
+        return refuse_early(session, &NO_MEMORY.into(), Some(&request)).await;
+    }
     let udp = connect_udp::is_meant(session, &request);
     let own = match OwnRequest::of(session, &request) {
         Some(own) if !udp => {
@@ -147,6 +154,8 @@ async fn one(session: &Session, incoming: &mut BufferedStream, held: HeldMemory)
             if let Err(over) = session.pass_head(Direction::Up, head_bytes).await {
                 return refuse_early(session, &over, Some(&request)).await;
             }
+            // what is needed of it was copied
+            request.target = String::new();
             let plan =
                 ForwardPlan { request, head_bytes, destination, authority, path, visit: None };
             forward(session, incoming, plan).await
@@ -309,7 +318,9 @@ async fn forward(
     mut plan: ForwardPlan,
 ) -> NextStep {
     let path = plan.path.split('?').next().unwrap_or_default();
-    let url = format!("http://{}{path}", plan.authority);
+    let shown = path.get(..path.floor_char_boundary(SHOWN)).unwrap_or_default();
+    let cut = if shown.len() < path.len() { "…" } else { "" };
+    let url = format!("http://{}{shown}{cut}", plan.authority);
     let method = Some(plan.request.method.clone());
     let parent = fields::values(&plan.request.fields, "traceparent").next();
     let parent = parent.and_then(TraceParent::read);
@@ -330,7 +341,12 @@ async fn forward(
         Ok(false) => return answer_options(session, &mut entry).await,
         Err(bad) => return refuse(session, &mut entry, &bad.into(), Some(&plan.request)).await,
     }
-    if let Some(cache) = &session.config.shared.cache {
+    // a copy of the path in each key, for a response that no other request will ask for
+    let short = plan.path.len() <= CACHED;
+    if session.config.shared.cache.is_some() && !short && only_if_cached(&plan.request) {
+        return nothing_stored(session, &mut entry, &plan).await;
+    }
+    if let Some(cache) = session.config.shared.cache.as_ref().filter(|_| short) {
         match cached::consult(session, cache, &plan, body).await {
             CacheLookup::Pass(visit) => plan.visit = Some(visit),
             CacheLookup::Nothing => return nothing_stored(session, &mut entry, &plan).await,

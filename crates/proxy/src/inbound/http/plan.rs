@@ -5,12 +5,16 @@ use crate::destination::Destination;
 use crate::error::Failure;
 use crate::session::Session;
 use crate::wire::hops::Hop;
+use crate::wire::http::BadMessage;
 use crate::wire::http::fields;
 use crate::wire::http::head::{Limits, Request, Version};
 
 /// Bytes that a connection takes while a head of it is read, beside the head: 9.7 kB were measured over
 /// 9,000 connections.
 pub(super) const STATE: usize = 10 * 1024;
+
+pub(super) const NO_MEMORY: BadMessage =
+    BadMessage { status: 503, what: "no memory is left for another request's head" };
 
 pub(super) struct ForwardPlan {
     pub(super) request: Request,

@@ -3,6 +3,7 @@
 use super::plan::head_limits;
 use crate::cache::BodyCopy;
 use crate::policy::quota::Meter;
+use crate::resources::HeldMemory;
 use crate::session::Session;
 use crate::transfer::buffered::{BufferedStream, write_all};
 use crate::transfer::end::End;
@@ -52,6 +53,7 @@ pub(super) async fn upload(
         Body::Chunked => {
             let mut chunked = Chunked::new(Output::Chunks, head_limits(session));
             let (mut framed, mut out) = (Framed::default(), Vec::new());
+            let mut trailers = TrailerMemory::default();
             while !chunked.is_done() {
                 if client.bytes().is_empty() {
                     match client.fill(AT_ONCE).await {
@@ -66,6 +68,7 @@ pub(super) async fn upload(
                 let used =
                     chunked.read(client.bytes(), &mut out).map_err(UploadError::Malformed)?;
                 client.consume(used);
+                trailers.count(session, &chunked).await.map_err(UploadError::Malformed)?;
                 let payload = chunked.bytes() - before;
                 let bytes = framed.on_part(used, out.len());
                 session.pass(Direction::Up, bytes).await.map_err(UploadError::Client)?;
@@ -94,6 +97,26 @@ impl Framed {
         self.written += written as u64;
         // at most the larger of both
         (self.read.max(self.written) - before) as usize
+    }
+}
+
+/// The memory of trailers that are not whole.
+#[derive(Debug, Default)]
+struct TrailerMemory(Option<HeldMemory>);
+
+impl TrailerMemory {
+    async fn count(&mut self, session: &Session, body: &Chunked) -> Result<(), BadMessage> {
+        let bytes = body.memory();
+        let counted = match &mut self.0 {
+            _ if bytes == 0 => return Ok(()),
+            Some(held) => held.resize(bytes).await,
+            none => {
+                *none = session.permit.hold(bytes).await;
+                none.is_some()
+            }
+        };
+        let what = "no memory is left for the trailers of a body";
+        counted.then_some(()).ok_or(BadMessage { status: 503, what })
     }
 }
 
@@ -186,6 +209,7 @@ pub(super) async fn chunks_down(
     let output = if version == Version::Http10 { Output::Plain } else { Output::Chunks };
     let mut chunked = Chunked::new(output, head_limits(session));
     let (mut framed, mut out) = (Framed::default(), Vec::new());
+    let mut trailers = TrailerMemory::default();
     while !chunked.is_done() {
         if origin.bytes().is_empty() {
             more(origin).await?;
@@ -206,6 +230,7 @@ pub(super) async fn chunks_down(
             copy.push(&session.config.shared.transfer, &bytes);
         }
         origin.consume(used);
+        trailers.count(session, &chunked).await.map_err(|bad| bad.to_string())?;
         let count = framed.on_part(used, out.len());
         down(session, &out, count, (chunked.bytes() - before) as usize).await?;
         out.clear();

@@ -2,7 +2,7 @@
 //! forwarded, ambiguous framing refused.
 
 use super::fields;
-use super::head::{Field, Limits, is_token};
+use super::head::{Field, Limits, is_token, memory};
 use crate::wire::http::BadMessage;
 
 /// The output format.
@@ -51,8 +51,9 @@ pub struct Chunked {
     output: Output,
     limits: Limits,
     line: Vec<u8>,
-    /// The trailers so far, and their size.
+    /// The trailers so far that are to be written, and the number and size of all.
     trailers: Vec<Field>,
+    trailer_count: usize,
     trailer_bytes: usize,
     /// Data bytes so far.
     bytes: u64,
@@ -67,6 +68,7 @@ impl Chunked {
             limits,
             line: Vec::new(),
             trailers: Vec::new(),
+            trailer_count: 0,
             trailer_bytes: 0,
             bytes: 0,
         }
@@ -75,6 +77,14 @@ impl Chunked {
     /// Whether the end was read.
     pub const fn is_done(&self) -> bool {
         matches!(self.state, State::Done)
+    }
+
+    /// Bytes of memory that trailers take until their end is read.
+    pub fn memory(&self) -> usize {
+        match self.state {
+            State::Trailers => self.line.capacity() + memory(&self.trailers),
+            _ => 0,
+        }
     }
 
     /// Data bytes so far, without the framing.
@@ -168,7 +178,6 @@ impl Chunked {
         match &line[..line.len() - 2] {
             [] => {
                 if self.output == Output::Chunks {
-                    self.trailers.retain(may_be_trailer);
                     fields::write(to, &self.trailers);
                     to.extend(b"\r\n");
                 }
@@ -177,10 +186,13 @@ impl Chunked {
             }
             field => {
                 let field = parse_trailer(field)?;
-                if self.trailers.len() >= self.limits.fields {
+                if self.trailer_count >= self.limits.fields {
                     return Err(BadMessage::bad("there are too many trailers"));
                 }
-                self.trailers.push(field);
+                self.trailer_count += 1;
+                if self.output == Output::Chunks && may_be_trailer(&field) {
+                    self.trailers.push(field);
+                }
             }
         }
         Ok(taken)

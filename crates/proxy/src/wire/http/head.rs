@@ -20,6 +20,15 @@ pub struct Field {
     pub value: Vec<u8>,
 }
 
+/// What the allocator takes for a field beside its bytes: two pieces, and its place in the list, which may be twice as
+/// long as needed.
+const FIELD: usize = 2 * size_of::<Field>() + 2 * 16;
+
+/// Bytes of memory that fields take.
+pub(super) fn memory(fields: &[Field]) -> usize {
+    fields.iter().map(|field| field.name.len() + field.value.len() + FIELD).sum()
+}
+
 /// A request's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the names say it
@@ -28,6 +37,13 @@ pub struct Request {
     pub target: String,
     pub version: Version,
     pub fields: Vec<Field>,
+}
+
+impl Request {
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.method.len() + self.target.len() + memory(&self.fields)
+    }
 }
 
 /// A response's head.
@@ -44,6 +60,11 @@ pub struct Response {
 }
 
 impl Response {
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.reason.len() + memory(&self.fields)
+    }
+
     /// Whether another response follows (RFC 9110 §15.2); 101 ends HTTP on the connection.
     pub fn is_interim(&self) -> bool {
         (100..200).contains(&self.status) && self.status != 101

@@ -1,0 +1,106 @@
+//! The final response to the client, and to the cache.
+
+use super::cached::{self, send};
+use super::outcome::{ExchangeError, ExchangeOutcome, Progress};
+use super::plan::{ForwardPlan, client_keeps_alive};
+use super::rewrite::response_head;
+use super::transfer::{chunks_down, copied_down, pump_down};
+use crate::resources::HeldMemory;
+use crate::resources::origin::{Origin, authenticates_connection};
+use crate::session::Session;
+use crate::transfer::buffered::write_all;
+use crate::wire::http::body::{self, Body};
+use crate::wire::http::fields;
+use crate::wire::http::head::{Response, Version};
+use ekiden_model::resources::quota::Direction;
+
+/// Sends a head that was written anew from one of `read` bytes, which the account's limits allowed.
+pub(super) async fn to_client(
+    session: &Session,
+    head: &[u8],
+    read: usize,
+) -> Result<(), ExchangeError> {
+    send_counted(session, head, head.len().saturating_sub(read)).await
+}
+
+/// Sends a head once the account's limits allow so many bytes.
+pub(super) async fn send_counted(
+    session: &Session,
+    head: &[u8],
+    bytes: usize,
+) -> Result<(), ExchangeError> {
+    session.pass_head(Direction::Down, bytes).await?;
+    write_all(&session.client, head)
+        .await
+        .map_err(|error| ExchangeError::Broken(format!("the client's connection broke: {error}")))
+}
+
+pub(super) async fn final_response(
+    session: &Session,
+    origin: &mut Origin,
+    plan: &ForwardPlan,
+    progress: &Progress,
+    (response, read, mut held): (&Response, usize, HeldMemory),
+) -> Result<ExchangeOutcome, ExchangeError> {
+    let body = body::of_response(&plan.request.method, response)?;
+    origin.own |= authenticates_connection(&response.fields, "www-authenticate");
+    // an HTTP/1.0 client gets chunked bodies plain, up to the end of the connection
+    let until_close = match body {
+        Body::UntilClose => true,
+        Body::Chunked => plan.request.version == Version::Http10,
+        Body::None | Body::Length(_) => false,
+    };
+    // an early answer closes the connection, so that the client stops sending
+    let keep_client = client_keeps_alive(&plan.request)
+        && !until_close
+        && progress.is_uploaded()
+        && !session.is_stopping();
+    let keep_origin =
+        fields::keeps_alive(response.version, &response.fields) && body != Body::UntilClose;
+    if let Some(visit) = &plan.visit {
+        visit.on_response(&plan.request, response);
+        if response.status == 304
+            && let Some(hit) = visit.on_not_modified(&plan.request, response)
+        {
+            let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
+            send(session, &plan.request, &hit, keep_client).await.map_err(ExchangeError::Broken)?;
+            let clean = origin.incoming.bytes().is_empty();
+            return Ok(ExchangeOutcome::Response {
+                keep_client,
+                keep_origin: keep_origin && clean,
+            });
+        }
+    }
+    let mut copy = plan.visit.as_ref().and_then(|visit| visit.copy(response, body));
+    if let (Some(visit), None) = (&plan.visit, &copy)
+        && response.status != 304
+    {
+        visit.drop_older();
+    }
+    let connection = cached::connection(keep_client, plan.request.version);
+    // a chunked body may still turn out to be too large
+    let kept = copy.is_some() && body != Body::Chunked;
+    let annotated = cached::passed(session, plan, response, kept);
+    let head = response_head(session, &annotated, body, plan.request.version, connection)?;
+    drop(annotated);
+    to_client(session, &head, read).await?;
+    drop(head);
+    // less is always granted
+    held.resize(response.memory()).await;
+    let from = &mut origin.incoming;
+    let moved = match (body, &mut copy) {
+        (Body::None, _) => Ok(()),
+        (Body::Length(n), Some(copy)) => copied_down(session, from, n, copy).await,
+        (Body::Length(n), None) => pump_down(session, from, Some(n)).await,
+        (Body::UntilClose, _) => pump_down(session, from, None).await,
+        (Body::Chunked, copy) => {
+            chunks_down(session, from, plan.request.version, copy.as_mut()).await
+        }
+    };
+    moved.map_err(ExchangeError::Broken)?;
+    if let (Some(visit), Some(copy)) = (&plan.visit, copy) {
+        visit.keep(response, copy, origin.address());
+    }
+    let clean = origin.incoming.bytes().is_empty();
+    Ok(ExchangeOutcome::Response { keep_client, keep_origin: keep_origin && clean })
+}
