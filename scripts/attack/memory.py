@@ -1,5 +1,5 @@
-"""A3: a relay in a control group of 512 MiB: unfinished heads, handshakes that stop, readers that do not read, and
-streams of HTTP/2 whose answers nobody takes."""
+"""A3: a relay in a control group of 512 MiB: unfinished heads, handshakes that stop, readers that do not read, streams of
+HTTP/2 whose answers nobody takes, and requests in service with long paths, trailers and answers' heads."""
 
 import contextlib
 import socket
@@ -9,11 +9,11 @@ import time
 from addresses import ACCESS, OTHER, secured
 from doors import requests
 from group import MemoryGroup
-from relay import ask, origin, read_head, small
+from relay import ask, origin, read_head, silent_origin, small
 from silent import Silent, addresses, hello
 
 LIMIT = 512 << 20
-HEADS, HANDSHAKES, READERS, STREAMS = 20_000, 5_000, 1_000, 8_000
+HEADS, HANDSHAKES, READERS, STREAMS, SERVED = 20_000, 5_000, 1_000, 8_000, 8_000
 # of a connection: what the relay allows
 EACH = 100
 # the descriptors of one process hold no more
@@ -27,6 +27,22 @@ def endless(stream):
     stream.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
     while True:
         stream.sendall(b"b" * 65_536)
+
+
+def large_head(stream):
+    read_head(stream)
+    stream.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nX: " + b"x" * 60_000 + b"\r\n\r\n")
+    stream.recv(1)
+
+
+def served():
+    """Requests that are served for long, and hold 60 kB each."""
+    (quiet, large), long = ("{}:{}".format(*to) for to in (silent_origin(), origin(large_head, apart=True))), "x" * 60_000
+    chunked = "Transfer-Encoding: chunked\r\n"
+    yield "served_trailers", f"POST http://{quiet}/ HTTP/1.1\r\nHost: {quiet}\r\n{chunked}\r\n0\r\nX: {long}"
+    yield "served_answers", f"GET http://{large}/ HTTP/1.1\r\nHost: {large}\r\n\r\n"
+    # last: who ends its direction may still wait for the answer
+    yield "served_paths", f"GET http://{quiet}/{long} HTTP/1.1\r\nHost: {quiet}\r\n\r\n"
 
 
 def figures(relay):
@@ -79,6 +95,9 @@ def attacked(relay):
     for name, window, fields in [("http2_readers", (1 << 31) - 1, []), ("http2_heads", 0, fields)]:
         first = requests(body, EACH, window, fields)
         with Silent(relay.address, addresses("127.13.0", 200), STREAMS // EACH, first, "h2", reads=False) as held:
+            look(name, held)
+    for name, request in served():
+        with Silent(relay.address, addresses("127.14.0", 200), SERVED, request.encode(), reads=False) as held:
             look(name, held)
     time.sleep(5)
     look("after")

@@ -240,6 +240,66 @@ fn unfinished_heads_stay_within_the_budget_and_64_mib() {
     drop(unfinished);
 }
 
+/// Sends this to each connection, and nothing else.
+fn holding_server(head: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // the relay may be gone already
+            let _ = stream.write_all(head.as_bytes());
+            held.push(stream);
+        }
+    });
+    address
+}
+
+/// Trailers that do not end, paths, and heads of answers, each of 60 kB, of requests that are served for long.
+#[test]
+fn served_requests_stay_within_the_budget_and_64_mib() {
+    const BUDGET: u64 = 16 << 20;
+    raise_descriptors();
+    let open = "[access]\nallow_destinations = [\"127.0.0.0/8\"]\n";
+    let long = "a".repeat(60_000);
+    let to = holding_server(String::new());
+    let large =
+        holding_server(format!("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nX: {long}\r\n\r\n"));
+    let chunked = "Transfer-Encoding: chunked";
+    for (what, request) in [
+        (
+            "trailers",
+            format!("POST http://{to}/ HTTP/1.1\r\nHost: {to}\r\n{chunked}\r\n\r\n0\r\nX: {long}"),
+        ),
+        ("paths", format!("GET http://{to}/{long} HTTP/1.1\r\nHost: {to}\r\n\r\n")),
+        ("answers", format!("GET http://{large}/ HTTP/1.1\r\nHost: {large}\r\n\r\n")),
+    ] {
+        let daemon = Watched(daemon(&format!("{open}[budgets]\nsessions = \"16 MiB\"\n")));
+        let begun = peak(&daemon);
+        let served: Vec<TcpStream> = (0..2_000)
+            .map(|_| {
+                let mut stream = TcpStream::connect(daemon.0.address).unwrap();
+                stream.set_write_timeout(Some(LONG)).unwrap();
+                // refused already where its address has its share
+                let _ = stream.write_all(request.as_bytes());
+                stream
+            })
+            .collect();
+        let (answer, _) = daemon.0.connect(echo_server(), "");
+        assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
+        wait_for("most were refused", || {
+            let pressure = &daemon.0.status()["pressure"];
+            let number = |name: &str| pressure[name].as_u64().unwrap_or(0);
+            number("share_refused") + number("unfinished_evicted") > 1_000
+        });
+        let grown = peak(&daemon) - begun;
+        println!("2,000 {what} of 60 kB: {grown} bytes");
+        assert!(grown <= BUDGET + (64 << 20), "{what}: {grown} bytes");
+        drop(served);
+    }
+}
+
 /// A frame of HTTP/2 (RFC 9113 §4.1).
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
