@@ -12,6 +12,7 @@ mod forbidden;
 mod guests;
 mod http;
 mod metered_heads;
+mod peers;
 mod pressure;
 mod resources;
 mod shares;
