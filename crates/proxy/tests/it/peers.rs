@@ -253,7 +253,7 @@ fn a_peer_measures_a_few_times_at_once() {
 }
 
 #[test]
-fn what_a_peer_measures_counts_against_the_account_behind_it() {
+fn measurements_of_a_peer_count_against_the_account_behind_it() {
     let joined = Joined::new(&["one"], |settings| {
         settings.sharing.list = vec![Account {
             name: "home".to_owned(),
