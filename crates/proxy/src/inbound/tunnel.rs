@@ -22,6 +22,9 @@ use std::time::Duration;
 /// How long the result of a measurement may take to arrive.
 const LAST_WORD: Duration = Duration::from_secs(5);
 
+/// Why another measurement is refused.
+const BUSY: &str = "this relay measures with yours already, as often as it does at a time; try again when one has ended";
+
 /// Opens the way to the flow's destination by this relay's routes and rules, and answers.
 pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<OpenTunnel> {
     let Some(to) = destination(arrival.target()) else {
@@ -32,8 +35,16 @@ pub(crate) async fn serve(session: &Session, arrival: &TunnelArrival) -> Option<
         return None;
     };
     if let Some(asked) = measure::is_meant(&to) {
+        let turn = session.unless_stopping(arrival.joined().measure_in_turn()).await?;
+        let Some(turn) = turn else {
+            let failure = Failure::new(FailureKind::Exhausted, BUSY);
+            session.on_failure(&session.new_entry(Protocol::Tunnel), &failure);
+            arrival.refuse(Reason::Exhausted, failure.text);
+            return None;
+        };
         arrival.accept();
-        measure::serve(&session.client, asked).await;
+        measure::serve(&session.client, asked, session.share().as_deref()).await;
+        drop(turn);
         session.client.finish();
         // what it still sends must not reset the result
         let _ = tokio::time::timeout(LAST_WORD, discard(&session.client)).await;

@@ -2,7 +2,8 @@
 //! socket.
 
 use super::{Deferred, Resources, State};
-use crate::resources::arrival::{Directed, TunnelArrival, reset};
+use crate::observe::log_throttle::LogThrottle;
+use crate::resources::arrival::{Directed, JoinedPeer, NoPlace, TunnelArrival, reset};
 use crate::resources::place::{AdmissionPermit, Place};
 use crate::transfer::end::End;
 use crate::transfer::rejection::Rejection;
@@ -32,15 +33,12 @@ impl AcceptedClient {
         Self { stream, address, inherited, arrival: None, directed: None }
     }
 
-    /// By what address it shares; `None` out of a tunnel, whose peer was invited.
-    fn source(&self) -> Option<Source> {
-        self.arrival.is_none().then(|| self.address.ip().into())
-    }
-
-    /// By what it shares the queue: its address, or the peer whose tunnel it came out of.
-    fn queued_by(&self) -> (Option<Source>, Option<String>) {
-        let peer = self.arrival.as_ref().map(|arrival| arrival.peer().to_owned());
-        (self.source(), peer)
+    /// By what it shares places and the queue: its address, or the peer whose tunnel it came out of.
+    fn source(&self) -> Source {
+        match &self.arrival {
+            Some(arrival) => arrival.joined().source(),
+            None => self.address.ip().into(),
+        }
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -50,15 +48,61 @@ impl AcceptedClient {
 
 impl Resources {
     /// Admits a client at once and returns its permit; otherwise the client waits or is rejected.
-    pub(crate) fn admit(self: &Arc<Self>, client: &AcceptedClient) -> Option<AdmissionPermit> {
-        let admitted = self.change(|state, deferred| state.admit(client, deferred));
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        client: &AcceptedClient,
+    ) -> Result<AdmissionPermit, NoPlace> {
+        let admitted = self.change(|state, deferred| match state.may_begin(client.source()) {
+            true => state.admit(client, deferred).map_err(Some),
+            false => Err(None),
+        });
         match admitted {
-            Ok(place) => Some(AdmissionPermit::counted(self, place, false)),
-            Err(AdmissionVerdict::Refuse { retry_after }) => {
-                self.refuse(client.clone(), retry_after);
-                None
+            Ok(place) => Ok(AdmissionPermit::counted(self, place, false)),
+            Err(None) => {
+                self.refuse_share(client);
+                Err(NoPlace::Share)
             }
-            Err(_) => None,
+            Err(Some(verdict)) => {
+                if let AdmissionVerdict::Refuse { retry_after } = verdict {
+                    self.refuse(client.clone(), retry_after);
+                }
+                Err(NoPlace::Room)
+            }
+        }
+    }
+
+    /// A place for a peer's flow of packets. It does not wait for one.
+    pub(crate) fn admit_packets(
+        self: &Arc<Self>,
+        peer: &JoinedPeer,
+    ) -> Result<AdmissionPermit, NoPlace> {
+        let source = peer.source();
+        let admitted = self.change(|state, deferred| {
+            if !state.may_begin(source) {
+                return Err(NoPlace::Share);
+            }
+            let found = state.find_room(source, deferred);
+            found.then(|| state.take_place(clock::now(), source)).ok_or(NoPlace::Room)
+        });
+        if matches!(admitted, Err(NoPlace::Share)) {
+            self.log_share_used(source);
+        }
+        admitted.map(|place| AdmissionPermit::counted(self, place, false))
+    }
+
+    /// Refuses a flow whose peer has its share of what is in service.
+    pub(super) fn refuse_share(&self, client: &AcceptedClient) {
+        self.log_share_used(client.source());
+        client.arrival.iter().for_each(|arrival| arrival.refuse_for_room(NoPlace::Share));
+    }
+
+    fn log_share_used(&self, source: Source) {
+        static LOGGED: LogThrottle = LogThrottle::new();
+        if LOGGED.is_due() {
+            let source = self.peers.name_of(source);
+            tracing::warn!(
+                "a flow is refused, because {source} has its share of connections in service; the status counts all"
+            );
         }
     }
 
@@ -70,7 +114,7 @@ impl Resources {
 
     fn refuse(&self, client: AcceptedClient, retry_after: Span) {
         if let Some(arrival) = client.arrival {
-            return arrival.refuse_for_room();
+            return arrival.refuse_for_room(NoPlace::Room);
         }
         if client.directed.is_some() {
             return reset(&client.stream);
@@ -97,7 +141,7 @@ impl State {
             if self.evict_silent_for(source, now, deferred) {
                 return Ok(self.take_place(now, source));
             }
-            if !self.has_room(source, now) {
+            if !self.sources.has_room(now, source) {
                 let verdict = self.admission.wait(now, client.clone());
                 return Err(self.or_displace(verdict, client, now, deferred));
             }
@@ -134,7 +178,7 @@ impl State {
             return verdict;
         }
         self.count_refusal();
-        match self.admission.displace(&client.queued_by(), AcceptedClient::queued_by) {
+        match self.admission.displace(&client.source(), AcceptedClient::source) {
             Some(other) => {
                 deferred.refused.push(other);
                 self.admission.wait(now, client.clone())
@@ -143,20 +187,23 @@ impl State {
         }
     }
 
-    /// Whether the places kept for accounts leave one for a newcomer.
-    fn has_room(&self, source: Option<Source>, now: Time) -> bool {
-        source.is_none_or(|source| self.sources.has_room(now, source))
+    /// Whether a newcomer may come in now, as far as what is in service matters; counts a refusal. A client of an address
+    /// takes a place first, and asks with each request.
+    fn may_begin(&mut self, source: Source) -> bool {
+        let may = !self.has_share_used(source);
+        self.counts.share_refused += u64::from(!may);
+        may
+    }
+
+    /// Whether a peer has as many flows as it may have beside others.
+    fn has_share_used(&self, source: Source) -> bool {
+        source.is_invited() && !self.sources.may_begin(source, self.shared_places())
     }
 
     /// Closes a silent connection of the largest source for a newcomer that finds no place.
-    fn evict_silent_for(
-        &mut self,
-        source: Option<Source>,
-        now: Time,
-        deferred: &mut Deferred,
-    ) -> bool {
-        let room = self.has_room(source, now);
-        let held = source.map_or(0, |source| self.sources.held(source));
+    fn evict_silent_for(&mut self, source: Source, now: Time, deferred: &mut Deferred) -> bool {
+        let room = self.sources.has_room(now, source);
+        let held = self.sources.held(source);
         (!room || self.pressure.low()) && self.evict_silent(held, !room, deferred)
     }
 
@@ -170,6 +217,14 @@ impl State {
                 self.admission.admit_first();
                 continue;
             }
+            // its peer's flows before it took what was left: others must not wait behind it
+            if let Some((false, source)) = first
+                && self.has_share_used(source)
+            {
+                self.counts.share_refused += 1;
+                deferred.beyond_share.extend(self.admission.admit_first());
+                continue;
+            }
             if let Some((false, source)) = first
                 && self.evict_silent_for(source, now, deferred)
             {
@@ -178,9 +233,11 @@ impl State {
                 }
                 continue;
             }
-            let sources = &self.sources;
+            let (sources, most) = (&self.sources, self.shared_places());
             let may = |client: &AcceptedClient| {
-                client.source().is_none_or(|source| sources.has_room(now, source))
+                let source = client.source();
+                let share = !source.is_invited() || sources.may_begin(source, most);
+                share && sources.has_room(now, source)
             };
             let idle = self.register.len();
             let Some((client, verdict)) = self.admission.next_of(&self.pressure, idle, may) else {

@@ -264,7 +264,7 @@ mod tests {
     }
 
     fn client(resources: &Arc<Resources>, from: IpAddr) -> AdmissionPermit {
-        let place = locked(&resources.state).take_place(clock::now(), Some(from.into()));
+        let place = locked(&resources.state).take_place(clock::now(), from.into());
         AdmissionPermit::counted(resources, place, false)
     }
 

@@ -39,6 +39,7 @@ pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
 
 use crate::observe::registry::ConnectionEntry;
+use crate::resources::arrival::JoinedPeers;
 use crate::resources::pool::IdleConnection;
 use crate::resources::reading::DueLook;
 use crate::settings::Settings;
@@ -86,6 +87,8 @@ pub(crate) struct Resources {
     memory_refused: AtomicU64,
     next: AtomicU64,
     pub(crate) rejections: Rejections,
+    /// Peers that have opened flows.
+    pub(crate) peers: JoinedPeers,
     /// Admitted clients that waited, for the server to begin.
     admitted: mpsc::UnboundedSender<(AcceptedClient, AdmissionPermit)>,
 }
@@ -143,11 +146,11 @@ struct ResourceCounts {
     turned_away: u64,
     /// Of those, clients rejected while an idle connection existed.
     turned_away_beside_idle: u64,
-    /// Silent connections that were closed for a client of another address.
+    /// Silent connections that were closed for a client of another address, or a flow of a peer.
     silent_evicted: u64,
     /// Unfinished connections that were closed for want of memory.
     unfinished_evicted: u64,
-    /// Requests that were refused because their address has its share.
+    /// Requests and flows that were refused because their address or peer has its share.
     share_refused: u64,
     /// Sizes that the kernel did not grant in full.
     refused: u64,
@@ -160,6 +163,8 @@ struct Deferred {
     admitted: Vec<(AcceptedClient, Arc<Place>)>,
     ended: Vec<Arc<ConnectionEntry>>,
     refused: Vec<AcceptedClient>,
+    /// Flows whose peers have their share.
+    beyond_share: Vec<AcceptedClient>,
     /// Closed by their drop.
     dropped: Vec<IdleOrigin>,
     watchers: Vec<AbortHandle>,
@@ -206,9 +211,9 @@ impl Resources {
         let (state, next) = (Mutex::new(state), AtomicU64::new(0));
         let memory_refused = AtomicU64::new(0);
         let memory_turns = Default::default();
-        let rejections = Rejections::new();
+        let (rejections, peers) = (Rejections::new(), JoinedPeers::default());
         let resources =
-            Self { state, memory, memory_turns, memory_refused, next, rejections, admitted };
+            Self { state, memory, memory_turns, memory_refused, next, rejections, peers, admitted };
         (Arc::new(resources), turns)
     }
 
@@ -351,6 +356,7 @@ impl Deferred {
         drop(self.dropped);
         self.ended.iter().for_each(|entry| entry.end());
         self.refused.into_iter().for_each(|client| resources.reject_late(client));
+        self.beyond_share.iter().for_each(|client| resources.refuse_share(client));
         for (client, place) in self.admitted {
             let permit = AdmissionPermit::counted(resources, place, false);
             // fails when the server is gone; the client is closed then

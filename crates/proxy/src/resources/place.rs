@@ -19,7 +19,7 @@ const LOOKED: Span = Span::from_millis(100);
 /// One client's connection, with all that is within its TLS.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
-    /// Unset for flows out of tunnels, whose peers were invited.
+    /// Unset where it is apart.
     pub(super) id: OnceLock<PlaceId>,
     /// The connection's own entry.
     entry: OnceLock<Arc<ConnectionEntry>>,
@@ -127,9 +127,7 @@ impl AdmissionPermit {
         };
         let resources = &self.resources;
         let mut state = locked(&resources.state);
-        // flows out of tunnels and sockets beside clients have no source
-        let others = (state.clients + state.spares).saturating_sub(state.sources.places_held());
-        let most = state.settings.connections.saturating_sub(others);
+        let most = state.shared_places();
         let used = if self.logged_in.load(Relaxed) {
             // its account's limits are for it
             None
@@ -237,16 +235,19 @@ impl Resources {
 }
 
 impl State {
-    /// Counts a new client from `source`; `None` where it came out of a tunnel.
-    pub(super) fn take_place(&mut self, now: Time, source: Option<Source>) -> Arc<Place> {
+    /// Counts a new client from `source`. A peer's flow is served from now on to its end.
+    pub(super) fn take_place(&mut self, now: Time, source: Source) -> Arc<Place> {
         self.clients += 1;
-        let held_by_source = source.map(|source| self.memory_of(source)).unwrap_or_default();
-        let place = Arc::new(Place { held_by_source, ..Place::default() });
-        if let Some(source) = source {
-            // set once, here
-            let _ = place.id.set(self.sources.on_admit(now, source, Arc::clone(&place)));
-        }
+        let place = Arc::new(Place { held_by_source: self.memory_of(source), ..Place::default() });
+        // set once, here
+        let _ = place.id.set(self.sources.on_admit(now, source, Arc::clone(&place)));
         place
+    }
+
+    /// Places that sources share: all but those of sockets beside clients.
+    pub(super) fn shared_places(&self) -> u64 {
+        let others = (self.clients + self.spares).saturating_sub(self.sources.places_held());
+        self.settings.connections.saturating_sub(others)
     }
 
     /// What the connections of a source hold, as one number.

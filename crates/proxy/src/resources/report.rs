@@ -5,6 +5,7 @@ use crate::observe::status::{
     BudgetStatus, BuffersStatus, EvictedStatus, GrantStatus, IdleStatus, LevelStatus,
     PressureStatus,
 };
+use crate::resources::arrival::JoinedPeers;
 use crate::resources::pool::IdleConnection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
@@ -18,7 +19,7 @@ impl Resources {
     pub(crate) fn status(&self, counted: bool) -> (BuffersStatus, IdleStatus, PressureStatus) {
         let state = &mut *locked(&self.state);
         state.level();
-        let mut pressure = state.pressure_status();
+        let mut pressure = state.pressure_status(&self.peers);
         pressure.memory_refused = self.memory_refused.load(Relaxed);
         let buffers = if counted { state.buffers_status() } else { state.refusals() };
         (buffers, state.idle_status(), pressure)
@@ -144,7 +145,7 @@ impl State {
         }
     }
 
-    fn pressure_status(&self) -> PressureStatus {
+    fn pressure_status(&self, peers: &JoinedPeers) -> PressureStatus {
         let level = |level: &ekiden_model::resources::overload::Level| LevelStatus {
             resource: level.resource.to_string(),
             used: level.used,
@@ -170,7 +171,8 @@ impl State {
             share_refused: self.counts.share_refused,
             strangers: sources.strangers,
             logged_in: sources.logged_in,
-            largest_source: sources.most,
+            largest_source: sources.largest.map_or(0, |(_, held)| held),
+            largest_source_name: sources.largest.map(|(source, _)| peers.name_of(source)),
         }
     }
 

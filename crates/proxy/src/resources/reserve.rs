@@ -1,6 +1,6 @@
 //! Permits for auxiliary sockets: extra SYN attempts, UDP sockets.
 
-use super::Resources;
+use super::{Deferred, Resources, State};
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::overload::{Resource, Source};
 use std::sync::Arc;
@@ -23,21 +23,13 @@ impl Resources {
         Some(DescriptorReserve { resources: Arc::clone(self) })
     }
 
-    /// Reserves as for a new client of `source`, `None` out of a tunnel: evicts the longest idle
-    /// connection if the limit is reached, or a silent one of an address that holds more.
-    pub(crate) fn make_room(self: &Arc<Self>, source: Option<Source>) -> Option<DescriptorReserve> {
+    /// Reserves as for a new client of `source`: evicts the longest idle connection if the limit is
+    /// reached, or a silent one of an address that holds more.
+    pub(crate) fn make_room(self: &Arc<Self>, source: Source) -> Option<DescriptorReserve> {
         let made = self.change(|state, deferred| {
-            let held = source.map_or(0, |source| state.sources.held(source));
-            state.level();
-            if state.pressure.low() && state.settings.evicts() {
-                state.evict(1, deferred);
-            }
-            if state.is_full() {
-                state.evict_silent(held, false, deferred);
-            }
-            let full = state.is_full();
-            state.spares += u64::from(!full);
-            !full
+            let found = state.find_room(source, deferred);
+            state.spares += u64::from(found);
+            found
         });
         made.then(|| DescriptorReserve { resources: Arc::clone(self) })
     }
@@ -50,6 +42,20 @@ impl Resources {
                 state.evict_for(Resource::Descriptors, 1, deferred);
             }
         });
+    }
+}
+
+impl State {
+    /// Finds a place for one that cannot wait for it.
+    pub(super) fn find_room(&mut self, source: Source, deferred: &mut Deferred) -> bool {
+        self.level();
+        if self.pressure.low() && self.settings.evicts() {
+            self.evict(1, deferred);
+        }
+        if self.is_full() {
+            self.evict_silent(self.sources.held(source), false, deferred);
+        }
+        !self.is_full()
     }
 }
 

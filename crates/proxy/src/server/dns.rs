@@ -93,7 +93,7 @@ impl Inner {
             let _ = socket::abort(stream.as_fd());
             return;
         };
-        let room = dns.stream(ip).zip(self.shared.resources.make_room(Some(ip.into())));
+        let room = dns.stream(ip).zip(self.shared.resources.make_room(ip.into()));
         let Some(room) = room else {
             dns.counts.limited.fetch_add(1, Relaxed);
             let _ = socket::abort(stream.as_fd());

@@ -4,7 +4,7 @@ use super::{Inner, StartError};
 use crate::inbound::detect::serve;
 use crate::inbound::udp::PacketFlow;
 use crate::outbound::tunnel::Tunnels;
-use crate::resources::arrival::TunnelArrival;
+use crate::resources::arrival::{NoPlace, TunnelArrival};
 use crate::resources::{AcceptedClient, AdmissionPermit};
 use crate::session::Session;
 use crate::settings::{DnsServer, Leg, Settings, Upstream, UpstreamProtocol};
@@ -173,12 +173,12 @@ impl Inner {
 
     pub(super) fn admit(&self, client: AcceptedClient) {
         match self.shared.resources.admit(&client) {
-            Some(permit) => self.begin(client, permit),
-            None if self.no_room.is_due() => tracing::warn!(
+            Ok(permit) => self.begin(client, permit),
+            Err(NoPlace::Room) if self.no_room.is_due() => tracing::warn!(
                 limit = self.limit,
                 "no room for another connection; new clients wait or are rejected"
             ),
-            None => {}
+            Err(_) => {}
         }
     }
 
@@ -255,7 +255,7 @@ impl Inner {
                 self.begin_packet_flow(incoming);
                 continue;
             }
-            let (arrival, end) = TunnelArrival::new(incoming);
+            let (arrival, end) = TunnelArrival::new(incoming, &self.shared.resources.peers);
             // it has no address of its own
             let client =
                 AcceptedClient::new(end, (Ipv4Addr::LOCALHOST, 0).into(), Inherited::default());

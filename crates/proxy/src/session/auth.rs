@@ -136,8 +136,8 @@ impl Session {
                 quotas.admit_by_origin(self.address.ip(), peer, Some(entry))?
             }
         };
-        // one whose account is cut stays among the strangers
-        if id.is_some() {
+        // one whose account is cut stays among the strangers; a peer shares beside its account's limits
+        if id.is_some() && self.arrival.is_none() {
             self.permit.set_logged_in();
         }
         entry.set_share(share.as_ref());

@@ -5,6 +5,7 @@ mod acme;
 pub(crate) mod alerts;
 mod dns;
 mod gateway;
+mod shares;
 pub(crate) mod tunnels;
 mod wireguard;
 
@@ -268,15 +269,7 @@ fn resources(status: &Status) -> String {
         pressure.waited,
         pressure.refused
     ));
-    out.push_str(&format!(
-        "shares: {} without log-in, {} logged in; closed for others: {} silent, {} unfinished for memory; refused: {} for memory, {} beyond an address's share\n",
-        pressure.strangers,
-        pressure.logged_in,
-        pressure.silent_evicted,
-        pressure.unfinished_evicted,
-        pressure.memory_refused,
-        pressure.share_refused
-    ));
+    out.push_str(&shares::line(pressure));
     if let Some(cache) = &status.cache {
         out.push_str(&cache_line(cache));
     }

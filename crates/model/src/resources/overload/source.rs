@@ -1,13 +1,18 @@
-//! Who shares as one: an address, or a network.
+//! Who shares as one: an address, a network, or a peer.
 
-use core::net::{IpAddr, SocketAddr};
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Addresses that share as one: an IPv4 address, or an IPv6 /64, of which one host may use any.
+/// Who shares as one: an IPv4 address, an IPv6 /64, of which one host may use any, or the relay at the other end of a
+/// tunnel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[allow(missing_docs)] // the names say it
 pub enum Source {
     V4(u32),
     V6(u64),
+    /// A joined peer, by a number that the driver gave it.
+    Peer(u32),
 }
 
 impl From<IpAddr> for Source {
@@ -19,7 +24,25 @@ impl From<IpAddr> for Source {
     }
 }
 
+impl fmt::Display for Source {
+    /// The address, or the network's prefix. The driver knows the name of a peer.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4(address) => Ipv4Addr::from_bits(*address).fmt(f),
+            Self::V6(network) => {
+                write!(f, "{}/64", Ipv6Addr::from_bits(u128::from(*network) << 64))
+            }
+            Self::Peer(number) => write!(f, "peer {number}"),
+        }
+    }
+}
+
 impl Source {
+    /// Whether it was invited: places kept for accounts are for it, too.
+    pub const fn is_invited(self) -> bool {
+        matches!(self, Self::Peer(_))
+    }
+
     /// Of a datagram. On loopback each port is a program of its own, and in 0.0.0.0/8 a tunnel's way over TCP.
     pub fn of_datagram(from: SocketAddr) -> Self {
         let host = match from.ip().to_canonical() {

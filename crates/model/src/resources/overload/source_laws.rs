@@ -14,6 +14,11 @@ const fn at_address(n: u32) -> Source {
     Source::V4(n)
 }
 
+/// Four addresses, and two peers.
+const fn some_source(n: u32) -> Source {
+    if n < 4 { at_address(n) } else { Source::Peer(n) }
+}
+
 #[test]
 fn an_ipv4_address_and_an_ipv6_64_are_one_source_each() {
     let source = |text: &str| Source::from(text.parse::<IpAddr>().unwrap());
@@ -97,6 +102,34 @@ fn sources_of_a_log_in_are_known_for_a_day_and_the_oldest_is_forgotten() {
     assert_eq!(sources.snapshot().known, 1);
 }
 
+#[test]
+fn a_source_is_written_as_its_address_or_network() {
+    let written = |text: &str| Source::from(text.parse::<IpAddr>().unwrap()).to_string();
+    assert_eq!(written("192.0.2.1"), "192.0.2.1");
+    assert_eq!(written("2001:db8:0:1::1"), "2001:db8:0:1::/64");
+}
+
+#[test]
+fn flows_of_a_peer_give_no_place_and_a_peer_that_holds_as_many_takes_none() {
+    let (mut sources, address, peer) = (sources(0), at_address(1), Source::Peer(1));
+    let silent = sources.on_admit(at(0), address, 1);
+    let flows: Vec<PlaceId> = (0..9).map(|n| sources.on_admit(at(0), peer, n)).collect();
+    assert!(sources.has_room(at(0), peer) && !sources.has_room(at(0), address));
+    assert_eq!(sources.snapshot().strangers, 1, "a peer is none");
+    assert_eq!(sources.snapshot().largest, Some((peer, 9)));
+    assert_eq!(sources.victim(Some(peer), false), None);
+    assert_eq!(sources.victim(Some(Source::Peer(2)), false), Some(silent), "it holds nothing");
+    sources.on_close(silent);
+    assert_eq!(sources.victim(Some(at_address(2)), false), None);
+    // places of flows say nothing of who holds memory
+    assert_eq!(sources.large(), 0);
+    for flow in flows {
+        assert!(sources.on_close(flow).is_some());
+    }
+    assert!(sources.may_begin(peer, 1));
+    assert_eq!(sources.snapshot(), SourcesSnapshot::default());
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Come(u32),
@@ -151,6 +184,10 @@ impl Gate {
         of.map(|row| row.places).sum()
     }
 
+    fn served(&self) -> u64 {
+        self.rows.iter().filter(|row| row.busy).count() as u64
+    }
+
     fn close(&mut self, sources: &mut Sources<u32>, id: PlaceId) -> Row {
         let at = self.rows.iter().position(|row| row.id == id).unwrap();
         assert!(sources.on_close(id).is_some() && sources.on_close(id).is_none());
@@ -164,13 +201,22 @@ proptest! {
         let (mut sources, mut gate) = (sources(PLACES - KEPT), Gate::default());
         for (now, step) in steps.into_iter().enumerate() {
             let now = at(now as u64);
-            let most = gate.rows.iter().map(|row| gate.held(row.source)).max().unwrap_or(0);
+            let addresses = gate.rows.iter().filter(|row| !row.source.is_invited());
+            let most = addresses.map(|row| gate.held(row.source)).max().unwrap_or(0);
             prop_assert_eq!(sources.large(), most.div_ceil(2));
             let chosen = |at: usize| (!gate.rows.is_empty()).then(|| at % gate.rows.len());
+            // a flow is one request until it ends
+            let changes = |at: usize| chosen(at).filter(|at| !gate.rows[*at].source.is_invited());
             match step {
                 Step::Come(n) => {
-                    let source = at_address(n);
+                    let source = some_source(n);
                     let known = sources.is_known(now, source);
+                    prop_assert!(known || !source.is_invited());
+                    if source.is_invited() && !sources.may_begin(source, PLACES) {
+                        // it has some of what is served, and one more is free at most
+                        prop_assert!(gate.held(source) > 0 && PLACES - gate.served() <= 1);
+                        continue;
+                    }
                     let room = sources.has_room(now, source);
                     prop_assert!(room || !known, "a known source has room in the kept places");
                     let full = gate.used() >= PLACES;
@@ -191,23 +237,24 @@ proptest! {
                         prop_assert!(before == 0 || gate.held(given.source) + given.places >= before + 2);
                     }
                     let id = sources.on_admit(now, source, n);
-                    gate.rows.push(Row { id, source, places: 1, busy: false, logged_in: false, known });
+                    let busy = source.is_invited();
+                    gate.rows.push(Row { id, source, places: 1, busy, logged_in: false, known });
                 }
-                Step::Busy(at) => if let Some(at) = chosen(at) && !gate.rows[at].busy {
+                Step::Busy(at) => if let Some(at) = changes(at) && !gate.rows[at].busy {
                     gate.rows[at].busy = true;
                     sources.on_busy(gate.rows[at].id);
                 },
-                Step::Silent(at) => if let Some(at) = chosen(at) {
+                Step::Silent(at) => if let Some(at) = changes(at) {
                     let busy = std::mem::take(&mut gate.rows[at].busy);
                     sources.on_silent(gate.rows[at].id, busy);
                 },
-                Step::LogIn(at) => if let Some(at) = chosen(at) {
+                Step::LogIn(at) => if let Some(at) = changes(at) {
                     let source = gate.rows[at].source;
                     gate.rows[at].logged_in = true;
                     sources.on_log_in(now, gate.rows[at].id);
                     gate.rows.iter_mut().filter(|row| row.source == source).for_each(|row| row.known = true);
                 },
-                Step::Inner(at) => if let Some(at) = chosen(at) {
+                Step::Inner(at) => if let Some(at) = changes(at) {
                     let row = &mut gate.rows[at];
                     if row.places > 1 {
                         row.places -= 1;
@@ -224,13 +271,46 @@ proptest! {
             let seen = sources.snapshot();
             // log-ins always find the places kept for them
             prop_assert!(seen.strangers <= PLACES - KEPT);
-            let held: u64 = (0..6).map(|n| gate.held(at_address(n))).sum();
+            let held: u64 = (0..6).map(|n| gate.held(some_source(n))).sum();
             prop_assert_eq!(seen.logged_in + held, gate.used());
             for n in 0..6 {
-                prop_assert_eq!(sources.held(at_address(n)), gate.held(at_address(n)));
+                prop_assert_eq!(sources.held(some_source(n)), gate.held(some_source(n)));
             }
+            let largest = (0..6).map(|n| gate.held(some_source(n))).max().filter(|held| *held > 0);
+            prop_assert_eq!(seen.largest.map(|(_, held)| held), largest);
             // bounded by the places and the known
             prop_assert!(seen.sources as u64 <= gate.used() && seen.known <= 3);
+        }
+    }
+
+    /// Whatever peers take and give back, an address and another peer find a free place, and one peer alone has most.
+    #[test]
+    fn peers_that_take_all_they_get_leave_places(
+        places in 100_u64..2_000,
+        steps in proptest::collection::vec((0_u32..6, any::<bool>(), 1_usize..600), 1..40),
+    ) {
+        let (mut sources, mut held) = (sources(0), BTreeMap::<u32, Vec<PlaceId>>::new());
+        for (peer, takes, flows) in steps {
+            let own = held.entry(peer).or_default();
+            if !takes {
+                for flow in own.drain(..flows.min(own.len())) {
+                    prop_assert!(sources.on_close(flow).is_some());
+                }
+                continue;
+            }
+            for _ in 0..flows {
+                if sources.may_begin(Source::Peer(peer), places) {
+                    own.push(sources.on_admit(at(0), Source::Peer(peer), peer));
+                }
+            }
+            prop_assert!(sources.places_held() < places);
+            prop_assert!(sources.may_begin(Source::Peer(99), places));
+            let alone = held.values().filter(|held| !held.is_empty()).count() == 1;
+            let most = places - places / 9;
+            prop_assert!(!alone || sources.places_held() <= most);
+            prop_assert!(!alone || sources.places_held() == most || sources.may_begin(Source::Peer(peer), places));
+            // none may be had back for another, not even for an account
+            prop_assert_eq!(sources.victim(None, false), None);
         }
     }
 

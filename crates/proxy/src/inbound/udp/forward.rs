@@ -154,7 +154,7 @@ impl ForwardFlow {
                 exhausted(format!("this client has {own} of {most} associations, its share"))
             }
         })?;
-        let place = shared.resources.make_room(Some(client.ip().into()));
+        let place = shared.resources.make_room(client.ip().into());
         let place = place.ok_or_else(|| exhausted("all connections are in use".to_owned()))?;
         let (accounts, entry) = (&shared.quotas, &registration.entry);
         let share = match &account {

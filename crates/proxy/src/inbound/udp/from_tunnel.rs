@@ -11,7 +11,7 @@ use crate::outbound::tunnel::{destination, ended, reason};
 use crate::outbound::udp::IN_A_ROW;
 use crate::outbound::udp::route::{DatagramOwner, DatagramPaths, Received};
 use crate::policy::quota::AccountConnection;
-use crate::resources::DescriptorReserve;
+use crate::resources::AdmissionPermit;
 use crate::runtime::RuntimeConfig;
 use crate::session::LogEntry;
 use bytes::Bytes;
@@ -116,7 +116,7 @@ impl PacketFlow {
     }
 
     /// Checks the destination and opens the paths to it.
-    fn begin(&mut self) -> Result<(Destination, DatagramPaths, DescriptorReserve), Failure> {
+    fn begin(&mut self) -> Result<(Destination, DatagramPaths, AdmissionPermit), Failure> {
         let (config, peer) = (Arc::clone(&self.config), self.peer.clone());
         let to = destination(&self.opening.target).ok_or_else(|| {
             Failure::new(FailureKind::NoName, "the flow has no valid destination")
@@ -124,10 +124,10 @@ impl PacketFlow {
         self.registration.begin(Protocol::Udp, to.to_string());
         self.entry.target = Some(to.to_string());
         // its socket counts as a connection
-        let place =
-            config.shared.resources.make_room(None).ok_or_else(|| {
-                Failure::new(FailureKind::Exhausted, "all connections are in use")
-            })?;
+        let resources = &config.shared.resources;
+        let place = resources
+            .admit_packets(&resources.peers.get(&peer))
+            .map_err(|why| Failure::new(FailureKind::Exhausted, why.to_string()))?;
         let directory = config.directory.as_ref();
         let account = directory.and_then(|directory| directory.behind(&peer)).transpose();
         let account = account.map_err(|why| Failure::new(FailureKind::Denied, why))?;

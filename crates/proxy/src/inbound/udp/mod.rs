@@ -255,7 +255,7 @@ fn begin(session: &Session) -> Result<(UdpTally, DescriptorReserve), Failure> {
             "this client has {own} of {most} associations, its share; end one, or raise `associations` in [udp]"
         )),
     })?;
-    let place = shared.resources.make_room(Some(client.into())).ok_or_else(|| {
+    let place = shared.resources.make_room(client.into()).ok_or_else(|| {
         no_room("the connection limit is reached, and an association counts as two".to_owned())
     })?;
     Ok((tally, place))

@@ -77,7 +77,7 @@ pub struct PressureStatus {
     #[serde(default)]
     pub memory_refused: u64,
     /// Requests that were refused because their address had as many in service, or as much memory, as is left to it
-    /// beside others.
+    /// beside others; and flows of peers, for the same reason.
     #[serde(default)]
     pub share_refused: u64,
     /// Connections that have not logged in, of addresses from which no account has.
@@ -86,9 +86,12 @@ pub struct PressureStatus {
     /// Connections that have logged in.
     #[serde(default)]
     pub logged_in: u64,
-    /// The most connections without a log-in of one address that has a silent one.
+    /// The most connections without a log-in of one address, or flows of one peer.
     #[serde(default)]
     pub largest_source: u64,
+    /// Whose they are: an address, a network, or `peer` and its name.
+    #[serde(default)]
+    pub largest_source_name: Option<String>,
 }
 
 /// How one resource stands.

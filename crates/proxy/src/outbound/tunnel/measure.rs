@@ -43,13 +43,23 @@ pub(crate) fn is_meant(to: &Destination) -> Option<(u16, bool)> {
     }
 }
 
-pub(crate) async fn serve(stream: &End, (seconds, up): (u16, bool)) {
+/// An account, and in which direction the bytes count against it.
+type Metered<'a> = Option<(&'a AccountConnection, Direction)>;
+
+/// Answers a peer. The bytes count against `share`, the account behind the peer, as those of its other flows.
+pub(crate) async fn serve(
+    stream: &End,
+    (seconds, up): (u16, bool),
+    share: Option<&AccountConnection>,
+) {
     let served = async {
         if up {
-            let rate = count(stream, (seconds, u64::MAX), None).await?;
+            let share = share.map(|share| (share, Direction::Up));
+            let rate = count(stream, (seconds, u64::MAX), share).await?;
             write_all(stream, &rate.to_be_bytes()).await
         } else {
-            pour(stream, (seconds, u64::MAX), None).await.map(drop)
+            let share = share.map(|share| (share, Direction::Down));
+            pour(stream, (seconds, u64::MAX), share).await.map(drop)
         }
     };
     // on a time-out, the asking side has its result already
@@ -61,11 +71,7 @@ fn longest(seconds: u16) -> Duration {
 }
 
 /// `limit`: seconds that are counted, and bytes. Where those come first, the rate is that of all of them.
-async fn count(
-    stream: &End,
-    (seconds, most): (u16, u64),
-    share: Option<&AccountConnection>,
-) -> io::Result<u64> {
+async fn count(stream: &End, (seconds, most): (u16, u64), share: Metered<'_>) -> io::Result<u64> {
     let mut buffer = vec![0; 65_536];
     let (mut first, mut bytes, mut all) = (None::<Instant>, 0_u64, 0_u64);
     loop {
@@ -76,8 +82,8 @@ async fn count(
             Err(error) if is_transient(&error) => continue,
             Err(error) => return Err(error),
         };
-        if let Some(share) = share {
-            share.pass(Direction::Down, n as usize).await?;
+        if let Some((share, direction)) = share {
+            share.pass(direction, n as usize).await?;
         }
         all += n;
         let since = first.get_or_insert_with(Instant::now).elapsed();
@@ -103,12 +109,12 @@ fn rate(bytes: u64, took: Duration) -> u64 {
 async fn pour(
     stream: &End,
     (seconds, most): (u16, u64),
-    share: Option<&AccountConnection>,
+    share: Metered<'_>,
 ) -> io::Result<Option<u64>> {
     let (begin, zeros, mut left) = (Instant::now(), vec![0; 65_536], most);
     while begin.elapsed() < Duration::from_secs(seconds.into()) + Duration::from(PATIENCE) {
-        if let Some(share) = share {
-            share.pass(Direction::Up, zeros.len()).await?;
+        if let Some((share, direction)) = share {
+            share.pass(direction, zeros.len()).await?;
         }
         write_all(stream, &zeros).await?;
         left = left.saturating_sub(zeros.len() as u64);
@@ -136,16 +142,17 @@ impl Tunnels {
             FlowRequest { to: &to, client: Ipv4Addr::LOCALHOST.into(), hops: 0, dscp: None };
         let dug = self.open(peer, asked, PATIENCE, true).await?;
         let stream = &dug.stream;
+        let metered = |direction| share.map(|share| (share, direction));
         let measuring = async {
             if up {
                 tokio::select! {
-                    poured = pour(stream, (seconds, most), share) => {
+                    poured = pour(stream, (seconds, most), metered(Direction::Up)) => {
                         poured?.ok_or_else(|| io::ErrorKind::TimedOut.into())
                     }
                     rate = read_rate(stream) => rate,
                 }
             } else {
-                count(stream, (seconds, most), share).await
+                count(stream, (seconds, most), metered(Direction::Down)).await
             }
         };
         let measured = tokio::time::timeout(longest(seconds), measuring).await;
@@ -191,7 +198,7 @@ mod tests {
         let (near, far) = (End::from(near), End::from(listener.accept().await.unwrap().0));
         let rate = tokio::select! {
             rate = count(&near, (1, u64::MAX), None) => rate.unwrap(),
-            () = serve(&far, (1, false)) => panic!("it was not counted in eleven seconds"),
+            () = serve(&far, (1, false), None) => panic!("it was not counted in eleven seconds"),
         };
         assert!(rate > 0);
     }

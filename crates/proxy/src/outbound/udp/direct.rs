@@ -306,8 +306,8 @@ impl DirectSockets {
             None => {
                 let shared = &self.config.shared;
                 let source = match &self.client {
-                    DatagramOwner::Client(address, _) => Some((*address).into()),
-                    DatagramOwner::Peer(..) => None,
+                    DatagramOwner::Client(address, _) => (*address).into(),
+                    DatagramOwner::Peer(name, _) => shared.resources.peers.get(name).source(),
                 };
                 let place = match self.sockets.len() < IN_PLACES {
                     true => None,

@@ -13,7 +13,8 @@
 //! so that no swap makes the division less even, and two equal sources take nothing from each
 //! other. Where accounts exist, strangers hold at most [`SourcesConfig::strangers`] places; the
 //! others are for connections that have logged in, and for newcomers of sources from which an
-//! account has logged in. How many requests a source may have in service, `served.rs` says.
+//! account has logged in. How many requests a source may have in service, `served.rs` says. A peer
+//! is known for ever, and its flows are requests: never silent, and in only where they may be served.
 
 mod memory;
 
@@ -56,8 +57,8 @@ pub struct SourcesSnapshot {
     pub logged_in: u64,
     /// Sources that hold a place without a log-in.
     pub sources: usize,
-    /// Of those with a silent connection, the most places that one holds.
-    pub most: u64,
+    /// The one that holds the most places, silent or not, and how many.
+    pub largest: Option<(Source, u64)>,
     /// Sources from which an account has logged in.
     pub known: usize,
 }
@@ -96,7 +97,7 @@ pub struct Sources<T> {
     holders: BTreeMap<Source, Holder>,
     /// Of strangers, and of known sources.
     orders: [Order; 2],
-    /// How many sources hold so many places without a log-in.
+    /// How many addresses hold so many places without a log-in.
     sizes: BTreeMap<u64, usize>,
     known: BTreeMap<Source, u64>,
     log_ins: BTreeMap<u64, (Source, Time)>,
@@ -146,14 +147,14 @@ impl<T> Sources<T> {
         !stranger || self.strangers < self.config.strangers
     }
 
-    /// Whether an account has logged in from this source.
+    /// Whether an account has logged in from this source, or it was invited.
     pub fn is_known(&self, now: Time, source: Source) -> bool {
-        let turn = self.known.get(&source);
-        let last = turn.and_then(|turn| self.log_ins.get(turn));
-        last.is_some_and(|(_, at)| now.since(*at) < self.config.remembered)
+        let last = self.known.get(&source).and_then(|turn| self.log_ins.get(turn));
+        let remembered = last.is_some_and(|(_, at)| now.since(*at) < self.config.remembered);
+        remembered || source.is_invited()
     }
 
-    /// A connection got a place; it is silent.
+    /// A connection got a place; it is silent, or busy at once where it is a peer's flow.
     pub fn on_admit(&mut self, now: Time, source: Source, who: T) -> PlaceId {
         self.forget(now);
         let since = self.turn();
@@ -164,6 +165,9 @@ impl<T> Sources<T> {
             holder.held += 1;
             holder.silent.push_back(places, handle);
         });
+        if source.is_invited() {
+            self.on_busy(PlaceId(handle));
+        }
         PlaceId(handle)
     }
 
@@ -255,7 +259,12 @@ impl<T> Sources<T> {
 
     /// Whether another request of this connection's source may be served, of `most` places for all sources.
     pub fn may_serve(&self, id: PlaceId, most: u64) -> bool {
-        self.source(id).is_none_or(|source| self.served.may(source, most))
+        self.source(id).is_none_or(|source| self.may_begin(source, most))
+    }
+
+    /// The same for a source, before its connection has a place.
+    pub fn may_begin(&self, source: Source, most: u64) -> bool {
+        self.served.may(source, most)
     }
 
     /// All places of all sources.
@@ -301,7 +310,7 @@ impl<T> Sources<T> {
         self.holders.get(&source).map_or(0, |holder| holder.held)
     }
 
-    /// A source is large from so many places on: half of what the largest holds.
+    /// A source is large from so many places on: half of the largest address's. Flows of peers hold none of that memory.
     pub fn large(&self) -> u64 {
         self.sizes.last_key_value().map_or(0, |(most, _)| most.div_ceil(2))
     }
@@ -317,12 +326,12 @@ impl<T> Sources<T> {
 
     /// One look.
     pub fn snapshot(&self) -> SourcesSnapshot {
-        let most = self.orders.iter().filter_map(BTreeSet::last).map(|(held, ..)| *held).max();
+        let held = self.holders.iter().map(|(source, holder)| (*source, holder.held));
         SourcesSnapshot {
             strangers: self.strangers,
             logged_in: self.logged_in,
             sources: self.holders.len(),
-            most: most.unwrap_or(0),
+            largest: held.max_by_key(|(_, held)| *held),
             known: self.known.len(),
         }
     }
@@ -334,7 +343,7 @@ impl<T> Sources<T> {
 
     /// Changes a holder, and all that is derived from it.
     fn change(&mut self, source: Source, work: impl FnOnce(&mut Holder, &mut Slab<Place<T>, 1>)) {
-        let known = self.known.contains_key(&source);
+        let known = source.is_invited() || self.known.contains_key(&source);
         let new = Holder { held: 0, silent: List::new(0), known };
         let holder = self.holders.entry(source).or_insert(new);
         let place = |holder: &Holder, places: &Slab<Place<T>, 1>| {
@@ -355,7 +364,7 @@ impl<T> Sources<T> {
         if after == 0 {
             self.holders.remove(&source);
         }
-        if after != before {
+        if after != before && !source.is_invited() {
             self.count_size(before, false);
             self.count_size(after, true);
         }

@@ -1,4 +1,7 @@
 //! One address takes neither the places nor the memory of others.
+
+mod peers;
+
 use crate::accounts::{ANNA_BASIC, Book, relay as relay_with_accounts};
 use crate::common::wait_until;
 use crate::common::wire::{Origin, Relay, Wire, connect_from, get, ok};

@@ -1,0 +1,35 @@
+//! Who holds the places, and what was closed and refused so that others find some.
+
+use crate::print::clean;
+use ekiden_proxy::observe::status::PressureStatus;
+
+/// One line.
+pub(super) fn line(pressure: &PressureStatus) -> String {
+    let name = pressure.largest_source_name.as_deref();
+    let most = name.map(|name| format!("; the most: {}, {}", clean(name), pressure.largest_source));
+    format!(
+        "shares: {} without log-in, {} logged in{}; closed for others: {} silent, {} unfinished for memory; refused: {} for memory, {} beyond an address's or peer's share\n",
+        pressure.strangers,
+        pressure.logged_in,
+        most.unwrap_or_default(),
+        pressure.silent_evicted,
+        pressure.unfinished_evicted,
+        pressure.memory_refused,
+        pressure.share_refused
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_a_peer_that_holds_the_most() {
+        let largest_source_name = Some("peer ship".to_owned());
+        let status =
+            PressureStatus { largest_source: 267, largest_source_name, ..Default::default() };
+        let line = line(&status);
+        assert!(line.contains("0 logged in; the most: peer ship, 267; closed"), "{line}");
+        assert!(!super::line(&PressureStatus::default()).contains("the most"));
+    }
+}
