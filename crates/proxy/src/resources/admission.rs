@@ -1,6 +1,7 @@
 //! Admission of clients: at once, after an eviction, or in turn. A waiting client holds only its
 //! socket.
 
+use super::legs::Holder;
 use super::{Deferred, Resources, State};
 use crate::resources::arrival::{Directed, TunnelArrival, reset};
 use crate::resources::place::{AdmissionPermit, Place};
@@ -9,7 +10,7 @@ use crate::transfer::rejection::Rejection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::apply::Inherited;
-use ekiden_model::resources::overload::{AdmissionVerdict, Source};
+use ekiden_model::resources::overload::{AdmissionVerdict, Pressure, Resource, Source};
 use ekiden_model::units::{Span, Time};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -94,6 +95,14 @@ impl State {
         let (now, source) = (clock::now(), client.source());
         loop {
             self.level();
+            if self.passes_socket_memory(source) && self.has_room(source, now) {
+                // who waits and passes is before it
+                self.serve(deferred);
+                self.level();
+                if self.passes_socket_memory(source) {
+                    return Ok(self.take_place_beside(now, source));
+                }
+            }
             if self.evict_silent_for(source, now, deferred) {
                 return Ok(self.take_place(now, source));
             }
@@ -148,6 +157,26 @@ impl State {
         source.is_none_or(|source| self.sources.has_room(now, source))
     }
 
+    /// What else is low beside the kernel's socket memory, while that is.
+    fn beside_socket_memory(&self) -> Option<Pressure> {
+        let memory = Resource::SocketMemory;
+        let low = self.pressure.snapshot()[memory as usize].low;
+        low.then(|| self.pressure.with_enough(memory))
+    }
+
+    /// Whether only the kernel's socket memory is low, of which this source holds little.
+    fn passes_socket_memory(&self, source: Option<Source>) -> bool {
+        let holds_little = |source| self.socket_memory.admits(&Holder::Address(source));
+        self.beside_socket_memory().is_some_and(|pressure| !pressure.low())
+            && source.is_none_or(holds_little)
+    }
+
+    fn take_place_beside(&mut self, now: Time, source: Option<Source>) -> Arc<Place> {
+        let holder = source.map(Holder::Address);
+        holder.into_iter().for_each(|holder| self.socket_memory.on_admitted(now, holder));
+        self.take_place(now, source)
+    }
+
     /// Closes a silent connection of the largest source for a newcomer that finds no place.
     fn evict_silent_for(
         &mut self,
@@ -183,9 +212,8 @@ impl State {
                 client.source().is_none_or(|source| sources.has_room(now, source))
             };
             let idle = self.register.len();
-            let Some((client, verdict)) = self.admission.next_of(&self.pressure, idle, may) else {
-                return;
-            };
+            let next = self.admission.next_of(&self.pressure, idle, may);
+            let Some((client, verdict)) = next.or_else(|| self.next_beside(now)) else { return };
             if client.is_gone() {
                 continue;
             }
@@ -196,6 +224,21 @@ impl State {
             }
             self.admit_later(client, now, deferred);
         }
+    }
+
+    /// The next who waits for socket memory alone, of which its source holds little.
+    fn next_beside(&mut self, now: Time) -> Option<(AcceptedClient, AdmissionVerdict)> {
+        let pressure = self.beside_socket_memory()?;
+        let (sources, memory) = (&self.sources, &self.socket_memory);
+        let may = |client: &AcceptedClient| {
+            let passes =
+                |source| sources.has_room(now, source) && memory.admits(&Holder::Address(source));
+            client.source().is_none_or(passes)
+        };
+        let next = self.admission.next_of(&pressure, 0, may)?;
+        let holder = next.0.source().map(Holder::Address);
+        holder.into_iter().for_each(|holder| self.socket_memory.on_admitted(now, holder));
+        Some(next)
     }
 
     fn admit_later(&mut self, client: AcceptedClient, now: Time, deferred: &mut Deferred) {

@@ -269,11 +269,12 @@ fn resources(status: &Status) -> String {
         pressure.refused
     ));
     out.push_str(&format!(
-        "shares: {} without log-in, {} logged in; closed for others: {} silent, {} unfinished for memory; refused: {} for memory, {} beyond an address's share\n",
+        "shares: {} without log-in, {} logged in; closed for others: {} silent, {} unfinished for memory, {} stalled for socket memory; refused: {} for memory, {} beyond an address's share\n",
         pressure.strangers,
         pressure.logged_in,
         pressure.silent_evicted,
         pressure.unfinished_evicted,
+        pressure.stalled_evicted,
         pressure.memory_refused,
         pressure.share_refused
     ));
