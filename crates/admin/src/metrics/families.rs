@@ -212,9 +212,10 @@ pub(super) static FAMILIES: &[Family] = &[
         to.of(&["logged_in"], s.pressure.logged_in);
     }),
     gauge("largest_source", &[], "Most connections without log-in of one address, or flows of one peer", |s, to| to.one(s.pressure.largest_source)),
-    counter("closed_for_others", &["kind"], "Connections closed for others: silent (for a client of an address with fewer), unfinished (for memory)", |s, to| {
+    counter("closed_for_others", &["kind"], "Connections closed for others: silent (for a client of an address with fewer), unfinished (for memory), stalled (for socket memory)", |s, to| {
         to.of(&["silent"], s.pressure.silent_evicted);
         to.of(&["unfinished"], s.pressure.unfinished_evicted);
+        to.of(&["stalled"], s.pressure.stalled_evicted);
     }),
     counter("sessions_refused", &[], "Heads, TLS sessions and HTTP/2 connections refused for want of memory", |s, to| to.one(s.pressure.memory_refused)),
     counter("share_refused", &[], "Requests, and flows of peers, refused because their address or peer has as many in service, or as much memory, as it may have beside others", |s, to| to.one(s.pressure.share_refused)),

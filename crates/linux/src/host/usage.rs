@@ -35,6 +35,13 @@ pub fn socket_memory() -> Option<Usage> {
     Some(Usage { used, most: limits.split_whitespace().nth(1)?.parse().ok() })
 }
 
+/// Bytes of a page, the unit of [`socket_memory`].
+pub fn page_size() -> u64 {
+    // SAFETY: a plain integer.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).unwrap_or(4_096)
+}
+
 /// Memory that this process's control group (version 2) uses, without its page cache, bytes,
 /// against the group's `memory.max`; `None` without such a limit.
 pub fn own_memory() -> Option<Usage> {
@@ -119,6 +126,7 @@ mod tests {
     #[test]
     fn this_machine_is_read() {
         assert!(socket_memory().unwrap().most.unwrap() > 0);
+        assert!(page_size().is_power_of_two() && page_size() >= 4_096);
         assert!((1..=65_535).contains(&local_ports().unwrap()));
     }
 

@@ -1,6 +1,7 @@
 //! Admission of clients: at once, after an eviction, or in turn. A waiting client holds only its
 //! socket.
 
+use super::legs::Holder;
 use super::{Deferred, Resources, State};
 use crate::observe::log_throttle::LogThrottle;
 use crate::resources::arrival::{Directed, JoinedPeer, NoPlace, TunnelArrival, reset};
@@ -10,7 +11,8 @@ use crate::transfer::rejection::Rejection;
 use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_linux::sockets::apply::Inherited;
-use ekiden_model::resources::overload::{AdmissionVerdict, Source};
+use ekiden_model::resources::overload::{AdmissionVerdict, Pressure, Resource, Source, Sources};
+use ekiden_model::resources::socket_memory::SocketMemory;
 use ekiden_model::units::{Span, Time};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -138,6 +140,14 @@ impl State {
         let (now, source) = (clock::now(), client.source());
         loop {
             self.level();
+            if self.passes_socket_memory(source) && self.sources.has_room(now, source) {
+                // who waits and passes is before it
+                self.serve(deferred);
+                self.level();
+                if self.passes_socket_memory(source) {
+                    return Ok(self.take_place_beside(now, source));
+                }
+            }
             if self.evict_silent_for(source, now, deferred) {
                 return Ok(self.take_place(now, source));
             }
@@ -200,6 +210,30 @@ impl State {
         source.is_invited() && !self.sources.may_begin(source, self.shared_places())
     }
 
+    /// What else is low beside the kernel's socket memory, while that is.
+    fn beside_socket_memory(&self) -> Option<Pressure> {
+        let memory = Resource::SocketMemory;
+        let low = self.pressure.snapshot()[memory as usize].low;
+        low.then(|| self.pressure.with_enough(memory))
+    }
+
+    /// Whether only the kernel's socket memory is low, of which this source holds little.
+    fn passes_socket_memory(&self, source: Source) -> bool {
+        self.beside_socket_memory().is_some_and(|pressure| !pressure.low())
+            && holds_little(&self.socket_memory, source)
+    }
+
+    fn take_place_beside(&mut self, now: Time, source: Source) -> Arc<Place> {
+        self.note_admitted(now, source);
+        self.take_place(now, source)
+    }
+
+    fn note_admitted(&mut self, now: Time, source: Source) {
+        if !source.is_invited() {
+            self.socket_memory.on_admitted(now, Holder::Address(source));
+        }
+    }
+
     /// Closes a silent connection of the largest source for a newcomer that finds no place.
     fn evict_silent_for(&mut self, source: Source, now: Time, deferred: &mut Deferred) -> bool {
         let room = self.sources.has_room(now, source);
@@ -234,15 +268,10 @@ impl State {
                 continue;
             }
             let (sources, most) = (&self.sources, self.shared_places());
-            let may = |client: &AcceptedClient| {
-                let source = client.source();
-                let share = !source.is_invited() || sources.may_begin(source, most);
-                share && sources.has_room(now, source)
-            };
+            let may = |client: &AcceptedClient| may_enter(sources, most, client.source(), now);
             let idle = self.register.len();
-            let Some((client, verdict)) = self.admission.next_of(&self.pressure, idle, may) else {
-                return;
-            };
+            let next = self.admission.next_of(&self.pressure, idle, may);
+            let Some((client, verdict)) = next.or_else(|| self.next_beside(now)) else { return };
             if client.is_gone() {
                 continue;
             }
@@ -255,8 +284,33 @@ impl State {
         }
     }
 
+    /// The next who waits for socket memory alone, of which its source holds little.
+    fn next_beside(&mut self, now: Time) -> Option<(AcceptedClient, AdmissionVerdict)> {
+        let pressure = self.beside_socket_memory()?;
+        let most = self.shared_places();
+        let (sources, memory) = (&self.sources, &self.socket_memory);
+        let may = |client: &AcceptedClient| {
+            let source = client.source();
+            may_enter(sources, most, source, now) && holds_little(memory, source)
+        };
+        let next = self.admission.next_of(&pressure, 0, may)?;
+        self.note_admitted(now, next.0.source());
+        Some(next)
+    }
+
     fn admit_later(&mut self, client: AcceptedClient, now: Time, deferred: &mut Deferred) {
         let place = self.take_place(now, client.source());
         deferred.admitted.push((client, place));
     }
+}
+
+/// Whether the share of a peer, and the places kept for accounts, leave one for who waits.
+fn may_enter(sources: &Sources<Arc<Place>>, most: u64, source: Source, now: Time) -> bool {
+    let share = !source.is_invited() || sources.may_begin(source, most);
+    share && sources.has_room(now, source)
+}
+
+/// Of the kernel's socket memory. What flows out of tunnels hold of it is not known.
+fn holds_little(memory: &SocketMemory<Holder>, source: Source) -> bool {
+    source.is_invited() || memory.admits(&Holder::Address(source))
 }

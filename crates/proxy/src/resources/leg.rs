@@ -45,7 +45,7 @@ pub(super) struct Leg {
     widening: Widening,
     /// Whether its profile lets the kernel pace it; `None` once it is settled.
     paces: Option<bool>,
-    activity: LegActivity,
+    pub(super) activity: LegActivity,
 }
 
 /// A size that the kernel did not grant in full.
@@ -147,8 +147,9 @@ impl Leg {
 
     /// Notes whether it may be left out of the next looks. A leg with a size of ours may not: what follows from
     /// its use is ours to find out.
-    pub(super) fn note(&mut self, seen: &LegReading) {
-        self.activity.note(seen, self.given == [None; 2]);
+    pub(super) fn note(&mut self, now: Time, seen: &LegReading) {
+        let leg = usize::from(self.to.is_some());
+        self.activity.note(now, seen, self.given == [None; 2], leg);
     }
 
     /// Whether looks at it are left out.

@@ -1,10 +1,70 @@
-//! All managed legs: by number, by the tick that looks at them, and how many lead to each address.
+//! All managed legs: by number, by the tick that looks at them, how many lead to each address, and what waits in those
+//! of each connection.
 
 use super::TICKS_PER_LOOK;
 use super::leg::Leg;
+use super::place::Place;
 use super::reading::DueLook;
+use ekiden_model::resources::buffers::Side;
+use ekiden_model::resources::overload::{PlaceId, Source, Sources};
+use ekiden_model::resources::socket_memory::{QueueProgress, ServedConnection};
+use ekiden_model::units::Time;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Whose socket memory it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holder {
+    Address(Source),
+    /// By number.
+    Account(i64),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(source) => source.fmt(f),
+            Self::Account(id) => write!(f, "account {id}"),
+        }
+    }
+}
+
+/// What waits in one direction of a connection.
+#[derive(Debug, Default, Clone, Copy)]
+struct Direction {
+    held: u64,
+    /// Since when its reader accepted nothing, and the relay took nothing of what arrived.
+    sent: Option<Time>,
+    taken: Option<Time>,
+}
+
+impl Direction {
+    /// Of several legs, the one that moved last counts.
+    fn add(&mut self, side: Side, queue: QueueProgress) {
+        self.held += queue.held();
+        let since = match side {
+            Side::Send => &mut self.sent,
+            Side::Receive => &mut self.taken,
+        };
+        *since = (*since).max(queue.still_since());
+    }
+
+    fn still_since(&self) -> Option<Time> {
+        // a full sink holds the rest back
+        self.sent.or(self.taken)
+    }
+}
+
+/// What waits in the legs of a client's connection, and of all within it: towards the client, and from it.
+#[derive(Debug)]
+struct Waiting {
+    place: PlaceId,
+    account: Option<i64>,
+    directions: [Direction; 2],
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Legs {
@@ -65,10 +125,188 @@ impl Legs {
         self.towards.values().copied().max().unwrap_or(0)
     }
 
+    /// What the connections of clients hold as of their last looks, without those between two requests and those out of
+    /// tunnels.
+    pub(super) fn served(
+        &self,
+        sources: &Sources<Arc<Place>>,
+    ) -> Vec<(PlaceId, ServedConnection<Holder>)> {
+        let mut all = BTreeMap::<u64, Waiting>::new();
+        for leg in self.values().filter(|leg| !leg.idle) {
+            let Some(owner) = leg.activity.owner() else { continue };
+            let mut root = &owner;
+            while let Some(outer) = root.outer() {
+                root = outer;
+            }
+            let Some(place) = root.place().filter(|_| !root.evicted.load(Relaxed)) else {
+                continue;
+            };
+            let new = Waiting { place, account: None, directions: Default::default() };
+            let waiting = all.entry(root.id).or_insert(new);
+            waiting.account = waiting.account.or_else(|| owner.account().map(|known| known.id));
+            let outgoing = usize::from(leg.to.is_some());
+            for (side, direction) in [(Side::Send, outgoing), (Side::Receive, 1 - outgoing)] {
+                waiting.directions[direction].add(side, leg.activity.queue(side));
+            }
+        }
+        let of = |waiting: Waiting| {
+            let [down, up] = waiting.directions;
+            let holder = match waiting.account {
+                Some(account) => Holder::Account(account),
+                None => match sources.source(waiting.place)? {
+                    // its tunnel may be what holds them up
+                    Source::Peer(_) => return None,
+                    source => Holder::Address(source),
+                },
+            };
+            let most = if down.held >= up.held { down } else { up };
+            let one = ServedConnection {
+                holder,
+                account: waiting.account.is_some(),
+                held: down.held + up.held,
+                still_since: most.still_since(),
+            };
+            Some((waiting.place, one))
+        };
+        all.into_values().filter_map(of).collect()
+    }
+
     /// The legs that the kernel is asked about in this tick.
     pub(super) fn due(&mut self, tick: u64) -> Vec<DueLook> {
         let turn = tick % TICKS_PER_LOOK;
         let legs = self.legs.range_mut((turn, 0)..(turn + 1, 0));
         legs.filter_map(|((_, id), leg)| leg.due(*id)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::registry::ConnectionEntry;
+    use crate::resources::admission::AcceptedClient;
+    use crate::resources::{AdmissionPermit, Deferred, Resources};
+    use crate::settings::Settings;
+    use ekiden_linux::host::clock;
+    use ekiden_linux::host::sync::locked;
+    use ekiden_linux::sockets::apply::Inherited;
+    use ekiden_model::resources::buffers::NewConnection;
+    use ekiden_model::resources::overload::Resource;
+    use ekiden_model::units::Span;
+    use std::io::{Read as _, Write as _};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::sync::atomic::Ordering::SeqCst;
+    use tokio::net::TcpStream;
+
+    const LARGE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    const SMALL: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
+
+    /// A client of an address, a request of which is served, with `sent` bytes at most on their way to it.
+    struct Client {
+        permit: AdmissionPermit,
+        _stream: Arc<TcpStream>,
+        other: std::net::TcpStream,
+    }
+
+    fn pair() -> (std::net::TcpStream, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        (stream, listener.accept().unwrap().0)
+    }
+
+    impl Client {
+        fn new(resources: &Arc<Resources>, id: u64, from: IpAddr, sent: usize) -> Self {
+            let (mut stream, other) = pair();
+            let bytes = vec![1; 64 << 10];
+            let mut left = sent;
+            while left > 0
+                && stream.write(&bytes[..left.min(bytes.len())]).is_ok_and(|n| {
+                    left -= n;
+                    n > 0
+                })
+            {}
+            let stream = Arc::new(TcpStream::from_std(stream).unwrap());
+            let entry = Arc::new(ConnectionEntry::new(id, (from, 1).into(), None));
+            entry.legs[0].store(id, Relaxed);
+            let place = {
+                let state = &mut *locked(&resources.state);
+                let leg = Leg::new(&stream, None, &NewConnection::default(), false);
+                state.legs.insert(id, leg);
+                state.take_place(clock::now(), from.into())
+            };
+            let permit = AdmissionPermit::counted(resources, place, false);
+            permit.assign_to(&entry);
+            permit.serve().unwrap();
+            // kept as its task would keep it
+            std::mem::forget(entry);
+            Self { permit, _stream: stream, other }
+        }
+
+        fn is_closed(&self) -> bool {
+            self.permit.place.evicted.load(SeqCst)
+        }
+    }
+
+    /// Looks at all legs, and frees socket memory, of which all is in use.
+    fn look(resources: &Arc<Resources>, second: u64) {
+        let now = Time::ZERO + Span::from_secs(1_000 + second);
+        resources.change(|state, deferred| {
+            for tick in 0..TICKS_PER_LOOK {
+                let seen: Vec<_> = state.legs.due(tick).iter().filter_map(DueLook::look).collect();
+                state.on_readings(now, &seen);
+            }
+            state.pressure.on_level(Resource::SocketMemory, 100, Some(100));
+            state.free_socket_memory(now, deferred);
+        });
+    }
+
+    #[tokio::test]
+    async fn readers_that_stopped_give_socket_memory_to_another_address() {
+        let resources = Resources::new(&Settings::default(), false).0;
+        let stopped = Client::new(&resources, 1, LARGE, usize::MAX);
+        let mut reads = Client::new(&resources, 2, LARGE, 8 << 20);
+        for second in 0..20 {
+            look(&resources, second);
+        }
+        assert!(!stopped.is_closed(), "nobody else is there");
+        let small = Client::new(&resources, 3, SMALL, 0);
+        let mut some = [0; 4_096];
+        for second in 20..22 {
+            reads.other.read_exact(&mut some).unwrap();
+            look(&resources, second);
+        }
+        assert!(stopped.is_closed() && !reads.is_closed() && !small.is_closed());
+        let state = locked(&resources.state);
+        assert_eq!((state.counts.stalled_evicted, state.counts.silent_evicted), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn a_newcomer_that_holds_little_does_not_wait_for_socket_memory() {
+        let resources = Resources::new(&Settings::default(), false).0;
+        let _held = Client::new(&resources, 1, LARGE, usize::MAX);
+        let _other = Client::new(&resources, 2, SMALL, 0);
+        let client = |from: IpAddr| {
+            let (stream, other) = pair();
+            // who waits has not gone
+            std::mem::forget(other);
+            let stream = TcpStream::from_std(stream).unwrap();
+            AcceptedClient::new(stream.into(), (from, 1).into(), Inherited::default())
+        };
+        look(&resources, 0);
+        assert!(resources.admit(&client(LARGE)).is_err());
+        let waiting = || locked(&resources.state).admission.waiting();
+        assert_eq!(waiting(), 1);
+        assert!(resources.admit(&client(SMALL)).is_ok());
+        assert_eq!(waiting(), 1, "the large one waits on");
+        // who waits is looked at again, once it holds little
+        resources.change(|state, deferred: &mut Deferred| {
+            state.socket_memory.on_low(
+                Time::ZERO + Span::from_secs(1_001),
+                ekiden_model::resources::socket_memory::SocketShortage { limit: 1, excess: 1 },
+                &[],
+            );
+            state.serve(deferred);
+        });
+        assert_eq!(waiting(), 0);
     }
 }

@@ -38,6 +38,7 @@ pub(crate) use crate::resources::pool::{IdleOrigin, PoolKey, watch};
 pub(crate) use crate::resources::reserve::DescriptorReserve;
 pub(crate) use crate::resources::sizing::ManagedLeg;
 
+use crate::observe::log_throttle::LogThrottle;
 use crate::observe::registry::ConnectionEntry;
 use crate::resources::arrival::JoinedPeers;
 use crate::resources::pool::IdleConnection;
@@ -53,8 +54,9 @@ use ekiden_model::resources::idle::{Handle, Pool, Register};
 use ekiden_model::resources::overload::{
     Admission, Pressure, Resource, Source, Sources, Watermarks,
 };
-use ekiden_model::units::{Span, Time};
-use legs::Legs;
+use ekiden_model::resources::socket_memory::{SocketMemory, SocketMemoryConfig, SocketShortage};
+use ekiden_model::units::{Bytes, Span, Time};
+use legs::{Holder, Legs};
 use memory::MemoryTurn;
 use place::Place;
 use setup::ResourceSettings;
@@ -102,6 +104,7 @@ struct State {
     allocator: Allocator,
     register: Register<Pool<u64, PoolKey>, IdleConnection, RandomState>,
     pressure: Pressure,
+    socket_memory: SocketMemory<Holder>,
     admission: Admission<AcceptedClient>,
     sources: Sources<Arc<Place>>,
     /// What the connections of a source hold of the memory, while there are any.
@@ -150,6 +153,8 @@ struct ResourceCounts {
     silent_evicted: u64,
     /// Unfinished connections that were closed for want of memory.
     unfinished_evicted: u64,
+    /// Connections of which a request stood still, closed for want of socket memory.
+    stalled_evicted: u64,
     /// Requests and flows that were refused because their address or peer has its share.
     share_refused: u64,
     /// Sizes that the kernel did not grant in full.
@@ -188,6 +193,7 @@ impl Resources {
             allocator: Allocator::new(setup.allocator(setup.buffers.budget.is_none()), now),
             register: Register::new(setup.idle(), RandomState::new()),
             pressure: setup.pressure(),
+            socket_memory: SocketMemory::new(SocketMemoryConfig::default()),
             admission: Admission::new(setup.admission()),
             sources: Sources::new(setup.sources()),
             memory_by_source: HashMap::new(),
@@ -265,7 +271,7 @@ impl Resources {
             }
             if now >= state.counted + COUNTED {
                 state.counted = now;
-                state.count(deferred);
+                state.count(now, deferred);
                 let allocator = &mut state.allocator;
                 state.register.shrink(now, |_, parked| {
                     parked
@@ -317,8 +323,9 @@ impl State {
         self.numbers
     }
 
-    /// Counts scarce resources, and evicts idle connections while one is low.
-    fn count(&mut self, deferred: &mut Deferred) {
+    /// Counts scarce resources, and evicts idle connections while one is low. Socket memory is also had from requests in
+    /// service.
+    fn count(&mut self, now: Time, deferred: &mut Deferred) {
         let report = |state: &mut Self, resource, usage: Option<usage::Usage>| {
             let (used, most) = usage.map_or((0, None), |usage| (usage.used, usage.most));
             state.pressure.on_level(resource, used, most);
@@ -346,6 +353,33 @@ impl State {
                     break;
                 }
             }
+        }
+        self.free_socket_memory(now, deferred);
+    }
+
+    /// While socket memory stays low, closes connections that stand still, of those who hold the most of it.
+    fn free_socket_memory(&mut self, now: Time, deferred: &mut Deferred) {
+        let Some(short) = self.pressure.shortage_of(Resource::SocketMemory) else {
+            return self.socket_memory.on_enough();
+        };
+        let bytes = |pages: u64| pages.saturating_mul(usage::page_size());
+        let shortage = SocketShortage { limit: bytes(short.max), excess: bytes(short.excess) };
+        let (places, served): (Vec<_>, Vec<_>) =
+            self.legs.served(&self.sources).into_iter().unzip();
+        let chosen = self.socket_memory.on_low(now, shortage, &served);
+        if chosen.is_empty() || !self.settings.evicts() {
+            return;
+        }
+        let freed = Bytes::new(chosen.iter().map(|at| served[*at].held).sum());
+        let first = served[chosen[0]].holder;
+        chosen.iter().for_each(|at| self.end_place(places[*at], deferred));
+        self.counts.stalled_evicted += chosen.len() as u64;
+        static LOGGED: LogThrottle = LogThrottle::new();
+        if LOGGED.is_due() {
+            let (now, all) = (chosen.len(), self.counts.stalled_evicted);
+            tracing::warn!(
+                "{short} (net.ipv4.tcp_mem, pages): closed {now} connections with {freed} that stood still, first of {first}, which holds the most; {all} since the start"
+            );
         }
     }
 }

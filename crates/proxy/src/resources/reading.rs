@@ -6,7 +6,8 @@ use crate::observe::rest::Rest;
 use ekiden_linux::sockets::buffers::{self, Memory};
 use ekiden_linux::sockets::tcp_info::TcpInfo;
 use ekiden_model::resources::buffers::{BufferSample, ConnectionFacts, Side};
-use ekiden_model::units::Span;
+use ekiden_model::resources::socket_memory::QueueProgress;
+use ekiden_model::units::{Span, Time};
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Weak};
 use tokio::net::TcpStream;
@@ -19,6 +20,8 @@ pub(super) struct LegActivity {
     /// How often its owner had moved bytes before the last look.
     moves: Option<u64>,
     rest: Rest,
+    /// What waits in its send and receive buffer.
+    queues: [QueueProgress; 2],
 }
 
 /// A leg that the kernel is to be asked about.
@@ -45,6 +48,15 @@ impl LegActivity {
         *self = Self { owner: Some(Arc::downgrade(owner)), ..Self::default() };
     }
 
+    pub(super) fn owner(&self) -> Option<Arc<ConnectionEntry>> {
+        self.owner.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// What waits in one of its buffers.
+    pub(super) const fn queue(&self, side: Side) -> QueueProgress {
+        self.queues[side as usize]
+    }
+
     /// The look that is due at the leg of this number and stream, if any.
     pub(super) fn due(
         &mut self,
@@ -52,7 +64,7 @@ impl LegActivity {
         stream: &Weak<TcpStream>,
         is_settled: bool,
     ) -> Option<DueLook> {
-        let owner = self.owner.as_ref().and_then(Weak::upgrade);
+        let owner = self.owner();
         // before the look, so that what moves meanwhile counts as moved after it
         let moves = owner.map(|owner| owner.moves());
         if moves == self.moves && self.rest.leaves_out() {
@@ -70,8 +82,14 @@ impl LegActivity {
         self.rest.wake();
     }
 
-    /// A leg is at rest while it `may` be, nothing has moved since the look before, and nothing is under way.
-    pub(super) fn note(&mut self, seen: &LegReading, may: bool) {
+    /// A leg is at rest while it `may` be, nothing has moved since the look before, and nothing is under way. `leg`: 0
+    /// for a client's, 1 for an upstream's.
+    pub(super) fn note(&mut self, now: Time, seen: &LegReading, may: bool, leg: usize) {
+        let taken = self.owner().map_or(0, |owner| owner.taken_from(leg));
+        let accepted = [seen.info.bytes_acked.unwrap_or_default(), taken];
+        for (side, accepted) in Side::ALL.into_iter().zip(accepted) {
+            self.queues[side as usize].on_look(now, accepted, seen.memory.used(side).into());
+        }
         let rests = may && seen.moves.is_some() && seen.moves == self.moves && seen.is_empty();
         self.rest.on_check(rests);
         self.moves = seen.moves;
@@ -153,7 +171,7 @@ mod tests {
             moves(second);
             if let Some(due) = activity.due(1, &Arc::downgrade(&stream), true) {
                 taken.push(second);
-                activity.note(&due.look().unwrap(), true);
+                activity.note(Time::ZERO, &due.look().unwrap(), true, 0);
             }
         }
         taken

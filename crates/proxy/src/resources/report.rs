@@ -167,6 +167,7 @@ impl State {
             refused_beside_idle: self.counts.turned_away_beside_idle,
             silent_evicted: self.counts.silent_evicted,
             unfinished_evicted: self.counts.unfinished_evicted,
+            stalled_evicted: self.counts.stalled_evicted,
             memory_refused: 0,
             share_refused: self.counts.share_refused,
             strangers: sources.strangers,

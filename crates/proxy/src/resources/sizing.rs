@@ -125,7 +125,7 @@ impl State {
             self.allocator.on_facts(now, seen.id, &seen.facts());
             self.widen(now, seen);
             let Some(leg) = self.legs.get_mut(seen.id) else { continue };
-            leg.note(seen);
+            leg.note(now, seen);
             if leg.is_at_rest() {
                 self.allocator.on_rest(seen.id);
             }

@@ -8,12 +8,13 @@ pub(super) fn line(pressure: &PressureStatus) -> String {
     let name = pressure.largest_source_name.as_deref();
     let most = name.map(|name| format!("; the most: {}, {}", clean(name), pressure.largest_source));
     format!(
-        "shares: {} without log-in, {} logged in{}; closed for others: {} silent, {} unfinished for memory; refused: {} for memory, {} beyond an address's or peer's share\n",
+        "shares: {} without log-in, {} logged in{}; closed for others: {} silent, {} unfinished for memory, {} stalled for socket memory; refused: {} for memory, {} beyond an address's or peer's share\n",
         pressure.strangers,
         pressure.logged_in,
         most.unwrap_or_default(),
         pressure.silent_evicted,
         pressure.unfinished_evicted,
+        pressure.stalled_evicted,
         pressure.memory_refused,
         pressure.share_refused
     )

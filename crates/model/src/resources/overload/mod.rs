@@ -166,12 +166,7 @@ impl Pressure {
     /// The low resource with the largest relative excess; of equals the first in [`Resource::ALL`].
     pub fn shortage(&self) -> Option<Shortage> {
         let mut worst: Option<Shortage> = None;
-        for level in self.levels.iter().filter(|level| level.low) {
-            let Some(max) = level.max else { continue };
-            let floor = release(self.marks[level.resource as usize], max);
-            // full although the watermark is: at least one is too many
-            let excess = level.used.saturating_sub(floor).max(1);
-            let this = Shortage { resource: level.resource, used: level.used, max, excess };
+        for this in Resource::ALL.into_iter().filter_map(|resource| self.shortage_of(resource)) {
             let share =
                 |s: &Shortage, other: &Shortage| u128::from(s.excess) * u128::from(other.max);
             if worst.is_none_or(|worst| share(&this, &worst) > share(&worst, &this)) {
@@ -179,6 +174,23 @@ impl Pressure {
             }
         }
         worst
+    }
+
+    /// By how much this resource is low.
+    pub fn shortage_of(&self, resource: Resource) -> Option<Shortage> {
+        let Level { used, max, low, .. } = self.levels[resource as usize];
+        let max = max.filter(|_| low)?;
+        let floor = release(self.marks[resource as usize], max);
+        // full although the watermark is: at least one is too many
+        let excess = used.saturating_sub(floor).max(1);
+        Some(Shortage { resource, used, max, excess })
+    }
+
+    /// The same where this resource suffices.
+    pub fn with_enough(&self, resource: Resource) -> Self {
+        let mut other = self.clone();
+        other.levels[resource as usize].low = false;
+        other
     }
 
     /// How many connections are open beyond the most that can be, as after a limit was lowered.

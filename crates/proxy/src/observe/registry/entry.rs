@@ -223,8 +223,17 @@ impl ConnectionEntry {
         self.moves.load(Relaxed)
     }
 
+    /// Bytes that were taken out of its client's leg (0) or its upstream's (1). While others are within it, how often
+    /// any were moved.
+    pub(crate) fn taken_from(&self, leg: usize) -> u64 {
+        match self.inner.load(Relaxed) {
+            0 => [&self.bytes_up, &self.bytes_down][leg].load(Relaxed),
+            _ => self.moves(),
+        }
+    }
+
     /// The connection that this one is within.
-    pub(super) const fn outer(&self) -> Option<&Arc<Self>> {
+    pub(crate) const fn outer(&self) -> Option<&Arc<Self>> {
         self.outer.as_ref()
     }
 

@@ -73,6 +73,10 @@ pub struct PressureStatus {
     /// Connections with an unfinished head or handshake that were closed for want of memory.
     #[serde(default)]
     pub unfinished_evicted: u64,
+    /// Connections that stood still, closed for want of the kernel's socket memory, of which their address or account held
+    /// too much.
+    #[serde(default)]
+    pub stalled_evicted: u64,
     /// Heads, TLS sessions and HTTP/2 connections that were refused for want of memory.
     #[serde(default)]
     pub memory_refused: u64,
