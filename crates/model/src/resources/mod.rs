@@ -8,3 +8,4 @@ pub mod idle_timeout;
 pub mod initial_rate;
 pub mod overload;
 pub mod quota;
+pub mod send_queue;
