@@ -8,4 +8,5 @@ pub mod idle_timeout;
 pub mod initial_rate;
 pub mod overload;
 pub mod quota;
+pub mod send_queue;
 pub mod socket_memory;

@@ -39,7 +39,8 @@ impl Terms {
 pub struct Limits {
     /// Memory for received bytes that are not read yet, and for bytes in flight; each. Default 128
     /// MiB. One flow may use half: four times what 200 Mbit/s over 600 ms holds. All tunnels of a
-    /// peer together hold twice as much, whatever it sends.
+    /// peer together hold twice as much of what it sends, and of what it has not acknowledged. Half
+    /// as much may wait to be sent, and some packets of each flow.
     pub memory: Bytes,
     /// Concurrent flows. Default 4,000.
     pub flows: usize,
@@ -64,6 +65,19 @@ impl Limits {
     /// What all tunnels of a peer may hold here: one that is lost and not given up yet, and the one after it.
     pub(super) const fn peer_memory(&self) -> u64 {
         self.memory.as_u64().saturating_mul(2).saturating_add(FRAMES)
+    }
+
+    /// What the flows of all tunnels of a peer together may have waiting to be sent, beside the least of each.
+    pub(super) const fn send_memory(&self) -> u64 {
+        self.memory.as_u64() / 2
+    }
+
+    /// What QUIC may keep on a lane until it is acknowledged, where the peer has so many tunnels: together as much as
+    /// they may make this side hold of received bytes. Bytes in flight are fewer. But QUIC also keeps all that follows a
+    /// lost packet on its stream, though that was acknowledged.
+    pub(super) const fn unacknowledged(&self, tunnels: u64) -> u64 {
+        let lanes = if tunnels == 0 { 2 } else { tunnels.saturating_mul(2) };
+        self.peer_memory() / lanes
     }
 
     pub(super) fn hold(&self, terms: &Terms) -> rate_hold::Config {
@@ -133,7 +147,7 @@ pub(super) fn transport(limits: &Limits, ear: &AckTap, window: u64) -> Transport
         // keeps to it
         .stream_receive_window(quic_window(limits))
         .receive_window(window)
-        .send_window(1 << 40)
+        .send_window(limits.unacknowledged(1))
         .datagram_receive_buffer_size(Some(DATAGRAMS))
         .datagram_send_buffer_size(DATAGRAMS)
         .ack_frequency_config(Some(acks))

@@ -57,6 +57,7 @@ impl Endpoint {
         for tunnel in self.tunnels.values_mut() {
             tunnel.probe_if_silent(now);
             tunnel.watch_restraints(now);
+            tunnel.watch_send_memory(now);
             // another tunnel of its peer may have made it too much
             tunnel.count_memory();
             self.events.append(&mut tunnel.events);

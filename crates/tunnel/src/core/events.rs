@@ -58,6 +58,13 @@ pub enum Event {
         /// The rate now.
         rate: Rate,
     },
+    /// Bytes that wait to be sent have used up the memory for those of this peer for 10 s, or half of it is free again.
+    SendMemory {
+        tunnel: TunnelId,
+        peer: Fingerprint,
+        /// Writers wait for it.
+        used_up: bool,
+    },
     /// Something about a flow changed: its answer, bytes to take, room to write, its end.
     Flow(FlowId),
 }
@@ -175,6 +182,8 @@ pub struct FlowStatus {
     pub full: bool,
     /// The peer takes no more of any flow.
     pub all_full: bool,
+    /// Whoever writes waits, because flows of this peer have used up the memory for bytes that wait to be sent.
+    pub short: bool,
     /// Bytes received and not taken here yet.
     pub held: u64,
 }

@@ -9,12 +9,11 @@ use ekiden_model::control::classifier::{Bursts, Class, Hint};
 use ekiden_model::control::repair::packets::{Decoder, Encoder};
 use ekiden_model::control::repair::{Plan, Recovery};
 use ekiden_model::control::scheduler::{Account, Flow as Turns, Lane};
+use ekiden_model::resources::send_queue::SendQueue;
 use ekiden_model::units::{Span, Time};
 use quinn_proto::StreamId;
 use std::collections::VecDeque;
 
-/// Bytes of a flow that may wait to be sent; more would only delay the last ones.
-pub(super) const WAITING: u64 = 256 * 1024;
 /// Bytes of a burst's beginning that are sent twice. Two packets hold a keystroke's echo, a request
 /// or an answer's head; more would copy the beginnings of downloads.
 const COPIED: u64 = 2_800;
@@ -62,6 +61,8 @@ pub(super) struct Coding {
 pub(super) struct Sending {
     queue: VecDeque<Bytes>,
     pub(super) queued: u64,
+    /// Its writer found too little room, and was not woken since.
+    pub(super) waits: bool,
     /// How many of those the scheduler knows of.
     pub(super) offered: u64,
     pub(super) sent: u64,
@@ -146,6 +147,12 @@ impl Flow {
         self.lane
     }
 
+    /// What waits to be sent: bytes, or packets.
+    pub(super) fn queue(&self) -> SendQueue {
+        let (bytes, packets) = (self.sending.queue(), self.packets.queue());
+        SendQueue { bytes: bytes.bytes + packets.bytes, pieces: bytes.pieces + packets.pieces }
+    }
+
     pub(super) const fn is_over(&self) -> bool {
         self.sending.ended && self.receiving.ended
     }
@@ -160,6 +167,10 @@ impl Receiving {
 }
 
 impl Sending {
+    fn queue(&self) -> SendQueue {
+        SendQueue { bytes: self.queued, pieces: self.queue.len() as u64 }
+    }
+
     pub(super) fn push(&mut self, bytes: Bytes) {
         self.queued += bytes.len() as u64;
         if !bytes.is_empty() {

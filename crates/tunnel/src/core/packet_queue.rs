@@ -1,6 +1,7 @@
 //! Packets of a flow that carries UDP: each is sent whole or not at all, and none is repeated.
 
 use bytes::Bytes;
+use ekiden_model::resources::send_queue::SendQueue;
 use std::collections::VecDeque;
 
 /// Bytes that may wait in each direction, half a second at 4 Mbit/s: late packets are useless.
@@ -48,9 +49,10 @@ pub(super) fn worth(packet: &Bytes) -> u64 {
 }
 
 impl Packets {
-    /// Takes one to be sent; `false` where too many wait.
-    pub(super) fn push(&mut self, packet: Bytes) -> bool {
-        let fits = self.out.has_room(packet.len());
+    /// Takes one to be sent, where all flows have left so much memory `free`; `false` where too many wait.
+    pub(super) fn push(&mut self, packet: Bytes, free: u64) -> bool {
+        let length = packet.len();
+        let fits = self.out.has_room(length) && self.queue().takes_packet(length as u64, free);
         if fits {
             self.out.push(packet);
         }
@@ -70,6 +72,11 @@ impl Packets {
         }
         self.paid -= first;
         self.out.pop()
+    }
+
+    /// Those that wait to be sent.
+    pub(super) fn queue(&self) -> SendQueue {
+        SendQueue { bytes: self.out.bytes as u64, pieces: self.out.packets.len() as u64 }
     }
 
     /// Bytes beside packets that were sent, to be paid by turns.
@@ -99,10 +106,14 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
+    const FREE: u64 = 64 << 20;
+
     #[test]
     fn a_packet_goes_when_it_is_paid_for() {
         let mut packets = Packets::default();
-        assert!(packets.push(Bytes::from(vec![1; 1_000])) && packets.push(Bytes::new()));
+        assert!(
+            packets.push(Bytes::from(vec![1; 1_000]), FREE) && packets.push(Bytes::new(), FREE)
+        );
         packets.pay(600);
         assert_eq!(packets.next(), None);
         packets.pay(400);
@@ -126,7 +137,7 @@ mod tests {
             for length in &lengths {
                 let packet = Bytes::from(vec![0; *length]);
                 waiting += worth(&packet);
-                prop_assert!(packets.push(packet));
+                prop_assert!(packets.push(packet, FREE));
             }
             let mut sent = 0;
             while waiting > 0 {
@@ -152,7 +163,7 @@ mod tests {
         let first = packets.take().unwrap();
         assert_eq!(first[..], (10_000 - MOST as u32 / 64).to_be_bytes());
         let large = Bytes::from(vec![0; MOST / 2]);
-        let sent = (0..5).filter(|_| packets.push(large.clone())).count();
+        let sent = (0..5).filter(|_| packets.push(large.clone(), FREE)).count();
         assert_eq!(sent, 2);
     }
 }

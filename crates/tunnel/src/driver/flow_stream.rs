@@ -6,7 +6,7 @@ use super::flow::{Flow, Hold};
 use super::flow_view::FlowView;
 use super::news::Wanted;
 use super::{Shared, locked};
-use crate::core::{End, FlowId, Read};
+use crate::core::{End, Endpoint, FlowId, Read};
 use crate::frame::reason::Reason;
 use bytes::Bytes;
 use ekiden_linux::host::clock;
@@ -18,8 +18,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::task::coop::poll_proceed;
 
-/// Room from which on writing is worthwhile. Room grows by a datagram at a time.
-const WORTHWHILE: usize = 64 * 1024;
 /// How long the other end may take to end its direction after this end was dropped: the kernel's `tcp_fin_timeout`.
 const LINGER: Duration = Duration::from_secs(60);
 
@@ -198,29 +196,34 @@ impl FlowStream {
 
     /// How many bytes it takes now. Errors: the flow broke, or its writing end was shut.
     pub fn room(&self) -> io::Result<usize> {
+        self.writing(|| {
+            let mut core = locked(&self.flow.shared.core);
+            unless_broken(&mut core, self.flow.id, |core, id| core.room(id))
+        })
+    }
+
+    /// Does something with the flow's writing end. Errors: the flow broke, or its writing end was shut.
+    fn writing<T>(&self, work: impl FnOnce() -> Result<T, (Reason, String)>) -> io::Result<T> {
         let shut = self.flow.news.is_shut() || locked(&self.state).finished;
         if shut {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let (room, end) = {
-            let core = locked(&self.flow.shared.core);
-            (core.room(self.flow.id), core.broken(self.flow.id))
-        };
-        match end {
-            Some((reason, words)) => {
-                locked(&self.state).on_end(reason, &words);
-                Err(broken(reason, &words))
-            }
-            None => Ok(room),
-        }
+        work().map_err(|(reason, words)| {
+            locked(&self.state).on_end(reason, &words);
+            broken(reason, &words)
+        })
     }
 
     /// Waits for room that is worth a write, or for a break; returns the room in bytes.
     pub fn poll_room(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let turn = ready!(poll_proceed(cx));
         self.flow.news.wait_for(Wanted::Room, cx);
-        match self.room() {
-            Ok(room) if room < WORTHWHILE => Poll::Pending,
+        let room = self.writing(|| {
+            let mut core = locked(&self.flow.shared.core);
+            unless_broken(&mut core, self.flow.id, |core, id| core.writable(id))
+        });
+        match room {
+            Ok(0) => Poll::Pending,
             ready => {
                 turn.made_progress();
                 Poll::Ready(ready)
@@ -235,13 +238,14 @@ impl FlowStream {
 
     /// Writes as much as there is room for. Errors: `WouldBlock`, the flow broke, or its writing end was shut.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let n = self.room()?.min(bytes.len());
+        let room = self.room()?.min(bytes.len());
+        // copied before the core is locked again; meanwhile others may have taken the room
+        let (now, id) = (clock::now(), self.flow.id);
+        let copy = Bytes::copy_from_slice(&bytes[..room]);
+        let n = self.flow.shared.with(|core| core.try_write(now, id, copy));
         if n == 0 && !bytes.is_empty() {
             return Err(ErrorKind::WouldBlock.into());
         }
-        let (now, id) = (clock::now(), self.flow.id);
-        let bytes = Bytes::copy_from_slice(&bytes[..n]);
-        self.flow.shared.with(|core| core.write(now, id, bytes));
         Ok(n)
     }
 
@@ -321,6 +325,14 @@ impl State {
             on_break(reason, words, refused);
         }
     }
+}
+
+fn unless_broken<T>(
+    core: &mut Endpoint,
+    id: FlowId,
+    work: impl FnOnce(&mut Endpoint, FlowId) -> T,
+) -> Result<T, (Reason, String)> {
+    core.broken(id).map_or_else(|| Ok(work(core, id)), Err)
 }
 
 fn lost() -> End {

@@ -67,12 +67,19 @@ impl Liar {
     /// Lies in another tunnel from now on.
     pub(super) fn again(&mut self, session: u64) {
         let network = &mut self.network;
+        // its own bound on what is not acknowledged does not keep it from lying
+        network.ends[NEAR].limits.memory = units::Bytes::mib(1_024);
         let far = network.ends[FAR].credentials.fingerprint();
         let (now, to, terms) =
             (network.now, network.addresses[FAR], Terms::new(mbit(20.0), mbit(20.0)));
         network.ends[NEAR].connect(now, to, far, Bytes::new(), terms, (session, false)).unwrap();
         network.run_for(Span::from_secs(1));
         self.lying = network.tunnel.map(Option::unwrap);
+    }
+
+    /// Both of an end.
+    pub(super) const fn tunnels(&self, end: usize) -> [TunnelId; 2] {
+        [self.honest[end], self.lying[end]]
     }
 
     pub(super) fn is_up(&self) -> bool {

@@ -12,4 +12,5 @@ mod network;
 mod packets;
 mod pending;
 mod repairs;
+mod send_queues;
 mod trust;

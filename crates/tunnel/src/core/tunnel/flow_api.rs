@@ -35,9 +35,17 @@ impl Endpoint {
         self.with(flow, |tunnel| tunnel.refuse(now, flow.flow, reason, words));
     }
 
-    /// How many bytes to write now; an [`Event::Flow`](crate::core::Event::Flow) comes when there is room again.
+    /// How many bytes to write now.
     pub fn room(&self, flow: FlowId) -> usize {
         let room = self.tunnels.get(&flow.tunnel).map_or(0, |tunnel| tunnel.room(flow.flow));
+        usize::try_from(room).unwrap_or(usize::MAX)
+    }
+
+    /// How many bytes to write now, where so many are worth a write; else 0, and an
+    /// [`Event::Flow`](crate::core::Event::Flow) comes when they are.
+    pub fn writable(&mut self, flow: FlowId) -> usize {
+        let tunnel = self.tunnels.get_mut(&flow.tunnel);
+        let room = tunnel.map_or(0, |tunnel| tunnel.writable(flow.flow));
         usize::try_from(room).unwrap_or(usize::MAX)
     }
 
@@ -46,7 +54,22 @@ impl Endpoint {
         self.tunnels.get(&flow.tunnel)?.flow_status(flow.flow)
     }
 
-    /// Takes bytes to be sent, all of them, also beyond the room.
+    /// Takes as many of these bytes to be sent as there is room for; how many.
+    pub fn try_write(&mut self, now: Time, flow: FlowId, bytes: Bytes) -> usize {
+        let (room, length) = (self.room(flow), bytes.len());
+        if room >= length {
+            self.write(now, flow, bytes);
+            return length;
+        }
+        if room == 0 {
+            return 0;
+        }
+        // a slice would keep the rest, too
+        self.write(now, flow, Bytes::copy_from_slice(&bytes[..room]));
+        room
+    }
+
+    /// Takes bytes to be sent, all of them, also beyond the room: for tests and simulations.
     pub fn write(&mut self, now: Time, flow: FlowId, bytes: Bytes) {
         self.with(flow, |tunnel| tunnel.write(now, flow.flow, bytes));
     }

@@ -1,13 +1,14 @@
 //! Local operations on flows: open, write, read, end.
 
 use super::super::config::STREAMS;
-use super::super::flow::{End, Receiving, WAITING};
+use super::super::flow::{End, Receiving};
 use super::super::lane::Lane;
 use super::super::{FlowId, FlowStatus, Read};
 use super::{GivenUp, Tunnel};
 use crate::frame::reason::Reason;
 use crate::frame::{Carries, Frame, Opening};
 use bytes::Bytes;
+use ekiden_model::resources::send_queue::SendQueue;
 use ekiden_model::units::Time;
 
 /// Abandoned flows of unknown final size: 1,000 a second on a path silent for a tunnel's lifetime.
@@ -74,8 +75,18 @@ impl Tunnel {
     pub(in crate::core) fn room(&self, id: u64) -> u64 {
         self.flows.get(&id).map_or(0, |flow| match flow.sending.end {
             Some(_) => 0,
-            None => WAITING.saturating_sub(flow.sending.queued),
+            None => flow.queue().room(self.send_memory_free()),
         })
+    }
+
+    /// The room where it is worth a write; else its writer is woken when it is.
+    pub(in crate::core) fn writable(&mut self, id: u64) -> u64 {
+        let (room, free) = (self.room(id), self.send_memory_free());
+        let Some(flow) = self.flows.get_mut(&id) else { return 0 };
+        let worthwhile = flow.queue().is_worthwhile(room);
+        flow.sending.waits = !worthwhile;
+        self.shortage.short |= flow.queue().is_short(free);
+        if worthwhile { room } else { 0 }
     }
 
     pub(in crate::core) fn flow_status(&self, id: u64) -> Option<FlowStatus> {
@@ -88,6 +99,7 @@ impl Tunnel {
             queued: sending.queued,
             full: waits && sending.sent >= sending.limit,
             all_full: waits && self.total_sent >= self.total_limit,
+            short: sending.waits && flow.queue().is_short(self.send_memory_free()),
             held: flow.receiving.assembly.held(),
         })
     }
@@ -98,7 +110,9 @@ impl Tunnel {
             return;
         }
         let lane = flow.on_moved(now, bytes.len() as u64);
+        let before = flow.queue();
         flow.sending.push(bytes);
+        self.memory.on_queue(before, flow.queue());
         self.scheduler.set_lane(flow.turns, lane);
         self.offer(id);
     }
@@ -225,6 +239,7 @@ impl Tunnel {
         self.held -= flow.receiving.assembly.held();
         self.pieces -= flow.receiving.assembly.pieces();
         self.packets -= flow.packets.held();
+        self.memory.on_queue(flow.queue(), SendQueue::default());
         self.repairs.on_removed(id, &flow);
         self.turns.remove(&flow.turns);
         self.scheduler.close(flow.turns);

@@ -25,7 +25,7 @@ use ekiden_model::control::rate_hold::{RateHold, Restraint, RestraintWatch};
 use ekiden_model::control::repair::PathLoss;
 use ekiden_model::control::scheduler::{self, Account, Scheduler};
 use ekiden_model::units::{self, Rate, Span, Time};
-use peer_memory::TunnelMemory;
+use peer_memory::{Shortage, TunnelMemory};
 use probes::Probes;
 use quinn_proto::StreamId;
 use repair::Repairs;
@@ -64,6 +64,8 @@ pub(super) struct Tunnel {
     restrained: bool,
     /// What has held the rate down for long.
     restraints: RestraintWatch,
+    /// Of the memory for bytes that wait to be sent.
+    shortage: Shortage,
     /// Its beginning was reported, and its end was not.
     told_restrained: bool,
     pacer: Pacer,
@@ -157,6 +159,7 @@ impl Tunnel {
             hold: RateHold::new(config, now),
             hold_allotted: terms.send,
             restrained: false,
+            shortage: Shortage::default(),
             told_restrained: false,
             restraints: RestraintWatch::default(),
             pacer: Pacer::new(terms.send, Pacer::slack(terms.send, units::Bytes::new(1_500)), now),
@@ -286,7 +289,7 @@ impl Tunnel {
             lost: self.counts.lost,
             wire_bytes: self.counts.wire,
             in_flight: self.in_flight,
-            waiting: self.flows.values().map(|flow| flow.sending.queued).sum(),
+            waiting: self.flows.values().map(|flow| flow.queue().bytes).sum(),
             sent: scheduler.sent.iter().sum(),
             received: self.counts.taken,
             held: self.held,
@@ -350,6 +353,8 @@ impl Tunnel {
         assert!(self.missing.len() <= 8_192 && self.given_up.len() <= 8_193);
         let queued: u64 = self.flows.values().map(|flow| flow.sending.queued).sum();
         assert!(queued <= self.flows.len() as u64 * (1 << 22));
+        let waiting: u64 = self.flows.values().map(|flow| flow.queue().memory()).sum();
+        assert_eq!(waiting, self.memory.waiting());
         assert!(self.lanes.iter().flatten().all(|lane| lane.waiting < 4 << 20));
     }
 

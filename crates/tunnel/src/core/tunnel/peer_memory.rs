@@ -1,9 +1,11 @@
 //! What a peer makes this side hold, in all its tunnels together.
 
 use super::Tunnel;
+use crate::core::Event;
 use crate::trust::Fingerprint;
 use ekiden_linux::host::sync::locked;
-use ekiden_model::units;
+use ekiden_model::resources::send_queue::SendQueue;
+use ekiden_model::units::{self, Span, Time};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,6 +13,19 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// Memory of a piece of a flow that waits for one before it, beside its bytes.
 const PIECE: u64 = 128;
+
+/// How long the memory for bytes that wait to be sent is used up before that is reported.
+const LONG: Span = Span::from_secs(10);
+
+/// Of the memory for bytes that wait to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Shortage {
+    /// A flow found too little, and half of it has not been free since.
+    pub(super) short: bool,
+    since: Option<Time>,
+    /// It was reported.
+    told: bool,
+}
 
 /// Peers with tunnels to this relay; shared by the threads of all its addresses.
 #[derive(Debug, Default)]
@@ -22,6 +37,8 @@ struct PeerMemory {
     bytes: AtomicU64,
     flows: AtomicU64,
     tunnels: AtomicU64,
+    /// Of bytes that wait to be sent.
+    waiting: AtomicU64,
 }
 
 /// What one tunnel of a peer holds, until this is dropped.
@@ -30,6 +47,7 @@ pub(in crate::core) struct TunnelMemory {
     peer: Arc<PeerMemory>,
     bytes: u64,
     flows: u64,
+    waiting: u64,
 }
 
 impl PeersMemory {
@@ -46,23 +64,39 @@ impl PeersMemory {
         let known = peers.get(&peer).and_then(Weak::upgrade).unwrap_or_default();
         peers.insert(peer, Arc::downgrade(&known));
         known.tunnels.fetch_add(1, Relaxed);
-        TunnelMemory { peer: known, bytes: 0, flows: 0 }
+        TunnelMemory { peer: known, bytes: 0, flows: 0, waiting: 0 }
     }
 }
 
 impl TunnelMemory {
     fn set(&mut self, bytes: u64, flows: u64) {
         // another thread may see either sum a moment too low, and counts again with its next packet
-        for (sum, before, now) in
-            [(&self.peer.bytes, self.bytes, bytes), (&self.peer.flows, self.flows, flows)]
-        {
-            if now > before {
-                sum.fetch_add(now - before, Relaxed);
-            } else if now < before {
-                sum.fetch_sub(before - now, Relaxed);
-            }
-        }
+        change(&self.peer.bytes, self.bytes, bytes);
+        change(&self.peer.flows, self.flows, flows);
         (self.bytes, self.flows) = (bytes, flows);
+    }
+
+    /// What a flow has waiting to be sent has changed.
+    pub(super) fn on_queue(&mut self, before: SendQueue, now: SendQueue) {
+        let (before, now) = (before.memory(), now.memory());
+        self.waiting = self.waiting + now - before;
+        change(&self.peer.waiting, before, now);
+    }
+
+    /// What the peer's flows have left of so much memory for bytes that wait to be sent.
+    pub(super) fn free(&self, most: u64) -> u64 {
+        most.saturating_sub(self.peer.waiting.load(Relaxed))
+    }
+
+    /// Of this tunnel's bytes that wait to be sent.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(in crate::core) const fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// Tunnels of the peer, with this one.
+    fn tunnels(&self) -> u64 {
+        self.peer.tunnels.load(Relaxed)
     }
 
     /// Flows of the peer's other tunnels.
@@ -80,7 +114,16 @@ impl TunnelMemory {
 impl Drop for TunnelMemory {
     fn drop(&mut self) {
         self.set(0, 0);
+        change(&self.peer.waiting, self.waiting, 0);
         self.peer.tunnels.fetch_sub(1, Relaxed);
+    }
+}
+
+fn change(sum: &AtomicU64, before: u64, now: u64) {
+    if now > before {
+        sum.fetch_add(now - before, Relaxed);
+    } else if now < before {
+        sum.fetch_sub(before - now, Relaxed);
     }
 }
 
@@ -99,10 +142,31 @@ impl Tunnel {
         let pieces = PIECE * self.pieces as u64;
         let bytes = self.held + self.packets + repairs + pieces + lanes;
         self.memory.set(bytes, self.flows.len() as u64);
+        let window = self.limits.unacknowledged(self.memory.tunnels());
+        for lane in self.lanes.iter_mut().flatten() {
+            lane.quinn.set_send_window(window);
+        }
         let most = self.limits.peer_memory();
         if self.memory.is_too_much(most) {
             let most = units::Bytes::new(most);
             self.fail(format!("the peer's tunnels hold more than {most} here"));
+        }
+    }
+
+    /// What the flows of all the peer's tunnels have left of their memory for bytes that wait to be sent.
+    pub(super) fn send_memory_free(&self) -> u64 {
+        self.memory.free(self.limits.send_memory())
+    }
+
+    /// Reports that the memory for bytes that wait to be sent has been used up for long, or no longer is.
+    pub(in crate::core) fn watch_send_memory(&mut self, now: Time) {
+        self.shortage.short &= self.send_memory_free() < self.limits.send_memory() / 2;
+        let since = self.shortage.short.then(|| self.shortage.since.unwrap_or(now));
+        self.shortage.since = since;
+        let used_up = since.is_some_and(|since| now.since(since) >= LONG || self.shortage.told);
+        if std::mem::replace(&mut self.shortage.told, used_up) != used_up {
+            let (tunnel, peer) = (self.id, self.peer);
+            self.events.push_back(Event::SendMemory { tunnel, peer, used_up });
         }
     }
 

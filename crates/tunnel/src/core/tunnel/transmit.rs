@@ -1,6 +1,5 @@
 //! The next datagram at a slot of the schedule.
 
-use super::super::flow::WAITING;
 use super::super::lane::Polled;
 use super::super::{Event, OutgoingDatagram};
 use super::repair::ATTACH;
@@ -172,22 +171,26 @@ impl Tunnel {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let nth = turn.lane as usize;
         let offset = flow.sending.sent;
-        let many = flow.sending.queued >= WAITING / 2;
         // until it is answered, OPEN takes room of copies and repairs
         let opening = flow.is_opening().then(|| flow.header(id).to_bytes().len());
         let fits = opening.map_or(u64::MAX, |header| self.repeatable(header, offset));
         let Some(flow) = self.flows.get_mut(&id) else { return };
+        let before = flow.queue();
         let bytes = flow.sending.take(turn.bytes.as_u64().min(fits));
+        self.memory.on_queue(before, flow.queue());
         let length = bytes.len() as u64;
         let rest = turn.bytes.as_u64().saturating_sub(length);
         self.scheduler.on_waiting(turn.flow, units::Bytes::new(rest));
         self.total_sent += length;
         let copy = nth == 0 && flow.sending.copies(now, length);
-        // reported once: a writer that found no room waits for it
-        let more = many && flow.sending.queued < WAITING / 2;
+        let woken = flow.sending.waits && {
+            let queue = flow.queue();
+            queue.wakes(queue.room(self.memory.free(self.limits.send_memory())))
+        };
+        flow.sending.waits &= !woken;
         self.tell(now, id, nth, &[Frame::Data { offset, bytes }], copy);
         self.end_if_all_sent(now, id);
-        if more {
+        if woken {
             self.changed(id);
         }
     }

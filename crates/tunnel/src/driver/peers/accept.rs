@@ -41,6 +41,9 @@ impl Inner {
                 Event::Restrained { peer, why, rate, .. } => {
                     self.on_restrained(peer, why, rate, own);
                 }
+                Event::SendMemory { peer, used_up, .. } => {
+                    self.on_send_memory(peer, used_up, own);
+                }
                 Event::Flow(_) => {}
             }
         }
@@ -150,6 +153,16 @@ impl Inner {
             match why {
                 Some(why) => tracing::warn!(%peer, %why, %rate, "rate held down for 10 s"),
                 None => tracing::info!(%peer, %rate, "rate no longer held down"),
+            }
+        });
+    }
+
+    fn on_send_memory(&self, peer: Fingerprint, used_up: bool, own: Option<&str>) {
+        self.find(peer, own, |known| {
+            let peer = &known.peer.name;
+            match used_up {
+                true => tracing::warn!(%peer, "bytes that wait for the tunnel have used up their memory for 10 s: clients wait"),
+                false => tracing::info!(%peer, "half of the memory for bytes that wait for the tunnel is free again"),
             }
         });
     }

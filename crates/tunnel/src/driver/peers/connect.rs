@@ -257,6 +257,7 @@ impl Inner {
                 | Event::Incoming { .. }
                 | Event::Breaker { .. }
                 | Event::Restrained { .. }
+                | Event::SendMemory { .. }
                 | Event::Flow(_) => {}
             }
         }

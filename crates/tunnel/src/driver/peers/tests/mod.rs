@@ -37,6 +37,16 @@ fn pair(rate: Rate) -> Pair {
 
 /// The same, where `far` listens so and `near` is told another address of it.
 fn pair_through(listen: &str, rate: Rate, told: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
+    pair_within(Limits::default(), listen, rate, told)
+}
+
+/// The same, where `near` has these limits.
+fn pair_within(
+    near: Limits,
+    listen: &str,
+    rate: Rate,
+    told: impl FnOnce(SocketAddr) -> SocketAddr,
+) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let stores = ["near", "far"].map(|name| Store::new(folder.path().join(name)));
     let secret = trust::random().unwrap();
@@ -49,7 +59,7 @@ fn pair_through(listen: &str, rate: Rate, told: impl FnOnce(SocketAddr) -> Socke
         listen,
         carrier: TransportMode::Auto,
         dscp: [34, 0],
-        limits: Limits::default(),
+        limits: if nth == 0 { near } else { Limits::default() },
         threads: 4,
     };
     let (sender, incoming) = mpsc::channel(100);

@@ -1,6 +1,7 @@
 //! Flows as streams: resets, closes, and being shut from elsewhere.
 
 use super::*;
+use ekiden_model::units;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reset_passes_after_earlier_bytes() {
@@ -53,6 +54,45 @@ async fn a_stream_that_is_shut_from_elsewhere_ends_for_those_that_wait() {
     assert_eq!((read.unwrap(), written.unwrap_err().kind()), (0, io::ErrorKind::BrokenPipe));
     drop((reader, writer, server));
     no_flow_is_left(&pair).await;
+}
+
+/// They fill the memory for bytes that wait; who is read goes on, and so do they once they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writers_go_on_beside_streams_that_nobody_reads() {
+    let limits = Limits { memory: units::Bytes::mib(1), ..Limits::default() };
+    let mut pair = pair_within(limits, "127.0.0.1:0", mbit(10), |at| at);
+    let (mut writers, mut unread) = (Vec::new(), Vec::new());
+    for _ in 0..4 {
+        let (mut client, server) = flow(&mut pair).await;
+        unread.push(server);
+        writers.push(tokio::spawn(async move {
+            client.write_all(&[7; 1_500_000]).await.unwrap();
+            client.shutdown().await.unwrap();
+            client
+        }));
+    }
+    let (mut client, mut server) = flow(&mut pair).await;
+    let waiting = |pair: &Pair| pair.near.status()[0].tunnel.as_ref().unwrap().waiting;
+    while waiting(&pair) < 300_000 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let all = async {
+        let mut read = vec![0; 800_000];
+        let (wrote, read) =
+            tokio::join!(client.write_all(&[8; 800_000]), server.read_exact(&mut read));
+        wrote.unwrap();
+        read.unwrap();
+        assert!(waiting(&pair) <= 512 * 1024 + 5 * 4_096);
+        for server in &mut unread {
+            let mut read = Vec::new();
+            server.read_to_end(&mut read).await.unwrap();
+            assert_eq!(read.len(), 1_500_000);
+        }
+        for writer in writers {
+            writer.await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("a writer waits for ever");
 }
 
 async fn no_flow_is_left(pair: &Pair) {
