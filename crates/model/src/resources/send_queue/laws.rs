@@ -125,7 +125,7 @@ proptest! {
 
     /// Woken, a writer finds room that is worth a write, and an empty queue always has some.
     #[test]
-    fn whoever_is_woken_finds_room(bytes in 0_u64..300_000, pieces in 1_u64..5_000, free in 0_u64..4_000_000) {
+    fn a_woken_writer_finds_room(bytes in 0_u64..300_000, pieces in 1_u64..5_000, free in 0_u64..4_000_000) {
         let queue = if bytes == 0 { SendQueue::default() } else { SendQueue { bytes, pieces } };
         let room = queue.room(free);
         prop_assert!(!queue.wakes(room) || queue.is_worthwhile(room));
