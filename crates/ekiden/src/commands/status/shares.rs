@@ -7,17 +7,20 @@ use ekiden_proxy::observe::status::PressureStatus;
 pub(super) fn line(pressure: &PressureStatus) -> String {
     let name = pressure.largest_source_name.as_deref();
     let most = name.map(|name| format!("; the most: {}, {}", clean(name), pressure.largest_source));
-    format!(
-        "shares: {} without log-in, {} logged in{}; closed for others: {} silent, {} unfinished for memory, {} stalled for socket memory; refused: {} for memory, {} beyond an address's or peer's share\n",
+    let held = format!(
+        "shares: {} without log-in, {} logged in{}",
         pressure.strangers,
         pressure.logged_in,
         most.unwrap_or_default(),
-        pressure.silent_evicted,
-        pressure.unfinished_evicted,
-        pressure.stalled_evicted,
-        pressure.memory_refused,
-        pressure.share_refused
-    )
+    );
+    let closed = format!(
+        "closed for others: {} silent, {} unfinished for memory, {} stalled for socket memory",
+        pressure.silent_evicted, pressure.unfinished_evicted, pressure.stalled_evicted,
+    );
+    let (memory, share) = (pressure.memory_refused, pressure.share_refused);
+    let refused =
+        format!("refused: {memory} for memory, {share} beyond an address's or peer's share");
+    format!("{held}; {closed}; {refused}\n")
 }
 
 #[cfg(test)]
