@@ -26,9 +26,10 @@ const FRAME: usize = 16 * 1024;
 /// The memory that counts for a stream: its pipe, and a frame of its answer.
 pub(super) const STREAM: usize = PIPE + FRAME;
 
-/// Memory for bytes of an answer: what counts for the stream, which one part at a time has, or more beside it.
+/// Memory for bytes of an answer, until they are sent, also after the stream has ended: the stream's frame, which one part
+/// at a time has, or more beside it.
 struct Room {
-    _own: Option<OwnedSemaphorePermit>,
+    _own: Option<(OwnedSemaphorePermit, Arc<HeldMemory>)>,
     _beside: Option<HeldMemory>,
 }
 
@@ -65,10 +66,11 @@ pub(super) struct H2Stream {
     silence: Span,
     /// How long the client may accept nothing.
     patience: Span,
-    /// What counts for it, and for a head on its way.
+    /// What counts for its pipe, and for a head on its way.
     held: HeldMemory,
-    /// For the frame that counts with it.
-    frame: Arc<Semaphore>,
+    /// What counts for a frame, and whose turn it is to have it.
+    frame: Arc<HeldMemory>,
+    turn: Arc<Semaphore>,
     /// Data frames from the client so far.
     sent: AtomicU64,
     whole: AtomicBool,
@@ -105,12 +107,12 @@ impl H2Stream {
         (method, tunnel): (Method, Tunnel),
         limits: Limits,
         patience: [Span; 2],
-        held: HeldMemory,
+        mut held: HeldMemory,
     ) -> Self {
         let [silence, patience] = patience;
         let (sent, whole) = (AtomicU64::new(0), AtomicBool::new(false));
-        let frame = Arc::new(Semaphore::new(1));
-        Self { inside, method, tunnel, limits, silence, patience, held, frame, sent, whole }
+        let (frame, turn) = (Arc::new(held.split(FRAME)), Arc::new(Semaphore::new(1)));
+        Self { inside, method, tunnel, limits, silence, patience, held, frame, turn, sent, whole }
     }
 
     /// All of it was carried.
@@ -129,7 +131,7 @@ impl H2Stream {
         write_all(&self.inside, head.as_bytes()).await?;
         drop(head);
         // less is always granted
-        self.held.resize(STREAM).await;
+        self.held.resize(PIPE).await;
         self.both(chunks, body, respond).await
     }
 
@@ -233,6 +235,7 @@ impl H2Stream {
         let empty = matches!(body, Body::None | Body::Length(0));
         let mut to =
             respond.send_response(response_head(&response, tunnel).ok_or(StreamBroken)?, empty)?;
+        drop(response);
         if empty {
             return Ok(());
         }
@@ -296,11 +299,12 @@ impl H2Stream {
             return Ok((Room { _own: None, _beside: beside }, AT_ONCE));
         }
         let sent =
-            tokio::time::timeout(self.patience.into(), Arc::clone(&self.frame).acquire_owned());
+            tokio::time::timeout(self.patience.into(), Arc::clone(&self.turn).acquire_owned());
         tokio::select! {
             sent = sent => {
                 let sent = sent.ok().and_then(Result::ok).ok_or(StreamBroken)?;
-                Ok((Room { _own: Some(sent), _beside: None }, FRAME))
+                let own = Some((sent, Arc::clone(&self.frame)));
+                Ok((Room { _own: own, _beside: None }, FRAME))
             }
             _ = poll_fn(|context| to.poll_reset(context)) => Err(StreamBroken),
         }
