@@ -140,11 +140,11 @@ impl State {
         let (now, source) = (clock::now(), client.source());
         loop {
             self.level();
-            if self.passes_socket_memory(source) && self.sources.has_room(now, source) {
-                // who waits and passes is before it
+            if self.passes_socket_memory(source, now) {
+                // those who wait and pass are before it
                 self.serve(deferred);
                 self.level();
-                if self.passes_socket_memory(source) {
+                if self.passes_socket_memory(source, now) {
                     return Ok(self.take_place_beside(now, source));
                 }
             }
@@ -217,9 +217,10 @@ impl State {
         low.then(|| self.pressure.with_enough(memory))
     }
 
-    /// Whether only the kernel's socket memory is low, of which this source holds little.
-    fn passes_socket_memory(&self, source: Source) -> bool {
+    /// Whether a newcomer of this source finds all but the kernel's socket memory, of which the source holds little.
+    fn passes_socket_memory(&self, source: Source, now: Time) -> bool {
         self.beside_socket_memory().is_some_and(|pressure| !pressure.low())
+            && may_enter(&self.sources, self.shared_places(), source, now)
             && holds_little(&self.socket_memory, source)
     }
 
