@@ -207,6 +207,18 @@ fn peak(daemon: &Watched) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
 }
 
+/// 2,000 clients that send this, as far as they are let.
+fn crowd(daemon: &Watched, request: &str) -> Vec<TcpStream> {
+    let client = |_| {
+        let mut stream = TcpStream::connect(daemon.0.address).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        // reset or refused already where its memory went to another
+        let _ = stream.write_all(request.as_bytes());
+        stream
+    };
+    (0..2_000).map(client).collect()
+}
+
 /// Each would take 64 KiB; together they may have the budget, and the process 64 MiB for all else.
 #[test]
 fn unfinished_heads_stay_within_the_budget_and_64_mib() {
@@ -216,15 +228,7 @@ fn unfinished_heads_stay_within_the_budget_and_64_mib() {
     let daemon = Watched(daemon(&format!("{open}[budgets]\nsessions = \"16 MiB\"\n")));
     let (begun, to) = (peak(&daemon), echo_server());
     let head = format!("GET http://a.example/ HTTP/1.1\r\nX: {}", "a".repeat(60_000));
-    let unfinished: Vec<TcpStream> = (0..2_000)
-        .map(|_| {
-            let mut stream = TcpStream::connect(daemon.0.address).unwrap();
-            stream.set_write_timeout(Some(LONG)).unwrap();
-            // reset already where its memory went to another
-            let _ = stream.write_all(head.as_bytes());
-            stream
-        })
-        .collect();
+    let unfinished = crowd(&daemon, &head);
     let (answer, _) = daemon.0.connect(to, "");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     wait_for("most were closed for others", || {
@@ -277,15 +281,7 @@ fn served_requests_stay_within_the_budget_and_64_mib() {
     ] {
         let daemon = Watched(daemon(&format!("{open}[budgets]\nsessions = \"16 MiB\"\n")));
         let begun = peak(&daemon);
-        let served: Vec<TcpStream> = (0..2_000)
-            .map(|_| {
-                let mut stream = TcpStream::connect(daemon.0.address).unwrap();
-                stream.set_write_timeout(Some(LONG)).unwrap();
-                // refused already where its address has its share
-                let _ = stream.write_all(request.as_bytes());
-                stream
-            })
-            .collect();
+        let served = crowd(&daemon, &request);
         let (answer, _) = daemon.0.connect(echo_server(), "");
         assert!(answer.starts_with("HTTP/1.1 "), "{answer}");
         wait_for("most were refused", || {

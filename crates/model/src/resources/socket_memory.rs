@@ -1,4 +1,5 @@
-//! The kernel's memory for TCP sockets: who holds it, who gives it back while it is low, and who is admitted meanwhile.
+//! The kernel's memory for TCP sockets: its holders, which of them give it back while it is low, and which newcomers
+//! come in meanwhile.
 //!
 //! Requests in service hold it in two queues: what their reader has not acknowledged, and what waits to be read. A reader
 //! that stops holds both until its idle time-out. With `h` the bytes of one holder, `t` those of all and `n` the

@@ -1,6 +1,6 @@
 //! A hundred streams of one HTTP/2 connection within TLS beside each other.
 use crate::common::wire::{Origin, Relay};
-use crate::tls::{Shown, asked};
+use crate::tls::{Shown, asked, http2_with};
 use ekiden_model::units::Bytes;
 use ekiden_testkit::wait_for;
 use std::io::{Read as _, Write as _};
@@ -13,6 +13,18 @@ const STREAMS: usize = 100;
 
 fn byte(at: usize) -> u8 {
     (at % 251) as u8
+}
+
+type Tunnel = (http::Response<h2::RecvStream>, h2::SendStream<bytes::Bytes>, std::net::TcpStream);
+
+/// A stream of CONNECT: the answer, the way up, and the server's end.
+async fn tunnel(client: &mut h2::client::SendRequest<bytes::Bytes>, origin: &Origin) -> Tunnel {
+    let mut request = asked("CONNECT", origin.name.clone());
+    *request.version_mut() = http::Version::HTTP_2;
+    std::future::poll_fn(|cx| client.poll_ready(cx)).await.unwrap();
+    let (response, up) = client.send_request(request, false).unwrap();
+    let response = response.await.unwrap();
+    (response, up, tokio::task::block_in_place(|| origin.accept()).stream)
 }
 
 /// Reads to the end of the stream, and compares.
@@ -31,24 +43,14 @@ async fn read(body: &mut h2::RecvStream, length: usize) {
 async fn a_stream_that_nobody_reads_stalls_no_other() {
     let (shown, origin) = (Shown::new(), Origin::new());
     let relay = tokio::task::block_in_place(|| shown.relay());
-    let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2"]));
-    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
-    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
     // as browsers do: much for the connection, less for each stream
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(1 << 20).initial_connection_window_size(16 << 20);
-    let (client, connection) = builder.handshake::<_, bytes::Bytes>(stream).await.unwrap();
-    let driving = tokio::spawn(async move { drop(connection.await) });
-    let mut client = client.ready().await.unwrap();
+    let (mut client, driving) = http2_with(&shown, &relay, &builder).await;
     let mut tunnels = Vec::new();
     for nth in 0..STREAMS {
-        let mut request = asked("CONNECT", origin.name.clone());
-        *request.version_mut() = http::Version::HTTP_2;
-        client = client.ready().await.unwrap();
-        let (response, up) = client.send_request(request, false).unwrap();
-        let response = response.await.unwrap();
+        let (response, up, mut server) = tunnel(&mut client, &origin).await;
         assert_eq!(response.status(), 200);
-        let mut server = tokio::task::block_in_place(|| origin.accept()).stream;
         // the first one is not read until all others are over
         let length = if nth == 0 { SLOW } else { EACH };
         std::thread::spawn(move || {
@@ -77,26 +79,15 @@ async fn a_stream_that_nobody_reads_stalls_no_other() {
 async fn answers_that_the_client_does_not_take_count_as_memory() {
     let (shown, origin) = (Shown::new(), Origin::new());
     let relay = tokio::task::block_in_place(|| shown.relay());
-    let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2"]));
-    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
-    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
     let mut builder = h2::client::Builder::new();
-    let (client, connection) =
-        builder.initial_window_size(0).handshake::<_, bytes::Bytes>(stream).await.unwrap();
-    let driving = tokio::spawn(async move { drop(connection.await) });
-    let mut client = client.ready().await.unwrap();
+    let (mut client, driving) = http2_with(&shown, &relay, builder.initial_window_size(0)).await;
     let sessions = || {
         let status = tokio::task::block_in_place(|| relay.status());
         status.budgets.iter().find(|budget| budget.name == "sessions").unwrap().used
     };
     let mut tunnels = Vec::new();
     for _ in 0..8 {
-        let mut request = asked("CONNECT", origin.name.clone());
-        *request.version_mut() = http::Version::HTTP_2;
-        client = client.ready().await.unwrap();
-        let (response, up) = client.send_request(request, false).unwrap();
-        let response = response.await.unwrap();
-        tunnels.push((response, up, tokio::task::block_in_place(|| origin.accept()).stream));
+        tunnels.push(tunnel(&mut client, &origin).await);
     }
     let before = sessions();
     for (_, _, server) in &mut tunnels {
@@ -121,14 +112,9 @@ async fn answers_need_no_more_memory_while_half_of_it_is_used() {
             settings.budgets.sessions = Bytes::mib(2);
         })
     });
-    let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2"]));
-    let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
-    let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
     let mut builder = h2::client::Builder::new();
     builder.initial_window_size(16 << 10).initial_connection_window_size(1 << 20);
-    let (client, connection) = builder.handshake::<_, bytes::Bytes>(stream).await.unwrap();
-    let driving = tokio::spawn(async move { drop(connection.await) });
-    let mut client = client.ready().await.unwrap();
+    let (mut client, driving) = http2_with(&shown, &relay, &builder).await;
     let sessions = || {
         let status = tokio::task::block_in_place(|| relay.status());
         let budget = status.budgets.iter().find(|budget| budget.name == "sessions").unwrap();
@@ -136,12 +122,7 @@ async fn answers_need_no_more_memory_while_half_of_it_is_used() {
     };
     let mut tunnels = Vec::new();
     for _ in 0..12 {
-        let mut request = asked("CONNECT", origin.name.clone());
-        *request.version_mut() = http::Version::HTTP_2;
-        client = client.ready().await.unwrap();
-        let (response, up) = client.send_request(request, false).unwrap();
-        let response = response.await.unwrap();
-        tunnels.push((response, up, tokio::task::block_in_place(|| origin.accept()).stream));
+        tunnels.push(tunnel(&mut client, &origin).await);
     }
     let (used, peak) = sessions();
     assert!(used > 1 << 20, "{used} bytes");

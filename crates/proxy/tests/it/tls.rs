@@ -261,10 +261,19 @@ pub(crate) async fn http2(
     shown: &Shown,
     relay: &Relay,
 ) -> (h2::client::SendRequest<bytes::Bytes>, tokio::task::JoinHandle<()>) {
+    http2_with(shown, relay, &h2::client::Builder::new()).await
+}
+
+/// The same with other settings.
+pub(crate) async fn http2_with(
+    shown: &Shown,
+    relay: &Relay,
+    settings: &h2::client::Builder,
+) -> (h2::client::SendRequest<bytes::Bytes>, tokio::task::JoinHandle<()>) {
     let connector = tokio_rustls::TlsConnector::from(shown.config(&[b"h2", b"http/1.1"]));
     let stream = tokio::net::TcpStream::connect(relay.address).await.unwrap();
     let stream = connector.connect("localhost".try_into().unwrap(), stream).await.unwrap();
-    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    let (client, connection) = settings.handshake(stream).await.unwrap();
     let driving = tokio::spawn(async move { drop(connection.await) });
     (client.ready().await.unwrap(), driving)
 }

@@ -1,7 +1,8 @@
 //! What one peer may take of a relay beside clients and other peers. The peers are tunnels of this process, whose flows
 //! the tests open one by one.
+use super::{OTHER, PLACES, is_served, places};
 use crate::common::wait_until;
-use crate::common::wire::{Origin, Relay, get, ok};
+use crate::common::wire::{Origin, Relay};
 use ekiden_model::units::{Rate, Span};
 use ekiden_proxy::settings::{Account, Limits as AccountLimits, Settings};
 use ekiden_tunnel::core::{Limits, Terms};
@@ -15,8 +16,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-const PLACES: u32 = 300;
-const OTHER: [u8; 4] = [127, 0, 0, 2];
 const MEASURES: &str = "measure.ekiden.invalid";
 
 /// A relay, and its peers by their names.
@@ -115,22 +114,6 @@ fn here(port: u16) -> Target {
     Target { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port }
 }
 
-fn places(settings: &mut Settings) {
-    settings.budgets.connections = PLACES;
-    // who had to wait would be refused at once
-    settings.pressure.waiting = 0;
-}
-
-fn is_served(relay: &Relay, origin: &Origin) {
-    let mut client = relay.client_at(OTHER);
-    client.send(get(origin, "/", "Connection: close\r\n"));
-    let mut server = origin.accept();
-    server.head();
-    server.send(ok("1"));
-    let answer = client.until_end();
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-}
-
 #[test]
 fn flows_of_one_peer_leave_places_to_clients_and_to_another_peer() {
     let (joined, origin) = (Joined::new(&["one", "two"], places), Origin::new());
@@ -154,7 +137,7 @@ fn flows_of_one_peer_leave_places_to_clients_and_to_another_peer() {
     let refusal = joined.stream(0, origin.port()).map(drop).unwrap_err();
     assert!(refusal.0 == Reason::Exhausted && refusal.1.contains("beside others"), "{refusal:?}");
     for _ in 0..35 {
-        is_served(&joined.relay, &origin);
+        is_served(&mut joined.relay.client_at(OTHER), &origin);
     }
     let other = joined.stream(1, origin.port()).unwrap();
     let pressure = joined.relay.status().pressure;
@@ -188,7 +171,7 @@ fn a_peer_closes_no_silent_connection_of_an_address_that_holds_as_few() {
     }
     assert_eq!(joined.relay.status().pressure.silent_evicted, 0);
     // somebody who holds nothing gets a silent one's place, and no flow's
-    is_served(&joined.relay, &origin);
+    is_served(&mut joined.relay.client_at(OTHER), &origin);
     let status = joined.relay.status();
     assert_eq!(status.pressure.silent_evicted, 1);
     assert_eq!(status.tunnels[0].flows, flows.len() as u64);
@@ -233,7 +216,7 @@ fn flows_that_wait_are_refused_once_their_peer_has_its_share() {
         );
     }
     // and nobody waits behind them
-    is_served(&joined.relay, &origin);
+    is_served(&mut joined.relay.client_at(OTHER), &origin);
     let pressure = joined.relay.status().pressure;
     assert_eq!((pressure.share_refused, pressure.waiting), (3, 0));
     drop((flows, clients, servers));

@@ -144,7 +144,7 @@ fn flows_of_which_the_peer_takes_nothing_share_the_memory() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever flows are read for a while and then not, over any path: who is read again is sent again.
+    /// Whatever flows are read for a while and then not, over any path: one that is read again is sent again.
     #[test]
     fn no_flow_waits_for_ever(
         flows in 1_u16..30,

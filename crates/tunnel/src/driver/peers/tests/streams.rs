@@ -56,7 +56,7 @@ async fn a_stream_that_is_shut_from_elsewhere_ends_for_those_that_wait() {
     no_flow_is_left(&pair).await;
 }
 
-/// They fill the memory for bytes that wait; who is read goes on, and so do they once they are.
+/// They fill the memory for bytes that wait; a flow that is read goes on, and so do they once they are read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn writers_go_on_beside_streams_that_nobody_reads() {
     let limits = Limits { memory: units::Bytes::mib(1), ..Limits::default() };
