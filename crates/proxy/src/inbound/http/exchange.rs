@@ -184,6 +184,10 @@ async fn both_ways(
                     });
                 }
                 () = wait_until(waiting), if waiting != Time::NEVER => {
+                    // the head came in time; its body may take longer
+                    if progress.has_arrived() {
+                        continue;
+                    }
                     let text = format!("{} did not answer within {}", plan.destination, session.config.settings.timeouts.response);
                     break Err(ExchangeError::Failed(Failure::new(FailureKind::TimedOut, text)));
                 }

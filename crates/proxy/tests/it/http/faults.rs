@@ -197,6 +197,21 @@ fn answers_504_to_a_late_answer() {
 }
 
 #[test]
+fn a_body_may_take_longer_than_the_time_for_an_answer() {
+    let relay = Relay::with(|settings| settings.timeouts.response = Span::from_millis(1_000));
+    let origin = Origin::new();
+    let mut client = relay.client();
+    client.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
+    client.head();
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    server.send("world");
+    assert_eq!(client.exactly(10), b"helloworld");
+}
+
+#[test]
 fn silence_is_504_before_the_answer_and_a_reset_after() {
     let relay = Relay::with(|settings| {
         for leg in settings.legs.values_mut() {
