@@ -166,11 +166,8 @@ impl Lane {
                 Event::Stream(StreamEvent::Writable { id }) => self.flush(id),
                 Event::DatagramReceived => self.datagrams = true,
                 Event::Stream(StreamEvent::Finished { id }) => self.finished.push(id),
-                Event::Stream(
-                    StreamEvent::Opened { .. }
-                    | StreamEvent::Stopped { .. }
-                    | StreamEvent::Available { .. },
-                )
+                Event::Stream(StreamEvent::Stopped { id, .. }) => self.on_stopped(id),
+                Event::Stream(StreamEvent::Opened { .. } | StreamEvent::Available { .. })
                 | Event::HandshakeDataReady
                 | Event::DatagramsUnblocked => {}
             }
@@ -309,8 +306,28 @@ impl Lane {
     }
 
     fn end(&mut self, id: StreamId) {
-        // fails where the peer has stopped the stream: then it is over, too
+        // fails where the peer has stopped the stream: then it was reset
         let _ = self.quinn.send_stream(id).finish();
+    }
+
+    /// The peer wants no more of a stream. RFC 9000 §3.5 has it reset; until then QUIC would keep it.
+    fn on_stopped(&mut self, id: StreamId) {
+        self.busy = true;
+        if let Some((waiting, _)) = self.outbound.remove(&id) {
+            self.waiting -= waiting.len();
+        }
+        // fails where it is over already
+        let _ = self.quinn.send_stream(id).reset(0_u32.into());
+        self.finished.push(id);
+    }
+
+    /// Wants no more of any stream that came.
+    #[cfg(test)]
+    pub(super) fn stop_streams(&mut self) {
+        for id in self.inbound.keys() {
+            let _ = self.quinn.recv_stream(*id).stop(0_u32.into());
+        }
+        self.busy = true;
     }
 
     fn flush(&mut self, id: StreamId) {
@@ -349,7 +366,7 @@ impl Lane {
         self.quinn.datagrams().max_size().unwrap_or(0)
     }
 
-    /// Streams of ours that were acknowledged since the last call.
+    /// Streams of ours that were acknowledged, or that the peer stopped, since the last call.
     pub(super) fn finished(&mut self) -> Vec<StreamId> {
         std::mem::take(&mut self.finished)
     }

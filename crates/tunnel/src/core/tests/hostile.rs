@@ -1,7 +1,7 @@
 //! Peers that are known and do what they must not: the tunnel ends, and memory stays bounded.
 
 use super::network::{FAR, NEAR, Network, Path, pattern, slow};
-use crate::core::lane::LaneEvent;
+use crate::core::lane::{Lane, LaneEvent};
 use crate::core::*;
 use crate::frame::reason::Reason;
 use crate::frame::{Carries, Frame, Hello, MOST, Open, Opening, VERSION};
@@ -80,6 +80,25 @@ fn flows_that_were_given_up_are_not_kept_for_ever() {
     }
     let why = network.tunnel(FAR).broken.clone().unwrap();
     assert_eq!(why, "the peer did not report the bytes sent on reset flows");
+}
+
+#[test]
+fn streams_that_the_peer_stops_are_given_up() {
+    let mut network = Network::up(&Path::default());
+    network.settle(300);
+    for _ in 0..40 {
+        let flow = network.flow(80);
+        network.ends[NEAR].write(network.now, flow, pattern(0, 1_000));
+        network.run_for(Span::from_millis(300));
+        network.tunnel(FAR).lanes.iter_mut().flatten().for_each(Lane::stop_streams);
+        network.run_for(Span::from_millis(300));
+        network.ends[NEAR].abort(network.now, flow, Reason::Closed, String::new());
+    }
+    network.run_for(Span::from_secs(2));
+    let kept = network.tunnel(NEAR).lanes.iter_mut().flatten().map(Lane::streams_in_flight);
+    // the control streams, and what the last flow sent
+    let kept: usize = kept.sum();
+    assert!(kept <= 6, "{kept} streams are kept");
 }
 
 /// Each flow within its window, all of them beyond the memory.

@@ -149,7 +149,7 @@ impl Tunnel {
         u32::try_from(room).ok().filter(|room| *room >= LEAST_ROOM).unwrap_or(0)
     }
 
-    /// Streams were acknowledged as a whole.
+    /// Streams were acknowledged as a whole, or are not wanted.
     pub(super) fn on_finished(&mut self, nth: usize, finished: &[StreamId]) {
         for stream in finished {
             let Some((id, offset)) = self.repairs.streams[nth].remove(stream) else { continue };
