@@ -12,7 +12,8 @@
 //! the memory has been low for [`SocketMemoryConfig::patience`], the largest gives back the connection that has stood
 //! still for longest, until enough is free or it is large no longer (longest queue drop: Suter et al., INFOCOM 1998).
 //!
-//! A newcomer is admitted meanwhile if its holder has less than an even share, `h·n < t`, or nothing. Linux cuts buffers
+//! A newcomer is admitted meanwhile if its address has less than an even share, `h·n < t`, or nothing, where accounts
+//! count with the addresses that they come from: who a newcomer is shows once it has logged in. Linux cuts buffers
 //! from the second number of `net.ipv4.tcp_mem` on; a socket that holds less than an even part of the third gets more
 //! all the same (`__sk_mem_raise_allocated`), and an empty queue always takes a packet (`sk_forced_mem_schedule`).
 
@@ -84,6 +85,8 @@ impl QueueProgress {
 pub struct ServedConnection<H> {
     /// Whose it is.
     pub holder: H,
+    /// The address that it came from, if its newcomers are judged by that.
+    pub address: Option<H>,
     /// Whether that is an account; accounts give last.
     pub account: bool,
     /// Bytes in its queues.
@@ -109,6 +112,8 @@ pub struct SocketMemory<H> {
     low_since: Option<Time>,
     held: BTreeMap<H, u64>,
     total: u64,
+    by_address: BTreeMap<H, u64>,
+    by_address_total: u64,
     newcomers: BTreeMap<H, Time>,
 }
 
@@ -120,6 +125,8 @@ impl<H: Ord + Clone> SocketMemory<H> {
             low_since: None,
             held: BTreeMap::new(),
             total: 0,
+            by_address: BTreeMap::new(),
+            by_address_total: 0,
             newcomers: BTreeMap::new(),
         }
     }
@@ -138,14 +145,7 @@ impl<H: Ord + Clone> SocketMemory<H> {
     ) -> Vec<usize> {
         let since = *self.low_since.get_or_insert(now);
         self.newcomers.retain(|_, at| now.since(*at) < self.config.remembered);
-        (self.held, self.total) = (BTreeMap::new(), 0);
-        for holder in self.newcomers.keys() {
-            self.held.insert(holder.clone(), 0);
-        }
-        for one in connections {
-            *self.held.entry(one.holder.clone()).or_default() += one.held;
-            self.total += one.held;
-        }
+        self.count(connections);
         let (mut freed, mut chosen) = (0, Vec::new());
         if now.since(since) >= self.config.patience {
             // nobody becomes large by what others give
@@ -164,6 +164,25 @@ impl<H: Ord + Clone> SocketMemory<H> {
             }
         }
         chosen
+    }
+
+    fn count(&mut self, connections: &[ServedConnection<H>]) {
+        (self.held, self.total, self.by_address) = (BTreeMap::new(), 0, BTreeMap::new());
+        for one in connections {
+            *self.held.entry(one.holder.clone()).or_default() += one.held;
+            self.total += one.held;
+            if let Some(address) = &one.address {
+                *self.by_address.entry(address.clone()).or_default() += one.held;
+            }
+        }
+        self.by_address_total = self.by_address.values().sum();
+        for address in self.newcomers.keys() {
+            // nobody is large beside itself
+            if !self.by_address.contains_key(address) {
+                self.by_address.insert(address.clone(), 0);
+                self.held.insert(address.clone(), 0);
+            }
+        }
     }
 
     fn choose(
@@ -202,6 +221,11 @@ impl<H: Ord + Clone> SocketMemory<H> {
             let left = bytes - given;
             self.held.insert(holder.clone(), left);
             order.insert((left, holder));
+            let address = connections[at].address.as_ref();
+            if let Some(kept) = address.and_then(|address| self.by_address.get_mut(address)) {
+                *kept -= given;
+                self.by_address_total -= given;
+            }
         }
     }
 
@@ -211,29 +235,32 @@ impl<H: Ord + Clone> SocketMemory<H> {
         others > 0 && held >= limit / PART && u128::from(held) * others as u128 >= 2 * rest
     }
 
-    /// Whether a newcomer is admitted although this memory is low.
-    pub fn admits(&self, holder: &H) -> bool {
-        let own = self.held.get(holder).copied().unwrap_or(0);
-        let all = u128::from(own) * self.held.len() as u128;
-        self.low_since.is_some() && (own == 0 || all < u128::from(self.total))
+    /// Whether a newcomer from this address is admitted although this memory is low.
+    pub fn admits(&self, address: &H) -> bool {
+        let own = self.by_address.get(address).copied().unwrap_or(0);
+        let all = u128::from(own) * self.by_address.len() as u128;
+        self.low_since.is_some() && (own == 0 || all < u128::from(self.by_address_total))
     }
 
     /// A newcomer was admitted although this memory is low.
-    pub fn on_admitted(&mut self, now: Time, holder: H) {
-        *self.held.entry(holder.clone()).or_default() += self.config.newcomer;
-        self.total += self.config.newcomer;
-        self.newcomers.insert(holder, now);
+    pub fn on_admitted(&mut self, now: Time, address: H) {
+        *self.by_address.entry(address.clone()).or_default() += self.config.newcomer;
+        self.by_address_total += self.config.newcomer;
+        self.newcomers.insert(address, now);
     }
 }
+
+#[cfg(test)]
+mod laws;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::*;
 
-    const MIB: u64 = 1 << 20;
-    const LIMIT: u64 = 64 * MIB;
-    const CONFIG: SocketMemoryConfig = SocketMemoryConfig {
+    pub(super) const MIB: u64 = 1 << 20;
+    pub(super) const LIMIT: u64 = 64 * MIB;
+    pub(super) const CONFIG: SocketMemoryConfig = SocketMemoryConfig {
         patience: Span::from_secs(3),
         still: Span::from_secs(8),
         newcomer: 64 << 10,
@@ -241,13 +268,19 @@ mod tests {
     };
 
     /// A connection of stranger `holder` that holds so many MiB, and stands still since this second.
-    fn served(holder: u8, mib: u64, still_since: u64) -> ServedConnection<u8> {
+    pub(super) fn served(holder: u8, mib: u64, still_since: u64) -> ServedConnection<u8> {
         let still_since = Some(at(still_since * 1_000));
-        ServedConnection { holder, account: false, held: mib * MIB, still_since }
+        ServedConnection {
+            holder,
+            address: Some(holder),
+            account: false,
+            held: mib * MIB,
+            still_since,
+        }
     }
 
     /// What is closed at second 20 of a shortage that began at second 10.
-    fn closed(excess: u64, connections: &[ServedConnection<u8>]) -> Vec<usize> {
+    pub(super) fn closed(excess: u64, connections: &[ServedConnection<u8>]) -> Vec<usize> {
         let mut memory = SocketMemory::new(CONFIG);
         let shortage = SocketShortage { limit: LIMIT, excess: excess * MIB };
         assert!(memory.on_low(at(10_000), shortage, connections).is_empty(), "idle ones first");
@@ -308,6 +341,22 @@ mod tests {
     }
 
     #[test]
+    fn an_account_brings_no_newcomers_while_it_holds_much() {
+        let mut memory = SocketMemory::new(CONFIG);
+        let shortage = SocketShortage { limit: LIMIT, excess: MIB };
+        let account = ServedConnection { holder: 100, account: true, ..served(1, 40, 0) };
+        // of a flow that came out of a tunnel
+        let far =
+            ServedConnection { holder: 101, account: true, address: None, ..served(9, 60, 0) };
+        memory.on_low(at(0), shortage, &[account, served(2, 4, 0), far]);
+        assert!(!memory.admits(&1) && memory.admits(&2) && memory.admits(&9));
+        // its newcomers are not others, beside whom it would be large
+        memory.on_admitted(at(100), 1);
+        let still = ServedConnection { still_since: Some(at(0)), ..account };
+        assert!(memory.on_low(at(20_000), shortage, &[still]).is_empty());
+    }
+
+    #[test]
     fn a_queue_stands_still_from_the_last_byte_that_was_accepted() {
         let mut queue = QueueProgress::default();
         let mut since = |second: u64, accepted, held| {
@@ -321,123 +370,5 @@ mod tests {
         assert_eq!(since(13, 1, 900), Some(at(12_000)));
         assert_eq!(since(14, 1, 899), Some(at(14_000)));
         assert_eq!(since(15, 2, 0), None);
-    }
-
-    /// How the connections of a source behave once they hold what they take.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    enum Reader {
-        Stops,
-        TakesALittle,
-    }
-
-    fn connections() -> impl Strategy<Value = Vec<ServedConnection<u8>>> {
-        let one = (0_u8..6, 0_u64..20, prop::option::weighted(0.8, 0_u64..20));
-        let one = one.prop_map(|(holder, mib, since)| ServedConnection {
-            account: holder > 3,
-            still_since: since.map(|second| at(second * 1_000)),
-            ..served(holder, mib, 0)
-        });
-        prop::collection::vec(one, 0..40)
-    }
-
-    proptest! {
-        #[test]
-        fn the_large_give_and_nobody_who_moves(connections in connections(), excess in 0_u64..100) {
-            let chosen = closed(excess, &connections);
-            let mut left = BTreeMap::<u8, u64>::new();
-            for one in &connections {
-                *left.entry(one.holder).or_default() += one.held;
-            }
-            let large = |left: &BTreeMap<u8, u64>, own: u64| {
-                let others = left.values().sum::<u64>() - own;
-                own >= LIMIT / 16 && left.len() > 1 && own * (left.len() as u64 - 1) >= 2 * others
-            };
-            let first = left.clone();
-            let (mut freed, mut accounts) = (0, false);
-            for at_place in &chosen {
-                prop_assert!(freed < excess * MIB, "no more than is needed");
-                let one = connections[*at_place];
-                prop_assert!(one.still_since.is_some_and(|since| since <= at(12_000)));
-                prop_assert!(one.account || !accounts, "accounts last");
-                accounts = one.account;
-                let own = left[&one.holder];
-                prop_assert!(large(&left, own) && large(&first, first[&one.holder]));
-                for (other, held) in &left {
-                    let gives = connections.iter().enumerate().any(|(at_other, one)| {
-                        one.holder == *other
-                            && one.account == accounts
-                            && one.still_since.is_some_and(|since| since <= at(12_000))
-                            && !chosen.contains(&at_other)
-                    });
-                    prop_assert!(*held <= own || !gives || !large(&first, first[other]), "the largest first");
-                }
-                *left.get_mut(&one.holder).unwrap() -= one.held;
-                freed += one.held;
-            }
-            let once: BTreeSet<_> = chosen.iter().collect();
-            prop_assert_eq!(once.len(), chosen.len());
-        }
-
-        /// Sources open as many as they are let, each second, of which each takes some memory and gives nothing back.
-        #[test]
-        fn a_newcomer_is_never_held_back_and_readers_that_stopped_not_kept(
-            readers in prop::collection::vec(
-                (prop_oneof![Just(Reader::Stops), Just(Reader::TakesALittle)], 1_u64..40, 1_u64..8),
-                1..5,
-            ),
-            comes in 0_u64..60,
-        ) {
-            const NEWCOMER: u8 = 99;
-            let mut memory = SocketMemory::new(CONFIG);
-            let mut held = Vec::<(ServedConnection<u8>, Reader)>::new();
-            let (mut low, mut low_for) = (false, 0);
-            for second in 0..120 {
-                let now = at(second * 1_000);
-                for (source, (reader, count, mib)) in readers.iter().enumerate() {
-                    for _ in 0..*count {
-                        let holder = source as u8;
-                        if low && !memory.admits(&holder) {
-                            break;
-                        }
-                        if low {
-                            memory.on_admitted(now, holder);
-                        }
-                        held.push((served(holder, *mib, second), *reader));
-                    }
-                }
-                let came = second >= comes;
-                if came && low {
-                    prop_assert!(memory.admits(&NEWCOMER), "held back at {second} s");
-                    memory.on_admitted(now, NEWCOMER);
-                }
-                for (one, reader) in &mut held {
-                    if *reader == Reader::TakesALittle {
-                        one.still_since = Some(now);
-                    }
-                }
-                let used: u64 = held.iter().map(|(one, _)| one.held).sum();
-                low = used > if low { LIMIT / 10 * 9 } else { LIMIT / 20 * 19 };
-                if !low {
-                    memory.on_enough();
-                    low_for = 0;
-                    continue;
-                }
-                low_for += 1;
-                let mut connections: Vec<_> = held.iter().map(|(one, _)| *one).collect();
-                if came {
-                    connections.push(served(NEWCOMER, 0, second));
-                }
-                let shortage = SocketShortage { limit: LIMIT, excess: used - LIMIT / 10 * 9 };
-                let mut chosen = memory.on_low(now, shortage, &connections);
-                chosen.sort_unstable();
-                for at_place in chosen.into_iter().rev() {
-                    let (_, reader) = held.remove(at_place);
-                    prop_assert_eq!(reader, Reader::Stops, "who moves stays");
-                }
-                // one source alone against the newcomer: what stands still is given back
-                let alone = readers.len() == 1 && readers[0].0 == Reader::Stops;
-                prop_assert!(!(alone && came && second >= comes + 10) || low_for <= 12, "kept for {low_for} s");
-            }
-        }
     }
 }

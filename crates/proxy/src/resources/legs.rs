@@ -151,17 +151,19 @@ impl Legs {
         }
         let of = |waiting: Waiting| {
             let [down, up] = waiting.directions;
+            let address = match sources.source(waiting.place) {
+                None | Some(Source::Peer(_)) => None,
+                Some(source) => Some(Holder::Address(source)),
+            };
             let holder = match waiting.account {
                 Some(account) => Holder::Account(account),
-                None => match sources.source(waiting.place)? {
-                    // its tunnel may be what holds them up
-                    Source::Peer(_) => return None,
-                    source => Holder::Address(source),
-                },
+                // its tunnel may be what holds a peer's flows up
+                None => address?,
             };
             let most = if down.held >= up.held { down } else { up };
             let one = ServedConnection {
                 holder,
+                address,
                 account: waiting.account.is_some(),
                 held: down.held + up.held,
                 still_since: most.still_since(),
