@@ -104,8 +104,7 @@ impl<T, const N: usize> Slab<T, N> {
     }
 
     /// The entry before `handle` in list `which`.
-    #[cfg(test)]
-    fn before(&self, which: usize, handle: Handle) -> Option<Handle> {
+    pub(crate) fn before(&self, which: usize, handle: Handle) -> Option<Handle> {
         self.handle(self.slots.get(handle.index as usize)?.links[which].before)
     }
 

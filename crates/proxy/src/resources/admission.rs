@@ -36,7 +36,7 @@ impl AcceptedClient {
     }
 
     /// By what it shares places and the queue: its address, or the peer whose tunnel it came out of.
-    fn source(&self) -> Source {
+    pub(super) fn source(&self) -> Source {
         match &self.arrival {
             Some(arrival) => arrival.joined().source(),
             None => self.address.ip().into(),
@@ -188,7 +188,7 @@ impl State {
             return verdict;
         }
         self.count_refusal();
-        match self.admission.displace(&client.source(), AcceptedClient::source) {
+        match self.admission.displace(&client.source()) {
             Some(other) => {
                 deferred.refused.push(other);
                 self.admission.wait(now, client.clone())
@@ -269,34 +269,42 @@ impl State {
                 continue;
             }
             let (sources, most) = (&self.sources, self.shared_places());
-            let may = |client: &AcceptedClient| may_enter(sources, most, client.source(), now);
+            let may = |source: &Source| may_enter(sources, most, *source, now);
             let idle = self.register.len();
-            let next = self.admission.next_of(&self.pressure, idle, may);
-            let Some((client, verdict)) = next.or_else(|| self.next_beside(now)) else { return };
-            if client.is_gone() {
-                continue;
+            let client = match self.admission.find(&self.pressure, idle, may) {
+                Some((ticket, verdict)) => {
+                    let gone = self.admission.get(ticket).is_none_or(AcceptedClient::is_gone);
+                    if let AdmissionVerdict::Evict(n) = verdict
+                        && !gone
+                        && self.evict(n, deferred) == 0
+                    {
+                        // all idle connections became active at this moment: asked again, without them
+                        continue;
+                    }
+                    self.admission.admit(ticket).filter(|_| !gone)
+                }
+                None => match self.next_beside(now) {
+                    Some(client) => Some(client).filter(|client| !client.is_gone()),
+                    None => return,
+                },
+            };
+            if let Some(client) = client {
+                self.admit_later(client, now, deferred);
             }
-            if let AdmissionVerdict::Evict(n) = verdict {
-                // idle connections may just have become active: the client is admitted all the
-                // same, as promised
-                self.evict(n, deferred);
-            }
-            self.admit_later(client, now, deferred);
         }
     }
 
     /// The next who waits for socket memory alone, of which its source holds little.
-    fn next_beside(&mut self, now: Time) -> Option<(AcceptedClient, AdmissionVerdict)> {
+    fn next_beside(&mut self, now: Time) -> Option<AcceptedClient> {
         let pressure = self.beside_socket_memory()?;
         let most = self.shared_places();
         let (sources, memory) = (&self.sources, &self.socket_memory);
-        let may = |client: &AcceptedClient| {
-            let source = client.source();
-            may_enter(sources, most, source, now) && holds_little(memory, source)
+        let may = |source: &Source| {
+            may_enter(sources, most, *source, now) && holds_little(memory, *source)
         };
-        let next = self.admission.next_of(&pressure, 0, may)?;
-        self.note_admitted(now, next.0.source());
-        Some(next)
+        let (client, _) = self.admission.next_of(&pressure, 0, may)?;
+        self.note_admitted(now, client.source());
+        Some(client)
     }
 
     fn admit_later(&mut self, client: AcceptedClient, now: Time, deferred: &mut Deferred) {

@@ -105,7 +105,7 @@ struct State {
     register: Register<Pool<u64, PoolKey>, IdleConnection, RandomState>,
     pressure: Pressure,
     socket_memory: SocketMemory<Holder>,
-    admission: Admission<AcceptedClient>,
+    admission: Admission<AcceptedClient, Source>,
     sources: Sources<Arc<Place>>,
     /// What the connections of a source hold of the memory, while there are any.
     memory_by_source: HashMap<Source, Arc<AtomicU64>>,
@@ -114,8 +114,8 @@ struct State {
     /// When the memory of silent connections was added up, and the sum.
     silent_looked: Option<Time>,
     silent_memory: u64,
-    /// Closed for others, and their tasks still hold memory.
-    ending: Vec<Arc<Place>>,
+    /// Closed for others, when, and their tasks still hold memory.
+    ending: Vec<(Time, Arc<Place>)>,
     memory: Arc<Budget>,
     legs: Legs,
     clients: u64,
@@ -194,7 +194,7 @@ impl Resources {
             register: Register::new(setup.idle(), RandomState::new()),
             pressure: setup.pressure(),
             socket_memory: SocketMemory::new(SocketMemoryConfig::default()),
-            admission: Admission::new(setup.admission()),
+            admission: Admission::by_source(setup.admission(), AcceptedClient::source),
             sources: Sources::new(setup.sources()),
             memory_by_source: HashMap::new(),
             memory_kept: 64,

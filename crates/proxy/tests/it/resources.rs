@@ -103,6 +103,32 @@ fn keeps_active_clients_and_queues_new_ones() {
     assert_eq!(working[1].exactly(1), b"y");
 }
 
+/// Its next request waits unread when its answer ends, so that it cannot be closed for another.
+#[test]
+fn a_client_that_has_asked_again_keeps_its_place() {
+    let (relay, origin) = (narrow(1, |_| {}), Origin::new());
+    let mut working = relay.client();
+    working.send(get(&origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    working.send(get(&origin, "/", ""));
+    let mut waiting = relay.client();
+    waiting.send(get(&origin, "/", ""));
+    wait_for_status(&relay, "it waits", |status| status.pressure.waiting == 1);
+    server.send(ok("x"));
+    working.head();
+    working.exactly(1);
+    let mut server = origin.accept();
+    server.head();
+    let status = relay.status();
+    assert_eq!((status.connections.len(), status.pressure.waiting), (1, 1));
+    server.send(ok("x"));
+    working.head();
+    working.exactly(1);
+    answer(&mut waiting, &origin);
+    working.is_gone();
+}
+
 #[test]
 fn a_client_that_left_the_queue_evicts_nobody() {
     let (relay, origin) = (narrow(1, |_| {}), Origin::new());

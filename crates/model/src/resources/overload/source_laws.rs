@@ -344,14 +344,14 @@ proptest! {
         come in proptest::collection::vec(0_u8..4, 0..60),
     ) {
         let config = AdmissionConfig { most_waiting: 5, ..AdmissionConfig::default() };
-        let mut admission = Admission::new(config);
+        let mut admission = Admission::by_source(config, |who| *who);
         let (mut full, mut waiting) = (Pressure::new(Watermarks::default()), Vec::<u8>::new());
         full.on_level(Resource::Connections, 1, Some(1));
         for who in come {
             let of = |waiting: &[u8], who| waiting.iter().filter(|one| **one == who).count();
             let most = |waiting: &[u8]| (0..4).map(|one| of(waiting, one)).max().unwrap();
             let was_full = waiting.len() == config.most_waiting;
-            if let Some(out) = admission.displace(&who, |who| *who) {
+            if let Some(out) = admission.displace(&who) {
                 prop_assert!(was_full && of(&waiting, out) == most(&waiting));
                 prop_assert!(of(&waiting, out) >= of(&waiting, who) + 2);
                 let last = waiting.iter().rposition(|one| *one == out).unwrap();
