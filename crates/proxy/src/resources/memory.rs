@@ -4,9 +4,11 @@
 use super::place::{AdmissionPermit, Place};
 use super::{Deferred, Resources, State};
 use crate::transfer::tls_session::SESSION;
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::resources::budget::Budget;
 use ekiden_model::resources::overload::{PlaceId, ample_memory};
+use ekiden_model::units::Span;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
@@ -22,6 +24,9 @@ const SOME: u64 = 4 * SESSION as u64;
 
 /// How often and after what time memory is asked for again: a second in all.
 const RETRIES: u32 = 200;
+/// The task of a closed connection ends within this. One that takes longer waits for something else, such as the hash of
+/// a password: others are closed in its place.
+const ENDING: Span = Span::from_millis(200);
 const RETRY: Duration = Duration::from_millis(5);
 
 /// One after another waits for memory that others give back.
@@ -46,6 +51,11 @@ impl AdmissionPermit {
     pub(crate) async fn hold(&self, bytes: usize) -> Option<HeldMemory> {
         let mut held = HeldMemory::none(&self.resources, &self.place);
         held.resize(bytes).await.then_some(held)
+    }
+
+    /// The same for memory that is of use and not needed, see [`HeldMemory::resize_if_free`].
+    pub(crate) fn hold_if_free(&self, bytes: usize) -> Option<HeldMemory> {
+        HeldMemory::none(&self.resources, &self.place).beside_if_free(bytes)
     }
 
     /// Whether less than an eighth of the memory is left.
@@ -80,9 +90,14 @@ impl HeldMemory {
         part
     }
 
-    /// More for the same connection, until the result is dropped, as [`HeldMemory::resize_if_free`] counts it.
+    /// More for the same connection, until the result is dropped: nothing yet.
+    pub(crate) fn beside(&self) -> Self {
+        Self::none(&self.resources, &self.place)
+    }
+
+    /// The same for `bytes`, as [`HeldMemory::resize_if_free`] counts them.
     pub(crate) fn beside_if_free(&self, bytes: usize) -> Option<Self> {
-        let mut held = Self::none(&self.resources, &self.place);
+        let mut held = self.beside();
         held.resize_if_free(bytes).then_some(held)
     }
 
@@ -207,8 +222,9 @@ impl State {
         small: bool,
         deferred: &mut Deferred,
     ) -> bool {
-        self.ending.retain(|place| place.held() > 0);
-        let ending: u64 = self.ending.iter().map(|place| place.held()).sum();
+        let now = clock::now();
+        self.ending.retain(|(since, place)| place.held() > 0 && now < *since + ENDING);
+        let ending: u64 = self.ending.iter().map(|(_, place)| place.held()).sum();
         let mut free = self.memory.left().saturating_add(ending);
         let spare = spare(&self.memory);
         let all = wanted.saturating_add(spare);

@@ -138,7 +138,10 @@ impl AdmissionPermit {
         };
         let Some(used) = used else {
             self.busy.store(true, Relaxed);
-            state.sources.on_busy(*id);
+            if state.sources.on_busy(*id) {
+                // what it holds cannot be had back any more, whatever the last look saw
+                state.silent_memory = state.silent_memory.saturating_sub(self.place.held());
+            }
             return Ok(());
         };
         state.counts.share_refused += 1;
@@ -211,7 +214,9 @@ impl Resources {
                 return None;
             }
             // it does not give its own place
-            id.into_iter().for_each(|id| state.sources.on_busy(id));
+            if let Some(id) = id {
+                state.sources.on_busy(id);
+            }
             let room = id.is_none_or(|id| state.sources.has_room_within(id));
             let held = id.and_then(|id| state.sources.source(id));
             let held = held.map_or(0, |source| state.sources.held(source).saturating_sub(1));
@@ -331,10 +336,10 @@ impl State {
         }
         // now and then, or those that have ended would be kept until memory is short
         if self.ending.len().is_power_of_two() {
-            self.ending.retain(|place| place.held() > 0);
+            self.ending.retain(|(_, place)| place.held() > 0);
         }
         if place.held() > 0 {
-            self.ending.push(place);
+            self.ending.push((clock::now(), place));
         }
     }
 }

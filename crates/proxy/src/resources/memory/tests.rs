@@ -102,7 +102,7 @@ async fn newcomers_are_closed_for_nobody_larger() {
     let resources = resources(128 * KIB as u64);
     let held = fill(&resources, |_| LARGE).await;
     held.iter().for_each(|(client, _)| {
-        locked(&resources.state).sources.on_busy(*client.place.id.get().unwrap())
+        locked(&resources.state).sources.on_busy(*client.place.id.get().unwrap());
     });
     let newcomer = client(&resources, SMALL);
     let _memory = at_once(pin!(newcomer.hold(KIB))).await.flatten().unwrap();
@@ -128,8 +128,7 @@ async fn served_requests_of_one_address_leave_memory_to_another() {
     // what is silent could be had back
     large[2].serve().unwrap();
     large[1].serve().unwrap();
-    let looked = Duration::from_millis(101);
-    tokio::time::sleep(looked).await;
+    // at once, although all silent connections are looked at ten times a second
     let more = client(&resources, LARGE);
     assert_eq!(more.serve(), Err(ShareUsed::Memory));
     let newcomer = client(&resources, SMALL);
@@ -139,7 +138,7 @@ async fn served_requests_of_one_address_leave_memory_to_another() {
     assert!(large[0].hold(KIB).await.is_none());
     assert!(more.hold(KIB).await.is_some(), "that can be had back");
     large[1].set_silent();
-    tokio::time::sleep(looked).await;
+    tokio::time::sleep(Duration::from_millis(101)).await;
     more.serve().unwrap();
     assert_eq!(locked(&resources.state).counts.share_refused, 2);
 }
@@ -190,4 +189,21 @@ async fn many_sources_of_one_connection_shut_out_none_of_three() {
     held.retain(|(client, _)| !client.place.evicted.load(SeqCst));
     assert!(held.len() < 126, "one of them gives it back");
     assert!(at_once(waits.as_mut()).await.flatten().is_some());
+}
+
+#[tokio::test]
+async fn memory_of_closed_connections_that_do_not_end_is_not_waited_for() {
+    let resources = resources(128 * KIB as u64);
+    let held = fill(&resources, |_| LARGE).await;
+    let closed = || held.iter().filter(|(one, _)| one.place.evicted.load(SeqCst)).count();
+    let newcomer = client(&resources, SMALL);
+    let _all = newcomer.hold(2 * KIB).await.unwrap();
+    // those that are closed for it give nothing back
+    let mut waits = pin!(newcomer.hold(KIB));
+    assert!(at_once(waits.as_mut()).await.is_none());
+    let first = closed();
+    assert!(first < held.len());
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert!(at_once(waits.as_mut()).await.is_none());
+    assert!(closed() > first, "others are closed in their place");
 }

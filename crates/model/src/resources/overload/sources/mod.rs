@@ -171,13 +171,15 @@ impl<T> Sources<T> {
         PlaceId(handle)
     }
 
-    /// A request of it is served.
-    pub fn on_busy(&mut self, id: PlaceId) {
-        let Some(place) = self.places.get_mut(id.0) else { return };
+    /// A request of it is served; whether it could be closed for others until now.
+    pub fn on_busy(&mut self, id: PlaceId) -> bool {
+        let Some(place) = self.places.get_mut(id.0) else { return false };
+        let was_silent = place.busy == 0 && !place.logged_in;
         place.busy += 1;
         let source = place.source;
         self.served.on_begin(source);
         self.change(source, |holder, places| holder.silent.unlink(places, id.0));
+        was_silent
     }
 
     /// A request of it has ended, or bytes have arrived between two: its silence begins anew.
