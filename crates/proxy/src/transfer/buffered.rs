@@ -66,8 +66,14 @@ impl BufferedStream {
     }
 
     pub(crate) fn take(&mut self) -> Vec<u8> {
+        let messages_before = self.used > 0;
         self.drop_used();
-        std::mem::take(&mut self.buffer)
+        let mut rest = std::mem::take(&mut self.buffer);
+        // a few bytes of a body must not keep the memory of a large head, which is not counted any more
+        if messages_before {
+            rest.shrink_to_fit();
+        }
+        rest
     }
 
     /// Takes the first `n` bytes, or all when there are fewer.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Bytes of a cached body per write. A client that accepts none within its idle time-out is gone.
 const AT_ONCE: usize = 256 * 1024;
 
-/// The same where an account's limits may delay the write.
+/// The same where an account's limits may delay the write, and of the part that is copied behind the head.
 const METERED: usize = 16 * 1024;
 
 pub(super) async fn consult(
@@ -54,7 +54,7 @@ pub(super) fn passed<'a>(
     Cow::Owned(response)
 }
 
-/// Sends a cached response; the error tells, in words, why it did not arrive.
+/// Sends a cached response, whose body the caller has counted; the error tells, in words, why it did not arrive.
 pub(super) async fn send(
     session: &Session,
     request: &Request,
@@ -81,7 +81,7 @@ pub(super) async fn send(
     let patience = session.config.client_leg.leg.idle_timeout;
     // a small body goes in one packet with its head
     let most = if session.share().is_some() { METERED } else { AT_ONCE };
-    let (first, rest) = body.split_at(body.len().min(most - head.len().min(most)));
+    let (first, rest) = body.split_at(body.len().min(METERED.saturating_sub(head.len())));
     let first_bytes = [&head[..], first].concat();
     let parts = std::iter::once((&first_bytes[..], first.len()))
         .chain(rest.chunks(most).map(|part| (part, part.len())));

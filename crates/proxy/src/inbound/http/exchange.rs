@@ -272,6 +272,9 @@ async fn download(
                 Version::Http10 => Ok(Vec::new()),
             };
             heads.add(head.as_deref().unwrap_or_default(), used);
+            if !held.resize(origin.incoming.capacity() + heads.memory()).await {
+                return Err(no_memory());
+            }
             if let Err(bad) = head {
                 let (bytes, counted) = heads.take();
                 send_counted(session, &bytes, counted).await?;

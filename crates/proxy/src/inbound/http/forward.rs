@@ -44,7 +44,10 @@ enum NextStep {
 pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
     loop {
         // before the request's state is made, so that thousands that wait for memory have none
-        let Some(held) = session.permit.hold(STATE + incoming.capacity()).await else {
+        let limit = session.config.settings.timeouts.request_head.into();
+        let held = session.permit.hold(STATE + incoming.capacity());
+        let held = tokio::time::timeout(limit, held).await.ok().flatten();
+        let Some(held) = held else {
             Box::pin(refuse_early(session, &NO_MEMORY.into(), None)).await;
             return None;
         };

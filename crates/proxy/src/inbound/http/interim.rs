@@ -16,6 +16,11 @@ impl InterimHeads {
         self.counted += read.max(head.len());
     }
 
+    /// Bytes of memory that they take.
+    pub(super) const fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Whether to send them before another is read.
     pub(super) const fn is_full(&self) -> bool {
         self.counted >= AT_ONCE

@@ -5,6 +5,7 @@ use super::outcome::{ExchangeError, ExchangeOutcome, Progress};
 use super::plan::{ForwardPlan, client_keeps_alive};
 use super::rewrite::response_head;
 use super::transfer::{chunks_down, copied_down, pump_down};
+use crate::error::{Failure, FailureKind};
 use crate::resources::HeldMemory;
 use crate::resources::origin::{Origin, authenticates_connection};
 use crate::session::Session;
@@ -63,6 +64,12 @@ pub(super) async fn final_response(
             && let Some(hit) = visit.on_not_modified(&plan.request, response)
         {
             let keep_client = client_keeps_alive(&plan.request) && !session.is_stopping();
+            // it stays in memory while it is sent, whatever the cache does meanwhile
+            let transfer = &session.config.shared.transfer;
+            let Some(_stored) = transfer.reserve(hit.stored.body.len()) else {
+                let text = "no memory is left for the answer that the cache has";
+                return Err(ExchangeError::Failed(Failure::new(FailureKind::Exhausted, text)));
+            };
             send(session, &plan.request, &hit, keep_client).await.map_err(ExchangeError::Broken)?;
             let clean = origin.incoming.bytes().is_empty();
             return Ok(ExchangeOutcome::Response {
@@ -85,16 +92,18 @@ pub(super) async fn final_response(
     drop(annotated);
     to_client(session, &head, read).await?;
     drop(head);
-    // less is always granted
-    held.resize(response.memory()).await;
+    // bytes that came with the head count until they are sent
+    let early = origin.incoming.bytes().len();
+    held.resize(response.memory() + early).await;
+    let early = held.split(early);
     let from = &mut origin.incoming;
     let moved = match (body, &mut copy) {
         (Body::None, _) => Ok(()),
-        (Body::Length(n), Some(copy)) => copied_down(session, from, n, copy).await,
-        (Body::Length(n), None) => pump_down(session, from, Some(n)).await,
-        (Body::UntilClose, _) => pump_down(session, from, None).await,
+        (Body::Length(n), Some(copy)) => copied_down(session, from, n, copy, early).await,
+        (Body::Length(n), None) => pump_down(session, from, Some(n), early).await,
+        (Body::UntilClose, _) => pump_down(session, from, None, early).await,
         (Body::Chunked, copy) => {
-            chunks_down(session, from, plan.request.version, copy.as_mut()).await
+            chunks_down(session, from, plan.request.version, copy.as_mut(), early).await
         }
     };
     moved.map_err(ExchangeError::Broken)?;

@@ -45,35 +45,33 @@ pub(super) async fn upload(
                 Meter::new(session.share().as_ref(), Direction::Up),
                 Arc::clone(&session.config.shared.transfer),
             );
-            move_all(session, pump, true).await.map_err(|broken| match broken {
+            move_all(session, pump, true, None).await.map_err(|broken| match broken {
                 PumpError::Source(error) => UploadError::Client(error),
                 PumpError::Sink(_) => UploadError::Origin,
             })
         }
         Body::Chunked => {
             let mut chunked = Chunked::new(Output::Chunks, head_limits(session));
-            let (mut framed, mut out) = (Framed::default(), Vec::new());
-            let mut trailers = TrailerMemory::default();
+            let (mut framed, mut trailers) = (Framed::default(), TrailerMemory::default());
+            // what came with the head counts with that
+            let mut room = None;
             while !chunked.is_done() {
                 if client.bytes().is_empty() {
-                    match client.fill(AT_ONCE).await {
-                        Ok(0) => {
-                            return Err(UploadError::Client(io::ErrorKind::UnexpectedEof.into()));
-                        }
-                        Ok(_) => {}
-                        Err(error) => return Err(UploadError::Client(error)),
+                    let read = part(session, client, &mut room).await;
+                    if read.map_err(UploadError::Client)? == 0 {
+                        return Err(UploadError::Client(io::ErrorKind::UnexpectedEof.into()));
                     }
                 }
-                let before = chunked.bytes();
+                let (before, mut out) = (chunked.bytes(), Vec::new());
                 let used =
                     chunked.read(client.bytes(), &mut out).map_err(UploadError::Malformed)?;
                 client.consume(used);
-                trailers.count(session, &chunked).await.map_err(UploadError::Malformed)?;
+                let trailing = trailers.count(session, chunked.memory());
+                trailing.await.map_err(UploadError::Malformed)?;
                 let payload = chunked.bytes() - before;
                 let bytes = framed.on_part(used, out.len());
                 session.pass(Direction::Up, bytes).await.map_err(UploadError::Client)?;
                 write_all(to, &out).await.map_err(|_| UploadError::Origin)?;
-                out.clear();
                 session.registration.moved(clock::now(), payload, 0, 0);
             }
             Ok(())
@@ -105,8 +103,7 @@ impl Framed {
 struct TrailerMemory(Option<HeldMemory>);
 
 impl TrailerMemory {
-    async fn count(&mut self, session: &Session, body: &Chunked) -> Result<(), BadMessage> {
-        let bytes = body.memory();
+    async fn count(&mut self, session: &Session, bytes: usize) -> Result<(), BadMessage> {
         let counted = match &mut self.0 {
             _ if bytes == 0 => return Ok(()),
             Some(held) => held.resize(bytes).await,
@@ -120,14 +117,39 @@ impl TrailerMemory {
     }
 }
 
-/// Bytes of a parsed body per read; they and their copy are in memory meanwhile.
+/// Bytes of a parsed body per read; they and their copy are in memory until they are sent.
 const AT_ONCE: usize = 16 * 1024;
+/// The same where no memory is free to count them.
+const FEW: usize = 4 * 1024;
 
-async fn move_all(session: &Session, mut pump: Pump, up: bool) -> Result<(), PumpError> {
+/// Reads the next part of a body, and counts it until the one after it. While nothing comes, nothing counts.
+async fn part(
+    session: &Session,
+    from: &mut BufferedStream,
+    room: &mut Option<HeldMemory>,
+) -> io::Result<usize> {
+    *room = None;
+    from.stream.readable().await?;
+    *room = session.permit.hold_if_free(2 * AT_ONCE);
+    from.fill(if room.is_some() { AT_ONCE } else { FEW }).await
+}
+
+/// `early`: memory of bytes that the pump begins with, and how many they are.
+async fn move_all(
+    session: &Session,
+    mut pump: Pump,
+    up: bool,
+    early: Option<(HeldMemory, u64)>,
+) -> Result<(), PumpError> {
+    let mut early = early;
     poll_fn(|cx| {
         let mut moved = MovedBytes::default();
         let result = pump.poll(cx, &mut moved);
         if moved.bytes > 0 {
+            early = early.take().and_then(|(held, left)| {
+                let left = left.saturating_sub(moved.bytes);
+                (left > 0).then_some((held, left))
+            });
             let (to_origin, to_client) = if up { (moved.bytes, 0) } else { (0, moved.bytes) };
             session.registration.moved(clock::now(), to_origin, to_client, moved.spliced);
         }
@@ -140,6 +162,7 @@ pub(super) async fn pump_down(
     session: &Session,
     origin: &mut BufferedStream,
     length: Option<u64>,
+    held: HeldMemory,
 ) -> Result<(), String> {
     let early = match length {
         Some(n) => origin.take_first(n),
@@ -148,8 +171,9 @@ pub(super) async fn pump_down(
     let left = length.map(|n| n - early.len() as u64);
     let (from, to) = (origin.stream.clone(), session.client.clone());
     let meter = Meter::new(session.share().as_ref(), Direction::Down);
+    let held = (!early.is_empty()).then_some((held, early.len() as u64));
     let pump = Pump::new(from, to, early, left, meter, Arc::clone(&session.config.shared.transfer));
-    move_all(session, pump, false).await.map_err(|broken| match broken {
+    move_all(session, pump, false, held).await.map_err(|broken| match broken {
         PumpError::Source(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
             error.to_string()
         }
@@ -160,17 +184,18 @@ pub(super) async fn pump_down(
     })
 }
 
-/// Sends a body of `length` to the client, and copies it for the cache.
+/// Sends a body of `length` to the client, and copies it for the cache. `early`: memory of bytes that came already.
 pub(super) async fn copied_down(
     session: &Session,
     origin: &mut BufferedStream,
     length: u64,
     copy: &mut BodyCopy,
+    early: HeldMemory,
 ) -> Result<(), String> {
-    let mut left = length;
+    let (mut left, mut room) = (length, Some(early));
     while left > 0 {
         if origin.bytes().is_empty() {
-            more(origin).await?;
+            more(session, origin, &mut room).await?;
         }
         let bytes = origin.take_first(left);
         left -= bytes.len() as u64;
@@ -180,8 +205,12 @@ pub(super) async fn copied_down(
     Ok(())
 }
 
-async fn more(origin: &mut BufferedStream) -> Result<(), String> {
-    match origin.fill(AT_ONCE).await {
+async fn more(
+    session: &Session,
+    origin: &mut BufferedStream,
+    room: &mut Option<HeldMemory>,
+) -> Result<(), String> {
+    match part(session, origin, room).await {
         Ok(0) => Err("the server closed the connection within the response".to_owned()),
         Ok(_) => Ok(()),
         Err(error) => Err(format!("the server's connection broke in the response: {error}")),
@@ -198,23 +227,25 @@ async fn down(session: &Session, bytes: &[u8], count: usize, payload: usize) -> 
     Ok(())
 }
 
-/// Sends a chunked body to the client, and copies the plain bytes for the cache.
+/// Sends a chunked body to the client, and copies the plain bytes for the cache. `early`: memory of bytes that came
+/// already.
 pub(super) async fn chunks_down(
     session: &Session,
     origin: &mut BufferedStream,
     version: Version,
     mut copy: Option<&mut BodyCopy>,
+    early: HeldMemory,
 ) -> Result<(), String> {
     let mut plain = Chunked::new(Output::Plain, head_limits(session));
     let output = if version == Version::Http10 { Output::Plain } else { Output::Chunks };
     let mut chunked = Chunked::new(output, head_limits(session));
-    let (mut framed, mut out) = (Framed::default(), Vec::new());
-    let mut trailers = TrailerMemory::default();
+    let (mut framed, mut trailers) = (Framed::default(), TrailerMemory::default());
+    let mut room = Some(early);
     while !chunked.is_done() {
         if origin.bytes().is_empty() {
-            more(origin).await?;
+            more(session, origin, &mut room).await?;
         }
-        let before = chunked.bytes();
+        let (before, mut out) = (chunked.bytes(), Vec::new());
         let used = match chunked.read(origin.bytes(), &mut out) {
             Ok(used) => used,
             Err(bad) => {
@@ -230,10 +261,10 @@ pub(super) async fn chunks_down(
             copy.push(&session.config.shared.transfer, &bytes);
         }
         origin.consume(used);
-        trailers.count(session, &chunked).await.map_err(|bad| bad.to_string())?;
+        let trailing = trailers.count(session, chunked.memory() + plain.memory());
+        trailing.await.map_err(|bad| bad.to_string())?;
         let count = framed.on_part(used, out.len());
         down(session, &out, count, (chunked.bytes() - before) as usize).await?;
-        out.clear();
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::fields;
 use super::head::{Response, is_token};
+use bytes::Bytes;
 use http::{HeaderMap, Method, header};
 
 /// The `:protocol` of requests for UDP (RFC 9298 §3.4).
@@ -62,8 +63,12 @@ pub fn request_head(parts: &http::request::Parts, ended: bool) -> Option<(String
     Some((head, chunks))
 }
 
-/// The answer's head on the stream, without connection-specific fields (RFC 9113 §8.2.2).
-pub fn response_head(response: &Response, tunnel: bool) -> Option<http::Response<()>> {
+/// The answer's head on the stream, without connection-specific fields (RFC 9113 §8.2.2). `counted` is kept until the
+/// connection has written the head, if that has a field.
+pub fn response_head<T>(response: &Response, tunnel: bool, counted: T) -> Option<http::Response<()>>
+where
+    T: Send + 'static,
+{
     let mut head = http::Response::new(());
     *head.status_mut() = http::StatusCode::from_u16(response.status).ok()?;
     let mut headers = HeaderMap::new();
@@ -79,8 +84,26 @@ pub fn response_head(response: &Response, tunnel: bool) -> Option<http::Response
     for value in fields::values(&response.fields, "proxy-authenticate") {
         headers.append(header::PROXY_AUTHENTICATE, header::HeaderValue::from_bytes(value).ok()?);
     }
+    if let Some(shortest) = headers.values_mut().min_by_key(|value| value.len()) {
+        let owner = Counted { bytes: shortest.as_bytes().to_vec(), _counted: counted };
+        *shortest = header::HeaderValue::from_maybe_shared(Bytes::from_owner(owner)).ok()?;
+        // or the table of fields (RFC 7541 §2.3.2) would keep the value, and what counts with it
+        shortest.set_sensitive(true);
+    }
     *head.headers_mut() = headers;
     Some(head)
+}
+
+/// A value of a head that waits to be written, and what counts the head.
+struct Counted<T> {
+    bytes: Vec<u8>,
+    _counted: T,
+}
+
+impl<T> AsRef<[u8]> for Counted<T> {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 #[cfg(test)]
@@ -88,6 +111,7 @@ mod tests {
     use super::*;
     use crate::wire::http::head::{Field, Version};
     use http::Request;
+    use std::sync::Arc;
 
     fn parts(method: &str, uri: &str, fields: &[(&str, &str)]) -> http::request::Parts {
         let mut request = Request::builder().method(method).uri(uri);
@@ -110,12 +134,31 @@ mod tests {
             407,
             vec![field("Proxy-Authenticate", "Basic realm=\"r\""), field("Connection", "close")],
         );
-        let head = response_head(&who, true).unwrap();
+        let head = response_head(&who, true, ()).unwrap();
         assert_eq!(head.headers()["proxy-authenticate"], "Basic realm=\"r\"");
         assert!(!head.headers().contains_key("connection"));
         let fine = text(200, vec![field("Content-Length", "5")]);
-        assert!(response_head(&fine, true).unwrap().headers().is_empty());
-        assert_eq!(response_head(&fine, false).unwrap().headers()["content-length"], "5");
+        assert!(response_head(&fine, true, ()).unwrap().headers().is_empty());
+        assert_eq!(response_head(&fine, false, ()).unwrap().headers()["content-length"], "5");
+    }
+
+    #[test]
+    fn a_head_counts_until_it_is_written() {
+        let field = |name: &str, value: &str| Field { name: name.into(), value: value.into() };
+        let answer = Response {
+            status: 200,
+            reason: Vec::new(),
+            version: Version::Http11,
+            fields: vec![field("a", "1"), field("long", "12345"), field("b", "23")],
+        };
+        let counted = Arc::new(());
+        let head = response_head(&answer, false, Arc::clone(&counted)).unwrap();
+        assert_eq!(head.headers()["long"], "12345");
+        let sensitive = head.headers().iter().filter(|(_, value)| value.is_sensitive());
+        assert_eq!(sensitive.map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(Arc::strong_count(&counted), 2);
+        drop(head);
+        assert_eq!(Arc::strong_count(&counted), 1);
     }
 
     #[test]

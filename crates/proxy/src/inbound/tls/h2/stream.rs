@@ -7,7 +7,7 @@ use crate::transfer::pipe::{self, PIPE};
 use crate::wire::http::body::{self, Body};
 use crate::wire::http::chunked::{Chunked, Output};
 use crate::wire::http::h2::response_head;
-use crate::wire::http::head::{Limits, Response, read_response};
+use crate::wire::http::head::{HeadSearch, Limits, Response};
 use bytes::Bytes;
 use ekiden_model::units::Span;
 use h2::server::SendResponse;
@@ -198,15 +198,51 @@ impl H2Stream {
 
     async fn down(&self, respond: &mut SendResponse<Bytes>) -> Result<(), StreamBroken> {
         let mut incoming = BufferedStream::new(self.inside.clone(), Vec::new());
-        let response = loop {
-            match read_response(incoming.bytes(), self.limits) {
+        let mut counted = self.held.beside();
+        let response = self.head(&mut incoming, respond, &mut counted).await?;
+        let tunnel = self.tunnel != Tunnel::None;
+        let body = match tunnel && (200..300).contains(&response.status) {
+            true => Body::UntilClose,
+            false => {
+                body::of_response(self.method.as_str(), &response).map_err(|_| StreamBroken)?
+            }
+        };
+        let empty = matches!(body, Body::None | Body::Length(0));
+        let (memory, beyond) = (response.memory(), incoming.capacity().saturating_sub(FRAME));
+        // the library copies the fields, and keeps them until the client's connection takes them
+        if !counted.resize(2 * memory + beyond).await {
+            return Err(StreamBroken);
+        }
+        let unsent = counted.split(memory);
+        let head = response_head(&response, tunnel, unsent).ok_or(StreamBroken)?;
+        let mut to = respond.send_response(head, empty)?;
+        drop((response, counted));
+        if empty {
+            return Ok(());
+        }
+        self.body(&mut incoming, body, &mut to).await?;
+        to.send_data(Bytes::new(), true)?;
+        Ok(())
+    }
+
+    /// The head of the final response. Beyond a frame, `counted` counts what is read.
+    async fn head(
+        &self,
+        incoming: &mut BufferedStream,
+        respond: &mut SendResponse<Bytes>,
+        counted: &mut HeldMemory,
+    ) -> Result<Response, StreamBroken> {
+        let mut search = HeadSearch::default();
+        loop {
+            match search.response(incoming.bytes(), self.limits) {
                 Ok(Some((response, used))) => {
                     incoming.consume(used);
+                    search = HeadSearch::default();
                     match response.status {
-                        200.. => break response,
+                        200.. => return Ok(response),
                         // RFC 8441 §5: the stream takes no upgrade, it is open
                         101 if self.tunnel == Tunnel::Capsules => {
-                            break Response { status: 200, ..response };
+                            return Ok(Response { status: 200, ..response });
                         }
                         // interim responses end at this hop
                         _ => {}
@@ -218,30 +254,14 @@ impl H2Stream {
                         // a client that reset its stream must not occupy a connection meanwhile
                         _ = poll_fn(|context| respond.poll_reset(context)) => 0,
                     };
-                    if more == 0 {
+                    let beyond = incoming.capacity().saturating_sub(FRAME);
+                    if more == 0 || !counted.resize(beyond).await {
                         return Err(StreamBroken);
                     }
                 }
                 Err(_) => return Err(StreamBroken),
             }
-        };
-        let tunnel = self.tunnel != Tunnel::None;
-        let body = match tunnel && (200..300).contains(&response.status) {
-            true => Body::UntilClose,
-            false => {
-                body::of_response(self.method.as_str(), &response).map_err(|_| StreamBroken)?
-            }
-        };
-        let empty = matches!(body, Body::None | Body::Length(0));
-        let mut to =
-            respond.send_response(response_head(&response, tunnel).ok_or(StreamBroken)?, empty)?;
-        drop(response);
-        if empty {
-            return Ok(());
         }
-        self.body(&mut incoming, body, &mut to).await?;
-        to.send_data(Bytes::new(), true)?;
-        Ok(())
     }
 
     async fn body(
