@@ -280,6 +280,7 @@ impl LegStats {
                 waiting: flow.queued,
                 full: flow.full,
                 all_full: flow.all_full,
+                short: flow.short,
                 held: flow.held,
             }),
             tls: self.tls.as_deref().map(str::to_owned),

@@ -37,8 +37,14 @@ pub(super) fn into(
         _ => format!(", at least {time}"),
     };
     let others = rivals.senders();
+    let short = match flow.short {
+        true => {
+            "; no more is read here, because all that waits for it takes half of `[tunnel] memory`"
+        }
+        false => "",
+    };
     format!(
-        "the tunnel to \"{peer}\", {}; {bytes} of this connection wait for it{time}{others}",
+        "the tunnel to \"{peer}\", {}; {bytes} of this connection wait for it{time}{others}{short}",
         load(tunnel)
     )
 }
