@@ -26,9 +26,11 @@ pub(crate) enum Door {
     PortForward,
     /// Questions for names.
     Names,
+    /// UDP over HTTP, in the clear and within TLS.
+    UdpOverHttp,
 }
 
-pub(crate) const DOORS: [Door; 9] = [
+pub(crate) const DOORS: [Door; 10] = [
     Door::Forward,
     Door::Connect,
     Door::Socks,
@@ -38,6 +40,7 @@ pub(crate) const DOORS: [Door; 9] = [
     Door::Cache,
     Door::PortForward,
     Door::Names,
+    Door::UdpOverHttp,
 ];
 
 impl Door {
@@ -53,12 +56,18 @@ impl Door {
             Self::Cache => "cache",
             Self::PortForward => "port-forward",
             Self::Names => "names",
+            Self::UdpOverHttp => "udp-over-http",
         }
     }
 
-    /// Whether its clients take this leg: the relay asks its name server directly.
+    /// Whether its clients take this leg. The relay asks its name server directly, and sends no datagrams to upstream
+    /// proxies.
     pub(crate) const fn takes(self, leg: Leg) -> bool {
-        !matches!((self, leg), (Self::Names, Leg::Tunnel))
+        match self {
+            Self::Names => matches!(leg, Leg::Direct),
+            Self::Datagrams | Self::UdpOverHttp => !matches!(leg, Leg::Upstream),
+            _ => true,
+        }
     }
 }
 
@@ -70,9 +79,11 @@ pub(crate) enum Leg {
     Direct,
     /// Through the tunnel and the far relay.
     Tunnel,
+    /// Through the far relay as an upstream proxy: HTTP, SOCKS5, or HTTP within TLS.
+    Upstream,
 }
 
-pub(crate) const LEGS: [Leg; 2] = [Leg::Direct, Leg::Tunnel];
+pub(crate) const LEGS: [Leg; 3] = [Leg::Direct, Leg::Tunnel, Leg::Upstream];
 
 impl Leg {
     /// In names and in the summary.
@@ -80,14 +91,30 @@ impl Leg {
         match self {
             Self::Direct => "direct",
             Self::Tunnel => "tunnel",
+            Self::Upstream => "upstream",
         }
+    }
+
+    /// The domains whose names lead over it.
+    pub(crate) const fn domains(self) -> &'static [&'static str] {
+        match self {
+            Self::Direct => &["direct.test"],
+            Self::Tunnel => &["tunnel.test"],
+            Self::Upstream => &["http.upstream.test", "socks.upstream.test", "tls.upstream.test"],
+        }
+    }
+
+    /// One of them.
+    pub(crate) const fn domain(self, n: u64) -> &'static str {
+        let domains = self.domains();
+        domains[(n % domains.len() as u64) as usize]
     }
 
     const fn crosses(self, link: Link) -> bool {
         match link {
             Link::Clients => true,
             Link::Direct => matches!(self, Self::Direct),
-            Link::Tunnel | Link::Far => matches!(self, Self::Tunnel),
+            Link::Tunnel | Link::Far => !matches!(self, Self::Direct),
         }
     }
 }
@@ -117,7 +144,7 @@ pub(crate) struct Break {
 fn may_break(kind: Kind, leg: Leg, opened: bool) -> bool {
     match kind {
         Kind::KillNear => true,
-        Kind::KillFar => leg == Leg::Tunnel,
+        Kind::KillFar => leg != Leg::Direct,
         Kind::Outage(link) => leg.crosses(link),
         Kind::Lossy(link) => leg.crosses(link) && !opened,
         Kind::NamesDead => !opened,
@@ -168,6 +195,7 @@ mod tests {
     fn a_far_relay_explains_breaks_of_its_leg_alone() {
         let kill = window(Kind::KillFar);
         assert!(explains(&kill, &broken(Leg::Tunnel, 9, 11, true)).is_some());
+        assert!(explains(&kill, &broken(Leg::Upstream, 9, 11, true)).is_some());
         assert!(explains(&kill, &broken(Leg::Direct, 9, 11, true)).is_none());
         let outage = window(Kind::Outage(Link::Far));
         assert!(explains(&outage, &broken(Leg::Tunnel, 9, 11, true)).is_some());

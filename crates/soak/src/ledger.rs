@@ -43,7 +43,7 @@ impl Side {
         self.sent.fetch_add(bytes, Relaxed);
     }
 
-    /// A chunked stream of so many bytes broke. Who writes chunks anew makes one of each piece that it reads, which are
+    /// A chunked stream of so many bytes broke, or went through two who write chunks anew. Who writes chunks anew makes one of each piece that it reads, which are
     /// 512 bytes or more but for the last ones.
     pub(crate) fn on_broken_chunks(&self, bytes: u64) {
         self.unread.fetch_add(bytes / 64 + 1_024, Relaxed);
@@ -147,8 +147,8 @@ impl Ledger {
     }
 
     /// A datagram had no answer; networks may lose them.
-    pub(crate) fn on_unanswered(&self, leg: Leg) {
-        self.entries().transfers.entry((Door::Datagrams, leg)).or_default().broken += 1;
+    pub(crate) fn on_unanswered(&self, door: Door, leg: Leg) {
+        self.entries().transfers.entry((door, leg)).or_default().broken += 1;
     }
 
     /// Somebody received bytes that were not sent.

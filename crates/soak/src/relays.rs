@@ -106,6 +106,7 @@ pub(crate) struct Relays {
 #[derive(Debug)]
 struct NearConfig {
     address: Ipv4Addr,
+    far: Ipv4Addr,
     names: Ipv4Addr,
     /// Where the clients' proxy connects from.
     proxy: Ipv4Addr,
@@ -131,16 +132,26 @@ impl Relays {
         };
         let (near, far, servers) = (host(NEAR)?, host(FAR)?, host(SERVERS)?.address());
         let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
-        let made = rcgen::generate_simple_self_signed(vec!["relay.test".to_owned()])
-            .map_err(io::Error::other)?;
+        let names = vec!["relay.test".to_owned(), far.address().to_string()];
+        let made = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
         fs::write(&certificate, made.cert.pem())?;
         fs::write(&key, made.signing_key.serialize_pem())?;
         let address = near.address();
         let (names, proxy) = (servers, host(CLIENTS)?.address());
-        let config =
-            NearConfig { address, names, proxy, database, certificate, key, second: false };
+        let tls =
+            format!("certificate = \"{}\"\nkey = \"{}\"", certificate.display(), key.display());
+        let config = NearConfig {
+            address,
+            far: far.address(),
+            names,
+            proxy,
+            database,
+            certificate,
+            key,
+            second: false,
+        };
         let near_home = Home::new(program, &config.text());
-        let far_home = Home::new(program, &far_config(far.address(), servers));
+        let far_home = Home::new(program, &far_config([far.address(), address, servers], &tls));
         fs::create_dir(near_home.path().join("state"))?;
         small(&near_home.path().join("state"))?;
         for door in DOORS {
@@ -229,7 +240,7 @@ impl Relays {
 impl NearConfig {
     /// Two configurations that differ in listeners, legs, pools, the cache and time-outs.
     fn text(&self) -> String {
-        let Self { address, names, proxy, database, certificate, key, second } = self;
+        let Self { address, far, names, proxy, database, certificate, key, second } = self;
         let (certificate, key) = (certificate.display(), key.display());
         let more = match second {
             false => String::new(),
@@ -237,9 +248,9 @@ impl NearConfig {
         };
         let to = port(Service::Exchange, Door::PortForward);
         let forward = |leg: Leg| {
-            let (port, leg) = (forwarded_port(leg), leg.name());
+            let (port, domain) = (forwarded_port(leg), leg.domain(2));
             format!(
-                "[[forward]]\nlisten = [\"{address}:{port}\"]\nto = \"forwarded.{leg}.test:{to}\"\n"
+                "[[forward]]\nlisten = [\"{address}:{port}\"]\nto = \"forwarded.{domain}:{to}\"\n"
             )
         };
         let forwards = LEGS.map(forward).concat();
@@ -275,15 +286,33 @@ keep_alive = "{idle}"
 connections = {kept}
 [cache]
 memory = "8 MiB"
+disk = "64 MiB"
+directory = "DIR/cache"
 largest = "{largest}"
 [tls]
 certificate = "{certificate}"
 key = "{key}"
 [upstream.{FAR}]
 url = "tunnel://{FAR}"
+[upstream.http]
+url = "http://{far}:{PORT}"
+[upstream.socks]
+url = "socks5://{far}:{PORT}"
+[upstream.tls]
+url = "https://{far}:{PORT}"
+ca = "{certificate}"
 [[route]]
 to = ["*.tunnel.test"]
 through = ["{FAR}"]
+[[route]]
+to = ["*.http.upstream.test"]
+through = ["http"]
+[[route]]
+to = ["*.socks.upstream.test"]
+through = ["socks"]
+[[route]]
+to = ["*.tls.upstream.test"]
+through = ["tls"]
 [tunnel]
 state = "DIR/state"
 "#
@@ -296,9 +325,11 @@ pub(crate) const fn forwarded_port(leg: Leg) -> u16 {
     PORT + 10 + leg as u16
 }
 
-fn far_config(address: Ipv4Addr, names: Ipv4Addr) -> String {
+/// `tls`: its certificate and key.
+fn far_config([address, near, names]: [Ipv4Addr; 3], tls: &str) -> String {
     format!(
-        r#"name = "soak-far"
+        r#"listen = ["{address}:{PORT}"]
+name = "soak-far"
 [management]
 listen = "off"
 [dns]
@@ -308,6 +339,12 @@ hosts_file = false
 peers = ["*"]
 action = "allow"
 allow_destinations = ["{ADDRESSES}"]
+[[rule]]
+from = ["{near}"]
+action = "allow"
+allow_destinations = ["{ADDRESSES}"]
+[tls]
+{tls}
 [tunnel]
 listen = ["{address}:4433"]
 state = "DIR/state"

@@ -5,7 +5,7 @@ use crate::balance::Balance;
 use crate::doors::{self, CLIENTS, Clients};
 use crate::faults::{Fault, draw, quiet_from};
 use crate::inject::{self, Happened};
-use crate::laws::{DOORS, Door, explains};
+use crate::laws::{DOORS, Door, LEGS, explains};
 use crate::ledger::{Ledger, Side};
 use crate::network;
 use crate::origin::{self, AlertReceiver, Names};
@@ -169,7 +169,7 @@ impl Stage {
             tls: trusting(certificate)?,
             end: begun + length,
             rate: (arguments.rate.as_bytes_per_second() as f64 / BUSY) as u64
-                / (BULK * CLIENTS * 4),
+                / (BULK * CLIENTS * 2 * LEGS.len() as u64),
         });
         let on_clients = runtime(network.host(network::CLIENTS).ok_or("there are no clients")?)?;
         let watch = |relay: &crate::relays::Relay| Watch::new(relay.name, relay.pid());

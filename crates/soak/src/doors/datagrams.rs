@@ -1,9 +1,10 @@
-//! UDP ASSOCIATE: associations of some seconds, whose datagrams come back.
+//! Datagrams by UDP ASSOCIATE and over HTTP: associations of some seconds, whose datagrams come back.
 
-use super::{Clients, book, name, raw};
+use super::capsules::Capsules;
+use super::{Clients, Opened, book, raw, target};
 use crate::exchange::Failure;
 use crate::laws::{Door, Leg};
-use crate::origin::{Service, compared, datagram, port};
+use crate::origin::{Service, compared, datagram};
 use ekiden_model::rng::Rng;
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +14,6 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, interval_at, sleep_until};
 
-const DOOR: Door = Door::Datagrams;
 /// Between two datagrams of an association.
 const GAP: Duration = Duration::from_millis(10);
 /// Bytes of pattern in one at most: with all heads it passes every link whole.
@@ -21,35 +21,84 @@ const LARGEST: u64 = 1_100;
 /// After the last datagram, answers come for so long.
 const LINGER: Duration = Duration::from_secs(2);
 
-pub(super) async fn associations(clients: &Clients, leg: Leg, mut rng: Rng) {
+pub(super) async fn associations(clients: &Clients, door: Door, leg: Leg, mut rng: Rng) {
     while !clients.is_over() {
-        let from = clients.ledger.now();
-        if let Err(failure) = associate(clients, leg, &mut rng).await {
-            book(clients, (DOOR, leg), from, 0, true, Err(failure)).await;
+        let (from, opened) = (clients.ledger.now(), Opened::default());
+        if let Err(failure) = associate(clients, (door, leg), &mut rng, &opened).await {
+            book(clients, (door, leg), from, 0, opened.get(), Err(failure)).await;
         }
     }
 }
 
-/// One association.
-async fn associate(clients: &Clients, leg: Leg, rng: &mut Rng) -> Result<(), Failure> {
-    let mut control = clients.connect().await?;
-    let any = ("0.0.0.0".to_owned(), 0);
-    let (_, relay) = raw::socks(&mut control, DOOR, 3, &any).await?;
-    let local = control.local_addr()?.ip();
-    let socket = UdpSocket::bind((local, 0)).await?;
-    socket.connect(SocketAddr::from((clients.relay.ip(), relay))).await?;
-    let mut association = Association {
-        clients,
-        leg,
-        socket,
-        head: head(&name(rng, leg), port(Service::Datagrams, DOOR)),
-        seed: rng.next_u64(),
-        unanswered: BTreeSet::new(),
+/// One association. Over HTTP it is open once a datagram has come: a far relay refuses after the first one.
+async fn associate(
+    clients: &Clients,
+    (door, leg): (Door, Leg),
+    rng: &mut Rng,
+    opened: &Opened,
+) -> Result<(), Failure> {
+    let to = target(rng, leg, Service::Datagrams, door);
+    let seed = rng.next_u64();
+    let way = match door {
+        Door::UdpOverHttp => Way::Http(Capsules::open(clients, door, &to, seed & 1 == 0).await?),
+        _ => {
+            opened.set();
+            Way::Socks(SocksUdp::open(clients, door, &to).await?)
+        }
     };
+    let unanswered = BTreeSet::new();
+    let mut association = Association { clients, door, leg, way, opened, seed, unanswered };
     let lasts = Duration::from_secs(2 + rng.below(15));
-    let result = association.run(&mut control, lasts, rng).await;
-    (0..association.unanswered.len()).for_each(|_| clients.ledger.on_unanswered(leg));
+    let result = association.run(lasts, rng).await;
+    (0..association.unanswered.len()).for_each(|_| clients.ledger.on_unanswered(door, leg));
     result
+}
+
+/// How datagrams come to the relay and from it.
+enum Way {
+    Socks(SocksUdp),
+    Http(Capsules),
+}
+
+/// UDP ASSOCIATE.
+struct SocksUdp {
+    control: TcpStream,
+    socket: UdpSocket,
+    head: Vec<u8>,
+}
+
+impl SocksUdp {
+    async fn open(clients: &Clients, door: Door, to: &(String, u16)) -> Result<Self, Failure> {
+        let mut control = clients.connect().await?;
+        let any = ("0.0.0.0".to_owned(), 0);
+        let (_, relay) = raw::socks(&mut control, door, 3, &any).await?;
+        let local = control.local_addr()?.ip();
+        let socket = UdpSocket::bind((local, 0)).await?;
+        socket.connect(SocketAddr::from((clients.relay.ip(), relay))).await?;
+        Ok(Self { control, socket, head: head(&to.0, to.1) })
+    }
+
+    async fn send(&self, datagram: &[u8], clients: &Clients, door: Door) -> Result<(), Failure> {
+        let bytes = [&self.head, datagram].concat();
+        clients.ledger.up(door).on_sent(bytes.len() as u64);
+        self.socket.send(&bytes).await.map_err(ended)?;
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Result<Vec<u8>, Failure> {
+        let (mut buffer, mut last) = (vec![0; 2_048], [0]);
+        tokio::select! {
+            came = self.socket.recv(&mut buffer) => {
+                buffer.truncate(came.map_err(ended)?);
+                let wrong = || Failure::Wrong(format!("a datagram without a head of {} bytes", buffer.len()));
+                Ok(payload(&buffer).ok_or_else(wrong)?.to_vec())
+            }
+            end = self.control.read(&mut last) => {
+                let why = end.err().map_or_else(|| "ended".to_owned(), |error| error.to_string());
+                Err(Failure::Ended(format!("the association: {why}")))
+            }
+        }
+    }
 }
 
 /// The head of a datagram (RFC 1928 section 7).
@@ -70,24 +119,18 @@ fn payload(bytes: &[u8]) -> Option<&[u8]> {
 
 struct Association<'a> {
     clients: &'a Clients,
+    door: Door,
     leg: Leg,
-    socket: UdpSocket,
-    head: Vec<u8>,
+    way: Way,
+    opened: &'a Opened,
     seed: u64,
     unanswered: BTreeSet<u64>,
 }
 
 impl Association<'_> {
-    async fn run(
-        &mut self,
-        control: &mut TcpStream,
-        lasts: Duration,
-        rng: &mut Rng,
-    ) -> Result<(), Failure> {
+    async fn run(&mut self, lasts: Duration, rng: &mut Rng) -> Result<(), Failure> {
         let begun = Instant::now();
-        let mut ticks = interval_at(begun, GAP);
-        let (mut number, mut buffer) = (0, vec![0; 2_048]);
-        let mut last = [0];
+        let (mut ticks, mut number) = (interval_at(begun, GAP), 0);
         loop {
             let sends = begun.elapsed() < lasts && !self.clients.is_over();
             tokio::select! {
@@ -95,42 +138,44 @@ impl Association<'_> {
                     self.send(number, rng).await?;
                     number += 1;
                 }
-                came = self.socket.recv(&mut buffer) => {
-                    let came = came.map_err(ended)?;
-                    self.receive(buffer.get(..came).unwrap_or_default())?;
-                }
-                end = control.read(&mut last) => {
-                    let why = end.err().map_or_else(|| "ended".to_owned(), |error| error.to_string());
-                    return Err(Failure::Ended(format!("the association: {why}")));
-                }
+                came = receive(&mut self.way) => self.on_received(&came?)?,
                 () = sleep_until(begun + lasts + LINGER), if !sends => return Ok(()),
             }
         }
     }
 
     async fn send(&mut self, number: u64, rng: &mut Rng) -> Result<(), Failure> {
-        let length = rng.below(LARGEST) as usize;
-        let bytes = [self.head.clone(), datagram(self.seed, number, length, false)].concat();
-        self.clients.ledger.up(DOOR).on_sent(bytes.len() as u64);
-        self.socket.send(&bytes).await.map_err(ended)?;
+        let bytes = datagram(self.seed, number, rng.below(LARGEST) as usize, false);
+        match &mut self.way {
+            Way::Socks(socks) => socks.send(&bytes, self.clients, self.door).await?,
+            Way::Http(capsules) => capsules.send(&bytes).await?,
+        }
         self.unanswered.insert(number);
         Ok(())
     }
 
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn on_received(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let wrong = |what: &str| Failure::Wrong(format!("{what} of {} bytes", bytes.len()));
-        let payload = payload(bytes).ok_or_else(|| wrong("a datagram without a head"))?;
-        let (seed, number) = compared(payload, true).ok_or_else(|| wrong("a datagram"))?;
+        let (seed, number) = compared(bytes, true).ok_or_else(|| wrong("a datagram"))?;
         if seed != self.seed {
             return Err(wrong("a datagram of another association"));
         }
+        self.opened.set();
         let ledger = &self.clients.ledger;
         // a network may duplicate them, and each copy is counted
-        ledger.down(DOOR).on_compared(payload.len() as u64);
+        ledger.down(self.door).on_compared(bytes.len() as u64);
         if self.unanswered.remove(&number) {
-            ledger.on_whole(DOOR, self.leg, payload.len() as u64);
+            ledger.on_whole(self.door, self.leg, bytes.len() as u64);
         }
         Ok(())
+    }
+}
+
+/// The next datagram. What a dropped call has read is not lost.
+async fn receive(way: &mut Way) -> Result<Vec<u8>, Failure> {
+    match way {
+        Way::Socks(socks) => socks.receive().await,
+        Way::Http(capsules) => capsules.receive().await,
     }
 }
 

@@ -139,6 +139,8 @@ pub(super) async fn exchanges(clients: &Clients, leg: Leg, mut rng: Rng) {
         let result = stalled(&order, transfer).await;
         if result.is_err() {
             kept.sender = None;
+        }
+        if result.is_err() || leg == Leg::Upstream {
             clients.ledger.up(door).on_broken_chunks(order.up);
             clients.ledger.down(door).on_broken_chunks(order.down);
         }
@@ -167,7 +169,7 @@ pub(super) async fn objects(clients: &Clients, leg: Leg, mut rng: Rng) {
         }
         let number = rng.below(OBJECTS);
         // the same names again and again: the cache knows objects by them
-        let name = format!("objects.{}.test", leg.name());
+        let name = format!("objects.{}", leg.domain(number));
         let (pattern, length) = object(number);
         let (from, opened) = (clients.ledger.now(), Opened::default());
         // perhaps the relay has it already, and no server sends it

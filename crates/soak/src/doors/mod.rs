@@ -1,5 +1,6 @@
 //! The clients: each door and leg has some that transfer one after another until time is over.
 
+mod capsules;
 mod datagrams;
 mod forward;
 mod http2;
@@ -123,7 +124,7 @@ fn credentials(door: Door) -> String {
 
 /// A name of its own for each transfer, so that caches of names do not hide the name server.
 fn name(rng: &mut Rng, leg: Leg) -> String {
-    format!("n{}.{}.test", rng.below(1_000_000), leg.name())
+    format!("n{}.{}", rng.below(1_000_000), leg.domain(rng.next_u64()))
 }
 
 /// A name and the port of an account's server.
@@ -155,7 +156,9 @@ async fn live(clients: Arc<Clients>, door: Door, leg: Leg, rng: Rng) {
         }
         Door::Names => names::questions(&clients, leg, rng).await,
         Door::Http2 => http2::exchanges(&clients, leg, rng).await,
-        Door::Datagrams => datagrams::associations(&clients, leg, rng).await,
+        Door::Datagrams | Door::UdpOverHttp => {
+            datagrams::associations(&clients, door, leg, rng).await
+        }
     }
 }
 

@@ -76,18 +76,27 @@ async fn connect(
     );
     patiently("CONNECT", stream.write_all(head.as_bytes())).await?;
     patiently("CONNECT", stream.flush()).await?;
+    answered(stream, "CONNECT", "HTTP/1.1 200 ").await
+}
+
+/// Reads the head of an answer. Errors: it does not begin so.
+pub(super) async fn answered(
+    stream: &mut (impl AsyncRead + Unpin),
+    what: &str,
+    begins: &str,
+) -> io::Result<()> {
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
-        answer.push(patiently("the answer to CONNECT", stream.read_u8()).await?);
+        answer.push(patiently(what, stream.read_u8()).await?);
         if answer.len() > HEAD {
-            return Err(io::Error::other("the answer to CONNECT has no end"));
+            return Err(io::Error::other(format!("{what}: the answer has no end")));
         }
     }
-    if answer.starts_with(b"HTTP/1.1 200 ") {
+    if answer.starts_with(begins.as_bytes()) {
         return Ok(());
     }
     let answer = String::from_utf8_lossy(&answer);
-    Err(io::Error::other(format!("CONNECT: {}", answer.lines().next().unwrap_or_default())))
+    Err(io::Error::other(format!("{what}: {}", answer.lines().next().unwrap_or_default())))
 }
 
 /// SOCKS5 with a user and a password (RFC 1928, RFC 1929): the address and port of the answer.

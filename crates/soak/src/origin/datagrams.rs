@@ -43,8 +43,7 @@ fn pattern(seed: u64, number: u64, is_answer: bool) -> Pattern {
 }
 
 /// Answers datagrams until the runtime ends. Errors: the port is taken.
-pub(super) async fn start(address: Ipv4Addr, ledger: &Arc<Ledger>) -> io::Result<()> {
-    let door = Door::Datagrams;
+pub(super) async fn start(address: Ipv4Addr, door: Door, ledger: &Arc<Ledger>) -> io::Result<()> {
     let socket = UdpSocket::bind((address, port(Service::Datagrams, door))).await?;
     let ledger = Arc::clone(ledger);
     tokio::spawn(async move {

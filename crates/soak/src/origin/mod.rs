@@ -39,8 +39,9 @@ pub(crate) async fn start(address: Ipv4Addr, ledger: &Arc<Ledger>) -> io::Result
         tokio::spawn(exchanges(streams, door, Arc::clone(ledger)));
         let requests = TcpListener::bind((address, port(Service::Http, door))).await?;
         tokio::spawn(http::serve(requests, door, Arc::clone(ledger)));
+        datagrams::start(address, door, ledger).await?;
     }
-    datagrams::start(address, ledger).await
+    Ok(())
 }
 
 async fn exchanges(listener: TcpListener, door: Door, ledger: Arc<Ledger>) {
