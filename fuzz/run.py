@@ -35,7 +35,7 @@ TARGETS = {
     "chunked": ["proxy/src/wire/http/chunked.rs"],
     "capsule": ["proxy/src/wire/http/capsule/"],
     "h2_head": ["proxy/src/wire/http/h2.rs"],
-    "h2_frames": ["proxy/src/inbound/tls/h2.rs", "proxy/src/wire/http/h2.rs"],
+    "h2_frames": ["proxy/src/inbound/tls/h2/", "proxy/src/wire/http/h2.rs"],
     "socks": ["proxy/src/wire/socks.rs"],
     "destination": ["proxy/src/destination.rs"],
     "config": ["config/src/"],

@@ -34,6 +34,12 @@ def flood(to, packets, sent, stop):
         time.sleep(0.001)
 
 
+def faults(shown):
+    """What is not as the page of results says, in words."""
+    if shown["attacked"]["answered"] < shown["attacked"]["asked"]:
+        yield "requests through the tunnel were not answered"
+
+
 def run():
     port = next(PORTS)
     tunnel = f'[tunnel]\nlisten = ["127.0.0.1:{port}"]\nstate = "DIR/state"\n'

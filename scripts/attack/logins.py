@@ -38,6 +38,13 @@ def shown(rows):
     }
 
 
+def faults(shown):
+    """What is not as the page of results says, in words."""
+    for kind in ["first_log_ins", "one_device_at_once"]:
+        if shown[kind]["answered"] < shown[kind]["asked"]:
+            yield f"{kind}: somebody with the right password was not served"
+
+
 def run():
     relay = Relay(ACCESS + '[accounts]\nenabled = true\nstate = "DIR/state"\n')
     for nth in range(FIRST + 1):

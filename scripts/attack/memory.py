@@ -35,9 +35,9 @@ def large_head(stream):
     stream.recv(1)
 
 
-def served():
+def served(large):
     """Requests that are served for long, and hold 60 kB each."""
-    (quiet, large), long = ("{}:{}".format(*to) for to in (silent_origin(), origin(large_head, apart=True))), "x" * 60_000
+    (quiet, large), long = ("{}:{}".format(*to) for to in (silent_origin(), large)), "x" * 60_000
     chunked = "Transfer-Encoding: chunked\r\n"
     yield "served_trailers", f"POST http://{quiet}/ HTTP/1.1\r\nHost: {quiet}\r\n{chunked}\r\n0\r\nX: {long}"
     yield "served_answers", f"GET http://{large}/ HTTP/1.1\r\nHost: {large}\r\n\r\n"
@@ -91,12 +91,17 @@ def attacked(relay):
         readers = Silent(relay.address, addresses("127.12.0", 200), READERS, first=get, reads=False)
         look("readers", all_of_them.enter_context(readers))
     # answers that wait within the relay, and heads of which the library makes 0.3 MB each
-    fields = [(f"a{nth:x}", "") for nth in range(1_700)]
-    for name, window, fields in [("http2_readers", (1 << 31) - 1, []), ("http2_heads", 0, fields)]:
-        first = requests(body, EACH, window, fields)
+    fields, large = [(f"a{nth:x}", "") for nth in range(1_700)], origin(large_head, apart=True)
+    parts = [
+        ("http2_readers", body, (1 << 31) - 1, []),
+        ("http2_heads", body, 0, fields),
+        ("http2_answers", large, 0, []),
+    ]
+    for name, server, window, fields in parts:
+        first = requests(server, EACH, window, fields)
         with Silent(relay.address, addresses("127.13.0", 200), STREAMS // EACH, first, "h2", reads=False) as held:
             look(name, held)
-    for name, request in served():
+    for name, request in served(large):
         with Silent(relay.address, addresses("127.14.0", 200), SERVED, request.encode(), reads=False) as held:
             look(name, held)
     time.sleep(5)

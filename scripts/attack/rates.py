@@ -204,5 +204,16 @@ def quota():
     return within(configuration(f'quota = "{QUOTA} B/1 h"\non_quota_exceeded = "cut"'), act)
 
 
+def faults(shown):
+    """What is not as the page of results says, in words."""
+    for kind, figures in shown["rate"].items():
+        # of a window of some seconds; clocks are read on either side
+        if figures["booked_share"] > 1.02:
+            yield f"{kind}: {figures['booked_share']} of the rate"
+    for kind, figures in shown["quota"].items():
+        if figures["booked"] != figures["quota"]:
+            yield f"{kind}: {figures['booked']} bytes of {figures['quota']}"
+
+
 def run():
     return {"rate": rate(), "quota": quota()}

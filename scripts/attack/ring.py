@@ -24,6 +24,13 @@ def asked(relay, door):
         return read_head(stream).split(b"\r\n")[0].decode()
 
 
+def faults(shown):
+    """What is not as the page of results says, in words."""
+    for kind, figures in shown.items():
+        if max(figures["connections_of_each"]) > 2:
+            yield f"{kind}: {figures['connections_of_each']} connections until the ring was noticed"
+
+
 def run():
     rows = {}
     for scheme in ["http", "socks5"]:

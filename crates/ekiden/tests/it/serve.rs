@@ -144,6 +144,17 @@ fn a_second_daemon_on_the_socket_is_refused() {
 }
 
 #[test]
+fn a_relay_with_accounts_ends_where_their_use_cannot_be_written() {
+    let home = home("[accounts]\nenabled = true\nstate = \"DIR/state\"\n");
+    // permissions keep nobody out who is root
+    std::fs::create_dir_all(home.path().join("state/usage.lock")).unwrap();
+    let output = home.run(&["serve", "--listen", "127.0.0.1:0"]);
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(73), "{log}");
+    assert!(log.contains("the usage journal") && log.contains("cannot be used"), "{log}");
+}
+
+#[test]
 fn reports_an_access_log_that_cannot_be_written() {
     let home = home("[log]\naccess = \"/nonexistent/a.log\"\n");
     let output = home.run(&["serve", "--listen", "127.0.0.1:0"]);
