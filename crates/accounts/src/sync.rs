@@ -210,10 +210,7 @@ impl AccountSync {
 
     /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
     pub async fn close(&self) {
-        let written = {
-            let mut journal = locked(&self.journal);
-            journal.write().and_then(|()| journal.sync())
-        };
+        let written = self.write_down().and_then(|()| locked(&self.journal).sync());
         if let Err(error) = written {
             tracing::error!(%error, "cannot write the last second of usage");
         }
@@ -231,7 +228,7 @@ impl AccountSync {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let failed = locked(&self.journal).write().err().map(|error| error.to_string());
+            let failed = self.write_down().err().map(|error| error.to_string());
             let mut unwritten = locked(&self.unwritten);
             if let Some(error) = &failed
                 && unwritten.is_none()
@@ -240,6 +237,11 @@ impl AccountSync {
             }
             *unwritten = failed;
         }
+    }
+
+    fn write_down(&self) -> io::Result<()> {
+        let (directory, now) = (self.directory(), Timestamp::now().as_second());
+        locked(&self.journal).write(now, |account| directory.get(account).is_some())
     }
 
     async fn watch(&self) {
