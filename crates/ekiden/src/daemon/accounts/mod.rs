@@ -165,7 +165,7 @@ impl AccountDirectory {
         let Ok(calendar) = account.attributes.calendar() else { return };
         // before the part is asked for: should a period end in between, its successor is told at the next look, where
         // the old one's use would be held against all of the new one
-        let (now, instant) = (Timestamp::now(), clock::now());
+        let (now, instant) = (self.sync.now(), clock::now());
         let Some(part) = self.sync.part(account.id) else { return };
         let books = Books::new(&calendar, (now, instant), part);
         if books.are_kept(one.books, instant) {
@@ -312,7 +312,7 @@ impl accounts::Directory for AccountDirectory {
         };
         let users = account.devices.iter().filter_map(user).collect();
         let calendar = account.attributes.quota.and_then(|_| account.attributes.calendar().ok());
-        let next = calendar.and_then(|calendar| calendar.next(Timestamp::now()));
+        let next = calendar.and_then(|calendar| calendar.next(self.sync.now()));
         let zone = &account.attributes.zone;
         let renews = next.map(|next| {
             let there = next.to_zoned(TimeZone::get(zone).unwrap_or(TimeZone::UTC));
@@ -324,7 +324,7 @@ impl accounts::Directory for AccountDirectory {
 
     fn status(&self) -> AccountsStatus {
         let standing = self.sync.status();
-        let now = Timestamp::now().as_second();
+        let now = self.sync.now().as_second();
         let ago = |second: i64| now.saturating_sub(second) as f64;
         let relay = |relay: ekiden_accounts::FleetRelay| FleetStatus {
             name: relay.name,
