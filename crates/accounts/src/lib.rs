@@ -30,6 +30,7 @@ macro_rules! stored_as_text {
 
 mod account;
 mod change;
+mod clock;
 mod directory;
 mod hours;
 mod journal;

@@ -6,6 +6,7 @@
 //! [`AccountSync::close`] at the end.
 
 use crate::account::AccountId;
+use crate::clock::SharedClock;
 use crate::directory::{Directory, SavedDirectory};
 use crate::journal::{self, Journal, JournalError};
 use crate::lease::Lease;
@@ -94,6 +95,7 @@ pub struct AccountSync {
     journal: Mutex<Journal>,
     relays: Mutex<Vec<FleetRelay>>,
     leases: Mutex<BTreeMap<(AccountId, i64), Lease>>,
+    clock: SharedClock,
     state: Mutex<(Option<String>, Option<i64>)>,
     /// Why usage could not be written to disk the last time.
     unwritten: Mutex<Option<String>>,
@@ -123,6 +125,7 @@ impl AccountSync {
             journal: Mutex::new(journal),
             relays: Mutex::default(),
             leases: Mutex::default(),
+            clock: SharedClock::default(),
             state: Mutex::default(),
             unwritten: Mutex::default(),
         };
@@ -143,6 +146,12 @@ impl AccountSync {
     /// All accounts as they are known now.
     pub fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The time by which periods begin and end: this machine's, or that of a database that other
+    /// relays use, too, where the two are more than a minute apart.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Whose user and password these are, from an address.
@@ -210,10 +219,7 @@ impl AccountSync {
 
     /// Writes and settles what is left. Nothing is lost when the database is away: it is settled next time.
     pub async fn close(&self) {
-        let written = {
-            let mut journal = locked(&self.journal);
-            journal.write().and_then(|()| journal.sync())
-        };
+        let written = self.write_down().and_then(|()| locked(&self.journal).sync());
         if let Err(error) = written {
             tracing::error!(%error, "cannot write the last second of usage");
         }
@@ -231,7 +237,7 @@ impl AccountSync {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            let failed = locked(&self.journal).write().err().map(|error| error.to_string());
+            let failed = self.write_down().err().map(|error| error.to_string());
             let mut unwritten = locked(&self.unwritten);
             if let Some(error) = &failed
                 && unwritten.is_none()
@@ -240,6 +246,11 @@ impl AccountSync {
             }
             *unwritten = failed;
         }
+    }
+
+    fn write_down(&self) -> io::Result<()> {
+        let (directory, now) = (self.directory(), self.now().as_second());
+        locked(&self.journal).write(now, |account| directory.get(account).is_some())
     }
 
     async fn watch(&self) {
@@ -254,7 +265,7 @@ impl AccountSync {
                 }
                 self.lease().await
             };
-            let now = Timestamp::now().as_second();
+            let now = self.now().as_second();
             match looked.await {
                 Ok(()) => {
                     let before = std::mem::replace(&mut *locked(&self.state), (None, Some(now)));
@@ -276,13 +287,16 @@ impl AccountSync {
 
     async fn refresh(&self) -> Result<(), StoreError> {
         let store = self.store().await?;
+        if !self.clock.is_known() {
+            self.hear_clock(&store).await?;
+        }
         let known = self.directory().version();
         let first = locked(&self.state).1.is_none();
         if !first && in_time(store.version()).await? == known {
             return Ok(());
         }
         let (version, accounts) = in_time(store.accounts()).await?;
-        let now = Timestamp::now().as_second();
+        let now = self.now().as_second();
         let directory = Arc::new(Directory::new(version, accounts));
         *self.directory.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&directory);
         locked(&self.state).1 = Some(now);
@@ -308,6 +322,7 @@ impl AccountSync {
 
     async fn settle(&self) -> Result<(), StoreError> {
         let store = self.store().await?;
+        self.hear_clock(&store).await?;
         let (identity, totals) = {
             let journal = locked(&self.journal);
             (journal.identity().to_owned(), journal.unsettled())
@@ -316,10 +331,18 @@ impl AccountSync {
             in_time(store.settle(&identity, &totals)).await?;
             locked(&self.journal).on_settled(&identity, &totals);
         }
-        let (name, seen) = (self.name.clone(), Timestamp::now().as_second());
+        let (name, seen) = (self.name.clone(), self.now().as_second());
         let version = env!("CARGO_PKG_VERSION").to_owned();
         in_time(store.seen(&FleetRelay { id: self.id.clone(), name, version, seen })).await?;
         *locked(&self.relays) = in_time(store.relays()).await?;
+        Ok(())
+    }
+
+    async fn hear_clock(&self, store: &Store) -> Result<(), StoreError> {
+        let showed = in_time(store.clock()).await?;
+        if let Some(why) = showed.and_then(|showed| self.clock.on_heard(showed)) {
+            tracing::warn!("{why}");
+        }
         Ok(())
     }
 
@@ -352,7 +375,7 @@ impl AccountSync {
         }
         let store = self.store().await?;
         for (account, begun, asked) in wanting {
-            let now = Timestamp::now().as_second();
+            let now = self.now().as_second();
             let grant = store.grant(&self.id, account, begun, asked, now);
             let granted = in_time(grant).await?;
             if let Some(lease) = locked(&self.leases).get_mut(&(account, begun)) {
@@ -368,7 +391,7 @@ impl AccountSync {
 
     /// When the account's period began; a month of UTC for one that is not known any more.
     fn begun_in(&self, directory: &Directory, account: AccountId) -> i64 {
-        let now = Timestamp::now();
+        let now = self.now();
         let known = directory.get(account).and_then(|known| known.attributes.calendar().ok());
         let calendar = known.or_else(|| crate::Attributes::default().calendar().ok());
         calendar.map_or(0, |calendar| calendar.begun(now).as_second())

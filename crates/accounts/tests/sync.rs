@@ -132,3 +132,38 @@ async fn three_relays_and_a_database_that_goes_away_and_comes_back() {
     // and a slice ahead each
     assert!(granted <= quota + 3 * (quota / 64));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_whose_clock_is_apart_goes_by_the_database_s() {
+    let Some(postgres) = Postgres::begin() else { return };
+    let address = postgres.address();
+    let store = Store::at(&address).await.unwrap();
+    let mut account = account("h", prefix("100.64.0.0/24"));
+    account.attributes.quota = Some("64 MiB/month".parse().unwrap());
+    let id = store.add(&account).await.unwrap();
+    store.close().await;
+    // to this machine, the database's clock is 40 days ahead: statements find this `now()` first
+    sqlx::any::install_default_drivers();
+    let pool = sqlx::AnyPool::connect(&address).await.unwrap();
+    for statement in [
+        "CREATE SCHEMA ahead",
+        "CREATE FUNCTION ahead.now() RETURNS timestamptz LANGUAGE sql AS \
+         $$ SELECT pg_catalog.now() + interval '40 days' $$",
+        "ALTER ROLE ekiden SET search_path = public, ahead, pg_catalog",
+    ] {
+        sqlx::query(statement).execute(&pool).await.unwrap();
+    }
+    pool.close().await;
+    let folder = tempfile::tempdir().unwrap();
+    let relay = sync(folder.path(), Some(&address)).await;
+    let ahead = relay.now().duration_since(jiff::Timestamp::now()).as_secs();
+    assert!((40 * 86_400 - 60..40 * 86_400 + 60).contains(&ahead), "{ahead}");
+    wait_for("a grant", || relay.part(id).unwrap().may > 1 << 20).await;
+    relay.used(id, 1000, 0);
+    relay.close().await;
+    let store = Store::at(&address).await.unwrap();
+    let begun = account.attributes.calendar().unwrap().begun(relay.now()).as_second();
+    assert_eq!(store.usage(0).await.unwrap()[0].begun, begun);
+    let seen = store.relays().await.unwrap()[0].seen;
+    assert!((relay.now().as_second() - 60..=relay.now().as_second()).contains(&seen), "{seen}");
+}

@@ -33,6 +33,9 @@ const CHECK: usize = 8;
 const SMALL: u64 = 256 * 1024;
 /// Seconds after which a settled total is dropped: every calendar's present period began later.
 const PAST: i64 = 62 * 24 * 3600;
+/// But so many of an account stay. A clock that is ahead may begin two periods within one that is
+/// present; when it begins a third, a whole one has passed.
+const NEWEST: usize = 3;
 
 /// What one account used in one period, both counted since the journal was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -152,8 +155,9 @@ impl Journal {
     }
 
     /// Writes what was added since the last time; to be called once a second. What the file system
-    /// refused is written the next time.
-    pub fn write(&mut self) -> io::Result<()> {
+    /// refused is written the next time. A long file is written anew without totals that are past at
+    /// `now` (seconds since 1970); `is_known` tells whether there still is such an account.
+    pub fn write(&mut self, now: i64, is_known: impl Fn(AccountId) -> bool) -> io::Result<()> {
         if self.unwritten.is_empty() {
             return Ok(());
         }
@@ -169,7 +173,7 @@ impl Journal {
         self.size += bytes.len() as u64;
         self.unwritten.clear();
         if self.size > SMALL.max(4 * (self.totals.len() * ENTRY) as u64) {
-            self.shorten()?;
+            self.shorten(now, is_known)?;
         }
         Ok(())
     }
@@ -201,14 +205,27 @@ impl Journal {
         }
     }
 
-    /// Writes the file anew with each total once, and without those that are settled and past.
-    fn shorten(&mut self) -> io::Result<()> {
-        let newest = self.totals.keys().map(|key| key.1).max().unwrap_or(0);
-        let unsettled = &self.unsettled;
-        // a period that never ends began in 1970
-        self.totals.retain(|key, _| {
-            unsettled.contains(key) || key.1 == 0 || key.1 >= newest.saturating_sub(PAST)
-        });
+    /// Writes the file anew with each total once, and without those that are settled and past. The
+    /// clock may be wrong: what it shows drops no total that may be of a present period.
+    fn shorten(&mut self, now: i64, is_known: impl Fn(AccountId) -> bool) -> io::Result<()> {
+        let past = now.saturating_sub(PAST);
+        let (mut account, mut newer) = (None, 0);
+        let mut dropped = Vec::new();
+        for key in self.totals.keys().rev() {
+            if account != Some(key.0) {
+                (account, newer) = (Some(key.0), 0);
+            }
+            // a period that never ends began in 1970
+            let stays = self.unsettled.contains(key) || key.1 == 0 || key.1 >= past;
+            if !stays && (newer >= NEWEST || !is_known(key.0)) {
+                dropped.push(*key);
+            }
+            // one that is ahead tells nothing of the others
+            newer += usize::from(key.1 <= now);
+        }
+        for key in dropped {
+            self.totals.remove(&key);
+        }
         let (file, size) = write_anew(&self.path, &self.identity, &self.totals)?;
         (self.file, self.size) = (file, size);
         Ok(())

@@ -3,6 +3,8 @@
 use super::*;
 use proptest::prelude::*;
 
+const DAY: i64 = 24 * 3600;
+
 fn id(n: i64) -> AccountId {
     AccountId(n)
 }
@@ -13,10 +15,10 @@ fn written_entries_survive_and_unwritten_ones_do_not() {
     let mut journal = Journal::open(folder.path()).unwrap();
     let identity = journal.identity().to_owned();
     journal.add(id(1), 100, 10, 1);
-    journal.write().unwrap();
+    journal.write(0, |_| true).unwrap();
     journal.add(id(1), 100, 5, 0);
     journal.add(id(2), 100, 7, 7);
-    journal.write().unwrap();
+    journal.write(0, |_| true).unwrap();
     // killed within the second that follows
     journal.add(id(1), 100, 1000, 1000);
     drop(journal);
@@ -65,7 +67,7 @@ fn a_long_file_is_written_anew_and_says_the_same() {
     let identity = journal.identity().to_owned();
     for n in 0..10_000_u64 {
         journal.add(id(1), 0, n, 1);
-        journal.write().unwrap();
+        journal.write(0, |_| true).unwrap();
     }
     assert!(fs::metadata(folder.path().join("usage.journal")).unwrap().len() < 2 * SMALL);
     let used = journal.used(id(1), 0);
@@ -77,7 +79,6 @@ fn a_long_file_is_written_anew_and_says_the_same() {
 
 #[test]
 fn drops_only_settled_past_entries() {
-    const DAY: i64 = 24 * 3600;
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::open(folder.path()).unwrap();
     for day in 0..=100 {
@@ -87,13 +88,45 @@ fn drops_only_settled_past_entries() {
     let settled: Vec<_> =
         journal.unsettled().into_iter().filter(|total| total.begun != 7 * DAY).collect();
     journal.on_settled(&identity, &settled);
-    journal.shorten().unwrap();
+    journal.shorten(100 * DAY, |_| true).unwrap();
     drop(journal);
     let journal = Journal::open(folder.path()).unwrap();
     let is_kept = |day: i64| journal.used(id(1), day * DAY) == (1, 1);
     let kept: Vec<_> = (0..=100).filter(|day| is_kept(*day)).collect();
     assert_eq!(kept, [0, 7].into_iter().chain(38..=100).collect::<Vec<_>>());
     assert_eq!(journal.identity(), identity);
+}
+
+#[test]
+fn a_clock_that_was_ahead_drops_no_total_of_a_present_period() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(folder.path()).unwrap();
+    let identity = journal.identity().to_owned();
+    // as if settled; 3 is an account that was removed
+    for account in 1..=3 {
+        journal.add(id(account), 1000 * DAY, 10, 1);
+    }
+    journal.on_settled(&identity, &journal.unsettled());
+    // a year ahead for a moment around midnight; 1 moves nothing meanwhile
+    for ahead in [1400, 1401] {
+        journal.add(id(2), ahead * DAY, 5, 0);
+        journal.on_settled(&identity, &journal.unsettled());
+        journal.shorten(ahead * DAY, |account| account != id(3)).unwrap();
+    }
+    // and right again
+    journal.shorten(1000 * DAY, |_| true).unwrap();
+    drop(journal);
+    let mut journal = Journal::open(folder.path()).unwrap();
+    let used = |journal: &Journal| [1, 2, 3].map(|n| journal.used(id(n), 1000 * DAY));
+    assert_eq!(used(&journal), [(10, 1), (10, 1), (0, 0)]);
+    assert_eq!(journal.used(id(2), 1401 * DAY), (5, 0));
+    // what is ahead does not tell what is past
+    journal.on_settled(&identity, &journal.unsettled());
+    journal.shorten(1030 * DAY, |_| false).unwrap();
+    assert_eq!(used(&journal), [(10, 1), (10, 1), (0, 0)]);
+    // and goes, like all others, in its time
+    journal.shorten(1500 * DAY, |_| false).unwrap();
+    assert_eq!(journal.totals, Totals::new());
 }
 
 proptest! {
@@ -114,7 +147,7 @@ proptest! {
             for (account, begun, down, up) in second {
                 journal.add(id(*account), *begun, *down, *up);
             }
-            journal.write().unwrap();
+            journal.write(0, |_| true).unwrap();
             states.push((journal.size, journal.totals.clone()));
         }
         drop(journal);
@@ -134,7 +167,7 @@ proptest! {
         prop_assert_eq!(&journal.totals, expected);
         // and what follows is read after it
         journal.add(id(9), 9, 9, 9);
-        journal.write().unwrap();
+        journal.write(0, |_| true).unwrap();
         drop(journal);
         prop_assert_eq!(Journal::open(folder.path()).unwrap().used(id(9), 9), (9, 9));
     }

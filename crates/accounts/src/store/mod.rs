@@ -8,6 +8,7 @@ use crate::account::{Account, AccountId, BadName, Credential};
 use crate::journal::Total;
 use crate::lease::share_out;
 use ekiden_linux::host::state_files;
+use jiff::Timestamp;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
@@ -158,6 +159,15 @@ impl Store {
     /// Its version, which grows with every change to an account.
     pub async fn version(&self) -> Result<i64, StoreError> {
         Ok(sqlx::query(sql::VERSION).fetch_one(&self.pool).await?.try_get(0)?)
+    }
+
+    /// What the database's clock shows; `None` where that is this machine's clock.
+    pub async fn clock(&self) -> Result<Option<Timestamp>, StoreError> {
+        if !self.shared {
+            return Ok(None);
+        }
+        let second: i64 = sqlx::query(sql::CLOCK).fetch_one(&self.pool).await?.try_get(0)?;
+        Ok(Timestamp::from_second(second).ok())
     }
 
     /// Every account, by number, and their version, or an older one.

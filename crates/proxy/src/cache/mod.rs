@@ -193,21 +193,24 @@ impl Cache {
             other => other,
         };
         match found {
-            Ok((key, stored)) => match stored.policy.before_request(&parts, asked) {
-                BeforeRequest::Fresh(_) => {
-                    return CacheLookup::Hit(self.hit(stored, request, asked, None));
-                }
-                BeforeRequest::Stale { request: asking, .. } => {
-                    let stale = stored.policy.is_stale(asked);
-                    visit.forward =
-                        if stale { ForwardReason::Stale } else { ForwardReason::Request };
-                    // HEAD has no body to cache, and a client with a copy compares its own validators
-                    if request.method == "GET" && !rules::is_conditional(request) {
-                        visit.conditions = conditions(&asking);
+            Ok((key, stored)) => {
+                let judged = rules::judged_at(&stored.policy, asked);
+                match stored.policy.before_request(&parts, judged) {
+                    BeforeRequest::Fresh(_) => {
+                        return CacheLookup::Hit(self.hit(stored, request, asked, None));
                     }
-                    visit.stale = Some((key, stored));
+                    BeforeRequest::Stale { request: asking, .. } => {
+                        let stale = stored.policy.is_stale(judged);
+                        visit.forward =
+                            if stale { ForwardReason::Stale } else { ForwardReason::Request };
+                        // HEAD has no body to cache, and a client with a copy compares its own validators
+                        if request.method == "GET" && !rules::is_conditional(request) {
+                            visit.conditions = conditions(&asking);
+                        }
+                        visit.stale = Some((key, stored));
+                    }
                 }
-            },
+            }
             Err(forward) => visit.forward = forward,
         }
         if only_if_cached(request) {
@@ -329,4 +332,57 @@ pub(crate) fn cache_status(name: &str, status_text: &str, fields: &mut Vec<Field
     }
     value.extend(format!("\"{name}\"; {status_text}").as_bytes());
     fields.push(Field { name: "Cache-Status".to_owned(), value });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::http::head::{Limits, read_request, read_response};
+    use ekiden_model::units::Bytes;
+
+    const LIMITS: Limits = Limits { bytes: 10_000, fields: 100 };
+    const YEAR: Duration = Duration::from_secs(365 * 86_400);
+
+    /// What a request finds, for a response that is fresh for a minute and arrived at a time.
+    async fn found(arrived: SystemTime) -> CacheLookup {
+        let settings =
+            settings::Cache { memory: Some(Bytes::mib(1)), ..settings::Cache::default() };
+        let cache = Cache::open(&settings).unwrap().unwrap();
+        while cache.store.get().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let head = b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n";
+        let request = read_request(head, LIMITS).unwrap().unwrap().0;
+        let head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n\r\n";
+        let response = read_response(head, LIMITS).unwrap().unwrap().0;
+        let parts = rules::request_parts("http://a/", &request).unwrap();
+        let policy = rules::policy(&parts, &response, arrived, arrived).unwrap();
+        let stored = StoredResponse::new(policy, &response, None, "body".into()).unwrap();
+        let entry = CacheEntry::Response(Arc::new(stored));
+        cache.store.get().unwrap().insert("direct\nhttp://a/".to_owned(), entry);
+        cache.consult("direct", "http://a/".to_owned(), &request, Body::None, |_| true).await
+    }
+
+    #[tokio::test]
+    async fn a_response_is_validated_after_the_clock_was_set_back() {
+        let now = SystemTime::now();
+        for (arrived, is_fresh) in [
+            (now - Duration::from_secs(30), true),
+            (now - YEAR, false),
+            // clocks are corrected by little
+            (now + Duration::from_secs(5), true),
+            (now + Duration::from_secs(15), false),
+            (now + YEAR, false),
+        ] {
+            let found = found(arrived).await;
+            if is_fresh {
+                assert!(matches!(found, CacheLookup::Hit(_)), "{arrived:?}");
+                continue;
+            }
+            let CacheLookup::Pass(visit) = found else { panic!("{arrived:?}") };
+            assert_eq!(visit.forward, ForwardReason::Stale);
+            let asked: Vec<_> = visit.conditions().iter().map(|field| &field.value[..]).collect();
+            assert_eq!(asked, [b"\"a\""]);
+        }
+    }
 }

@@ -10,10 +10,15 @@ use http::header::{
 };
 use http::{Method, StatusCode, Uri, request, response};
 use http_cache_semantics::{CacheOptions, CachePolicy};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Larger ages count as this age (RFC 9111 §1.2.2).
 const OLDEST: u64 = 1 << 31;
+
+/// Clocks are set back by less than this without harm: a response is fresh for as much longer.
+const SET_BACK: Duration = Duration::from_secs(10);
+/// 2177 years: a response that is fresh for longer is fresh whatever the clock shows.
+const FOREVER: Duration = Duration::from_secs(1 << 36);
 
 /// A shared cache; `immutable` does not override `Expires`.
 const OPTIONS: CacheOptions = CacheOptions {
@@ -197,6 +202,14 @@ pub(super) fn policy(
     let useful = policy.time_to_live(arrived) > Duration::ZERO
         || ["etag", "last-modified"].iter().any(|name| parts.headers.contains_key(*name));
     (policy.is_storable() && useful).then_some(policy)
+}
+
+/// At what time a cached response is judged when a client asks at `now`. One that arrived later, by a clock that was set
+/// back since, is of unknown age: it is judged as one that is past its time, and so validated.
+pub(super) fn judged_at(policy: &CachePolicy, now: SystemTime) -> SystemTime {
+    // an age grows from the arrival on
+    let came_later = policy.age(now + SET_BACK) == policy.age(UNIX_EPOCH);
+    if came_later { now + FOREVER } else { now }
 }
 
 /// A tag for the weak comparison (RFC 9110 §8.8.3.2).

@@ -17,6 +17,9 @@ pub(super) const CHANGED: &str = "UPDATE counter SET value = value + 1 WHERE nam
 pub(super) const NEXT_ACCOUNT: &str =
     "UPDATE counter SET value = value + 1 WHERE name = 'account' RETURNING value";
 
+/// PostgreSQL's clock in seconds since 1970; SQLite's is this machine's.
+pub(super) const CLOCK: &str = "SELECT CAST(EXTRACT(EPOCH FROM now()) AS BIGINT)";
+
 pub(super) const ACCOUNTS: &str = "SELECT id, name, attributes FROM account ORDER BY id";
 pub(super) const DEVICES: &str =
     "SELECT account, name, kind, identity, hash FROM device ORDER BY account, name";

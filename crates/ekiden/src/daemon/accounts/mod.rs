@@ -1,15 +1,17 @@
 //! The accounts of `ekiden-accounts` as the directory that `ekiden-proxy` asks.
 
+mod books;
 mod password;
 mod shared;
 
 pub(crate) use shared::shared_use;
 
+use books::Books;
 use ekiden_accounts::{
     Account, AccountId, AccountSync, Credential, Directory, LoginVerdict, OnQuotaExceeded,
-    QuotaShare,
 };
 use ekiden_config::pattern;
+use ekiden_linux::host::clock;
 use ekiden_linux::host::sync::locked;
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::{AccountsStatus, FleetStatus, LogInsStatus};
@@ -46,9 +48,8 @@ pub(crate) struct AccountDirectory {
 struct Given {
     name: String,
     limits: Limits,
-    /// When the period of its quota began, what this relay may carry in it, and whether it may be more, as they were
-    /// told last.
-    books: Option<(Timestamp, u64, bool)>,
+    /// What was told last of its quota.
+    books: Option<Books>,
 }
 
 /// The limits of an account. The calendar ends its periods, so the period itself is unlimited.
@@ -164,20 +165,15 @@ impl AccountDirectory {
         let Ok(calendar) = account.attributes.calendar() else { return };
         // before the part is asked for: should a period end in between, its successor is told at the next look, where
         // the old one's use would be held against all of the new one
-        let now = Timestamp::now();
+        let (now, instant) = (self.sync.now(), clock::now());
         let Some(part) = self.sync.part(account.id) else { return };
-        let QuotaShare { may, used, more } = part;
-        let begun = calendar.begun(now);
-        if one.books == Some((begun, may, more)) {
+        let books = Books::new(&calendar, (now, instant), part);
+        if books.are_kept(one.books, instant) {
             return;
         }
-        let ends = calendar.next(now).map_or(Span::MAX, |next| {
-            let nanos = next.duration_since(now).as_nanos();
-            Span::from_nanos(u64::try_from(nanos).unwrap_or(0))
-        });
-        let until = counted.saturating_add(may.saturating_sub(used));
-        limits.set_until(&one.name, until, ends, more);
-        one.books = Some((begun, may, more));
+        let until = counted.saturating_add(part.may.saturating_sub(part.used));
+        limits.set_until(&one.name, until, books.ends_in(instant), part.more);
+        one.books = Some(books);
     }
 
     /// The account for the doors, if it may come in now.
@@ -316,7 +312,7 @@ impl accounts::Directory for AccountDirectory {
         };
         let users = account.devices.iter().filter_map(user).collect();
         let calendar = account.attributes.quota.and_then(|_| account.attributes.calendar().ok());
-        let next = calendar.and_then(|calendar| calendar.next(Timestamp::now()));
+        let next = calendar.and_then(|calendar| calendar.next(self.sync.now()));
         let zone = &account.attributes.zone;
         let renews = next.map(|next| {
             let there = next.to_zoned(TimeZone::get(zone).unwrap_or(TimeZone::UTC));
@@ -328,7 +324,7 @@ impl accounts::Directory for AccountDirectory {
 
     fn status(&self) -> AccountsStatus {
         let standing = self.sync.status();
-        let now = Timestamp::now().as_second();
+        let now = self.sync.now().as_second();
         let ago = |second: i64| now.saturating_sub(second) as f64;
         let relay = |relay: ekiden_accounts::FleetRelay| FleetStatus {
             name: relay.name,

@@ -2,7 +2,6 @@
 
 use ekiden_accounts::{AccountId, AccountSync};
 use ekiden_alerts::SharedUse;
-use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Asks the database; `None` where it does not answer, which is an alert of its own. What the last seconds moved is not
 /// in it yet.
 pub(crate) async fn shared_use(sync: &AccountSync) -> Option<Vec<SharedUse>> {
-    let (directory, now) = (sync.directory(), Timestamp::now());
+    let (directory, now) = (sync.directory(), sync.now());
     let mut periods: BTreeMap<(AccountId, i64), SharedUse> = BTreeMap::new();
     for account in directory.accounts() {
         let (attributes, name) = (&account.attributes, account.name.clone());
