@@ -244,7 +244,8 @@ fn an_upstream_does_not_back_off_for_the_faults_of_origins_and_clients() {
 
 #[test]
 fn an_answer_ends_the_backoff_of_an_upstream_and_a_connection_does_not() {
-    for (script, status, ends) in [(Script::Close, " 502 ", false), (Script::Say(OK), " 200 ", true)]
+    for (script, status, ends) in
+        [(Script::Close, " 502 ", false), (Script::Say(OK), " 200 ", true)]
     {
         let address = refusing();
         let relay = Relay::start(through(&[&["only"]], &[("only", "http", address)]));
