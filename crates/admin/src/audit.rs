@@ -3,6 +3,7 @@
 
 use ekiden_config::printable;
 use ekiden_linux::host::state_files;
+use ekiden_proxy::LogThrottle;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -186,7 +187,11 @@ fn write(to: &Mutex<AuditFile>, call: &Call<'_>, outcome: &'static str) {
         what,
     };
     let mut file = to.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Err(error) = entry.line().and_then(|line| file.write(&line)) {
+    // a stranger may be refused without end; of changes each is on record
+    static SAID: LogThrottle = LogThrottle::new();
+    if let Err(error) = entry.line().and_then(|line| file.write(&line))
+        && (outcome != "refused" || SAID.is_due())
+    {
         // who cannot write may still have to switch an account off
         tracing::error!(%error, "the audit log cannot be written; on record here: {method} {}, {status}", entry.path);
     }

@@ -173,7 +173,7 @@ impl Watch {
         }
         Around {
             disks: self.folder.iter().filter_map(|folder| disk(folder)).collect(),
-            unsaved: self.handle.alerts().unsaved(),
+            unsaved: self.handle.unsaved(),
             ending: self.ending.1.clone(),
             shared: self.shared.1.clone(),
         }

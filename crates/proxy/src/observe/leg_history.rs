@@ -1,5 +1,6 @@
 //! What one leg learned from its connections: handshakes and paths.
 
+use crate::observe::log_throttle::LogThrottle;
 use crate::observe::status::{OpeningStatus, PathStatus, TroubleStatus};
 use crate::settings::{InitialRto, Leg};
 use ekiden_linux::host::clock;
@@ -22,6 +23,8 @@ pub(crate) struct LegHistory {
     lost: AtomicU64,
     repeats: AtomicU64,
     seconds: AtomicU64,
+    holes_logged: LogThrottle,
+    smaller_logged: LogThrottle,
 }
 
 impl LegHistory {
@@ -36,6 +39,8 @@ impl LegHistory {
             lost: none(),
             repeats: none(),
             seconds: none(),
+            holes_logged: LogThrottle::new(),
+            smaller_logged: LogThrottle::new(),
         }
     }
 
@@ -86,17 +91,18 @@ impl LegHistory {
         locked(&self.paths).on_path_mtu(mtu);
     }
 
-    /// Records a look at a connection of `leg` to `address`; logs a new black hole once.
+    /// Records a look at a connection of `leg` to `address`; logs a new black hole once. Paths to many addresses may have
+    /// one, so not all are logged; the status lists them.
     pub(crate) fn on_path_look(&self, leg: &str, address: IpAddr, look: PathLook) {
         let news = locked(&self.paths).on_look(clock::now(), address, look);
         match look.verdict {
-            MtuVerdict::BlackHole if news => tracing::warn!(
+            MtuVerdict::BlackHole if news && self.holes_logged.is_due() => tracing::warn!(
                 %leg,
                 %address,
                 "large packets seem to vanish on the way; `mss = 1200` on the leg, or \
                  `sysctl -w net.ipv4.tcp_mtu_probing=1`, may help"
             ),
-            MtuVerdict::Smaller(mtu) if news => {
+            MtuVerdict::Smaller(mtu) if news && self.smaller_logged.is_due() => {
                 tracing::info!(%leg, %address, mtu, "a smaller path MTU")
             }
             _ => {}
@@ -150,6 +156,7 @@ pub(crate) const fn verdict_name(verdict: MtuVerdict) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::log_throttle::counting::lines_of;
     use ekiden_linux::sockets::options::SocketOptions;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
@@ -222,5 +229,17 @@ mod tests {
         let path = history.path();
         assert_eq!((path.usual_mtu, path.smallest_mtu), (Some(1500), Some(1400)));
         assert_eq!((path.troubled.len(), path.troubled[0].state.as_str()), (1, "smaller"));
+    }
+
+    #[test]
+    fn black_holes_to_many_addresses_get_one_line_in_ten_seconds() {
+        let history = history();
+        let holes = || {
+            for last in 0..100 {
+                let look = PathLook { verdict: MtuVerdict::BlackHole, packet: 1500, passed: None };
+                history.on_path_look("sea", [192, 0, 2, last].into(), look);
+            }
+        };
+        assert!((1..=2).contains(&lines_of(holes)));
     }
 }

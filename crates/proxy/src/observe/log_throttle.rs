@@ -33,6 +33,41 @@ impl LogThrottle {
     }
 }
 
+/// Counts log lines, for tests.
+#[cfg(test)]
+pub(crate) mod counting {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<AtomicUsize>);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, about: &Metadata<'_>) -> bool {
+            *about.level() <= Level::INFO
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// How many lines of level `info` or above `work` makes in this thread.
+    pub(crate) fn lines_of(work: impl FnOnce()) -> usize {
+        let lines = Lines::default();
+        tracing::subscriber::with_default(lines.clone(), work);
+        lines.0.load(Relaxed)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,7 @@
 
 pub(crate) mod access_log;
 pub(crate) mod dns_counts;
+pub(crate) mod flap_lines;
 pub(crate) mod gateway_counts;
 pub(crate) mod leg_history;
 pub(crate) mod leg_stats;

@@ -164,12 +164,11 @@ async fn finish(
         hop = next;
     }
     incoming = begin(config, hop, incoming, network, &mut tls).await?;
+    // its health follows its answers to the requests themselves
     let asks_proxy =
         (purpose == Purpose::Forward && hop.upstream.protocol.is_http()).then(|| Arc::clone(hop));
     if asks_proxy.is_none() {
         ask(config, hop, &mut incoming, to, purpose).await?;
-    } else {
-        hop.on_success();
     }
     chain.on_success();
     let connection = UpstreamConnection::new(dialed, &first.leg, chain.names());

@@ -2,6 +2,7 @@
 
 use crate::destination::{Destination, Host};
 use crate::error::{Failure, FailureKind};
+use crate::observe::flap_lines::FlapLines;
 use crate::observe::named_leg::NamedLeg;
 use crate::observe::status::{TunnelStatus, UpstreamStatus};
 use crate::policy::trust;
@@ -22,10 +23,25 @@ pub(crate) struct Hop {
     pub(crate) leg: Arc<NamedLeg>,
     /// Where it speaks TLS.
     pub(crate) tls: Option<ClientTls>,
-    /// With the last failure, in words. Kept over reloads.
-    health: Arc<Mutex<(Health, Option<String>)>>,
+    /// Kept over reloads.
+    health: Arc<Mutex<HopHealth>>,
     /// Requests of clients at its own address that it has not answered, by destination.
     returned: Mutex<HashMap<Destination, usize>>,
+}
+
+#[derive(Debug)]
+struct HopHealth {
+    health: Health,
+    /// In words.
+    last_error: Option<String>,
+    lines: FlapLines,
+}
+
+impl HopHealth {
+    fn new() -> Self {
+        let health = Health::new(Config::default());
+        Self { health, last_error: None, lines: FlapLines::default() }
+    }
 }
 
 /// Requests to one destination that come from the upstream's own address and wait for its answer: that many are a ring.
@@ -85,7 +101,7 @@ impl Hop {
         let tls = ClientTls::new(name, upstream)?;
         let same = before.filter(|hop| hop.upstream == *upstream);
         let health = same.map(|hop| Arc::clone(&hop.health));
-        let new = || Arc::new(Mutex::new((Health::new(Config::default()), None)));
+        let new = || Arc::new(Mutex::new(HopHealth::new()));
         let (name, upstream) = (name.to_owned(), upstream.clone());
         let (health, returned) = (health.unwrap_or_else(new), Mutex::default());
         Ok(Self { name, upstream, leg, tls, health, returned })
@@ -118,15 +134,16 @@ impl Hop {
     }
 
     pub(crate) fn is_available(&self, now: Time) -> bool {
-        locked(&self.health).0.is_available(now)
+        locked(&self.health).health.is_available(now)
     }
 
     pub(crate) fn on_success(&self) {
-        let mut health = locked(&self.health);
-        if health.0.failures() > 0 {
-            tracing::info!(upstream = %self.name, "upstream reachable again");
+        let HopHealth { health, lines, .. } = &mut *locked(&self.health);
+        let was_failed = health.failures() > 0;
+        health.on_success();
+        if let Some(left_out) = lines.next(clock::now(), false, was_failed) {
+            tracing::info!(upstream = %self.name, left_out, "upstream reachable again");
         }
-        health.0.on_success();
     }
 
     pub(crate) fn on_failure(&self, failure: &Failure) {
@@ -135,18 +152,19 @@ impl Hop {
             return;
         }
         let now = clock::now();
-        let mut health = locked(&self.health);
-        if health.0.is_available(now) {
-            health.0.on_failure(now);
-            let retry_in = health.0.deadline().since(now);
-            tracing::warn!(upstream = %self.name, %failure, %retry_in, "upstream unreachable; backing off");
+        let HopHealth { health, last_error, lines } = &mut *locked(&self.health);
+        let is_news = health.is_available(now);
+        health.on_failure(now);
+        if let Some(left_out) = lines.next(now, true, is_news) {
+            let retry_in = health.deadline().since(now);
+            tracing::warn!(upstream = %self.name, %failure, %retry_in, left_out, "upstream unreachable; backing off");
         }
-        health.1 = Some(failure.to_string());
+        *last_error = Some(failure.to_string());
     }
 
     /// Records a failure on the way to this upstream, without prejudice to its health.
     pub(crate) fn set_last_error(&self, failure: &Failure) {
-        locked(&self.health).1 = Some(failure.to_string());
+        locked(&self.health).last_error = Some(failure.to_string());
     }
 
     /// The health of a tunnel is the tunnel itself.
@@ -175,18 +193,40 @@ impl Hop {
             };
         }
         let now = clock::now();
-        let health = locked(&self.health);
-        let available = health.0.is_available(now);
-        let retry = health.0.deadline().since(now).as_millis() as f64 / 1e3;
+        let HopHealth { health, last_error, .. } = &*locked(&self.health);
+        let available = health.is_available(now);
+        let retry = health.deadline().since(now).as_millis() as f64 / 1e3;
         UpstreamStatus {
             name,
             protocol,
             address: format!("{host}:{port}"),
             available,
-            failures: health.0.failures(),
+            failures: health.failures(),
             retry_in_seconds: (!available).then_some(retry),
             fails_at_once: false,
-            last_error: health.1.clone(),
+            last_error: last_error.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::log_throttle::counting::lines_of;
+    use crate::settings::Leg;
+
+    #[test]
+    fn an_upstream_that_flaps_gets_two_lines_in_ten_seconds() {
+        let upstream = Upstream::new(UpstreamProtocol::Http, "192.0.2.1".to_owned(), 3128);
+        let leg = Arc::new(NamedLeg::new("direct", &Leg::default(), None));
+        let hop = Hop::new("near", &upstream, leg, None).unwrap();
+        let failure = Failure::new(FailureKind::Closed, "it closed the connection");
+        let flaps = || {
+            for _ in 0..100 {
+                hop.on_failure(&failure);
+                hop.on_success();
+            }
+        };
+        assert!((2..=4).contains(&lines_of(flaps)));
     }
 }

@@ -4,15 +4,23 @@ use super::{Handle, SecureStream};
 use crate::destination::Host;
 use crate::observe::traces::TraceQueue;
 use crate::outbound::dial::{DialFrom, dial};
+use crate::outbound::tunnel::Tunnels;
 use crate::runtime::alerts::AlertState;
 use crate::transfer::tls::TlsTransport;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 impl Handle {
-    /// What could not be saved, and the alerts that the status shows.
+    /// What was reported as not saved, and the alerts that the status shows.
     pub fn alerts(&self) -> Arc<AlertState> {
         Arc::clone(&self.inner.shared.alerts)
+    }
+
+    /// What could not be saved, and why: also peers that join.
+    pub fn unsaved(&self) -> Vec<(&'static str, String)> {
+        let peers = self.inner.shared.tunnels().and_then(Tunnels::unsaved);
+        let peers = peers.map(|why| ("peers", why));
+        self.inner.shared.alerts.unsaved().into_iter().chain(peers).collect()
     }
 
     /// Traces of connections: which are taken, and those that wait to be sent.

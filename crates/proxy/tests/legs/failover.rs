@@ -2,15 +2,16 @@
 //! one rests, and when all rest they are tried all the same.
 
 use crate::harness::*;
-use crate::upstream::{Script, add, refusing, scripted};
+use crate::upstream::{Script, add, refusing, scripted, scripted_on};
 use ekiden_model::units::Span;
 use ekiden_proxy::observe::status::UpstreamStatus;
 use ekiden_proxy::settings::Settings;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 fn through(chains: &[&[&str]], hops: &[(&str, &str, SocketAddr)]) -> Settings {
     let mut settings = settings();
@@ -188,6 +189,73 @@ fn reload_keeps_the_health_of_unchanged_upstreams() {
     same.upstreams.get_mut("gone").unwrap().port = 9;
     relay.reload(same).unwrap();
     assert_eq!(upstream(&relay, "gone").failures, 0);
+}
+
+/// The head of the answer to a plain request, whose method and end of the head are given.
+fn plain(relay: SocketAddr, method: &str, rest: &str) -> String {
+    let mut stream = TcpStream::connect(relay).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let head = format!("{method} http://127.0.0.1:9/ HTTP/1.1\r\nHost: 127.0.0.1:9\r\n{rest}");
+    stream.write_all(head.as_bytes()).unwrap();
+    read_head(&mut stream)
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+#[test]
+fn an_upstream_that_closes_before_it_answers_a_plain_request_backs_off() {
+    let get = ("GET", "\r\n");
+    let post = ("POST", "Content-Length: 2\r\n\r\nhi");
+    for (script, (method, rest)) in
+        [(Script::Close, get), (Script::Close, post), (Script::Reset, get), (Script::Reset, post)]
+    {
+        let ((first, _), (second, _)) = (scripted(script), scripted(Script::Say(OK)));
+        let hops = [("first", "http", first), ("second", "http", second)];
+        let relay = Relay::start(through(&[&["first"], &["second"]], &hops));
+        let head = plain(relay.address, method, rest);
+        // a reset that connecting meets leads to the next chain at once
+        let at_once = matches!(script, Script::Reset) && head.contains(" 200 ");
+        assert!(head.contains(" 502 ") || at_once, "{head}");
+        let status = upstream(&relay, "first");
+        assert!(!status.available && status.failures == 1, "{status:?}");
+        let error = status.last_error.unwrap();
+        assert!(error.contains("upstream \"first\"") || at_once, "{error}");
+        let head = plain(relay.address, method, rest);
+        assert!(head.contains(" 200 "), "{method}: {head}");
+    }
+}
+
+#[test]
+fn an_upstream_does_not_back_off_for_the_faults_of_origins_and_clients() {
+    let cases = [
+        (Script::Say(BAD_GATEWAY), "GET", "\r\n"),
+        // the upstream may be right to wait no longer for the body
+        (Script::Close, "POST", "Content-Length: 2\r\n\r\n"),
+    ];
+    for (script, method, rest) in cases {
+        let (only, _) = scripted(script);
+        let relay = Relay::start(through(&[&["only"]], &[("only", "http", only)]));
+        let head = plain(relay.address, method, rest);
+        assert!(head.contains(" 502 "), "{head}");
+        let status = upstream(&relay, "only");
+        assert!(status.available && status.failures == 0, "{status:?}");
+    }
+}
+
+#[test]
+fn an_answer_ends_the_backoff_of_an_upstream_and_a_connection_does_not() {
+    for (script, status, ends) in
+        [(Script::Close, " 502 ", false), (Script::Say(OK), " 200 ", true)]
+    {
+        let address = refusing();
+        let relay = Relay::start(through(&[&["only"]], &[("only", "http", address)]));
+        assert!(plain(relay.address, "GET", "\r\n").contains(" 502 "));
+        assert_eq!(upstream(&relay, "only").failures, 1);
+        let count = scripted_on(TcpListener::bind(address).unwrap(), script);
+        assert!(plain(relay.address, "GET", "\r\n").contains(status));
+        assert_eq!(count.load(SeqCst), 1);
+        assert_eq!(upstream(&relay, "only").failures == 0, ends);
+    }
 }
 
 /// Two relays that send each other everything, each by one of `protocols`.

@@ -43,7 +43,11 @@ pub(crate) enum Script {
 /// A scripted upstream, and how often it was connected to.
 pub(crate) fn scripted(script: Script) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(loopback(0)).unwrap();
-    let address = listener.local_addr().unwrap();
+    (listener.local_addr().unwrap(), scripted_on(listener, script))
+}
+
+/// The same on this listener.
+pub(crate) fn scripted_on(listener: TcpListener, script: Script) -> Arc<AtomicUsize> {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     std::thread::spawn(move || {
@@ -53,7 +57,7 @@ pub(crate) fn scripted(script: Script) -> (SocketAddr, Arc<AtomicUsize>) {
             std::thread::spawn(move || play(script, stream));
         }
     });
-    (address, count)
+    count
 }
 
 fn play(script: Script, mut stream: TcpStream) {

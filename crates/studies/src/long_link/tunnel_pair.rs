@@ -228,6 +228,9 @@ impl Pair {
                     Event::Down { end, .. } => {
                         return Err(EngineError(format!("the tunnel is lost: {}", end.reason)));
                     }
+                    Event::Joining { invitation, .. } => {
+                        self.ends[end].settle_join(self.now, invitation, Ok(()));
+                    }
                     Event::Incoming { flow, opening, .. } if end == FAR => {
                         self.ends[end].accept(self.now, flow);
                         let asked = self.asked.get(&opening.target.port);

@@ -32,8 +32,9 @@ pub enum Event {
     Up { tunnel: TunnelId, peer: Fingerprint },
     /// A tunnel is no more, and its flows neither.
     Down { tunnel: TunnelId, peer: Fingerprint, end: TunnelEnd },
-    /// An invited relay connected; it is a peer from now on.
-    Joined {
+    /// An invited relay connected. It waits, and its tunnel with it, for
+    /// [`settle_join`](super::Endpoint::settle_join) or for [`admit`](super::Endpoint::admit) with it.
+    Joining {
         peer: Fingerprint,
         /// Of the invitation's secret.
         invitation: [u8; 32],

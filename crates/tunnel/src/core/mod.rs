@@ -9,6 +9,7 @@
 //! deadline(now)                   when to call on_deadline and transmit again
 //! on_deadline(now)
 //! event()                         the next event: call after each of the above
+//! admit, settle_join             who may open tunnels here
 //! open, accept, refuse, room, write, end, read, answer, abort      flows
 //! ```
 //! `now` never decreases. A tunnel is two QUIC connections, its *lanes*, for interactive data and
@@ -51,6 +52,7 @@ pub use config::{AdmittedPeer, Invited, Limits, Terms};
 pub use flow::End;
 
 use crate::core::ack_tap::AckTap;
+pub(crate) use crate::core::pending_connections::STRANGER;
 use crate::core::pending_connections::{PendingConnection, is_initial};
 use crate::trust::Credentials;
 use address::Address;
@@ -116,6 +118,8 @@ pub struct Endpoint {
     touched: Vec<ConnectionHandle>,
     peers: BTreeMap<Fingerprint, Terms>,
     invited: BTreeMap<[u8; 32], Terms>,
+    /// Invitations that were shown, and by whom, while it is not known whether that relay is kept.
+    joining: BTreeMap<[u8; 32], Fingerprint>,
     replies: VecDeque<(Way, Vec<u8>)>,
     events: VecDeque<Event>,
     /// The tunnel that is asked first for a datagram.
@@ -178,6 +182,7 @@ impl Endpoint {
             touched: Vec::new(),
             peers: BTreeMap::new(),
             invited: BTreeMap::new(),
+            joining: BTreeMap::new(),
             replies: VecDeque::new(),
             events: VecDeque::new(),
             turn: TunnelId(0),
@@ -205,6 +210,7 @@ impl Endpoint {
         for id in revoked {
             self.end(now, id, code::REVOKED, "the invitation was revoked".to_owned());
         }
+        self.on_admitted(now);
     }
 
     /// Starts a tunnel to the relay at `to` with this certificate; `secret` is the invitation's.

@@ -24,10 +24,16 @@ const EARLY: usize = 4_096;
 /// longer than 5 s, one in a hundred longer than 9 s (in the simulation).
 const PATIENCE: Span = Span::from_secs(10);
 
+/// To relays that are not known.
+pub(crate) const STRANGER: &str =
+    "your relay is not a peer of this one; its operator can invite it";
+
 #[derive(Debug)]
 pub(super) struct PendingConnection {
     pub(super) lane: Lane,
     pub(super) early: Vec<LaneEvent>,
+    /// The invitation that it showed, while it is not known whether its relay is kept.
+    joins: Option<[u8; 32]>,
     /// `None` while it is being closed.
     place: Option<Place>,
     pub(super) since: Time,
@@ -36,7 +42,7 @@ pub(super) struct PendingConnection {
 impl PendingConnection {
     /// One that is being closed.
     pub(super) const fn closing(now: Time, lane: Lane) -> Self {
-        Self { lane, early: Vec::new(), place: None, since: now }
+        Self { lane, early: Vec::new(), joins: None, place: None, since: now }
     }
 
     /// When it is closed unless it has sent HELLO.
@@ -82,8 +88,8 @@ impl Endpoint {
         match self.quinn.accept(incoming, clock, &mut reply, Some(Arc::new(config))) {
             Ok((handle, connection)) => {
                 let lane = Lane::new(handle, connection, ear);
-                let pending =
-                    PendingConnection { lane, early: Vec::new(), place: Some(place), since: now };
+                let (early, place) = (Vec::new(), Some(place));
+                let pending = PendingConnection { lane, early, joins: None, place, since: now };
                 self.pending.insert(handle.0, pending);
                 self.settle(now, handle);
             }
@@ -138,12 +144,19 @@ impl Endpoint {
         };
         if !self.peers.contains_key(&peer) {
             let invitation: [u8; 32] = Sha256::digest(&hello.secret).into();
-            let Some(terms) = self.invited.remove(&invitation) else {
-                let words = "your relay is not a peer of this one; its operator can invite it";
-                return self.reject(now, handle, code::NOT_KNOWN, words);
-            };
-            self.peers.insert(peer, terms);
-            self.events.push_back(Event::Joined { peer, invitation });
+            // each of its connections shows it
+            let by_another = self.joining.get(&invitation).is_some_and(|by| *by != peer);
+            if by_another || !self.invited.contains_key(&invitation) {
+                return self.reject(now, handle, code::NOT_KNOWN, STRANGER);
+            }
+            if pending.early.len() > EARLY || pending.lane.said_too_much() {
+                return self.reject(now, handle, code::PROTOCOL, "too much before it is known");
+            }
+            pending.joins = Some(invitation);
+            if self.joining.insert(invitation, peer).is_none() {
+                self.events.push_back(Event::Joining { peer, invitation });
+            }
+            return;
         }
         let Some(terms) = self.peers.get(&peer).copied() else { return };
         let same = |tunnel: &&Tunnel| {
@@ -186,6 +199,38 @@ impl Endpoint {
         self.attend(now, id);
     }
 
+    /// The answer to [`Event::Joining`]: the relay is kept as a peer. Errors: it is not, for this reason in words, and
+    /// the invitation stays good.
+    pub fn settle_join(&mut self, now: Time, invitation: [u8; 32], kept: Result<(), &str>) {
+        let Some(peer) = self.joining.remove(&invitation) else { return };
+        let waiting = self.waiting(|shown| shown == invitation);
+        match kept {
+            Ok(()) => {
+                let terms = self.invited.remove(&invitation);
+                self.peers.extend(terms.map(|terms| (peer, terms)));
+                waiting.into_iter().for_each(|handle| self.poll_pending(now, handle));
+            }
+            Err(why) => {
+                for handle in waiting {
+                    self.reject(now, handle, code::NOT_KNOWN, why);
+                }
+            }
+        }
+    }
+
+    /// Other peers and invitations are known: those that wait are looked at again.
+    pub(super) fn on_admitted(&mut self, now: Time) {
+        self.joining.retain(|invitation, _| self.invited.contains_key(invitation));
+        let waiting = self.waiting(|_| true);
+        waiting.into_iter().for_each(|handle| self.poll_pending(now, handle));
+    }
+
+    /// Connections that showed such an invitation and wait.
+    fn waiting(&self, is_such: impl Fn([u8; 32]) -> bool) -> Vec<ConnectionHandle> {
+        let waits = |pending: &&PendingConnection| pending.joins.is_some_and(&is_such);
+        self.pending.values().filter(waits).map(|pending| pending.lane.handle).collect()
+    }
+
     pub(super) fn close_silent(&mut self, now: Time) {
         let late = |(_, pending): &(&usize, &PendingConnection)| pending.deadline() <= now;
         let late: Vec<_> = self.pending.iter().filter(late).map(|(_, it)| it.lane.handle).collect();
@@ -205,6 +250,7 @@ impl Endpoint {
         if let Some(pending) = self.pending.get_mut(&handle.0) {
             pending.lane.close(clock, code, why);
             pending.place = None;
+            pending.joins = None;
             pending.early = Vec::new();
             pending.lane.forget();
         }

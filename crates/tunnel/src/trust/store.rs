@@ -187,16 +187,21 @@ impl Store {
         })
     }
 
-    /// Whoever was invited with this secret has come.
-    pub fn joined(&self, invitation: [u8; 32], fingerprint: Fingerprint) -> Result<(), StoreError> {
+    /// Whoever was invited with this secret has come. Whether it is a peer now; not where the invitation was revoked, or
+    /// used by another one.
+    pub fn joined(
+        &self,
+        invitation: [u8; 32],
+        fingerprint: Fingerprint,
+    ) -> Result<bool, StoreError> {
         let invitation = Fingerprint(invitation);
         self.change(|peers| {
-            for peer in peers {
+            for peer in peers.iter_mut() {
                 if peer.kind == (PeerKind::Invited { invitation }) {
                     peer.kind = PeerKind::Peer { fingerprint };
                 }
             }
-            Ok(())
+            Ok(peers.iter().any(|peer| peer.kind == PeerKind::Peer { fingerprint }))
         })
     }
 
@@ -283,9 +288,9 @@ mod tests {
         let again = store.add(peer("ship", PeerKind::Invited { invitation }));
         assert!(again.unwrap_err().to_string().contains("`ship`"));
         let peer = fingerprint(&vec![1].into());
-        store.joined(hash(b"other"), peer).unwrap();
+        assert!(!store.joined(hash(b"other"), peer).unwrap());
         assert_eq!(admitted(&store.peers().unwrap()).1.len(), 1);
-        store.joined(hash(b"secret"), peer).unwrap();
+        assert!(store.joined(hash(b"secret"), peer).unwrap());
         let (peers, invited) = admitted(&store.peers().unwrap());
         assert_eq!((peers[0].fingerprint, invited.len()), (peer, 0));
         for entry in fs::read_dir(store.directory()).unwrap() {

@@ -228,11 +228,18 @@ fn switches(facts: &Facts, found: &mut Vec<Finding>) {
             Severity::Warning,
             "without it round-trip times are sampled less and sequence numbers may wrap on fast links",
         ),
+        (
+            "net.ipv4.tcp_syncookies",
+            "syn-cookies",
+            "1",
+            Severity::Warning,
+            "without it a flood of SYNs fills the queue of half-open connections, and clients' SYNs are dropped",
+        ),
     ];
     for (name, id, value, severity, why) in wanted {
         let Some(now) = facts.sysctl(name) else { continue };
         let what = format!("{name} is {now}");
-        // 2 is as good: probing always, time stamps without random offsets
+        // 2 is as good: probing always, time stamps without random offsets, cookies always
         let good = now == value || (value == "1" && now == "2");
         let why = if good { format!("wanted: {why}") } else { why.to_owned() };
         let found_here = finding(id, unless(good, severity), what, why);

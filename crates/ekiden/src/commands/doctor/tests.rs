@@ -191,6 +191,19 @@ fn reports_a_black_hole_with_a_fix() {
 }
 
 #[test]
+fn syn_cookies_that_are_off_are_a_warning() {
+    let mut facts = recorded();
+    let name = "net.ipv4.tcp_syncookies";
+    for (value, severity) in [("0", Severity::Warning), ("1", Severity::Ok), ("2", Severity::Ok)] {
+        facts.sysctls.insert(name.into(), value.into());
+        let found = findings(&facts, None);
+        let cookies = find(&found, "syn-cookies");
+        assert_eq!(cookies.severity, severity, "{cookies:?}");
+        assert!(severity == Severity::Ok || cookies.mend.as_ref().unwrap().contains(name));
+    }
+}
+
+#[test]
 fn missing_facts_are_no_error() {
     let mut facts = recorded();
     facts.sysctls.clear();

@@ -2,6 +2,7 @@
 
 use ekiden_accounts::{AccountSync, Credential, StoreError, hash, replace_password};
 use ekiden_admin::ChangeByCommand;
+use ekiden_proxy::LogThrottle;
 use ekiden_proxy::policy::accounts::PasswordChange;
 use std::time::Duration;
 
@@ -32,7 +33,10 @@ pub(super) async fn change(
     let changed = match tokio::time::timeout(PATIENCE, changing).await {
         Ok(changed) => changed.map(drop),
         Err(_) => {
-            tracing::warn!("the accounts' database did not take a new password within 5 s");
+            static LOGGED: LogThrottle = LogThrottle::new();
+            if LOGGED.is_due() {
+                tracing::warn!("the accounts' database did not take a new password within 5 s");
+            }
             return PasswordChange::Away;
         }
     };
@@ -41,7 +45,10 @@ pub(super) async fn change(
         Ok(()) => PasswordChange::Changed,
         Err(StoreError::Refused(why)) => PasswordChange::Refused(why),
         Err(error) => {
-            tracing::warn!("a user's new password cannot be kept: {error}");
+            static LOGGED: LogThrottle = LogThrottle::new();
+            if LOGGED.is_due() {
+                tracing::warn!("a user's new password cannot be kept: {error}");
+            }
             PasswordChange::Away
         }
     }
@@ -57,7 +64,10 @@ async fn record(sync: &AccountSync, user: &str, account: &str, changed: &Result<
         let change = ChangeByCommand { user: &user, command, object: &account, result };
         ekiden_admin::record_command(&folder, &change)
     });
-    if let Ok(Err(error)) = written.await {
+    static LOGGED: LogThrottle = LogThrottle::new();
+    if let Ok(Err(error)) = written.await
+        && LOGGED.is_due()
+    {
         tracing::error!(%error, "a user's new password is not in the audit log");
     }
 }

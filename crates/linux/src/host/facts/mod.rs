@@ -35,6 +35,7 @@ pub const SYSCTLS: &[&str] = &[
     "net.ipv4.tcp_fastopen",
     "net.ipv4.tcp_syn_retries",
     "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_syncookies",
     "net.ipv4.tcp_notsent_lowat",
     "net.ipv4.ip_local_port_range",
     "net.ipv4.tcp_timestamps",

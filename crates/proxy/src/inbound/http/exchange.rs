@@ -150,6 +150,8 @@ async fn both_ways(
                 sent = &mut up, if sending => {
                     sending = false;
                     response_due = clock::now() + session.config.settings.timeouts.response;
+                    let all_sent = matches!(&sent, Ok(()) | Err(UploadError::Origin));
+                    progress.all_sent.store(all_sent, Relaxed);
                     match sent {
                         Ok(()) => progress.uploaded.store(true, Relaxed),
                         // the server may have answered before it read everything
@@ -246,7 +248,7 @@ async fn download(
         let (response, used) = match read {
             Ok(Some(read)) => read,
             Ok(None) => {
-                more(origin, plan, interim).await?;
+                more(origin, plan, progress, interim).await?;
                 if !held.resize(origin.incoming.capacity()).await {
                     return Err(no_memory());
                 }
@@ -262,6 +264,11 @@ async fn download(
         search = HeadSearch::default();
         progress.arrived.store(!response.is_interim(), Relaxed);
         session.registration.trace().inspect(|trace| trace.on_first_byte());
+        let asked = origin.asks_proxy.as_ref();
+        // also a 502, which says that the origin is at fault
+        if let Some(hop) = asked.filter(|_| !response.is_interim() && response.status != 407) {
+            hop.on_success();
+        }
         if response.is_interim() {
             interim = true;
             // HTTP/1.0 has no interim responses
@@ -301,7 +308,7 @@ async fn download(
             return Ok(ExchangeOutcome::Upgraded);
         }
         // its challenge is for this relay; the client could not answer it
-        if let Some(hop) = origin.asks_proxy.as_ref().filter(|_| response.status == 407) {
+        if let Some(hop) = asked.filter(|_| response.status == 407) {
             let text =
                 format!("upstream \"{}\" answered 407; check its user and password", hop.name);
             let failure = Failure::new(FailureKind::NotAdmitted, text);
@@ -317,16 +324,33 @@ async fn download(
     }
 }
 
-async fn more(origin: &mut Origin, plan: &ForwardPlan, begun: bool) -> Result<(), ExchangeError> {
-    let silent = origin.incoming.bytes().is_empty();
+/// `begun`: an interim answer came.
+async fn more(
+    origin: &mut Origin,
+    plan: &ForwardPlan,
+    progress: &Progress,
+    begun: bool,
+) -> Result<(), ExchangeError> {
+    let silent = origin.incoming.bytes().is_empty() && !begun;
     let error = match origin.incoming.fill(usize::MAX).await {
         Ok(n) if n > 0 => return Ok(()),
         Ok(_) => io::Error::from(io::ErrorKind::UnexpectedEof),
         Err(error) => error,
     };
-    if silent && origin.reused && !begun {
+    if silent && origin.reused {
         return Err(ExchangeError::Stale);
     }
-    let text = format!("{} closed the connection before it answered: {error}", plan.destination);
-    Err(ExchangeError::Failed(Failure::new(FailureKind::Closed, text)))
+    let hop = origin.asks_proxy.as_ref();
+    let who = match hop {
+        Some(hop) => format!("upstream \"{}\"", hop.name),
+        None => plan.destination.to_string(),
+    };
+    let text = format!("{who} closed the connection before it answered: {error}");
+    let failure = Failure::new(FailureKind::Closed, text);
+    // a cut answer may be the origin's, and the client may have kept a body back for too long
+    if let Some(hop) = hop.filter(|_| silent && progress.has_sent_all()) {
+        let there = origin.answer.as_ref().and_then(|answer| answer.failure());
+        hop.on_failure(there.as_ref().unwrap_or(&failure));
+    }
+    Err(ExchangeError::Failed(failure))
 }

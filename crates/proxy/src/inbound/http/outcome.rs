@@ -20,6 +20,8 @@ pub(super) enum ExchangeOutcome {
 #[derive(Default)]
 pub(super) struct Progress {
     pub(super) uploaded: AtomicBool,
+    /// It was, or the server takes no more of it.
+    pub(super) all_sent: AtomicBool,
     /// The final response's head has arrived.
     pub(super) arrived: AtomicBool,
     /// It may go to the client: nothing else can be answered.
@@ -29,6 +31,10 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn is_uploaded(&self) -> bool {
         self.uploaded.load(Relaxed)
+    }
+
+    pub(super) fn has_sent_all(&self) -> bool {
+        self.all_sent.load(Relaxed)
     }
 
     pub(super) fn has_arrived(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The servers of a configuration, and whether they answer.
 
 use super::connection::Connection;
+use crate::observe::flap_lines::FlapLines;
 use crate::observe::status::DnsServerStatus;
 use crate::policy::trust;
 use crate::settings::{Dns, DnsServer, UpstreamTls};
@@ -35,10 +36,17 @@ pub(crate) struct NameServer {
     pub(crate) connection: tokio::sync::Mutex<Option<Connection>>,
     /// What is known of it over UDP.
     pub(crate) capabilities: Mutex<Capabilities>,
-    /// With the last failure, in words.
-    health: Mutex<(Health, Option<String>)>,
+    health: Mutex<ServerHealth>,
     asked: AtomicU64,
     answered: AtomicU64,
+}
+
+#[derive(Debug)]
+struct ServerHealth {
+    health: Health,
+    /// In words.
+    last_error: Option<String>,
+    lines: FlapLines,
 }
 
 impl NameServers {
@@ -117,7 +125,11 @@ impl NameServer {
             tls,
             connection: tokio::sync::Mutex::new(None),
             capabilities: Mutex::default(),
-            health: Mutex::new((Health::new(Config::default()), None)),
+            health: Mutex::new(ServerHealth {
+                health: Health::new(Config::default()),
+                last_error: None,
+                lines: FlapLines::default(),
+            }),
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
         })
@@ -128,7 +140,7 @@ impl NameServer {
     }
 
     pub(crate) fn is_available(&self, now: Time) -> bool {
-        locked(&self.health).0.is_available(now)
+        locked(&self.health).health.is_available(now)
     }
 
     pub(crate) fn on_asked(&self) {
@@ -137,38 +149,57 @@ impl NameServer {
 
     pub(crate) fn on_answered(&self) {
         self.answered.fetch_add(1, Relaxed);
-        let mut health = locked(&self.health);
-        if health.0.failures() > 0 {
-            tracing::info!(server = %self.setting, "DNS server reachable again");
+        let ServerHealth { health, lines, .. } = &mut *locked(&self.health);
+        let was_failed = health.failures() > 0;
+        health.on_success();
+        if let Some(left_out) = lines.next(clock::now(), false, was_failed) {
+            tracing::info!(server = %self.setting, left_out, "DNS server reachable again");
         }
-        health.0.on_success();
     }
 
     pub(crate) fn on_failure(&self, error: &str) {
         let now = clock::now();
-        let mut health = locked(&self.health);
-        if health.0.is_available(now) {
-            health.0.on_failure(now);
-            if health.0.failures() == 1 {
-                tracing::warn!(server = %self.setting, "DNS server does not answer: {error}");
-            }
+        let ServerHealth { health, last_error, lines } = &mut *locked(&self.health);
+        let is_news = health.failures() == 0;
+        health.on_failure(now);
+        if let Some(left_out) = lines.next(now, true, is_news) {
+            tracing::warn!(server = %self.setting, left_out, "DNS server does not answer: {error}");
         }
-        health.1 = Some(error.to_owned());
+        *last_error = Some(error.to_owned());
     }
 
     fn status(&self) -> DnsServerStatus {
         let now = clock::now();
         let capabilities = locked(&self.capabilities).clone();
-        let health = locked(&self.health);
+        let ServerHealth { health, last_error, .. } = &*locked(&self.health);
         DnsServerStatus {
             server: self.setting.to_string(),
-            available: health.0.is_available(now),
+            available: health.is_available(now),
             changes_case: capabilities.changes_case(now),
             lacks_edns: capabilities.lacks_edns(now),
             cookies: capabilities.has_cookie(),
             asked: self.asked.load(Relaxed),
             answered: self.answered.load(Relaxed),
-            last_error: health.1.clone(),
+            last_error: last_error.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::log_throttle::counting::lines_of;
+
+    #[test]
+    fn a_name_server_that_flaps_gets_two_lines_in_ten_seconds() {
+        let setting = DnsServer::Plain((std::net::Ipv4Addr::LOCALHOST, 53).into());
+        let server = NameServer::new(setting, &Dns::default()).unwrap();
+        let flaps = || {
+            for _ in 0..100 {
+                server.on_failure("no answer");
+                server.on_answered();
+            }
+        };
+        assert!((2..=4).contains(&lines_of(flaps)));
     }
 }

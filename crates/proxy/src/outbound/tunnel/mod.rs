@@ -164,6 +164,11 @@ impl Tunnels {
         self.peers.close().await;
     }
 
+    /// Why a peer that joins cannot be saved.
+    pub(crate) fn unsaved(&self) -> Option<String> {
+        self.peers.unsaved()
+    }
+
     pub(crate) fn status(&self) -> Vec<TunnelStatus> {
         self.peers.status().into_iter().map(TunnelStatus::from).collect()
     }

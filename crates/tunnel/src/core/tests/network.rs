@@ -84,6 +84,8 @@ pub(super) struct Network {
     /// Events nobody has looked at, by end.
     pub(super) events: [Vec<Event>; 2],
     pub(super) duplicates: bool,
+    /// Whether relays that join are kept; `None`: they wait.
+    pub(super) keeps: Option<Result<(), &'static str>>,
     /// Nothing comes through in this direction.
     pub(super) cut: [bool; 2],
     /// Longer datagrams of this lane are lost, both ways.
@@ -126,6 +128,7 @@ impl Network {
             tunnel: [Some(tunnel), None],
             events: [Vec::new(), Vec::new()],
             duplicates: false,
+            keeps: Some(Ok(())),
             cut: [false; 2],
             narrow: None,
             carries: Carries::Stream,
@@ -238,8 +241,14 @@ impl Network {
             }
             for end in 0..2 {
                 while let Some(event) = self.ends[end].event() {
-                    if let Event::Up { tunnel, .. } = &event {
-                        self.tunnel[end] = Some(*tunnel);
+                    match &event {
+                        Event::Up { tunnel, .. } => self.tunnel[end] = Some(*tunnel),
+                        Event::Joining { invitation, .. } => {
+                            if let Some(kept) = self.keeps {
+                                self.ends[end].settle_join(self.now, *invitation, kept);
+                            }
+                        }
+                        _ => {}
                     }
                     self.events[end].push(event);
                 }

@@ -9,23 +9,69 @@ fn an_invitation_is_good_for_one_relay() {
     let mut network = Network::new(&Path::default());
     network.run_for(Span::from_secs(1));
     let joined = network.events[FAR].iter().find_map(|event| match event {
-        Event::Joined { peer, invitation } => Some((*peer, *invitation)),
+        Event::Joining { peer, invitation } => Some((*peer, *invitation)),
         _ => None,
     });
     let (peer, invitation) = joined.unwrap();
     assert_eq!(invitation, crate::trust::hash(SECRET));
     // another one with the same token
-    let far = network.ends[FAR].credentials.fingerprint();
     let other = Credentials::generate().unwrap();
     assert_ne!(peer, other.fingerprint());
-    network.ends[NEAR] =
-        Endpoint::new(other, Limits::default(), false, network.ends[NEAR].origin, None);
-    let to = network.addresses[FAR];
-    let secret = Bytes::from_static(SECRET);
-    network.ends[NEAR].connect(network.now, to, far, secret, slow(), (5, false)).unwrap();
+    join(&mut network, &other);
     network.run_for(Span::from_secs(2));
     let reason = network.down(NEAR).unwrap();
     assert!(reason.contains("is not a peer of this one"), "{reason}");
+}
+
+/// NEAR shows the invitation with this certificate.
+fn join(network: &mut Network, credentials: &Credentials) {
+    let far = network.ends[FAR].credentials.fingerprint();
+    let (origin, to) = (network.ends[NEAR].origin, network.addresses[FAR]);
+    let near = Endpoint::new(credentials.clone(), Limits::default(), false, origin, None);
+    network.ends[NEAR] = near;
+    network.events = [Vec::new(), Vec::new()];
+    let secret = Bytes::from_static(SECRET);
+    network.ends[NEAR].connect(network.now, to, far, secret, slow(), (5, false)).unwrap();
+}
+
+#[test]
+fn an_invitation_stays_good_until_the_relay_that_joins_is_kept() {
+    let mut network = Network::new(&Path::default());
+    let [one, other] = [(); 2].map(|()| Credentials::generate().unwrap());
+    network.keeps = Some(Err("the disk is full"));
+    join(&mut network, &one);
+    network.run_for(Span::from_secs(2));
+    let end = network.end_of_tunnel(NEAR).unwrap();
+    assert!(end.by_peer && end.reason.contains("the disk is full"), "{end:?}");
+    assert!(network.ends[FAR].peers.is_empty() && network.ends[FAR].snapshots().is_empty());
+    // another one, which waits
+    network.keeps = None;
+    join(&mut network, &other);
+    network.run_for(Span::from_secs(2));
+    let asked = |event: &&Event| matches!(event, Event::Joining { .. });
+    assert_eq!(network.events[FAR].iter().filter(asked).count(), 1, "both lanes ask once");
+    assert!(!network.is_up(NEAR) && network.down(NEAR).is_none());
+    // a list without news leaves it waiting
+    let (terms, secret) = (slow(), crate::trust::hash(SECRET));
+    network.ends[FAR].admit(network.now, &[], &[Invited { secret, terms }]);
+    network.run_for(Span::from_millis(500));
+    assert!(!network.is_up(NEAR) && network.down(NEAR).is_none());
+    let peer = AdmittedPeer { fingerprint: other.fingerprint(), terms };
+    network.ends[FAR].admit(network.now, &[peer], &[]);
+    network.run_for(Span::from_secs(1));
+    assert!(network.is_up(NEAR) && network.is_up(FAR));
+    assert!(network.ends[FAR].joining.is_empty());
+}
+
+#[test]
+fn a_relay_that_waits_to_join_is_refused_once_its_invitation_is_revoked() {
+    let mut network = Network::new(&Path::default());
+    network.keeps = None;
+    network.run_for(Span::from_secs(1));
+    network.ends[FAR].admit(network.now, &[], &[]);
+    network.run_for(Span::from_secs(1));
+    assert!(network.down(NEAR).unwrap().contains("is not a peer of this one"));
+    assert!(network.ends[FAR].joining.is_empty());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Handles the sockets' events: tunnels up and lost, peers joined, flows opened.
 
 use super::{Incoming, Inner};
-use crate::core::{Event, Fingerprint, FlowId, Snapshot, TunnelEnd, TunnelId};
+use crate::core::{Event, Fingerprint, FlowId, STRANGER, Snapshot, TunnelEnd, TunnelId};
 use crate::driver::peers::peer::{PeerState, Ready};
 use crate::driver::peers::probe::TRIAL;
 use crate::driver::{Driver, locked};
@@ -14,6 +14,9 @@ use ekiden_model::control::rate_hold::breaker::Trip;
 use ekiden_model::units::{Rate, Time};
 use std::sync::Arc;
 use tokio::sync::mpsc;
+
+/// To a relay that joins while the disk is full or cannot be written.
+const UNSAVED: &str = "this relay cannot save you as its peer, which its operator can mend; the invitation stays good, so try again";
 
 impl Inner {
     /// Handles one socket's events until it closes. With `own`, the peer of an outgoing tunnel, it
@@ -33,7 +36,7 @@ impl Inner {
                         return Some(end);
                     }
                 }
-                Event::Joined { peer, invitation } => self.on_joined(peer, invitation),
+                Event::Joining { peer, invitation } => self.on_joining(driver, peer, invitation),
                 Event::Incoming { flow, peer, opening } => {
                     self.on_incoming(driver, flow, opening, (peer, own));
                 }
@@ -149,53 +152,82 @@ impl Inner {
         own: Option<&str>,
     ) {
         self.find(peer, own, |known| {
+            let Some(left_out) = known.log_line() else { return };
             let peer = &known.peer.name;
             match why {
-                Some(why) => tracing::warn!(%peer, %why, %rate, "rate held down for 10 s"),
-                None => tracing::info!(%peer, %rate, "rate no longer held down"),
+                Some(why) => {
+                    tracing::warn!(%peer, %why, %rate, left_out, "rate held down for 10 s")
+                }
+                None => tracing::info!(%peer, %rate, left_out, "rate no longer held down"),
             }
         });
     }
 
     fn on_send_memory(&self, peer: Fingerprint, used_up: bool, own: Option<&str>) {
         self.find(peer, own, |known| {
+            let Some(left_out) = known.log_line() else { return };
             let peer = &known.peer.name;
             match used_up {
-                true => tracing::warn!(%peer, "bytes that wait for the tunnel have used up their memory for 10 s: clients wait"),
-                false => tracing::info!(%peer, "half of the memory for bytes that wait for the tunnel is free again"),
+                true => tracing::warn!(%peer, left_out, "bytes that wait for the tunnel have used up their memory for 10 s: clients wait"),
+                false => tracing::info!(%peer, left_out, "half of the memory for bytes that wait for the tunnel is free again"),
             }
         });
     }
 
     fn on_breaker(&self, peer: Fingerprint, open: Option<(Trip, Time)>, own: Option<&str>) {
         self.find(peer, own, |known| {
+            let Some(left_out) = known.log_line() else { return };
             let peer = &known.peer.name;
             match open {
                 Some((why, until)) => {
                     let seconds = until.since(clock::now()).as_millis() / 1_000;
-                    tracing::warn!(%peer, %why, seconds, "circuit breaker opened: sending at most a tenth of the rate");
+                    tracing::warn!(%peer, %why, seconds, left_out, "circuit breaker opened: sending at most a tenth of the rate");
                 }
-                None => tracing::info!(%peer, "circuit breaker closed: sending at the full rate"),
+                None => tracing::info!(%peer, left_out, "circuit breaker closed: sending at the full rate"),
             }
         });
     }
 
-    fn on_joined(&self, peer: Fingerprint, invitation: [u8; 32]) {
+    /// Only a relay that is saved is let in: the invitation would be good again after a restart.
+    fn on_joining(&self, driver: &Driver, peer: Fingerprint, invitation: [u8; 32]) {
         let _changes = locked(&self.changes);
-        if let Err(error) = self.settings.store.joined(invitation, peer) {
-            tracing::error!(%error, "cannot save the peer that joined; it will be unknown after a restart");
-        }
-        // the other sockets and the names, before its tunnel is up
+        let saved = self.settings.store.joined(invitation, peer);
+        *locked(&self.unsaved) = saved.as_ref().err().map(ToString::to_string);
+        // the names, before its tunnel is up
         let mut known = locked(&self.known);
-        for known in known.values_mut() {
-            let invited = matches!(&known.peer.kind, PeerKind::Invited { invitation: hash } if *hash == invitation.into());
-            if invited {
-                tracing::info!(peer = %known.peer.name, fingerprint = %peer, "peer joined");
-                known.peer.kind = PeerKind::Peer { fingerprint: peer };
+        let invited = |known: &&mut PeerState| matches!(&known.peer.kind, PeerKind::Invited { invitation: hash } if *hash == invitation.into());
+        for known in known.values_mut().filter(invited) {
+            let name = &known.peer.name;
+            match &saved {
+                Ok(true) => {
+                    tracing::info!(peer = %name, fingerprint = %peer, "peer joined");
+                    known.peer.kind = PeerKind::Peer { fingerprint: peer };
+                }
+                // it was revoked just now
+                Ok(false) => {}
+                Err(error) => {
+                    *locked(&known.last_error) =
+                        Some(format!("it came, and cannot be saved: {error}"));
+                    if let Some(left_out) = known.log_line() {
+                        tracing::error!(peer = %name, %error, left_out, "a peer that joins cannot be saved: refused until it can be");
+                    }
+                }
             }
+        }
+        let kept = match saved {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(STRANGER),
+            Err(_) => Err(UNSAVED),
+        };
+        let now = clock::now();
+        if kept.is_err() {
+            drop(known);
+            return driver.with(|core| core.settle_join(now, invitation, kept));
         }
         let peers: Vec<Peer> = known.values().map(|known| known.peer.clone()).collect();
         drop(known);
+        driver.with(|core| core.settle_join(now, invitation, kept));
+        // the other sockets
         self.admit(&peers);
     }
 

@@ -3,6 +3,7 @@
 use super::Inner;
 use super::listening::{limits_for_path, open};
 use crate::core::{Endpoint, Event, Fingerprint, Terms, TunnelEnd, TunnelId};
+use crate::driver::peers::peer::PeerState;
 use crate::driver::peers::tcp_fallback::{self, Outgoing, TransportMode};
 use crate::driver::{Driver, locked};
 use crate::trust::{self, Peer, PeerKind};
@@ -113,6 +114,12 @@ impl Inner {
         }
     }
 
+    /// Logs about a peer where it is due.
+    fn log_line(&self, name: &str, log: impl FnOnce(Option<u64>)) {
+        let due = locked(&self.known).get(name).and_then(PeerState::log_line);
+        due.into_iter().for_each(log);
+    }
+
     fn on_attempt(&self, name: &str, next: Option<Time>) {
         if let Some(known) = locked(&self.known).get(name) {
             locked(&known.outage).on_attempt(next);
@@ -184,10 +191,11 @@ impl Inner {
         let attending = self.attend(&driver, events, Some(&joined.name));
         let mut attending = std::pin::pin!(attending);
         let end = if second_best {
-            tracing::warn!(
+            self.log_line(&joined.name, |left_out| tracing::warn!(
                 peer = %joined.name,
+                left_out,
                 "no answer over UDP: using TLS on TCP, which cannot hold the rate across losses; retrying UDP when the tunnel is unused"
-            );
+            ));
             let pause = *locked(&joined.on_tcp);
             tokio::select! {
                 end = &mut attending => end,
@@ -253,7 +261,7 @@ impl Inner {
                     let reason = format!("{over} {to}: {reason}");
                     return Err(TunnelEnd { reason, by_peer });
                 }
-                Event::Joined { .. }
+                Event::Joining { .. }
                 | Event::Incoming { .. }
                 | Event::Breaker { .. }
                 | Event::Restrained { .. }

@@ -116,6 +116,8 @@ struct Inner {
     known: Mutex<BTreeMap<String, PeerState>>,
     /// Held while the store, what is known, and who is admitted change together; before the others.
     changes: Mutex<()>,
+    /// Why the last peer that joined could not be saved.
+    unsaved: Mutex<Option<String>>,
     carried: Carried,
     origin: Instant,
 }
@@ -157,6 +159,7 @@ impl Peers {
             addresses,
             known: Mutex::default(),
             changes: Mutex::default(),
+            unsaved: Mutex::default(),
             carried: Carried::default(),
             origin,
         });
@@ -254,6 +257,11 @@ impl Peers {
         tokio::time::sleep(GOODBYE).await;
     }
 
+    /// Why a peer that joins cannot be saved, and so is refused; until one is, or the store changes.
+    pub fn unsaved(&self) -> Option<String> {
+        locked(&self.inner.unsaved).clone()
+    }
+
     /// Every relay that is known.
     pub fn status(&self) -> Vec<TunnelStatus> {
         let known: Vec<_> = locked(&self.inner.known).values().map(PeerState::status).collect();
@@ -312,6 +320,7 @@ impl Inner {
     fn look(self: &Arc<Self>) -> Result<(), StoreError> {
         let _changes = locked(&self.changes);
         let stored = self.settings.store.peers()?;
+        *locked(&self.unsaved) = None;
         self.admit(&stored);
         let mut known = locked(&self.known);
         known.retain(|name, old| match stored.iter().find(|peer| peer.name == *name) {

@@ -113,6 +113,7 @@ fn inner(credentials: &Credentials) -> Inner {
         addresses: Vec::new(),
         known: Default::default(),
         changes: Default::default(),
+        unsaved: Default::default(),
         carried: Default::default(),
         origin: Instant::now() - Duration::from_nanos(clock::now().as_nanos()),
     }

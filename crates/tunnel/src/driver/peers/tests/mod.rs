@@ -1,6 +1,7 @@
 //! Two relays on loopback.
 
 mod crowd;
+mod joins;
 mod streams;
 mod threads;
 

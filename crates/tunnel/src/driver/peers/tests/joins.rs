@@ -1,0 +1,42 @@
+//! Relays that join while their peer cannot save them.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_cannot_be_saved_is_refused_and_its_invitation_stays_good() {
+    let pair = pair(mbit(40));
+    let store = &pair.stores[1];
+    let (secret, rate) = (trust::random().unwrap(), mbit(1));
+    let invited = PeerKind::Invited { invitation: hash(&secret).into() };
+    let ship = Peer { name: "ship".to_owned(), kind: invited, terms: Terms::new(rate, rate) };
+    // the first peer has to be in before nothing can be saved
+    pair.near.open("far", opening(80), PATIENCE).await.unwrap();
+    store.add(ship.clone()).unwrap();
+    let known = || pair.far.status().iter().any(|peer| peer.name == "ship");
+    while !known() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let address = pair.far.addresses()[0].to_string();
+    let fingerprint = pair.far.inner.credentials.fingerprint();
+    let token = Token { address, fingerprint, secret, send: rate, receive: rate, made: None };
+    let far = token.peer("far".to_owned());
+    let [first, second] = [(); 2].map(|()| Credentials::generate().unwrap());
+    // also for root, whom no permissions stop
+    let obstacle = store.directory().join(".relays.json.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    let seen = probe(&first, &far).await;
+    assert!(seen.refused.as_ref().is_some_and(|why| why.contains("cannot save you")), "{seen:?}");
+    let why = pair.far.unsaved().unwrap();
+    assert!(why.contains("relays.json"), "{why}");
+    let status = pair.far.status().into_iter().find(|peer| peer.name == "ship").unwrap();
+    assert!(status.last_error.unwrap().contains("relays.json") && status.tunnel.is_none());
+    assert!(store.peers().unwrap().contains(&ship));
+    // it is mended: whoever comes first is the peer, and stays it
+    std::fs::remove_dir(&obstacle).unwrap();
+    let seen = probe(&second, &far).await;
+    assert!(seen.reached() && seen.refused.is_none(), "{seen:?}");
+    assert_eq!(pair.far.unsaved(), None);
+    assert!(!store.peers().unwrap().contains(&ship));
+    let seen = probe(&first, &far).await;
+    assert!(seen.refused.is_some_and(|why| why.contains("not a peer of this one")));
+}
