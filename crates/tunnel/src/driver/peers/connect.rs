@@ -117,7 +117,9 @@ impl Inner {
     /// Logs about a peer where it is due.
     fn log_line(&self, name: &str, log: impl FnOnce(Option<u64>)) {
         let due = locked(&self.known).get(name).and_then(PeerState::log_line);
-        due.into_iter().for_each(log);
+        if let Some(left_out) = due {
+            log(left_out);
+        }
     }
 
     fn on_attempt(&self, name: &str, next: Option<Time>) {
