@@ -151,7 +151,7 @@ impl Relays {
             second: false,
         };
         let near_home = Home::new(program, &config.text());
-        let far_home = Home::new(program, &far_config([far.address(), address, servers], &tls));
+        let far_home = Home::new(program, &far_config([far.address(), servers], &tls));
         fs::create_dir(near_home.path().join("state"))?;
         small(&near_home.path().join("state"))?;
         for door in DOORS {
@@ -326,7 +326,7 @@ pub(crate) const fn forwarded_port(leg: Leg) -> u16 {
 }
 
 /// `tls`: its certificate and key.
-fn far_config([address, near, names]: [Ipv4Addr; 3], tls: &str) -> String {
+fn far_config([address, names]: [Ipv4Addr; 2], tls: &str) -> String {
     format!(
         r#"listen = ["{address}:{PORT}"]
 name = "soak-far"
@@ -340,7 +340,7 @@ peers = ["*"]
 action = "allow"
 allow_destinations = ["{ADDRESSES}"]
 [[rule]]
-from = ["{near}"]
+from = ["{ADDRESSES}"]
 action = "allow"
 allow_destinations = ["{ADDRESSES}"]
 [tls]

@@ -42,12 +42,12 @@ enum NextStep {
 /// Serves requests until the end or a tunnel. A request's state is in a box that is freed between
 /// requests.
 pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Option<OpenTunnel> {
+    let timeouts = &session.config.settings.timeouts;
     loop {
         // before the request's state is made, so that thousands that wait for memory have none
-        let limit = session.config.settings.timeouts.request_head.into();
         let held = session.permit.hold(STATE + incoming.capacity());
-        let held = tokio::time::timeout(limit, held).await.ok().flatten();
-        let Some(held) = held else {
+        let held = tokio::time::timeout(timeouts.request_head.into(), held).await;
+        let Ok(Some(held)) = held else {
             Box::pin(refuse_early(session, &NO_MEMORY.into(), None)).await;
             return None;
         };
@@ -61,16 +61,14 @@ pub(crate) async fn serve(session: &Session, mut incoming: BufferedStream) -> Op
             return None;
         }
         if incoming.bytes().is_empty() {
-            let limit = session.config.settings.timeouts.keep_alive;
             session.resources().park(&session.registration.entry, &session.permit);
             // nothing is read before the connection counts as active, so that evictions see unread bytes
             let spoke = async {
                 watch(&session.client).await;
                 Ok(())
             };
-            let spoke = session.unless_stopping(within(limit, spoke)).await;
-            // closed to make room: a request that comes now could not be answered, so it is not
-            // carried out
+            let spoke = session.unless_stopping(within(timeouts.keep_alive, spoke)).await;
+            // closed to make room: a request that comes now could not be answered, so is not carried out
             if !session.resources().resume(&session.registration.entry, &session.permit) {
                 return None;
             }
