@@ -155,6 +155,10 @@ fn losses_are_rarely_taken_for_a_narrower_path() {
         (1_252, Carries::Coded, 2),
         (1_280, Carries::Coded, 3),
         (1_350, Carries::Coded, 4),
+        (1_252, Carries::Packets, 5),
+        (1_252, Carries::Coded, 6),
+        (1_280, Carries::Coded, 7),
+        (1_350, Carries::Coded, 8),
     ] {
         let mut network = Network::up(&Path { seed, ..path(5.0) });
         network.settle(10_000);
@@ -178,7 +182,7 @@ fn losses_are_rarely_taken_for_a_narrower_path() {
         }
     }
     // once in four minutes by chance; packets then go in parts for some seconds
-    assert!(narrowed <= 1, "{narrowed}");
+    assert!(narrowed <= 2, "{narrowed}");
 }
 
 /// On a narrow path, and where the tunnel takes losses for one. To see it fail: send what does not fit on the flow's
