@@ -29,7 +29,7 @@ fn parts(bytes: &[u8]) -> Option<http::request::Parts> {
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(Some((response, _))) = read_response(bytes, LIMITS) {
         for tunnel in [false, true] {
-            let Some(head) = response_head(&response, tunnel) else { continue };
+            let Some(head) = response_head(&response, tunnel, ()) else { continue };
             assert_eq!(head.status().as_u16(), response.status);
             // RFC 9113 §8.2.2
             for name in

@@ -126,12 +126,12 @@ impl Summary {
             self.bytes as f64 / 1e9,
             self.mbit_per_second
         )?;
-        writeln!(out, "\n{:<13}{:<8}{:>10}{:>9}{:>12}", "DOOR", "LEG", "WHOLE", "BROKEN", "MB")?;
+        writeln!(out, "\n{:<14}{:<8}{:>10}{:>9}{:>12}", "DOOR", "LEG", "WHOLE", "BROKEN", "MB")?;
         for Row { door, leg, transfers } in &self.transfers {
             let Transfers { whole, broken, bytes } = transfers;
             let mb = *bytes as f64 / 1e6;
             let (door, leg) = (door.name(), leg.name());
-            writeln!(out, "{door:<13}{leg:<8}{whole:>10}{broken:>9}{mb:>12.1}")?;
+            writeln!(out, "{door:<14}{leg:<8}{whole:>10}{broken:>9}{mb:>12.1}")?;
         }
         writeln!(out, "\n{:<22}{:>7}{:>8}", "FAULT", "TIMES", "BROKE")?;
         for (kind, times) in &self.faults {
@@ -142,19 +142,19 @@ impl Summary {
         let [account, way, booked, received, sent, missing, may] = heads;
         writeln!(
             out,
-            "\n{account:<13}{way:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may:>11}"
+            "\n{account:<14}{way:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may:>11}"
         )?;
         for balance in &self.accounts {
             let Balance { account, direction, booked, received, sent, may_miss, .. } = balance;
             let missing = balance.missing();
             writeln!(
                 out,
-                "{account:<13}{direction:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may_miss:>11}"
+                "{account:<14}{direction:<5}{booked:>14}{received:>14}{sent:>14}{missing:>11}{may_miss:>11}"
             )?;
         }
         writeln!(
             out,
-            "\n{:<7}{:<13}{:>13}{:>13}{:>14}{:>14}",
+            "\n{:<7}{:<14}{:>13}{:>13}{:>14}{:>14}",
             "RELAY", "QUANTITY", "LEAST", "MOST", "PER HOUR", "ERROR"
         )?;
         for Growth { relay, quantity, least, most, slope, .. } in &self.growth {
@@ -162,7 +162,7 @@ impl Summary {
                 slope.map_or((f64::NAN, f64::NAN), |slope| (slope.per_hour, slope.error_per_hour));
             writeln!(
                 out,
-                "{relay:<7}{quantity:<13}{least:>13.0}{most:>13.0}{per_hour:>14.0}{error:>14.0}"
+                "{relay:<7}{quantity:<14}{least:>13.0}{most:>13.0}{per_hour:>14.0}{error:>14.0}"
             )?;
         }
         let [most, sum] = self.late_seconds;
