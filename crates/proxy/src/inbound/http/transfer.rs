@@ -139,9 +139,8 @@ async fn move_all(
     session: &Session,
     mut pump: Pump,
     up: bool,
-    early: Option<(HeldMemory, u64)>,
+    mut early: Option<(HeldMemory, u64)>,
 ) -> Result<(), PumpError> {
-    let mut early = early;
     poll_fn(|cx| {
         let mut moved = MovedBytes::default();
         let result = pump.poll(cx, &mut moved);

@@ -1,6 +1,15 @@
 //! Peers that are late, leave, or talk nonsense: who is told what, and that nothing is left behind.
-use crate::common::wire::{Origin, Relay, get, ok, request};
+use crate::common::wire::{Origin, Relay, Wire, get, ok, request};
 use ekiden_model::units::{Bytes, Span};
+
+/// A client whose request has reached the origin, and the connection that it came by.
+fn asked(relay: &Relay, origin: &Origin) -> (Wire, Wire) {
+    let mut client = relay.client();
+    client.send(get(origin, "/", ""));
+    let mut server = origin.accept();
+    server.head();
+    (client, server)
+}
 
 #[test]
 fn answers_502_to_garbage_from_the_server() {
@@ -42,10 +51,7 @@ fn answers_502_to_garbage_from_the_server() {
 #[test]
 fn stops_reading_endless_heads() {
     let (relay, origin) = (Relay::new(), Origin::new());
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
+    let (mut client, mut server) = asked(&relay, &origin);
     server.send("HTTP/1.1 200 OK\r\nX: ".to_owned() + &"a".repeat(70_000));
     assert!(client.until_end().starts_with("HTTP/1.1 502 "));
 }
@@ -103,10 +109,7 @@ fn does_not_wait_for_a_client_that_leaves_the_queue() {
 #[test]
 fn does_not_wait_for_a_client_that_leaves_in_the_response() {
     let (relay, origin) = (Relay::new(), Origin::new());
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
+    let (mut client, mut server) = asked(&relay, &origin);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nbegin");
     client.head();
     client.reset();
@@ -171,10 +174,7 @@ fn closes_a_silent_client() {
 fn closes_a_kept_client_that_sends_no_request() {
     let relay = Relay::with(|settings| settings.timeouts.keep_alive = Span::from_millis(50));
     let origin = Origin::new();
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
+    let (mut client, mut server) = asked(&relay, &origin);
     server.send(ok("x"));
     client.head();
     client.exactly(1);
@@ -187,10 +187,7 @@ fn closes_a_kept_client_that_sends_no_request() {
 fn answers_504_to_a_late_answer() {
     let relay = Relay::with(|settings| settings.timeouts.response = Span::from_millis(50));
     let origin = Origin::new();
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
+    let (mut client, mut server) = asked(&relay, &origin);
     let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 504 ") && answer.contains("did not answer"), "{answer}");
     server.is_gone();
@@ -200,10 +197,7 @@ fn answers_504_to_a_late_answer() {
 fn a_body_may_take_longer_than_the_time_for_an_answer() {
     let relay = Relay::with(|settings| settings.timeouts.response = Span::from_millis(1_000));
     let origin = Origin::new();
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
+    let (mut client, mut server) = asked(&relay, &origin);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
     client.head();
     std::thread::sleep(std::time::Duration::from_millis(1_500));
@@ -219,17 +213,11 @@ fn silence_is_504_before_the_answer_and_a_reset_after() {
         }
     });
     let origin = Origin::new();
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
+    let (mut client, mut server) = asked(&relay, &origin);
     let answer = client.until_end();
     assert!(answer.starts_with("HTTP/1.1 504 ") && answer.contains("silent"), "{answer}");
     server.is_gone();
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
+    let (mut client, mut server) = asked(&relay, &origin);
     server.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello");
     client.head();
     assert_eq!(client.until_reset(), "hello");
@@ -242,10 +230,7 @@ fn interim_answers_do_not_put_off_the_deadline() {
     use std::io::Write;
     let relay = Relay::with(|settings| settings.timeouts.response = Span::from_millis(200));
     let origin = Origin::new();
-    let mut client = relay.client();
-    client.send(get(&origin, "/", ""));
-    let mut server = origin.accept();
-    server.head();
+    let (mut client, mut server) = asked(&relay, &origin);
     let talking = std::thread::spawn(move || {
         while server.stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").is_ok() {
             std::thread::sleep(std::time::Duration::from_millis(5));
