@@ -88,7 +88,7 @@ fn streams_that_the_peer_stops_are_given_up() {
     network.settle(300);
     for _ in 0..40 {
         let flow = network.flow(80);
-        network.ends[NEAR].write(network.now, flow, pattern(0, 1_000));
+        network.fill(NEAR, flow, 0);
         network.run_for(Span::from_millis(300));
         network.tunnel(FAR).lanes.iter_mut().flatten().for_each(Lane::stop_streams);
         network.run_for(Span::from_millis(300));
