@@ -26,6 +26,8 @@ pub(super) struct Bucket {
     rate: Option<u64>,
     burst: u64,
     credit: u128,
+    /// Used without a loan, and not covered by credit: the next that comes pays for it.
+    owed: u128,
     out: u64,
     as_of: Time,
 }
@@ -44,7 +46,7 @@ impl Bucket {
 
     pub(super) fn with_burst(rate: Option<Rate>, burst: u64, now: Time) -> Self {
         let credit = u128::from(burst) * BYTE;
-        Self { rate: rate.map(Rate::as_bits_per_second), burst, credit, out: 0, as_of: now }
+        Self { rate: rate.map(Rate::as_bits_per_second), burst, credit, owed: 0, out: 0, as_of: now }
     }
 
     /// The burst of a rate: 200 ms of it, at least a buffer.
@@ -63,6 +65,9 @@ impl Bucket {
         self.rate = rate.map(Rate::as_bits_per_second);
         self.burst = burst;
         self.credit = if unbounded { 0 } else { self.credit.min(self.room()) };
+        if self.rate.is_none() {
+            self.owed = 0;
+        }
     }
 
     pub(super) fn available(&mut self, now: Time) -> u64 {
@@ -89,11 +94,11 @@ impl Bucket {
     /// When there will be so many bytes; [`Time::NEVER`] where a loan has to come back first.
     pub(super) fn when(&self, bytes: u64) -> Time {
         let Some(rate) = self.rate else { return self.as_of };
-        let missing = (u128::from(bytes) * BYTE).saturating_sub(self.credit);
+        let missing = (u128::from(bytes) * BYTE + self.owed).saturating_sub(self.credit);
         if missing == 0 {
             return self.as_of;
         }
-        if rate == 0 || bytes.saturating_add(self.out) > self.burst {
+        if rate == 0 || (bytes > 0 && bytes.saturating_add(self.out) > self.burst) {
             return Time::NEVER;
         }
         // rounded up: never early
@@ -114,9 +119,25 @@ impl Bucket {
         self.go_on(now);
         self.out = self.out.saturating_sub(lent);
         if self.rate.is_some() {
-            let back = u128::from(lent.saturating_sub(used)) * BYTE;
-            self.credit = (self.credit + back).min(self.room());
+            self.gain(u128::from(lent.saturating_sub(used)) * BYTE);
         }
+    }
+
+    /// So many bytes were used that nobody asked for. What credit does not cover delays all that follows.
+    pub(super) fn charge(&mut self, now: Time, bytes: u64) {
+        self.go_on(now);
+        if self.rate.is_some() {
+            let bytes = u128::from(bytes) * BYTE;
+            let paid = bytes.min(self.credit);
+            self.credit -= paid;
+            self.owed = self.owed.saturating_add(bytes - paid);
+        }
+    }
+
+    /// When what is owed is paid.
+    pub(super) fn paid_at(&mut self, now: Time) -> Time {
+        self.go_on(now);
+        if self.owed == 0 { now } else { self.when(0) }
     }
 
     pub(super) const fn lent(&self) -> u64 {
@@ -137,9 +158,14 @@ impl Bucket {
         let passed = u128::from(now.since(self.as_of).as_nanos());
         self.as_of = self.as_of.max(now);
         if let Some(rate) = self.rate {
-            let come = passed.saturating_mul(u128::from(rate));
-            self.credit = self.credit.saturating_add(come).min(self.room());
+            self.gain(passed.saturating_mul(u128::from(rate)));
         }
+    }
+
+    fn gain(&mut self, bits: u128) {
+        let paid = bits.min(self.owed);
+        self.owed -= paid;
+        self.credit = self.credit.saturating_add(bits - paid).min(self.room());
     }
 }
 
@@ -173,6 +199,22 @@ mod tests {
         assert_eq!(bucket.when(25_001), Time::NEVER);
         bucket.settle(at(10_000), 100_000, 40_000);
         assert_eq!(bucket.available(at(10_000)), 85_000);
+    }
+
+    #[test]
+    fn charged_bytes_delay_what_follows() {
+        let mut bucket = Bucket::new(rate(8_000_000), at(0));
+        bucket.charge(at(0), 150_000);
+        bucket.charge(at(0), 100_000);
+        assert_eq!((bucket.available(at(49)), bucket.when(1_000)), (0, at(51)));
+        assert_eq!(bucket.available(at(51)), 1_000);
+        bucket.lend(1_000);
+        bucket.charge(at(51), 500);
+        bucket.settle(at(51), 1_000, 0);
+        assert_eq!(bucket.available(at(51)), 500, "what comes back pays, too");
+        bucket.set_rate(at(51), None);
+        bucket.charge(at(51), 1 << 40);
+        assert_eq!(bucket.available(at(51)), u64::MAX);
     }
 
     #[test]

@@ -350,11 +350,45 @@ proptest! {
         }
     }
 
+    /// Bytes that are charged take their part of the rate: all that passes stays within it, but for what is still owed.
+    #[test]
+    fn charged_bytes_are_paid_out_of_the_rate(
+        mbit in 1_u64..50,
+        of_relay in any::<bool>(),
+        charges in prop::collection::vec((1_u64..200, 0_u64..100_000), 1..50),
+    ) {
+        let rate = Some(Rate::from_bits_per_second(mbit * 1_000_000));
+        let of = |mine| if mine { [rate; 2] } else { [None; 2] };
+        let mut quota = Quota::new(Config { rates: of(of_relay) }, Time::ZERO);
+        let limits = Limits { rates: of(!of_relay), ..Limits::default() };
+        let account = quota.join(Time::ZERO, limits);
+        let flow = quota.admit(Time::ZERO, account).unwrap();
+        let burst = mbit * 125_000 / 5;
+        let (mut now, mut passed) = (Time::ZERO, 0);
+        for (wait, bytes) in charges {
+            let until = now + ms(wait);
+            passed += cases::greedy(&mut quota, &[flow], Direction::Down, 65_536, now, until)[0];
+            now = until;
+            let whole = mbit * 125 * now.as_nanos() / 1_000_000;
+            prop_assert!(passed <= whole + burst, "{passed} of {whole}");
+            let counted = quota.charge(now, account, Direction::Down, Bytes::new(bytes));
+            prop_assert_eq!(counted, Some(Bytes::new(bytes)));
+            passed += bytes;
+            // nothing passes until all is paid
+            now = quota.paid_at(now, account, Direction::Down);
+            prop_assert!(now < Time::NEVER);
+        }
+        let end = now + ms(1_000);
+        passed += cases::greedy(&mut quota, &[flow], Direction::Down, 65_536, now, end)[0];
+        let whole = mbit * 125 * end.as_nanos() / 1_000_000;
+        prop_assert!(passed + 65_536 >= whole, "{passed} of {whole}: none is lost");
+    }
+
     /// A quota is used to the byte and never passed, with loans out at the same time.
     #[test]
     fn a_quota_is_never_passed(
         bytes in 1_u64..1_000_000,
-        steps in prop::collection::vec((0_usize..4, direction(), 1_u64..200_000, 0_u64..=100), 1..200),
+        steps in prop::collection::vec((0_usize..5, direction(), 1_u64..200_000, 0_u64..=100), 1..200),
     ) {
         let plan = Allowance { bytes: Bytes::new(bytes), period: Span::MAX, on_exceeded: ExceededAction::Cut };
         let mut quota = Quota::new(Config::default(), Time::ZERO);
@@ -363,6 +397,10 @@ proptest! {
         let mut given = [[0_u64; 2]; 4];
         let mut used = 0;
         for (at, direction, want, part) in steps {
+            if at == 4 {
+                used += quota.charge(Time::ZERO, account, direction, Bytes::new(want)).unwrap_or_default().as_u64();
+                continue;
+            }
             let slot = &mut given[at][direction as usize];
             if *slot > 0 {
                 let moved = *slot * part / 100;

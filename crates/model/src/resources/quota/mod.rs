@@ -7,6 +7,7 @@
 //! on_moved(flow, direction, used)      so many of them moved; before it asks again
 //! rest(flow, direction)                it wants nothing for now
 //! datagram(flow, direction, bytes)     whether one may pass: it cannot wait
+//! charge(account, direction, bytes)    so many moved that could not wait; the next waits for it
 //! next_ready(), next_cut()             flows that are to ask again; flows that are to end
 //! deadline(), on_deadline(now)         when time alone makes a flow ready
 //! set_limits, set_relay, set_left      from now on

@@ -99,6 +99,13 @@ impl Spending {
         now
     }
 
+    /// So many bytes were used that nobody asked for: how many of them fit, and whether it is spent by that.
+    pub(super) fn charge(&mut self, bytes: u64) -> (u64, bool) {
+        let fit = bytes.min(self.available());
+        let loan = self.lend(fit);
+        (fit, self.settle(loan, fit))
+    }
+
     /// The next period, if this one has ended.
     pub(super) fn renew(&mut self, now: Time) {
         if now < self.ends {

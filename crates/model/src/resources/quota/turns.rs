@@ -1,7 +1,7 @@
 //! The order of turns: entering and leaving the rings, and the grants.
 
 use super::spending::Loan;
-use super::{Direction, Due, Flow, Handle, LanePosition, Quota, Spending, State, Time};
+use super::{Account, Direction, Due, Flow, Handle, LanePosition, Quota, Spending, State, Time};
 use crate::units::Bytes;
 
 /// Fractions of a byte for a weight of 1: turns of heavy accounts are not rounded away.
@@ -263,6 +263,41 @@ impl Quota {
         // what came back may be what somebody waits for
         self.reconsider(now, at, lent > used);
         self.serve_all(now);
+    }
+
+    /// Bytes of an account moved that could not wait, as the framing of its connections. They delay what follows, and
+    /// end a quota to the byte: how many of them counted. `None`: nothing may pass any more.
+    pub fn charge(
+        &mut self,
+        now: Time,
+        account: Account,
+        direction: Direction,
+        bytes: Bytes,
+    ) -> Option<Bytes> {
+        let (at, nth) = (account.0, direction as usize);
+        let member = self.accounts.get_mut(at).filter(|member| !member.is_over())?;
+        let all = (bytes.as_u64(), false);
+        let (fit, spent) = member.spending.as_mut().map_or(all, |s| s.charge(bytes.as_u64()));
+        let lane = &mut member.lanes[nth];
+        lane.bucket.charge(now, fit);
+        lane.used = lane.used.saturating_add(fit);
+        let later = cost(fit, member.limits.weight);
+        self.relay[nth].charge(now, fit);
+        self.move_start(at, nth, |start| start.saturating_add(later));
+        if spent {
+            self.on_class(now, at);
+        }
+        Some(Bytes::new(fit))
+    }
+
+    /// When all is paid that an account was charged, its own rate's part and the relay's; `now` or before: it is paid.
+    /// [`Time::NEVER`]: a rate is zero.
+    pub fn paid_at(&mut self, now: Time, account: Account, direction: Direction) -> Time {
+        let nth = direction as usize;
+        let own = self.accounts.get_mut(account.0).map(|member| {
+            member.lanes[nth].bucket.paid_at(now)
+        });
+        own.unwrap_or(now).max(self.relay[nth].paid_at(now))
     }
 
     /// An account that waits for a loan to come back, or, with `all`, for anything, is looked at again.
